@@ -1,0 +1,4 @@
+pub mod address;
+pub use address::{PhysAddr, VirtAddr};
+pub mod ids;
+pub use ids::CpuId;
