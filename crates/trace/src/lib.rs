@@ -1,4 +1,26 @@
+//! The vocabulary of Rockfall: what happened (`Access`, `Action`, `Step`), where one may interfere (`Point`,
+//! `PointSet`), what was decided (`Choice`, `Schedule`), and the two traits through which the rest of the tool talks:
+//! [`Subject`], something that can be stepped and cloned, and [`Resolve`], which turns an address into words.
+//!
+//! Contract: plain data only. Every value that a person may meet has a text form that parses back to itself.
+//! This crate knows no CPU, no kernel and no algorithm.
+
+pub mod access;
+pub mod action;
 pub mod address;
-pub use address::{PhysAddr, VirtAddr};
+pub mod choice;
 pub mod ids;
-pub use ids::CpuId;
+pub mod point;
+pub mod resolve;
+pub mod step;
+pub mod subject;
+
+pub use access::{Access, AccessKind};
+pub use action::{Action, Event, Waiting};
+pub use address::{PhysAddr, VirtAddr};
+pub use choice::{Choice, ParseScheduleError, Schedule};
+pub use ids::{CpuId, LockId, ThreadId, ThreadSet};
+pub use point::{Filter, ParsePointError, Point, PointKind, PointRule, PointSet};
+pub use resolve::{Frame, Resolve, Stack};
+pub use step::{Step, StepEnd};
+pub use subject::Subject;

@@ -1,0 +1,101 @@
+//! What the guest's software did, in the words of its own abstractions.
+
+use crate::{LockId, PhysAddr, Stack, ThreadId, VirtAddr};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// The running thread made `child`.
+    Create {
+        child: ThreadId,
+    },
+    /// The running thread ended.
+    Exit,
+    /// The running thread can no longer go on by itself. `lock` and `owner` where they are known.
+    Block {
+        lock: Option<LockId>,
+        owner: Option<ThreadId>,
+    },
+    /// `thread`, blocked before, can go on again.
+    Wake {
+        thread: ThreadId,
+    },
+    /// The running thread offered the processor to others.
+    Yield,
+    /// The running thread asks for `lock`; it may have to wait.
+    LockRequest {
+        lock: LockId,
+    },
+    /// The running thread holds `lock` from here on; `attempt` says that it would not have waited (a try-lock).
+    Lock {
+        lock: LockId,
+        attempt: bool,
+    },
+    Unlock {
+        lock: LockId,
+    },
+    /// `lock` went from the running thread to `to` without being free in between.
+    HandOff {
+        lock: LockId,
+        to: ThreadId,
+    },
+    InterruptsOff,
+    InterruptsOn,
+    Alloc {
+        addr: VirtAddr,
+        phys: PhysAddr,
+        size: u64,
+    },
+    /// `size` is `None` when the block was not known to be allocated.
+    Free {
+        addr: VirtAddr,
+        phys: PhysAddr,
+        size: Option<u64>,
+    },
+    /// The kernel gave up by itself, with its message.
+    Panic {
+        message: String,
+    },
+    /// The processor took an exception that the kernel has no use for.
+    Fault {
+        vector: u8,
+        error: Option<u32>,
+        addr: Option<VirtAddr>,
+    },
+    TripleFault,
+    /// A line the guest printed.
+    Console {
+        line: String,
+    },
+    /// A user-space program entered the kernel by system call `number`.
+    SystemCall {
+        number: u64,
+    },
+    /// A condition checked at the end of the test did not hold.
+    CheckFailed {
+        check: String,
+        found: String,
+    },
+    TestStart,
+    TestEnd,
+}
+
+/// An action where it happened. `accesses_before` places it among the accesses of its step. The stack is there only
+/// when the execution was narrated (see [`crate::Subject::narrate`]): unwinding costs too much to do it always.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Event {
+    pub action: Action,
+    pub pc: VirtAddr,
+    pub accesses_before: usize,
+    pub stack: Option<Stack>,
+}
+
+/// A thread that cannot go on, and what is known of why.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Waiting {
+    pub thread: ThreadId,
+    pub lock: Option<LockId>,
+    pub owner: Option<ThreadId>,
+    pub stack: Stack,
+}

@@ -1,0 +1,23 @@
+//! From an address to words: function, file and line.
+
+use crate::VirtAddr;
+use serde::{Deserialize, Serialize};
+
+/// One function activation. Inlined functions give frames of their own with the same `pc`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Frame {
+    pub pc: VirtAddr,
+    pub function: Option<String>,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+}
+
+/// Innermost frame first.
+pub type Stack = Vec<Frame>;
+
+pub trait Resolve {
+    /// The frames at `pc`, innermost inlined function first; at least one, if need be with nothing known.
+    fn frames(&self, pc: VirtAddr) -> Vec<Frame>;
+    /// What lives at a data address, such as `mutex heap_lock` or `thread.state of t3`.
+    fn data(&self, addr: VirtAddr) -> Option<String>;
+}

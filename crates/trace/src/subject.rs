@@ -1,0 +1,20 @@
+//! What the explorer explores: a kernel in the machine, or a toy program in a test.
+
+use crate::{Choice, PointSet, Step, ThreadId, ThreadSet};
+
+/// Something that can be stepped and cloned. The same subject and the same choices give the same steps.
+/// `clone_from` may keep caches of the receiver, so going back to a saved state is `live.clone_from(&saved)`.
+pub trait Subject: Clone + Send {
+    /// Who can be chosen now. Empty: the last step ended with something else than a point.
+    fn enabled(&self) -> ThreadSet;
+
+    /// Who ran last and could simply go on; choosing another one of the enabled is a preemption.
+    /// `None` when that thread gave way by itself or cannot go on.
+    fn current(&self) -> Option<ThreadId>;
+
+    /// Runs the chosen thread to the next of `points`.
+    fn step(&mut self, choice: Choice, points: &PointSet) -> Step;
+
+    /// From now on steps carry stacks, for telling a known execution again. Changes nothing else.
+    fn narrate(&mut self) {}
+}
