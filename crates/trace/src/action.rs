@@ -23,6 +23,11 @@ pub enum Action {
     },
     /// The running thread offered the processor to others.
     Yield,
+    /// From here on `to` is the running thread of this step: the kernel went over to it where no decision was possible
+    /// (interrupts off between a voluntary switch and the first place that can take a tick).
+    Switch {
+        to: ThreadId,
+    },
     /// The running thread asks for `lock`; it may have to wait.
     LockRequest {
         lock: LockId,

@@ -1,6 +1,6 @@
 //! A transition: what one thread did between two preemption points.
 
-use crate::{Access, Choice, Event, Point, Stack, ThreadId, Waiting};
+use crate::{Access, Action, Choice, Event, Point, Stack, ThreadId, Waiting};
 use serde::{Deserialize, Serialize};
 
 /// Why a step ended, and so whether and how the execution goes on.
@@ -38,7 +38,34 @@ pub struct Step {
     pub stack: Stack,
 }
 
+/// One thing that happened in a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Occurrence<'a> {
+    Access(&'a Access),
+    Event(&'a Event),
+}
+
 impl Step {
+    /// Accesses and events in their common order, each with the thread that made it. That is the step's own thread up
+    /// to the first [`Action::Switch`], if there is one.
+    pub fn occurrences(&self) -> impl Iterator<Item = (ThreadId, Occurrence<'_>)> {
+        let (mut running, mut accesses, mut events) = (self.thread, 0, 0);
+        std::iter::from_fn(move || {
+            if let Some(event) = self.events.get(events)
+                && event.accesses_before <= accesses
+            {
+                events += 1;
+                let by = running;
+                if let Action::Switch { to } = event.action {
+                    running = to;
+                }
+                return Some((by, Occurrence::Event(event)));
+            }
+            accesses += 1;
+            Some((running, Occurrence::Access(self.accesses.get(accesses - 1)?)))
+        })
+    }
+
     /// The point the step ended at, if it ended at one.
     #[must_use]
     pub fn point(&self) -> Option<&Point> {
@@ -46,5 +73,45 @@ impl Step {
             StepEnd::Point(point) => Some(point),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AccessKind, PhysAddr, VirtAddr};
+
+    #[test]
+    fn occurrences_are_in_order_and_follow_the_running_thread() {
+        let access = |at| Access {
+            phys: PhysAddr(at),
+            addr: VirtAddr(at),
+            size: 4,
+            kind: AccessKind::Read,
+            atomic: false,
+            pc: VirtAddr(0),
+        };
+        let event = |action, accesses_before| Event { action, pc: VirtAddr(0), accesses_before, stack: None };
+        let step = Step {
+            choice: Choice::Thread(ThreadId(1)),
+            thread: ThreadId(1),
+            accesses: vec![access(0), access(4), access(8)],
+            events: vec![
+                event(Action::Yield, 0),
+                event(Action::Switch { to: ThreadId(2) }, 2),
+                event(Action::Exit, 3),
+            ],
+            instructions: 3,
+            end: StepEnd::Finished,
+            stack: Vec::new(),
+        };
+        let told: Vec<String> = step
+            .occurrences()
+            .map(|(thread, what)| match what {
+                Occurrence::Access(access) => format!("{thread} {:x}", access.addr.0),
+                Occurrence::Event(event) => format!("{thread} {:?}", event.action),
+            })
+            .collect();
+        assert_eq!(told, ["t1 Yield", "t1 0", "t1 4", "t1 Switch { to: t2 }", "t2 8", "t2 Exit"]);
     }
 }
