@@ -1,1 +1,40 @@
+//! What is wrong with an execution: one file per bug class, each a small plain struct that consumes [`trace::Step`]s.
+//!
+//! Contract: a detector is a value. Cloning it is cheap (small structures, histories behind `Arc` and copied on the
+//! first write after a clone), because the whole set is cloned with the subject at every preemption point. Its
+//! findings depend on the steps alone and not on whether they are narrated: a stack only adds words to a [`Finding`],
+//! never to its [`Signature`].
+//!
+//! A [`Race`] is not a bug by itself and therefore a type of its own.
+//!
+//! This crate knows no CPU, no file and no layout of text.
 
+mod check;
+mod console;
+mod deadlock;
+mod detectors;
+mod fault;
+mod finding;
+mod heap;
+mod held;
+mod leak;
+mod lock_order;
+mod no_progress;
+mod order;
+mod panic;
+#[cfg(test)]
+mod script;
+mod use_after_free;
+
+pub use check::Check;
+pub use console::{Console, Pattern};
+pub use deadlock::Deadlock;
+pub use detectors::{Config, Detectors};
+pub use fault::Fault;
+pub use finding::{Block, Finding, FindingKind, Role, Side, Signature, Wait};
+pub use held::{Held, INTERRUPTS};
+pub use leak::Leak;
+pub use lock_order::LockOrder;
+pub use no_progress::{Constants, Limits, NoProgress, Progress};
+pub use panic::Panic;
+pub use use_after_free::UseAfterFree;

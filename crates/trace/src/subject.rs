@@ -17,4 +17,10 @@ pub trait Subject: Clone + Send {
 
     /// From now on steps carry stacks, for telling a known execution again. Changes nothing else.
     fn narrate(&mut self) {}
+
+    /// From now on a step that ran this many instructions without meeting a point ends as
+    /// [`crate::StepEnd::NoProgress`]. Changes nothing for shorter ones.
+    fn limit_step(&mut self, instructions_max: u64) {
+        let _ = instructions_max;
+    }
 }

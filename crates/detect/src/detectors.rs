@@ -1,0 +1,89 @@
+//! The set of detectors that watch one execution.
+
+use crate::{
+    Check, Console, Deadlock, Fault, Finding, Leak, Limits, LockOrder, NoProgress, Panic, Progress,
+    UseAfterFree,
+};
+use trace::Step;
+
+/// Which detectors watch. Those that find for certain always do; what is judgement can be left out.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub leak: bool,
+    /// Locks taken in contradicting orders count as a finding even if nothing got stuck.
+    pub lock_order: bool,
+    /// Lines of the console that mean trouble; see [`Console`].
+    pub console: Vec<String>,
+    pub limits: Limits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let limits = Progress::default().limits(&crate::Constants::default());
+        Self { leak: true, lock_order: false, console: Vec::new(), limits }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Detectors {
+    panic: Panic,
+    fault: Fault,
+    check: Check,
+    console: Console,
+    use_after_free: UseAfterFree,
+    deadlock: Deadlock,
+    no_progress: NoProgress,
+    leak: Option<Leak>,
+    lock_order: Option<LockOrder>,
+}
+
+impl Detectors {
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self {
+            panic: Panic::default(),
+            fault: Fault::default(),
+            check: Check,
+            console: Console::new(config.console.iter().map(String::as_str)),
+            use_after_free: UseAfterFree::default(),
+            deadlock: Deadlock::default(),
+            no_progress: NoProgress::new(config.limits),
+            leak: config.leak.then(Leak::default),
+            lock_order: config.lock_order.then(LockOrder::default),
+        }
+    }
+
+    /// Adds what is wrong with `step`, the most telling first: a use after free may be followed by the panic that it
+    /// causes in the same step.
+    pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
+        self.use_after_free.observe(step, findings);
+        self.panic.observe(step, findings);
+        self.fault.observe(step, findings);
+        self.deadlock.observe(step, findings);
+        self.check.observe(step, findings);
+        self.console.observe(step, findings);
+        if let Some(lock_order) = &mut self.lock_order {
+            lock_order.observe(step, findings);
+        }
+        if let Some(leak) = &mut self.leak {
+            leak.observe(step, findings);
+        }
+        self.no_progress.observe(step, findings);
+    }
+
+    #[must_use]
+    pub const fn limits(&self) -> Limits {
+        self.no_progress.limits()
+    }
+
+    /// See [`NoProgress::set_limits`].
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.no_progress.set_limits(limits);
+    }
+
+    /// What this execution needed, to be added to a [`Progress`] once it has completed.
+    #[must_use]
+    pub const fn completed(&self) -> Progress {
+        self.no_progress.completed()
+    }
+}

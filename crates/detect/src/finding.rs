@@ -1,0 +1,367 @@
+//! A bug in one execution: what kind, who, where, and all sides that took part.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use trace::{Access, AccessKind, LockId, Stack, ThreadId, VirtAddr};
+
+/// A heap block, by what the guest was given.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Block {
+    pub addr: VirtAddr,
+    pub size: u64,
+}
+
+/// A thread that cannot go on: what it waits for, as far as that is known.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Wait {
+    pub thread: ThreadId,
+    pub lock: Option<LockId>,
+    pub owner: Option<ThreadId>,
+    /// Where it began to wait; `None` when that was before the execution.
+    pub pc: Option<VirtAddr>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FindingKind {
+    Panic {
+        message: String,
+    },
+    /// An exception that the kernel has no use for.
+    Fault {
+        vector: u8,
+        error: Option<u32>,
+        addr: Option<VirtAddr>,
+    },
+    TripleFault,
+    UseAfterFree {
+        access: Access,
+        block: Block,
+    },
+    DoubleFree {
+        block: Block,
+    },
+    /// Freed what was never allocated, or the middle of `within`.
+    InvalidFree {
+        addr: VirtAddr,
+        within: Option<Block>,
+    },
+    Leak {
+        blocks: Vec<Block>,
+        bytes: u64,
+    },
+    /// Each waits for a lock of the next, the last for one of the first.
+    Deadlock {
+        cycle: Vec<Wait>,
+    },
+    /// Nobody can go on, and no cycle explains it.
+    LostWakeup {
+        waiting: Vec<Wait>,
+    },
+    /// More instructions without a preemption point than `instructions_max`, the limit in force.
+    TightLoop {
+        instructions: u64,
+        instructions_max: u64,
+    },
+    /// More preemption points than `points_max`, the limit in force.
+    EndlessPoints {
+        points: u64,
+        points_max: u64,
+    },
+    CheckFailed {
+        check: String,
+        found: String,
+    },
+    Console {
+        pattern: String,
+        line: String,
+    },
+    /// Locks taken in orders that contradict each other: a deadlock that did not happen this time.
+    LockOrder {
+        cycle: Vec<LockId>,
+    },
+}
+
+impl FindingKind {
+    /// The name of the bug class, as used in files and on the command line.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Panic { .. } => "panic",
+            Self::Fault { .. } => "fault",
+            Self::TripleFault => "triple-fault",
+            Self::UseAfterFree { .. } => "use-after-free",
+            Self::DoubleFree { .. } => "double-free",
+            Self::InvalidFree { .. } => "invalid-free",
+            Self::Leak { .. } => "leak",
+            Self::Deadlock { .. } => "deadlock",
+            Self::LostWakeup { .. } => "lost-wakeup",
+            Self::TightLoop { .. } => "tight-loop",
+            Self::EndlessPoints { .. } => "endless-points",
+            Self::CheckFailed { .. } => "check-failed",
+            Self::Console { .. } => "console",
+            Self::LockOrder { .. } => "lock-order",
+        }
+    }
+}
+
+/// The part somebody played in a finding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    Panicked,
+    Faulted,
+    Accessed(AccessKind),
+    Allocated,
+    Freed,
+    FreedAgain,
+    Waits,
+    Loops,
+    Printed,
+    /// Took `lock` while holding `held`.
+    Locked {
+        lock: LockId,
+        held: LockId,
+    },
+}
+
+impl Role {
+    /// The role in words that follow a thread's name: "t3 freed it".
+    #[must_use]
+    pub const fn verb(self) -> &'static str {
+        match self {
+            Self::Panicked => "gave up",
+            Self::Faulted => "faulted",
+            Self::Accessed(AccessKind::Read) => "read it",
+            Self::Accessed(AccessKind::Write) => "wrote it",
+            Self::Accessed(AccessKind::Update) => "updated it",
+            Self::Allocated => "allocated it",
+            Self::Freed => "freed it",
+            Self::FreedAgain => "freed it again",
+            Self::Waits => "waits",
+            Self::Loops => "loops",
+            Self::Printed => "printed it",
+            Self::Locked { .. } => "took them in this order",
+        }
+    }
+}
+
+/// One of those who took part.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Side {
+    pub role: Role,
+    pub thread: ThreadId,
+    pub pc: VirtAddr,
+    /// Present when the execution was narrated and the stack of that moment is known.
+    pub stack: Option<Stack>,
+    /// Held at that moment, in the order taken.
+    pub locks: Vec<LockId>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    pub kind: FindingKind,
+    /// Who was running.
+    pub thread: ThreadId,
+    /// Where it showed.
+    pub pc: VirtAddr,
+    pub sides: Vec<Side>,
+}
+
+/// What makes two findings of different executions the same bug: the kind and the place, free of everything that a
+/// different schedule of the same bug may change (thread numbers, stacks, limits, digits of a message).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Signature(pub String);
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Numbers in a message are thread numbers, addresses or counts more often than not.
+fn without_numbers(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        if !c.is_ascii_digit() {
+            out.push(c);
+            continue;
+        }
+        out.push('#');
+        let hex = c == '0' && rest.next_if(|&x| x == 'x').is_some();
+        while rest.next_if(|&d| if hex { d.is_ascii_hexdigit() } else { d.is_ascii_digit() }).is_some() {}
+    }
+    out
+}
+
+/// Places in a fixed order, each once.
+fn places(pcs: impl Iterator<Item = VirtAddr>) -> String {
+    let mut sorted: Vec<_> = pcs.collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted.iter().map(VirtAddr::to_string).collect::<Vec<_>>().join("+")
+}
+
+/// Where they wait; for what, when nobody saw them begin.
+fn waits(all: &[Wait]) -> String {
+    let at = places(all.iter().filter_map(|wait| wait.pc));
+    let locks = places(all.iter().filter_map(|wait| wait.lock).map(|lock| VirtAddr(lock.0)));
+    if at.is_empty() { format!("for {locks}") } else { format!("at {at}") }
+}
+
+impl Finding {
+    #[must_use]
+    pub fn signature(&self) -> Signature {
+        let name = self.kind.name();
+        Signature(match &self.kind {
+            FindingKind::Panic { message } if message.is_empty() => name.to_string(),
+            FindingKind::Panic { message } => format!("{name}: {}", without_numbers(message)),
+            FindingKind::Fault { vector, .. } => format!("{name} {vector} at {}", self.pc),
+            FindingKind::UseAfterFree { .. } | FindingKind::InvalidFree { .. } => {
+                format!("{name} at {}", self.pc)
+            }
+            FindingKind::DoubleFree { .. } | FindingKind::Leak { .. } => {
+                format!("{name} of {}", places(self.sides.iter().map(|side| side.pc)))
+            }
+            FindingKind::Deadlock { cycle } => format!("{name} {}", waits(cycle)),
+            FindingKind::LostWakeup { waiting } => format!("{name} {}", waits(waiting)),
+            FindingKind::TripleFault | FindingKind::TightLoop { .. } | FindingKind::EndlessPoints { .. } => {
+                name.to_string()
+            }
+            FindingKind::CheckFailed { check, .. } => format!("{name}: {check}"),
+            FindingKind::Console { pattern, .. } => format!("{name}: {pattern}"),
+            FindingKind::LockOrder { cycle } => {
+                let locks: Vec<_> = cycle.iter().map(LockId::to_string).collect();
+                format!("{name}: {}", locks.join(" < "))
+            }
+        })
+    }
+
+    /// One line that says what happened, with bare addresses; a report says it again with names.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        let thread = self.thread;
+        match &self.kind {
+            FindingKind::Panic { message } if message.is_empty() => {
+                format!("{thread} brought the kernel down")
+            }
+            FindingKind::Panic { message } => format!("panic in {thread}: {message}"),
+            FindingKind::Fault { vector, error: _, addr } => {
+                let at = addr.map(|addr| format!(" on {addr}")).unwrap_or_default();
+                format!("{}{at} in {thread} at {}", exception(*vector), self.pc)
+            }
+            FindingKind::TripleFault => format!("triple fault in {thread}: the processor gave up"),
+            FindingKind::UseAfterFree { access, block } => {
+                let verb = match access.kind {
+                    AccessKind::Read => "read",
+                    AccessKind::Write => "wrote",
+                    AccessKind::Update => "updated",
+                };
+                let freed = self
+                    .sides
+                    .iter()
+                    .find(|side| side.role == Role::Freed)
+                    .map(|side| format!(" after {} had freed it", side.thread))
+                    .unwrap_or_default();
+                format!(
+                    "use after free: {thread} {verb} {} at {}, in the block of {} at {}{freed}",
+                    bytes(u64::from(access.size)),
+                    access.addr,
+                    bytes(block.size),
+                    block.addr
+                )
+            }
+            FindingKind::DoubleFree { block } => {
+                format!("double free: {thread} freed the block at {} again", block.addr)
+            }
+            FindingKind::InvalidFree { addr, within: None } => {
+                format!("invalid free: {thread} freed {addr}, which was never allocated")
+            }
+            FindingKind::InvalidFree { addr, within: Some(block) } => {
+                format!("invalid free: {thread} freed {addr}, in the middle of the block at {}", block.addr)
+            }
+            FindingKind::Leak { blocks, bytes: lost } => {
+                let blocks = blocks.len();
+                let noun = if blocks == 1 { "block" } else { "blocks" };
+                format!("leak: {blocks} {noun} ({}) allocated in the test and never freed", bytes(*lost))
+            }
+            FindingKind::Deadlock { cycle } => {
+                let links = cycle.iter().skip(1).chain(cycle.first());
+                let links: Vec<_> = links.map(|wait| format!("waits for {}", wait.thread)).collect();
+                let first = cycle.first().map_or(thread, |wait| wait.thread);
+                format!("deadlock: {first} {}", links.join(", which "))
+            }
+            FindingKind::LostWakeup { waiting } => {
+                let names: Vec<_> = waiting.iter().map(|wait| wait.thread.to_string()).collect();
+                format!("lost wakeup: the test is not over, nobody can run, and no lock explains it ({})", {
+                    if names.is_empty() {
+                        "no thread is left".to_string()
+                    } else {
+                        names.join(", ") + " wait"
+                    }
+                })
+            }
+            FindingKind::TightLoop { instructions, instructions_max } => format!(
+                "infinite loop: {thread} ran {instructions} instructions without reaching a preemption point \
+                 (limit {instructions_max})"
+            ),
+            FindingKind::EndlessPoints { points, points_max } => format!(
+                "infinite loop: {points} preemption points passed and the test is not over (limit {points_max})"
+            ),
+            FindingKind::CheckFailed { check, found } => {
+                format!("check failed at the end: {check} (found {found})")
+            }
+            FindingKind::Console { line, .. } => format!("{thread} printed: {line}"),
+            FindingKind::LockOrder { cycle } => {
+                let mut names: Vec<_> = cycle.iter().map(LockId::to_string).collect();
+                names.extend(cycle.first().map(LockId::to_string));
+                format!("lock order: {}", names.join(" before "))
+            }
+        }
+    }
+}
+
+fn bytes(count: u64) -> String {
+    if count == 1 { "1 byte".to_string() } else { format!("{count} bytes") }
+}
+
+/// The manual's name of an exception (Intel SDM 3A, table 6-1).
+#[must_use]
+pub fn exception(vector: u8) -> &'static str {
+    match vector {
+        0 => "division error",
+        1 => "debug exception",
+        2 => "non-maskable interrupt",
+        3 => "breakpoint",
+        4 => "overflow",
+        5 => "bound range exceeded",
+        6 => "invalid opcode",
+        7 => "device not available",
+        8 => "double fault",
+        10 => "invalid task segment",
+        11 => "segment not present",
+        12 => "stack fault",
+        13 => "general protection fault",
+        14 => "page fault",
+        16 => "floating-point error",
+        17 => "misaligned access",
+        18 => "machine check",
+        19 => "SIMD floating-point error",
+        _ => "unexpected exception",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_differ_in_numbers_are_one_bug() {
+        for (a, b) in [("t4 exited twice", "t17 exited twice"), ("bad state 0xdeadbeef", "bad state 0x1f")] {
+            assert_eq!(without_numbers(a), without_numbers(b));
+        }
+        assert_ne!(without_numbers("ready list empty"), without_numbers("wait list empty"));
+    }
+}

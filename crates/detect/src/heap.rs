@@ -1,0 +1,135 @@
+//! The guest's heap as far as the test changed it: blocks it allocated, and ranges that are free because it freed them.
+//!
+//! Ranges are virtual addresses, since a block is one run of them, while its pages may lie anywhere. Two address
+//! spaces may use the same numbers: within the page where a block starts the physical address settles which is meant;
+//! on its later pages the number alone decides.
+
+use crate::{Block, Side};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use trace::{Access, PhysAddr, VirtAddr};
+
+#[derive(Clone, Debug)]
+pub struct Live {
+    pub block: Block,
+    pub allocated: Side,
+}
+
+/// The story of a block that was freed.
+#[derive(Debug)]
+pub struct Gone {
+    pub block: Block,
+    /// `None`: allocated before the execution began.
+    pub allocated: Option<Side>,
+    pub freed: Side,
+}
+
+#[derive(Clone, Debug)]
+struct Range {
+    start: u64,
+    end: u64,
+    phys: PhysAddr,
+    gone: Arc<Gone>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Heap {
+    live: Arc<BTreeMap<VirtAddr, Live>>,
+    /// Free ranges, disjoint and ascending.
+    free: Arc<Vec<Range>>,
+    /// From the lowest to the highest free byte: most accesses are settled by looking at this alone.
+    span: (u64, u64),
+}
+
+/// What a call of the allocator's `free` turned out to be.
+pub enum Freeing {
+    Fine,
+    Double(Arc<Gone>),
+    Invalid { within: Option<Live> },
+}
+
+impl Heap {
+    pub fn alloc(&mut self, block: Block, allocated: Side) {
+        self.cut(block.addr.0, block.addr.0.saturating_add(block.size));
+        Arc::make_mut(&mut self.live).insert(block.addr, Live { block, allocated });
+    }
+
+    /// `size` as the guest knows it; `None` when to its knowledge nothing was allocated there.
+    pub fn free(&mut self, addr: VirtAddr, phys: PhysAddr, size: Option<u64>, freed: Side) -> Freeing {
+        let Some(size) = size.or_else(|| self.live.get(&addr).map(|live| live.block.size)) else {
+            if let Some(range) = self.range_of(addr.0).filter(|range| range.gone.block.addr == addr) {
+                return Freeing::Double(range.gone.clone());
+            }
+            let before = self.live.range(..=addr).next_back();
+            let within = before.filter(|(_, live)| addr.0 - live.block.addr.0 < live.block.size);
+            return Freeing::Invalid { within: within.map(|(_, live)| live.clone()) };
+        };
+        let allocated = match self.live.contains_key(&addr) {
+            true => Arc::make_mut(&mut self.live).remove(&addr).map(|live| live.allocated),
+            false => None,
+        };
+        let (start, end) = (addr.0, addr.0.saturating_add(size));
+        self.cut(start, end);
+        if start < end {
+            let gone = Arc::new(Gone { block: Block { addr, size }, allocated, freed });
+            let free = Arc::make_mut(&mut self.free);
+            let at = free.partition_point(|range| range.start < start);
+            free.insert(at, Range { start, end, phys, gone });
+            self.measure();
+        }
+        Freeing::Fine
+    }
+
+    /// The freed block that an access touches, if it does.
+    #[inline]
+    pub fn touched(&self, access: &Access) -> Option<&Arc<Gone>> {
+        let (start, end) = (access.addr.0, access.addr.0.saturating_add(u64::from(access.size)));
+        if end <= self.span.0 || self.span.1 <= start {
+            return None;
+        }
+        let at = self.free.partition_point(|range| range.end <= start);
+        let range = self.free.get(at).filter(|range| range.start < end)?;
+        let same_page = VirtAddr(range.start).page() == access.addr.page();
+        let elsewhere = same_page && range.phys.page() != access.phys.page();
+        (!elsewhere).then_some(&range.gone)
+    }
+
+    /// Blocks allocated and not freed, by address.
+    pub fn live(&self) -> impl Iterator<Item = &Live> {
+        self.live.values()
+    }
+
+    fn range_of(&self, addr: u64) -> Option<&Range> {
+        let at = self.free.partition_point(|range| range.end <= addr);
+        self.free.get(at).filter(|range| range.start <= addr)
+    }
+
+    /// Takes `start..end` out of the free ranges, splitting those that only overlap.
+    fn cut(&mut self, start: u64, end: u64) {
+        let from = self.free.partition_point(|range| range.end <= start);
+        let to = self.free.partition_point(|range| range.start < end);
+        if from >= to {
+            return;
+        }
+        let free = Arc::make_mut(&mut self.free);
+        let mut rest = Vec::new();
+        for range in &free[from..to] {
+            if range.start < start {
+                rest.push(Range { end: start, ..range.clone() });
+            }
+            if range.end > end {
+                let phys = range.phys.offset(end - range.start);
+                rest.push(Range { start: end, phys, ..range.clone() });
+            }
+        }
+        free.splice(from..to, rest);
+        self.measure();
+    }
+
+    fn measure(&mut self) {
+        self.span = match (self.free.first(), self.free.last()) {
+            (Some(first), Some(last)) => (first.start, last.end),
+            _ => (0, 0),
+        };
+    }
+}

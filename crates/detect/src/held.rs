@@ -1,0 +1,124 @@
+//! Which locks each thread holds, learned from the steps.
+//!
+//! Interrupts off count as one more lock on a uniprocessor: whoever runs with them off cannot be interleaved with
+//! anybody who also needs them off. The flag is the processor's, so a switch made with interrupts off passes that lock
+//! on (seed 001, 3.4.4, the cli/sti hand-off). On several processors turning interrupts off excludes nobody, so steps
+//! chosen by processor leave it out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use trace::{Action, Choice, LockId, Step, ThreadId};
+
+/// Stands for "interrupts are off" among locks.
+pub const INTERRUPTS: LockId = LockId(u64::MAX);
+
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    locks: Arc<BTreeMap<ThreadId, Vec<LockId>>>,
+    /// Who has interrupts off.
+    masked_by: Option<ThreadId>,
+    /// Steps are chosen by processor, so there are several.
+    several: bool,
+}
+
+/// What an action did to the locks, as edges for an order between threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    None,
+    Acquired(LockId),
+    Released(LockId),
+    /// Went from the running thread to another.
+    Passed(LockId, ThreadId),
+}
+
+impl Held {
+    /// In the order taken, interrupts last.
+    #[must_use]
+    pub fn by(&self, thread: ThreadId) -> Vec<LockId> {
+        let mut all = self.locks.get(&thread).cloned().unwrap_or_default();
+        if self.masked_by == Some(thread) {
+            all.push(INTERRUPTS);
+        }
+        all
+    }
+
+    #[must_use]
+    pub fn owner(&self, lock: LockId) -> Option<ThreadId> {
+        if lock == INTERRUPTS {
+            return self.masked_by;
+        }
+        self.locks.iter().find(|(_, locks)| locks.contains(&lock)).map(|(thread, _)| *thread)
+    }
+
+    /// To be told of each step before its actions. Says from whom the running thread took over a processor whose
+    /// interrupts are off, if it did.
+    pub fn begin(&mut self, step: &Step) -> Option<ThreadId> {
+        self.several = matches!(step.choice, Choice::Cpu(_));
+        let from = self.masked_by.filter(|&owner| owner != step.thread)?;
+        self.masked_by = Some(step.thread);
+        Some(from)
+    }
+
+    pub fn act(&mut self, thread: ThreadId, action: &Action) -> Change {
+        match action {
+            Action::Lock { lock, .. } => {
+                self.take(thread, *lock);
+                Change::Acquired(*lock)
+            }
+            Action::Unlock { lock } => {
+                self.drop_lock(thread, *lock);
+                Change::Released(*lock)
+            }
+            Action::HandOff { lock, to } => {
+                self.drop_lock(thread, *lock);
+                self.take(*to, *lock);
+                Change::Passed(*lock, *to)
+            }
+            Action::InterruptsOff if !self.several => {
+                self.masked_by = Some(thread);
+                Change::Acquired(INTERRUPTS)
+            }
+            Action::InterruptsOn if !self.several => {
+                self.masked_by = None;
+                Change::Released(INTERRUPTS)
+            }
+            Action::Switch { to } if self.masked_by.is_some() => {
+                self.masked_by = Some(*to);
+                Change::Passed(INTERRUPTS, *to)
+            }
+            // A number may be given again; the new thread holds nothing.
+            Action::Create { child } => {
+                if self.locks.contains_key(child) {
+                    Arc::make_mut(&mut self.locks).remove(child);
+                }
+                Change::None
+            }
+            _ => Change::None,
+        }
+    }
+
+    fn take(&mut self, thread: ThreadId, lock: LockId) {
+        Arc::make_mut(&mut self.locks).entry(thread).or_default().push(lock);
+    }
+
+    /// A lock may be released by somebody else than who took it (a semaphore used as one): then it is nobody's.
+    fn drop_lock(&mut self, thread: ThreadId, lock: LockId) {
+        let Some(owner) = self
+            .locks
+            .get(&thread)
+            .is_some_and(|locks| locks.contains(&lock))
+            .then_some(thread)
+            .or_else(|| self.owner(lock))
+        else {
+            return;
+        };
+        let all = Arc::make_mut(&mut self.locks);
+        let locks = all.entry(owner).or_default();
+        if let Some(at) = locks.iter().rposition(|&held| held == lock) {
+            locks.remove(at);
+        }
+        if locks.is_empty() {
+            all.remove(&owner);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Executions in a few words, for tests.
+//!
+//! A line is a step: `t1: lock m; write x; unlock m`, perhaps with an end: `-> finished`, `-> crashed`,
+//! `-> loop 5000`, `-> stuck t1 m t2, t2` (who, lock, owner). Without one the step ends at a voluntary point. Each
+//! operation has the next pc of its thread (t2's are 0x2001, 0x2002 …), or the one given as `@f00`. Names get
+//! addresses in order of appearance: variables from 0x1_0000, locks from 0xa000, blocks (capitals) from 0x10_0000.
+//! A place is `x`, `x+4` or `x+4:2` (offset, size); the size is 4 unless given.
+
+use crate::{Config, Detectors, Finding};
+use std::collections::BTreeMap;
+use trace::{
+    Access, AccessKind, Action, Choice, Event, LockId, PhysAddr, Point, PointKind, Step, StepEnd, ThreadId,
+    VirtAddr, Waiting,
+};
+
+#[derive(Default)]
+struct Names {
+    numbers: BTreeMap<String, u64>,
+    pcs: BTreeMap<u32, u64>,
+}
+
+impl Names {
+    fn number(&mut self, class: &str, name: &str, base: u64, stride: u64) -> u64 {
+        let of_class = self.numbers.keys().filter(|key| key.starts_with(class)).count() as u64;
+        *self.numbers.entry(format!("{class}{name}")).or_insert(base + of_class * stride)
+    }
+
+    fn lock(&mut self, name: &str) -> LockId {
+        LockId(self.number("lock ", name, 0xa000, 0x100))
+    }
+
+    fn place(&mut self, text: &str) -> (u64, u32) {
+        let (text, size) =
+            text.split_once(':').map_or((text, 4), |(text, size)| (text, size.parse().unwrap()));
+        let (name, offset) = text.split_once('+').map_or((text, 0), |(name, at)| (name, at.parse().unwrap()));
+        let heap = name.starts_with(|c: char| c.is_ascii_uppercase());
+        let base = match heap {
+            true => self.number("block ", name, 0x10_0000, 0x100),
+            false => self.number("var ", name, 0x1_0000, 0x10),
+        };
+        (base + offset, size)
+    }
+}
+
+fn thread(text: &str) -> ThreadId {
+    ThreadId(text.strip_prefix('t').and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("thread {text:?}")))
+}
+
+fn end(text: &str, running: ThreadId, names: &mut Names) -> StepEnd {
+    let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+    match word {
+        "finished" => StepEnd::Finished,
+        "crashed" => StepEnd::Crashed,
+        "loop" => StepEnd::NoProgress { instructions: rest.parse().unwrap() },
+        "stuck" => StepEnd::Stuck {
+            waiting: rest
+                .split(',')
+                .map(|who| {
+                    let mut words = who.split_whitespace();
+                    Waiting {
+                        thread: thread(words.next().unwrap()),
+                        lock: words.next().map(|name| names.lock(name)),
+                        owner: words.next().map(thread),
+                        stack: Vec::new(),
+                    }
+                })
+                .collect(),
+        },
+        "" => StepEnd::Point(Point { kind: PointKind::Voluntary, thread: running, pc: VirtAddr(0) }),
+        _ => panic!("end {text:?}"),
+    }
+}
+
+pub fn steps(script: &str) -> Vec<Step> {
+    let mut names = Names::default();
+    let lines = script.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.map(|line| step(line, &mut names)).collect()
+}
+
+/// Runs all detectors over a script and compares what they say, one line for each finding.
+pub fn check(script: &str, expected: expect_test::Expect) {
+    let config = Config { lock_order: true, console: vec!["BUG".to_string()], ..Config::default() };
+    check_with(Detectors::new(&config), script, expected);
+}
+
+pub fn check_with(mut detectors: Detectors, script: &str, expected: expect_test::Expect) {
+    let mut findings = Vec::new();
+    for step in steps(script) {
+        detectors.observe(&step, &mut findings);
+    }
+    let told: String = findings.iter().map(|finding| format!("{}\n", tell(finding))).collect();
+    expected.assert_eq(&told);
+    for finding in findings {
+        let text = serde_json::to_string(&finding).unwrap();
+        assert_eq!(serde_json::from_str::<Finding>(&text).unwrap(), finding);
+    }
+}
+
+fn tell(finding: &Finding) -> String {
+    let mut text = format!("{}\n  = {}", finding.headline(), finding.signature());
+    for side in &finding.sides {
+        text += &format!("\n  {} {} at {:x}", side.thread, side.role.verb(), side.pc.0);
+        for lock in &side.locks {
+            text += &format!(", {lock}");
+        }
+    }
+    text
+}
+
+fn step(line: &str, names: &mut Names) -> Step {
+    let (who, what) = line.split_once(':').unwrap_or_else(|| panic!("step {line:?}"));
+    let (what, ending) = what.split_once("->").unwrap_or((what, ""));
+    let first = thread(who);
+    let mut running = first;
+    let (mut accesses, mut events, mut instructions) = (Vec::new(), Vec::new(), 0);
+    for operation in what.split(';').map(str::trim).filter(|text| !text.is_empty()) {
+        let (operation, pc) = match operation.rsplit_once('@') {
+            Some((operation, pc)) => (operation.trim(), u64::from_str_radix(pc, 16).unwrap()),
+            None => {
+                let count = names.pcs.entry(running.0).or_default();
+                *count += 1;
+                (operation, u64::from(running.0) * 0x1000 + *count)
+            }
+        };
+        let pc = VirtAddr(pc);
+        let (word, rest) = operation.split_once(' ').unwrap_or((operation, ""));
+        let kind = match word {
+            "read" | "aread" => Some(AccessKind::Read),
+            "write" => Some(AccessKind::Write),
+            "update" | "atomic" => Some(AccessKind::Update),
+            _ => None,
+        };
+        instructions += 1;
+        if let Some(kind) = kind {
+            let (addr, size) = names.place(rest);
+            let atomic = matches!(word, "atomic" | "aread");
+            accesses.push(Access { phys: PhysAddr(addr), addr: VirtAddr(addr), size, kind, atomic, pc });
+            continue;
+        }
+        let mut words = rest.split_whitespace();
+        let mut next = || words.next().unwrap_or_else(|| panic!("{operation:?} needs more"));
+        let action = match word {
+            "run" => {
+                instructions += rest.parse::<u64>().unwrap();
+                continue;
+            }
+            "create" => Action::Create { child: thread(next()) },
+            "exit" => Action::Exit,
+            "block" => {
+                let mut words = rest.split_whitespace();
+                Action::Block {
+                    lock: words.next().map(|name| names.lock(name)),
+                    owner: words.next().map(thread),
+                }
+            }
+            "wake" => Action::Wake { thread: thread(next()) },
+            "yield" => Action::Yield,
+            "switch" => Action::Switch { to: thread(next()) },
+            "request" => Action::LockRequest { lock: names.lock(next()) },
+            "lock" => Action::Lock { lock: names.lock(next()), attempt: false },
+            "trylock" => Action::Lock { lock: names.lock(next()), attempt: true },
+            "unlock" => Action::Unlock { lock: names.lock(next()) },
+            "handoff" => Action::HandOff { lock: names.lock(next()), to: thread(next()) },
+            "off" => Action::InterruptsOff,
+            "on" => Action::InterruptsOn,
+            "alloc" => {
+                let addr = names.place(next()).0;
+                Action::Alloc { addr: VirtAddr(addr), phys: PhysAddr(addr), size: next().parse().unwrap() }
+            }
+            "free" => {
+                let addr = names.place(next()).0;
+                let size = rest.split_whitespace().nth(1).map(|size| size.parse().unwrap());
+                Action::Free { addr: VirtAddr(addr), phys: PhysAddr(addr), size }
+            }
+            "panic" => Action::Panic { message: rest.to_string() },
+            "fault" => {
+                Action::Fault { vector: next().parse().unwrap(), error: None, addr: Some(VirtAddr(0)) }
+            }
+            "triple" => Action::TripleFault,
+            "console" => Action::Console { line: rest.to_string() },
+            "sys" => Action::SystemCall { number: next().parse().unwrap() },
+            "check" => Action::CheckFailed { check: rest.to_string(), found: "0".to_string() },
+            "start" => Action::TestStart,
+            "end" => Action::TestEnd,
+            _ => panic!("operation {operation:?}"),
+        };
+        if let Action::Switch { to } = action {
+            running = to;
+        }
+        events.push(Event { action, pc, accesses_before: accesses.len(), stack: None });
+    }
+    Step {
+        choice: Choice::Thread(first),
+        thread: first,
+        accesses,
+        events,
+        instructions,
+        end: end(ending.trim(), running, names),
+        stack: Vec::new(),
+    }
+}
