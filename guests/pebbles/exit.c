@@ -1,0 +1,39 @@
+/* The end of threads and tasks. */
+#include "panic.h"
+#include "preempt.h"
+#include "task.h"
+#include "thread.h"
+#include "vm.h"
+
+/*
+ * Ends the current thread. Leaving the task and leaving the processor are one step: a thread that had left the task but
+ * still ran would use an address space that the last thread is taking apart.
+ */
+void thread_exit(void)
+{
+    struct task *task = current->task;
+    assert(task != init_task);
+    preempt_disable();
+    list_remove(&current->task_link);
+    if (!list_empty(&task->threads))
+        thread_die();
+    preempt_enable();
+
+    /* The last one clears up. */
+    uint32_t *directory = task->directory;
+    task->directory = kernel_directory;
+    vm_activate(kernel_directory);
+    vm_free(directory);
+    family_leave(task);
+    thread_die();
+}
+
+void task_kill(struct task *task, int status)
+{
+    preempt_disable();
+    task->status = status;
+    task->dying = true;
+    list_for_each(link, &task->threads)
+        thread_interrupt(list_entry(link, struct thread, task_link));
+    preempt_enable();
+}

@@ -1,0 +1,56 @@
+/* Making and unmaking a thread's control block and kernel stack. */
+#include "thread.h"
+
+#include "../lib/string.h"
+#include "heap.h"
+#include "panic.h"
+#include "preempt.h"
+#include "x86.h"
+
+void thread_start(void);
+
+static int new_tid(void)
+{
+    static int last_tid;
+    preempt_disable();
+    int tid = ++last_tid;
+    preempt_enable();
+    return tid;
+}
+
+struct thread *thread_create(struct task *task, const struct ureg *registers)
+{
+    struct thread *t = malloc(sizeof *t);
+    void *stack = malloc(KERNEL_STACK_SIZE);
+    if (!t || !stack) {
+        free(t);
+        free(stack);
+        return NULL;
+    }
+    memset(t, 0, sizeof *t);
+    t->tid = new_tid();
+    t->state = THREAD_RUNNABLE;
+    t->task = task;
+    t->kernel_stack = stack;
+    list_init(&t->run_link);
+    list_init(&t->task_link);
+    list_init(&t->all_link);
+
+    struct ureg *frame = (struct ureg *)((char *)stack + KERNEL_STACK_SIZE) - 1;
+    *frame = *registers;
+    uint32_t *top = (uint32_t *)frame;
+    *--top = (uint32_t)thread_start;
+    *--top = 0; /* ebp: the end of the chain of frames */
+    top -= 3;   /* ebx, esi, edi */
+    *--top = EFLAGS_RESERVED;
+    t->stack_pointer = top;
+    return t;
+}
+
+void thread_free(struct thread *t)
+{
+    assert(t->wait_next == NULL);
+    assert(list_empty(&t->run_link) && list_empty(&t->task_link) && list_empty(&t->all_link));
+    free(t->kernel_stack);
+    free(t);
+}

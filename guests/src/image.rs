@@ -1,0 +1,62 @@
+//! From a choice of faults and designs to a bootable image.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::toolchain::{BuildError, Made, Source, Toolchain, parallel};
+
+/// What one build leaves behind.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The Multiboot kernel with symbols and DWARF; the programs are inside.
+    pub kernel: PathBuf,
+    /// The programs once more, each with symbols and DWARF.
+    pub programs: PathBuf,
+}
+
+/// Programs as name and executable.
+fn programs(tools: &Toolchain, macros: &[String]) -> Result<Vec<(String, Made)>, BuildError> {
+    let sources = tools.sources("programs")?;
+    let mut library = Vec::new();
+    for folder in ["runtime", "threadlib", "lib"] {
+        library.extend(tools.sources(folder)?);
+    }
+    let all: Vec<Source> = sources.iter().chain(&library).cloned().collect();
+    let objects = tools.compile(&all, macros)?;
+    let (own, shared) = objects.split_at(sources.len());
+    let jobs: Vec<(&Source, &Made)> = sources.iter().zip(own).collect();
+    parallel(&jobs, |(source, object)| {
+        let name = Path::new(&source.path).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let mut objects = vec![Made::clone(object)];
+        objects.extend_from_slice(shared);
+        Ok((name, tools.link("guests/runtime/program.ld", &objects)?))
+    })
+}
+
+/// Builds kernel and programs with these macros defined, and puts them into a folder.
+pub fn build(guests: &Path, cache: &Path, macros: &[String], out: &Path) -> Result<Image, BuildError> {
+    let tools = Toolchain::new(guests, cache)?;
+    let programs = programs(&tools, macros)?;
+    let stripped = parallel(&programs, |(name, file)| Ok((name.clone(), tools.strip(file)?)))?;
+    let mut sources = tools.sources("pebbles")?;
+    sources.extend(tools.sources("lib")?);
+    let mut objects = tools.compile(&sources, macros)?;
+    objects.push(tools.ramdisk(&stripped)?);
+    let kernel = tools.link("guests/pebbles/kernel.ld", &objects)?;
+
+    let image = Image { kernel: out.join("kernel"), programs: out.join("programs") };
+    fs::create_dir_all(&image.programs).map_err(|e| BuildError::Io(image.programs.clone(), e))?;
+    install(&kernel.path, &image.kernel)?;
+    for (name, file) in &programs {
+        install(&file.path, &image.programs.join(name))?;
+    }
+    Ok(image)
+}
+
+/// Copies a file so that a reader of the target sees the old one or the new one, whole.
+fn install(from: &Path, to: &Path) -> Result<(), BuildError> {
+    let error = |e| BuildError::Io(to.to_owned(), e);
+    let new = to.with_extension(format!("new{}", std::process::id()));
+    fs::copy(from, &new).map_err(error)?;
+    fs::rename(&new, to).map_err(error)
+}

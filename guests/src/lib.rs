@@ -1,0 +1,96 @@
+//! The bundled Pebbles kernel: what can be built of it.
+//!
+//! Concept: one set of C sources, a handful of design variants and a catalogue of seeded faults, each a macro; `Build` picks
+//! some and makes a bootable image. Contract: the same sources, choice and compiler give the same bits in any folder.
+
+mod image;
+mod toolchain;
+
+use std::path::{Path, PathBuf};
+
+pub use image::Image;
+pub use toolchain::BuildError;
+
+/// The designs a kernel may choose between; the default of each is `false`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Design {
+    /// The running thread stays on the run queue.
+    pub current_on_queue: bool,
+    /// A thread that finds a mutex taken yields until it is free, instead of blocking.
+    pub yield_mutex: bool,
+    /// With nothing to run, wait on the stack of the last thread, instead of in an idle thread.
+    pub idle_loop: bool,
+    /// A new thread runs at once, instead of waiting for its turn.
+    pub child_first: bool,
+    /// Preemption is disabled by a flag that the timer handler looks at, instead of by disabling interrupts.
+    pub preempt_flag: bool,
+}
+
+impl Design {
+    pub const NAMES: [&str; 5] =
+        ["current_on_queue", "yield_mutex", "idle_loop", "child_first", "preempt_flag"];
+
+    fn choices(&mut self) -> [&mut bool; 5] {
+        [
+            &mut self.current_on_queue,
+            &mut self.yield_mutex,
+            &mut self.idle_loop,
+            &mut self.child_first,
+            &mut self.preempt_flag,
+        ]
+    }
+
+    /// The design with these variants, by name.
+    pub fn parse<S: AsRef<str>>(names: &[S]) -> Result<Design, BuildError> {
+        let mut design = Design::default();
+        for name in names {
+            let Some(i) = Design::NAMES.iter().position(|n| *n == name.as_ref()) else {
+                let text = format!("no design `{}`; there are {}", name.as_ref(), Design::NAMES.join(", "));
+                return Err(BuildError::Unknown(text));
+            };
+            *design.choices()[i] = true;
+        }
+        Ok(design)
+    }
+
+    /// All combinations, the default first.
+    pub fn all() -> impl Iterator<Item = Design> {
+        (0..1 << Design::NAMES.len()).map(|bits: u32| {
+            let mut design = Design::default();
+            for (i, choice) in design.choices().into_iter().enumerate() {
+                *choice = bits >> i & 1 == 1;
+            }
+            design
+        })
+    }
+
+    fn macros(mut self) -> Vec<String> {
+        let chosen = self.choices().map(|choice| *choice);
+        let names = Design::NAMES.iter().zip(chosen).filter(|(_, chosen)| *chosen);
+        names.map(|(name, _)| format!("DESIGN_{}", name.to_uppercase())).collect()
+    }
+}
+
+/// A choice of what to build. The default is the correct kernel in its default design.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Build {
+    /// Names from the catalogue.
+    pub faults: Vec<String>,
+    pub design: Design,
+}
+
+impl Build {
+    fn macros(&self) -> Result<Vec<String>, BuildError> {
+        let mut macros = self.design.macros();
+        for name in &self.faults {
+            macros.push(format!("FAULT_{}", name.to_uppercase()));
+        }
+        Ok(macros)
+    }
+
+    /// Builds kernel and programs into a folder.
+    pub fn image(&self, out: &Path) -> Result<Image, BuildError> {
+        let cache = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/guests");
+        image::build(Path::new(env!("CARGO_MANIFEST_DIR")), &cache, &self.macros()?, out)
+    }
+}
