@@ -1,0 +1,104 @@
+//! What goes into a run and what comes out of it, the same for the host and the machine.
+
+use crate::layout::{PAGE, WRITABLE_BYTES};
+
+/// Width of the code under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Bits32,
+}
+
+/// Register numbers are the processor's encoding: 0 is (E/R)AX, 4 is (E/R)SP.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Registers {
+    pub gpr: [u64; 16],
+    pub ip: u64,
+    pub flags: u64,
+    /// ES, CS, SS, DS, FS, GS: the processor's encoding.
+    pub segments: [u16; 6],
+    /// x87, MMX and SSE state in the layout of the 32-bit FXSAVE.
+    pub fx: FxImage,
+}
+
+pub const ES: usize = 0;
+pub const CS: usize = 1;
+pub const SS: usize = 2;
+pub const DS: usize = 3;
+pub const FS: usize = 4;
+pub const GS: usize = 5;
+
+#[derive(Clone, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct FxImage(pub [u8; 512]);
+
+impl FxImage {
+    /// As after FNINIT and with the default MXCSR.
+    pub fn initial() -> FxImage {
+        let mut image = FxImage([0; 512]);
+        image.set_u16(0, 0x037f);
+        image.set_u32(24, 0x1f80);
+        image.set_u32(28, 0xffff);
+        image
+    }
+    pub fn u16(&self, at: usize) -> u16 {
+        u16::from_le_bytes([self.0[at], self.0[at + 1]])
+    }
+    pub fn set_u16(&mut self, at: usize, value: u16) {
+        self.0[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+    pub fn u32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.0[at..at + 4].try_into().unwrap_or([0; 4]))
+    }
+    pub fn set_u32(&mut self, at: usize, value: u32) {
+        self.0[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    /// The ten significant bytes of ST(i).
+    pub fn st(&self, i: usize) -> &[u8] {
+        &self.0[32 + 16 * i..][..10]
+    }
+    pub fn xmm(&self, i: usize) -> &[u8] {
+        &self.0[160 + 16 * i..][..16]
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// An exception. The address is CR2 and present for page faults alone.
+    Exception { vector: u8, error: u32, address: Option<u64> },
+    /// Neither side can be held to an outcome: the host ran too long, or the machine used up its instructions.
+    Unfinished,
+    /// The machine refused an instruction.
+    Unsupported,
+}
+
+/// The writable bytes: the data pages, then the stack page.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Memory(pub Box<[u8]>);
+
+impl Memory {
+    pub fn zeroed() -> Memory {
+        Memory(vec![0; WRITABLE_BYTES].into_boxed_slice())
+    }
+    pub fn data(&self) -> &[u8] {
+        &self.0[..WRITABLE_BYTES - PAGE]
+    }
+    pub fn stack(&self) -> &[u8] {
+        &self.0[WRITABLE_BYTES - PAGE..]
+    }
+}
+
+/// Everything a run starts from, except the contents of memory, which many runs share.
+#[derive(Clone)]
+pub struct Case {
+    pub mode: Mode,
+    pub registers: Registers,
+    /// Placed at `registers.ip`.
+    pub code: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub struct Outcome {
+    pub end: End,
+    pub registers: Registers,
+}
