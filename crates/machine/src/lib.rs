@@ -1,1 +1,18 @@
+//! A deterministic x86 PC: processors, memory and devices as one value that can be run, watched, cloned and
+//! restored. It knows nothing of threads, symbols or bugs.
+//!
+//! Time is instructions executed. Two machines that are equal stay equal under equal calls, on any host.
 
+pub mod board;
+pub mod devices;
+pub mod events;
+pub mod hash;
+pub mod memory;
+pub mod stop;
+pub mod x86;
+
+pub use events::{Access, Event, Events, Happening, Rw};
+pub use memory::Memory;
+pub use stop::{Kinds, Stop, StopSet, Unsupported, Watch};
+pub use x86::cpuid::HYPERCALL_LEAF;
+pub use x86::state::{Activity, Cpu, Seg, Segment};

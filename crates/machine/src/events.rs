@@ -1,0 +1,353 @@
+//! What a run did, in order: memory accesses and happenings.
+//!
+//! The log is a row of 64-bit words. The common access costs one word, written by compiled code without a check:
+//! the low half is the linear address, the high half names the micro-operation, whose size, direction and
+//! instruction address are looked up when the log is read. Everything else is spelled out in several words,
+//! told apart by the low four bits of the high half.
+//!
+//! Readers want physical addresses too. Mappings may change while the log fills, so just before they do the
+//! translations of the pages logged so far are noted ([`Events::settle`]); [`Events::drain`] uses them, and the
+//! present page tables for the rest.
+//!
+//! A log has a limit ([`Events::limit_words`]); reaching it ends the run with `Stop::LogFull`.
+
+use crate::memory::Memory;
+use crate::x86::engine::Code;
+use crate::x86::mmu::{Intent, walk};
+use crate::x86::state::Cpu;
+use crate::x86::trap::Exception;
+use rustc_hash::FxHashMap;
+use trace::{CpuId, PhysAddr, VirtAddr};
+
+/// Words a log may hold unless told otherwise (64 MiB).
+pub const LOG_WORDS_MAX: usize = 8 << 20;
+/// Free words kept for one stretch of compiled code.
+pub(crate) const LOG_SLACK: usize = 1 << 12;
+
+/// Direction of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rw {
+    /// From memory.
+    Read,
+    /// To memory.
+    Write,
+}
+
+/// One access to memory by an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// Linear address.
+    pub address: VirtAddr,
+    /// Physical address of the first byte; `None` if it was not mapped when asked (it was when accessed).
+    pub physical: Option<PhysAddr>,
+    /// Bytes; string instructions log a whole stretch at once.
+    pub size: u32,
+    /// Direction. A read-modify-write is a read, then a write.
+    pub rw: Rw,
+    /// Part of a locked instruction.
+    pub atomic: bool,
+    /// Linear address of the instruction.
+    pub pc: VirtAddr,
+}
+
+/// Something else that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Happening {
+    /// The processor whose events follow.
+    Cpu(CpuId),
+    /// A hardware interrupt was taken; `pc` would have been next.
+    Interrupt {
+        /// Which.
+        vector: u8,
+        /// Interrupted before this instruction.
+        pc: VirtAddr,
+    },
+    /// IRET went to `pc`.
+    InterruptReturn {
+        /// Where to.
+        pc: VirtAddr,
+    },
+    /// An exception, or a software interrupt (INT n).
+    Exception {
+        /// What.
+        exception: Exception,
+        /// The instruction.
+        pc: VirtAddr,
+    },
+    /// CR3 was written.
+    AddressSpace {
+        /// Before.
+        old: u64,
+        /// After.
+        new: u64,
+    },
+    /// INVLPG.
+    InvalidatePage(VirtAddr),
+    /// IN or OUT.
+    Port {
+        /// Which.
+        port: u16,
+        /// 1, 2 or 4.
+        size: u8,
+        /// OUT.
+        write: bool,
+        /// What was transferred.
+        value: u32,
+    },
+    /// CR0, or the privilege level by a far transfer, changed.
+    Mode {
+        /// CR0 now.
+        cr0: u64,
+        /// Privilege level now.
+        cpl: u8,
+    },
+}
+
+/// An entry of the log as a reader sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A memory access.
+    Access(Access),
+    /// Anything else, with its instruction time.
+    Happening(u64, Happening),
+}
+
+pub(crate) const TAG_ACCESS: u64 = 1;
+const TAG_HAPPENING: u64 = 2;
+
+/// Translations of pages, as they were for a stretch of the log.
+#[derive(Clone, Debug, Default)]
+struct Settled {
+    until: usize,
+    pages: FxHashMap<u64, u64>,
+}
+
+/// The log and what goes into it. Everything is off to begin with.
+#[derive(Clone, Debug)]
+pub struct Events {
+    /// Log memory accesses.
+    pub accesses: bool,
+    /// Log everything else.
+    pub happenings: bool,
+    /// Words the log may hold; see `Stop::LogFull`.
+    pub limit_words: usize,
+    pub(crate) words: Vec<u64>,
+    settled: Vec<Settled>,
+    cpu: Option<CpuId>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self::off()
+    }
+}
+
+impl Events {
+    /// Nothing is logged.
+    #[must_use]
+    pub fn off() -> Self {
+        Self {
+            accesses: false,
+            happenings: false,
+            limit_words: LOG_WORDS_MAX,
+            words: Vec::new(),
+            settled: Vec::new(),
+            cpu: None,
+        }
+    }
+
+    /// Everything is logged.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { accesses: true, happenings: true, ..Self::off() }
+    }
+
+    /// Is there nothing to drain?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// Forgets what was logged.
+    pub fn clear(&mut self) {
+        self.words.clear();
+        self.settled.clear();
+        self.cpu = None;
+    }
+
+    pub(crate) fn full(&self) -> bool {
+        self.words.len() + LOG_SLACK > self.limit_words
+    }
+
+    pub(crate) fn push_access(&mut self, linear: u64, size: u32, rw: Rw, atomic: bool, pc: u64) {
+        let flags = u64::from(rw == Rw::Write) | u64::from(atomic) << 1;
+        self.words.extend([TAG_ACCESS << 32 | flags << 36 | u64::from(size) << 8 & 0xffff_ff00, linear, pc]);
+    }
+
+    pub(crate) fn push(&mut self, now: u64, happening: Happening) {
+        if !self.happenings {
+            return;
+        }
+        let (code, small, a, b) = match happening {
+            Happening::Cpu(cpu) => (0, 0, u64::from(cpu.0), 0),
+            Happening::Interrupt { vector, pc } => (1, u32::from(vector), pc.0, 0),
+            Happening::InterruptReturn { pc } => (2, 0, pc.0, 0),
+            Happening::Exception { exception, pc } => {
+                let small = u32::from(exception.vector)
+                    | u32::from(exception.error.is_some()) << 8
+                    | u32::from(exception.address.is_some()) << 9
+                    | exception.error.unwrap_or(0) << 16;
+                (3, small, pc.0, exception.address.unwrap_or(0))
+            }
+            Happening::AddressSpace { old, new } => (4, 0, old, new),
+            Happening::InvalidatePage(at) => (5, 0, at.0, 0),
+            Happening::Port { port, size, write, value } => {
+                (6, u32::from(port) | u32::from(size) << 16 | u32::from(write) << 24, value.into(), 0)
+            }
+            Happening::Mode { cr0, cpl } => (7, cpl.into(), cr0, 0),
+        };
+        self.words.extend([TAG_HAPPENING << 32 | code << 36 | u64::from(small), a, b, now]);
+    }
+
+    /// A run of `cpu` begins: what follows is its, under its page tables.
+    pub(crate) fn begin(&mut self, cpu: CpuId, now: u64, before: Option<(&Cpu, &Memory, &Code)>) {
+        if self.cpu != Some(cpu) {
+            if let Some((cpu, memory, code)) = before {
+                self.settle(cpu, memory, code);
+            }
+            if self.accesses || self.happenings {
+                self.cpu = Some(cpu);
+            }
+            self.push(now, Happening::Cpu(cpu));
+        }
+    }
+
+    pub(crate) fn cpu(&self) -> Option<CpuId> {
+        self.cpu
+    }
+
+    /// Notes the translations of all pages logged since the last time, before mappings change.
+    pub(crate) fn settle(&mut self, cpu: &Cpu, memory: &Memory, code: &Code) {
+        let from = self.settled.last().map_or(0, |s| s.until);
+        if from == self.words.len() {
+            return;
+        }
+        let mut pages = FxHashMap::default();
+        let mut last = u64::MAX;
+        each(&self.words, from, self.words.len(), code, |_, entry| {
+            if let Raw::Access { linear, .. } = entry
+                && linear >> 12 != last
+            {
+                last = linear >> 12;
+                pages.entry(last).or_insert_with(|| physical_page(cpu, memory, last));
+            }
+        });
+        self.settled.push(Settled { until: self.words.len(), pages });
+    }
+
+    /// Hands every event to `sink`, oldest first, and empties the log. `cpu` is the processor that ran last.
+    pub(crate) fn drain_with(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        code: &Code,
+        mut sink: impl FnMut(Event),
+    ) {
+        let words = std::mem::take(&mut self.words);
+        let settled = std::mem::take(&mut self.settled);
+        let mut current = FxHashMap::default();
+        let mut from = 0;
+        for stretch in settled.iter().map(Some).chain([None]) {
+            let until = stretch.map_or(words.len(), |s| s.until);
+            let (mut last, mut last_frame) = (u64::MAX, NOT_MAPPED);
+            each(&words, from, until, code, |_, entry| match entry {
+                Raw::Access { linear, size, rw, atomic, pc } => {
+                    if linear >> 12 != last {
+                        last = linear >> 12;
+                        last_frame = match stretch {
+                            Some(stretch) => stretch.pages.get(&last).copied().unwrap_or(NOT_MAPPED),
+                            None => *current.entry(last).or_insert_with(|| physical_page(cpu, memory, last)),
+                        };
+                    }
+                    let physical =
+                        (last_frame != NOT_MAPPED).then_some(PhysAddr(last_frame | linear & 0xfff));
+                    let address = VirtAddr(linear);
+                    sink(Event::Access(Access { address, physical, size, rw, atomic, pc: VirtAddr(pc) }));
+                }
+                Raw::Happening(now, happening) => sink(Event::Happening(now, happening)),
+            });
+            from = until;
+        }
+        self.words = words;
+        self.clear();
+    }
+}
+
+const NOT_MAPPED: u64 = u64::MAX;
+
+fn physical_page(cpu: &Cpu, memory: &Memory, page: u64) -> u64 {
+    walk(cpu, memory, page << 12, Intent::Read, false).map_or(NOT_MAPPED, |w| w.physical)
+}
+
+enum Raw {
+    Access { linear: u64, size: u32, rw: Rw, atomic: bool, pc: u64 },
+    Happening(u64, Happening),
+}
+
+/// Decodes the words of a stretch.
+fn each(words: &[u64], from: usize, until: usize, code: &Code, mut sink: impl FnMut(usize, Raw)) {
+    let mut at = from;
+    while at < until {
+        let word = words[at];
+        match word >> 32 & 15 {
+            0 => {
+                let site = code.site(word);
+                let linear = word & 0xffff_ffff;
+                let access =
+                    |rw| Raw::Access { linear, size: site.size.into(), rw, atomic: site.atomic, pc: site.pc };
+                if site.reads {
+                    sink(at, access(Rw::Read));
+                }
+                if site.writes {
+                    sink(at, access(Rw::Write));
+                }
+                at += 1;
+            }
+            TAG_ACCESS => {
+                let flags = word >> 36;
+                let rw = if flags & 1 != 0 { Rw::Write } else { Rw::Read };
+                let size = (word >> 8) as u32 & 0xff_ffff;
+                let (linear, pc) = (words[at + 1], words[at + 2]);
+                sink(at, Raw::Access { linear, size, rw, atomic: flags & 2 != 0, pc });
+                at += 3;
+            }
+            _ => {
+                let (small, a, b, now) = (word as u32, words[at + 1], words[at + 2], words[at + 3]);
+                let happening = match word >> 36 & 15 {
+                    0 => Happening::Cpu(CpuId(a as u8)),
+                    1 => Happening::Interrupt { vector: small as u8, pc: VirtAddr(a) },
+                    2 => Happening::InterruptReturn { pc: VirtAddr(a) },
+                    3 => Happening::Exception {
+                        exception: Exception {
+                            vector: small as u8,
+                            error: (small & 0x100 != 0).then_some(small >> 16),
+                            address: (small & 0x200 != 0).then_some(b),
+                        },
+                        pc: VirtAddr(a),
+                    },
+                    4 => Happening::AddressSpace { old: a, new: b },
+                    5 => Happening::InvalidatePage(VirtAddr(a)),
+                    6 => Happening::Port {
+                        port: small as u16,
+                        size: (small >> 16) as u8,
+                        write: small >> 24 != 0,
+                        value: a as u32,
+                    },
+                    _ => Happening::Mode { cr0: a, cpl: small as u8 },
+                };
+                sink(at, Raw::Happening(now, happening));
+                at += 4;
+            }
+        }
+    }
+}

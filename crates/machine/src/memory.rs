@@ -1,0 +1,434 @@
+//! Physical memory as a shallow tree of reference-counted pages.
+//!
+//! Root → 64-way branch → 64-way leaf → 4 KiB page. A clone copies the root (one reference count per
+//! 16 MiB); the first write to a shared page copies the path to it. Pages never written share one page of
+//! zeroes. Whether a page may be written in place is decided by uniqueness of the whole path, and the
+//! processor caches the answer as a host pointer. The contract of that cache:
+//!
+//! - [`Memory::clone`] marks the source as cloned; whoever caches write pointers must ask
+//!   [`Memory::take_cloned`] before using them again. A clone needs `&self` and a cached write `&mut self`,
+//!   so the question at the start of each run is enough.
+//! - Writes through the public interface are remembered by frame ([`Memory::take_touched`]), so that decoded
+//!   code and cached translations can follow.
+//!
+//! Reads outside memory give ones and writes there vanish, as on a bus nobody answers. A range may be
+//! declared ROM: writes by the processor vanish, [`Memory::load`] still writes.
+#![allow(unsafe_code)]
+
+use crate::hash::{StableHasher, hash_bytes};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use trace::PhysAddr;
+
+/// Bytes in a page.
+pub const PAGE: usize = 4096;
+const FANOUT: usize = 64;
+/// Recycled page buffers kept at most.
+const POOL_PAGES_MAX: usize = 4096;
+/// External writes remembered one by one; beyond it everything counts as touched.
+const TOUCHED_MAX: usize = 4096;
+
+/// One page. Interior mutability, because the processor writes through cached raw pointers; see the module's
+/// contract for why no two holders ever write.
+#[repr(C, align(64))]
+struct Page {
+    bytes: UnsafeCell<[u8; PAGE]>,
+    /// Hash of the bytes while they are shared and therefore cannot change; 0: not known.
+    hash: AtomicU64,
+}
+
+// SAFETY: bytes are written only through `&mut Memory` whose path to the page is unique, hence never while
+// another thread can reach them.
+unsafe impl Send for Page {}
+unsafe impl Sync for Page {}
+
+impl Page {
+    fn zero() -> Self {
+        Self { bytes: UnsafeCell::new([0; PAGE]), hash: AtomicU64::new(0) }
+    }
+
+    fn bytes(&self) -> &[u8; PAGE] {
+        // SAFETY: callers hold `&Memory`, and writers need `&mut Memory`.
+        unsafe { &*self.bytes.get() }
+    }
+}
+
+type Leaf = [Arc<Page>; FANOUT];
+type Branch = [Arc<Leaf>; FANOUT];
+
+static ZERO_PAGE: LazyLock<Arc<Page>> = LazyLock::new(|| Arc::new(Page::zero()));
+static ZERO_LEAF: LazyLock<Arc<Leaf>> =
+    LazyLock::new(|| Arc::new(std::array::from_fn(|_| ZERO_PAGE.clone())));
+static ZERO_BRANCH: LazyLock<Arc<Branch>> =
+    LazyLock::new(|| Arc::new(std::array::from_fn(|_| ZERO_LEAF.clone())));
+
+/// What was written from outside the processor since it last looked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Touched {
+    Frames(Vec<u32>),
+    Everything,
+}
+
+/// The machine's memory.
+pub struct Memory {
+    root: Vec<Arc<Branch>>,
+    frames: u64,
+    rom: Vec<(u64, u64)>,
+    cloned: AtomicBool,
+    touched: Touched,
+    pool: Vec<Arc<Page>>,
+}
+
+impl Clone for Memory {
+    fn clone(&self) -> Self {
+        self.cloned.store(true, Ordering::Relaxed);
+        Self {
+            root: self.root.clone(),
+            frames: self.frames,
+            rom: self.rom.clone(),
+            cloned: AtomicBool::new(false),
+            touched: self.touched.clone(),
+            pool: Vec::new(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Memory({} MiB)", self.size() >> 20)
+    }
+}
+
+impl Memory {
+    /// Zeroed memory of `bytes`, rounded up to whole pages.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        let frames = bytes.div_ceil(PAGE as u64);
+        let branches = frames.div_ceil((FANOUT * FANOUT) as u64) as usize;
+        Self {
+            root: vec![ZERO_BRANCH.clone(); branches],
+            frames,
+            rom: Vec::new(),
+            cloned: AtomicBool::new(false),
+            touched: Touched::Frames(Vec::new()),
+            pool: Vec::new(),
+        }
+    }
+
+    /// Bytes of memory.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.frames * PAGE as u64
+    }
+
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Writes by the processor to these bytes (whole pages) vanish from now on.
+    pub fn protect(&mut self, start: PhysAddr, bytes: u64) {
+        self.rom.push((start.0 >> 12, (start.0 + bytes).div_ceil(PAGE as u64)));
+        self.touched = Touched::Everything;
+    }
+
+    pub(crate) fn is_rom(&self, frame: u64) -> bool {
+        self.rom.iter().any(|&(first, end)| (first..end).contains(&frame))
+    }
+
+    fn split(frame: u64) -> (usize, usize, usize) {
+        let frame = frame as usize;
+        (frame / (FANOUT * FANOUT), frame / FANOUT % FANOUT, frame % FANOUT)
+    }
+
+    fn page(&self, frame: u64) -> Option<&Arc<Page>> {
+        if frame >= self.frames {
+            return None;
+        }
+        let (a, b, c) = Self::split(frame);
+        Some(&self.root[a][b][c])
+    }
+
+    /// Where the bytes of a frame are now. Valid until the page is next made writable or replaced.
+    pub(crate) fn frame_ptr(&self, frame: u64) -> Option<*mut u8> {
+        self.page(frame).map(|page| page.bytes.get().cast())
+    }
+
+    /// A pointer through which the frame may be written until the next clone; copies the path if shared.
+    /// The second value tells whether the page moved.
+    pub(crate) fn frame_ptr_mut(&mut self, frame: u64) -> Option<(*mut u8, bool)> {
+        if frame >= self.frames {
+            return None;
+        }
+        let (a, b, c) = Self::split(frame);
+        let leaf = Arc::make_mut(&mut Arc::make_mut(&mut self.root[a])[b]);
+        let slot = &mut leaf[c];
+        let mut moved = false;
+        if Arc::get_mut(slot).is_none() {
+            let mut fresh = self.pool.pop().unwrap_or_else(|| Arc::new(Page::zero()));
+            let target = Arc::get_mut(&mut fresh).expect("pooled pages are unique");
+            target.bytes.get_mut().copy_from_slice(slot.bytes());
+            *slot = fresh;
+            moved = true;
+        }
+        let page = Arc::get_mut(slot).expect("made unique above");
+        *page.hash.get_mut() = 0;
+        Some((page.bytes.get().cast(), moved))
+    }
+
+    /// Was this memory cloned since the last call? Then no cached write pointer holds any more.
+    pub(crate) fn take_cloned(&mut self) -> bool {
+        std::mem::take(self.cloned.get_mut())
+    }
+
+    pub(crate) fn take_touched(&mut self) -> Option<Touched> {
+        match &self.touched {
+            Touched::Frames(frames) if frames.is_empty() => None,
+            _ => Some(std::mem::replace(&mut self.touched, Touched::Frames(Vec::new()))),
+        }
+    }
+
+    fn touch(&mut self, frame: u64) {
+        if let Touched::Frames(frames) = &mut self.touched
+            && frames.last() != Some(&(frame as u32))
+        {
+            if frames.len() < TOUCHED_MAX {
+                frames.push(frame as u32);
+            } else {
+                self.touched = Touched::Everything;
+            }
+        }
+    }
+
+    /// Becomes equal to `source` and names each frame whose page was replaced. Buffers are kept for reuse.
+    pub(crate) fn restore(&mut self, source: &Self, mut changed: impl FnMut(u64)) {
+        source.cloned.store(true, Ordering::Relaxed);
+        if self.frames != source.frames || self.rom != source.rom {
+            *self = source.clone();
+            self.touched = Touched::Everything;
+            return;
+        }
+        if source.touched != Touched::Frames(Vec::new()) {
+            self.touched = Touched::Everything;
+        }
+        for (a, (mine, theirs)) in self.root.iter_mut().zip(&source.root).enumerate() {
+            if Arc::ptr_eq(mine, theirs) {
+                continue;
+            }
+            let old = std::mem::replace(mine, theirs.clone());
+            for (b, (old, new)) in old.iter().zip(theirs.iter()).enumerate() {
+                if Arc::ptr_eq(old, new) {
+                    continue;
+                }
+                for (c, (old, new)) in old.iter().zip(new.iter()).enumerate() {
+                    if !Arc::ptr_eq(old, new) {
+                        changed(((a * FANOUT + b) * FANOUT + c) as u64);
+                    }
+                }
+            }
+            Self::recycle(&mut self.pool, old);
+        }
+    }
+
+    /// Takes the page buffers out of a branch that nobody else holds.
+    fn recycle(pool: &mut Vec<Arc<Page>>, branch: Arc<Branch>) {
+        let Ok(branch) = Arc::try_unwrap(branch) else { return };
+        for leaf in branch {
+            let Ok(leaf) = Arc::try_unwrap(leaf) else { continue };
+            for mut page in leaf {
+                if pool.len() < POOL_PAGES_MAX && Arc::get_mut(&mut page).is_some() {
+                    pool.push(page);
+                }
+            }
+        }
+    }
+
+    /// Reads bytes; those outside memory are ones.
+    pub fn read(&self, address: PhysAddr, bytes: &mut [u8]) {
+        let mut at = address.0;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let offset = (at as usize) % PAGE;
+            let (now, later) = rest.split_at_mut((PAGE - offset).min(rest.len()));
+            match self.page(at >> 12) {
+                Some(page) => now.copy_from_slice(&page.bytes()[offset..offset + now.len()]),
+                None => now.fill(0xff),
+            }
+            at += now.len() as u64;
+            rest = later;
+        }
+    }
+
+    /// Writes bytes as the processor would: those outside memory or in ROM vanish.
+    pub fn write(&mut self, address: PhysAddr, bytes: &[u8]) {
+        self.write_pages(address, bytes, false);
+    }
+
+    /// Writes bytes even where memory is ROM, for whoever builds the machine.
+    pub fn load(&mut self, address: PhysAddr, bytes: &[u8]) {
+        self.write_pages(address, bytes, true);
+    }
+
+    fn write_pages(&mut self, address: PhysAddr, bytes: &[u8], rom_too: bool) {
+        let mut at = address.0;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let offset = (at as usize) % PAGE;
+            let (now, later) = rest.split_at((PAGE - offset).min(rest.len()));
+            let frame = at >> 12;
+            if (rom_too || !self.is_rom(frame))
+                && let Some((page, _)) = self.frame_ptr_mut(frame)
+            {
+                // SAFETY: `page` is a whole writable page and `offset + now.len()` stays inside it.
+                unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), page.add(offset), now.len()) };
+                self.touch(frame);
+            }
+            at += now.len() as u64;
+            rest = later;
+        }
+    }
+
+    /// Folds the contents into `hasher`: equal bytes give equal hashes, however they are shared.
+    pub(crate) fn hash_into(&self, hasher: &mut StableHasher) {
+        hasher.word(self.frames);
+        for &(first, end) in &self.rom {
+            hasher.word(first);
+            hasher.word(end);
+        }
+        for (a, branch) in self.root.iter().enumerate() {
+            if Arc::ptr_eq(branch, &ZERO_BRANCH) {
+                continue;
+            }
+            for (b, leaf) in branch.iter().enumerate() {
+                if Arc::ptr_eq(leaf, &ZERO_LEAF) {
+                    continue;
+                }
+                for (c, page) in leaf.iter().enumerate() {
+                    if Arc::ptr_eq(page, &ZERO_PAGE) {
+                        continue;
+                    }
+                    if let Some(hash) = Self::page_hash(page, Arc::strong_count(leaf) > 1) {
+                        hasher.word(((a * FANOUT + b) * FANOUT + c) as u64);
+                        hasher.word(hash);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hash of a page, `None` if all its bytes are zero. Remembered only while the page is shared: a unique
+    /// one may be written through a cached pointer without notice.
+    fn page_hash(page: &Arc<Page>, leaf_shared: bool) -> Option<u64> {
+        const ALL_ZERO: u64 = 1;
+        let known = page.hash.load(Ordering::Relaxed);
+        let hash = if known != 0 {
+            known
+        } else {
+            let bytes = page.bytes();
+            let hash = if bytes.iter().all(|&b| b == 0) { ALL_ZERO } else { hash_bytes(bytes).max(2) };
+            if leaf_shared || Arc::strong_count(page) > 1 {
+                page.hash.store(hash, Ordering::Relaxed);
+            }
+            hash
+        };
+        (hash != ALL_ZERO).then_some(hash)
+    }
+}
+
+macro_rules! sized {
+    ($($read:ident $write:ident $type:ty),*) => {
+        impl Memory {
+            $(
+                #[doc = concat!("Reads a little-endian `", stringify!($type), "`.")]
+                #[must_use]
+                pub fn $read(&self, address: PhysAddr) -> $type {
+                    let mut bytes = [0; size_of::<$type>()];
+                    self.read(address, &mut bytes);
+                    <$type>::from_le_bytes(bytes)
+                }
+
+                #[doc = concat!("Writes a little-endian `", stringify!($type), "`.")]
+                pub fn $write(&mut self, address: PhysAddr, value: $type) {
+                    self.write(address, &value.to_le_bytes());
+                }
+            )*
+        }
+    };
+}
+sized!(read_u8 write_u8 u8, read_u16 write_u16 u16, read_u32 write_u32 u32, read_u64 write_u64 u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_after_a_clone_is_seen_by_the_writer_alone() {
+        let mut a = Memory::new(64 << 20);
+        a.write_u32(PhysAddr(0x12_3456), 1);
+        let mut b = a.clone();
+        let c = b.clone();
+        a.write_u32(PhysAddr(0x12_3456), 2);
+        b.write_u32(PhysAddr(0x12_3456), 3);
+        let seen: Vec<u32> = [&a, &b, &c].iter().map(|m| m.read_u32(PhysAddr(0x12_3456))).collect();
+        assert_eq!(seen, [2, 3, 1]);
+    }
+
+    #[test]
+    fn a_pointer_taken_before_a_clone_is_not_writable_after_it() {
+        let mut a = Memory::new(1 << 20);
+        let (before, _) = a.frame_ptr_mut(5).unwrap();
+        let clone = a.clone();
+        assert!(a.take_cloned());
+        let (after, moved) = a.frame_ptr_mut(5).unwrap();
+        assert!(moved && before != after);
+        drop(clone);
+        assert!(!a.take_cloned());
+    }
+
+    #[test]
+    fn restore_names_exactly_the_changed_frames_and_reuses_buffers() {
+        let mut live = Memory::new(64 << 20);
+        live.write_u8(PhysAddr(0x5000), 1);
+        live.take_touched();
+        let snapshot = live.clone();
+        for frame in [3, 5, 900, 9000] {
+            live.write_u8(PhysAddr(frame << 12), 9);
+        }
+        live.take_touched();
+        let mut changed = Vec::new();
+        live.restore(&snapshot, |frame| changed.push(frame));
+        assert_eq!(changed, [3, 5, 900, 9000]);
+        assert_eq!(live.pool.len(), 4);
+        assert_eq!((live.read_u8(PhysAddr(0x5000)), live.read_u8(PhysAddr(0x3000))), (1, 0));
+    }
+
+    #[test]
+    fn equal_bytes_hash_equal_however_they_came_about() {
+        let hash = |m: &Memory| {
+            let mut h = StableHasher::new();
+            m.hash_into(&mut h);
+            h.finish()
+        };
+        let mut a = Memory::new(1 << 20);
+        let b = Memory::new(1 << 20);
+        a.write_u8(PhysAddr(0x2000), 7);
+        assert_ne!(hash(&a), hash(&b));
+        let c = a.clone();
+        assert_eq!(hash(&a), hash(&c));
+        a.write_u8(PhysAddr(0x2000), 0);
+        assert_eq!(hash(&a), hash(&b));
+        assert_ne!(hash(&a), hash(&c));
+    }
+
+    #[test]
+    fn outside_and_rom() {
+        let mut m = Memory::new(0x3000);
+        m.write_u32(PhysAddr(0x2ffe), 0x4433_2211);
+        assert_eq!(m.read_u32(PhysAddr(0x2ffe)), 0xffff_2211);
+        m.protect(PhysAddr(0x1000), 0x1000);
+        m.write_u8(PhysAddr(0x1000), 1);
+        assert_eq!(m.read_u8(PhysAddr(0x1000)), 0);
+        m.load(PhysAddr(0x1000), &[2]);
+        assert_eq!(m.read_u8(PhysAddr(0x1000)), 2);
+    }
+}

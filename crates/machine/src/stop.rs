@@ -1,0 +1,219 @@
+//! When a run ends, and why it did.
+
+use crate::events::Access;
+use crate::x86::trap::Exception;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use trace::VirtAddr;
+
+/// Kinds of happening that can end a run; combined in [`StopSet::on`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Kinds(pub u16);
+
+#[allow(missing_docs)]
+impl Kinds {
+    pub const NONE: Self = Self(0);
+    /// HLT was executed.
+    pub const HALT: Self = Self(1);
+    /// PAUSE was executed.
+    pub const PAUSE: Self = Self(2);
+    /// A hardware interrupt was taken; its handler's first instruction is next.
+    pub const INTERRUPT: Self = Self(4);
+    /// IRET was executed.
+    pub const INTERRUPT_RETURN: Self = Self(8);
+    /// An exception was raised; its handler's first instruction is next.
+    pub const EXCEPTION: Self = Self(16);
+    /// The guest asked for us: CPUID with [`crate::HYPERCALL_LEAF`] in EAX.
+    pub const HYPERCALL: Self = Self(32);
+    /// The interrupt flag changed.
+    pub const INTERRUPT_FLAG: Self = Self(64);
+    /// CR3 was written.
+    pub const ADDRESS_SPACE: Self = Self(128);
+
+    #[must_use]
+    pub const fn has(self, kind: Self) -> bool {
+        self.0 & kind.0 != 0
+    }
+
+    #[must_use]
+    pub const fn and(self, kind: Self) -> Self {
+        Self(self.0 | kind.0)
+    }
+}
+
+/// A stretch of linear memory whose accesses end a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Watch {
+    /// First byte.
+    pub start: VirtAddr,
+    /// How many.
+    pub bytes: u64,
+    /// Reads end the run.
+    pub reads: bool,
+    /// Writes end the run.
+    pub writes: bool,
+}
+
+/// What ends a run. Build one and keep it: an unchanged set costs nothing to use again.
+#[derive(Clone, Debug, Default)]
+pub struct StopSet {
+    /// Stop after exactly this many instructions.
+    pub instructions: Option<u64>,
+    /// Stop before an instruction at one of these linear addresses (but not before the first of the run).
+    pub code: Arc<BTreeSet<u64>>,
+    /// Stop after an instruction that touches one of these.
+    pub watch: Arc<Vec<Watch>>,
+    /// Stop after an instruction that reads or writes one of these ports.
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// Stop at these happenings.
+    pub on: Kinds,
+}
+
+impl StopSet {
+    /// Only the budget.
+    #[must_use]
+    pub fn after(instructions: u64) -> Self {
+        Self { instructions: Some(instructions), ..Self::default() }
+    }
+
+    /// Also before the instruction at `address`.
+    #[must_use]
+    pub fn at(mut self, address: VirtAddr) -> Self {
+        Arc::make_mut(&mut self.code).insert(address.0);
+        self
+    }
+
+    /// Also at these happenings.
+    #[must_use]
+    pub fn on(mut self, kinds: Kinds) -> Self {
+        self.on = self.on.and(kinds);
+        self
+    }
+
+    /// Also after accesses to these bytes.
+    #[must_use]
+    pub fn watching(mut self, watch: Watch) -> Self {
+        Arc::make_mut(&mut self.watch).push(watch);
+        self
+    }
+}
+
+/// Why a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The budget is used up.
+    Budget,
+    /// The next instruction is at an address of [`StopSet::code`].
+    Code(VirtAddr),
+    /// A watched access was made.
+    Watch(Access),
+    /// A port was used.
+    Port {
+        /// Which.
+        port: u16,
+        /// 1, 2 or 4.
+        size: u8,
+        /// OUT rather than IN.
+        write: bool,
+        /// What was transferred.
+        value: u32,
+    },
+    /// The processor is halted and cannot go on by itself, or executed HLT and that was asked for.
+    Halt,
+    /// The processor waits for its start-up message.
+    NotStarted,
+    /// PAUSE was executed.
+    Pause,
+    /// A hardware interrupt was taken.
+    Interrupt {
+        /// Which.
+        vector: u8,
+    },
+    /// IRET was executed.
+    InterruptReturn,
+    /// An exception was raised.
+    Exception(Exception),
+    /// A hypercall was made.
+    Hypercall,
+    /// The interrupt flag has this new value.
+    InterruptFlag {
+        /// On?
+        enabled: bool,
+    },
+    /// CR3 was written.
+    AddressSpace,
+    /// The event log must be drained before going on.
+    LogFull,
+    /// The next instruction does something that is not modelled.
+    Unsupported(Box<Unsupported>),
+    /// An exception while delivering a double fault.
+    TripleFault,
+    /// The guest switched the machine off.
+    PowerOff,
+    /// The guest asked for a reset.
+    Reset,
+}
+
+/// Something the real machine would do and this one does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    /// What it is.
+    pub what: String,
+    /// Where the instruction is.
+    pub address: VirtAddr,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its disassembly.
+    pub disassembly: String,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unsupported: {} at {}: ", self.what, self.address)?;
+        for byte in &self.bytes {
+            write!(f, "{byte:02x} ")?;
+        }
+        write!(f, " {}", self.disassembly)
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Budget => write!(f, "instruction budget used up"),
+            Self::Code(address) => write!(f, "reached {address}"),
+            Self::Watch(access) => write!(f, "watched {access:?}"),
+            Self::Port { port, size, write, value } => {
+                write!(
+                    f,
+                    "{} port {port:#x}, {size} bytes, {value:#x}",
+                    if *write { "out to" } else { "in from" }
+                )
+            }
+            Self::Halt => write!(f, "halted"),
+            Self::NotStarted => write!(f, "not started yet"),
+            Self::Pause => write!(f, "pause"),
+            Self::Interrupt { vector } => write!(f, "interrupt {vector:#x}"),
+            Self::InterruptReturn => write!(f, "returned from an interrupt"),
+            Self::Exception(e) => {
+                write!(f, "exception {}", e.vector)?;
+                if let Some(error) = e.error {
+                    write!(f, ", error code {error:#x}")?;
+                }
+                e.address.map_or(Ok(()), |a| write!(f, ", address {}", VirtAddr(a)))
+            }
+            Self::Hypercall => write!(f, "hypercall"),
+            Self::InterruptFlag { enabled } => {
+                write!(f, "interrupts {}", if *enabled { "enabled" } else { "disabled" })
+            }
+            Self::AddressSpace => write!(f, "address space changed"),
+            Self::LogFull => write!(f, "event log full"),
+            Self::Unsupported(what) => write!(f, "{what}"),
+            Self::TripleFault => write!(f, "triple fault"),
+            Self::PowerOff => write!(f, "powered off"),
+            Self::Reset => write!(f, "reset"),
+        }
+    }
+}

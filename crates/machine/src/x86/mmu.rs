@@ -1,0 +1,394 @@
+//! Paging, and the software TLB that makes it cheap.
+//!
+//! The TLB is derived state: it must never show. Real processors may or may not remember a translation after its
+//! page-table entry changed; here they never do. Page-table pages that cached translations came from are
+//! flagged, writes to them take the slow path and forget what they change. So a run is a function of memory and
+//! registers alone, a clone with an empty TLB does exactly what its source does, and accessed and dirty bits are
+//! exact. What is lost: a kernel's forgotten INVLPG or shoot-down has no effect here.
+//!
+//! Translations are kept for several address spaces at once (keyed by CR3 and the control bits that matter) and
+//! are shared by all processors. Per space there is one table for supervisor and one for user accesses. An entry
+//! answers reads and writes by separate tags and holds one host pointer. Entries exist only for ordinary memory:
+//! device pages, holes, ROM writes, writes to flagged pages and watched pages always take the slow path.
+
+use super::state::{Cpu, cr0, cr4};
+use super::trap::{Outcome, Trap};
+use crate::memory::Memory;
+use trace::PhysAddr;
+
+/// Entries in one table, a power of two.
+pub(crate) const ENTRIES: usize = 256;
+/// Address spaces remembered.
+const SPACES: usize = 8;
+/// A tag no address has.
+pub(crate) const NEVER: u64 = u64::MAX;
+const NO_FRAME: u64 = u64::MAX;
+
+/// One translation.
+#[repr(C, align(32))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// Page address if reads may use `addend`.
+    pub read: u64,
+    /// Page address if writes may use `addend`.
+    pub write: u64,
+    /// Host address minus linear address.
+    pub addend: u64,
+    /// Physical frame.
+    pub frame: u64,
+}
+
+const EMPTY: Entry = Entry { read: NEVER, write: NEVER, addend: 0, frame: NO_FRAME };
+
+/// Translations for one privilege in one address space.
+#[repr(C)]
+#[derive(Clone)]
+pub(crate) struct Tlb {
+    pub entries: [Entry; ENTRIES],
+}
+
+#[derive(Clone)]
+struct Space {
+    key: u64,
+    epoch: u32,
+    /// Supervisor, user.
+    tlbs: [Tlb; 2],
+}
+
+/// What is known of a physical frame.
+#[derive(Clone, Copy, Default)]
+struct FrameInfo {
+    flags: u8,
+    /// TLB indices + 1 under which the frame was cached; 0: free.
+    slots: [u16; 2],
+}
+
+const CODE: u8 = 1;
+const TABLE: u8 = 2;
+/// More than two TLB indices: a revocation must look everywhere.
+const MANY: u8 = 4;
+
+/// What the guest does with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    Read,
+    Write,
+    Fetch,
+}
+
+/// A finished page walk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Walk {
+    pub physical: u64,
+    tables: [u64; 2],
+    levels: usize,
+    /// Accessed and dirty bits to set: where, and the whole entry.
+    updates: [(u64, u32); 2],
+    updates_len: usize,
+}
+
+impl Walk {
+    fn update(&mut self, at: u64, old: u32, new: u32) {
+        if old != new {
+            self.updates[self.updates_len] = (at, new);
+            self.updates_len += 1;
+        }
+    }
+
+    pub fn updates(&self) -> &[(u64, u32)] {
+        &self.updates[..self.updates_len]
+    }
+}
+
+/// Derived translation state of the whole machine.
+#[derive(Default)]
+pub(crate) struct Mmu {
+    spaces: Vec<Box<Space>>,
+    current: usize,
+    frames: Vec<FrameInfo>,
+    /// Frames flagged as page tables.
+    tables: Vec<u32>,
+    victim: usize,
+    next_epoch: u32,
+    /// Linear page ranges (first, last) that must take the slow path.
+    pub slow_pages: Vec<(u64, u64)>,
+    /// Set when translations were forgotten: code that runs must look itself up again.
+    pub flushed: bool,
+}
+
+/// The control state translations depend on: page directory and the bits that change how it is read.
+fn space_key(cpu: &Cpu) -> u64 {
+    if cpu.cr0 & cr0::PG == 0 {
+        return 1;
+    }
+    (cpu.cr3 & !0xfff) | 2 | (cpu.cr0 >> 14 & 4) | (cpu.cr4 >> 1 & 8)
+}
+
+impl Mmu {
+    pub fn prepare(&mut self, memory: &Memory) {
+        if self.frames.len() as u64 != memory.frames() {
+            *self = Self {
+                frames: vec![FrameInfo::default(); memory.frames() as usize],
+                next_epoch: self.next_epoch,
+                ..Self::default()
+            };
+        }
+    }
+
+    /// Makes the address space of `cpu` the current one.
+    pub fn select(&mut self, cpu: &Cpu) {
+        let key = space_key(cpu);
+        if let Some(space) = self.spaces.get(self.current)
+            && space.key == key
+        {
+            return;
+        }
+        if let Some(at) = self.spaces.iter().position(|s| s.key == key) {
+            self.current = at;
+            return;
+        }
+        let epoch = self.fresh_epoch();
+        let tlb = Tlb { entries: [EMPTY; ENTRIES] };
+        if self.spaces.len() < SPACES {
+            self.current = self.spaces.len();
+            self.spaces.push(Box::new(Space { key, epoch, tlbs: [tlb.clone(), tlb] }));
+        } else {
+            self.current = self.victim;
+            self.victim = (self.victim + 1) % SPACES;
+            let space = &mut self.spaces[self.current];
+            space.key = key;
+            space.epoch = epoch;
+            for tlb in &mut space.tlbs {
+                tlb.entries.fill(EMPTY);
+            }
+        }
+    }
+
+    fn fresh_epoch(&mut self) -> u32 {
+        self.next_epoch += 1;
+        self.next_epoch
+    }
+
+    /// Names the current translations; changes whenever any of them may have.
+    pub fn epoch(&self) -> u32 {
+        self.spaces[self.current].epoch
+    }
+
+    #[inline]
+    pub fn tlb(&mut self, user: bool) -> &mut Tlb {
+        &mut self.spaces[self.current].tlbs[usize::from(user)]
+    }
+
+    #[inline]
+    pub fn index(linear: u64) -> usize {
+        (linear >> 12) as usize & (ENTRIES - 1)
+    }
+
+    /// Forgets every translation.
+    pub fn flush(&mut self) {
+        self.flushed = true;
+        for at in 0..self.spaces.len() {
+            let epoch = self.fresh_epoch();
+            let space = &mut self.spaces[at];
+            space.epoch = epoch;
+            for tlb in &mut space.tlbs {
+                for entry in &mut tlb.entries {
+                    if entry.frame != NO_FRAME {
+                        let info = &mut self.frames[entry.frame as usize];
+                        info.flags &= !MANY;
+                        info.slots = [0; 2];
+                        *entry = EMPTY;
+                    }
+                }
+            }
+        }
+        for frame in self.tables.drain(..) {
+            self.frames[frame as usize].flags &= !TABLE;
+        }
+    }
+
+    /// After a clone: pages are shared again, no cached pointer may be written through.
+    pub fn revoke_writes(&mut self) {
+        for space in &mut self.spaces {
+            for tlb in &mut space.tlbs {
+                for entry in &mut tlb.entries {
+                    entry.write = NEVER;
+                }
+            }
+        }
+    }
+
+    /// Calls `change` on every entry that maps `frame`.
+    fn each_entry(&mut self, frame: u64, mut change: impl FnMut(&mut Entry)) {
+        let info = self.frames[frame as usize];
+        if info.flags & MANY != 0 {
+            for space in &mut self.spaces {
+                for entry in space.tlbs.iter_mut().flat_map(|t| &mut t.entries) {
+                    if entry.frame == frame {
+                        change(entry);
+                    }
+                }
+            }
+            return;
+        }
+        for slot in info.slots.into_iter().filter(|&s| s != 0) {
+            for space in &mut self.spaces {
+                for tlb in &mut space.tlbs {
+                    let entry = &mut tlb.entries[usize::from(slot) - 1];
+                    if entry.frame == frame {
+                        change(entry);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The frame's page moved or changed owner: nothing cached about it holds.
+    pub fn forget_frame(&mut self, frame: u64) {
+        self.each_entry(frame, |entry| *entry = EMPTY);
+        let info = &mut self.frames[frame as usize];
+        info.slots = [0; 2];
+        info.flags &= !MANY;
+    }
+
+    fn flag(&mut self, frame: u64, flag: u8) {
+        if self.frames[frame as usize].flags & flag == 0 {
+            self.frames[frame as usize].flags |= flag;
+            self.each_entry(frame, |entry| entry.write = NEVER);
+        }
+    }
+
+    /// Decoded instructions come from this frame: writes to it must be seen.
+    pub fn flag_code(&mut self, frame: u64) {
+        self.flag(frame, CODE);
+    }
+
+    pub fn unflag_code(&mut self, frame: u64) {
+        self.frames[frame as usize].flags &= !CODE;
+    }
+
+    pub fn is_code(&self, frame: u64) -> bool {
+        self.frames[frame as usize].flags & CODE != 0
+    }
+
+    pub fn is_table(&self, frame: u64) -> bool {
+        self.frames[frame as usize].flags & TABLE != 0
+    }
+
+    fn slow(&self, linear: u64) -> bool {
+        let page = linear >> 12;
+        self.slow_pages.iter().any(|&(first, last)| (first..=last).contains(&page))
+    }
+
+    /// Remembers a finished walk for the current space, if the page is ordinary memory.
+    pub fn fill(&mut self, memory: &mut Memory, linear: u64, walk: &Walk, user: bool, write: bool) {
+        let frame = walk.physical >> 12;
+        if frame >= memory.frames() || self.slow(linear) {
+            return;
+        }
+        for &table in &walk.tables[..walk.levels] {
+            if table < memory.frames() && !self.is_table(table) {
+                self.tables.push(table as u32);
+                self.flag(table, TABLE);
+            }
+        }
+        let page = linear & !0xfff;
+        let at = Self::index(linear);
+        let may_write =
+            write && self.frames[frame as usize].flags & (CODE | TABLE) == 0 && !memory.is_rom(frame);
+        let host = if may_write {
+            let (host, moved) = memory.frame_ptr_mut(frame).expect("checked above");
+            if moved {
+                self.forget_frame(frame);
+            }
+            host
+        } else {
+            memory.frame_ptr(frame).expect("checked above")
+        };
+        let info = &mut self.frames[frame as usize];
+        let slot = at as u16 + 1;
+        if !info.slots.contains(&slot) {
+            match info.slots.iter_mut().find(|s| **s == 0) {
+                Some(free) => *free = slot,
+                None => info.flags |= MANY,
+            }
+        }
+        let old = &mut self.spaces[self.current].tlbs[usize::from(user)].entries[at];
+        *old = Entry {
+            read: page,
+            write: if may_write { page } else { NEVER },
+            addend: (host as u64).wrapping_sub(page),
+            frame,
+        };
+    }
+}
+
+const PRESENT: u32 = 1;
+const WRITABLE: u32 = 2;
+const USER: u32 = 4;
+const ACCESSED: u32 = 0x20;
+const DIRTY: u32 = 0x40;
+const LARGE: u32 = 0x80;
+/// Bits 13–21 of a 4 MiB entry; bit 12 is PAT.
+const LARGE_RESERVED: u32 = 0x3f_e000;
+
+/// Page-fault error code bits.
+const ERROR_PRESENT: u32 = 1;
+const ERROR_WRITE: u32 = 2;
+const ERROR_USER: u32 = 4;
+const ERROR_RESERVED: u32 = 8;
+
+/// Walks the page tables for one access. Has no effect; the accessed and dirty bits it would set are in the
+/// answer.
+pub(crate) fn walk(cpu: &Cpu, memory: &Memory, linear: u64, intent: Intent, user: bool) -> Outcome<Walk> {
+    let mut done = Walk { physical: linear, tables: [0; 2], levels: 0, updates: [(0, 0); 2], updates_len: 0 };
+    if cpu.cr0 & cr0::PG == 0 {
+        return Ok(done);
+    }
+    if cpu.cr4 & cr4::PAE != 0 {
+        return Err(Trap::Unsupported("paging with PAE"));
+    }
+    let write = intent == Intent::Write;
+    let fault = |error: u32| {
+        let error = error | if write { ERROR_WRITE } else { 0 } | if user { ERROR_USER } else { 0 };
+        Err(Trap::pf(linear, error))
+    };
+    let allowed = |entry: u32| {
+        !(user && entry & USER == 0) && !(write && entry & WRITABLE == 0 && (user || cpu.cr0 & cr0::WP != 0))
+    };
+    let accessed = ACCESSED | if write { DIRTY } else { 0 };
+    let directory = cpu.cr3 & 0xffff_f000;
+    let pde_at = directory | linear >> 20 & 0xffc;
+    let pde = memory.read_u32(PhysAddr(pde_at));
+    if pde & PRESENT == 0 {
+        return fault(0);
+    }
+    done.tables[0] = directory >> 12;
+    if pde & LARGE != 0 && cpu.cr4 & cr4::PSE != 0 {
+        if pde & LARGE_RESERVED != 0 {
+            return fault(ERROR_PRESENT | ERROR_RESERVED);
+        }
+        if !allowed(pde) {
+            return fault(ERROR_PRESENT);
+        }
+        done.update(pde_at, pde, pde | accessed);
+        done.physical = u64::from(pde & 0xffc0_0000) | linear & 0x3f_ffff;
+        done.levels = 1;
+        return Ok(done);
+    }
+    let table = u64::from(pde & 0xffff_f000);
+    let pte_at = table | linear >> 10 & 0xffc;
+    let pte = memory.read_u32(PhysAddr(pte_at));
+    if pte & PRESENT == 0 {
+        return fault(0);
+    }
+    if !allowed(pde) || !allowed(pte) {
+        return fault(ERROR_PRESENT);
+    }
+    done.update(pde_at, pde, pde | ACCESSED);
+    done.update(pte_at, pte, pte | accessed);
+    done.physical = u64::from(pte & 0xffff_f000) | linear & 0xfff;
+    done.tables[1] = table >> 12;
+    done.levels = 2;
+    Ok(done)
+}
