@@ -1,1 +1,15 @@
+//! What the software inside the machine means: its symbols and types, threads, locks and heap.
+//!
+//! Contract: everything is learned from outside, through [`state::Memory`] and [`state::Registers`]; the guest is never
+//! changed and never trusted. Nothing here decides what a bug is or who runs next.
 
+pub mod code;
+pub mod dwarf;
+pub mod expression;
+pub mod frames;
+pub mod image;
+pub mod location;
+pub mod nearest;
+pub mod stack;
+pub mod state;
+pub mod types;

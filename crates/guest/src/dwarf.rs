@@ -1,0 +1,708 @@
+//! DWARF debugging information as plain data: functions with their inlined calls, parameters and locals, source lines,
+//! types, global variables and enumerators.
+//!
+//! Contract: one pass over the file, everything owned, so the result is shared behind an `Arc` and never borrows the
+//! file. Malformed input is an error, never a panic. Source: DWARF 5, read by `gimli`; versions 2 to 4 as well.
+//! Not read: type units, split DWARF, compressed sections, macros (so `#define`d constants have no name here).
+
+use crate::types::{Member, Type, TypeId, Types};
+use gimli::{AttributeValue, DwAt, constants as dw};
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub(crate) type Slice<'a> = gimli::EndianSlice<'a, gimli::LittleEndian>;
+type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
+
+/// Where a parameter or local lives: a DWARF expression, per range of code.
+#[derive(Clone, Debug, Default)]
+pub struct Location(pub Vec<(Range<u64>, Box<[u8]>)>);
+
+impl Location {
+    #[must_use]
+    pub fn at(&self, pc: u64) -> Option<&[u8]> {
+        self.0.iter().find(|(range, _)| range.contains(&pc)).map(|(_, expression)| &**expression)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Local {
+    pub name: Arc<str>,
+    pub ty: TypeId,
+    pub location: Location,
+    /// The code in which the name means this variable: that of its block.
+    pub scope: Vec<Range<u64>>,
+}
+
+/// A call that the compiler replaced by the body.
+#[derive(Clone, Debug)]
+pub struct Inlined {
+    pub name: Option<Arc<str>>,
+    pub ranges: Vec<Range<u64>>,
+    pub entry: Option<u64>,
+    pub call_file: Option<FileId>,
+    pub call_line: Option<u32>,
+    /// 1 for a call written in the function itself.
+    pub depth: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct Subprogram {
+    pub name: Option<Arc<str>>,
+    pub ranges: Vec<Range<u64>>,
+    pub file: Option<FileId>,
+    pub line: Option<u32>,
+    pub returns: Option<TypeId>,
+    pub parameters: Vec<Local>,
+    pub variadic: bool,
+    pub locals: Vec<Local>,
+    pub frame_base: Location,
+    pub inlined: Vec<Inlined>,
+}
+
+/// A variable with a fixed address.
+#[derive(Clone, Debug)]
+pub struct Variable {
+    pub name: Arc<str>,
+    pub ty: TypeId,
+    pub address: u64,
+    /// The function it is a static local of.
+    pub function: Option<Arc<str>>,
+    pub file: Option<FileId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FileId(pub u32);
+
+/// A source file as the compiler was given it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceFile {
+    /// Relative to the directory of the build where it can be.
+    pub path: Arc<str>,
+    /// Where the compiler ran.
+    pub directory: Arc<str>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    pub address: u64,
+    pub file: FileId,
+    pub line: u32,
+    /// A good place for a breakpoint.
+    pub statement: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Sequence {
+    range: Range<u64>,
+    rows: Range<usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Lines {
+    sequences: Vec<Sequence>,
+    rows: Vec<Row>,
+}
+
+impl Lines {
+    /// The row that covers `pc`.
+    #[must_use]
+    pub fn at(&self, pc: u64) -> Option<&Row> {
+        let last = self.sequences.partition_point(|sequence| sequence.range.start <= pc).checked_sub(1)?;
+        let sequence = self.sequences[last].range.contains(&pc).then_some(&self.sequences[last])?;
+        let rows = &self.rows[sequence.rows.clone()];
+        rows.get(rows.partition_point(|row| row.address <= pc).checked_sub(1)?)
+    }
+
+    /// The rows at which the code of a line begins, in order of address.
+    pub fn starts(&self) -> impl Iterator<Item = &Row> {
+        self.sequences.iter().flat_map(|sequence| {
+            let rows = &self.rows[sequence.rows.clone()];
+            let mut last = None;
+            rows.iter().filter(move |row| {
+                let same = last == Some((row.file, row.line));
+                if row.statement {
+                    last = Some((row.file, row.line));
+                }
+                row.statement && !same
+            })
+        })
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Dwarf {
+    pub types: Types,
+    pub subprograms: Vec<Subprogram>,
+    pub variables: Vec<Variable>,
+    pub enumerators: FxHashMap<Arc<str>, i64>,
+    pub files: Vec<SourceFile>,
+    pub lines: Lines,
+}
+
+/// Reads everything. `is_code` tells code of the program from that of discarded sections (which stays at address 0).
+pub(crate) fn load(
+    dwarf: &gimli::Dwarf<Slice<'_>>,
+    word: usize,
+    is_code: &dyn Fn(u64) -> bool,
+) -> Result<Dwarf, gimli::Error> {
+    let mut loader = Loader {
+        dwarf,
+        is_code,
+        out: Dwarf { types: Types::new(word), ..Dwarf::default() },
+        type_at: FxHashMap::default(),
+        named: FxHashMap::default(),
+        file_at: FxHashMap::default(),
+        pending_functions: Vec::new(),
+        pending_inlined: Vec::new(),
+        pending_locals: Vec::new(),
+    };
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        loader.unit(&dwarf.unit(header)?)?;
+    }
+    loader.finish();
+    Ok(loader.out)
+}
+
+/// What an abstract instance or a declaration tells about the concrete ones that refer to it.
+#[derive(Clone, Default)]
+struct Named {
+    name: Option<Arc<str>>,
+    origin: Option<usize>,
+    file: Option<FileId>,
+    line: Option<u32>,
+    ty: Option<TypeId>,
+}
+
+enum Scope {
+    Struct(TypeId),
+    Enum(TypeId),
+    Array(TypeId),
+    Function(Option<usize>),
+    Inlined { function: usize, index: usize },
+    Block { ranges: Vec<Range<u64>> },
+    Other,
+}
+
+struct Loader<'a, 'd> {
+    dwarf: &'d gimli::Dwarf<Slice<'a>>,
+    is_code: &'d dyn Fn(u64) -> bool,
+    out: Dwarf,
+    type_at: FxHashMap<usize, TypeId>,
+    named: FxHashMap<usize, Named>,
+    file_at: FxHashMap<(Arc<str>, Arc<str>), FileId>,
+    /// Concrete things whose name is told elsewhere, perhaps further on.
+    pending_functions: Vec<(usize, usize)>,
+    pending_inlined: Vec<(usize, usize, usize)>,
+    pending_locals: Vec<PendingLocal>,
+}
+
+struct PendingLocal {
+    function: usize,
+    parameter: bool,
+    index: usize,
+    origin: usize,
+}
+
+/// Origins chain (concrete, abstract, declaration); a longer chain than this is a cycle in a damaged file.
+const ORIGINS_MAX: usize = 8;
+
+impl<'a> Loader<'a, '_> {
+    fn text(&self, unit: &gimli::Unit<Slice<'a>>, value: AttributeValue<Slice<'a>>) -> Option<Arc<str>> {
+        let text = self.dwarf.attr_string(unit, value).ok()?;
+        Some(Arc::from(text.to_string_lossy()))
+    }
+
+    fn name(&self, unit: &gimli::Unit<Slice<'a>>, entry: &Entry<'a>) -> Option<Arc<str>> {
+        self.text(unit, entry.attr_value(dw::DW_AT_name)?)
+    }
+
+    /// Section offset of the entry that an attribute refers to.
+    fn reference(unit: &gimli::Unit<Slice<'a>>, entry: &Entry<'a>, attribute: DwAt) -> Option<usize> {
+        match entry.attr_value(attribute)? {
+            AttributeValue::UnitRef(offset) => {
+                offset.to_debug_info_offset(&unit.header).map(|offset| offset.0)
+            }
+            AttributeValue::DebugInfoRef(offset) => Some(offset.0),
+            _ => None,
+        }
+    }
+
+    fn type_id(&mut self, offset: usize) -> TypeId {
+        let types = &mut self.out.types;
+        *self.type_at.entry(offset).or_insert_with(|| types.add(Type::Void))
+    }
+
+    fn type_of(&mut self, unit: &gimli::Unit<Slice<'a>>, entry: &Entry<'a>) -> TypeId {
+        match Self::reference(unit, entry, dw::DW_AT_type) {
+            Some(offset) => self.type_id(offset),
+            None => TypeId::VOID,
+        }
+    }
+
+    fn number(entry: &Entry<'a>, attribute: DwAt) -> Option<u64> {
+        match entry.attr_value(attribute)? {
+            AttributeValue::FileIndex(index) => Some(index),
+            AttributeValue::Encoding(encoding) => Some(u64::from(encoding.0)),
+            value => value.udata_value(),
+        }
+    }
+
+    fn signed(entry: &Entry<'a>, attribute: DwAt) -> Option<i64> {
+        let value = entry.attr_value(attribute)?;
+        value.sdata_value().or_else(|| value.udata_value().map(|value| value as i64))
+    }
+
+    fn ranges(
+        &self,
+        unit: &gimli::Unit<Slice<'a>>,
+        entry: &Entry<'a>,
+    ) -> Result<Vec<Range<u64>>, gimli::Error> {
+        let mut ranges = Vec::new();
+        let mut found = self.dwarf.die_ranges(unit, entry)?;
+        while let Some(range) = found.next()? {
+            if range.begin < range.end && (self.is_code)(range.begin) {
+                ranges.push(range.begin..range.end);
+            }
+        }
+        Ok(ranges)
+    }
+
+    fn location(
+        &self,
+        unit: &gimli::Unit<Slice<'a>>,
+        entry: &Entry<'a>,
+        attribute: DwAt,
+    ) -> Result<Location, gimli::Error> {
+        let Some(value) = entry.attr_value(attribute) else { return Ok(Location::default()) };
+        if let Some(expression) = value.exprloc_value() {
+            return Ok(Location(vec![(0..u64::MAX, expression.0.slice().into())]));
+        }
+        let mut places = Vec::new();
+        if let Some(mut list) = self.dwarf.attr_locations(unit, value)? {
+            while let Some(place) = list.next()? {
+                places.push((place.range.begin..place.range.end, place.data.0.slice().into()));
+            }
+        }
+        Ok(Location(places))
+    }
+
+    /// Reads the line table and returns the unit's file numbers.
+    fn lines(&mut self, unit: &gimli::Unit<Slice<'a>>) -> Result<Vec<FileId>, gimli::Error> {
+        let Some(program) = unit.line_program.clone() else { return Ok(Vec::new()) };
+        let directory: Arc<str> = match unit.comp_dir {
+            Some(directory) => Arc::from(directory.to_string_lossy()),
+            None => Arc::from(""),
+        };
+        let header = program.header();
+        let first = if header.version() >= 5 { 0 } else { 1 };
+        let mut files = Vec::new();
+        for index in 0..header.file_names().len() as u64 + first {
+            let path = match header.file(index) {
+                Some(file) => {
+                    let name = self.text(unit, file.path_name()).unwrap_or_else(|| Arc::from(""));
+                    let folder = match file.directory_index() {
+                        0 => None,
+                        _ => file.directory(header).and_then(|value| self.text(unit, value)),
+                    };
+                    short_path(&directory, folder.as_deref(), &name)
+                }
+                None => Arc::from(""),
+            };
+            let next = FileId(self.out.files.len() as u32);
+            let id = *self.file_at.entry((directory.clone(), path.clone())).or_insert(next);
+            if id == next {
+                self.out.files.push(SourceFile { path, directory: directory.clone() });
+            }
+            files.push(id);
+        }
+        let mut rows = program.rows();
+        let mut sequence: Vec<Row> = Vec::new();
+        while let Some((_, row)) = rows.next_row()? {
+            if !row.end_sequence() {
+                sequence.push(Row {
+                    address: row.address(),
+                    file: files.get(row.file_index() as usize).copied().unwrap_or(FileId(0)),
+                    line: row.line().map_or(0, |line| line.get() as u32),
+                    statement: row.is_stmt(),
+                });
+                continue;
+            }
+            if let Some(start) = sequence.first().map(|row| row.address)
+                && start < row.address()
+                && (self.is_code)(start)
+            {
+                sequence.sort_by_key(|row| row.address);
+                let lines = &mut self.out.lines;
+                let from = lines.rows.len();
+                lines.rows.append(&mut sequence);
+                lines.sequences.push(Sequence { range: start..row.address(), rows: from..lines.rows.len() });
+            }
+            sequence.clear();
+        }
+        Ok(files)
+    }
+
+    fn unit(&mut self, unit: &gimli::Unit<Slice<'a>>) -> Result<(), gimli::Error> {
+        let files = self.lines(unit)?;
+        let mut raw = unit.entries_raw(None)?;
+        let mut entry = Entry::null();
+        let mut scopes: Vec<(isize, Scope)> = Vec::new();
+        while !raw.is_empty() {
+            if !raw.read_entry(&mut entry)? {
+                continue;
+            }
+            while scopes.last().is_some_and(|(depth, _)| *depth >= entry.depth()) {
+                scopes.pop();
+            }
+            let Some(offset) = entry.offset().to_debug_info_offset(&unit.header) else { continue };
+            let scope = self.entry(unit, &files, offset.0, &entry, &scopes)?;
+            if entry.has_children() {
+                scopes.push((entry.depth(), scope));
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        unit: &gimli::Unit<Slice<'a>>,
+        files: &[FileId],
+        offset: usize,
+        entry: &Entry<'a>,
+        scopes: &[(isize, Scope)],
+    ) -> Result<Scope, gimli::Error> {
+        let parent = scopes.last().map(|(_, scope)| scope);
+        let file = |attribute| Self::number(entry, attribute).and_then(|at| files.get(at as usize).copied());
+        match entry.tag() {
+            dw::DW_TAG_subprogram => return self.subprogram(unit, offset, entry, file(dw::DW_AT_decl_file)),
+            dw::DW_TAG_inlined_subroutine => {
+                let Some(function) = enclosing(scopes) else { return Ok(Scope::Other) };
+                let origin = Self::reference(unit, entry, dw::DW_AT_abstract_origin);
+                let depth =
+                    1 + scopes.iter().filter(|(_, scope)| matches!(scope, Scope::Inlined { .. })).count();
+                let inlined = Inlined {
+                    name: None,
+                    ranges: self.ranges(unit, entry)?,
+                    entry: match entry.attr_value(dw::DW_AT_entry_pc) {
+                        Some(value) => self.dwarf.attr_address(unit, value)?,
+                        None => None,
+                    },
+                    call_file: file(dw::DW_AT_call_file),
+                    call_line: Self::number(entry, dw::DW_AT_call_line).map(|line| line as u32),
+                    depth,
+                };
+                let all = &mut self.out.subprograms[function].inlined;
+                if let Some(origin) = origin {
+                    self.pending_inlined.push((function, all.len(), origin));
+                }
+                let index = all.len();
+                all.push(inlined);
+                return Ok(Scope::Inlined { function, index });
+            }
+            dw::DW_TAG_lexical_block => return Ok(Scope::Block { ranges: self.ranges(unit, entry)? }),
+            dw::DW_TAG_formal_parameter => self.local(unit, offset, entry, scopes, true)?,
+            dw::DW_TAG_unspecified_parameters => {
+                if let Some(Scope::Function(Some(function))) = parent {
+                    self.out.subprograms[*function].variadic = true;
+                }
+            }
+            dw::DW_TAG_variable => self.variable(unit, offset, entry, scopes, file(dw::DW_AT_decl_file))?,
+            dw::DW_TAG_member => {
+                if let Some(&Scope::Struct(id)) = parent {
+                    let member = self.member(unit, entry);
+                    self.out.types.push_member(id, member);
+                }
+            }
+            dw::DW_TAG_enumerator => {
+                if let (Some(&Scope::Enum(id)), Some(name), Some(value)) =
+                    (parent, self.name(unit, entry), Self::signed(entry, dw::DW_AT_const_value))
+                {
+                    self.out.types.push_enumerator(id, name.clone(), value);
+                    self.out.enumerators.entry(name).or_insert(value);
+                }
+            }
+            dw::DW_TAG_subrange_type => {
+                if let Some(&Scope::Array(id)) = parent {
+                    let count = Self::number(entry, dw::DW_AT_count).or_else(|| {
+                        Self::signed(entry, dw::DW_AT_upper_bound).map(|bound| (bound.wrapping_add(1)) as u64)
+                    });
+                    self.out.types.push_dimension(id, count);
+                }
+            }
+            _ => return self.type_entry(unit, offset, entry),
+        }
+        Ok(Scope::Other)
+    }
+
+    fn type_entry(
+        &mut self,
+        unit: &gimli::Unit<Slice<'a>>,
+        offset: usize,
+        entry: &Entry<'a>,
+    ) -> Result<Scope, gimli::Error> {
+        let name = self.name(unit, entry);
+        let size = Self::number(entry, dw::DW_AT_byte_size);
+        let complete = entry.attr_value(dw::DW_AT_declaration).is_none();
+        let word = self.out.types.word() as u64;
+        let (ty, is_struct) = match entry.tag() {
+            dw::DW_TAG_base_type => {
+                let encoding = Self::number(entry, dw::DW_AT_encoding).unwrap_or(0) as u8;
+                let size = size.unwrap_or(0).min(16) as u8;
+                let name = name.unwrap_or_else(|| Arc::from("?"));
+                let ty = match gimli::DwAte(encoding) {
+                    dw::DW_ATE_float | dw::DW_ATE_complex_float => Type::Float { name, size },
+                    dw::DW_ATE_signed | dw::DW_ATE_signed_char => Type::Integer { name, size, signed: true },
+                    _ => Type::Integer { name, size, signed: false },
+                };
+                (ty, false)
+            }
+            dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => (
+                Type::Pointer { to: self.type_of(unit, entry), size: size.unwrap_or(word).min(8) as u8 },
+                false,
+            ),
+            dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => {
+                let union = entry.tag() == dw::DW_TAG_union_type;
+                let members = Vec::new();
+                (Type::Struct { name, size: size.unwrap_or(0), members, union, complete }, true)
+            }
+            dw::DW_TAG_enumeration_type => {
+                let size = size.unwrap_or(4).min(8) as u8;
+                (Type::Enum { name, size, enumerators: Vec::new() }, true)
+            }
+            dw::DW_TAG_array_type => (Type::Array { of: self.type_of(unit, entry), count: None }, true),
+            dw::DW_TAG_typedef => {
+                let name = name.unwrap_or_else(|| Arc::from("?"));
+                (Type::Typedef { name, to: self.type_of(unit, entry) }, false)
+            }
+            dw::DW_TAG_const_type
+            | dw::DW_TAG_volatile_type
+            | dw::DW_TAG_restrict_type
+            | dw::DW_TAG_atomic_type => (Type::Qualified { to: self.type_of(unit, entry) }, false),
+            dw::DW_TAG_subroutine_type => (Type::Function { returns: self.type_of(unit, entry) }, false),
+            _ => return Ok(Scope::Other),
+        };
+        let id = self.type_id(offset);
+        let scope = match (&ty, is_struct) {
+            (Type::Struct { .. }, _) => Scope::Struct(id),
+            (Type::Enum { .. }, _) => Scope::Enum(id),
+            (Type::Array { .. }, _) => Scope::Array(id),
+            _ => Scope::Other,
+        };
+        self.out.types.set(id, ty);
+        Ok(scope)
+    }
+
+    fn member(&mut self, unit: &gimli::Unit<Slice<'a>>, entry: &Entry<'a>) -> Member {
+        let mut offset = Self::number(entry, dw::DW_AT_data_member_location).unwrap_or(0);
+        let mut bits = None;
+        if let Some(width) = Self::number(entry, dw::DW_AT_bit_size) {
+            let width = width.clamp(1, 64) as u8;
+            let first = match Self::number(entry, dw::DW_AT_data_bit_offset) {
+                Some(first) => first,
+                // DWARF 2 and 3 count from the most significant bit of a storage unit.
+                None => {
+                    let unit_bits = 8 * Self::number(entry, dw::DW_AT_byte_size).unwrap_or(4).min(8);
+                    let from_top = Self::number(entry, dw::DW_AT_bit_offset).unwrap_or(0);
+                    (8 * offset.min(1 << 40) + unit_bits).saturating_sub(from_top + u64::from(width))
+                }
+            };
+            offset = first / 8;
+            bits = Some(((first % 8) as u8, width));
+        }
+        Member { name: self.name(unit, entry), offset, ty: self.type_of(unit, entry), bits }
+    }
+
+    fn subprogram(
+        &mut self,
+        unit: &gimli::Unit<Slice<'a>>,
+        offset: usize,
+        entry: &Entry<'a>,
+        file: Option<FileId>,
+    ) -> Result<Scope, gimli::Error> {
+        let name = self.name(unit, entry);
+        let origin = Self::reference(unit, entry, dw::DW_AT_abstract_origin)
+            .or_else(|| Self::reference(unit, entry, dw::DW_AT_specification));
+        let line = Self::number(entry, dw::DW_AT_decl_line).map(|line| line as u32);
+        let returns = Self::reference(unit, entry, dw::DW_AT_type).map(|offset| self.type_id(offset));
+        self.named.insert(offset, Named { name: name.clone(), origin, file, line, ty: returns });
+        let ranges = self.ranges(unit, entry)?;
+        if ranges.is_empty() {
+            return Ok(Scope::Function(None));
+        }
+        let index = self.out.subprograms.len();
+        let frame_base = self.location(unit, entry, dw::DW_AT_frame_base)?;
+        if let Some(origin) = origin {
+            self.pending_functions.push((index, origin));
+        }
+        self.out.subprograms.push(Subprogram {
+            name,
+            ranges,
+            file,
+            line,
+            returns,
+            parameters: Vec::new(),
+            variadic: false,
+            locals: Vec::new(),
+            frame_base,
+            inlined: Vec::new(),
+        });
+        Ok(Scope::Function(Some(index)))
+    }
+
+    fn local(
+        &mut self,
+        unit: &gimli::Unit<Slice<'a>>,
+        offset: usize,
+        entry: &Entry<'a>,
+        scopes: &[(isize, Scope)],
+        parameter: bool,
+    ) -> Result<(), gimli::Error> {
+        let name = self.name(unit, entry);
+        let ty = Self::reference(unit, entry, dw::DW_AT_type).map(|offset| self.type_id(offset));
+        let origin = Self::reference(unit, entry, dw::DW_AT_abstract_origin);
+        self.named.insert(offset, Named { name: name.clone(), origin, ty, ..Named::default() });
+        let Some(function) = enclosing(scopes) else { return Ok(()) };
+        let own = parameter && matches!(scopes.last(), Some((_, Scope::Function(Some(_)))));
+        let location = self.location(unit, entry, dw::DW_AT_location)?;
+        let scope = scopes.iter().rev().find_map(|(_, scope)| match scope {
+            Scope::Block { ranges } if !ranges.is_empty() => Some(ranges.clone()),
+            Scope::Inlined { function, index } => {
+                Some(self.out.subprograms[*function].inlined[*index].ranges.clone())
+            }
+            Scope::Function(Some(function)) => Some(self.out.subprograms[*function].ranges.clone()),
+            _ => None,
+        });
+        let local = Local {
+            name: name.unwrap_or_else(|| Arc::from("")),
+            ty: ty.unwrap_or(TypeId::VOID),
+            location,
+            scope: scope.unwrap_or_default(),
+        };
+        let subprogram = &mut self.out.subprograms[function];
+        let list = if own { &mut subprogram.parameters } else { &mut subprogram.locals };
+        if let Some(origin) = origin {
+            self.pending_locals.push(PendingLocal { function, parameter: own, index: list.len(), origin });
+        }
+        list.push(local);
+        Ok(())
+    }
+
+    fn variable(
+        &mut self,
+        unit: &gimli::Unit<Slice<'a>>,
+        offset: usize,
+        entry: &Entry<'a>,
+        scopes: &[(isize, Scope)],
+        file: Option<FileId>,
+    ) -> Result<(), gimli::Error> {
+        let origin = Self::reference(unit, entry, dw::DW_AT_specification)
+            .or_else(|| Self::reference(unit, entry, dw::DW_AT_abstract_origin));
+        let fixed = entry.attr_value(dw::DW_AT_location).and_then(|value| value.exprloc_value());
+        let Some(address) =
+            fixed.and_then(|expression| fixed_address(expression.0.slice(), self.out.types.word()))
+        else {
+            return self.local(unit, offset, entry, scopes, false);
+        };
+        let declared = origin.and_then(|origin| self.named.get(&origin)).cloned().unwrap_or_default();
+        let Some(name) = self.name(unit, entry).or(declared.name) else { return Ok(()) };
+        let ty =
+            Self::reference(unit, entry, dw::DW_AT_type).map(|offset| self.type_id(offset)).or(declared.ty);
+        let function = scopes.iter().rev().find_map(|(_, scope)| match scope {
+            Scope::Function(index) => index.and_then(|index| self.out.subprograms[index].name.clone()),
+            _ => None,
+        });
+        let ty = ty.unwrap_or(TypeId::VOID);
+        self.out.variables.push(Variable { name, ty, address, function, file });
+        Ok(())
+    }
+
+    fn origin(&self, start: usize) -> Named {
+        let mut found = Named::default();
+        let mut at = Some(start);
+        for _ in 0..ORIGINS_MAX {
+            let Some(named) = at.and_then(|at| self.named.get(&at)) else { break };
+            found.name = found.name.or_else(|| named.name.clone());
+            found.file = found.file.or(named.file);
+            found.line = found.line.or(named.line);
+            found.ty = found.ty.or(named.ty);
+            at = named.origin;
+        }
+        found
+    }
+
+    fn finish(&mut self) {
+        for (index, origin) in std::mem::take(&mut self.pending_functions) {
+            let named = self.origin(origin);
+            let subprogram = &mut self.out.subprograms[index];
+            subprogram.name = subprogram.name.take().or(named.name);
+            subprogram.file = subprogram.file.or(named.file);
+            subprogram.line = subprogram.line.or(named.line);
+            subprogram.returns = subprogram.returns.or(named.ty);
+        }
+        for (function, index, origin) in std::mem::take(&mut self.pending_inlined) {
+            self.out.subprograms[function].inlined[index].name = self.origin(origin).name;
+        }
+        for pending in std::mem::take(&mut self.pending_locals) {
+            let named = self.origin(pending.origin);
+            let subprogram = &mut self.out.subprograms[pending.function];
+            let list = if pending.parameter { &mut subprogram.parameters } else { &mut subprogram.locals };
+            let local = &mut list[pending.index];
+            if let (true, Some(name)) = (local.name.is_empty(), named.name) {
+                local.name = name;
+            }
+            if let (TypeId::VOID, Some(ty)) = (local.ty, named.ty) {
+                local.ty = ty;
+            }
+        }
+        self.out.lines.sequences.sort_by_key(|sequence| (sequence.range.start, sequence.rows.start));
+        self.out.types.index();
+    }
+}
+
+fn enclosing(scopes: &[(isize, Scope)]) -> Option<usize> {
+    scopes.iter().rev().find_map(|(_, scope)| match scope {
+        Scope::Function(function) => Some(*function),
+        _ => None,
+    })?
+}
+
+/// The address of an expression that is nothing but `DW_OP_addr`.
+fn fixed_address(expression: &[u8], word: usize) -> Option<u64> {
+    let (&operation, address) = expression.split_first()?;
+    if gimli::DwOp(operation) != dw::DW_OP_addr || address.len() != word {
+        return None;
+    }
+    let mut bytes = [0; 8];
+    bytes.get_mut(..word)?.copy_from_slice(address);
+    Some(u64::from_le_bytes(bytes))
+}
+
+/// `folder/name` without the directory of the build and without `./` and `x/../`.
+fn short_path(directory: &str, folder: Option<&str>, name: &str) -> Arc<str> {
+    let joined = match folder {
+        Some(folder) if !name.starts_with('/') => format!("{folder}/{name}"),
+        _ => name.to_string(),
+    };
+    let joined = match joined.strip_prefix(directory) {
+        Some(rest) if !directory.is_empty() => rest.trim_start_matches('/'),
+        _ => &joined,
+    };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in joined.split('/') {
+        match part {
+            "." => {}
+            ".." if parts.last().is_some_and(|last| *last != ".." && !last.is_empty()) => {
+                parts.pop();
+            }
+            _ => parts.push(part),
+        }
+    }
+    Arc::from(parts.join("/"))
+}

@@ -1,0 +1,738 @@
+//! One ELF file: what is loaded where, its symbols and its debugging information.
+//!
+//! Contract: immutable once read, so it is shared behind an `Arc` by every clone of a world. Reading never panics: a
+//! file that is cut off or damaged is an [`ImageError`] that says what is wrong and what to do. Lookups by address are
+//! binary searches, lookups by name are hash lookups.
+//!
+//! A program without debugging information is accepted: it has symbols but no lines, types or locals.
+
+use crate::code;
+use crate::dwarf::{self, Dwarf, FileId, Slice, Subprogram, Variable};
+use crate::frames::CallFrames;
+use crate::nearest::nearest;
+use crate::state::{Architecture, Memory};
+use crate::types::{TypeId, Types};
+use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
+use rustc_hash::FxHashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use trace::{Frame, PhysAddr, Resolve, VirtAddr};
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ImageError {
+    pub file: String,
+    pub problem: String,
+}
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file, self.problem)
+    }
+}
+
+impl std::error::Error for ImageError {}
+
+/// Identifies the bytes of a file: FNV-1a, 128 bits. It guards against mistakes, not against malice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ImageHash(pub u128);
+
+impl ImageHash {
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        let fold = |hash: u128, byte: &u8| {
+            (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+        };
+        ImageHash(bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, fold))
+    }
+}
+
+impl fmt::Display for ImageHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// A piece of the file that is loaded into memory; what lies beyond `bytes` up to `size` is zero.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    pub addr: VirtAddr,
+    pub phys: PhysAddr,
+    pub bytes: Arc<[u8]>,
+    pub size: u64,
+    pub executable: bool,
+    pub writable: bool,
+}
+
+/// A name the linker knows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Symbol {
+    pub name: Arc<str>,
+    pub addr: VirtAddr,
+    pub size: u64,
+    pub code: bool,
+    pub global: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FunctionId(pub u32);
+
+/// Code with one name: a function, or a label of assembly up to the next.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// As the source has it: without `.isra.0` and the like.
+    pub name: Arc<str>,
+    /// As the linker has it.
+    pub symbol: Arc<str>,
+    pub start: VirtAddr,
+    pub end: VirtAddr,
+    subprogram: Option<u32>,
+}
+
+impl Function {
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.start.0..self.end.0
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The file's name, for messages.
+    pub name: Arc<str>,
+    pub architecture: Architecture,
+    pub hash: ImageHash,
+    pub entry: VirtAddr,
+    pub segments: Vec<Segment>,
+    code: Vec<Range<u64>>,
+    symbols: Vec<Symbol>,
+    dwarf: Dwarf,
+    frames: CallFrames,
+    functions: Vec<Function>,
+    /// Pieces of code by start; the pieces of one function may be apart.
+    pieces: Vec<(Range<u64>, FunctionId)>,
+    functions_named: FxHashMap<Arc<str>, Vec<FunctionId>>,
+    /// Subprograms that have an inlined call of this name.
+    inlined_named: FxHashMap<Arc<str>, Vec<u64>>,
+    variables_named: FxHashMap<Arc<str>, Vec<u32>>,
+    /// Variables by address: range, index.
+    data: Vec<(Range<u64>, u32)>,
+    symbols_named: FxHashMap<Arc<str>, u32>,
+}
+
+impl Image {
+    /// Reads an ELF file that is already in memory. `name` is used in messages.
+    pub fn parse(name: &str, bytes: &[u8]) -> Result<Arc<Image>, ImageError> {
+        let fail = |problem: String| ImageError { file: name.to_string(), problem };
+        if bytes.len() < 4 || bytes[..4] != *b"\x7fELF" {
+            return Err(fail("not an ELF file; give the kernel as the linker wrote it, with symbols".into()));
+        }
+        let file = object::File::parse(bytes)
+            .map_err(|error| fail(format!("damaged ELF file ({error}); is it cut off? Build it again")))?;
+        let architecture = match file.architecture() {
+            object::Architecture::I386 => Architecture::X86,
+            object::Architecture::X86_64 => Architecture::X86_64,
+            object::Architecture::Riscv64 => Architecture::Riscv64,
+            other => {
+                return Err(fail(format!(
+                    "made for {other:?}; only x86, x86-64 and 64-bit RISC-V are known"
+                )));
+            }
+        };
+        let damaged = |error: object::Error| fail(format!("damaged ELF file ({error}); build it again"));
+
+        let mut segments = Vec::new();
+        let physical = physical_addresses(bytes);
+        for segment in file.segments() {
+            let data = segment.data().map_err(damaged)?;
+            let object::SegmentFlags::Elf { p_flags, .. } = segment.flags() else { continue };
+            let (_, file_size) = segment.file_range();
+            if segment.size() < file_size {
+                return Err(fail("a segment is larger in the file than in memory; build it again".into()));
+            }
+            let phys = physical.get(&segment.address()).copied().unwrap_or(segment.address());
+            segments.push(Segment {
+                addr: VirtAddr(segment.address()),
+                phys: PhysAddr(phys),
+                bytes: Arc::from(data),
+                size: segment.size(),
+                executable: p_flags.contains(object::elf::PF_X),
+                writable: p_flags.contains(object::elf::PF_W),
+            });
+        }
+        let mut code: Vec<Range<u64>> = Vec::new();
+        for section in file.sections() {
+            if let object::SectionFlags::Elf { sh_flags, .. } = section.flags()
+                && sh_flags.contains(object::elf::SHF_EXECINSTR)
+                && section.size() > 0
+            {
+                code.push(section.address()..section.address().saturating_add(section.size()));
+            }
+        }
+        code.sort_by_key(|range| range.start);
+        let is_code = |addr: u64| code.iter().any(|range| range.contains(&addr));
+
+        let mut sections: FxHashMap<&str, &[u8]> = FxHashMap::default();
+        let mut eh_frame_address = 0;
+        for section in file.sections() {
+            let Ok(section_name) = section.name() else { continue };
+            if !(section_name.starts_with(".debug_") || section_name == ".eh_frame") {
+                continue;
+            }
+            if let object::SectionFlags::Elf { sh_flags, .. } = section.flags()
+                && sh_flags.contains(object::elf::SHF_COMPRESSED)
+            {
+                return Err(fail(format!(
+                    "{section_name} is compressed; run objcopy --decompress-debug-sections on the file, \
+                     or build with -gz=none"
+                )));
+            }
+            if section_name == ".eh_frame" {
+                eh_frame_address = section.address();
+            }
+            sections.insert(section_name, section.data().map_err(damaged)?);
+        }
+        let section = |id: gimli::SectionId| {
+            let data = sections.get(id.name()).copied().unwrap_or(&[]);
+            Ok::<_, gimli::Error>(Slice::new(data, gimli::LittleEndian))
+        };
+        let damaged_dwarf = |error: gimli::Error| {
+            fail(format!("damaged debugging information ({error}); build the file again with -g"))
+        };
+        let dwarf = gimli::Dwarf::load(section).map_err(damaged_dwarf)?;
+        let dwarf = dwarf::load(&dwarf, architecture.word(), &is_code).map_err(damaged_dwarf)?;
+        let frames = CallFrames::new(
+            architecture,
+            sections.get(".debug_frame").copied().unwrap_or(&[]),
+            sections.get(".eh_frame").copied().unwrap_or(&[]),
+            eh_frame_address,
+        )
+        .map_err(damaged_dwarf)?;
+
+        let mut symbols = Vec::new();
+        for symbol in file.symbols() {
+            let (Ok(symbol_name), true) = (symbol.name(), symbol.is_definition() || symbol.address() != 0)
+            else {
+                continue;
+            };
+            use object::SymbolKind::{Data, File, Section, Text};
+            if symbol_name.is_empty() || matches!(symbol.kind(), Section | File) || symbol.is_undefined() {
+                continue;
+            }
+            symbols.push(Symbol {
+                name: Arc::from(symbol_name),
+                addr: VirtAddr(symbol.address()),
+                size: symbol.size(),
+                code: symbol.kind() == Text || (symbol.kind() != Data && is_code(symbol.address())),
+                global: symbol.is_global(),
+            });
+        }
+        // Of the names of one address, sized and global ones come first.
+        symbols.sort_by(|a, b| {
+            (a.addr, a.size == 0, !a.global, &a.name).cmp(&(b.addr, b.size == 0, !b.global, &b.name))
+        });
+
+        let mut image = Image {
+            name: Arc::from(name),
+            architecture,
+            hash: ImageHash::of(bytes),
+            entry: VirtAddr(file.entry()),
+            segments,
+            code,
+            symbols,
+            dwarf,
+            frames,
+            functions: Vec::new(),
+            pieces: Vec::new(),
+            functions_named: FxHashMap::default(),
+            inlined_named: FxHashMap::default(),
+            variables_named: FxHashMap::default(),
+            data: Vec::new(),
+            symbols_named: FxHashMap::default(),
+        };
+        image.index();
+        Ok(Arc::new(image))
+    }
+
+    fn index(&mut self) {
+        let mut linker_name: FxHashMap<u64, Arc<str>> = FxHashMap::default();
+        for (at, symbol) in self.symbols.iter().enumerate() {
+            self.symbols_named.entry(symbol.name.clone()).or_insert(at as u32);
+            if symbol.code {
+                linker_name.entry(symbol.addr.0).or_insert_with(|| symbol.name.clone());
+            }
+        }
+        for (at, subprogram) in self.dwarf.subprograms.iter().enumerate() {
+            let Some(first) = subprogram.ranges.first() else { continue };
+            let Some(name) = subprogram.name.clone().or_else(|| linker_name.get(&first.start).cloned())
+            else {
+                continue;
+            };
+            let id = FunctionId(self.functions.len() as u32);
+            for range in &subprogram.ranges {
+                self.pieces.push((range.clone(), id));
+            }
+            self.functions.push(Function {
+                symbol: linker_name.get(&first.start).unwrap_or(&name).clone(),
+                name,
+                start: VirtAddr(first.start),
+                end: VirtAddr(first.end),
+                subprogram: Some(at as u32),
+            });
+        }
+        self.pieces.sort_by_key(|(range, id)| (range.start, range.end, *id));
+        self.index_assembly();
+        for (at, function) in self.functions.iter().enumerate() {
+            let id = FunctionId(at as u32);
+            // `f.part.0` and `f.cold` begin in the middle of f.
+            let partial = function.symbol.contains(".part.") || function.symbol.contains(".cold");
+            let named = self.functions_named.entry(function.name.clone()).or_default();
+            if !partial {
+                named.push(id);
+            } else if named.is_empty() {
+                self.functions_named.remove(&function.name);
+            }
+            if function.symbol != function.name {
+                self.functions_named.entry(function.symbol.clone()).or_default().push(id);
+            }
+        }
+        for subprogram in &self.dwarf.subprograms {
+            for inlined in &subprogram.inlined {
+                let start = inlined.entry.or(inlined.ranges.first().map(|range| range.start));
+                if let (Some(name), Some(start)) = (&inlined.name, start) {
+                    self.inlined_named.entry(name.clone()).or_default().push(start);
+                }
+            }
+        }
+        for (at, variable) in self.dwarf.variables.iter().enumerate() {
+            self.variables_named.entry(variable.name.clone()).or_default().push(at as u32);
+            let size = self.dwarf.types.size(variable.ty).unwrap_or(1).max(1);
+            self.data.push((variable.address..variable.address.saturating_add(size), at as u32));
+        }
+        self.data.sort_by_key(|(range, at)| (range.start, *at));
+    }
+
+    /// Code that has no debugging information: symbols of assembly, each up to its size or to the next one.
+    fn index_assembly(&mut self) {
+        let covered = std::mem::take(&mut self.pieces);
+        let covering = |addr: u64| {
+            let last = covered.partition_point(|(range, _)| range.start <= addr).checked_sub(1)?;
+            covered[last].0.contains(&addr).then_some(last)
+        };
+        let mut found: Vec<(Range<u64>, FunctionId)> = Vec::new();
+        let mut last_sized_end = 0;
+        for (at, symbol) in self.symbols.iter().enumerate() {
+            let start = symbol.addr.0;
+            let Some(section) = self.code.iter().find(|range| range.contains(&start)) else { continue };
+            let duplicate = found.last().is_some_and(|(range, _)| range.start == start);
+            if !symbol.code || covering(start).is_some() || start < last_sized_end || duplicate {
+                continue;
+            }
+            let mut end = match symbol.size {
+                0 => {
+                    let next = self.symbols[at..].iter().find(|next| next.code && next.addr.0 > start);
+                    next.map_or(section.end, |next| next.addr.0.min(section.end))
+                }
+                size => start.saturating_add(size),
+            };
+            let next = covered.partition_point(|(range, _)| range.start <= start);
+            if let Some((range, _)) = covered.get(next) {
+                end = end.min(range.start);
+            }
+            if symbol.size > 0 {
+                last_sized_end = end;
+            }
+            let base = symbol.name.split_once(".cold").map_or(&*symbol.name, |(base, _)| base);
+            let id = FunctionId(self.functions.len() as u32);
+            self.functions.push(Function {
+                name: Arc::from(base),
+                symbol: symbol.name.clone(),
+                start: symbol.addr,
+                end: VirtAddr(end),
+                subprogram: None,
+            });
+            found.push((start..end, id));
+        }
+        self.pieces = covered;
+        self.pieces.extend(found);
+        self.pieces.sort_by_key(|(range, id)| (range.start, range.end, *id));
+    }
+
+    #[must_use]
+    pub fn types(&self) -> &Types {
+        &self.dwarf.types
+    }
+
+    #[must_use]
+    pub fn call_frames(&self) -> &CallFrames {
+        &self.frames
+    }
+
+    #[must_use]
+    pub fn has_debug_information(&self) -> bool {
+        !self.dwarf.subprograms.is_empty()
+    }
+
+    #[must_use]
+    pub fn get(&self, id: FunctionId) -> &Function {
+        &self.functions[id.0 as usize]
+    }
+
+    pub fn functions(&self) -> impl Iterator<Item = (FunctionId, &Function)> {
+        self.functions.iter().enumerate().map(|(at, function)| (FunctionId(at as u32), function))
+    }
+
+    #[must_use]
+    pub fn subprogram(&self, function: &Function) -> Option<&Subprogram> {
+        function.subprogram.and_then(|at| self.dwarf.subprograms.get(at as usize))
+    }
+
+    /// Whether `addr` lies in code of this file.
+    #[must_use]
+    pub fn is_code(&self, addr: VirtAddr) -> bool {
+        self.code.iter().any(|range| range.contains(&addr.0))
+    }
+
+    /// The function that `pc` lies in, cold parts included.
+    #[must_use]
+    pub fn function_at(&self, pc: VirtAddr) -> Option<FunctionId> {
+        let last = self.pieces.partition_point(|(range, _)| range.start <= pc.0);
+        let near = self.pieces[..last].iter().rev().take(4);
+        near.into_iter().find(|(range, _)| range.contains(&pc.0)).map(|(_, id)| *id)
+    }
+
+    /// The functions of a name: several if the name is static in several files or the compiler made copies.
+    /// Parts of functions do not count, for they are not where a call enters.
+    #[must_use]
+    pub fn function(&self, name: &str) -> &[FunctionId] {
+        self.functions_named.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every piece of code of a function, its cold parts included.
+    #[must_use]
+    pub fn ranges(&self, name: &str) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = self
+            .pieces
+            .iter()
+            .filter(|(_, id)| &*self.get(*id).name == name)
+            .map(|(range, _)| range.clone())
+            .collect();
+        for subprogram in &self.dwarf.subprograms {
+            for inlined in subprogram.inlined.iter().filter(|inlined| inlined.name.as_deref() == Some(name)) {
+                ranges.extend(inlined.ranges.iter().cloned());
+            }
+        }
+        ranges.sort_by_key(|range| (range.start, range.end));
+        ranges
+    }
+
+    /// Where calls of `name` were inlined.
+    #[must_use]
+    pub fn inlined_at(&self, name: &str) -> Vec<VirtAddr> {
+        let mut at: Vec<VirtAddr> = self
+            .inlined_named
+            .get(name)
+            .map_or(&[][..], Vec::as_slice)
+            .iter()
+            .copied()
+            .map(VirtAddr)
+            .collect();
+        at.sort_unstable();
+        at.dedup();
+        at
+    }
+
+    #[must_use]
+    pub fn nearest_functions(&self, name: &str) -> Vec<String> {
+        let names = self.functions_named.keys().chain(self.inlined_named.keys());
+        nearest(name, names.map(|name| &**name))
+    }
+
+    /// Variables of a name with a fixed address; globals first, then statics.
+    #[must_use]
+    pub fn variables(&self, name: &str) -> Vec<&Variable> {
+        let at = self.variables_named.get(name).map_or(&[][..], Vec::as_slice);
+        let mut found: Vec<&Variable> = at.iter().map(|at| &self.dwarf.variables[*at as usize]).collect();
+        found.sort_by_key(|variable| (variable.function.is_some(), variable.address));
+        found.dedup_by_key(|variable| variable.address);
+        found
+    }
+
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<&Variable> {
+        self.variables(name).into_iter().next()
+    }
+
+    pub fn all_variables(&self) -> impl Iterator<Item = &Variable> {
+        self.dwarf.variables.iter()
+    }
+
+    #[must_use]
+    pub fn symbol(&self, name: &str) -> Option<&Symbol> {
+        self.symbols_named.get(name).map(|at| &self.symbols[*at as usize])
+    }
+
+    #[must_use]
+    pub fn enumerator(&self, name: &str) -> Option<i64> {
+        self.dwarf.enumerators.get(name).copied()
+    }
+
+    #[must_use]
+    pub fn nearest_values(&self, name: &str) -> Vec<String> {
+        let names = self.variables_named.keys().chain(self.dwarf.enumerators.keys());
+        let names = names.chain(self.functions_named.keys());
+        nearest(name, names.map(|name| &**name))
+    }
+
+    /// Where the code of a source line begins. `file` may be any tail of the path, such as `thread.c`.
+    #[must_use]
+    pub fn lines(&self, file: &str, line: u32) -> Vec<VirtAddr> {
+        let mut found: Vec<VirtAddr> = self
+            .dwarf
+            .lines
+            .starts()
+            .filter(|row| row.line == line && self.is_file(row.file, file))
+            .map(|row| VirtAddr(row.address))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// The lines of a file that have code, nearest to `line` first.
+    #[must_use]
+    pub fn nearest_lines(&self, file: &str, line: u32) -> Vec<u32> {
+        let rows = self.dwarf.lines.starts().filter(|row| row.line > 0 && self.is_file(row.file, file));
+        let mut lines: Vec<u32> = rows.map(|row| row.line).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        lines.sort_by_key(|other| (other.abs_diff(line), *other));
+        lines
+    }
+
+    fn is_file(&self, id: FileId, wanted: &str) -> bool {
+        let Some(file) = self.dwarf.files.get(id.0 as usize) else { return false };
+        file.path.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+            || wanted.strip_suffix(&*file.path).is_some_and(|rest| rest.ends_with('/'))
+    }
+
+    /// The file's paths as the compiler was given them, and where it ran.
+    #[must_use]
+    pub fn files(&self) -> &[dwarf::SourceFile] {
+        &self.dwarf.files
+    }
+
+    fn path(&self, id: FileId) -> Option<String> {
+        let file = self.dwarf.files.get(id.0 as usize)?;
+        (!file.path.is_empty()).then(|| file.path.to_string())
+    }
+
+    /// The frames at a place: `pc` is what they carry, `at` is what is looked up (a return address belongs to the
+    /// call before it).
+    #[must_use]
+    pub fn frames_at(&self, pc: VirtAddr, at: VirtAddr) -> Vec<Frame> {
+        let row = self.dwarf.lines.at(at.0);
+        let mut file = row.and_then(|row| self.path(row.file));
+        let mut line = row.map(|row| row.line).filter(|line| *line > 0);
+        let Some(function) = self.function_at(at).map(|id| self.get(id)) else {
+            return vec![Frame { pc, function: None, file, line }];
+        };
+        let mut frames = Vec::new();
+        if let Some(subprogram) = self.subprogram(function) {
+            let mut inside: Vec<_> = subprogram
+                .inlined
+                .iter()
+                .filter(|inlined| inlined.ranges.iter().any(|range| range.contains(&at.0)))
+                .collect();
+            inside.sort_by_key(|inlined| std::cmp::Reverse(inlined.depth));
+            for inlined in inside {
+                let function = inlined.name.as_deref().map(str::to_string);
+                frames.push(Frame { pc, function, file: file.take(), line: line.take() });
+                file = inlined.call_file.and_then(|file| self.path(file));
+                line = inlined.call_line;
+            }
+        }
+        frames.push(Frame { pc, function: Some(function.name.to_string()), file, line });
+        frames
+    }
+
+    /// The type of a variable or of a struct, union, enum or typedef of that name.
+    #[must_use]
+    pub fn type_of(&self, name: &str) -> Option<TypeId> {
+        let types = self.types();
+        self.variable(name)
+            .map(|variable| variable.ty)
+            .or_else(|| types.structure(name))
+            .or_else(|| types.enumeration(name))
+            .or_else(|| types.named(name))
+    }
+
+    /// `runqueue.head`, `table[3].state`: the variable at an address and the way into it.
+    #[must_use]
+    pub fn data_at(&self, addr: VirtAddr) -> Option<String> {
+        let last = self.data.partition_point(|(range, _)| range.start <= addr.0);
+        let known = self.data[..last].iter().rev().take(4).find(|(range, _)| range.contains(&addr.0));
+        if let Some((range, at)) = known {
+            let variable = &self.dwarf.variables[*at as usize];
+            let path = self.dwarf.types.path(variable.ty, addr.0 - range.start);
+            return Some(match &variable.function {
+                Some(function) => format!("{}{path} of {function}", variable.name),
+                None => format!("{}{path}", variable.name),
+            });
+        }
+        let last = self.symbols.partition_point(|symbol| symbol.addr <= addr);
+        let symbol = self.symbols[..last]
+            .iter()
+            .rev()
+            .take(4)
+            .find(|symbol| !symbol.code && addr.0 - symbol.addr.0 < symbol.size)?;
+        match addr.0 - symbol.addr.0 {
+            0 => Some(symbol.name.to_string()),
+            offset => Some(format!("{}+{offset}", symbol.name)),
+        }
+    }
+
+    /// The static variable or data symbol of a name as a range of addresses.
+    #[must_use]
+    pub fn data_range(&self, name: &str) -> Option<Range<u64>> {
+        if let Some(variable) = self.variable(name) {
+            let size = self.types().size(variable.ty).unwrap_or(1).max(1);
+            return Some(variable.address..variable.address.saturating_add(size));
+        }
+        let symbol = self.symbol(name).filter(|symbol| !symbol.code)?;
+        Some(symbol.addr.0..symbol.addr.0.saturating_add(symbol.size.max(1)))
+    }
+
+    /// What the file itself says is in memory: enough for code and constants.
+    #[must_use]
+    pub fn bytes(&self, addr: VirtAddr, length: usize) -> Option<&[u8]> {
+        self.segments.iter().find_map(|segment| {
+            let from = usize::try_from(addr.0.checked_sub(segment.addr.0)?).ok()?;
+            segment.bytes.get(from..from.checked_add(length)?)
+        })
+    }
+
+    /// Instructions that leave a function: `ret` and `iret`; and jumps to other functions in its place.
+    #[must_use]
+    pub fn leaves(&self, function: FunctionId) -> code::Leaves {
+        code::leaves(self, self.get(function))
+    }
+}
+
+impl Memory for Image {
+    fn read(&self, addr: VirtAddr, buffer: &mut [u8]) -> Option<()> {
+        buffer.copy_from_slice(self.bytes(addr, buffer.len())?);
+        Some(())
+    }
+}
+
+impl Resolve for Image {
+    fn frames(&self, pc: VirtAddr) -> Vec<Frame> {
+        self.frames_at(pc, pc)
+    }
+
+    fn data(&self, addr: VirtAddr) -> Option<String> {
+        self.data_at(addr)
+    }
+}
+
+/// Load addresses by virtual address, from the program headers.
+fn physical_addresses(bytes: &[u8]) -> FxHashMap<u64, u64> {
+    use object::read::elf::{FileHeader, ProgramHeader};
+    fn read<Elf: FileHeader<Endian = object::Endianness>>(bytes: &[u8]) -> Option<FxHashMap<u64, u64>> {
+        let header = Elf::parse(bytes).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, bytes).ok()?;
+        let loaded = segments.iter().filter(|segment| segment.p_type(endian) == object::elf::PT_LOAD);
+        Some(loaded.map(|segment| (segment.p_vaddr(endian).into(), segment.p_paddr(endian).into())).collect())
+    }
+    read::<object::elf::FileHeader32<object::Endianness>>(bytes)
+        .or_else(|| read::<object::elf::FileHeader64<object::Endianness>>(bytes))
+        .unwrap_or_default()
+}
+
+/// The kernel and the user programs that may run on it.
+///
+/// The kernel's addresses mean the same in every address space; for the others the program that owns the space has to
+/// be chosen, by [`Programs::in_program`].
+#[derive(Clone, Debug)]
+pub struct Programs {
+    pub kernel: Arc<Image>,
+    programs: Vec<(Arc<str>, Arc<Image>)>,
+}
+
+impl Programs {
+    #[must_use]
+    pub fn new(kernel: Arc<Image>) -> Self {
+        Programs { kernel, programs: Vec::new() }
+    }
+
+    /// Adds a user program under the name by which the kernel knows it.
+    pub fn add(&mut self, name: &str, image: Arc<Image>) {
+        self.programs.push((Arc::from(name), image));
+    }
+
+    /// The program called `name`; a path or an extension around the name does not matter.
+    #[must_use]
+    pub fn program(&self, name: &str) -> Option<&Arc<Image>> {
+        let stem = |name: &str| {
+            let last = name.rsplit('/').next().unwrap_or(name);
+            last.split('.').next().unwrap_or(last).trim_start_matches('_').to_string()
+        };
+        let exact = self.programs.iter().find(|(own, _)| &**own == name);
+        let (_, image) = exact.or_else(|| self.programs.iter().find(|(own, _)| stem(own) == stem(name)))?;
+        Some(image)
+    }
+
+    /// The names as seen from the address space of a program. With no program given, the only one there is, if so.
+    #[must_use]
+    pub fn in_program(&self, name: Option<&str>) -> Space {
+        let program = match name {
+            Some(name) => self.program(name).cloned(),
+            None if self.programs.len() == 1 => Some(self.programs[0].1.clone()),
+            None => None,
+        };
+        Space { kernel: self.kernel.clone(), program }
+    }
+}
+
+/// One address space: the kernel, and the program of the space if it is known.
+#[derive(Clone, Debug)]
+pub struct Space {
+    pub kernel: Arc<Image>,
+    pub program: Option<Arc<Image>>,
+}
+
+impl Space {
+    /// The file whose code or data `addr` is.
+    #[must_use]
+    pub fn image_at(&self, addr: VirtAddr) -> Option<&Arc<Image>> {
+        let has = |image: &Image| {
+            image
+                .segments
+                .iter()
+                .any(|segment| addr.0.checked_sub(segment.addr.0).is_some_and(|offset| offset < segment.size))
+        };
+        let known = std::iter::once(&self.kernel).chain(&self.program);
+        let mut known = known.filter(|image| has(image));
+        known.next()
+    }
+
+    #[must_use]
+    pub fn frames_at(&self, pc: VirtAddr, at: VirtAddr) -> Vec<Frame> {
+        match self.image_at(at) {
+            Some(image) => image.frames_at(pc, at),
+            None => vec![Frame { pc, function: None, file: None, line: None }],
+        }
+    }
+}
+
+impl Resolve for Space {
+    fn frames(&self, pc: VirtAddr) -> Vec<Frame> {
+        self.frames_at(pc, pc)
+    }
+
+    fn data(&self, addr: VirtAddr) -> Option<String> {
+        self.image_at(addr)?.data_at(addr)
+    }
+}
