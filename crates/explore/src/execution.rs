@@ -1,0 +1,85 @@
+//! One execution as it happened: the decisions, the steps between them, and how it ended.
+
+use detect::Finding;
+use serde::{Deserialize, Serialize};
+use trace::{Choice, Schedule, Step, StepEnd, ThreadId, ThreadSet};
+
+/// A decision that was taken, and the step that followed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Taken {
+    pub enabled: ThreadSet,
+    /// Who could simply have gone on; see [`trace::Subject::current`].
+    pub current: Option<ThreadId>,
+    pub step: Step,
+}
+
+impl Taken {
+    /// Who was chosen.
+    #[must_use]
+    pub const fn thread(&self) -> ThreadId {
+        self.step.thread
+    }
+
+    #[must_use]
+    pub fn is_preemption(&self) -> bool {
+        self.current.is_some_and(|current| current != self.thread())
+    }
+}
+
+/// A decision that is due.
+#[derive(Clone, Copy, Debug)]
+pub struct Decision<'a> {
+    pub path: &'a [Taken],
+    pub enabled: &'a ThreadSet,
+    pub current: Option<ThreadId>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// By the last step's own end.
+    Step,
+    /// An observer found something.
+    Found,
+    /// The strategy knows that nothing new follows.
+    Pruned,
+    /// Longer than the limit on decisions.
+    DepthLimit,
+    /// The schedule named, at this decision, somebody who could not be chosen.
+    Diverged { at: usize, choice: Choice },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Execution {
+    pub path: Vec<Taken>,
+    pub findings: Vec<Finding>,
+    pub end: End,
+}
+
+impl Execution {
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self { path: Vec::new(), findings: Vec::new(), end: End::Pruned }
+    }
+
+    #[must_use]
+    pub fn schedule(&self) -> Schedule {
+        Schedule(self.path.iter().map(|taken| taken.step.choice).collect())
+    }
+
+    #[must_use]
+    pub fn preemptions(&self) -> usize {
+        self.path.iter().filter(|taken| taken.is_preemption()).count()
+    }
+
+    #[must_use]
+    pub fn last_end(&self) -> Option<&StepEnd> {
+        self.path.last().map(|taken| &taken.step.end)
+    }
+
+    /// Whether it came to an end of its own, bug or not: it counts as an interleaving.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        matches!(self.end, End::Step | End::Found)
+    }
+}

@@ -1,0 +1,317 @@
+//! Happens-before among the steps of one execution, and its races: pairs of steps whose order matters and could have
+//! been the other way round.
+//!
+//! Source: Flanagan and Godefroid (2005) as retold in seed 001, 3.4.2, with vector clocks instead of pairwise scans,
+//! and the initials of Abdulla et al. (2014) in place of "any thread". One clock per step holds, for each thread, how
+//! many steps of the execution up to its last one that happens before. Edges: program order; who made a thread able to
+//! run, to that thread's next step; and conflicts of footprints.
+//!
+//! Steps hold many accesses, so what a step touches may itself depend on its past, and Figure 5.4 of seed 000 defeats
+//! an algorithm that looks at the last conflict only. Going back from step `j`, each earlier `i` that does not yet
+//! happen before `j` by way of a later one, and conflicts with it, is a race: all of them count. To reverse it one must
+//! begin, where `i` was chosen, with a first step of what `j` needs: the *initials*, threads whose first step after `i`
+//! happens before `j` (or is `j`) and depends on nothing else after `i`. Steps that merely lie in between do not
+//! qualify: with another past, `j` might depend on them.
+//!
+//! *Groups.* Steps of one thread between which nobody else could be chosen (interrupts off) are one event: a race with
+//! any of them is decided where the first was chosen, and others becoming disabled and enabled in between is no
+//! dependence.
+//!
+//! *Several possible wakers.* A thread that waits in a loop may be woken by either of two steps that are independent
+//! of each other. Only the first of them enables it, so the order "second waker, thread, first waker" is reachable
+//! though the first waker happens before the thread's step. Such a pair is reported as a race as well.
+//!
+//! Contract: a thread becomes disabled by its own step, or by one that ends a group; anything else is reported in
+//! [`Closing::disabled`] so that the strategy can be careful.
+
+use crate::execution::Taken;
+use crate::footprint::Footprint;
+use std::sync::Arc;
+use trace::{ThreadId, ThreadSet};
+
+/// For each thread by its small number, one more than the last step of it that happens before.
+#[derive(Clone, Debug, Default)]
+struct Clock(Vec<u32>);
+
+impl Clock {
+    fn get(&self, thread: usize) -> usize {
+        self.0.get(thread).map_or(0, |&upto| upto as usize)
+    }
+
+    fn raise(&mut self, thread: usize, upto: usize) {
+        if self.0.len() <= thread {
+            self.0.resize(thread + 1, 0);
+        }
+        let upto = u32::try_from(upto).expect("fewer than 2^32 steps");
+        self.0[thread] = self.0[thread].max(upto);
+    }
+
+    fn join(&mut self, other: &Clock) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = (*mine).max(*theirs);
+        }
+    }
+
+    /// Whether nothing of other threads from step `from` on happens before.
+    fn nothing_since(&self, from: usize, own: usize) -> bool {
+        self.0.iter().enumerate().all(|(thread, &upto)| thread == own || upto as usize <= from)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Event {
+    thread: usize,
+    /// First step of the group.
+    head: usize,
+    footprint: Arc<Footprint>,
+    clock: Clock,
+}
+
+/// Two steps whose order could be reversed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Race {
+    /// Where the first of the two was chosen.
+    pub at: usize,
+    /// The second of the two.
+    pub later: usize,
+    /// Of these threads one must be tried at `at`; all were enabled there. Empty if nothing needs to be tried.
+    pub initials: ThreadSet,
+    /// Who to try if it is one of them.
+    pub prefer: ThreadId,
+    /// The second step needs nothing else: its own thread can be tried at once.
+    pub alone: bool,
+}
+
+/// What a step that ended its group changed for others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Closing {
+    pub at: usize,
+    pub disabled: ThreadSet,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    threads: Vec<ThreadId>,
+    events: Vec<Event>,
+    /// For each thread, its steps.
+    steps_of: Vec<Vec<usize>>,
+    /// For each thread, the steps that made it able to run.
+    enablers_of: Vec<Vec<usize>>,
+}
+
+impl History {
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    pub fn truncate(&mut self, len: usize) {
+        self.events.truncate(len);
+        for steps in &mut self.steps_of {
+            while steps.last().is_some_and(|&step| step >= len) {
+                steps.pop();
+            }
+        }
+        // An edge from the last step that is kept depends on who was enabled after it, known from the next decision,
+        // which stays the same.
+        for enablers in &mut self.enablers_of {
+            while enablers.last().is_some_and(|&step| step >= len) {
+                enablers.pop();
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn footprint(&self, at: usize) -> &Arc<Footprint> {
+        &self.events[at].footprint
+    }
+
+    /// Where the group of step `at` was chosen.
+    #[must_use]
+    pub fn head(&self, at: usize) -> usize {
+        self.events[at].head
+    }
+
+    /// The footprint of the whole group that was chosen at `head`.
+    #[must_use]
+    pub fn group_footprint(&self, head: usize, path: &[Taken]) -> Arc<Footprint> {
+        let tail = self.tail(head);
+        if tail == head {
+            return self.events[head].footprint.clone();
+        }
+        Arc::new(Footprint::of_steps(path[head..=tail].iter().map(|taken| &taken.step)))
+    }
+
+    /// Whether step `a` happens before step `b`.
+    #[must_use]
+    pub fn happens_before(&self, a: usize, b: usize) -> bool {
+        self.events[b].clock.get(self.events[a].thread) > a
+    }
+
+    fn tail(&self, at: usize) -> usize {
+        let head = self.events[at].head;
+        let mut tail = at;
+        while self.events.get(tail + 1).is_some_and(|next| next.head == head) {
+            tail += 1;
+        }
+        tail
+    }
+
+    fn number(&mut self, thread: ThreadId) -> usize {
+        if let Some(at) = self.threads.iter().position(|&known| known == thread) {
+            return at;
+        }
+        self.threads.push(thread);
+        self.steps_of.push(Vec::new());
+        self.enablers_of.push(Vec::new());
+        self.threads.len() - 1
+    }
+
+    /// Takes in the next step of `path`. Adds its races, nearest first.
+    pub fn push(&mut self, path: &[Taken], races: &mut Vec<Race>) -> Option<Closing> {
+        let at = self.events.len();
+        let taken = &path[at];
+        let closing = self.close_previous(path);
+        let head = match self.events.last() {
+            Some(previous) if continues(path, at) => previous.head,
+            _ => at,
+        };
+        let thread = self.number(taken.thread());
+        let footprint = Arc::new(Footprint::of(&taken.step));
+
+        let last = self.steps_of[thread].last().copied();
+        let mut clock = last.map(|step| self.events[step].clock.clone()).unwrap_or_default();
+        let enabler = self.enablers_of[thread].last().copied().filter(|&step| last.is_none_or(|last| step > last));
+        if let Some(step) = enabler {
+            clock.join(&self.events[step].clock);
+        }
+        self.steps_of[thread].push(at);
+        self.events.push(Event { thread, head, footprint: footprint.clone(), clock: Clock::default() });
+
+        for earlier in (0..at).rev() {
+            let event = &self.events[earlier];
+            if clock.get(event.thread) > earlier || !event.footprint.conflicts(&footprint) {
+                continue;
+            }
+            let race = self.race(event.head, at, &clock, path);
+            debug_assert!(!race.initials.is_empty(), "a race that nothing can reverse");
+            races.push(race);
+            clock.join(&self.events[self.tail(earlier)].clock);
+        }
+        if let (Some(enabler), Some(blocked)) = (enabler, last)
+            && let Some(race) = self.other_waker(enabler, blocked, at, &clock, path)
+        {
+            races.push(race);
+        }
+        clock.raise(thread, at + 1);
+        self.events[at].clock = clock;
+        closing
+    }
+
+    /// The race between the group chosen at `head` and step `later`, whose clock so far covers all that happens before
+    /// it after `head`.
+    fn race(&self, head: usize, later: usize, clock: &Clock, path: &[Taken]) -> Race {
+        let own = self.events[later].thread;
+        let mut initials = ThreadSet::new();
+        let mut alone = false;
+        for (thread, steps) in self.steps_of.iter().enumerate() {
+            if thread == self.events[head].thread {
+                continue;
+            }
+            let Some(&first) = steps.get(steps.partition_point(|&step| step <= head)) else { continue };
+            let tail = self.tail(first);
+            let minimal = if tail == later {
+                clock.nothing_since(head, thread)
+            } else {
+                clock.get(thread) > first && self.events[tail].clock.nothing_since(head, thread)
+            };
+            if minimal && path[head].enabled.contains(self.threads[thread]) {
+                initials.insert(self.threads[thread]);
+                alone |= thread == own && tail == later;
+            }
+        }
+        Race { at: head, later, initials, prefer: self.threads[own], alone }
+    }
+
+    /// The race of `later` with the step that enabled its thread, if another step could have done so too.
+    fn other_waker(
+        &self,
+        enabler: usize,
+        blocked: usize,
+        later: usize,
+        clock: &Clock,
+        path: &[Taken],
+    ) -> Option<Race> {
+        let group = &self.events[enabler];
+        let waiting = &self.events[self.events[blocked].head..=blocked];
+        let possible = (blocked + 1..later).any(|other| {
+            let event = &self.events[other];
+            event.thread != group.thread
+                && clock.get(event.thread) > other
+                && event.clock.get(group.thread) <= group.head
+                && waiting.iter().any(|step| step.footprint.conflicts(&event.footprint))
+        });
+        let race = possible.then(|| self.race(group.head, later, clock, path))?;
+        (!race.initials.is_empty()).then_some(race)
+    }
+
+    /// Races that step `asleep` would have had at `head` with what came later, had it been chosen there.
+    pub fn races_of_sleeper(
+        &self,
+        head: usize,
+        thread: ThreadId,
+        asleep: &Footprint,
+        later: usize,
+        path: &[Taken],
+    ) -> Option<Race> {
+        let event = &self.events[later];
+        let chosen = self.events[head].thread;
+        let sleeper = self.threads.iter().position(|&known| known == thread);
+        let apart = event.thread != chosen
+            && Some(event.thread) != sleeper
+            && event.clock.get(chosen) <= head
+            && sleeper.is_none_or(|sleeper| event.clock.get(sleeper) <= head)
+            && event.footprint.conflicts(asleep);
+        apart.then(|| {
+            let mut clock = event.clock.clone();
+            clock.raise(event.thread, later + 1);
+            self.race(head, later, &clock, path)
+        })
+    }
+
+    /// The group of the last step is over if somebody else can be chosen now: who can run that could not before it?
+    fn close_previous(&mut self, path: &[Taken]) -> Option<Closing> {
+        let at = self.events.len();
+        if at == 0 || continues(path, at) {
+            return None;
+        }
+        let previous = &self.events[at - 1];
+        let (head, chosen) = (previous.head, self.threads[previous.thread]);
+        let (before, after) = (&path[head].enabled, &path[at].enabled);
+        for thread in after.iter().filter(|&thread| !before.contains(thread)) {
+            let number = self.number(thread);
+            if self.enablers_of[number].last() != Some(&(at - 1)) {
+                self.enablers_of[number].push(at - 1);
+            }
+        }
+        let disabled: ThreadSet =
+            before.iter().filter(|&thread| thread != chosen && !after.contains(thread)).collect();
+        (!disabled.is_empty()).then_some(Closing { at: head, disabled })
+    }
+}
+
+/// Whether the step at `at` goes on with the previous one's group: nobody but the same thread could be chosen.
+fn continues(path: &[Taken], at: usize) -> bool {
+    at > 0
+        && path[at].enabled.len() == 1
+        && path[at].enabled.contains(path[at - 1].thread())
+        && path[at].thread() == path[at - 1].thread()
+}

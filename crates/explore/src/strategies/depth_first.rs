@@ -1,0 +1,28 @@
+//! Plain depth-first: every enabled thread at every decision. What all reductions are measured against.
+
+use crate::execution::{Execution, Taken};
+use crate::footprint::Footprint;
+use crate::tree::{Node, Nodes, Reduction};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use trace::ThreadSet;
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct DepthFirst;
+
+impl Reduction for DepthFirst {
+    fn learn(&mut self, _path: &[Taken], _nodes: &mut Nodes) {}
+
+    fn forget(&mut self, _len: usize) {}
+
+    fn end(&mut self, _execution: &Execution, _nodes: &mut Nodes) {}
+
+    fn arrive(&mut self, node: &mut Node, _nodes: &Nodes) -> ThreadSet {
+        node.marked = node.enabled.clone();
+        node.enabled.clone()
+    }
+
+    fn explored(&self, _at: usize, _path: &[Taken]) -> Arc<Footprint> {
+        Arc::default()
+    }
+}

@@ -1,0 +1,117 @@
+//! Dynamic partial-order reduction with sleep sets: of the executions that differ only in the order of independent
+//! steps, one is enough.
+//!
+//! Source: Flanagan and Godefroid (2005) and seed 001, 3.4.2; the marks are source sets after Abdulla et al. (2014).
+//! Every race of a new step (see [`crate::history`]) marks one of its initials where the earlier step was chosen,
+//! unless one is marked or asleep there already.
+//!
+//! Why every execution is covered although a step's footprint depends on its past (the papers assume that it does
+//! not): let `s` be a decision whose marked threads are all explored, and `w` an execution from `s` none of whose
+//! initials is marked or asleep. Let `p` be explored there, `w = u e …` with `e` the first step in `w` that conflicts
+//! with `p`'s step. After `p` and `u`, the thread of `e` makes a step `e'`; if that did not conflict with `p`'s, it
+//! would read the same values without `p`, so it would be `e`, which does conflict. So `p`'s step and `e'` race, with
+//! nothing in between, in an execution that by induction has been explored, and an initial of what `e'` needs was
+//! marked. Either that is a step of `u` with nothing before it, hence an initial of `w`, a contradiction; or it is the
+//! thread `q` of `e'` itself, and `q`'s step at `s` conflicts with a step of `u`: then argue with `q`, whose first
+//! conflict comes earlier, in place of `p`.
+//!
+//! That last turn needs `q` to be explored at `s`. If instead it is asleep there, its race with a later step, which
+//! the execution would have shown had `q` been awake, is worked out from its footprint
+//! ([`History::races_of_sleeper`]).
+//!
+//! A step that ends the execution (a crash, a finding, the end of the test) takes away from all others the chance to
+//! run, so all that were enabled beside it are marked. What independent steps others had made by then is not
+//! distinguished: a crash is found once, not once for each of those.
+
+use crate::execution::{Execution, Taken};
+use crate::footprint::Footprint;
+use crate::history::{History, Race};
+use crate::tree::{Node, Nodes, Reduction, Sleeper};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use trace::{ThreadId, ThreadSet};
+
+/// `thread` sleeps at `at` and lost a race to the step chosen there, as `step` showed.
+#[derive(Clone, Debug)]
+struct Watch {
+    at: usize,
+    thread: ThreadId,
+    step: usize,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Dpor {
+    #[serde(skip)]
+    history: History,
+    #[serde(skip)]
+    watches: Vec<Watch>,
+}
+
+impl Dpor {
+    /// Marks for the race, and says whether its loser sleeps where it would have to be tried.
+    fn mark(race: &Race, nodes: &mut Nodes) -> Option<Watch> {
+        nodes.mark_race(race);
+        let sleeps = race.alone && nodes.list[race.at].sleeps(race.prefer);
+        sleeps.then_some(Watch { at: race.at, thread: race.prefer, step: race.later })
+    }
+
+    fn check_watch(&self, watch: &Watch, later: usize, path: &[Taken], nodes: &mut Nodes) {
+        let node = &nodes.list[watch.at];
+        let Some(sleeper) = node.sleep.iter().find(|sleeper| sleeper.thread == watch.thread) else { return };
+        let race = self.history.races_of_sleeper(watch.at, watch.thread, &sleeper.footprint, later, path);
+        if let Some(race) = race {
+            nodes.mark_race(&race);
+        }
+    }
+}
+
+impl Reduction for Dpor {
+    fn learn(&mut self, path: &[Taken], nodes: &mut Nodes) {
+        let mut races = Vec::new();
+        while self.history.len() < path.len() {
+            let step = self.history.len();
+            if let Some(closing) = self.history.push(path, &mut races) {
+                nodes.mark_all(closing.at, &closing.disabled);
+            }
+            for at in 0..self.watches.len() {
+                let watch = self.watches[at].clone();
+                self.check_watch(&watch, step, path, nodes);
+            }
+            for race in races.drain(..) {
+                if let Some(watch) = Self::mark(&race, nodes) {
+                    for later in watch.at + 1..=step {
+                        self.check_watch(&watch, later, path, nodes);
+                    }
+                    self.watches.push(watch);
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, len: usize) {
+        self.history.truncate(len);
+        self.watches.retain(|watch| watch.step < len);
+    }
+
+    fn end(&mut self, execution: &Execution, nodes: &mut Nodes) {
+        if let Some(last) = self.history.len().checked_sub(1) {
+            let head = self.history.head(last);
+            nodes.mark_all(head, &execution.path[head].enabled);
+        }
+    }
+
+    fn arrive(&mut self, node: &mut Node, nodes: &Nodes) -> ThreadSet {
+        if let Some(parent) = nodes.list.last() {
+            let step = self.history.footprint(nodes.list.len() - 1);
+            let still = |sleeper: &&Sleeper| {
+                sleeper.thread != parent.chosen && !sleeper.footprint.conflicts(step)
+            };
+            node.sleep = parent.sleep.iter().chain(&parent.done).filter(still).cloned().collect();
+        }
+        node.enabled.iter().filter(|&thread| !node.sleeps(thread)).collect()
+    }
+
+    fn explored(&self, at: usize, path: &[Taken]) -> Arc<Footprint> {
+        self.history.group_footprint(at, path)
+    }
+}

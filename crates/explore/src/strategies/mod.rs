@@ -1,0 +1,11 @@
+//! Which executions to run: one file each.
+
+pub mod depth_first;
+pub mod dpor;
+pub mod random;
+pub mod replay;
+
+pub use depth_first::DepthFirst;
+pub use dpor::Dpor;
+pub use random::RandomWalk;
+pub use replay::Replay;

@@ -1,0 +1,30 @@
+//! A random walk: each decision falls on any of the enabled with equal chance. Proves nothing, finds much.
+
+use crate::execution::{Decision, Execution};
+use crate::random::Random;
+use crate::run::Strategy;
+use serde::{Deserialize, Serialize};
+use trace::{Choice, Schedule};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RandomWalk {
+    random: Random,
+}
+
+impl RandomWalk {
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed) }
+    }
+}
+
+impl Strategy for RandomWalk {
+    fn begin(&mut self, _last: Option<&Execution>) -> Option<Schedule> {
+        Some(Schedule::default())
+    }
+
+    fn choose(&mut self, at: &Decision<'_>) -> Option<Choice> {
+        let which = self.random.below(at.enabled.len());
+        at.enabled.iter().nth(which).map(Choice::Thread)
+    }
+}

@@ -1,0 +1,110 @@
+//! Many programs: all tiny ones over an alphabet, and random ones.
+
+use super::{Instr, Program};
+use crate::random::Random;
+use trace::{PointRule, PointSet};
+
+/// All programs of exactly `threads` threads with exactly `length` instructions each, up to the order of threads.
+pub fn all(alphabet: &[Instr], threads: usize, length: usize) -> impl Iterator<Item = Program> + '_ {
+    let bodies = alphabet.len().pow(u32::try_from(length).expect("short"));
+    let body = move |mut number: usize| {
+        let mut thread = Vec::with_capacity(length);
+        for _ in 0..length {
+            thread.push(alphabet[number % alphabet.len()]);
+            number /= alphabet.len();
+        }
+        thread
+    };
+    let mut next = Some(vec![0; threads]);
+    std::iter::from_fn(move || {
+        let numbers = next.take()?;
+        // Ascending tuples: the next one raises the last number that can still grow.
+        if let Some(at) = (0..threads).rev().find(|&at| numbers[at] + 1 < bodies) {
+            let mut following = numbers.clone();
+            let raised = following[at] + 1;
+            following[at..].fill(raised);
+            next = Some(following);
+        }
+        Some(Program { threads: numbers.into_iter().map(body).collect() })
+    })
+}
+
+/// A random program of two to four threads, and points to explore it with.
+pub fn random(random: &mut Random) -> (Program, PointSet) {
+    let threads = [2, 2, 3, 3, 3, 4][random.below(6)];
+    let length_max = [0, 0, 6, 4, 3][threads];
+    let cells = 1 + random.below(3);
+    let features = random.next();
+    let mut program = Program::default();
+    for _ in 0..threads {
+        let length = 1 + random.below(length_max);
+        let mut thread = Vec::new();
+        while thread.len() < length {
+            push_random(&mut thread, features, cells, threads, random);
+        }
+        program.threads.push(thread);
+    }
+    (program, points(random))
+}
+
+fn points(random: &mut Random) -> PointSet {
+    let mut set = PointSet::default();
+    let line = |line| PointRule::Line { file: "toy".to_string(), line };
+    match random.below(3) {
+        0 => {
+            set.rules.insert(PointRule::Everywhere);
+        }
+        1 => set.rules.extend([PointRule::Lock, PointRule::Unlock, line(0), line(1), PointRule::Create]),
+        _ => {
+            let choices = [PointRule::Lock, PointRule::Unlock, line(0), line(1), PointRule::Wake, PointRule::Create];
+            set.rules.extend(choices.into_iter().filter(|_| random.below(2) == 0));
+        }
+    }
+    set
+}
+
+/// Appends an instruction, or a small idiom, of the kinds that `features` allows.
+fn push_random(thread: &mut Vec<Instr>, features: u64, cells: usize, threads: usize, random: &mut Random) {
+    let cell = |random: &mut Random| u8::try_from(random.below(cells)).expect("few cells");
+    let bit = |random: &mut Random| u8::try_from(random.below(2)).expect("0 or 1");
+    let other = u8::try_from(random.below(threads)).expect("few threads");
+    let allows = |bit: u32| features >> bit & 1 == 1;
+    let n = cell(random);
+    match random.below(29) {
+        0..=2 => thread.push(Instr::Read(n)),
+        3..=4 => thread.push(Instr::Write(n, 1)),
+        5..=6 => thread.push(Instr::Store(n)),
+        7..=8 => thread.push(Instr::Add(n)),
+        9..=10 => thread.push(Instr::SkipUnless(bit(random), 1 + bit(random))),
+        11..=13 => thread.push(Instr::Point(bit(random))),
+        14..=15 if allows(0) => {
+            thread.push(Instr::Lock(n));
+            thread.push(if random.below(2) == 0 { Instr::Add(cell(random)) } else { Instr::Store(cell(random)) });
+            thread.push(Instr::Unlock(n));
+        }
+        16 if allows(1) => thread.push(Instr::Lock(n)),
+        17 if allows(1) => thread.push(Instr::Unlock(n)),
+        18 if allows(2) => thread.push(Instr::TryLock(n)),
+        19 if allows(3) => thread.push(Instr::Yield),
+        20 if allows(4) => thread.push(if random.below(2) == 0 { Instr::Wait(n) } else { Instr::Signal(n) }),
+        21 if allows(5) => thread.push(Instr::Spin(n, 1)),
+        22 if allows(6) => thread.push(Instr::SpinEither(n, cell(random))),
+        23 if allows(7) => thread.push(if random.below(3) > 0 { Instr::Create(other) } else { Instr::Join(other) }),
+        24 if allows(8) => thread.push(match random.below(3) {
+            0 => Instr::Free(n),
+            1 => Instr::Alloc(n),
+            _ => Instr::Use(n),
+        }),
+        25 if allows(9) => thread.push(Instr::Assert(bit(random))),
+        26 if allows(10) => {
+            thread.push(Instr::Off);
+            thread.push(Instr::Add(cell(random)));
+            thread.push(Instr::Point(0));
+            thread.push(Instr::Read(cell(random)));
+            thread.push(Instr::On);
+        }
+        27 if allows(11) => thread.push(Instr::GoOver),
+        28 if allows(12) && allows(13) => thread.push(Instr::End),
+        _ => {}
+    }
+}

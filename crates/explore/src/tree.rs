@@ -1,0 +1,362 @@
+//! The search of one tree of executions as one value: the path to the leaf explored last, and at each decision on it
+//! what is to be explored, what is done and who sleeps.
+//!
+//! A [`Tree`] is a [`Strategy`]. What is marked for exploration is up to a [`Reduction`], one file each under
+//! `strategies/`. The tree owns the decisions from `base` on; those before belong to somebody who handed this part
+//! out (see `search.rs`), and marks for them are collected as [`Request`]s.
+//!
+//! It can be written down between two executions and taken up again: what the reduction knows about the steps on the
+//! path is not stored but learned again when the path is next executed.
+
+use crate::estimate::{Estimate, Level};
+use crate::execution::{Decision, End, Execution, Taken};
+use crate::footprint::Footprint;
+use crate::history::Race;
+use crate::order::Order;
+use crate::run::Strategy;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use trace::{Choice, Schedule, ThreadId, ThreadSet};
+
+/// A thread whose next step, with this footprint, has been explored from a state like this one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Sleeper {
+    pub thread: ThreadId,
+    #[serde(with = "shared")]
+    pub footprint: Arc<Footprint>,
+}
+
+mod shared {
+    use crate::footprint::Footprint;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::sync::Arc;
+
+    pub fn serialize<S: Serializer>(footprint: &Arc<Footprint>, serializer: S) -> Result<S::Ok, S::Error> {
+        footprint.as_ref().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Footprint>, D::Error> {
+        Footprint::deserialize(deserializer).map(Arc::new)
+    }
+}
+
+/// A decision on the path.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Node {
+    pub enabled: ThreadSet,
+    pub current: Option<ThreadId>,
+    /// Preemptions on the way here.
+    pub preemptions: u32,
+    /// Whose subtree is being explored.
+    pub chosen: ThreadId,
+    /// Explored, being explored or to be explored.
+    pub marked: ThreadSet,
+    /// Explored, in that order.
+    pub done: Vec<Sleeper>,
+    /// Explored from an equivalent state elsewhere: not to be explored here.
+    pub sleep: Vec<Sleeper>,
+    /// Instructions of the step that `chosen` took, 0 before.
+    pub weight: u64,
+    /// Of the subtrees in `done`, in instructions.
+    pub done_weight: f64,
+}
+
+impl Node {
+    #[must_use]
+    pub fn sleeps(&self, thread: ThreadId) -> bool {
+        self.sleep.iter().any(|sleeper| sleeper.thread == thread)
+    }
+
+    #[must_use]
+    pub fn is_done(&self, thread: ThreadId) -> bool {
+        self.done.iter().any(|done| done.thread == thread)
+    }
+
+    /// Marked, and neither explored nor being explored nor asleep.
+    pub fn waiting(&self) -> impl DoubleEndedIterator<Item = ThreadId> + '_ {
+        self.marked
+            .iter()
+            .filter(|&thread| thread != self.chosen && !self.is_done(thread) && !self.sleeps(thread))
+    }
+
+    /// Whether going on with `thread` takes the processor away from somebody.
+    #[must_use]
+    pub fn preempts(&self, thread: ThreadId) -> bool {
+        self.current.is_some_and(|current| current != thread)
+    }
+
+    /// Marks one of a race's initials unless one is marked or asleep already.
+    pub fn mark_one(&mut self, initials: &ThreadSet, prefer: ThreadId) {
+        if initials.iter().any(|thread| self.marked.contains(thread) || self.sleeps(thread)) {
+            return;
+        }
+        let thread = if initials.contains(prefer) { Some(prefer) } else { initials.first() };
+        if let Some(thread) = thread {
+            self.marked.insert(thread);
+        }
+    }
+
+    /// What the estimators need to know of this decision.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        Level {
+            done: self.done.len() as u64,
+            waiting: self.waiting().count() as u64,
+            weight: self.weight as f64,
+            done_weight: self.done_weight,
+        }
+    }
+}
+
+/// A mark for a decision that belongs to somebody else: one of `initials`, if possible `prefer`; all of them if `all`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Request {
+    pub at: usize,
+    pub initials: ThreadSet,
+    pub prefer: ThreadId,
+    pub all: bool,
+}
+
+/// The decisions of the path, and what may be done to them.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Nodes {
+    pub list: Vec<Node>,
+    /// Where the part begins that belongs to this tree.
+    pub base: usize,
+    /// Marks for the part before, not yet delivered.
+    pub requests: BTreeSet<Request>,
+    /// Those delivered.
+    delivered: BTreeSet<Request>,
+}
+
+impl Nodes {
+    /// One of the race's initials is to be explored where the race was decided.
+    pub fn mark_race(&mut self, race: &Race) {
+        self.mark_one(race.at, &race.initials, race.prefer);
+    }
+
+    pub fn mark_one(&mut self, at: usize, initials: &ThreadSet, prefer: ThreadId) {
+        let node = &mut self.list[at];
+        if at >= self.base {
+            node.mark_one(initials, prefer);
+        } else if !initials.iter().any(|thread| node.marked.contains(thread) || node.sleeps(thread)) {
+            let request = Request { at, initials: initials.clone(), prefer, all: false };
+            self.request(request);
+        }
+    }
+
+    /// All of `threads` are to be explored at `at`.
+    pub fn mark_all(&mut self, at: usize, threads: &ThreadSet) {
+        let node = &mut self.list[at];
+        if at >= self.base {
+            for thread in threads.iter() {
+                node.marked.insert(thread);
+            }
+        } else if threads.iter().any(|thread| !node.marked.contains(thread)) {
+            let prefer = node.chosen;
+            self.request(Request { at, initials: threads.clone(), prefer, all: true });
+        }
+    }
+
+    fn request(&mut self, request: Request) {
+        if !self.delivered.contains(&request) {
+            self.requests.insert(request);
+        }
+    }
+
+    pub fn take_requests(&mut self) -> BTreeSet<Request> {
+        self.delivered.extend(self.requests.iter().cloned());
+        std::mem::take(&mut self.requests)
+    }
+}
+
+/// Decides what is marked.
+pub trait Reduction: Clone + Send {
+    /// Learns about the steps of `path` that it does not know yet, which all belong to `nodes`.
+    fn learn(&mut self, path: &[Taken], nodes: &mut Nodes);
+
+    /// Forgets all steps from `len` on.
+    fn forget(&mut self, len: usize);
+
+    /// The path ended with its last step.
+    fn end(&mut self, execution: &Execution, nodes: &mut Nodes);
+
+    /// Who can be tried at the new decision `node` behind `nodes`. Marks what is to be explored, apart from the one
+    /// that the tree then picks from among those returned; fills in who sleeps.
+    fn arrive(&mut self, node: &mut Node, nodes: &Nodes) -> ThreadSet;
+
+    /// The footprint of the step that was explored at `at`, for its siblings to let it sleep.
+    fn explored(&self, at: usize, path: &[Taken]) -> Arc<Footprint>;
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+enum State {
+    /// Nothing run yet.
+    Fresh,
+    /// The path is what to execute next.
+    Ready,
+    /// The path was executed; what it teaches has not been used yet.
+    Running,
+    Exhausted,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Tree<R> {
+    pub reduction: R,
+    pub nodes: Nodes,
+    order: Order,
+    state: State,
+}
+
+impl<R: Reduction> Tree<R> {
+    pub fn new(reduction: R, order: Order) -> Self {
+        Self { reduction, nodes: Nodes::default(), order, state: State::Fresh }
+    }
+
+    /// The part of a tree below the last of `path`, whose `chosen` says which part.
+    pub fn below(path: Vec<Node>, reduction: R, order: Order) -> Self {
+        let base = path.len();
+        let nodes = Nodes { list: path, base, ..Nodes::default() };
+        Self { reduction, nodes, order, state: State::Ready }
+    }
+
+    #[must_use]
+    pub const fn order(&self) -> Order {
+        self.order
+    }
+
+    #[must_use]
+    pub const fn is_exhausted(&self) -> bool {
+        matches!(self.state, State::Exhausted)
+    }
+
+    /// How far the part that belongs to this tree has been explored.
+    #[must_use]
+    pub fn estimate(&self) -> Estimate {
+        match self.state {
+            State::Fresh => Estimate::UNKNOWN,
+            State::Exhausted => Estimate::whole(0.0),
+            State::Ready | State::Running => Estimate::of(self.nodes.list[self.nodes.base..].iter().map(Node::level)),
+        }
+    }
+
+    fn last_run(&self) -> Option<ThreadId> {
+        self.nodes.list.last().map(|node| node.chosen)
+    }
+
+    fn backtrack(&mut self, execution: &Execution) -> bool {
+        let mut below = 0.0;
+        while self.nodes.list.len() > self.nodes.base {
+            let at = self.nodes.list.len() - 1;
+            let last = at.checked_sub(1).map(|before| self.nodes.list[before].chosen);
+            let footprint = match execution.path.len() > at {
+                true => self.reduction.explored(at, &execution.path),
+                false => Arc::default(),
+            };
+            let node = &mut self.nodes.list[at];
+            node.done.push(Sleeper { thread: node.chosen, footprint });
+            node.done_weight += node.weight as f64 + below;
+            below = node.done_weight;
+            if let Some(next) = self.order.pick(node.waiting(), node.current, last) {
+                node.chosen = next;
+                node.weight = 0;
+                self.reduction.forget(at);
+                return true;
+            }
+            self.nodes.list.pop();
+        }
+        self.reduction.forget(self.nodes.list.len());
+        false
+    }
+
+    fn schedule(&self) -> Schedule {
+        Schedule(self.nodes.list.iter().map(|node| Choice::Thread(node.chosen)).collect())
+    }
+}
+
+impl<R: Reduction> Strategy for Tree<R> {
+    fn begin(&mut self, last: Option<&Execution>) -> Option<Schedule> {
+        match (&self.state, last) {
+            (State::Exhausted, _) => return None,
+            (State::Fresh | State::Ready, _) => {}
+            (State::Running, None) => panic!("the execution asked for last was not handed back"),
+            (State::Running, Some(execution)) => {
+                self.settle(execution);
+                if self.state == State::Exhausted {
+                    return None;
+                }
+            }
+        }
+        self.state = State::Running;
+        Some(self.schedule())
+    }
+
+    fn choose(&mut self, at: &Decision<'_>) -> Option<Choice> {
+        self.learn(at.path);
+        let before = self.nodes.list.last();
+        let preemptions = before.map_or(0, |node| node.preemptions + u32::from(node.preempts(node.chosen)));
+        let mut node = Node {
+            enabled: at.enabled.clone(),
+            current: at.current,
+            preemptions,
+            chosen: ThreadId::default(),
+            marked: ThreadSet::new(),
+            done: Vec::new(),
+            sleep: Vec::new(),
+            weight: 0,
+            done_weight: 0.0,
+        };
+        let candidates = self.reduction.arrive(&mut node, &self.nodes);
+        node.chosen = self.order.pick(candidates.iter(), at.current, self.last_run())?;
+        node.marked.insert(node.chosen);
+        let choice = Choice::Thread(node.chosen);
+        self.nodes.list.push(node);
+        Some(choice)
+    }
+}
+
+impl<R: Reduction> Tree<R> {
+    fn learn(&mut self, path: &[Taken]) {
+        for (node, taken) in self.nodes.list.iter_mut().zip(path) {
+            node.weight = taken.step.instructions;
+        }
+        self.reduction.learn(path, &mut self.nodes);
+    }
+
+    /// Uses what the execution asked for last teaches, and moves on to the next: afterwards the tree is ready to be
+    /// written down, divided or continued.
+    pub fn settle(&mut self, execution: &Execution) {
+        if self.state != State::Running {
+            return;
+        }
+        assert!(!matches!(execution.end, End::Diverged { .. }), "the subject is not deterministic");
+        // A limit that has become stricter can end an execution before the end of its prefix.
+        self.nodes.list.truncate(execution.path.len());
+        self.learn(&execution.path);
+        if matches!(execution.end, End::Step | End::Found) {
+            self.reduction.end(execution, &mut self.nodes);
+        }
+        self.state = if self.backtrack(execution) { State::Ready } else { State::Exhausted };
+    }
+
+    /// Gives up the decisions up to the first that has something waiting besides what is being explored, and hands
+    /// them over. The tree keeps what lies below its own choice there.
+    pub fn divide(&mut self) -> Option<std::ops::Range<usize>> {
+        if self.state != State::Ready {
+            return None;
+        }
+        let from = self.nodes.base;
+        let at = (from..self.nodes.list.len()).find(|&at| self.nodes.list[at].waiting().next().is_some())?;
+        self.nodes.base = at + 1;
+        Some(from..at + 1)
+    }
+
+    /// Where [`Tree::divide`] would divide.
+    #[must_use]
+    pub fn divisible_at(&self) -> Option<usize> {
+        let from = self.nodes.base;
+        (self.state == State::Ready)
+            .then(|| (from..self.nodes.list.len()).find(|&at| self.nodes.list[at].waiting().next().is_some()))?
+    }
+}

@@ -1,0 +1,85 @@
+//! The world of one execution: the subject and those who watch it. A checkpoint is a clone of it, and going back is
+//! assignment.
+
+use detect::{Detectors, Finding, Limits, Progress};
+use trace::{Step, Subject};
+
+/// What an observer has to say about one step.
+#[derive(Clone, Debug)]
+pub struct Seen<N> {
+    /// Bugs. Any ends the execution.
+    pub findings: Vec<Finding>,
+    /// Worth remembering beyond this execution without being a bug, such as a data race.
+    pub notes: Vec<N>,
+}
+
+impl<N> Default for Seen<N> {
+    fn default() -> Self {
+        Self { findings: Vec::new(), notes: Vec::new() }
+    }
+}
+
+/// Watches the steps of an execution. A value: cloning it is cheap, and what it says depends on the steps alone.
+/// Under partial-order reduction only one order of independent steps is shown to it.
+pub trait Observer: Clone + Send {
+    type Note: Clone + Ord + Send;
+
+    fn observe(&mut self, step: &Step, seen: &mut Seen<Self::Note>);
+
+    /// Limits for telling an endless loop, in force from now on.
+    fn set_limits(&mut self, _limits: Limits) {}
+
+    /// What the completed execution needed, for the limits of later ones.
+    fn completed(&self) -> Progress {
+        Progress::default()
+    }
+}
+
+impl Observer for () {
+    type Note = ();
+
+    fn observe(&mut self, _step: &Step, _seen: &mut Seen<()>) {}
+}
+
+impl Observer for Detectors {
+    type Note = ();
+
+    fn observe(&mut self, step: &Step, seen: &mut Seen<()>) {
+        Detectors::observe(self, step, &mut seen.findings);
+    }
+
+    fn set_limits(&mut self, limits: Limits) {
+        Detectors::set_limits(self, limits);
+    }
+
+    fn completed(&self) -> Progress {
+        Detectors::completed(self)
+    }
+}
+
+pub struct World<S, O> {
+    pub subject: S,
+    pub observer: O,
+}
+
+impl<S: Subject, O: Observer> World<S, O> {
+    pub const fn new(subject: S, observer: O) -> Self {
+        Self { subject, observer }
+    }
+
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.subject.limit_step(limits.instructions_max);
+        self.observer.set_limits(limits);
+    }
+}
+
+impl<S: Subject, O: Observer> Clone for World<S, O> {
+    fn clone(&self) -> Self {
+        Self { subject: self.subject.clone(), observer: self.observer.clone() }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        self.subject.clone_from(&source.subject);
+        self.observer.clone_from(&source.observer);
+    }
+}
