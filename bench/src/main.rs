@@ -1,1 +1,24 @@
-fn main() {}
+//! Measurements of Rockfall, each a subcommand that prints a table and can write its result document.
+
+mod command;
+mod cpu_time;
+mod guests;
+mod machine;
+mod ours;
+mod phase;
+mod qemu;
+mod table;
+mod wide;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match command::Command::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("bench: {message}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The subcommands.
+
+use crate::guests::Guest;
+use crate::machine;
+use crate::ours::{self, Logging};
+use crate::qemu::Qemu;
+use clap::Parser;
+
+/// Measures Rockfall.
+#[derive(Parser, Debug)]
+#[command(name = "bench")]
+pub enum Command {
+    /// The speed of the machine, beside plain QEMU's on the same guests, and of clones.
+    Machine(machine::Options),
+    /// Runs one benchmark guest and prints its phases as lines of JSON.
+    Guest {
+        /// hot or wide
+        name: String,
+        /// How long.
+        #[arg(long, default_value_t = 10)]
+        repeat: u32,
+        #[arg(long, value_enum, default_value_t = Engine::Untraced)]
+        engine: Engine,
+    },
+}
+
+/// What runs a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Engine {
+    /// Plain QEMU.
+    Qemu,
+    /// Our machine.
+    Untraced,
+    /// Our machine with each memory access logged, the log read word by word and emptied.
+    Traced,
+    /// Our machine with each memory access logged and handed over in full.
+    Drained,
+}
+
+impl Engine {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Qemu => "qemu",
+            Self::Untraced => "untraced",
+            Self::Traced => "traced",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+impl Command {
+    pub fn run(self) -> Result<(), String> {
+        match self {
+            Self::Machine(options) => machine::run(&options),
+            Self::Guest { name, repeat, engine } => {
+                let guest = Guest::named(&name).ok_or_else(|| format!("no guest is called {name}"))?;
+                let kernel = guest.build()?;
+                let phases = match engine {
+                    Engine::Qemu => Qemu::find().ok_or("QEMU is not installed")?.run(&kernel, repeat)?,
+                    Engine::Untraced => ours::run(&kernel, repeat, Logging::Off)?,
+                    Engine::Traced => ours::run(&kernel, repeat, Logging::Words)?,
+                    Engine::Drained => ours::run(&kernel, repeat, Logging::Events)?,
+                };
+                for phase in phases {
+                    println!("{}", phase.to_json());
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! `bench machine`: how fast the machine is, traced and untraced, beside plain QEMU on the same guests; and what
+//! clones cost.
+//!
+//! Each engine runs in a fresh process. Engines take turns within a round, ratios are formed within a round, and the
+//! median over the rounds is reported. Times are processor times.
+
+use crate::command::Engine;
+use crate::guests::Guest;
+use crate::ours;
+use crate::phase::Phase;
+use crate::qemu::Qemu;
+use crate::table::{Table, Target, median};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// One JSON object a line instead of the table.
+    #[arg(long)]
+    json: bool,
+    /// Also write docs/results/machine.md.
+    #[arg(long)]
+    write: bool,
+    /// How often everything is measured.
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Also count host instructions, with valgrind (slow).
+    #[arg(long)]
+    host_instructions: bool,
+}
+
+/// Repetitions that take some hundred milliseconds.
+const HOT_REPEAT: u32 = 40;
+const WIDE_REPEAT: u32 = 40;
+/// Repetitions under valgrind: counts are exact, so few are enough.
+const COUNTED_REPEATS: [u32; 2] = [1, 3];
+/// Phases that only prepare.
+const UNMEASURED: &[&str] = &["warm", "prepare"];
+const FIRST: &str = "first";
+const DIRTY_PAGES: [u32; 3] = [10, 100, 1000];
+const CLONED_MIB: [u64; 2] = [64, 512];
+
+/// What one engine needed for one guest.
+type Run = BTreeMap<String, Phase>;
+
+pub fn run(options: &Options) -> Result<(), String> {
+    let qemu = Qemu::find();
+    if qemu.is_none() {
+        eprintln!("bench: qemu-system-i386 is not installed; ratios to it are left out");
+    }
+    let mut table = Table::default();
+    let rounds = measure(options, qemu.is_some())?;
+    speed(&mut table, &rounds, Guest::Hot);
+    speed(&mut table, &rounds, Guest::Wide);
+    if options.host_instructions {
+        host_instructions(&mut table)?;
+    }
+    clones(&mut table, options.rounds)?;
+    if options.json {
+        print!("{}", table.json());
+    } else {
+        print!("{}", table.markdown());
+    }
+    if options.write {
+        write_document(&table, qemu.as_ref())?;
+    }
+    Ok(())
+}
+
+/// Runs of one round, by guest and engine.
+type Round = BTreeMap<(&'static str, Engine), Run>;
+
+fn measure(options: &Options, qemu: bool) -> Result<Vec<Round>, String> {
+    for guest in [Guest::Hot, Guest::Wide] {
+        guest.build()?;
+    }
+    let mut engines = vec![Engine::Untraced, Engine::Traced, Engine::Drained];
+    if qemu {
+        engines.insert(0, Engine::Qemu);
+    }
+    let mut rounds = Vec::new();
+    for number in 0..options.rounds {
+        eprintln!("bench: round {} of {}", number + 1, options.rounds);
+        let mut round = Round::new();
+        for (guest, repeat) in [(Guest::Hot, HOT_REPEAT), (Guest::Wide, WIDE_REPEAT)] {
+            for &engine in &engines {
+                round.insert((guest.name(), engine), child(guest, repeat, engine)?);
+            }
+            agree(guest, &round)?;
+        }
+        rounds.push(round);
+    }
+    Ok(rounds)
+}
+
+fn child_command(guest: Guest, repeat: u32, engine: Engine) -> Result<Vec<String>, String> {
+    let program = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+    let program = program.to_str().ok_or("this program's path is not text")?.to_owned();
+    let rest = ["guest", guest.name(), "--repeat", &repeat.to_string(), "--engine", engine.name()];
+    Ok(std::iter::once(program).chain(rest.map(str::to_owned)).collect())
+}
+
+fn child(guest: Guest, repeat: u32, engine: Engine) -> Result<Run, String> {
+    let words = child_command(guest, repeat, engine)?;
+    let output =
+        Command::new(&words[0]).args(&words[1..]).output().map_err(|e| format!("{}: {e}", words[0]))?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{} in {}: {}", guest.name(), engine.name(), message.trim()));
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let phases: Option<Vec<Phase>> = text.lines().map(Phase::from_json).collect();
+    let phases = phases.ok_or_else(|| format!("phases of {} are not readable:\n{text}", guest.name()))?;
+    Ok(phases
+        .into_iter()
+        .filter(|phase| !UNMEASURED.contains(&phase.name.as_str()))
+        .map(|phase| (phase.name.clone(), phase))
+        .collect())
+}
+
+/// All engines must have computed the same, and ours executed the same instructions.
+fn agree(guest: Guest, round: &Round) -> Result<(), String> {
+    let runs: Vec<_> = round.iter().filter(|((name, _), _)| *name == guest.name()).collect();
+    for pair in runs.windows(2) {
+        let ((key, run), (other_key, other)) = (pair[0], pair[1]);
+        for (name, phase) in run {
+            let same = other.get(name).is_some_and(|there| {
+                let counts = phase.instructions.zip(there.instructions);
+                there.checksum == phase.checksum && counts.is_none_or(|(a, b)| a == b)
+            });
+            if !same {
+                return Err(format!("{name} differs between {:?} and {:?}", key, other_key));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn seconds(run: &Run, wanted: impl Fn(&str) -> bool) -> f64 {
+    run.values().filter(|phase| wanted(&phase.name)).map(|phase| phase.time.as_secs_f64()).sum()
+}
+
+fn instructions(run: &Run, wanted: impl Fn(&str) -> bool) -> f64 {
+    run.values().filter(|phase| wanted(&phase.name)).filter_map(|phase| phase.instructions).sum::<u64>()
+        as f64
+}
+
+fn speed(table: &mut Table, rounds: &[Round], guest: Guest) {
+    let name = guest.name();
+    let steady = |phase: &str| phase != FIRST;
+    let Some(reference) = rounds.first().and_then(|round| round.get(&(name, Engine::Untraced))) else {
+        return;
+    };
+    let count = instructions(reference, steady);
+    let time = |round: &Round, engine: Engine, wanted: &dyn Fn(&str) -> bool| {
+        round.get(&(name, engine)).map(|run| seconds(run, wanted))
+    };
+    let has_qemu = rounds.iter().all(|round| round.contains_key(&(name, Engine::Qemu)));
+    let engines: &[Engine] = if has_qemu {
+        &[Engine::Qemu, Engine::Untraced, Engine::Traced, Engine::Drained]
+    } else {
+        &[Engine::Untraced, Engine::Traced, Engine::Drained]
+    };
+    let over = |above: Engine, below: Engine, wanted: &dyn Fn(&str) -> bool| {
+        median(
+            rounds.iter().filter_map(|round| Some(time(round, above, wanted)? / time(round, below, wanted)?)),
+        )
+    };
+    table.section(match guest {
+        Guest::Hot => "Hot code",
+        _ => "Wide code: 4,000 functions",
+    });
+    for &engine in engines {
+        let value =
+            median(rounds.iter().filter_map(|round| Some(count / time(round, engine, &steady)? / 1e6)));
+        table.add(
+            format!("{name}_{}", engine.name()),
+            value,
+            "M instr/s",
+            format!("{name}, {}", engine.name()),
+        );
+    }
+    if has_qemu {
+        let untraced = over(Engine::Qemu, Engine::Untraced, &steady);
+        table.add(format!("{name}_untraced_vs_qemu"), untraced, "×", "untraced, speed beside plain QEMU");
+        let traced = over(Engine::Qemu, Engine::Traced, &steady);
+        let limit = if guest == Guest::Hot { 0.40 } else { 2.0 };
+        let what = "traced, speed beside plain QEMU";
+        table.aim(&format!("{name}_traced_vs_qemu"), traced, "×", what, Target::AtLeast(limit));
+        let drained = over(Engine::Qemu, Engine::Drained, &steady);
+        table.add(format!("{name}_drained_vs_qemu"), drained, "×", "traced and drained, beside plain QEMU");
+    }
+    let cost = (over(Engine::Traced, Engine::Untraced, &steady) - 1.0) * 100.0;
+    if guest == Guest::Hot {
+        table.aim("tracing_cost", cost, "%", "what tracing costs", Target::AtMost(10.0));
+        for phase in reference.keys() {
+            let only = |name: &str| name == phase;
+            let count = instructions(reference, only);
+            let rate = |round: &Round| Some(count / time(round, Engine::Traced, &only)? / 1e6);
+            let value = median(rounds.iter().filter_map(rate));
+            table.add(format!("hot_{phase}_traced"), value, "M instr/s", format!("of it {phase}, traced"));
+            if has_qemu {
+                let ratio = over(Engine::Qemu, Engine::Traced, &only);
+                table.add(
+                    format!("hot_{phase}_traced_vs_qemu"),
+                    ratio,
+                    "×",
+                    format!("of it {phase}, beside QEMU"),
+                );
+            }
+        }
+    } else {
+        table.add("wide_tracing_cost", cost, "%", "what tracing costs");
+        table.section("First pass over new code");
+        let first = |phase: &str| phase == FIRST;
+        for &engine in engines {
+            let value = median(rounds.iter().filter_map(|round| Some(time(round, engine, &first)? * 1e3)));
+            table.add(format!("first_pass_{}", engine.name()), value, "ms", engine.name());
+        }
+        if has_qemu {
+            let ratio = over(Engine::Qemu, Engine::Traced, &first);
+            let what = "traced, speed beside plain QEMU";
+            table.aim("first_pass_vs_qemu", ratio, "×", what, Target::AtLeast(8.0));
+        }
+        table.add(
+            "first_pass_instructions",
+            instructions(reference, first),
+            "instr",
+            "instructions in the pass",
+        );
+    }
+}
+
+/// Host instructions per guest instruction: the difference between a longer and a shorter run under callgrind.
+fn host_instructions(table: &mut Table) -> Result<(), String> {
+    table.section("Host instructions per guest instruction");
+    for guest in [Guest::Hot, Guest::Wide] {
+        for engine in [Engine::Untraced, Engine::Traced] {
+            let mut host: Vec<f64> = Vec::new();
+            let mut steady = Vec::new();
+            for repeat in COUNTED_REPEATS {
+                let words = child_command(guest, repeat, engine)?;
+                let output = Command::new("valgrind")
+                    .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+                    .args(&words)
+                    .output()
+                    .map_err(|e| format!("valgrind: {e}; install valgrind to count host instructions"))?;
+                let text = String::from_utf8_lossy(&output.stderr).into_owned();
+                let collected =
+                    text.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
+                host.push(collected.ok_or_else(|| format!("valgrind counted nothing:\n{text}"))?);
+                steady.push(instructions(&child(guest, repeat, engine)?, |phase| phase != FIRST));
+            }
+            let (host, guest_count) = (host[1] - host[0], steady[1] - steady[0]);
+            let name = format!("{}_{}_host_instructions", guest.name(), engine.name());
+            table.add(name, host / guest_count, "", format!("{} code, {}", guest.name(), engine.name()));
+        }
+    }
+    Ok(())
+}
+
+fn clones(table: &mut Table, rounds: u32) -> Result<(), String> {
+    let kernel = Guest::Dirty.build()?;
+    table.section("Clones");
+    for pages in DIRTY_PAGES {
+        let timings = ours::checkpoints(&kernel, pages, rounds)?;
+        for (part, what, value) in
+            [("clone", "clone", timings.clone_us), ("restore", "restore", timings.restore_us)]
+        {
+            table.add(
+                format!("{part}_{pages}_pages_us"),
+                value,
+                "µs",
+                format!("{what}, {pages} pages dirty"),
+            );
+        }
+        let name = format!("clone_restore_{pages}_pages_us");
+        let what = format!("clone, {pages} pages dirtied by the guest, restore");
+        match pages {
+            100 => table.aim(&name, timings.whole_us, "µs", &what, Target::AtMost(30.0)),
+            _ => table.add(name, timings.whole_us, "µs", what),
+        }
+    }
+    for mib in CLONED_MIB {
+        let value = ours::clone_us(&kernel, mib << 20, rounds)?;
+        table.add(format!("clone_{mib}_mib_us"), value, "µs", format!("clone of a machine with {mib} MiB"));
+    }
+    Ok(())
+}
+
+fn write_document(table: &Table, qemu: Option<&Qemu>) -> Result<(), String> {
+    let version = qemu.map_or("not installed".to_owned(), |qemu| qemu.version.clone());
+    let text = format!(
+        "# Speed of the machine\n\n\
+         Written by `cargo run --release -p bench -- machine --host-instructions --write`. QEMU: {version}, plain TCG. \
+         Every ratio is of one run on one host; absolute numbers move with the host.\n\n\
+         The guests are Multiboot kernels with paging on, the same bytes for every engine: `hot` runs eight small loops of \
+         kernel-like work, `wide` calls 4,000 generated functions in changing order, and its first pass is a measure of its \
+         own. Times are processor times between two halts of the guest, so booting is in none of them. *Traced* logs each \
+         memory access and reads the log word by word; *drained* hands each access over in full (physical address, size, \
+         direction, instruction).\n\n{}",
+        table.markdown()
+    );
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results/machine.md");
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    std::fs::write(&path, text.trim_end().to_owned() + "\n").map_err(|e| format!("{}: {e}", path.display()))
+}
