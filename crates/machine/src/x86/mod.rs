@@ -16,14 +16,17 @@ pub mod exec;
 pub mod flags;
 pub mod logic;
 pub(crate) mod mmu;
+pub mod softfloat;
 pub mod sse;
 pub mod state;
 pub mod trap;
 pub mod x87;
+pub mod x87_environment;
+pub mod x87_transcendental;
 
 use exec::Exec;
 use iced_x86::{CpuidFeature, Instruction, Mnemonic};
-use state::{cr0, cr4};
+use state::cr0;
 use trap::{Outcome, Trap};
 
 /// Executes one decoded instruction; control transfers set `x.next`.
@@ -62,33 +65,7 @@ fn coprocessor(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         }
         return x87::execute(x, instr);
     }
-    if has(&[F::FXSR]) {
-        if x.cpu.cr0 & (cr0::EM | cr0::TS) != 0 {
-            return Err(Trap::NM);
-        }
-        return sse::execute(x, instr);
-    }
-    if has(&[F::SSE, F::SSE2]) {
-        let plain = matches!(
-            instr.mnemonic(),
-            Mnemonic::Sfence
-                | Mnemonic::Lfence
-                | Mnemonic::Mfence
-                | Mnemonic::Clflush
-                | Mnemonic::Movnti
-                | Mnemonic::Prefetcht0
-                | Mnemonic::Prefetcht1
-                | Mnemonic::Prefetcht2
-                | Mnemonic::Prefetchnta
-        );
-        if !plain {
-            if x.cpu.cr0 & cr0::EM != 0 || x.cpu.cr4 & cr4::OSFXSR == 0 {
-                return Err(Trap::UD);
-            }
-            if x.cpu.cr0 & cr0::TS != 0 {
-                return Err(Trap::NM);
-            }
-        }
+    if has(&[F::FXSR, F::MMX, F::SSE, F::SSE2]) {
         return sse::execute(x, instr);
     }
     Err(Trap::UD)
