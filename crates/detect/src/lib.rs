@@ -31,7 +31,7 @@ pub use console::{Console, Pattern};
 pub use deadlock::Deadlock;
 pub use detectors::{Config, Detectors};
 pub use fault::Fault;
-pub use finding::{Block, Finding, FindingKind, Role, Side, Signature, Wait};
+pub use finding::{Block, Finding, FindingKind, Role, Side, Signature, Wait, exception};
 pub use held::{Held, INTERRUPTS};
 pub use leak::Leak;
 pub use lock_order::LockOrder;

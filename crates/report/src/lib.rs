@@ -1,1 +1,19 @@
+//! A finding told to a person or a program. Pure functions: no file, no clock, no terminal.
+//!
+//! [`tell`] turns the narrated steps of one execution and its finding into a [`Story`], in which everything has a name
+//! and a source line; [`text`], [`html`] and [`json`] lay a story out. Whatever came from the guest (names, messages,
+//! console lines, source text) is treated as hostile: see [`escape`].
 
+pub mod escape;
+pub mod html;
+pub mod json;
+pub mod story;
+mod tell;
+pub mod text;
+mod words;
+
+pub use html::html;
+pub use json::{Summary, Verdict, json};
+pub use story::Story;
+pub use tell::{Context, Passing, tell};
+pub use text::{TextOptions, text};

@@ -1,0 +1,274 @@
+//! A story as one self-contained page: no network, no framework, works from a file.
+//!
+//! The trace and the bug are plain markup that is there without any script; the script adds the panel with stack,
+//! source and shared memory, the arcs between conflicting rows, and the keyboard. What the script needs is embedded as
+//! JSON and only ever becomes text nodes. The page forbids itself everything but its own inline style and script, so
+//! that text of the guest that should slip through could still load nothing.
+
+use crate::escape::{html as escape, json_in_script};
+use crate::story::{EndKind, Lane, Note, NoteKind, Place, Row, SideView, Story};
+use std::fmt::Write;
+
+const STYLE: &str = include_str!("page/report.css");
+const SCRIPT: &str = include_str!("page/report.js");
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
+                      form-action 'none'";
+/// More columns than this scroll sideways inside the trace.
+const COLUMNS_FIT: usize = 4;
+const NOTES_MAX: usize = 8;
+
+/// The whole page.
+#[must_use]
+pub fn html(story: &Story) -> String {
+    let mut page = String::new();
+    let title = escape(&format!("{} in {}", story.title, story.test));
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+    );
+    head(&mut page, story);
+    page.push_str("<main class=\"wrap\">\n");
+    sides(&mut page, story);
+    run(&mut page, story);
+    trace(&mut page, story);
+    page.push_str("<footer>Made by Rockfall. This page needs no network.</footer>\n</main>\n");
+    let data = serde_json::to_string(story).expect("plain data with string keys");
+    let _ = write!(
+        page,
+        "<script type=\"application/json\" id=\"story\">{}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        json_in_script(&data)
+    );
+    page
+}
+
+fn head(page: &mut String, story: &Story) {
+    let _ = write!(
+        page,
+        "<header class=\"wrap top\">\n<div class=\"crumbs\"><span class=\"brand\">Rockfall</span>\
+         <span>test <code>{}</code></span><span>kernel <code>{}</code></span></div>\n\
+         <h1>{}</h1>\n<p class=\"headline\">{}</p>\n<p class=\"advice\"><b>Look at</b><span>{}</span></p>\n</header>\n",
+        escape(&story.test),
+        escape(&story.kernel),
+        escape(&story.title),
+        escape(&story.headline),
+        escape(&story.advice),
+    );
+}
+
+fn hue(column: usize) -> usize {
+    column % 8
+}
+
+fn at(place: &Place) -> String {
+    match place.line_of_file() {
+        Some(at) => format!("<span class=\"at\">{}</span>", escape(&at)),
+        None => String::new(),
+    }
+}
+
+fn sides(page: &mut String, story: &Story) {
+    if story.sides.is_empty() {
+        return;
+    }
+    page.push_str("<h2>Who took part</h2>\n<div class=\"sides\">\n");
+    for side in &story.sides {
+        side_card(page, side);
+    }
+    page.push_str("</div>\n");
+}
+
+fn side_card(page: &mut String, side: &SideView) {
+    let class = side.column.map(|column| format!(" c{}", hue(column))).unwrap_or_default();
+    let (who, verb) = side.title.split_once(' ').unwrap_or((&side.title, ""));
+    let _ = write!(
+        page,
+        "<article class=\"side{class}\"><h3><span class=\"who\">{}</span> {}",
+        escape(who),
+        escape(verb)
+    );
+    if let Some(row) = side.row {
+        let _ = write!(page, "<button class=\"goto\" data-row=\"{row}\">row {}</button>", row + 1);
+    }
+    page.push_str("</h3>");
+    if let Some(what) = &side.waits_for {
+        let _ = write!(page, "<p class=\"wants\">wants <b>{}</b></p>", escape(what));
+    }
+    page.push_str("<div class=\"held\">");
+    if side.locks.is_empty() {
+        page.push_str("holds no lock");
+    } else {
+        page.push_str("holds");
+        for lock in &side.locks {
+            let _ = write!(page, " <span class=\"chip\">{}</span>", escape(lock));
+        }
+    }
+    page.push_str("</div><ol class=\"stack\">");
+    let only = [side.place.clone()];
+    let stack = if side.stack.is_empty() { &only[..] } else { &side.stack[..] };
+    for place in stack {
+        let source = place.source.as_deref().unwrap_or_default();
+        let _ = write!(
+            page,
+            "<li title=\"{}\"><span class=\"fn\">{}</span>{}</li>",
+            escape(source),
+            escape(&place.function()),
+            at(place)
+        );
+    }
+    page.push_str("</ol></article>\n");
+}
+
+fn run(page: &mut String, story: &Story) {
+    page.push_str("<h2>See it again</h2>\n<dl class=\"run\">\n");
+    let mut copyable = |term: &str, id: &str, text: &str| {
+        let _ = writeln!(
+            page,
+            "<dt>{term}</dt><dd><code id=\"{id}\">{}</code><button class=\"copy\" data-copy=\"{id}\">copy</button></dd>",
+            escape(text)
+        );
+    };
+    copyable("Replay", "replay", &story.replay);
+    copyable("Schedule", "schedule", &story.schedule);
+    if let Some(passing) = &story.passing {
+        let _ = writeln!(
+            page,
+            "<dt class=\"ok\">Passes</dt><dd><span>{}</span><code id=\"passing\">{}</code>\
+             <button class=\"copy\" data-copy=\"passing\">copy</button></dd>",
+            escape(&passing.sentence),
+            escape(&passing.schedule)
+        );
+    }
+    let noun = if story.preemptions == 1 { "preemption" } else { "preemptions" };
+    let mut facts = vec![format!("{} {noun}", story.preemptions)];
+    facts.extend(story.facts.iter().cloned());
+    let _ = write!(page, "<dt>Search</dt><dd><span>{}</span>", escape(&facts.join(" · ")));
+    for point in story.points.split(',').filter(|point| !point.is_empty()) {
+        let _ = write!(page, "<span class=\"chip\">{}</span>", escape(point));
+    }
+    page.push_str("</dd>\n</dl>\n");
+}
+
+fn trace(page: &mut String, story: &Story) {
+    let threads = story.threads.len().max(1);
+    let wide = if threads > COLUMNS_FIT { " wide" } else { "" };
+    let column = if threads > COLUMNS_FIT { 250 } else { 200 };
+    let _ = write!(
+        page,
+        "<div class=\"bar\"><h2>What happened</h2><span class=\"keys\"><kbd>↑</kbd> <kbd>↓</kbd> rows \
+         <kbd>←</kbd> <kbd>→</kbd> same thread <kbd>B</kbd> the bug</span></div>\n\
+         <div class=\"stage{wide}\">\n<div class=\"scroller\">\n\
+         <div class=\"trace\" id=\"trace\" style=\"--n:{threads};--w:{column}px\" role=\"grid\">\n\
+         <div class=\"head\" role=\"row\"><div>row</div>"
+    );
+    for (column, thread) in story.threads.iter().enumerate() {
+        let title = escape(&thread.title);
+        let _ = write!(
+            page,
+            "<div class=\"c{}\" role=\"columnheader\" title=\"{title}\">{title}</div>",
+            hue(column)
+        );
+    }
+    page.push_str("</div>\n<svg class=\"arcs\" id=\"arcs\" width=\"76\" aria-hidden=\"true\"></svg>\n");
+    for (index, row) in story.rows.iter().enumerate() {
+        row_of(page, row);
+        if let Some(passing) = story.passing.as_ref().filter(|passing| passing.after_row == Some(index)) {
+            let _ = writeln!(page, "<div class=\"parts\">{}</div>", escape(&passing.sentence));
+        }
+    }
+    page.push_str(
+        "</div>\n</div>\n<aside class=\"panel\" id=\"panel\" aria-live=\"polite\"></aside>\n</div>\n",
+    );
+}
+
+const fn lane_class(lane: Lane) -> &'static str {
+    match lane {
+        Lane::Unborn => "unborn",
+        Lane::Ready => "ready",
+        Lane::Running => "running",
+        Lane::Blocked => "blocked",
+        Lane::Gone => "gone",
+    }
+}
+
+const fn note_class(kind: NoteKind) -> &'static str {
+    match kind {
+        NoteKind::Lock => "lock",
+        NoteKind::Unlock => "unlock",
+        NoteKind::Thread => "thread",
+        NoteKind::Wait => "wait",
+        NoteKind::Heap => "heap",
+        NoteKind::Print => "print",
+        NoteKind::Point => "point",
+        NoteKind::Enter => "enter",
+        NoteKind::Interrupts => "interrupts",
+        NoteKind::Conflict => "conflict",
+        NoteKind::Bug => "bug",
+    }
+}
+
+const fn end_class(kind: EndKind) -> &'static str {
+    match kind {
+        EndKind::Preempted => "preempted",
+        EndKind::Yielded => "yielded",
+        EndKind::Blocked => "blocked",
+        EndKind::Exited => "exited",
+        EndKind::Switched => "switched",
+        EndKind::Bug => "bug",
+        EndKind::Finished => "finished",
+        EndKind::Stopped => "stopped",
+    }
+}
+
+fn row_of(page: &mut String, row: &Row) {
+    let bug = if row.end.kind == EndKind::Bug { " bug" } else { "" };
+    let _ = write!(
+        page,
+        "<div class=\"row{bug}\" role=\"row\" tabindex=\"0\" aria-selected=\"false\"><div class=\"num\">{}</div>",
+        row.number
+    );
+    for (column, lane) in row.lanes.iter().enumerate() {
+        let _ = write!(page, "<div class=\"lane c{} {}\">", hue(column), lane_class(*lane));
+        if column == row.column {
+            card(page, row);
+        }
+        page.push_str("</div>");
+    }
+    page.push_str("</div>\n");
+}
+
+fn card(page: &mut String, row: &Row) {
+    page.push_str("<div class=\"card\">");
+    // The end of the row says it again.
+    let told = |note: &&Note| note.major && !(row.end.kind == EndKind::Bug && row.end.text == note.text);
+    let notes: Vec<_> = row.notes.iter().filter(told).collect();
+    if !notes.is_empty() {
+        page.push_str("<ul class=\"notes\">");
+        for note in notes.iter().take(NOTES_MAX) {
+            let _ = write!(
+                page,
+                "<li class=\"{}\">{}{}</li>",
+                note_class(note.kind),
+                escape(&note.text),
+                at(&note.place)
+            );
+        }
+        if notes.len() > NOTES_MAX {
+            let _ = write!(page, "<li>… {} more</li>", notes.len() - NOTES_MAX);
+        }
+        page.push_str("</ul>");
+    }
+    let _ = write!(
+        page,
+        "<div class=\"place\"><span class=\"to\">to</span> <span class=\"fn\">{}</span>{}</div>",
+        escape(&row.to.function()),
+        at(&row.to)
+    );
+    if let Some(source) = &row.to.source {
+        let _ = write!(page, "<pre class=\"src\">{}</pre>", escape(source));
+    }
+    let _ =
+        write!(page, "<div class=\"end {}\">{}</div></div>", end_class(row.end.kind), escape(&row.end.text));
+}

@@ -1,0 +1,84 @@
+//! The outcome for machines: one object.
+
+use detect::{Finding, Signature};
+use serde::Serialize;
+use trace::Schedule;
+
+/// How an exploration ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Bug,
+    /// Every interleaving of the stated space was seen, and none showed a bug.
+    Exhausted,
+    /// Every one within a bound.
+    Bounded,
+    OutOfBudget,
+    Unsupported,
+}
+
+#[derive(Clone, Debug)]
+pub struct Summary<'a> {
+    pub verdict: Verdict,
+    /// What exactly the verdict covers: the points, the bound, what is unsupported and where.
+    pub scope: &'a str,
+    pub finding: Option<&'a Finding>,
+    pub interleavings: u64,
+    pub seconds: f64,
+    pub preemptions: Option<u32>,
+    pub schedule: Option<&'a Schedule>,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    kind: &'a str,
+    headline: String,
+    signature: Signature,
+    #[serde(flatten)]
+    finding: Facts<'a>,
+}
+
+#[derive(Serialize)]
+struct Facts<'a> {
+    thread: trace::ThreadId,
+    pc: trace::VirtAddr,
+    facts: &'a detect::FindingKind,
+    sides: &'a [detect::Side],
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    verdict: Verdict,
+    scope: &'a str,
+    finding: Option<Told<'a>>,
+    interleavings: u64,
+    seconds: f64,
+    preemptions: Option<u32>,
+    schedule: Option<&'a Schedule>,
+}
+
+/// One object on one line.
+#[must_use]
+pub fn json(summary: &Summary<'_>) -> String {
+    let finding = summary.finding.map(|finding| Told {
+        kind: finding.kind.name(),
+        headline: finding.headline(),
+        signature: finding.signature(),
+        finding: Facts {
+            thread: finding.thread,
+            pc: finding.pc,
+            facts: &finding.kind,
+            sides: &finding.sides,
+        },
+    });
+    let object = Object {
+        verdict: summary.verdict,
+        scope: summary.scope,
+        finding,
+        interleavings: summary.interleavings,
+        seconds: summary.seconds,
+        preemptions: summary.preemptions,
+        schedule: summary.schedule,
+    };
+    serde_json::to_string(&object).expect("plain data with string keys")
+}

@@ -1,0 +1,824 @@
+//! From steps to a story: who ran from where to where, why it stopped, what met whom.
+
+use crate::story::{
+    Conflict, End, EndKind, Excerpt, Lane, Note, NoteKind, PassingView, Place, Row, SideView, Story, Thread,
+    Touch,
+};
+use crate::words::{self, Facts};
+use detect::{Finding, FindingKind, INTERRUPTS, Role};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use trace::{
+    Access, Action, Choice, Event, Frame, LockId, Occurrence, Point, PointKind, PointSet, Resolve, Schedule,
+    Stack, Step, StepEnd, ThreadId, VirtAddr,
+};
+
+/// More conflicts than this are counted, not shown.
+const CONFLICTS_MAX: usize = 500;
+/// How many source lines around a mentioned one are kept.
+const LINES_AROUND: u32 = 7;
+/// A source line longer than this is cut.
+const LINE_CHARS_MAX: usize = 240;
+
+/// The nearest execution that passes: same choices up to `common`, then `instead`.
+#[derive(Clone, Debug)]
+pub struct Passing {
+    pub schedule: Schedule,
+    pub common: usize,
+}
+
+/// What the steps cannot say.
+pub struct Context<'a> {
+    pub test: &'a str,
+    pub kernel: &'a str,
+    pub points: &'a PointSet,
+    pub schedule: &'a Schedule,
+    /// The command that shows the finding again.
+    pub replay: &'a str,
+    pub preemptions: u32,
+    pub interleavings: Option<u64>,
+    /// Preemptions of the execution that first showed the bug, when a shorter one was sought.
+    pub minimised_from: Option<u32>,
+    pub passing: Option<Passing>,
+    /// The name of a thread beside its number.
+    pub thread_name: &'a dyn Fn(ThreadId) -> Option<String>,
+    /// Whether a function is plumbing (scheduler, context switch): its callers are what a reader looks for.
+    pub plumbing: &'a dyn Fn(&str) -> bool,
+}
+
+/// Tells the narrated `steps` of one execution that ended with `finding`. `sources` gives the text of a file.
+#[must_use]
+pub fn tell(
+    steps: &[Step],
+    finding: &Finding,
+    resolve: &dyn Resolve,
+    sources: &dyn Fn(&str) -> Option<String>,
+    context: &Context<'_>,
+) -> Story {
+    let hooked = |action: &Action| {
+        matches!(
+            action,
+            Action::LockRequest { .. }
+                | Action::Lock { .. }
+                | Action::Unlock { .. }
+                | Action::HandOff { .. }
+                | Action::Alloc { .. }
+                | Action::Free { .. }
+                | Action::Panic { .. }
+                | Action::Switch { .. }
+        )
+    };
+    let library = Library {
+        resolve,
+        sources,
+        context,
+        hooks: innermost(steps, hooked),
+        makers: innermost(steps, |action| matches!(action, Action::Create { .. } | Action::Wake { .. })),
+        files: RefCell::default(),
+    };
+    let contended = contended(steps, finding);
+    let teller = Teller { steps, finding, library: &library, contended };
+    teller.story()
+}
+
+/// Places and names, with the source files read so far.
+struct Library<'a> {
+    resolve: &'a dyn Resolve,
+    sources: &'a dyn Fn(&str) -> Option<String>,
+    context: &'a Context<'a>,
+    /// Functions that locks, the allocator and panics are known by.
+    hooks: BTreeSet<String>,
+    /// Functions that create and wake threads: plumbing where that is what the place is about.
+    makers: BTreeSet<String>,
+    files: RefCell<BTreeMap<String, Option<Vec<String>>>>,
+}
+
+impl Library<'_> {
+    fn line(&self, file: &str, line: u32) -> Option<String> {
+        let mut files = self.files.borrow_mut();
+        let lines = files.entry(file.to_string()).or_insert_with(|| {
+            let cut = |line: &str| line.chars().take(LINE_CHARS_MAX).collect();
+            (self.sources)(file).map(|text| text.lines().map(cut).collect())
+        });
+        lines.as_ref()?.get(usize::try_from(line).ok()?.checked_sub(1)?).cloned()
+    }
+
+    fn place(&self, frame: &Frame) -> Place {
+        let source = frame.file.as_ref().zip(frame.line).and_then(|(file, line)| self.line(file, line));
+        Place {
+            pc: frame.pc.0,
+            function: frame.function.clone(),
+            file: frame.file.clone(),
+            line: frame.line,
+            source: source.map(|text| text.trim().to_string()).filter(|text| !text.is_empty()),
+        }
+    }
+
+    fn places(&self, stack: &[Frame]) -> Vec<Place> {
+        stack.iter().map(|frame| self.place(frame)).collect()
+    }
+
+    fn at(&self, pc: VirtAddr) -> Place {
+        self.resolve.frames(pc).first().map(|frame| self.place(frame)).unwrap_or_default()
+    }
+
+    /// The frame a reader looks for: the first that is no plumbing.
+    fn telling(&self, stack: &[Frame]) -> Option<Place> {
+        self.beyond(stack, |_| false)
+    }
+
+    /// The same, where making or waking a thread is what it is about.
+    fn telling_of_thread(&self, stack: &[Frame]) -> Option<Place> {
+        self.beyond(stack, |name| self.makers.contains(name))
+    }
+
+    fn beyond(&self, stack: &[Frame], also: impl Fn(&String) -> bool) -> Option<Place> {
+        let plumbing = |frame: &&Frame| {
+            let known =
+                |name: &String| self.hooks.contains(name) || (self.context.plumbing)(name) || also(name);
+            frame.function.as_ref().is_none_or(known)
+        };
+        let frame = stack.iter().find(|frame| !plumbing(frame)).or(stack.first())?;
+        Some(self.place(frame))
+    }
+
+    fn event_place(&self, event: &Event) -> Place {
+        let place = event.stack.as_ref().and_then(|stack| match event.action {
+            Action::Create { .. } | Action::Wake { .. } => self.telling_of_thread(stack),
+            _ => self.telling(stack),
+        });
+        place.unwrap_or_else(|| self.at(event.pc))
+    }
+
+    fn lock(&self, lock: LockId) -> String {
+        if lock == INTERRUPTS {
+            return "interrupts off".to_string();
+        }
+        self.resolve.data(VirtAddr(lock.0)).unwrap_or_else(|| lock.to_string())
+    }
+
+    fn data(&self, access: &Access) -> String {
+        self.resolve.data(access.addr).unwrap_or_else(|| format!("{} bytes at {}", access.size, access.addr))
+    }
+}
+
+/// The functions in which such actions happen, where these have callers.
+fn innermost(steps: &[Step], such: impl Fn(&Action) -> bool) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for event in steps.iter().flat_map(|step| &step.events).filter(|event| such(&event.action)) {
+        if let Some([first, _, ..]) = event.stack.as_deref() {
+            names.extend(first.function.clone());
+        }
+    }
+    names
+}
+
+/// Locks that more than one thread asked for, or that the finding is about.
+fn contended(steps: &[Step], finding: &Finding) -> BTreeSet<LockId> {
+    let mut users: BTreeMap<LockId, BTreeSet<ThreadId>> = BTreeMap::new();
+    for (thread, what) in steps.iter().flat_map(Step::occurrences) {
+        if let Occurrence::Event(Event {
+            action: Action::Lock { lock, .. } | Action::LockRequest { lock },
+            ..
+        }) = what
+        {
+            users.entry(*lock).or_default().insert(thread);
+        }
+    }
+    let shared = users.into_iter().filter(|(_, users)| users.len() > 1).map(|(lock, _)| lock);
+    shared.chain(finding.sides.iter().flat_map(|side| side.locks.iter().copied())).collect()
+}
+
+/// A row in the making.
+struct Draft {
+    thread: ThreadId,
+    steps: (usize, usize),
+    instructions: u64,
+    notes: Vec<Note>,
+    accesses: Vec<Access>,
+    /// The last event that says how the thread stopped by itself.
+    stopped: Option<Action>,
+    stack: Stack,
+    end: Option<(End, Place)>,
+    /// States of other threads at the end of the row.
+    changes: Vec<(ThreadId, Lane)>,
+}
+
+impl Draft {
+    fn new(thread: ThreadId, step: usize) -> Self {
+        Self {
+            thread,
+            steps: (step, step),
+            instructions: 0,
+            notes: Vec::new(),
+            accesses: Vec::new(),
+            stopped: None,
+            stack: Vec::new(),
+            end: None,
+            changes: Vec::new(),
+        }
+    }
+}
+
+struct Teller<'a> {
+    steps: &'a [Step],
+    finding: &'a Finding,
+    library: &'a Library<'a>,
+    contended: BTreeSet<LockId>,
+}
+
+impl Teller<'_> {
+    fn drafts(&self) -> Vec<Draft> {
+        let mut drafts: Vec<Draft> = Vec::new();
+        for (index, step) in self.steps.iter().enumerate() {
+            match drafts.last_mut() {
+                Some(last) if last.end.is_none() && last.thread == step.thread => last.steps.1 = index,
+                _ => drafts.push(Draft::new(step.thread, index)),
+            }
+            let mut bug_told = false;
+            for (_, what) in step.occurrences() {
+                let draft = drafts.last_mut().expect("pushed above");
+                match what {
+                    Occurrence::Access(access) => {
+                        if index + 1 == self.steps.len() && !bug_told && self.is_the_access(access) {
+                            bug_told = true;
+                            let text = words::ending(&self.finding.kind);
+                            let place = self.library.at(access.pc);
+                            draft.notes.push(Note { kind: NoteKind::Bug, text, place, major: true });
+                        }
+                        draft.accesses.push(*access);
+                    }
+                    Occurrence::Event(event) => {
+                        if let Action::Switch { to } = event.action {
+                            let place = self.library.event_place(event);
+                            draft.stack = event.stack.clone().unwrap_or_default();
+                            draft.end = Some((self.gave_way(draft.stopped.as_ref(), Some(to)), place));
+                            drafts.push(Draft::new(to, index));
+                            continue;
+                        }
+                        self.event(draft, event);
+                    }
+                }
+            }
+            let draft = drafts.last_mut().expect("pushed above");
+            draft.instructions += step.instructions;
+            draft.stack = step.stack.clone();
+            let next = self.steps.get(index + 1).map(|next| next.thread);
+            self.end(draft, index, step, next);
+        }
+        drafts
+    }
+
+    fn is_the_access(&self, access: &Access) -> bool {
+        matches!(&self.finding.kind, FindingKind::UseAfterFree { access: bad, .. }
+            if bad.pc == access.pc && bad.addr == access.addr)
+    }
+
+    fn event(&self, draft: &mut Draft, event: &Event) {
+        let library = self.library;
+        let lock_name = |lock: &LockId| library.lock(*lock);
+        let shared = |lock: &LockId| self.contended.contains(lock);
+        let of_bug = self.finding.sides.iter().any(|side| side.thread == draft.thread && side.pc == event.pc);
+        let (kind, text, major) = match &event.action {
+            Action::Create { child } => {
+                draft.changes.push((*child, Lane::Ready));
+                (NoteKind::Thread, format!("creates {child}"), true)
+            }
+            Action::Exit => {
+                draft.stopped = Some(Action::Exit);
+                (NoteKind::Thread, "ends".to_string(), false)
+            }
+            Action::Block { lock, owner } => {
+                draft.stopped = Some(event.action.clone());
+                (NoteKind::Wait, waits(lock.as_ref().map(lock_name), *owner), false)
+            }
+            Action::Wake { thread } => {
+                draft.changes.push((*thread, Lane::Ready));
+                (NoteKind::Thread, format!("wakes {thread}"), true)
+            }
+            Action::Yield => {
+                draft.stopped = Some(Action::Yield);
+                (NoteKind::Thread, "yields".to_string(), false)
+            }
+            Action::Switch { .. } => return,
+            Action::LockRequest { lock } => (NoteKind::Lock, format!("asks for {}", lock_name(lock)), false),
+            Action::Lock { lock, attempt } => {
+                let how = if *attempt { " at the first try" } else { "" };
+                (NoteKind::Lock, format!("takes {}{how}", lock_name(lock)), shared(lock))
+            }
+            Action::Unlock { lock } => {
+                (NoteKind::Unlock, format!("releases {}", lock_name(lock)), shared(lock))
+            }
+            Action::HandOff { lock, to } => {
+                draft.changes.push((*to, Lane::Ready));
+                (NoteKind::Unlock, format!("hands {} to {to}", lock_name(lock)), true)
+            }
+            Action::InterruptsOff => (NoteKind::Interrupts, "turns interrupts off".to_string(), false),
+            Action::InterruptsOn => (NoteKind::Interrupts, "turns interrupts on".to_string(), false),
+            Action::Alloc { addr, size, .. } => {
+                (NoteKind::Heap, format!("allocates {size} bytes at {addr}"), of_bug)
+            }
+            Action::Free { addr, size, .. } => {
+                let size = size.map(|size| format!(" of {size} bytes")).unwrap_or_default();
+                (NoteKind::Heap, format!("frees the block{size} at {addr}"), of_bug)
+            }
+            Action::Panic { message } => (NoteKind::Bug, format!("panics: {message}"), true),
+            Action::Fault { vector, .. } => {
+                (NoteKind::Bug, format!("takes a {}", detect::exception(*vector)), true)
+            }
+            Action::TripleFault => (NoteKind::Bug, "the processor gives up".to_string(), true),
+            Action::Console { line } => (NoteKind::Print, format!("prints “{}”", line.trim_end()), true),
+            Action::SystemCall { number } => (NoteKind::Enter, format!("system call {number}"), false),
+            Action::CheckFailed { check, found } => {
+                (NoteKind::Bug, format!("does not hold: {check} (found {found})"), true)
+            }
+            Action::TestStart => (NoteKind::Point, "the test starts".to_string(), false),
+            Action::TestEnd => (NoteKind::Point, "the test ends".to_string(), false),
+        };
+        draft.notes.push(Note { kind, text, place: library.event_place(event), major });
+    }
+
+    /// The end of a row in which the thread itself led to the switch.
+    fn gave_way(&self, stopped: Option<&Action>, to: Option<ThreadId>) -> End {
+        let (kind, text) = match (stopped, to) {
+            (Some(Action::Exit), _) => (EndKind::Exited, "ends".to_string()),
+            (Some(Action::Block { lock, owner }), _) => {
+                (EndKind::Blocked, waits(lock.map(|lock| self.library.lock(lock)), *owner))
+            }
+            (Some(Action::Yield), _) => (EndKind::Yielded, "yields".to_string()),
+            (_, Some(to)) => (EndKind::Switched, format!("the kernel goes over to {to}")),
+            _ => (EndKind::Yielded, "gives up the processor".to_string()),
+        };
+        End { kind, text }
+    }
+
+    /// Ends the row, unless the same thread goes on.
+    fn end(&self, draft: &mut Draft, index: usize, step: &Step, next: Option<ThreadId>) {
+        let library = self.library;
+        let stack = &step.stack;
+        let exact = || stack.first().map(|frame| library.place(frame));
+        let telling = || library.telling(stack);
+        let (end, place) = match (&step.end, next) {
+            (StepEnd::Point(point), Some(next)) => {
+                let place = match point.kind {
+                    PointKind::Race | PointKind::Access | PointKind::Line | PointKind::Function => exact(),
+                    PointKind::Create | PointKind::Wake => library.telling_of_thread(stack),
+                    _ => telling(),
+                };
+                let place = place.unwrap_or_else(|| library.at(point.pc));
+                let whence = self.before_or_after(point, index);
+                if next == draft.thread {
+                    if !whence.is_empty() && !point.kind.voluntary() {
+                        let text = format!("goes on {whence}");
+                        draft.notes.push(Note { kind: NoteKind::Point, text, place, major: false });
+                    }
+                    draft.stopped = None;
+                    return;
+                }
+                let end = match point.kind {
+                    PointKind::Halt => {
+                        End { kind: EndKind::Yielded, text: "idles until an interrupt comes".to_string() }
+                    }
+                    PointKind::Blocked if draft.stopped.is_none() => {
+                        End { kind: EndKind::Blocked, text: "spins until somebody else acts".to_string() }
+                    }
+                    kind if kind.voluntary() => self.gave_way(draft.stopped.as_ref(), None),
+                    _ => End {
+                        kind: EndKind::Preempted,
+                        text: format!("preempted {whence}").trim_end().to_string(),
+                    },
+                };
+                (end, place)
+            }
+            (_, Some(_)) => return,
+            (_, None) => {
+                let text = words::ending(&self.finding.kind);
+                let place = match self.finding.kind {
+                    FindingKind::Panic { .. }
+                    | FindingKind::Fault { .. }
+                    | FindingKind::TripleFault
+                    | FindingKind::DoubleFree { .. }
+                    | FindingKind::InvalidFree { .. } => {
+                        let event = step.events.iter().rev().find(|event| event.pc == self.finding.pc);
+                        event.map(|event| library.event_place(event))
+                    }
+                    FindingKind::UseAfterFree { .. } => Some(library.at(self.finding.pc)),
+                    _ => telling(),
+                };
+                let place = place.or_else(telling).unwrap_or_else(|| library.at(self.finding.pc));
+                (End { kind: EndKind::Bug, text }, place)
+            }
+        };
+        draft.end = Some((end, place));
+    }
+
+    /// Where a point lies, as words that follow "preempted".
+    fn before_or_after(&self, point: &Point, index: usize) -> String {
+        let library = self.library;
+        let last = self.steps[index].events.last().map(|event| &event.action);
+        // A lock point may come before or after the event that names the lock.
+        let upcoming = || {
+            let later = self.steps[index + 1..].iter().flat_map(Step::occurrences);
+            later.filter(|(thread, _)| *thread == point.thread).find_map(|(_, what)| match what {
+                Occurrence::Event(event) => Some(&event.action),
+                Occurrence::Access(_) => None,
+            })
+        };
+        match point.kind {
+            PointKind::Lock => match (last, upcoming()) {
+                (Some(Action::LockRequest { lock }), _)
+                | (_, Some(Action::LockRequest { lock } | Action::Lock { lock, .. })) => {
+                    format!("before taking {}", library.lock(*lock))
+                }
+                _ => "before taking a lock".to_string(),
+            },
+            PointKind::Unlock => match (last, upcoming()) {
+                (Some(Action::Unlock { lock } | Action::HandOff { lock, .. }), _) => {
+                    format!("after releasing {}", library.lock(*lock))
+                }
+                (_, Some(Action::Unlock { lock })) => format!("before releasing {}", library.lock(*lock)),
+                _ => "after releasing a lock".to_string(),
+            },
+            PointKind::Wake => match last {
+                Some(Action::Wake { thread }) => format!("after waking {thread}"),
+                _ => "after waking a thread".to_string(),
+            },
+            PointKind::Create => match last {
+                Some(Action::Create { child }) => format!("after creating {child}"),
+                _ => "after creating a thread".to_string(),
+            },
+            PointKind::InterruptsOff => "where it turns interrupts off".to_string(),
+            PointKind::InterruptsOn => "where it turns interrupts on".to_string(),
+            PointKind::Function => "on entry".to_string(),
+            PointKind::Line => "at this line".to_string(),
+            PointKind::Race => "before a racing access".to_string(),
+            PointKind::Access => "before a shared access".to_string(),
+            PointKind::Start => "as the test starts".to_string(),
+            PointKind::Voluntary | PointKind::Halt | PointKind::Blocked => String::new(),
+        }
+    }
+
+    fn story(&self) -> Story {
+        let (library, finding, context) = (self.library, self.finding, self.library.context);
+        let drafts = self.drafts();
+        let columns = self.columns(&drafts);
+        let column = |thread: ThreadId| columns.iter().position(|&known| known == thread);
+        let sides = self.sides(&drafts, &column);
+        let (conflicts, conflicts_left_out) = self.conflicts(&drafts, &sides);
+        let mut rows = self.rows(&drafts, &columns);
+        mark(&mut rows, &conflicts);
+        let place = rows.last().map(|row| row.to.clone()).unwrap_or_default();
+        let preempted = rows.iter().rposition(|row| row.end.kind == EndKind::Preempted);
+        let facts = Facts {
+            finding,
+            sides: &sides,
+            place: &place,
+            data: &|addr| library.resolve.data(addr),
+            thread: finding.thread.to_string(),
+            preempted_row: preempted.map(|row| row + 1),
+        };
+        let (headline, advice) = (facts.headline(), facts.advice());
+        let title = |&thread: &ThreadId| Thread {
+            id: thread.0,
+            title: match (context.thread_name)(thread) {
+                Some(name) => format!("{thread} {name}"),
+                None => thread.to_string(),
+            },
+        };
+        let mut told = Vec::new();
+        if let Some(count) = context.interleavings {
+            told.push(format!("found in interleaving {count}"));
+        }
+        if let Some(before) = context.minimised_from.filter(|&before| before > context.preemptions) {
+            told.push(format!("minimised from {before} preemptions to {}", context.preemptions));
+        }
+        let mut story = Story {
+            title: words::title(&finding.kind).to_string(),
+            kind: finding.kind.name().to_string(),
+            headline,
+            advice,
+            test: context.test.to_string(),
+            kernel: context.kernel.to_string(),
+            points: context.points.to_string(),
+            threads: columns.iter().map(title).collect(),
+            rows,
+            conflicts,
+            conflicts_left_out,
+            sides,
+            schedule: context.schedule.to_string(),
+            replay: context.replay.to_string(),
+            preemptions: context.preemptions,
+            facts: told,
+            passing: None,
+            sources: Vec::new(),
+        };
+        story.passing = context.passing.as_ref().map(|passing| self.passing(passing, &story));
+        story.sources = self.excerpts(&story);
+        story
+    }
+
+    /// Threads that ran or that the finding is about, by number.
+    fn columns(&self, drafts: &[Draft]) -> Vec<ThreadId> {
+        let ran = drafts.iter().map(|draft| draft.thread);
+        let named = self.finding.sides.iter().map(|side| side.thread);
+        let all: BTreeSet<_> = ran.chain(named).collect();
+        all.into_iter().collect()
+    }
+
+    fn rows(&self, drafts: &[Draft], columns: &[ThreadId]) -> Vec<Row> {
+        let created: BTreeSet<ThreadId> = self
+            .steps
+            .iter()
+            .flat_map(|step| &step.events)
+            .filter_map(|event| match event.action {
+                Action::Create { child } => Some(child),
+                _ => None,
+            })
+            .collect();
+        let at_first = |thread| if created.contains(thread) { Lane::Unborn } else { Lane::Ready };
+        let mut lanes: Vec<Lane> = columns.iter().map(at_first).collect();
+        let mut stood: BTreeMap<ThreadId, Place> = BTreeMap::new();
+        let mut rows = Vec::new();
+        for (index, draft) in drafts.iter().enumerate() {
+            let column = columns.iter().position(|&thread| thread == draft.thread).expect("has a column");
+            let (end, to) = draft.end.clone().unwrap_or_else(|| {
+                let to = self.library.telling(&draft.stack).unwrap_or_default();
+                (End { kind: EndKind::Stopped, text: "stops here".to_string() }, to)
+            });
+            lanes[column] = Lane::Running;
+            for (thread, lane) in &draft.changes {
+                if let Some(at) = columns.iter().position(|known| known == thread) {
+                    lanes[at] = *lane;
+                }
+            }
+            let shown = lanes.clone();
+            lanes[column] = match end.kind {
+                EndKind::Exited => Lane::Gone,
+                EndKind::Blocked => Lane::Blocked,
+                _ => Lane::Ready,
+            };
+            rows.push(Row {
+                number: index + 1,
+                column,
+                steps: draft.steps,
+                instructions: draft.instructions,
+                from: stood.insert(draft.thread, to.clone()),
+                to,
+                stack: self.library.places(&draft.stack),
+                notes: draft.notes.clone(),
+                end,
+                lanes: shown,
+            });
+        }
+        rows
+    }
+
+    /// Each access with the latest one of another thread that it conflicts with; one entry for two rows and a name.
+    fn conflicts(&self, drafts: &[Draft], sides: &[SideView]) -> (Vec<Conflict>, usize) {
+        let library = self.library;
+        // By word: the last access of each thread and kind, and its row.
+        let mut last: BTreeMap<u64, Vec<(usize, Access)>> = BTreeMap::new();
+        let mut found: BTreeMap<(bool, usize, usize, String), Conflict> = BTreeMap::new();
+        let touch = |access: &Access| Touch {
+            verb: words::present(access.kind),
+            atomic: access.atomic,
+            place: library.at(access.pc),
+        };
+        for (row, draft) in drafts.iter().enumerate() {
+            for access in &draft.accesses {
+                let words =
+                    access.phys.0 / 8..=(access.phys.0 + u64::from(access.size.clamp(1, 4096)) - 1) / 8;
+                for word in words {
+                    let known = last.entry(word).or_default();
+                    let other = |(earlier, before): &&(usize, Access)| {
+                        drafts[*earlier].thread != draft.thread && before.conflicts(access)
+                    };
+                    if let Some((earlier, before)) = known.iter().filter(other).max_by_key(|(row, _)| *row) {
+                        let what = library.data(access);
+                        let bug = self.concerns(access);
+                        found.entry((!bug, *earlier, row, what.clone())).or_insert_with(|| Conflict {
+                            rows: (*earlier, row),
+                            what,
+                            earlier: touch(before),
+                            later: touch(access),
+                            bug,
+                        });
+                    }
+                    let same = |(earlier, before): &(usize, Access)| {
+                        drafts[*earlier].thread == draft.thread
+                            && (before.kind, before.phys, before.size)
+                                == (access.kind, access.phys, access.size)
+                    };
+                    known.retain(|entry| !same(entry));
+                    known.push((row, *access));
+                }
+            }
+        }
+        if let Some((key, conflict)) = self.freed_then_used(sides) {
+            found.insert(key, conflict);
+        }
+        let left_out = found.len().saturating_sub(CONFLICTS_MAX);
+        (found.into_values().take(CONFLICTS_MAX).collect(), left_out)
+    }
+
+    /// A free is a write of the whole block, so it conflicts with the use that follows it.
+    fn freed_then_used(&self, sides: &[SideView]) -> Option<((bool, usize, usize, String), Conflict)> {
+        let FindingKind::UseAfterFree { access, .. } = &self.finding.kind else { return None };
+        let side = |role: fn(&Role) -> bool| {
+            let at = self.finding.sides.iter().position(|side| role(&side.role))?;
+            Some((sides[at].row?, sides[at].place.clone()))
+        };
+        let (freed, freed_at) = side(|role| *role == Role::Freed)?;
+        let (used, used_at) = side(|role| matches!(role, Role::Accessed(_)))?;
+        let what = self.library.data(access);
+        let touch = |verb, place| Touch { verb, atomic: false, place };
+        let conflict = Conflict {
+            rows: (freed, used),
+            what: what.clone(),
+            earlier: touch("frees", freed_at),
+            later: touch(words::present(access.kind), used_at),
+            bug: true,
+        };
+        (freed < used).then_some(((false, freed, used, what), conflict))
+    }
+
+    /// Whether the finding is about the memory that `access` touches.
+    fn concerns(&self, access: &Access) -> bool {
+        let within = |start: VirtAddr, size: u64| {
+            access.addr.0 < start.0.saturating_add(size) && start.0 < access.addr.0 + u64::from(access.size)
+        };
+        match &self.finding.kind {
+            FindingKind::UseAfterFree { access: bad, .. } => within(bad.addr, u64::from(bad.size)),
+            FindingKind::DoubleFree { block } => within(block.addr, block.size),
+            _ => false,
+        }
+    }
+
+    fn sides(&self, drafts: &[Draft], column: &dyn Fn(ThreadId) -> Option<usize>) -> Vec<SideView> {
+        let library = self.library;
+        let row_of = |thread: ThreadId, pc: VirtAddr| {
+            let mut row = None;
+            for (at, draft) in drafts.iter().enumerate().filter(|(_, draft)| draft.thread == thread) {
+                let steps = &self.steps[draft.steps.0..=draft.steps.1];
+                let here = steps.iter().flat_map(Step::occurrences).any(|(who, what)| {
+                    who == thread
+                        && match what {
+                            Occurrence::Access(access) => access.pc == pc,
+                            Occurrence::Event(event) => event.pc == pc,
+                        }
+                });
+                if here {
+                    row = Some(at);
+                }
+            }
+            row
+        };
+        let view = |side: &detect::Side| {
+            let row = row_of(side.thread, side.pc).or_else(|| {
+                let last = drafts.iter().rposition(|draft| draft.thread == side.thread);
+                last.filter(|_| matches!(side.role, Role::Waits | Role::Loops | Role::Panicked))
+            });
+            let stack = match &side.stack {
+                Some(stack) => stack.clone(),
+                None => self.around(side.thread, side.pc, row.map(|row| &drafts[row])),
+            };
+            let place = match side.role {
+                Role::Accessed(_) | Role::Loops => stack.first().map(|frame| library.place(frame)),
+                _ => library.telling(&stack),
+            };
+            let waits_for = match (&side.role, &self.finding.kind) {
+                (Role::Locked { lock, .. }, _) => Some(library.lock(*lock)),
+                (
+                    Role::Waits,
+                    FindingKind::Deadlock { cycle: waits } | FindingKind::LostWakeup { waiting: waits },
+                ) => {
+                    let wait = waits.iter().find(|wait| wait.thread == side.thread);
+                    wait.and_then(|wait| wait.lock).map(|lock| library.lock(lock))
+                }
+                _ => None,
+            };
+            SideView {
+                title: format!("{} {}", side.thread, side.role.verb()),
+                column: column(side.thread),
+                row,
+                place: place.unwrap_or_else(|| library.at(side.pc)),
+                stack: library.places(&stack),
+                locks: side.locks.iter().map(|&lock| library.lock(lock)).collect(),
+                waits_for,
+            }
+        };
+        self.finding.sides.iter().map(view).collect()
+    }
+
+    /// The frames at `pc` and, where the stacks known before and after in the same row agree on them, its callers:
+    /// an access carries no stack of its own.
+    fn around(&self, thread: ThreadId, pc: VirtAddr, row: Option<&Draft>) -> Stack {
+        let mut stack = self.library.resolve.frames(pc);
+        let (Some(row), Some(function)) = (row, stack.last().and_then(|frame| frame.function.clone())) else {
+            return stack;
+        };
+        let mut before: Option<&Stack> = None;
+        let mut after: Option<&Stack> = None;
+        let mut passed = false;
+        for step in &self.steps[row.steps.0..=row.steps.1] {
+            for (who, what) in step.occurrences().filter(|(who, _)| *who == thread) {
+                let _ = who;
+                match what {
+                    Occurrence::Access(access) => passed |= access.pc == pc,
+                    Occurrence::Event(event) if passed => after = after.or(event.stack.as_ref()),
+                    Occurrence::Event(event) => before = event.stack.as_ref().or(before),
+                }
+            }
+            if passed && !step.stack.is_empty() {
+                after = after.or(Some(&step.stack));
+            }
+        }
+        let callers = |known: &Stack| -> Option<Stack> {
+            let at = known.iter().position(|frame| frame.function.as_ref() == Some(&function))?;
+            Some(known[at + 1..].to_vec())
+        };
+        let callers = match (before.and_then(callers), after.and_then(callers)) {
+            (Some(a), Some(b)) if a != b => None,
+            (a, b) => a.or(b),
+        };
+        stack.extend(callers.unwrap_or_default());
+        stack
+    }
+
+    fn passing(&self, passing: &Passing, story: &Story) -> PassingView {
+        let instead = passing.schedule.0.get(passing.common);
+        let chosen = self.steps.get(passing.common).map(|step| step.choice);
+        let last_common = passing.common.checked_sub(1);
+        let after_row = last_common
+            .and_then(|step| story.rows.iter().position(|row| row.steps.0 <= step && step <= row.steps.1));
+        let when = match after_row {
+            Some(row) => format!("after row {}", row + 1),
+            None => "at the start".to_string(),
+        };
+        let name = |choice: Choice| choice.to_string();
+        let sentence = match (instead, chosen) {
+            (Some(&instead), Some(chosen)) => {
+                format!("The test passes if, {when}, {} goes on instead of {}.", name(instead), name(chosen))
+            }
+            (Some(&instead), None) => format!("The test passes if, {when}, {} goes on.", name(instead)),
+            _ => format!("The test passes with the same choices up to {when}."),
+        };
+        PassingView { schedule: passing.schedule.to_string(), after_row, sentence }
+    }
+
+    fn excerpts(&self, story: &Story) -> Vec<Excerpt> {
+        let mut wanted: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+        let rows = story.rows.iter().flat_map(|row| {
+            let notes = row.notes.iter().map(|note| &note.place);
+            row.stack.iter().chain(&row.from).chain([&row.to]).chain(notes)
+        });
+        let sides = story.sides.iter().flat_map(|side| side.stack.iter().chain([&side.place]));
+        let touches = story.conflicts.iter().flat_map(|one| [&one.earlier.place, &one.later.place]);
+        for place in rows.chain(sides).chain(touches) {
+            if let (Some(file), Some(line)) = (&place.file, place.line) {
+                let around = line.saturating_sub(LINES_AROUND).max(1)..=line.saturating_add(LINES_AROUND);
+                wanted.entry(file).or_default().extend(around);
+            }
+        }
+        let excerpt = |(file, lines): (&str, BTreeSet<u32>)| {
+            let text = |line: u32| self.library.line(file, line).map(|text| (line, text));
+            let lines: Vec<_> = lines.into_iter().filter_map(text).collect();
+            (!lines.is_empty()).then(|| Excerpt { file: file.to_string(), lines })
+        };
+        wanted.into_iter().filter_map(excerpt).collect()
+    }
+}
+
+/// With this many conflicts or fewer each is worth a line in its rows.
+const CONFLICTS_FEW: usize = 6;
+
+/// Notes the conflicts in the rows that they join: those about the bug, and all when there are few.
+fn mark(rows: &mut [Row], conflicts: &[Conflict]) {
+    for conflict in conflicts.iter().filter(|conflict| conflict.bug || conflicts.len() <= CONFLICTS_FEW) {
+        let (a, b) = conflict.rows;
+        for (row, other, mine, theirs) in
+            [(a, b, &conflict.earlier, &conflict.later), (b, a, &conflict.later, &conflict.earlier)]
+        {
+            let done = match theirs.verb {
+                "reads" => "read",
+                "writes" => "written",
+                "frees" => "freed",
+                _ => "updated",
+            };
+            let text = format!("{} {}, {done} in row {}", mine.verb, conflict.what, other + 1);
+            let note = Note { kind: NoteKind::Conflict, text, place: mine.place.clone(), major: true };
+            if !rows[row].notes.contains(&note) {
+                rows[row].notes.push(note);
+            }
+        }
+    }
+}
+
+fn waits(lock: Option<String>, owner: Option<ThreadId>) -> String {
+    match (lock, owner) {
+        (Some(lock), Some(owner)) => format!("blocks: {lock} is held by {owner}"),
+        (Some(lock), None) => format!("blocks on {lock}"),
+        (None, Some(owner)) => format!("blocks until {owner} acts"),
+        (None, None) => "blocks until somebody wakes it".to_string(),
+    }
+}

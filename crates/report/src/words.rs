@@ -1,0 +1,276 @@
+//! What a finding means, in sentences: its name, what happened, and what to look at.
+
+use crate::story::{Place, SideView};
+use detect::{Finding, FindingKind, Role};
+use trace::{AccessKind, VirtAddr};
+
+/// What the sentences need to know beside the finding itself.
+pub struct Facts<'a> {
+    pub finding: &'a Finding,
+    /// In the order of the finding's sides.
+    pub sides: &'a [SideView],
+    pub place: &'a Place,
+    pub data: &'a dyn Fn(VirtAddr) -> Option<String>,
+    pub thread: String,
+    /// Number of the last row in which somebody was preempted before the bug.
+    pub preempted_row: Option<usize>,
+}
+
+#[must_use]
+pub const fn title(kind: &FindingKind) -> &'static str {
+    match kind {
+        FindingKind::Panic { .. } => "Kernel panic",
+        FindingKind::Fault { .. } => "Kernel fault",
+        FindingKind::TripleFault => "Triple fault",
+        FindingKind::UseAfterFree { .. } => "Use after free",
+        FindingKind::DoubleFree { .. } => "Double free",
+        FindingKind::InvalidFree { .. } => "Invalid free",
+        FindingKind::Leak { .. } => "Memory leak",
+        FindingKind::Deadlock { .. } => "Deadlock",
+        FindingKind::LostWakeup { .. } => "Lost wakeup",
+        FindingKind::TightLoop { .. } | FindingKind::EndlessPoints { .. } => "Infinite loop",
+        FindingKind::CheckFailed { .. } => "Check failed",
+        FindingKind::Console { .. } => "Trouble on the console",
+        FindingKind::LockOrder { .. } => "Lock order",
+    }
+}
+
+/// How the last row ends.
+#[must_use]
+pub fn ending(kind: &FindingKind) -> String {
+    match kind {
+        FindingKind::Panic { message } if message.is_empty() => "brings the kernel down".to_string(),
+        FindingKind::Panic { message } => format!("panics: {message}"),
+        FindingKind::Fault { vector, addr, .. } => {
+            let at = addr.map(|addr| format!(" on {addr}")).unwrap_or_default();
+            format!("takes a {}{at}", detect::exception(*vector))
+        }
+        FindingKind::TripleFault => "faults until the processor gives up".to_string(),
+        FindingKind::UseAfterFree { access, .. } => format!("{} freed memory", present(access.kind)),
+        FindingKind::DoubleFree { .. } => "frees the block again".to_string(),
+        FindingKind::InvalidFree { .. } => "frees what is no block".to_string(),
+        FindingKind::Leak { .. } => "the test ends with memory lost".to_string(),
+        FindingKind::Deadlock { .. } => "closes the cycle: deadlock".to_string(),
+        FindingKind::LostWakeup { .. } => "nobody is left to run".to_string(),
+        FindingKind::TightLoop { instructions, .. } => {
+            format!("still running after {instructions} instructions")
+        }
+        FindingKind::EndlessPoints { points, .. } => format!("still not over after {points} points"),
+        FindingKind::CheckFailed { check, .. } => format!("the test ends, but not: {check}"),
+        FindingKind::Console { line, .. } => format!("prints: {line}"),
+        FindingKind::LockOrder { .. } => "takes locks against the order".to_string(),
+    }
+}
+
+pub const fn present(kind: AccessKind) -> &'static str {
+    match kind {
+        AccessKind::Read => "reads",
+        AccessKind::Write => "writes",
+        AccessKind::Update => "updates",
+    }
+}
+
+fn bytes(count: u64) -> String {
+    if count == 1 { "1 byte".to_string() } else { format!("{count} bytes") }
+}
+
+fn list(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => only.clone(),
+        [init @ .., last] => format!("{} and {last}", init.join(", ")),
+    }
+}
+
+/// `t3`, from `t3 freed it`.
+fn who(side: &SideView) -> &str {
+    side.title.split(' ').next().unwrap_or_default()
+}
+
+fn wait_in_words(side: &SideView) -> String {
+    let at = side.place.in_words();
+    match &side.waits_for {
+        Some(what) => format!("{} waits for {what} in {at}", who(side)),
+        None => format!("{} waits in {at}", who(side)),
+    }
+}
+
+impl Facts<'_> {
+    fn side(&self, role: Role) -> Option<&SideView> {
+        let at = self.finding.sides.iter().position(|side| side.role == role)?;
+        self.sides.get(at)
+    }
+
+    fn where_done(&self, role: Role) -> Option<String> {
+        self.side(role).map(|side| format!("{} in {}", who(side), side.place.in_words()))
+    }
+
+    #[must_use]
+    pub fn headline(&self) -> String {
+        let (thread, place) = (&self.thread, self.place.in_words());
+        match &self.finding.kind {
+            FindingKind::Panic { message } if message.is_empty() => {
+                format!("{thread} brings the kernel down in {place}.")
+            }
+            FindingKind::Panic { message } => format!("{thread} gives up in {place}: “{message}”"),
+            FindingKind::Fault { vector, addr, .. } => {
+                let null = addr.is_some_and(|addr| addr.0 < 4096);
+                let at = match addr {
+                    Some(addr) if null => format!(" on {addr}, a null pointer or a field behind one,"),
+                    Some(addr) => format!(" on {addr}"),
+                    None => String::new(),
+                };
+                format!("{thread} takes a {}{at} in {place}.", detect::exception(*vector))
+            }
+            FindingKind::TripleFault => {
+                format!("{thread} faults in {place}, and the kernel cannot even handle that.")
+            }
+            FindingKind::UseAfterFree { access, block } => {
+                let what = match (self.data)(access.addr) {
+                    Some(name) => name,
+                    None => {
+                        let offset = access.addr.0.wrapping_sub(block.addr.0);
+                        format!("{} at offset {offset} of a block", bytes(u64::from(access.size)))
+                    }
+                };
+                let freed = self.side(Role::Freed).map(|side| {
+                    let (size, at) = (bytes(block.size), side.place.in_words());
+                    format!(", in a block of {size} that {} freed in {at}", who(side))
+                });
+                format!("{thread} {} {what} in {place}{}.", present(access.kind), freed.unwrap_or_default())
+            }
+            FindingKind::DoubleFree { .. } => {
+                let first = self.where_done(Role::Freed).unwrap_or_else(|| "somebody".to_string());
+                format!("{thread} frees a block in {place} that was already freed by {first}.")
+            }
+            FindingKind::InvalidFree { addr, within: None } => {
+                format!("{thread} frees {addr} in {place}, where no block was ever allocated.")
+            }
+            FindingKind::InvalidFree { addr, within: Some(block) } => {
+                let offset = addr.0.wrapping_sub(block.addr.0);
+                format!(
+                    "{thread} frees the middle of a block in {place}: {} behind its start.",
+                    bytes(offset)
+                )
+            }
+            FindingKind::Leak { blocks, bytes: lost } => {
+                let noun = if blocks.len() == 1 { "block is" } else { "blocks are" };
+                format!(
+                    "{} {noun} lost ({}): allocated in the test and never freed.",
+                    blocks.len(),
+                    bytes(*lost)
+                )
+            }
+            FindingKind::Deadlock { .. } => {
+                let parts = self.sides.iter().map(|side| {
+                    let wants = side.waits_for.clone().unwrap_or_else(|| "something".to_string());
+                    match side.locks.is_empty() {
+                        true => format!("{} waits for {wants}", who(side)),
+                        false => format!("{} holds {} and waits for {wants}", who(side), list(&side.locks)),
+                    }
+                });
+                parts.collect::<Vec<_>>().join("; ") + "."
+            }
+            FindingKind::LostWakeup { .. } => {
+                let parts: Vec<_> = self.sides.iter().map(wait_in_words).collect();
+                match parts.is_empty() {
+                    true => "Nobody can run, yet the test is not over.".to_string(),
+                    false => format!("Nobody can run, yet the test is not over: {}.", parts.join("; ")),
+                }
+            }
+            FindingKind::TightLoop { instructions, instructions_max } => format!(
+                "{thread} ran {instructions} instructions in {place} without reaching a preemption point; \
+                 other executions suggest {instructions_max} at most."
+            ),
+            FindingKind::EndlessPoints { points, points_max } => format!(
+                "The test is not over after {points} preemption points; other executions suggest {points_max} at most."
+            ),
+            FindingKind::CheckFailed { check, found } => {
+                format!("The test ended, but “{check}” does not hold: found {found}.")
+            }
+            FindingKind::Console { line, .. } => format!("{thread} printed “{line}”."),
+            FindingKind::LockOrder { .. } => {
+                let parts = self.sides.iter().map(|side| {
+                    let wants = side.waits_for.clone().unwrap_or_else(|| "another".to_string());
+                    format!(
+                        "{} takes {wants} in {} while it holds {}",
+                        who(side),
+                        side.place.in_words(),
+                        list(&side.locks)
+                    )
+                });
+                parts.collect::<Vec<_>>().join("; ") + "."
+            }
+        }
+    }
+
+    /// One or two sentences that say where to begin.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        let thread = &self.thread;
+        let since =
+            self.preempted_row.map(|row| format!(" Begin at row {row}, the last preemption before it."));
+        let since = since.unwrap_or_default();
+        match &self.finding.kind {
+            FindingKind::Panic { .. } | FindingKind::Fault { .. } | FindingKind::TripleFault => format!(
+                "Which assumption of {thread} at {} did another thread break?{since} The marked accesses show \
+                 which memory they share.",
+                self.place.in_words()
+            ),
+            FindingKind::UseAfterFree { .. } => {
+                let freed = self.side(Role::Freed).map_or("it was freed".to_string(), |side| {
+                    format!("{} freed it in {}", who(side), side.place.in_words())
+                });
+                format!(
+                    "Why could {thread} still reach the block after {freed}? Either the free comes too early, or \
+                     {thread} must hold a lock or a reference that keeps the block alive."
+                )
+            }
+            FindingKind::DoubleFree { .. } => {
+                "Both sides believed that they were the last user of the block. Find the decision to free it in \
+                 each stack, and make testing and deciding one step under one lock."
+                    .to_string()
+            }
+            FindingKind::InvalidFree { .. } => {
+                "Follow the pointer back: was it moved after the allocation, or overwritten by another thread?"
+                    .to_string()
+            }
+            FindingKind::Leak { .. } => {
+                "Look at where the blocks were allocated, and who was meant to free them in this schedule. If the \
+                 kernel keeps such memory on purpose, turn the leak check off."
+                    .to_string()
+            }
+            FindingKind::Deadlock { cycle } if cycle.len() == 1 => {
+                format!("{thread} asks for a lock that it already holds. See where it took it, and release it first.")
+            }
+            FindingKind::Deadlock { .. } => {
+                "Each took one lock first and then asked for the other's. Agree on one order for these locks, or \
+                 let go of the first before asking for the second."
+                    .to_string()
+            }
+            FindingKind::LostWakeup { .. } => format!(
+                "Somebody was woken before it slept, or is never woken. Look for a check of a condition and the \
+                 sleep that follows it: can another thread change the condition and wake in between?{since}"
+            ),
+            FindingKind::TightLoop { .. } => format!(
+                "What must change for the loop in {} to end, and who would change it? A list that another thread \
+                 bent into a ring is a common cause.{since}",
+                self.place.in_words()
+            ),
+            FindingKind::EndlessPoints { .. } => {
+                "Look at the last rows: the same places come again and again. Two threads may keep undoing each \
+                 other's progress (livelock), or one waits for what nobody will do."
+                    .to_string()
+            }
+            FindingKind::CheckFailed { check, .. } => format!(
+                "Find the rows that write what “{check}” reads: an update based on a value that another thread \
+                 has changed meanwhile is the usual cause.{since}"
+            ),
+            FindingKind::Console { .. } => format!("The kernel noticed something itself.{since}"),
+            FindingKind::LockOrder { .. } => {
+                "Nothing got stuck this time, but with each side between its two locks it would. Agree on one order."
+                    .to_string()
+            }
+        }
+    }
+}
