@@ -29,7 +29,7 @@ struct task *task_create(uint32_t *directory)
 void task_free(struct task *t)
 {
     assert(list_empty(&t->threads) && list_empty(&t->children) && list_empty(&t->zombies) && t->live == 0);
-    assert(!t->vm_lock.owner);
+    assert(!t->vm_lock.owner && !t->child_exit.waiters.first);
     free(t);
 }
 
@@ -50,8 +50,13 @@ struct task *family_wait(struct task *parent)
 {
     struct task *zombie = NULL;
     mutex_lock(&family_lock);
-    while (list_empty(&parent->zombies) && parent->live > 0 && !parent->dying)
+    while (list_empty(&parent->zombies) && parent->live > 0 && !parent->dying) {
+#ifdef FAULT_WAIT_MISSES_EXIT
+        mutex_unlock(&family_lock);
+        mutex_lock(&family_lock);
+#endif
         cond_wait(&parent->child_exit, &family_lock);
+    }
     if (!list_empty(&parent->zombies)) {
         zombie = list_entry(parent->zombies.next, struct task, sibling);
         list_remove(&zombie->sibling);

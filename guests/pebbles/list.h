@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "panic.h"
+
 struct list {
     struct list *next, *prev;
 };
@@ -28,6 +30,7 @@ static inline bool list_empty(const struct list *l)
 
 static inline void list_add(struct list *head, struct list *link)
 {
+    assert(list_empty(link));
     link->prev = head->prev;
     link->next = head;
     head->prev->next = link;

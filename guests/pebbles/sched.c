@@ -25,6 +25,12 @@ static struct list run_queue = LIST_INIT(run_queue);
 static struct list all_threads = LIST_INIT(all_threads);
 static struct thread *corpse;
 
+#ifdef FAULT_UNPROTECTED_RUN_QUEUE
+#define ASSERT_PROTECTED() (void)0
+#else
+#define ASSERT_PROTECTED() assert(preempt_depth > 0)
+#endif
+
 void context_switch(uint32_t **save, uint32_t *next);
 void idle(void) __attribute__((noinline));
 
@@ -35,13 +41,15 @@ static struct thread *runq_first(void)
 
 __attribute__((noinline)) void runq_add(struct thread *t)
 {
-    assert(preempt_depth > 0 && t->state == THREAD_RUNNABLE && list_empty(&t->run_link));
+    ASSERT_PROTECTED();
+    assert(t->state == THREAD_RUNNABLE);
     list_add(&run_queue, &t->run_link);
 }
 
 __attribute__((noinline)) void runq_remove(struct thread *t)
 {
-    assert(preempt_depth > 0 && !list_empty(&t->run_link));
+    ASSERT_PROTECTED();
+    assert(!list_empty(&t->run_link));
     list_remove(&t->run_link);
 }
 
@@ -244,7 +252,13 @@ void thread_launch(struct thread *t, bool run_at_once)
     preempt_disable();
     list_add(&all_threads, &t->all_link);
     list_add(&t->task->threads, &t->task_link);
+#ifdef FAULT_UNPROTECTED_RUN_QUEUE
+    preempt_enable();
     runq_add(t);
+    preempt_disable();
+#else
+    runq_add(t);
+#endif
     if (run_at_once && current)
         schedule_to(t);
     preempt_enable();
@@ -255,6 +269,10 @@ void thread_die(void)
 {
     list_remove(&current->all_link);
     corpse = current;
+#ifdef FAULT_STACK_FREED_EARLY
+    preempt_enable();
+    preempt_disable();
+#endif
     block(THREAD_DEAD);
     panic("a dead thread runs");
 }

@@ -38,9 +38,13 @@ int sys_new_pages(struct ureg *u)
     if (base < USER_START || base >= USER_END || length > USER_END - base)
         return SYSCALL_ERROR;
     struct task *task = current->task;
+#ifdef FAULT_NEW_PAGES_UNLOCKED
+    bool done = is_free(task->directory, base, length) && add_pages(task->directory, base, length);
+#else
     mutex_lock(&task->vm_lock);
     bool done = is_free(task->directory, base, length) && add_pages(task->directory, base, length);
     mutex_unlock(&task->vm_lock);
+#endif
     return done ? 0 : SYSCALL_ERROR;
 }
 

@@ -38,10 +38,15 @@ int sys_deschedule(struct ureg *u)
 {
     int reject, result = 0;
     preempt_disable();
-    if (!copy_from_user(&reject, u->esi, sizeof reject))
+    if (!copy_from_user(&reject, u->esi, sizeof reject)) {
         result = SYSCALL_ERROR;
-    else if (!reject && !current->task->dying)
+    } else if (!reject && !current->task->dying) {
+#ifdef FAULT_INTERRUPTS_TOO_EARLY
+        preempt_enable();
+        preempt_disable();
+#endif
         block(THREAD_DESCHEDULED);
+    }
     preempt_enable();
     return result;
 }

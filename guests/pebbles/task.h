@@ -13,6 +13,11 @@
 #include "list.h"
 #include "sync.h"
 
+/* The three faulty ways to lock the family tree task by task; see family_faults.c. */
+#if defined(FAULT_VANISH_CIRCULAR) || defined(FAULT_VANISH_UNLOCKED) || defined(FAULT_VANISH_EARLY_UNLOCK)
+#define FAMILY_LOCKS
+#endif
+
 enum { MISBEHAVE_CHILD_FIRST = 1, MISBEHAVE_WOKEN_FIRST = 2 };
 
 struct task {
@@ -32,7 +37,8 @@ struct task {
     int live; /* number of children */
     struct cond child_exit;
 #ifdef FAMILY_LOCKS
-    struct mutex lock;
+    struct mutex lock;        /* of children, zombies, live and child_exit */
+    struct mutex parent_lock; /* of parent */
 #endif
 };
 

@@ -1,5 +1,6 @@
 #include "user.h"
 
+#include "../lib/string.h"
 #include "task.h"
 #include "vm.h"
 
@@ -16,10 +17,20 @@ bool copy_from_user(void *to, uint32_t from, size_t n)
     return is_user(from, n) && user_copy(to, (const void *)from, n) == 0;
 }
 
+#ifdef FAULT_CHECK_THEN_COPY
+bool copy_to_user(uint32_t to, const void *from, size_t n)
+{
+    if (!user_can_write(to, n))
+        return false;
+    memcpy((void *)to, from, n);
+    return true;
+}
+#else
 bool copy_to_user(uint32_t to, const void *from, size_t n)
 {
     return is_user(to, n) && user_copy((void *)to, from, n) == 0;
 }
+#endif
 
 int copy_string_from_user(char *to, uint32_t from, size_t max)
 {

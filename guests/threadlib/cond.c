@@ -71,18 +71,18 @@ void cond_signal(struct cond *c)
 
 void cond_broadcast(struct cond *c)
 {
-#ifdef FAULT_BROADCAST_DROPS_WAITER
-    struct waiter *w = c->first;
-    mutex_lock(&c->lock);
-#else
     mutex_lock(&c->lock);
     struct waiter *w = c->first;
-#endif
     c->first = NULL;
     mutex_unlock(&c->lock);
     while (w) {
-        struct waiter *next = w->next;
+#ifdef FAULT_BROADCAST_LATE_NEXT
+        waiter_wake(w);
+        w = w->next;
+#else
+        struct waiter *next = w->next; /* a woken waiter's stack is its own again */
         waiter_wake(w);
         w = next;
+#endif
     }
 }
