@@ -7,11 +7,13 @@ pub mod board;
 pub mod devices;
 pub mod events;
 pub mod hash;
+pub mod machine;
 pub mod memory;
 pub mod stop;
 pub mod x86;
 
 pub use events::{Access, Event, Events, Happening, Rw};
+pub use machine::Machine;
 pub use memory::Memory;
 pub use stop::{Kinds, Stop, StopSet, Unsupported, Watch};
 pub use x86::cpuid::HYPERCALL_LEAF;

@@ -152,6 +152,11 @@ pub enum Stop {
     TripleFault,
     /// The guest switched the machine off.
     PowerOff,
+    /// The guest used the debug-exit device.
+    Exit {
+        /// The status a process would exit with.
+        status: u32,
+    },
     /// The guest asked for a reset.
     Reset,
 }
@@ -213,6 +218,7 @@ impl fmt::Display for Stop {
             Self::Unsupported(what) => write!(f, "{what}"),
             Self::TripleFault => write!(f, "triple fault"),
             Self::PowerOff => write!(f, "powered off"),
+            Self::Exit { status } => write!(f, "exit with status {status}"),
             Self::Reset => write!(f, "reset"),
         }
     }

@@ -47,6 +47,8 @@ pub struct Exec<'a> {
     pub(crate) stop: Option<Stop>,
     /// In an interrupt or exception delivery: accesses are the processor's own.
     pub(crate) implicit: bool,
+    /// A repeated string instruction has more to do: the next instruction is the same one, going on.
+    pub(crate) repeating: bool,
 }
 
 /// Where a general register lives: index, size in bytes, high byte.
@@ -310,7 +312,7 @@ impl Exec<'_> {
     }
 
     /// Logs an access that happened, and ends the run if it was watched for.
-    fn record(&mut self, linear: u64, size: usize, rw: Rw) {
+    pub(crate) fn record(&mut self, linear: u64, size: usize, rw: Rw) {
         if self.implicit {
             return;
         }

@@ -5,6 +5,9 @@
 
 use super::flags;
 use super::mmu::Mmu;
+use super::state::{Cpu, Seg, Segment};
+use crate::memory::Memory;
+use crate::stop::{StopSet, Watch};
 
 /// What a micro-operation that accesses memory does, for the reader of the log.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,6 +30,31 @@ impl Code {
     }
 }
 
+/// 32-bit code.
+pub(crate) const MODE_32: u32 = 1;
+/// Ring 3.
+pub(crate) const MODE_USER: u32 = 2;
+/// Protected mode with CS, DS, ES and SS flat, and a 32-bit stack: addresses need no segment checks.
+pub(crate) const MODE_FLAT: u32 = 4;
+
+/// What compiled code may take for granted.
+pub(crate) fn mode(cpu: &Cpu) -> u32 {
+    let flat = |seg: Seg, wanted: u16| {
+        let s = cpu.seg(seg);
+        let refused = if seg == Seg::Cs { 0 } else { Segment::CODE | Segment::CONFORMING };
+        s.base == 0 && s.limit == u32::MAX && s.has(wanted) && s.attributes & refused == 0
+    };
+    let data = Segment::PRESENT | Segment::READ_WRITE;
+    let all_flat = cpu.protected()
+        && flat(Seg::Cs, Segment::PRESENT)
+        && flat(Seg::Ds, data)
+        && flat(Seg::Es, data)
+        && flat(Seg::Ss, data | Segment::BIG);
+    let mut mode = if cpu.bitness() == 32 { MODE_32 } else { 0 };
+    mode |= if cpu.cpl() == 3 { MODE_USER } else { 0 };
+    mode | if all_flat { MODE_FLAT } else { 0 }
+}
+
 /// Everything derived.
 #[derive(Default)]
 pub(crate) struct Engine {
@@ -35,6 +63,42 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// Gets ready for a run.
+    pub fn prepare(&mut self, memory: &Memory, until: &StopSet) {
+        self.mmu.prepare(memory);
+        let pages = |w: &Watch| (w.start.0 >> 12, (w.start.0 + w.bytes.max(1) - 1) >> 12);
+        if !self.mmu.slow_pages.iter().copied().eq(until.watch.iter().map(pages)) {
+            self.mmu.flush();
+            self.mmu.slow_pages = until.watch.iter().map(pages).collect();
+        }
+    }
+
+    /// A frame was written from outside.
+    pub fn touched(&mut self, frame: u64) {
+        self.mmu.forget_frame(frame);
+        if self.mmu.is_table(frame) {
+            self.mmu.flush();
+        }
+        if self.mmu.is_code(frame) {
+            self.drop_code(frame, 0, crate::memory::PAGE);
+        }
+    }
+
+    /// Forgets everything.
+    pub fn forget(&mut self) {
+        self.mmu.flush();
+    }
+
+    /// Memory becomes equal to `source`; what was derived from pages that stay is kept.
+    pub fn restore(&mut self, memory: &mut Memory, source: &Memory) {
+        let mut changed = Vec::new();
+        memory.restore(source, |frame| changed.push(frame));
+        self.mmu.prepare(memory);
+        for frame in changed {
+            self.touched(frame);
+        }
+    }
+
     /// Forgets compiled code that came from these bytes. True if any was.
     pub fn drop_code(&mut self, _frame: u64, _offset: usize, _size: usize) -> bool {
         false
@@ -89,6 +153,44 @@ impl Mmu {
                 4 => at.cast::<u32>().write_unaligned(value as u32),
                 8 => at.cast::<u64>().write_unaligned(value),
                 _ => std::ptr::copy_nonoverlapping(value.to_le_bytes().as_ptr(), at, size),
+            }
+        }
+        true
+    }
+
+    /// Copies between two cached pages, upwards; refuses an overlap that copying element by element would
+    /// smear.
+    pub fn copy_cached(&mut self, to: u64, from: u64, bytes: usize, user: bool) -> bool {
+        let tlb = self.tlb(user);
+        let (source, target) = (&tlb.entries[Self::index(from)], &tlb.entries[Self::index(to)]);
+        if source.read != from & !0xfff || target.write != to & !0xfff {
+            return false;
+        }
+        let a = source.addend.wrapping_add(from) as *const u8;
+        let b = target.addend.wrapping_add(to) as *mut u8;
+        if (b as usize).wrapping_sub(a as usize) < bytes {
+            return false;
+        }
+        // SAFETY: both stretches lie in one page (the caller's contract) that the tags vouch for.
+        unsafe { std::ptr::copy(a, b, bytes) };
+        true
+    }
+
+    /// Fills a stretch of a cached page with a repeated element.
+    pub fn fill_cached(&mut self, to: u64, bytes: usize, value: u64, size: usize, user: bool) -> bool {
+        let target = &self.tlb(user).entries[Self::index(to)];
+        if target.write != to & !0xfff {
+            return false;
+        }
+        let at = target.addend.wrapping_add(to) as *mut u8;
+        let element = value.to_le_bytes();
+        // SAFETY: the stretch lies in one page (the caller's contract) that the tag vouches for.
+        let row = unsafe { std::slice::from_raw_parts_mut(at, bytes) };
+        if element[..size].iter().all(|&b| b == element[0]) {
+            row.fill(element[0]);
+        } else {
+            for chunk in row.chunks_exact_mut(size) {
+                chunk.copy_from_slice(&element[..size]);
             }
         }
         true

@@ -1,0 +1,325 @@
+//! The whole machine as one value.
+//!
+//! `clone` gives an equal machine for the price of some reference counts; `clone_from` makes a machine equal to
+//! another one and keeps whatever decoded code and translations still hold, so going back to a checkpoint is
+//! `live.clone_from(&checkpoint)`.
+
+use crate::board::{Board, BoardConfig, Signal};
+use crate::events::{Event, Events};
+use crate::hash::StableHasher;
+use crate::memory::{Memory, Touched};
+use crate::stop::{Stop, StopSet};
+use crate::x86::engine::Engine;
+use crate::x86::exec::Exec;
+use crate::x86::mmu::{Intent, walk};
+use crate::x86::run::Exit;
+use crate::x86::state::{Activity, Cpu, Seg, Segment, Table, cr0};
+use trace::{CpuId, PhysAddr, VirtAddr};
+
+/// A PC.
+pub struct Machine {
+    /// Processors.
+    pub cpus: Vec<Cpu>,
+    /// Physical memory. Writes by the caller are noticed.
+    pub memory: Memory,
+    /// Devices.
+    pub board: Board,
+    instructions: u64,
+    /// A processor that stopped before an instruction at a code address, and may now execute it.
+    resume: Option<(CpuId, u64)>,
+    engine: Engine,
+}
+
+impl Clone for Machine {
+    fn clone(&self) -> Self {
+        Self {
+            cpus: self.cpus.clone(),
+            memory: self.memory.clone(),
+            board: self.board.clone(),
+            instructions: self.instructions,
+            resume: self.resume,
+            engine: Engine::default(),
+        }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        self.cpus.clone_from(&source.cpus);
+        self.board.clone_from(&source.board);
+        self.instructions = source.instructions;
+        self.resume = source.resume;
+        self.engine.restore(&mut self.memory, &source.memory);
+    }
+}
+
+impl Machine {
+    /// A machine after power-up.
+    #[must_use]
+    pub fn new(config: BoardConfig) -> Self {
+        let cpus = (0..config.cpus).map(|i| Cpu::reset(i == 0)).collect();
+        let memory = Memory::new(config.memory_bytes);
+        Self {
+            cpus,
+            memory,
+            board: Board::new(config),
+            instructions: 0,
+            resume: None,
+            engine: Engine::default(),
+        }
+    }
+
+    /// One processor in 32-bit protected mode with flat segments, paging and interrupts off, for code that
+    /// needs nothing more. Selectors 8 and 16 are its code and data segments.
+    #[must_use]
+    pub fn flat32(memory_bytes: u64) -> Self {
+        let mut machine = Self::new(BoardConfig { cpus: 1, memory_bytes, ..BoardConfig::default() });
+        let cpu = &mut machine.cpus[0];
+        cpu.cr0 = cr0::PE | cr0::ET | cr0::NE;
+        cpu.segments = [Segment::flat(16, false, 0); 6];
+        cpu.segments[Seg::Cs as usize] = Segment::flat(8, true, 0);
+        cpu.gdtr = Table::default();
+        cpu.idtr = Table::default();
+        cpu.rip = 0;
+        machine
+    }
+
+    /// Machine time: instructions executed by all processors, and the time slept through.
+    #[must_use]
+    pub fn instructions(&self) -> u64 {
+        self.instructions
+    }
+
+    /// The processor.
+    #[must_use]
+    pub fn cpu(&self, id: CpuId) -> &Cpu {
+        &self.cpus[usize::from(id.0)]
+    }
+
+    /// The processor, to change its registers.
+    pub fn cpu_mut(&mut self, id: CpuId) -> &mut Cpu {
+        &mut self.cpus[usize::from(id.0)]
+    }
+
+    /// A hash of the whole state, the same on every host.
+    #[must_use]
+    pub fn state_hash(&self) -> u64 {
+        let mut hasher = StableHasher::new();
+        for cpu in &self.cpus {
+            cpu.hash_into(&mut hasher);
+        }
+        self.board.hash_into(&mut hasher);
+        self.memory.hash_into(&mut hasher);
+        hasher.word(self.instructions);
+        hasher.finish()
+    }
+
+    /// Brings derived state up to date with what happened outside of runs.
+    fn prepare(&mut self, until: &StopSet) {
+        self.engine.prepare(&self.memory, until);
+        if self.memory.take_cloned() {
+            self.engine.mmu.revoke_writes();
+        }
+        match self.memory.take_touched() {
+            None => {}
+            Some(Touched::Frames(frames)) => frames.into_iter().for_each(|f| self.engine.touched(f.into())),
+            Some(Touched::Everything) => self.engine.forget(),
+        }
+    }
+
+    fn exec<'a>(&'a mut self, id: CpuId, until: &'a StopSet, events: &'a mut Events) -> Exec<'a> {
+        let cpu = &mut self.cpus[usize::from(id.0)];
+        self.engine.mmu.select(cpu);
+        Exec {
+            next: cpu.rip,
+            cpu,
+            memory: &mut self.memory,
+            board: &mut self.board,
+            engine: &mut self.engine,
+            events,
+            stops: until,
+            id,
+            now: self.instructions,
+            atomic: false,
+            leave: false,
+            stop: None,
+            implicit: false,
+            repeating: false,
+        }
+    }
+
+    /// Runs one processor until something in `until` happens, or something that always ends a run.
+    pub fn run(&mut self, id: CpuId, until: &StopSet, events: &mut Events) -> Stop {
+        self.prepare(until);
+        let before = events.cpu().filter(|&c| c != id);
+        let before = before.map(|c| (&self.cpus[usize::from(c.0)], &self.memory, &self.engine.code));
+        events.begin(id, self.instructions, before);
+        let here = self.cpu(id).executed;
+        let end = until.instructions.map_or(u64::MAX, |n| here.saturating_add(n));
+        let mut resumed = self.resume.take() == Some((id, self.cpu(id).executed));
+        let alone = !self
+            .cpus
+            .iter()
+            .enumerate()
+            .any(|(i, c)| i != usize::from(id.0) && c.activity == Activity::Running);
+        loop {
+            let mut exec = self.exec(id, until, events);
+            let exit = exec.go(end, resumed, alone);
+            let (now, repeating) = (exec.now, exec.repeating);
+            self.instructions = now;
+            let executed = self.cpu(id).executed;
+            resumed = resumed && executed == here || repeating;
+            match exit {
+                Exit::Signals => {
+                    if let Some(stop) = self.signals() {
+                        return stop;
+                    }
+                    self.prepare(until);
+                }
+                Exit::Stop(stop) => {
+                    if matches!(stop, Stop::Code(_)) || repeating || resumed {
+                        self.resume = Some((id, executed));
+                    }
+                    return stop;
+                }
+            }
+        }
+    }
+
+    /// Acts on what the board asks for.
+    fn signals(&mut self) -> Option<Stop> {
+        let mut stop = None;
+        for signal in self.board.take_signals() {
+            match signal {
+                Signal::PowerOff => stop = Some(Stop::PowerOff),
+                Signal::Exit { status } => stop = Some(Stop::Exit { status }),
+                Signal::Reset => stop = Some(Stop::Reset),
+                Signal::Init { cpu } => {
+                    let bootstrap = cpu.0 == 0;
+                    let old = self.cpu(cpu).clone();
+                    let mut fresh = Cpu::reset(bootstrap);
+                    fresh.activity = Activity::WaitForSipi;
+                    fresh.executed = old.executed;
+                    fresh.fpu = old.fpu;
+                    fresh.msrs = old.msrs;
+                    *self.cpu_mut(cpu) = fresh;
+                }
+                Signal::Startup { cpu, page } => {
+                    let cpu = self.cpu_mut(cpu);
+                    if cpu.activity == Activity::WaitForSipi {
+                        let mut code = Segment::real(u16::from(page) << 8);
+                        code.attributes = 0x9b;
+                        cpu.segments[Seg::Cs as usize] = code;
+                        cpu.rip = 0;
+                        cpu.activity = Activity::Running;
+                    }
+                }
+                Signal::Nmi { cpu } => self.cpu_mut(cpu).nmi_pending = true,
+                Signal::BiosCall { cpu } => self.bios_call(cpu),
+            }
+        }
+        stop
+    }
+
+    fn bios_call(&mut self, _cpu: CpuId) {}
+
+    /// Runs all processors in turn, `quota` instructions each, until one of them ends its run with anything but
+    /// its share or a halt. When all are halted, time passes until a device wakes one.
+    pub fn run_all(&mut self, quota: u64, until: &StopSet, events: &mut Events) -> (CpuId, Stop) {
+        let mut left = until.instructions.unwrap_or(u64::MAX);
+        loop {
+            let mut progress = false;
+            for i in 0..self.cpus.len() {
+                let id = CpuId(i as u8);
+                if matches!(self.cpus[i].activity, Activity::WaitForSipi | Activity::Shutdown) {
+                    continue;
+                }
+                let share = quota.min(left);
+                let before = self.cpus[i].executed;
+                let stop = self.run(id, &StopSet { instructions: Some(share), ..until.clone() }, events);
+                let ran = self.cpus[i].executed - before;
+                progress |= ran != 0;
+                left -= ran;
+                match stop {
+                    Stop::Halt
+                        if self.cpus[i].activity == Activity::Halted && !until.on.has(crate::Kinds::HALT) => {
+                    }
+                    Stop::Budget if left > 0 => {}
+                    stop => return (id, stop),
+                }
+            }
+            if !progress {
+                return (CpuId(0), Stop::Halt);
+            }
+        }
+    }
+
+    /// Could the processor take an interrupt before its next instruction?
+    #[must_use]
+    pub fn can_interrupt(&self, id: CpuId) -> bool {
+        self.cpu(id).interruptible()
+    }
+
+    /// The processor takes an interrupt now, before its next instruction, whatever its flags say: ask
+    /// [`Machine::can_interrupt`] first. A stop is returned if it could not be delivered.
+    pub fn inject(&mut self, id: CpuId, vector: u8, events: &mut Events) -> Option<Stop> {
+        let until = StopSet::default();
+        self.prepare(&until);
+        self.resume = None;
+        events.begin(id, self.instructions, None);
+        let mut exec = self.exec(id, &until, events);
+        let done = exec.interrupt(vector);
+        exec.delivered(done);
+        exec.stop.take()
+    }
+
+    /// Where a linear address leads for this processor, without effects; `None` if it is not mapped.
+    #[must_use]
+    pub fn translate(&self, id: CpuId, address: VirtAddr) -> Option<PhysAddr> {
+        walk(self.cpu(id), &self.memory, address.0, Intent::Read, false).ok().map(|w| PhysAddr(w.physical))
+    }
+
+    /// Reads through the processor's page tables, without effects. False if part of it is not mapped.
+    pub fn read_virt(&self, id: CpuId, address: VirtAddr, bytes: &mut [u8]) -> bool {
+        let mut at = address.0;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at_mut((0x1000 - (at as usize & 0xfff)).min(rest.len()));
+            let Some(physical) = self.translate(id, VirtAddr(at)) else { return false };
+            self.memory.read(physical, now);
+            at = at.wrapping_add(now.len() as u64);
+            rest = later;
+        }
+        true
+    }
+
+    /// Writes through the processor's page tables, whatever they permit, without setting their bits. False, with
+    /// nothing written, if part of it is not mapped.
+    pub fn write_virt(&mut self, id: CpuId, address: VirtAddr, bytes: &[u8]) -> bool {
+        let mut pieces = Vec::new();
+        let mut at = address.0;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at((0x1000 - (at as usize & 0xfff)).min(rest.len()));
+            let Some(physical) = self.translate(id, VirtAddr(at)) else { return false };
+            pieces.push((physical, now));
+            at = at.wrapping_add(now.len() as u64);
+            rest = later;
+        }
+        for (physical, piece) in pieces {
+            self.memory.write(physical, piece);
+        }
+        true
+    }
+
+    /// Reads a little-endian word through the processor's page tables.
+    #[must_use]
+    pub fn read_virt_u32(&self, id: CpuId, address: VirtAddr) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.read_virt(id, address, &mut bytes).then(|| u32::from_le_bytes(bytes))
+    }
+
+    /// Hands everything logged to `sink`, oldest first, with physical addresses, and empties the log.
+    pub fn drain(&self, events: &mut Events, sink: impl FnMut(Event)) {
+        let cpu = events.cpu().unwrap_or_default();
+        events.drain_with(self.cpu(cpu), &self.memory, &self.engine.code, sink);
+    }
+}

@@ -1,0 +1,270 @@
+//! The loop of one processor: what comes before each instruction, and single steps.
+
+use super::engine::mode;
+use super::exec::Exec;
+use super::flags;
+use super::interrupt::Delivered;
+use super::mmu::Intent;
+use super::state::{Activity, Seg};
+use super::trap::{Exception, Outcome, Trap};
+use crate::board::TimerMode;
+use crate::stop::{Stop, Unsupported};
+use iced_x86::{Decoder, DecoderError, DecoderOptions, Formatter, Instruction, NasmFormatter};
+use trace::VirtAddr;
+
+/// Longest instruction.
+const INSTRUCTION_BYTES_MAX: usize = 15;
+/// Device events a halted processor sleeps through before it is taken for dead.
+const IDLE_EVENTS_MAX: u32 = 100_000;
+
+/// Why the loop came back.
+#[derive(Debug)]
+pub(crate) enum Exit {
+    Stop(Stop),
+    /// The board has something for other processors or the caller.
+    Signals,
+}
+
+impl Exec<'_> {
+    /// Runs until something ends it or until `end` instructions have been executed by this processor.
+    /// `resumed`: a stop at the first instruction's address has been reported already.
+    /// `alone`: no other processor runs, so a halted one may sleep until the next device event.
+    pub(crate) fn go(&mut self, end: u64, mut resumed: bool, alone: bool) -> Exit {
+        let mut idle_events = 0;
+        loop {
+            if let Some(stop) = self.stop.take() {
+                return Exit::Stop(stop);
+            }
+            if self.board.has_signals() {
+                return Exit::Signals;
+            }
+            if self.board.next_event().is_some_and(|t| t <= self.now) {
+                self.board.advance(self.now);
+                continue;
+            }
+            match self.cpu.activity {
+                Activity::Running => {}
+                Activity::Halted => {
+                    if !self.wakes() {
+                        match self.board.next_event() {
+                            Some(t) if self.may_sleep(alone) && idle_events < IDLE_EVENTS_MAX => {
+                                idle_events += 1;
+                                self.now = t;
+                                continue;
+                            }
+                            _ => return Exit::Stop(Stop::Halt),
+                        }
+                    }
+                }
+                Activity::WaitForSipi => return Exit::Stop(Stop::NotStarted),
+                Activity::Shutdown => return Exit::Stop(Stop::TripleFault),
+            }
+            if self.cpu.trap_pending {
+                self.cpu.trap_pending = false;
+                let exception = Exception { vector: 1, error: None, address: None };
+                let done = self.raise(exception);
+                self.delivered(done);
+                continue;
+            }
+            if self.cpu.nmi_pending && !self.cpu.nmi_blocked && self.cpu.shadow_at != self.cpu.executed {
+                self.cpu.nmi_pending = false;
+                self.cpu.nmi_blocked = true;
+                let done = self.interrupt(2);
+                self.delivered(done);
+                continue;
+            }
+            if self.board.interrupt_pending(self.id) && self.cpu.interruptible() {
+                let vector = self.board.acknowledge(self.now, self.id);
+                let done = self.interrupt(vector);
+                self.delivered(done);
+                continue;
+            }
+            if self.cpu.executed >= end {
+                return Exit::Stop(Stop::Budget);
+            }
+            if self.events.full() {
+                return Exit::Stop(Stop::LogFull);
+            }
+            if !self.stops.code.is_empty()
+                && !resumed
+                && !self.repeating
+                && self.stops.code.contains(&self.pc())
+            {
+                return Exit::Stop(Stop::Code(VirtAddr(self.pc())));
+            }
+            let at_first = std::mem::take(&mut resumed);
+            let _ = at_first;
+            self.repeating = false;
+            self.engine.mmu.select(self.cpu);
+            self.step();
+        }
+    }
+
+    /// Can the halted processor go on at once?
+    fn wakes(&self) -> bool {
+        self.cpu.nmi_pending && !self.cpu.nmi_blocked
+            || self.board.interrupt_pending(self.id) && self.cpu.interruptible()
+    }
+
+    fn may_sleep(&self, alone: bool) -> bool {
+        alone && self.board.timer_mode() == TimerMode::FreeRunning && self.cpu.interruptible()
+    }
+
+    /// Turns what became of a delivery into a stop, if it must.
+    pub(crate) fn delivered(&mut self, outcome: Delivered) {
+        match outcome {
+            Delivered::Done => {}
+            Delivered::Shutdown => {
+                self.cpu.activity = Activity::Shutdown;
+                self.stop_after(Stop::TripleFault);
+            }
+            Delivered::Unsupported(what) => {
+                let stop = self.unsupported(what);
+                self.stop_after(stop);
+            }
+        }
+    }
+
+    /// Executes one instruction, or takes the exception it raises.
+    pub(crate) fn step(&mut self) {
+        self.leave = false;
+        let mut instr = Instruction::default();
+        let outcome = match self.fetch(&mut instr) {
+            Ok(()) => self.execute(&instr),
+            Err(trap) => Err(trap),
+        };
+        self.finish(outcome);
+    }
+
+    /// Executes a decoded instruction at RIP, without counting it.
+    pub(crate) fn execute(&mut self, instr: &Instruction) -> Outcome<()> {
+        let single_step = self.cpu.flags.other & flags::TF != 0;
+        let resume_flag = self.cpu.flags.other & flags::RF;
+        let mark = self.events.words.len();
+        self.next = instr.next_ip();
+        self.atomic = instr.has_lock_prefix();
+        let outcome = super::execute(self, instr);
+        match outcome {
+            Ok(()) => {
+                self.cpu.rip = self.next;
+                if single_step {
+                    self.cpu.dr[6] |= 1 << 14;
+                    self.cpu.trap_pending = true;
+                    self.leave = true;
+                }
+                if resume_flag != 0
+                    && !matches!(instr.mnemonic(), iced_x86::Mnemonic::Iret | iced_x86::Mnemonic::Iretd)
+                {
+                    self.cpu.flags.put(flags::RF, false);
+                }
+            }
+            Err(_) => self.events.words.truncate(mark),
+        }
+        outcome
+    }
+
+    /// Counts an instruction and takes the exception it may have raised. One that is not modelled does not
+    /// count: it can be tried again.
+    pub(crate) fn finish(&mut self, outcome: Outcome<()>) {
+        match outcome {
+            Ok(()) => {}
+            Err(Trap::Exception(exception)) => {
+                let done = self.raise(exception);
+                self.delivered(done);
+            }
+            Err(Trap::Unsupported(what)) => {
+                let stop = self.unsupported(what);
+                self.stop_after(stop);
+                return;
+            }
+        }
+        self.now += 1;
+        self.cpu.executed += 1;
+    }
+
+    /// Reads and decodes the instruction at RIP.
+    pub(crate) fn fetch(&mut self, instr: &mut Instruction) -> Outcome<()> {
+        self.check_instruction_breakpoints()?;
+        let cs = *self.cpu.seg(Seg::Cs);
+        let rip = self.cpu.rip;
+        if rip > cs.limit.into() {
+            return Err(Trap::GP0);
+        }
+        let linear = self.pc();
+        let user = self.cpu.cpl() == 3;
+        let mut bytes = [0; INSTRUCTION_BYTES_MAX];
+        let in_page = 0x1000 - (linear & 0xfff) as usize;
+        let in_segment = (u64::from(cs.limit) - rip + 1).min(15) as usize;
+        let first = in_page.min(INSTRUCTION_BYTES_MAX).min(in_segment);
+        self.fetch_bytes(linear, &mut bytes[..first], user)?;
+        if self.decode(&bytes[..first], instr)? {
+            return Ok(());
+        }
+        if in_page < in_segment.min(INSTRUCTION_BYTES_MAX) {
+            let second = linear.wrapping_add(in_page as u64) & 0xffff_ffff;
+            self.fetch_bytes(second, &mut bytes[first..in_segment], user)?;
+            if self.decode(&bytes[..in_segment], instr)? {
+                return Ok(());
+            }
+        }
+        // Longer than fifteen bytes, or over the end of the segment.
+        Err(Trap::GP0)
+    }
+
+    fn fetch_bytes(&mut self, linear: u64, bytes: &mut [u8], user: bool) -> Outcome<()> {
+        self.probe_linear(linear, bytes.len(), Intent::Fetch, user)?;
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = self.load_linear(linear + i as u64, 1, user)? as u8;
+        }
+        Ok(())
+    }
+
+    /// False if more bytes are needed.
+    fn decode(&self, bytes: &[u8], instr: &mut Instruction) -> Outcome<bool> {
+        let mut decoder = Decoder::with_ip(self.cpu.bitness(), bytes, self.cpu.rip, DecoderOptions::NONE);
+        decoder.decode_out(instr);
+        match decoder.last_error() {
+            DecoderError::None => Ok(true),
+            DecoderError::NoMoreBytes if bytes.len() < INSTRUCTION_BYTES_MAX => Ok(false),
+            DecoderError::NoMoreBytes => Err(Trap::GP0),
+            _ => Err(Trap::UD),
+        }
+    }
+
+    fn check_instruction_breakpoints(&mut self) -> Outcome<()> {
+        let dr7 = self.cpu.dr[7];
+        if dr7 & 0xff == 0 || self.cpu.flags.has(flags::RF) {
+            return Ok(());
+        }
+        let linear = self.pc();
+        for i in 0..4 {
+            if dr7 >> (2 * i) & 3 != 0 && dr7 >> (16 + 4 * i) & 3 == 0 && self.cpu.dr[i] == linear {
+                self.cpu.dr[6] |= 1 << i;
+                return Err(Trap::DB);
+            }
+        }
+        Ok(())
+    }
+
+    /// The report for an instruction at RIP that is not modelled.
+    pub(crate) fn unsupported(&mut self, what: &str) -> Stop {
+        let mut bytes = Vec::new();
+        let linear = self.pc();
+        for i in 0..INSTRUCTION_BYTES_MAX as u64 {
+            let Some(at) = self.physical(linear + i) else { break };
+            bytes.push(self.memory.read_u8(at));
+        }
+        let mut decoder = Decoder::with_ip(self.cpu.bitness(), &bytes, self.cpu.rip, DecoderOptions::NONE);
+        let instr = decoder.decode();
+        let mut disassembly = String::new();
+        NasmFormatter::new().format(&instr, &mut disassembly);
+        bytes.truncate(instr.len().max(1));
+        let address = VirtAddr(linear);
+        Stop::Unsupported(Box::new(Unsupported { what: what.into(), address, bytes, disassembly }))
+    }
+
+    /// What compiled code for the present state may assume.
+    pub(crate) fn mode(&self) -> u32 {
+        mode(self.cpu)
+    }
+}
