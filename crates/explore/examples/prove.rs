@@ -26,12 +26,12 @@ fn main() -> ExitCode {
     while proved < count && wrong < 5 {
         let (program, points) = programs::random(&mut random);
         let run = |order| reached(&program, &points, Dpor::default(), order, Bounds::default(), u64::MAX);
-        let plain = reached(&program, &points, DepthFirst, Order::Forwards, Bounds::default(), INTERLEAVINGS_MAX);
+        let plain =
+            reached(&program, &points, DepthFirst, Order::Forwards, Bounds::default(), INTERLEAVINGS_MAX);
         let Some(plain) = plain else {
             too_large += 1;
             continue;
         };
-        if plain.pruned > 0 { println!("PRUNED [{points}] {program}"); }
         proved += 1;
         let mut add = |at: usize, reached: &Reached| {
             totals[at].0 += reached.interleavings;
@@ -45,13 +45,19 @@ fn main() -> ExitCode {
                 wrong += 1;
                 println!("WRONG {order:?} [{points}] {program}");
                 let mut missing = plain.outcomes.difference(&reduced.outcomes);
-                println!("  plain {} outcomes, reduced {}; missing {:?}",
-                    plain.outcomes.len(), reduced.outcomes.len(), missing.next());
+                println!(
+                    "  plain {} outcomes, reduced {}; missing {:?}",
+                    plain.outcomes.len(),
+                    reduced.outcomes.len(),
+                    missing.next()
+                );
             }
         }
     }
     println!("{proved} programs compared, {too_large} too large, {wrong} wrong");
-    for (name, (interleavings, pruned)) in ["depth-first", "dpor forwards", "dpor backwards"].iter().zip(totals) {
+    for (name, (interleavings, pruned)) in
+        ["depth-first", "dpor forwards", "dpor backwards"].iter().zip(totals)
+    {
         println!("{name:16} {interleavings:12} interleavings {pruned:10} pruned");
     }
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

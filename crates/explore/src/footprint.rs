@@ -98,42 +98,44 @@ pub struct Footprint {
 impl Footprint {
     #[must_use]
     pub fn of(step: &Step) -> Self {
-        Self::of_steps(std::iter::once(step))
+        let (mut reads, mut writes) = (Vec::new(), vec![thread(step.thread)]);
+        for access in &step.accesses {
+            let range = Range { start: access.phys.0, end: access.phys.0 + u64::from(access.size) };
+            if range.start == range.end {
+                continue;
+            }
+            if access.kind.writes() { writes.push(range) } else { reads.push(range) }
+        }
+        for event in &step.events {
+            match event.action {
+                Action::LockRequest { lock }
+                | Action::Lock { lock, .. }
+                | Action::Unlock { lock }
+                | Action::HandOff { lock, .. }
+                | Action::Block { lock: Some(lock), .. } => {
+                    let start = LOCKS | (lock.0 & (LOCKS - 1));
+                    writes.push(Range { start, end: start + 1 });
+                }
+                Action::Switch { to } => writes.push(thread(to)),
+                Action::Free { phys, size, .. } => {
+                    writes.push(Range { start: phys.0, end: phys.0 + size.unwrap_or(1).max(1) });
+                }
+                Action::Alloc { phys, size, .. } => {
+                    writes.push(Range { start: phys.0, end: phys.0 + size.max(1) });
+                }
+                _ => {}
+            }
+        }
+        Self { reads: Ranges::of(reads), writes: Ranges::of(writes) }
     }
 
     /// Of several steps taken as one.
     #[must_use]
-    pub fn of_steps<'a>(steps: impl Iterator<Item = &'a Step>) -> Self {
+    pub fn union<'a>(parts: impl Iterator<Item = &'a Self>) -> Self {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
-        for step in steps {
-            writes.push(thread(step.thread));
-            for access in &step.accesses {
-                let range = Range { start: access.phys.0, end: access.phys.0 + u64::from(access.size) };
-                if range.start == range.end {
-                    continue;
-                }
-                if access.kind.writes() { writes.push(range) } else { reads.push(range) }
-            }
-            for event in &step.events {
-                match event.action {
-                    Action::LockRequest { lock }
-                    | Action::Lock { lock, .. }
-                    | Action::Unlock { lock }
-                    | Action::HandOff { lock, .. }
-                    | Action::Block { lock: Some(lock), .. } => {
-                        let start = LOCKS | (lock.0 & (LOCKS - 1));
-                        writes.push(Range { start, end: start + 1 });
-                    }
-                    Action::Switch { to } => writes.push(thread(to)),
-                    Action::Free { phys, size, .. } => {
-                        writes.push(Range { start: phys.0, end: phys.0 + size.unwrap_or(1).max(1) });
-                    }
-                    Action::Alloc { phys, size, .. } => {
-                        writes.push(Range { start: phys.0, end: phys.0 + size.max(1) });
-                    }
-                    _ => {}
-                }
-            }
+        for part in parts {
+            reads.extend(&part.reads.sorted);
+            writes.extend(&part.writes.sorted);
         }
         Self { reads: Ranges::of(reads), writes: Ranges::of(writes) }
     }
@@ -141,9 +143,7 @@ impl Footprint {
     /// Whether the order of the two can matter.
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
-        self.writes.meets(&other.writes)
-            || self.writes.meets(&other.reads)
-            || self.reads.meets(&other.writes)
+        self.writes.meets(&other.writes) || self.writes.meets(&other.reads) || self.reads.meets(&other.writes)
     }
 }
 

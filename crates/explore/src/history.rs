@@ -142,12 +142,12 @@ impl History {
 
     /// The footprint of the whole group that was chosen at `head`.
     #[must_use]
-    pub fn group_footprint(&self, head: usize, path: &[Taken]) -> Arc<Footprint> {
+    pub fn group_footprint(&self, head: usize) -> Arc<Footprint> {
         let tail = self.tail(head);
         if tail == head {
             return self.events[head].footprint.clone();
         }
-        Arc::new(Footprint::of_steps(path[head..=tail].iter().map(|taken| &taken.step)))
+        Arc::new(Footprint::union(self.events[head..=tail].iter().map(|event| event.footprint.as_ref())))
     }
 
     /// Whether step `a` happens before step `b`.
@@ -189,7 +189,8 @@ impl History {
 
         let last = self.steps_of[thread].last().copied();
         let mut clock = last.map(|step| self.events[step].clock.clone()).unwrap_or_default();
-        let enabler = self.enablers_of[thread].last().copied().filter(|&step| last.is_none_or(|last| step > last));
+        let enabler =
+            self.enablers_of[thread].last().copied().filter(|&step| last.is_none_or(|last| step > last));
         if let Some(step) = enabler {
             clock.join(&self.events[step].clock);
         }

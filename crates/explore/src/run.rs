@@ -190,7 +190,10 @@ impl<S: Subject, O: Observer> Runner<S, O> {
     }
 
     fn save(&mut self, depth: usize) {
-        if depth == 0 || self.bounds.clones_max == 0 || self.saved.last().is_some_and(|(last, _)| *last >= depth) {
+        if depth == 0
+            || self.bounds.clones_max == 0
+            || self.saved.last().is_some_and(|(last, _)| *last >= depth)
+        {
             return;
         }
         if self.saved.len() >= self.bounds.clones_max {

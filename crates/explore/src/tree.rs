@@ -128,6 +128,8 @@ pub struct Nodes {
     pub requests: BTreeSet<Request>,
     /// Those delivered.
     delivered: BTreeSet<Request>,
+    /// Something was left out because it lies beyond the bound of the reduction.
+    pub cut: bool,
 }
 
 impl Nodes {
@@ -186,8 +188,8 @@ pub trait Reduction: Clone + Send {
     /// that the tree then picks from among those returned; fills in who sleeps.
     fn arrive(&mut self, node: &mut Node, nodes: &Nodes) -> ThreadSet;
 
-    /// The footprint of the step that was explored at `at`, for its siblings to let it sleep.
-    fn explored(&self, at: usize, path: &[Taken]) -> Arc<Footprint>;
+    /// The footprint of the step chosen at `at`, if it is known, for its siblings to let it sleep.
+    fn explored(&self, at: usize) -> Option<Arc<Footprint>>;
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -207,18 +209,28 @@ pub struct Tree<R> {
     pub nodes: Nodes,
     order: Order,
     state: State,
+    /// Of the step chosen just before `base`, once it is known.
+    entry: Option<Sleeper>,
+    /// Instructions of all that lies below `base`, once it is explored.
+    weight: f64,
 }
 
 impl<R: Reduction> Tree<R> {
     pub fn new(reduction: R, order: Order) -> Self {
-        Self { reduction, nodes: Nodes::default(), order, state: State::Fresh }
+        Self { reduction, nodes: Nodes::default(), order, state: State::Fresh, entry: None, weight: 0.0 }
     }
 
     /// The part of a tree below the last of `path`, whose `chosen` says which part.
     pub fn below(path: Vec<Node>, reduction: R, order: Order) -> Self {
         let base = path.len();
         let nodes = Nodes { list: path, base, ..Nodes::default() };
-        Self { reduction, nodes, order, state: State::Ready }
+        Self { reduction, nodes, order, state: State::Ready, entry: None, weight: 0.0 }
+    }
+
+    /// Of the step by which the part of this tree is entered, once it was taken.
+    #[must_use]
+    pub const fn entry(&self) -> Option<&Sleeper> {
+        self.entry.as_ref()
     }
 
     #[must_use]
@@ -236,8 +248,10 @@ impl<R: Reduction> Tree<R> {
     pub fn estimate(&self) -> Estimate {
         match self.state {
             State::Fresh => Estimate::UNKNOWN,
-            State::Exhausted => Estimate::whole(0.0),
-            State::Ready | State::Running => Estimate::of(self.nodes.list[self.nodes.base..].iter().map(Node::level)),
+            State::Exhausted => Estimate::whole(self.weight),
+            State::Ready | State::Running => {
+                Estimate::of(self.nodes.list[self.nodes.base..].iter().map(Node::level))
+            }
         }
     }
 
@@ -245,15 +259,12 @@ impl<R: Reduction> Tree<R> {
         self.nodes.list.last().map(|node| node.chosen)
     }
 
-    fn backtrack(&mut self, execution: &Execution) -> bool {
+    fn backtrack(&mut self) -> bool {
         let mut below = 0.0;
         while self.nodes.list.len() > self.nodes.base {
             let at = self.nodes.list.len() - 1;
             let last = at.checked_sub(1).map(|before| self.nodes.list[before].chosen);
-            let footprint = match execution.path.len() > at {
-                true => self.reduction.explored(at, &execution.path),
-                false => Arc::default(),
-            };
+            let footprint = self.reduction.explored(at).expect("the path was executed");
             let node = &mut self.nodes.list[at];
             node.done.push(Sleeper { thread: node.chosen, footprint });
             node.done_weight += node.weight as f64 + below;
@@ -266,6 +277,7 @@ impl<R: Reduction> Tree<R> {
             }
             self.nodes.list.pop();
         }
+        self.weight = below;
         self.reduction.forget(self.nodes.list.len());
         false
     }
@@ -334,21 +346,26 @@ impl<R: Reduction> Tree<R> {
         // A limit that has become stricter can end an execution before the end of its prefix.
         self.nodes.list.truncate(execution.path.len());
         self.learn(&execution.path);
+        if let (None, Some(before)) = (&self.entry, self.nodes.base.checked_sub(1))
+            && let Some(footprint) = self.reduction.explored(before)
+        {
+            self.entry = Some(Sleeper { thread: self.nodes.list[before].chosen, footprint });
+        }
         if matches!(execution.end, End::Step | End::Found) {
             self.reduction.end(execution, &mut self.nodes);
         }
-        self.state = if self.backtrack(execution) { State::Ready } else { State::Exhausted };
+        self.state = if self.backtrack() { State::Ready } else { State::Exhausted };
     }
 
-    /// Gives up the decisions up to the first that has something waiting besides what is being explored, and hands
-    /// them over. The tree keeps what lies below its own choice there.
+    /// Gives up the decisions up to the first that has something waiting besides what is being explored, and says
+    /// which. The tree keeps what lies below its own choice there.
     pub fn divide(&mut self) -> Option<std::ops::Range<usize>> {
-        if self.state != State::Ready {
-            return None;
-        }
-        let from = self.nodes.base;
-        let at = (from..self.nodes.list.len()).find(|&at| self.nodes.list[at].waiting().next().is_some())?;
+        let (from, at) = (self.nodes.base, self.divisible_at()?);
         self.nodes.base = at + 1;
+        self.entry = self
+            .reduction
+            .explored(at)
+            .map(|footprint| Sleeper { thread: self.nodes.list[at].chosen, footprint });
         Some(from..at + 1)
     }
 
@@ -356,7 +373,8 @@ impl<R: Reduction> Tree<R> {
     #[must_use]
     pub fn divisible_at(&self) -> Option<usize> {
         let from = self.nodes.base;
-        (self.state == State::Ready)
-            .then(|| (from..self.nodes.list.len()).find(|&at| self.nodes.list[at].waiting().next().is_some()))?
+        (self.state == State::Ready).then(|| {
+            (from..self.nodes.list.len()).find(|&at| self.nodes.list[at].waiting().next().is_some())
+        })?
     }
 }

@@ -103,15 +103,14 @@ impl Reduction for Dpor {
     fn arrive(&mut self, node: &mut Node, nodes: &Nodes) -> ThreadSet {
         if let Some(parent) = nodes.list.last() {
             let step = self.history.footprint(nodes.list.len() - 1);
-            let still = |sleeper: &&Sleeper| {
-                sleeper.thread != parent.chosen && !sleeper.footprint.conflicts(step)
-            };
+            let still =
+                |sleeper: &&Sleeper| sleeper.thread != parent.chosen && !sleeper.footprint.conflicts(step);
             node.sleep = parent.sleep.iter().chain(&parent.done).filter(still).cloned().collect();
         }
         node.enabled.iter().filter(|&thread| !node.sleeps(thread)).collect()
     }
 
-    fn explored(&self, at: usize, path: &[Taken]) -> Arc<Footprint> {
-        self.history.group_footprint(at, path)
+    fn explored(&self, at: usize) -> Option<Arc<Footprint>> {
+        (at < self.history.len()).then(|| self.history.group_footprint(at))
     }
 }

@@ -16,8 +16,8 @@ pub use program::{Instr, Program};
 
 use std::sync::Arc;
 use trace::{
-    Access, AccessKind, Action, Choice, Event, LockId, PhysAddr, Point, PointKind, PointRule, PointSet, Stack,
-    Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr, Waiting,
+    Access, AccessKind, Action, Choice, Event, LockId, PhysAddr, Point, PointKind, PointRule, PointSet,
+    Stack, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr, Waiting,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -299,7 +299,10 @@ impl Toy {
                 let (addr, phys) = block_at(block);
                 record.access_at(AccessKind::Read, addr.offset(8), PhysAddr(phys.0 + 8));
                 if !self.allocated[block as usize] {
-                    return After::Panic(format!("block {block} used after free at {me}:{}", self.threads[this].pc));
+                    return After::Panic(format!(
+                        "block {block} used after free at {me}:{}",
+                        self.threads[this].pc
+                    ));
                 }
             }
             Instr::Assert(value) => {
@@ -326,7 +329,12 @@ impl Toy {
                 let rule = PointRule::Line { file: "toy".to_string(), line: line.into() };
                 points.rules.contains(&rule).then_some(PointKind::Line)
             }
-            Instr::SkipUnless(..) | Instr::Assert(_) | Instr::Off | Instr::On | Instr::GoOver | Instr::End => None,
+            Instr::SkipUnless(..)
+            | Instr::Assert(_)
+            | Instr::Off
+            | Instr::On
+            | Instr::GoOver
+            | Instr::End => None,
             _ => everywhere(),
         }
     }
@@ -443,7 +451,14 @@ impl Record {
     }
 
     fn access_at(&mut self, kind: AccessKind, addr: VirtAddr, phys: PhysAddr) {
-        self.accesses.push(Access { phys, addr, size: 4, kind, atomic: kind == AccessKind::Update, pc: VirtAddr(0) });
+        self.accesses.push(Access {
+            phys,
+            addr,
+            size: 4,
+            kind,
+            atomic: kind == AccessKind::Update,
+            pc: VirtAddr(0),
+        });
     }
 
     fn event(&mut self, action: Action) {

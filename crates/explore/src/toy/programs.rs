@@ -36,11 +36,11 @@ pub fn random(random: &mut Random) -> (Program, PointSet) {
     let cells = 1 + random.below(3);
     let features = random.next();
     let mut program = Program::default();
-    for _ in 0..threads {
+    for me in 0..threads {
         let length = 1 + random.below(length_max);
         let mut thread = Vec::new();
         while thread.len() < length {
-            push_random(&mut thread, features, cells, threads, random);
+            push_random(&mut thread, features, cells, (me, threads), random);
         }
         program.threads.push(thread);
     }
@@ -56,7 +56,8 @@ fn points(random: &mut Random) -> PointSet {
         }
         1 => set.rules.extend([PointRule::Lock, PointRule::Unlock, line(0), line(1), PointRule::Create]),
         _ => {
-            let choices = [PointRule::Lock, PointRule::Unlock, line(0), line(1), PointRule::Wake, PointRule::Create];
+            let choices =
+                [PointRule::Lock, PointRule::Unlock, line(0), line(1), PointRule::Wake, PointRule::Create];
             set.rules.extend(choices.into_iter().filter(|_| random.below(2) == 0));
         }
     }
@@ -64,10 +65,18 @@ fn points(random: &mut Random) -> PointSet {
 }
 
 /// Appends an instruction, or a small idiom, of the kinds that `features` allows.
-fn push_random(thread: &mut Vec<Instr>, features: u64, cells: usize, threads: usize, random: &mut Random) {
+fn push_random(
+    thread: &mut Vec<Instr>,
+    features: u64,
+    cells: usize,
+    (me, threads): (usize, usize),
+    random: &mut Random,
+) {
     let cell = |random: &mut Random| u8::try_from(random.below(cells)).expect("few cells");
     let bit = |random: &mut Random| u8::try_from(random.below(2)).expect("0 or 1");
     let other = u8::try_from(random.below(threads)).expect("few threads");
+    // Made by one before it, so that somebody is there to begin with.
+    let child = u8::try_from(me + 1 + random.below(threads - me)).expect("few threads");
     let allows = |bit: u32| features >> bit & 1 == 1;
     let n = cell(random);
     match random.below(29) {
@@ -79,7 +88,11 @@ fn push_random(thread: &mut Vec<Instr>, features: u64, cells: usize, threads: us
         11..=13 => thread.push(Instr::Point(bit(random))),
         14..=15 if allows(0) => {
             thread.push(Instr::Lock(n));
-            thread.push(if random.below(2) == 0 { Instr::Add(cell(random)) } else { Instr::Store(cell(random)) });
+            thread.push(if random.below(2) == 0 {
+                Instr::Add(cell(random))
+            } else {
+                Instr::Store(cell(random))
+            });
             thread.push(Instr::Unlock(n));
         }
         16 if allows(1) => thread.push(Instr::Lock(n)),
@@ -89,7 +102,9 @@ fn push_random(thread: &mut Vec<Instr>, features: u64, cells: usize, threads: us
         20 if allows(4) => thread.push(if random.below(2) == 0 { Instr::Wait(n) } else { Instr::Signal(n) }),
         21 if allows(5) => thread.push(Instr::Spin(n, 1)),
         22 if allows(6) => thread.push(Instr::SpinEither(n, cell(random))),
-        23 if allows(7) => thread.push(if random.below(3) > 0 { Instr::Create(other) } else { Instr::Join(other) }),
+        23 if allows(7) => {
+            thread.push(if random.below(3) > 0 { Instr::Create(child) } else { Instr::Join(other) })
+        }
         24 if allows(8) => thread.push(match random.below(3) {
             0 => Instr::Free(n),
             1 => Instr::Alloc(n),
