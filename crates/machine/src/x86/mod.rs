@@ -27,6 +27,8 @@ pub mod segment;
 pub mod shift;
 pub mod softfloat;
 pub mod sse;
+pub mod sse_float;
+pub mod sse_integer;
 pub mod stack;
 pub mod state;
 pub mod string;

@@ -169,7 +169,7 @@ impl Value {
                 if biased > 0 {
                     (biased as u64) << fraction_bits | aligned
                 } else {
-                    self.significand >> (63 - fraction_bits + 1) >> -biased
+                    (self.significand >> (64 - fraction_bits)).checked_shr(-biased as u32).unwrap_or(0)
                 }
             }
         }
@@ -203,7 +203,7 @@ impl Value {
             Class::Zero => (0, 0),
             Class::Finite => match self.exponent + 16383 {
                 biased @ 1.. => (biased as u16, self.significand),
-                biased => (0, self.significand >> (1 - biased)),
+                biased => (0, self.significand.checked_shr((1 - biased) as u32).unwrap_or(0)),
             },
             _ => (0x7fff, self.significand),
         };
