@@ -4,6 +4,7 @@
 //! Time is instructions executed. Two machines that are equal stay equal under equal calls, on any host.
 
 pub mod board;
+pub mod boot;
 pub mod devices;
 pub mod events;
 pub mod hash;

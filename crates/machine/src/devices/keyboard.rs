@@ -39,9 +39,9 @@ pub const SET2_TO_SET1: [u8; 0x85] = [
 ];
 
 /// The characters of the keys from set 1 code 0x02 on, plain and shifted, on a US keyboard; NUL is a key without one.
-const PLAIN: &[u8] = b"1234567890-=\x08\tqwertyuiop[]\n\0asdfghjkl;'`\0\\zxcvbnm,./";
-const SHIFTED: &[u8] = b"!@#$%^&*()_+\x08\tQWERTYUIOP{}\n\0ASDFGHJKL:\"~\0|ZXCVBNM<>?";
-const FIRST_CODE: u8 = 0x02;
+pub const PLAIN: &[u8] = b"1234567890-=\x08\tqwertyuiop[]\n\0asdfghjkl;'`\0\\zxcvbnm,./";
+pub const SHIFTED: &[u8] = b"!@#$%^&*()_+\x08\tQWERTYUIOP{}\n\0ASDFGHJKL:\"~\0|ZXCVBNM<>?";
+pub const FIRST_CODE: u8 = 0x02;
 
 const LEFT_SHIFT: Key = Key { code: 0x2a, extended: false };
 const LEFT_CONTROL: Key = Key { code: 0x1d, extended: false };

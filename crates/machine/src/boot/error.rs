@@ -1,0 +1,80 @@
+//! Why a file could not be started, and what to do about it.
+
+use std::fmt;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BootError {
+    Empty,
+    NotAKernel,
+    /// The file ends before something its headers promise.
+    Truncated {
+        what: &'static str,
+        needed: u64,
+        length: u64,
+    },
+    /// A header contradicts itself.
+    Malformed(String),
+    WrongClass,
+    WrongMachine(u16),
+    WrongType,
+    NothingToLoad,
+    /// Something does not fit into the machine's memory.
+    OutOfMemory {
+        what: String,
+        start: u64,
+        end: u64,
+        memory: u64,
+    },
+    /// The Multiboot header asks for something we cannot give.
+    UnknownFlags(u32),
+    Graphics,
+    NoDisk,
+    NoBootSignature,
+}
+
+impl fmt::Display for BootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "the file is empty"),
+            Self::NotAKernel => write!(
+                f,
+                "not a kernel: neither an ELF file, nor a Multiboot header in the first 8 KiB, nor a boot sector that ends in 55 AA"
+            ),
+            Self::Truncated { what, needed, length } => {
+                write!(f, "the file is truncated: {what} reaches to byte {needed}, but the file has {length}")
+            }
+            Self::Malformed(what) => write!(f, "the file is malformed: {what}"),
+            Self::WrongClass => {
+                write!(
+                    f,
+                    "this is a 64-bit ELF file; build the kernel for 32-bit x86 (for example with -m32)"
+                )
+            }
+            Self::WrongMachine(machine) => {
+                write!(f, "the ELF file is for another processor (e_machine {machine}); x86 is 3")
+            }
+            Self::WrongType => write!(f, "the ELF file is not an executable (was it linked?)"),
+            Self::NothingToLoad => write!(f, "the ELF file has no segment to load"),
+            Self::OutOfMemory { what, start, end, memory } => write!(
+                f,
+                "{what} needs memory {start:#x} to {end:#x}, but the machine has {} MiB; give it more with --memory",
+                memory >> 20
+            ),
+            Self::UnknownFlags(flags) => {
+                write!(
+                    f,
+                    "the Multiboot header demands features this loader does not know (flags {flags:#x})"
+                )
+            }
+            Self::Graphics => {
+                write!(f, "the Multiboot header demands a graphics mode; this machine has a text screen only")
+            }
+            Self::NoDisk => write!(f, "there is no disk to start from"),
+            Self::NoBootSignature => {
+                write!(f, "the disk's first sector does not end in 55 AA: it is not bootable")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BootError {}

@@ -1,0 +1,103 @@
+//! From a file to a processor about to execute its first instruction.
+//!
+//! Contract: `Image::detect` says what a file is or why it cannot be started; `load` puts it into a fresh machine and leaves the boot
+//! processor as a boot loader, or the BIOS, would. Every start finds the ROM, the BIOS data area and the multiprocessor
+//! tables in place. Hostile files end in an error, never in a panic.
+
+pub mod bios;
+pub mod disk;
+pub mod elf;
+mod error;
+pub mod mptable;
+pub mod multiboot;
+pub mod rom;
+
+pub use error::BootError;
+pub use multiboot::Module;
+
+use crate::board::Board;
+use crate::memory::Memory;
+use crate::x86::state::{Cpu, Seg, Segment, cr0};
+
+/// What kind of thing a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// A kernel with a Multiboot header.
+    Multiboot,
+    /// An executable without one.
+    Elf,
+    /// A disk image that starts with a boot sector.
+    Disk,
+}
+
+impl std::fmt::Display for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Multiboot => "Multiboot kernel",
+            Self::Elf => "ELF kernel",
+            Self::Disk => "disk image",
+        })
+    }
+}
+
+impl Format {
+    /// Recognises a file by its contents.
+    pub fn detect(file: &[u8]) -> Result<Self, BootError> {
+        if multiboot::Header::find(file)?.is_some() {
+            Ok(Self::Multiboot)
+        } else if elf::is_elf(file) {
+            Ok(Self::Elf)
+        } else if disk::is_bootable(file) {
+            Ok(Self::Disk)
+        } else if file.is_empty() {
+            Err(BootError::Empty)
+        } else {
+            Err(BootError::NotAKernel)
+        }
+    }
+}
+
+/// What a boot loader is told beside the kernel.
+#[derive(Clone, Debug, Default)]
+pub struct BootOptions {
+    /// The kernel's command line, its own name first.
+    pub command_line: String,
+    pub modules: Vec<Module>,
+}
+
+/// Puts a kernel into a fresh machine. A disk image must be the board's first disk already.
+pub fn load(
+    format: Format,
+    file: &[u8],
+    options: &BootOptions,
+    memory: &mut Memory,
+    cpu: &mut Cpu,
+    board: &mut Board,
+) -> Result<(), BootError> {
+    rom::install(memory, board);
+    match format {
+        Format::Multiboot => multiboot::load(file, options, memory, cpu, board),
+        Format::Elf => {
+            let loaded = elf::load(file, memory)?;
+            flat_protected_mode(cpu, loaded.entry);
+            Ok(())
+        }
+        Format::Disk => disk::load(memory, cpu, board),
+    }
+}
+
+/// The state the Multiboot specification asks for: 32-bit protected mode, flat segments, no paging, interrupts off.
+fn flat_protected_mode(cpu: &mut Cpu, entry: u32) {
+    const CODE: u16 = 0x08;
+    const DATA: u16 = 0x10;
+    cpu.cr0 = cr0::PE | cr0::ET;
+    cpu.regs = [0; 16];
+    cpu.regs[crate::x86::state::reg::SP] = rom::LOADER_STACK;
+    for seg in [Seg::Es, Seg::Ss, Seg::Ds, Seg::Fs, Seg::Gs] {
+        cpu.segments[seg as usize] = Segment::flat(DATA, false, 0);
+    }
+    cpu.segments[Seg::Cs as usize] = Segment::flat(CODE, true, 0);
+    cpu.gdtr.base = rom::GDT_ADDRESS;
+    cpu.gdtr.limit = rom::GDT_LIMIT;
+    cpu.rip = u64::from(entry);
+}
