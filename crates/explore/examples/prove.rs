@@ -6,12 +6,33 @@ use explore::order::Order;
 use explore::prove::{Reached, reached};
 use explore::random::Random;
 use explore::run::Bounds;
-use explore::strategies::{DepthFirst, Dpor};
-use explore::toy::programs;
+use explore::strategies::{DepthFirst, Dpor, PreemptionBound};
+use explore::toy::{Program, programs};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
+use trace::PointSet;
 
 /// A space larger than this is left out and counted.
 const INTERLEAVINGS_MAX: u64 = 20_000;
+
+const NAMES: [&str; 6] = ["depth-first", "dpor forwards", "dpor backwards", "bound 0", "bound 1", "bound 2"];
+
+fn compare(
+    name: &str,
+    expected: &BTreeSet<String>,
+    reached: &BTreeSet<String>,
+    program: &Program,
+    points: &PointSet,
+) -> u64 {
+    if expected == reached {
+        return 0;
+    }
+    println!("WRONG {name} [{points}] {program}");
+    println!("  {} outcomes instead of {}", reached.len(), expected.len());
+    println!("  missing {:?}", expected.difference(reached).next());
+    println!("  not there {:?}", reached.difference(expected).next());
+    1
+}
 
 fn option(name: &str, otherwise: u64) -> u64 {
     let mut arguments = std::env::args().skip_while(|argument| argument != name);
@@ -22,7 +43,7 @@ fn main() -> ExitCode {
     let (count, seed) = (option("--programs", 100_000), option("--seed", 1));
     let mut random = Random::new(seed);
     let (mut proved, mut too_large, mut wrong) = (0u64, 0u64, 0u64);
-    let mut totals = [(0u64, 0u64); 3];
+    let mut totals = [(0u64, 0u64); 6];
     while proved < count && wrong < 5 {
         let (program, points) = programs::random(&mut random);
         let run = |order| reached(&program, &points, Dpor::default(), order, Bounds::default(), u64::MAX);
@@ -41,23 +62,21 @@ fn main() -> ExitCode {
         for (at, order) in [(1, Order::Forwards), (2, Order::Backwards)] {
             let reduced = run(order).expect("no limit");
             add(at, &reduced);
-            if reduced.outcomes != plain.outcomes {
-                wrong += 1;
-                println!("WRONG {order:?} [{points}] {program}");
-                let mut missing = plain.outcomes.difference(&reduced.outcomes);
-                println!(
-                    "  plain {} outcomes, reduced {}; missing {:?}",
-                    plain.outcomes.len(),
-                    reduced.outcomes.len(),
-                    missing.next()
-                );
-            }
+            wrong +=
+                compare(&format!("dpor {order:?}"), &plain.outcomes, &reduced.outcomes, &program, &points);
+        }
+        for bound in 0..3 {
+            let reduction = PreemptionBound::new(bound);
+            let reduced = reached(&program, &points, reduction, Order::Forwards, Bounds::default(), u64::MAX);
+            let reduced = reduced.expect("no limit");
+            add(3 + bound as usize, &reduced);
+            let within = plain.within(bound as usize);
+            let missing: BTreeSet<_> = reduced.outcomes.intersection(&within).cloned().collect();
+            wrong += compare(&format!("bound {bound}"), &within, &missing, &program, &points);
         }
     }
     println!("{proved} programs compared, {too_large} too large, {wrong} wrong");
-    for (name, (interleavings, pruned)) in
-        ["depth-first", "dpor forwards", "dpor backwards"].iter().zip(totals)
-    {
+    for (name, (interleavings, pruned)) in NAMES.iter().zip(totals) {
         println!("{name:16} {interleavings:12} interleavings {pruned:10} pruned");
     }
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -65,3 +65,142 @@ impl Estimate {
         Estimate { explored: (level.done as f64 + progress) / marked, weight }
     }
 }
+
+/// How far a search has come, and how far it still has to go.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Forecast {
+    /// Part of the space explored so far, 0 to 1.
+    pub explored: f64,
+    /// Of the whole space.
+    pub interleavings: f64,
+    /// Between these the number of interleavings is expected to lie.
+    pub interleavings_min: f64,
+    pub interleavings_max: f64,
+    /// Whole work over work done so far.
+    pub work_factor: f64,
+}
+
+impl Forecast {
+    /// Seconds still to go, given the seconds that went by so far.
+    #[must_use]
+    pub fn seconds_left(&self, seconds_elapsed: f64) -> f64 {
+        seconds_elapsed * (self.work_factor - 1.0).max(0.0)
+    }
+}
+
+/// The estimates of a search as it went on, thinned out so that a long search takes no more room than a short one.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Track {
+    /// Interleavings so far, and the estimated total.
+    samples: Vec<(u64, f64)>,
+}
+
+/// Two samples differ at least by this factor in interleavings.
+const SAMPLE_FACTOR: f64 = 1.1;
+
+impl Track {
+    pub fn add(&mut self, interleavings: u64, estimate: Estimate) {
+        let due =
+            self.samples.last().is_none_or(|(last, _)| interleavings as f64 >= *last as f64 * SAMPLE_FACTOR);
+        if due && interleavings > 0 && estimate.explored > 0.0 {
+            self.samples.push((interleavings, interleavings as f64 / estimate.explored));
+        }
+    }
+
+    /// `pending` counts subtrees marked and not begun: each holds at least one interleaving.
+    #[must_use]
+    pub fn forecast(&self, interleavings: u64, pending: u64, work: f64, estimate: Estimate) -> Forecast {
+        let sure = (interleavings + pending) as f64;
+        if estimate.explored >= 1.0 && pending == 0 {
+            let n = interleavings as f64;
+            return Forecast {
+                explored: 1.0,
+                interleavings: n,
+                interleavings_min: n,
+                interleavings_max: n,
+                work_factor: 1.0,
+            };
+        }
+        let total =
+            if estimate.explored > 0.0 { interleavings as f64 / estimate.explored } else { f64::INFINITY };
+        let total = total.max(sure);
+        let recent = self.samples.iter().filter(|(at, _)| 2 * at >= interleavings).map(|(_, total)| *total);
+        let drift = recent.fold(1.0f64, |drift, then| drift.max(then / total).max(total / then));
+        // What is unexplored may differ from what is explored by more than the drift shows, the more of it there is.
+        let doubt = drift * (1.0 + (1.0 - estimate.explored));
+        Forecast {
+            explored: estimate.explored,
+            interleavings: total,
+            interleavings_min: (total / doubt).max(sure),
+            interleavings_max: total * doubt,
+            work_factor: if work > 0.0 { (estimate.weight / work).max(1.0) } else { f64::INFINITY },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `done waiting weight done_weight` of each decision on the path, and the two estimates.
+    fn check(levels: &[(u64, u64, f64, f64)], explored: f64, weight: f64) {
+        let levels = levels.iter().map(|&(done, waiting, weight, done_weight)| Level {
+            done,
+            waiting,
+            weight,
+            done_weight,
+        });
+        let estimate = Estimate::of(levels);
+        assert!((estimate.explored - explored).abs() < 1e-9, "{estimate:?}, expected {explored}");
+        assert!((estimate.weight - weight).abs() < 1e-9, "{estimate:?}, expected {weight}");
+    }
+
+    /// The tree of Figure 3.6 in seed 001: two threads `tmp <- x; tmp++; x <- tmp`, six interleavings A B C K L M of six
+    /// transitions of one second each. Decisions are told from the root down to where the search goes on next.
+    #[test]
+    fn worked_example_of_the_paper() {
+        // A: F1 is marked after `tmp1++` and F3 at the root.
+        check(&[(0, 1, 1.0, 0.0), (0, 0, 1.0, 0.0), (1, 0, 0.0, 4.0)], 1.0 / 4.0, 20.0);
+        // B: F2 is marked after `tmp2++` in the subtree of F1.
+        let f1 = (1, 0, 1.0, 4.0);
+        check(&[(0, 1, 1.0, 0.0), (0, 0, 1.0, 0.0), f1, (0, 0, 1.0, 0.0), (1, 0, 0.0, 2.0)], 3.0 / 8.0, 24.0);
+        // C: the root's first subtree is done: 1 + 1 + 4 + (1 + 1 + 2 + 2) seconds.
+        check(&[(1, 0, 0.0, 12.0)], 1.0 / 2.0, 24.0);
+        // K: F4 is marked after `tmp2++`.
+        check(&[(1, 0, 1.0, 12.0), (0, 0, 1.0, 0.0), (1, 0, 0.0, 4.0)], 3.0 / 4.0, 22.0);
+        // L: F5 in the subtree of F4.
+        check(
+            &[(1, 0, 1.0, 12.0), (0, 0, 1.0, 0.0), f1, (0, 0, 1.0, 0.0), (1, 0, 0.0, 2.0)],
+            7.0 / 8.0,
+            24.0,
+        );
+    }
+
+    /// The same with F4 pruned by sleep sets: right at A for the wrong reasons, too large at B and C, exact at the end.
+    #[test]
+    fn worked_example_with_sleep_sets() {
+        let total = |interleavings: f64, levels: &[Level]| {
+            interleavings / Estimate::of(levels.iter().copied()).explored
+        };
+        let level = |done, waiting, weight, done_weight| Level { done, waiting, weight, done_weight };
+        let a = [level(0, 1, 1.0, 0.0), level(0, 0, 1.0, 0.0), level(1, 0, 0.0, 4.0)];
+        assert!((total(1.0, &a) - 4.0).abs() < 1e-9);
+        let c = [level(1, 0, 0.0, 12.0)];
+        assert!((total(3.0, &c) - 6.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn interval_holds_the_estimate_and_closes() {
+        let mut track = Track::default();
+        let half = Estimate { explored: 0.5, weight: 200.0 };
+        track.add(10, Estimate { explored: 0.25, weight: 150.0 });
+        track.add(20, half);
+        let forecast = track.forecast(20, 3, 100.0, half);
+        assert!(forecast.interleavings_min <= forecast.interleavings);
+        assert!(forecast.interleavings <= forecast.interleavings_max);
+        assert!(forecast.interleavings_min >= 23.0);
+        assert!((forecast.seconds_left(10.0) - 10.0).abs() < 1e-9);
+        let end = track.forecast(44, 0, 100.0, Estimate::whole(100.0));
+        assert!((end.interleavings_max - 44.0).abs() < 1e-9 && end.seconds_left(10.0) < 1e-9);
+    }
+}

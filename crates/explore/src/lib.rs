@@ -14,14 +14,18 @@ pub mod order;
 pub mod prove;
 pub mod random;
 pub mod run;
+pub mod search;
 pub mod strategies;
 pub mod toy;
 pub mod tree;
+pub mod verdict;
 pub mod world;
 
 pub use execution::{Decision, End, Execution, Taken};
 pub use footprint::Footprint;
 pub use order::Order;
 pub use run::{Bounds, Effort, Runner, Strategy};
+pub use search::{Options, Search, Until, Workers};
 pub use tree::Tree;
+pub use verdict::{Bound, Found, Verdict};
 pub use world::{Observer, Seen, World};

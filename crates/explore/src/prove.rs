@@ -7,15 +7,26 @@ use crate::run::{Bounds, Runner};
 use crate::toy::{Program, Toy};
 use crate::tree::{Reduction, Tree};
 use crate::world::World;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use trace::{Action, PointSet, StepEnd};
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reached {
     pub outcomes: BTreeSet<String>,
+    /// The fewest preemptions with which each was reached.
+    pub preemptions: BTreeMap<String, usize>,
     pub interleavings: u64,
     /// Executions cut short because all that could follow was known.
     pub pruned: u64,
+}
+
+impl Reached {
+    /// What was reached with at most so many preemptions.
+    #[must_use]
+    pub fn within(&self, preemptions_max: usize) -> BTreeSet<String> {
+        let cheap = self.preemptions.iter().filter(|(_, preemptions)| **preemptions <= preemptions_max);
+        cheap.map(|(outcome, _)| outcome.clone()).collect()
+    }
 }
 
 /// How an execution of a toy ended, in words that distinguish final states.
@@ -54,7 +65,11 @@ pub fn reached<R: Reduction>(
             reached.pruned += 1;
         } else {
             reached.interleavings += 1;
-            reached.outcomes.extend(outcome(execution));
+            if let Some(outcome) = outcome(execution) {
+                let fewest = reached.preemptions.entry(outcome.clone()).or_insert(usize::MAX);
+                *fewest = execution.preemptions().min(*fewest);
+                reached.outcomes.insert(outcome);
+            }
         }
         if reached.interleavings > interleavings_max {
             return None;

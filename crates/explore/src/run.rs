@@ -8,6 +8,7 @@
 use crate::execution::{Decision, End, Execution, Taken};
 use crate::world::{Observer, Seen, World};
 use detect::Limits;
+use serde::{Deserialize, Serialize};
 use trace::{Choice, PointSet, Schedule, Step, StepEnd, Subject};
 
 /// Decides which executions to run.
@@ -35,12 +36,22 @@ impl Default for Bounds {
 }
 
 /// How much work there was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Effort {
     pub executions: u64,
     pub steps: u64,
     /// Steps that had been taken before, to get back to where a clone was missing.
     pub steps_again: u64,
+    pub instructions: u64,
+}
+
+impl Effort {
+    pub fn add(&mut self, other: Effort) {
+        self.executions += other.executions;
+        self.steps += other.steps;
+        self.steps_again += other.steps_again;
+        self.instructions += other.instructions;
+    }
 }
 
 pub struct Runner<S, O: Observer> {
@@ -79,9 +90,9 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         self.limits = Some(limits);
     }
 
-    #[must_use]
-    pub const fn effort(&self) -> Effort {
-        self.effort
+    /// The work since this was last asked.
+    pub fn take_effort(&mut self) -> Effort {
+        std::mem::take(&mut self.effort)
     }
 
     /// The last execution.
@@ -155,6 +166,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
     fn step(&mut self, choice: Choice) -> Step {
         self.effort.steps += 1;
         let step = self.live.subject.step(choice, &self.points);
+        self.effort.instructions += step.instructions;
         self.live.observer.observe(&step, &mut self.seen);
         self.execution.findings.append(&mut self.seen.findings);
         step

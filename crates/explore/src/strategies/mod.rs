@@ -2,10 +2,12 @@
 
 pub mod depth_first;
 pub mod dpor;
+pub mod preemption_bound;
 pub mod random;
 pub mod replay;
 
 pub use depth_first::DepthFirst;
 pub use dpor::Dpor;
+pub use preemption_bound::PreemptionBound;
 pub use random::RandomWalk;
 pub use replay::Replay;

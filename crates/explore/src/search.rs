@@ -1,0 +1,650 @@
+//! The search of one space by many workers, as one value.
+//!
+//! The tree of executions is divided into tasks, each a [`Tree`] that owns the part below some decision. What lies
+//! above is the trunk: decisions whose children are tasks or further decisions of the trunk. Work goes in rounds: in
+//! each, every task runs a fixed number of executions, by whichever worker comes first, and then what they ask of the
+//! trunk is merged in the order of the tasks. So nothing depends on how many workers there are or how fast they are:
+//! the same executions are run, and the first finding is the same. Between rounds the search can be written down, and
+//! a run that was killed goes on from there as if nothing had happened.
+//!
+//! A child of the trunk is begun when the first steps of all its elder siblings are known, so that they can sleep in
+//! it, although they may still be explored elsewhere: they will be before the search ends.
+
+use crate::estimate::{Estimate, Forecast, Track};
+use crate::execution::{End, Execution};
+use crate::order::Order;
+use crate::run::{Bounds, Effort, Runner};
+use crate::tree::{Node, Reduction, Request, Sleeper, Tree};
+use crate::verdict::{Bound, Found, Verdict};
+use crate::world::{Observer, World};
+use detect::{Constants, Limits, Progress, Signature};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use trace::{PointSet, Schedule, StepEnd, Subject, ThreadId, VirtAddr};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Until {
+    FirstFinding,
+    /// Collect findings, one of each signature, to the end.
+    Exhausted,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Options {
+    pub order: Order,
+    pub until: Until,
+    pub depth_max: usize,
+    pub interleavings_max: Option<u64>,
+    /// How endless loops are told; `None` leaves the limits of the world as they are.
+    pub constants: Option<Constants>,
+    /// How finely the space is divided. Part of what is searched, unlike the number of workers.
+    pub tasks_max: usize,
+    /// Executions of a task in one round.
+    pub quantum: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            order: Order::Forwards,
+            until: Until::FirstFinding,
+            depth_max: Bounds::default().depth_max,
+            interleavings_max: None,
+            constants: None,
+            tasks_max: 16,
+            quantum: 64,
+        }
+    }
+}
+
+/// While the space is not divided yet, rounds are short.
+const FIRST_QUANTUM: u64 = 4;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum State {
+    Waiting,
+    Task(u32),
+    Trunk(u32),
+    Explored,
+}
+
+/// A child of a decision of the trunk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Child {
+    thread: ThreadId,
+    /// Its first step, once that was taken.
+    entry: Option<Sleeper>,
+    /// Instructions of the first step, and, when explored, of all that follows.
+    weight: f64,
+    state: State,
+}
+
+/// A decision of the trunk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Branching {
+    parent: Option<u32>,
+    depth: usize,
+    node: Node,
+    children: Vec<Child>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Task<R> {
+    parent: Option<u32>,
+    tree: Tree<R>,
+}
+
+/// The subject could not go on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Unsupported {
+    what: String,
+    pc: Option<VirtAddr>,
+    schedule: Schedule,
+}
+
+/// What a task brought in one round.
+struct Yield<N> {
+    found: Vec<Found>,
+    notes: Vec<N>,
+    unsupported: Option<Unsupported>,
+    interleavings: u64,
+    pruned: u64,
+    too_deep: u64,
+    progress: Progress,
+    effort: Effort,
+}
+
+impl<N> Default for Yield<N> {
+    fn default() -> Self {
+        Self {
+            found: Vec::new(),
+            notes: Vec::new(),
+            unsupported: None,
+            interleavings: 0,
+            pruned: 0,
+            too_deep: 0,
+            progress: Progress::default(),
+            effort: Effort::default(),
+        }
+    }
+}
+
+/// Counts of a search so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Executions that came to an end of their own.
+    pub interleavings: u64,
+    /// Executions ended early because all that could follow was known.
+    pub pruned: u64,
+    /// Executions that met the limit on decisions.
+    pub too_deep: u64,
+    pub effort: Effort,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Search<R, N: Ord> {
+    options: Options,
+    reduction: R,
+    trunk: BTreeMap<u32, Branching>,
+    tasks: BTreeMap<u32, Task<R>>,
+    next: u32,
+    found: Vec<Found>,
+    notes: BTreeSet<N>,
+    unsupported: Option<Unsupported>,
+    counts: Counts,
+    progress: Progress,
+    /// Something was left out because of the reduction's bound.
+    cut: bool,
+    track: Track,
+}
+
+/// Those who do the work: each has a world of its own.
+pub struct Workers<S: Subject, O: Observer> {
+    runners: Vec<Runner<S, O>>,
+}
+
+impl<S: Subject, O: Observer> Workers<S, O> {
+    /// `clones_max` is the budget for all of them.
+    #[must_use]
+    pub fn new(
+        count: usize,
+        world: &World<S, O>,
+        points: &PointSet,
+        depth_max: usize,
+        clones_max: usize,
+    ) -> Self {
+        let count = count.max(1);
+        let bounds = Bounds { depth_max, clones_max: clones_max / count };
+        let runner = |_| Runner::new(world.clone(), points.clone(), bounds);
+        Self { runners: (0..count).map(runner).collect() }
+    }
+}
+
+impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
+    pub fn new(reduction: R, options: Options) -> Self {
+        let tree = Tree::new(reduction.clone(), options.order);
+        Self {
+            options,
+            reduction,
+            trunk: BTreeMap::new(),
+            tasks: BTreeMap::from([(0, Task { parent: None, tree })]),
+            next: 1,
+            found: Vec::new(),
+            notes: BTreeSet::new(),
+            unsupported: None,
+            counts: Counts::default(),
+            progress: Progress::default(),
+            cut: false,
+            track: Track::default(),
+        }
+    }
+
+    /// Nothing is left to explore.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// One of each signature, in the order found.
+    #[must_use]
+    pub fn found(&self) -> &[Found] {
+        &self.found
+    }
+
+    #[must_use]
+    pub const fn notes(&self) -> &BTreeSet<N> {
+        &self.notes
+    }
+
+    /// Whether the reduction left something out because of its bound.
+    #[must_use]
+    pub const fn cut(&self) -> bool {
+        self.cut
+    }
+
+    #[must_use]
+    pub const fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        self.options.constants.map(|constants| self.progress.limits(&constants))
+    }
+
+    /// Whether there is a reason to stop, apart from what the caller may know.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_exhausted()
+            || self.unsupported.is_some()
+            || (self.options.until == Until::FirstFinding && !self.found.is_empty())
+            || self.options.interleavings_max.is_some_and(|max| self.counts.interleavings >= max)
+    }
+
+    /// Runs rounds until the search is over or `cancelled` says so; `report` is called after each round.
+    pub fn run<S: Subject, O: Observer<Note = N>>(
+        &mut self,
+        workers: &mut Workers<S, O>,
+        cancelled: &(dyn Fn() -> bool + Sync),
+        report: &mut dyn FnMut(&Self),
+    ) {
+        while !self.is_over() && !cancelled() {
+            self.round(workers, cancelled);
+            report(self);
+        }
+    }
+
+    /// One round: every task runs its share.
+    pub fn round<S: Subject, O: Observer<Note = N>>(
+        &mut self,
+        workers: &mut Workers<S, O>,
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) {
+        let share = self.share();
+        let limits = self.limits();
+        let until = self.options.until;
+        let work: Vec<_> = self.tasks.values_mut().map(|task| Mutex::new((task, Yield::default()))).collect();
+        let next = AtomicUsize::new(0);
+        let toil = |runner: &mut Runner<S, O>| {
+            if let Some(limits) = limits {
+                runner.set_limits(limits);
+            }
+            while let Some(slot) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut slot = slot.lock().expect("no worker panicked");
+                let (task, brought) = &mut *slot;
+                run_task(&mut task.tree, runner, share, until, cancelled, brought);
+            }
+        };
+        match workers.runners.as_mut_slice() {
+            [only] => toil(only),
+            many => std::thread::scope(|scope| {
+                for runner in many {
+                    scope.spawn(|| toil(runner));
+                }
+            }),
+        }
+        let brought: Vec<Yield<N>> =
+            work.into_iter().map(|slot| slot.into_inner().expect("no worker panicked").1).collect();
+        self.merge(brought);
+        self.deliver_requests();
+        self.retire();
+        self.divide();
+        self.begin_waiting();
+        let estimate = self.estimate();
+        self.track.add(self.counts.interleavings, estimate);
+    }
+
+    fn share(&self) -> u64 {
+        let tasks = self.tasks.len() as u64;
+        let quantum =
+            if self.tasks.len() * 2 < self.options.tasks_max { FIRST_QUANTUM } else { self.options.quantum };
+        let left =
+            self.options.interleavings_max.map_or(u64::MAX, |max| max - self.counts.interleavings.min(max));
+        quantum.min(left.div_ceil(tasks)).max(1)
+    }
+
+    fn merge(&mut self, all: Vec<Yield<N>>) {
+        let mut known: BTreeSet<Signature> =
+            self.found.iter().map(|found| found.finding.signature()).collect();
+        for brought in all {
+            for mut found in brought.found {
+                if known.insert(found.finding.signature()) {
+                    found.interleaving += self.counts.interleavings;
+                    self.found.push(found);
+                }
+            }
+            self.notes.extend(brought.notes);
+            if self.unsupported.is_none() {
+                self.unsupported = brought.unsupported;
+            }
+            self.counts.interleavings += brought.interleavings;
+            self.counts.pruned += brought.pruned;
+            self.counts.too_deep += brought.too_deep;
+            self.counts.effort.add(brought.effort);
+            self.progress.add(brought.progress);
+        }
+    }
+
+    /// Marks in the trunk what tasks ask for.
+    fn deliver_requests(&mut self) {
+        let mut asked: Vec<(u32, Request)> = Vec::new();
+        for task in self.tasks.values_mut() {
+            self.cut |= task.tree.nodes.cut;
+            let requests = task.tree.nodes.take_requests();
+            let Some(parent) = task.parent else { continue };
+            asked.extend(requests.into_iter().map(|request| (parent, request)));
+        }
+        for (mut branching, request) in asked {
+            while self.trunk[&branching].depth != request.at {
+                branching = self.trunk[&branching].parent.expect("the trunk reaches up to the root");
+            }
+            self.trunk.get_mut(&branching).expect("found above").mark(&request);
+        }
+    }
+
+    /// Takes out tasks that are explored, and decisions of the trunk all of whose children are.
+    fn retire(&mut self) {
+        let explored: Vec<u32> =
+            self.tasks.iter().filter(|(_, task)| task.tree.is_exhausted()).map(|(&id, _)| id).collect();
+        for (&id, task) in &self.tasks {
+            let Some(parent) = task.parent else { continue };
+            let child = self.trunk.get_mut(&parent).expect("parents stay").child_of_task(id);
+            if child.entry.is_none() {
+                child.entry = task.tree.entry().cloned();
+            }
+            let first = &task.tree.nodes.list[task.tree.nodes.base - 1];
+            child.weight = first.weight as f64;
+        }
+        for id in explored {
+            let task = self.tasks.remove(&id).expect("listed above");
+            let Some(parent) = task.parent else { continue };
+            let child = self.trunk.get_mut(&parent).expect("parents stay").child_of_task(id);
+            child.weight += task.tree.estimate().weight;
+            child.state = State::Explored;
+        }
+        // Children have higher numbers than their parents.
+        let ids: Vec<u32> = self.trunk.keys().rev().copied().collect();
+        for id in ids {
+            if self.trunk[&id].children.iter().any(|child| !matches!(child.state, State::Explored)) {
+                continue;
+            }
+            let branching = self.trunk.remove(&id).expect("listed above");
+            let weight: f64 = branching.children.iter().map(|child| child.weight).sum();
+            let Some(parent) = branching.parent else { continue };
+            let parent = self.trunk.get_mut(&parent).expect("parents stay");
+            let child =
+                parent.children.iter_mut().find(|child| matches!(child.state, State::Trunk(at) if at == id));
+            let child = child.expect("a child of its parent");
+            child.weight += weight;
+            child.state = State::Explored;
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        let waiting = |child: &&Child| matches!(child.state, State::Waiting);
+        self.trunk.values().map(|branching| branching.children.iter().filter(waiting).count()).sum()
+    }
+
+    /// Makes more of the tree trunk while there are too few tasks, shallow decisions first.
+    fn divide(&mut self) {
+        while self.tasks.len() + self.waiting() < self.options.tasks_max {
+            let divisible = self.tasks.iter().filter_map(|(&id, task)| Some((task.tree.divisible_at()?, id)));
+            let Some((_, id)) = divisible.min() else { return };
+            let task = self.tasks.get_mut(&id).expect("listed above");
+            let range = task.tree.divide().expect("divisible");
+            let mut parent = task.parent;
+            for at in range.clone() {
+                let node = task.tree.nodes.list[at].clone();
+                let number = self.next;
+                self.next += 1;
+                let state = if at + 1 == range.end { State::Task(id) } else { State::Trunk(number + 1) };
+                let entry = task.tree.reduction.explored(at);
+                let entry = entry.map(|footprint| Sleeper { thread: node.chosen, footprint });
+                let branching = Branching::of(node, parent, at, state, entry);
+                if let Some(above) = parent.filter(|_| at == range.start) {
+                    let above = self.trunk.get_mut(&above).expect("parents stay");
+                    above.child_of_task(id).state = State::Trunk(number);
+                }
+                self.trunk.insert(number, branching);
+                parent = Some(number);
+            }
+            self.tasks.get_mut(&id).expect("listed above").parent = parent;
+        }
+    }
+
+    /// Begins children of the trunk that wait, shallow ones first, at most one of each decision.
+    fn begin_waiting(&mut self) {
+        let mut ready: Vec<(usize, u32, usize)> = Vec::new();
+        for (&id, branching) in &self.trunk {
+            if let Some(child) = branching.ready_child() {
+                ready.push((branching.depth, id, child));
+            }
+        }
+        ready.sort_unstable();
+        for (_, id, child) in ready {
+            if self.tasks.len() >= self.options.tasks_max {
+                return;
+            }
+            let tree = Tree::below(self.path_to(id, child), self.reduction.clone(), self.options.order);
+            let number = self.next;
+            self.next += 1;
+            self.tasks.insert(number, Task { parent: Some(id), tree });
+            self.trunk.get_mut(&id).expect("listed above").children[child].state = State::Task(number);
+        }
+    }
+
+    /// The decisions from the root to `branching`, the last one choosing `child`.
+    fn path_to(&self, branching: u32, child: usize) -> Vec<Node> {
+        let mut path = Vec::new();
+        let (mut at, mut child) = (branching, child);
+        loop {
+            let branching = &self.trunk[&at];
+            path.push(branching.choosing(child));
+            let Some(parent) = branching.parent else { break };
+            let is_this = |child: &Child| matches!(child.state, State::Trunk(id) if id == at);
+            child = self.trunk[&parent].children.iter().position(is_this).expect("a child of its parent");
+            at = parent;
+        }
+        path.reverse();
+        path
+    }
+
+    /// Estimates for the whole space.
+    #[must_use]
+    pub fn estimate(&self) -> Estimate {
+        match self.trunk.keys().next() {
+            Some(&root) => self.estimate_below(root),
+            None => self.tasks.values().next().map_or(Estimate::whole(0.0), |task| task.tree.estimate()),
+        }
+    }
+
+    fn estimate_below(&self, id: u32) -> Estimate {
+        let children = &self.trunk[&id].children;
+        let (mut explored, mut weight, mut begun) = (0.0, 0.0, 0.0);
+        for child in children {
+            let estimate = match child.state {
+                State::Explored => Estimate::whole(0.0),
+                State::Waiting => continue,
+                State::Task(id) => self.tasks[&id].tree.estimate(),
+                State::Trunk(id) => self.estimate_below(id),
+            };
+            if child.weight > 0.0 || estimate.explored > 0.0 {
+                begun += 1.0;
+            }
+            explored += estimate.explored;
+            weight += child.weight + estimate.weight;
+        }
+        let count = children.len() as f64;
+        Estimate {
+            explored: explored / count,
+            weight: if begun > 0.0 { weight * count / begun } else { 0.0 },
+        }
+    }
+
+    #[must_use]
+    pub fn forecast(&self) -> Forecast {
+        let waiting = |task: &Task<R>| {
+            let own = &task.tree.nodes.list[task.tree.nodes.base..];
+            own.iter().map(|node| node.waiting().count() as u64).sum::<u64>()
+        };
+        let pending =
+            self.tasks.values().map(waiting).sum::<u64>() + self.waiting() as u64 + self.tasks.len() as u64;
+        let effort = self.counts.effort;
+        let again = effort.steps_again as f64 / effort.steps.max(1) as f64;
+        let work = effort.instructions as f64 * (1.0 - again);
+        self.track.forecast(self.counts.interleavings, pending, work, self.estimate())
+    }
+
+    /// What can be said now.
+    #[must_use]
+    pub fn verdict(&self, bound: Option<Bound>) -> Verdict {
+        let interleavings = self.counts.interleavings;
+        if let Some(found) = self.found.first() {
+            return Verdict::Bug(Box::new(found.clone()));
+        }
+        if let Some(Unsupported { what, pc, schedule }) = self.unsupported.clone() {
+            return Verdict::Unsupported { what, pc, schedule, interleavings };
+        }
+        if !self.is_exhausted() {
+            return Verdict::OutOfBudget { interleavings, forecast: self.forecast() };
+        }
+        if self.counts.too_deep > 0 {
+            return Verdict::Bounded {
+                by: Bound::Depth { depth_max: self.options.depth_max },
+                interleavings,
+            };
+        }
+        match bound.filter(|_| self.cut) {
+            Some(by) => Verdict::Bounded { by, interleavings },
+            None => Verdict::Exhausted { interleavings },
+        }
+    }
+}
+
+impl Branching {
+    /// From a decision of a tree whose current choice goes on as `state`.
+    fn of(node: Node, parent: Option<u32>, depth: usize, state: State, entry: Option<Sleeper>) -> Self {
+        let mut children: Vec<Child> = Vec::new();
+        let each = node.done_weight / node.done.len().max(1) as f64;
+        for done in &node.done {
+            let entry = Some(done.clone());
+            children.push(Child { thread: done.thread, entry, weight: each, state: State::Explored });
+        }
+        children.push(Child { thread: node.chosen, entry, weight: node.weight as f64, state });
+        for thread in node.waiting() {
+            children.push(Child { thread, entry: None, weight: 0.0, state: State::Waiting });
+        }
+        Self { parent, depth, node, children }
+    }
+
+    fn mark(&mut self, request: &Request) {
+        if request.all {
+            for thread in request.initials.iter() {
+                self.node.marked.insert(thread);
+            }
+        } else {
+            self.node.mark_one(&request.initials, request.prefer);
+        }
+        let children = &mut self.children;
+        let new: Vec<ThreadId> = self
+            .node
+            .marked
+            .iter()
+            .filter(|&thread| {
+                !self.node.sleeps(thread) && children.iter().all(|child| child.thread != thread)
+            })
+            .collect();
+        let waiting = |thread| Child { thread, entry: None, weight: 0.0, state: State::Waiting };
+        children.extend(new.into_iter().map(waiting));
+    }
+
+    fn child_of_task(&mut self, task: u32) -> &mut Child {
+        let is_this = |child: &&mut Child| matches!(child.state, State::Task(id) if id == task);
+        self.children.iter_mut().find(is_this).expect("a task is a child of its parent")
+    }
+
+    /// The first child that waits, if the first steps of those before are known.
+    fn ready_child(&self) -> Option<usize> {
+        let first = self.children.iter().position(|child| matches!(child.state, State::Waiting))?;
+        let known = |child: &Child| child.entry.is_some() || matches!(child.state, State::Explored);
+        self.children[..first].iter().all(known).then_some(first)
+    }
+
+    /// The decision as seen from below `child`: its elder siblings are explored.
+    fn choosing(&self, child: usize) -> Node {
+        let mut node = self.node.clone();
+        node.chosen = self.children[child].thread;
+        node.done = self.children[..child].iter().filter_map(|child| child.entry.clone()).collect();
+        node.weight = 0;
+        node
+    }
+}
+
+fn run_task<R: Reduction, S: Subject, O: Observer>(
+    tree: &mut Tree<R>,
+    runner: &mut Runner<S, O>,
+    share: u64,
+    until: Until,
+    cancelled: &(dyn Fn() -> bool + Sync),
+    brought: &mut Yield<O::Note>,
+) {
+    let mut previous = false;
+    for _ in 0..share {
+        if cancelled() || runner.run_next(tree, previous).is_none() {
+            break;
+        }
+        previous = true;
+        let execution = runner.execution();
+        brought.count(execution);
+        brought.notes.extend(runner.notes().iter().cloned());
+        if execution.is_complete() && execution.findings.is_empty() {
+            brought.progress.add(runner.world().observer.completed());
+        }
+        if brought.unsupported.is_some() || (until == Until::FirstFinding && !brought.found.is_empty()) {
+            break;
+        }
+    }
+    if previous {
+        tree.settle(runner.execution());
+    }
+    brought.effort = runner.take_effort();
+}
+
+impl<N> Yield<N> {
+    fn count(&mut self, execution: &Execution) {
+        match execution.end {
+            End::Step | End::Found => self.interleavings += 1,
+            End::Pruned => self.pruned += 1,
+            End::DepthLimit => self.too_deep += 1,
+            End::Diverged { .. } => {}
+        }
+        for finding in &execution.findings {
+            self.found.push(Found {
+                finding: finding.clone(),
+                schedule: execution.schedule(),
+                preemptions: execution.preemptions(),
+                interleaving: self.interleavings,
+            });
+        }
+        let what = match execution.last_end() {
+            Some(StepEnd::Unsupported { what }) => what.clone(),
+            Some(StepEnd::NotScheduled { ticks }) => {
+                let thread = execution.path.last().expect("it has a last step").thread();
+                format!("{thread} was chosen but did not run within {ticks} ticks")
+            }
+            _ => return,
+        };
+        if self.unsupported.is_none() {
+            let point = execution.path.iter().rev().find_map(|taken| taken.step.point());
+            let pc = point.map(|point| point.pc);
+            self.unsupported = Some(Unsupported { what, pc, schedule: execution.schedule() });
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! All executions with at most so many preemptions, up to the order of independent steps: bounded partial-order
+//! reduction.
+//!
+//! Source: Musuvathi and Qadeer (2007) for the bound, Coons et al. (2013) for the reduction under it, seed 001, 3.4.5.
+//! Reversing a race where the earlier step was chosen may cost a preemption too many, while the same reversal begun
+//! where that thread got the processor costs none; so both places are marked. There the later step's thread is marked
+//! if it can run, else everybody. Sleep sets are left out: an execution that they find redundant may be the only one of
+//! its kind within the bound.
+
+use crate::execution::{Execution, Taken};
+use crate::footprint::Footprint;
+use crate::history::{History, Race};
+use crate::tree::{Node, Nodes, Reduction};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use trace::ThreadSet;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PreemptionBound {
+    pub preemptions_max: u32,
+    #[serde(skip)]
+    history: History,
+}
+
+impl PreemptionBound {
+    #[must_use]
+    pub fn new(preemptions_max: u32) -> Self {
+        Self { preemptions_max, history: History::default() }
+    }
+
+    /// Of `threads`, those that can be chosen at `node` within the bound.
+    fn affordable(&self, node: &Node, threads: &ThreadSet) -> ThreadSet {
+        let left = self.preemptions_max.saturating_sub(node.preemptions);
+        threads.iter().filter(|&thread| left > 0 || !node.preempts(thread)).collect()
+    }
+
+    fn mark(&self, at: usize, race: &Race, nodes: &mut Nodes) {
+        let node = &nodes.list[at];
+        let wanted = if node.enabled.contains(race.prefer) {
+            std::iter::once(race.prefer).collect()
+        } else {
+            node.enabled.clone()
+        };
+        let affordable = self.affordable(node, &wanted);
+        nodes.cut |= affordable.len() < wanted.len();
+        nodes.mark_all(at, &affordable);
+    }
+
+    /// Where the thread chosen at `at` got the processor that it then kept.
+    fn block_start(path: &[Taken], at: usize) -> usize {
+        let mut start = at;
+        while start > 0 && path[start - 1].thread() == path[at].thread() {
+            start -= 1;
+        }
+        start
+    }
+}
+
+impl Reduction for PreemptionBound {
+    fn learn(&mut self, path: &[Taken], nodes: &mut Nodes) {
+        let mut races = Vec::new();
+        while self.history.len() < path.len() {
+            if let Some(closing) = self.history.push(path, &mut races) {
+                let affordable = self.affordable(&nodes.list[closing.at], &closing.disabled);
+                nodes.cut |= affordable.len() < closing.disabled.len();
+                nodes.mark_all(closing.at, &affordable);
+            }
+            for race in races.drain(..) {
+                self.mark(race.at, &race, nodes);
+                self.mark(Self::block_start(path, race.at), &race, nodes);
+            }
+        }
+    }
+
+    fn forget(&mut self, len: usize) {
+        self.history.truncate(len);
+    }
+
+    fn end(&mut self, execution: &Execution, nodes: &mut Nodes) {
+        if let Some(last) = self.history.len().checked_sub(1) {
+            let head = self.history.head(last);
+            for at in [head, Self::block_start(&execution.path, head)] {
+                let enabled = &execution.path[at].enabled;
+                let affordable = self.affordable(&nodes.list[at], enabled);
+                nodes.cut |= affordable.len() < enabled.len();
+                nodes.mark_all(at, &affordable);
+            }
+        }
+    }
+
+    fn arrive(&mut self, node: &mut Node, _nodes: &Nodes) -> ThreadSet {
+        self.affordable(node, &node.enabled)
+    }
+
+    fn explored(&self, at: usize) -> Option<Arc<Footprint>> {
+        (at < self.history.len()).then(Arc::default)
+    }
+}

@@ -1,0 +1,89 @@
+//! What is known at the end of a search, and no more than that.
+
+use crate::estimate::Forecast;
+use detect::Finding;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use trace::{Schedule, VirtAddr};
+
+/// A bug and how to see it again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Found {
+    pub finding: Finding,
+    pub schedule: Schedule,
+    pub preemptions: usize,
+    /// How many executions had ended when this one did.
+    pub interleaving: u64,
+}
+
+/// What kept a search that came to its end from being exhaustive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// Executions were cut off after this many decisions.
+    Depth { depth_max: usize },
+    /// Executions with more preemptions exist.
+    Preemptions { preemptions_max: u32 },
+    /// Chance decided which executions were run.
+    Sampling,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "verdict")]
+pub enum Verdict {
+    Bug(Box<Found>),
+    /// All interleavings of the space, up to the order of independent steps, and no bug.
+    Exhausted {
+        interleavings: u64,
+    },
+    Bounded {
+        by: Bound,
+        interleavings: u64,
+    },
+    /// Stopped from outside, or by the limit on interleavings.
+    OutOfBudget {
+        interleavings: u64,
+        forecast: Forecast,
+    },
+    /// The subject could not go on; nothing is known of what follows.
+    Unsupported {
+        what: String,
+        pc: Option<VirtAddr>,
+        schedule: Schedule,
+        interleavings: u64,
+    },
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Bug(found) => {
+                write!(f, "bug after {} interleavings: {}", found.interleaving, found.finding.headline())
+            }
+            Verdict::Exhausted { interleavings } => {
+                write!(f, "exhausted: no bug in any of {interleavings} interleavings")
+            }
+            Verdict::Bounded { by, interleavings } => {
+                write!(f, "no bug in {interleavings} interleavings, all ")?;
+                match by {
+                    Bound::Depth { depth_max } => write!(f, "there are up to {depth_max} decisions"),
+                    Bound::Preemptions { preemptions_max } => {
+                        write!(f, "there are with at most {preemptions_max} preemptions")
+                    }
+                    Bound::Sampling => write!(f, "chosen by chance"),
+                }
+            }
+            Verdict::OutOfBudget { interleavings, forecast } => {
+                let percent = 100.0 * forecast.explored;
+                write!(
+                    f,
+                    "out of budget: no bug in {interleavings} interleavings, {percent:.1} % of about "
+                )?;
+                write!(f, "{:.0}", forecast.interleavings)
+            }
+            Verdict::Unsupported { what, interleavings, .. } => {
+                write!(f, "unsupported after {interleavings} interleavings: {what}")
+            }
+        }
+    }
+}
