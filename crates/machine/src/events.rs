@@ -168,6 +168,12 @@ impl Events {
         self.words.is_empty()
     }
 
+    /// The log as it stands, undecoded: equal words are equal accesses by the same instruction.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
     /// Forgets what was logged.
     pub fn clear(&mut self) {
         self.words.clear();
