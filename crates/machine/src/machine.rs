@@ -219,7 +219,11 @@ impl Machine {
         stop
     }
 
-    fn bios_call(&mut self, _cpu: CpuId) {}
+    /// A stub of the ROM asks for its service. A program that uses the port without being one gets nothing.
+    fn bios_call(&mut self, id: CpuId) {
+        let cpu = &mut self.cpus[usize::from(id.0)];
+        crate::boot::bios::call(self.instructions, id, cpu, &mut self.memory, &mut self.board);
+    }
 
     /// Runs all processors in turn, `quota` instructions each, until one of them ends its run with anything but
     /// its share or a halt. When all are halted, time passes until a device wakes one.
