@@ -5,7 +5,7 @@
 //! JSON and only ever becomes text nodes. The page forbids itself everything but its own inline style and script, so
 //! that text of the guest that should slip through could still load nothing.
 
-use crate::escape::{html as escape, json_in_script};
+use crate::escape::{html as escape, json_in_script, visible};
 use crate::story::{EndKind, Lane, Note, NoteKind, Place, Row, SideView, Story};
 use std::fmt::Write;
 
@@ -29,25 +29,37 @@ pub fn html(story: &Story) -> String {
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
     );
+    page.push_str("<main class=\"wrap\">\n<div class=\"top\">\n");
     head(&mut page, story);
-    page.push_str("<main class=\"wrap\">\n");
-    sides(&mut page, story);
     run(&mut page, story);
+    page.push_str("</div>\n");
+    sides(&mut page, story);
     trace(&mut page, story);
     page.push_str("<footer>Made by Rockfall. This page needs no network.</footer>\n</main>\n");
-    let data = serde_json::to_string(story).expect("plain data with string keys");
+    let mut data = serde_json::to_value(story).expect("plain data with string keys");
+    make_visible(&mut data);
     let _ = write!(
         page,
         "<script type=\"application/json\" id=\"story\">{}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
-        json_in_script(&data)
+        json_in_script(&data.to_string())
     );
     page
+}
+
+/// The script shows strings as they are, so they must be harmless before.
+fn make_visible(data: &mut serde_json::Value) {
+    match data {
+        serde_json::Value::String(text) => *text = visible(text),
+        serde_json::Value::Array(all) => all.iter_mut().for_each(make_visible),
+        serde_json::Value::Object(all) => all.values_mut().for_each(make_visible),
+        _ => {}
+    }
 }
 
 fn head(page: &mut String, story: &Story) {
     let _ = write!(
         page,
-        "<header class=\"wrap top\">\n<div class=\"crumbs\"><span class=\"brand\">Rockfall</span>\
+        "<header>\n<div class=\"crumbs\"><span class=\"brand\">Rockfall</span>\
          <span>test <code>{}</code></span><span>kernel <code>{}</code></span></div>\n\
          <h1>{}</h1>\n<p class=\"headline\">{}</p>\n<p class=\"advice\"><b>Look at</b><span>{}</span></p>\n</header>\n",
         escape(&story.test),
@@ -73,7 +85,8 @@ fn sides(page: &mut String, story: &Story) {
     if story.sides.is_empty() {
         return;
     }
-    page.push_str("<h2>Who took part</h2>\n<div class=\"sides\">\n");
+    let alone = if story.sides.len() == 1 { " alone" } else { "" };
+    let _ = writeln!(page, "<h2>Who took part</h2>\n<div class=\"sides{alone}\">");
     for side in &story.sides {
         side_card(page, side);
     }
@@ -105,14 +118,19 @@ fn side_card(page: &mut String, side: &SideView) {
             let _ = write!(page, " <span class=\"chip\">{}</span>", escape(lock));
         }
     }
-    page.push_str("</div><ol class=\"stack\">");
+    page.push_str("</div>");
+    if let Some(source) = &side.place.source {
+        let _ = write!(page, "<pre class=\"src\">{}</pre>", escape(source));
+    }
+    page.push_str("<ol class=\"stack\">");
     let only = [side.place.clone()];
     let stack = if side.stack.is_empty() { &only[..] } else { &side.stack[..] };
     for place in stack {
         let source = place.source.as_deref().unwrap_or_default();
         let _ = write!(
             page,
-            "<li title=\"{}\"><span class=\"fn\">{}</span>{}</li>",
+            "<li{} title=\"{}\"><span class=\"fn\">{}</span>{}</li>",
+            if *place == side.place { " class=\"tells\"" } else { "" },
             escape(source),
             escape(&place.function()),
             at(place)
@@ -122,7 +140,7 @@ fn side_card(page: &mut String, side: &SideView) {
 }
 
 fn run(page: &mut String, story: &Story) {
-    page.push_str("<h2>See it again</h2>\n<dl class=\"run\">\n");
+    page.push_str("<dl class=\"run\" aria-label=\"See it again\">\n");
     let mut copyable = |term: &str, id: &str, text: &str| {
         let _ = writeln!(
             page,

@@ -97,7 +97,7 @@ impl Library<'_> {
     fn line(&self, file: &str, line: u32) -> Option<String> {
         let mut files = self.files.borrow_mut();
         let lines = files.entry(file.to_string()).or_insert_with(|| {
-            let cut = |line: &str| line.chars().take(LINE_CHARS_MAX).collect();
+            let cut = |line: &str| line.replace('\t', "    ").chars().take(LINE_CHARS_MAX).collect();
             (self.sources)(file).map(|text| text.lines().map(cut).collect())
         });
         lines.as_ref()?.get(usize::try_from(line).ok()?.checked_sub(1)?).cloned()

@@ -4,7 +4,7 @@
 //! too narrow to read; and the thread's name in front of the text, when there are more threads than lanes fit.
 
 use crate::escape::{columns, visible, width};
-use crate::story::{EndKind, Lane, NoteKind, Place, Row, SideView, Story};
+use crate::story::{EndKind, Lane, NoteKind, Row, SideView, Story};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextOptions {
@@ -91,15 +91,35 @@ impl Pen {
         self.end_line();
     }
 
-    /// A paragraph, wrapped, with `first` in front and later lines indented as far.
+    /// A paragraph, wrapped, with `first` in front and later lines indented as far, or less when that is too far.
     fn paragraph(&mut self, first: &str, style: Style, text: &str) {
-        let indent = width(first);
-        for (at, line) in wrap(&visible(text), self.options.width.saturating_sub(indent)).iter().enumerate() {
-            match at {
-                0 => self.put(Style::Bold, first),
-                _ => self.put(Style::Plain, &" ".repeat(indent)),
+        self.led(Style::Bold, first, style, text);
+    }
+
+    fn led(&mut self, first_style: Style, first: &str, style: Style, text: &str) {
+        let first = cut(first, self.options.width);
+        let indent = if width(&first) * 2 > self.options.width { 4 } else { width(&first) };
+        self.put(first_style, &first);
+        let mut room = self.options.width - width(&first);
+        let mut words = visible(text);
+        let mut at_first = true;
+        while !words.is_empty() {
+            let mut lines = wrap(&words, room);
+            // A first line without room for a word is left to the prefix alone.
+            if at_first && room < 12 && width(&lines[0]) > room {
+                lines.insert(0, String::new());
             }
-            self.line(style, line);
+            let line = lines.remove(0);
+            if !at_first {
+                self.put(Style::Plain, &" ".repeat(indent));
+            }
+            self.line(style, &line);
+            words = lines.join(" ");
+            room = self.options.width - indent;
+            at_first = false;
+        }
+        if at_first {
+            self.end_line();
         }
     }
 }
@@ -167,9 +187,8 @@ pub fn text(story: &Story, options: TextOptions) -> String {
 }
 
 fn head(pen: &mut Pen, story: &Story) {
-    pen.put(Style::Red, &visible(&story.title));
-    pen.put(Style::Dim, &visible(&format!("  in test {} of {}", story.test, story.kernel)));
-    pen.end_line();
+    let title = format!("{}  ", visible(&story.title));
+    pen.led(Style::Red, &title, Style::Dim, &format!("in test {} of {}", story.test, story.kernel));
     pen.paragraph("", Style::Bold, &story.headline);
     pen.end_line();
     pen.paragraph("Look at: ", Style::Plain, &story.advice);
@@ -347,8 +366,6 @@ fn bug(pen: &mut Pen, story: &Story) {
 }
 
 fn side_view(pen: &mut Pen, side: &SideView) {
-    pen.put(Style::Plain, "  ");
-    pen.put(side.column.map_or(Style::Bold, Style::Thread), &visible(&side.title));
     let mut more = Vec::new();
     if let Some(what) = &side.waits_for {
         more.push(format!("for {what}"));
@@ -360,19 +377,21 @@ fn side_view(pen: &mut Pen, side: &SideView) {
         true => "holding no lock".to_string(),
         false => format!("holding {}", side.locks.join(", ")),
     });
-    pen.put(Style::Plain, &visible(&format!(" {}", more.join(", "))));
-    pen.end_line();
+    let style = side.column.map_or(Style::Bold, Style::Thread);
+    pen.led(style, &format!("  {} ", visible(&side.title)), Style::Plain, &more.join(", "));
+    let frame_max = (pen.options.width / 2).saturating_sub(6).max(28);
     let shown = side.stack.iter().take(FRAMES_MAX);
-    let names = shown.clone().map(|place| width(&visible(&place.in_words()))).max().unwrap_or(0).min(44);
+    let names =
+        shown.clone().map(|place| width(&visible(&place.in_words()))).max().unwrap_or(0).min(frame_max);
     for place in shown {
-        let words = pad(&cut(&visible(&place.in_words()), 44), names);
+        let words = pad(&cut(&visible(&place.in_words()), frame_max), names);
         let source = place.source.as_deref().map(visible).unwrap_or_default();
         pen.put(Style::Plain, &format!("      {words}  "));
         pen.put(Style::Dim, &cut(&source, pen.options.width.saturating_sub(names + 8)));
         pen.end_line();
     }
     if side.stack.is_empty() {
-        pen.line(Style::Plain, &visible(&format!("      {}", side.place.in_words())));
+        pen.led(Style::Plain, "      ", Style::Plain, &side.place.in_words());
     }
     if side.stack.len() > FRAMES_MAX {
         pen.line(Style::Dim, &format!("      … {} more frames", side.stack.len() - FRAMES_MAX));

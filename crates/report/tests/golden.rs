@@ -196,9 +196,166 @@ fn narrow_and_coloured() {
     expect_file!["golden/narrow.ansi"].assert_eq(&text(&story, options));
 }
 
+/// A long story with many threads, to look at by hand: `ROCKFALL_PAGES=dir cargo test -p report every_width`.
+fn long_story(threads: u32, rows: u32) -> Story {
+    let mut steps: Vec<Step> = Vec::new();
+    for row in 0..rows {
+        let thread = 1 + (row * 7 + row / 5) % threads;
+        let place = ["vanish.c:14", "vanish.c:16", "fork.c:7", "paradise.c:5"][row as usize % 4];
+        let kind = [PointKind::Access, PointKind::Voluntary, PointKind::Race][row as usize % 3];
+        let touch =
+            if row % 3 == 0 { Op::Write("num_in_section", place) } else { Op::Read("a.balance", place) };
+        let ops =
+            vec![touch, Op::Read("ready", "paradise.c:3"), Op::Do(Action::Yield, "sched.c:3 < paradise.c:4")];
+        steps.push(step(thread, ops, End::At(kind), &format!("sched.c:3 < {place}")));
+    }
+    steps.extend(panic());
+    story(&steps, "paradise_lost", rows, None)
+}
+
+#[test]
+fn every_width_fits() {
+    for (threads, rows) in [(2, 5), (3, 20), (9, 90), (60, 200)] {
+        let story = long_story(threads, rows);
+        for width in [40, 60, 80, 100, 200] {
+            let told = text(&story, TextOptions { width, ..TextOptions::default() });
+            for line in told.lines().filter(|line| !line.starts_with("Replay")) {
+                assert!(report::escape::width(line) <= width, "{threads} threads in {width} columns: {line}");
+            }
+        }
+        if let Ok(folder) = std::env::var("ROCKFALL_PAGES") {
+            std::fs::write(format!("{folder}/long{threads}.html"), html(&story)).unwrap();
+        }
+    }
+    if let Ok(folder) = std::env::var("ROCKFALL_PAGES") {
+        for (name, story) in stories() {
+            std::fs::write(format!("{folder}/{name}.html"), html(&story)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn as_a_page() {
     for (name, story) in stories() {
-        expect_file![format!("golden/{name}.html")].assert_eq(&html(&story));
+        let page = html(&story);
+        // Style and script are files of their own.
+        let (before, rest) = page.split_once("<style>").unwrap();
+        let (_, rest) = rest.split_once("</style>").unwrap();
+        let (rest, _) = rest.rsplit_once("<script>").unwrap();
+        expect_file![format!("golden/{name}.html")].assert_eq(&format!("{before}{rest}"));
     }
+}
+
+/// A guest whose every name, message and source line is an attack.
+struct Hostile;
+
+const ATTACK: &str = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'>\x1b]0;owned\x07\x1b[2J\u{9b}31m\u{202e}\r\n--> &amp;";
+
+impl trace::Resolve for Hostile {
+    fn frames(&self, pc: VirtAddr) -> Vec<trace::Frame> {
+        let attack = Some(ATTACK.to_string());
+        vec![trace::Frame { pc, function: attack.clone(), file: attack, line: Some(1) }]
+    }
+
+    fn data(&self, _: VirtAddr) -> Option<String> {
+        Some(ATTACK.to_string())
+    }
+}
+
+#[test]
+fn a_hostile_guest_is_shown_not_obeyed() {
+    let mut steps = panic();
+    let frames = trace::Resolve::frames(&Hostile, VirtAddr(1));
+    for step in &mut steps {
+        step.stack = frames.clone();
+        for event in &mut step.events {
+            event.stack = Some(frames.clone());
+            event.action = Action::Panic { message: ATTACK.to_string() };
+        }
+    }
+    let line = Action::Console { line: ATTACK.to_string() };
+    steps[0].events.push(trace::Event { action: line, pc: VirtAddr(1), accesses_before: 0, stack: None });
+    let schedule = schedule(&steps);
+    let context = Context {
+        test: ATTACK,
+        kernel: ATTACK,
+        points: &"fn:<u>".parse().unwrap(),
+        schedule: &schedule,
+        replay: ATTACK,
+        preemptions: 1,
+        interleavings: None,
+        minimised_from: None,
+        passing: None,
+        thread_name: &|_| Some(ATTACK.to_string()),
+        plumbing: &|_| false,
+    };
+    let story = tell(&steps, &finding(&steps), &Hostile, &|_| Some(ATTACK.to_string()), &context);
+
+    let page = html(&story);
+    let (_, body) = page.split_once("</head>").unwrap();
+    for element in ["<script>alert", "<img", "<u>", "\x1b", "\x07", "\u{9b}", "\u{202e}"] {
+        assert!(!body.contains(element), "{element:?} is in the page");
+    }
+    assert_eq!(body.matches("<script").count(), 2);
+    assert_eq!(body.matches("</script").count(), 2);
+    if let Ok(folder) = std::env::var("ROCKFALL_PAGES") {
+        std::fs::write(format!("{folder}/hostile.html"), &page).unwrap();
+    }
+
+    for colour in [false, true] {
+        let told = text(&story, TextOptions { colour, ..TextOptions::default() });
+        let ours = told.replace("\x1b[0m", "");
+        let ours = ["1", "2", "1;31", "33", "36", "35", "32", "34", "96"]
+            .iter()
+            .fold(ours, |text, code| text.replace(&format!("\x1b[{code}m"), ""));
+        assert!(ours.chars().all(|c| c == '\n' || !c.is_control()), "{ours:?}");
+        assert!(!ours.contains('\u{202e}'));
+        assert!(colour || ours == told);
+    }
+}
+
+#[test]
+fn for_machines() {
+    let steps = panic();
+    let (finding, schedule) = (finding(&steps), schedule(&steps));
+    let mut summary = Summary {
+        verdict: Verdict::Bug,
+        scope: "points lock,create",
+        finding: Some(&finding),
+        interleavings: 51,
+        seconds: 0.25,
+        preemptions: Some(1),
+        schedule: Some(&schedule),
+    };
+    let pretty = |text: &str| {
+        let mut value: serde_json::Value = serde_json::from_str(text).unwrap();
+        value["finding"].as_object_mut().map(|finding| finding.remove("sides"));
+        serde_json::to_string_pretty(&value).unwrap() + "\n"
+    };
+    expect![[r#"
+        {
+          "finding": {
+            "facts": {
+              "panic": {
+                "message": "paradise.c:6: failed assertion `num_in_section == 1'"
+              }
+            },
+            "headline": "panic in t6: paradise.c:6: failed assertion `num_in_section == 1'",
+            "kind": "panic",
+            "pc": 1056856,
+            "signature": "panic: paradise.c:#: failed assertion `num_in_section == #'",
+            "thread": 6
+          },
+          "interleavings": 51,
+          "preemptions": 1,
+          "schedule": "t5 t6",
+          "scope": "points lock,create",
+          "seconds": 0.25,
+          "verdict": "bug"
+        }
+    "#]]
+    .assert_eq(&pretty(&json(&summary)));
+    (summary.verdict, summary.finding, summary.schedule, summary.preemptions) =
+        (Verdict::Exhausted, None, None, None);
+    expect![[r#"{"verdict":"exhausted","scope":"points lock,create","finding":null,"interleavings":51,"seconds":0.25,"preemptions":null,"schedule":null}"#]].assert_eq(&json(&summary));
 }

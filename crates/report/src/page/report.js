@@ -131,7 +131,7 @@
     rows[index].setAttribute("aria-selected", "true");
     light(index);
     show(index);
-    if (scroll) { panel.classList.add("open"); rows[index].scrollIntoView({ block: "nearest" }); rows[index].focus({ preventScroll: true }); }
+    if (scroll) { panel.classList.add("open"); rows[index].querySelector(".card").scrollIntoView({ block: "nearest", inline: "nearest" }); rows[index].focus({ preventScroll: true }); }
   };
 
   // An arc bends further left the more rows it spans; accesses of the bug are drawn last, on top.
