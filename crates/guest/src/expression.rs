@@ -3,7 +3,7 @@
 //! What can be written: integers, characters, enumerators, variables of the kernel, `$esp` and the other registers,
 //! `arg0 …` (or the parameter's own name) of the function a hook is on, `ret` when it returns, names that the place
 //! binds (`t`, a thread), every operator of C but assignment, casts, `sizeof`, and the functions
-//! `offset_of(type, member)`, `container_of(pointer, type, member)`, `string(pointer)`, `format(fmt, values…)`,
+//! `defined(name)`, `offset_of(type, member)`, `container_of(pointer, type, member)`, `string(pointer)`, `format(fmt, values…)`,
 //! `format(fmt, ...)` (the further arguments of the hooked function) and `vformat(fmt, va_list)`.
 //!
 //! Contract: compiling resolves every name, offset and size, and reports a wrong one with its place and the nearest
@@ -82,6 +82,29 @@ impl<'a> Inputs<'a> {
     }
 }
 
+/// Where an argument word is when a function is entered. Compilers pass arguments of functions that only one file
+/// calls in registers, whatever the convention says; debugging information tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ArgumentHome {
+    /// As the calling convention says for this position.
+    Convention(u8),
+    Register(u8),
+}
+
+impl ArgumentHome {
+    pub fn read<M: Memory + ?Sized>(
+        self,
+        architecture: Architecture,
+        registers: &Registers,
+        memory: &M,
+    ) -> Option<u64> {
+        match self {
+            ArgumentHome::Convention(index) => registers.argument(architecture, usize::from(index), memory),
+            ArgumentHome::Register(number) => registers.general.get(usize::from(number)).copied(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Special {
     Pc,
@@ -157,6 +180,7 @@ pub(crate) struct Machine<'a, M: ?Sized> {
     pub architecture: Architecture,
     pub memory: &'a M,
     pub inputs: &'a Inputs<'a>,
+    pub homes: &'a [ArgumentHome],
 }
 
 impl<M: Memory + ?Sized> Machine<'_, M> {
@@ -164,14 +188,20 @@ impl<M: Memory + ?Sized> Machine<'_, M> {
         if self.architecture.word() == 4 { 0xffff_ffff } else { u64::MAX }
     }
 
-    pub(crate) fn argument(&self, index: usize) -> Result<u64, Trouble> {
-        match self.inputs.arguments {
-            Some(arguments) => arguments.get(index).copied().ok_or(Trouble::Unknown),
+    fn argument(&self, index: usize) -> Result<u64, Trouble> {
+        let value = match self.inputs.arguments {
+            Some(arguments) => arguments.get(index).copied(),
             None => {
-                let registers = self.inputs.registers;
-                registers.argument(self.architecture, index, self.memory).ok_or(Trouble::Unknown)
+                let home = self.homes.get(index).copied().unwrap_or(ArgumentHome::Convention(index as u8));
+                home.read(self.architecture, self.inputs.registers, self.memory)
             }
-        }
+        };
+        value.ok_or(Trouble::Unknown)
+    }
+
+    /// An argument behind the named ones, which is always where the convention says.
+    fn further_argument(&self, index: usize) -> Result<u64, Trouble> {
+        self.inputs.registers.argument(self.architecture, index, self.memory).ok_or(Trouble::Unknown)
     }
 
     fn load(&self, addr: u64, size: usize) -> Result<u64, Trouble> {
@@ -275,7 +305,7 @@ struct Compiled {
     ty: Ty,
     points_to: Option<crate::types::TypeId>,
     text: TextCode,
-    arguments: usize,
+    homes: Vec<ArgumentHome>,
 }
 
 impl Expression {
@@ -292,12 +322,18 @@ impl Expression {
     /// How many arguments must be kept from the entry of the function if the evaluation happens later.
     #[must_use]
     pub fn arguments(&self) -> usize {
-        self.0.arguments
+        self.0.homes.len()
+    }
+
+    /// Where those arguments are at the entry.
+    #[must_use]
+    pub fn homes(&self) -> &[ArgumentHome] {
+        &self.0.homes
     }
 
     /// The value, extended to 64 bits by its type's sign.
     pub fn value<M: Memory + ?Sized>(&self, memory: &M, inputs: &Inputs<'_>) -> Result<u64, Trouble> {
-        Machine { architecture: self.0.architecture, memory, inputs }.run(&self.0.code)
+        self.machine(memory, inputs).run(&self.0.code)
     }
 
     /// Whether the value is not zero.
@@ -308,8 +344,11 @@ impl Expression {
     /// The value for a person: text for strings and formats, names for enumerators, `0x…` for pointers; a comparison
     /// shows both sides.
     pub fn text<M: Memory + ?Sized>(&self, memory: &M, inputs: &Inputs<'_>) -> Result<String, Trouble> {
-        let machine = Machine { architecture: self.0.architecture, memory, inputs };
-        format::render(&self.0.text, &machine)
+        format::render(&self.0.text, &self.machine(memory, inputs))
+    }
+
+    fn machine<'m, M: ?Sized>(&'m self, memory: &'m M, inputs: &'m Inputs<'m>) -> Machine<'m, M> {
+        Machine { architecture: self.0.architecture, memory, inputs, homes: &self.0.homes }
     }
 
     /// The struct that the value points to or is, by name: what a heap object of this expression is.

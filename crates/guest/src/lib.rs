@@ -4,10 +4,12 @@
 //! changed and never trusted. Nothing here decides what a bug is or who runs next.
 
 pub mod code;
+pub mod description;
 pub mod dwarf;
 pub mod expression;
 pub mod frames;
 pub mod image;
+pub mod kernel;
 pub mod location;
 pub mod nearest;
 pub mod stack;

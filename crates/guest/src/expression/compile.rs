@@ -2,7 +2,7 @@
 
 use super::format::{Arguments, TextCode};
 use super::syntax::{self, Argument, Base, Binary, IntegerSize, Kind, Node, TypeName, Unary};
-use super::{Code, Compiled, Expression, Machine, Problem, Span, Special, narrow};
+use super::{ArgumentHome, Code, Compiled, Expression, Machine, Problem, Span, Special, narrow};
 use crate::dwarf::Local;
 use crate::image::{Function, Image};
 use crate::location::{self, Home, Surroundings};
@@ -100,7 +100,7 @@ const INT: Ty = Ty::Integer { size: 4, signed: true };
 const ARGUMENTS_MAX: u64 = 32;
 
 pub(super) fn compile(source: &str, scope: &Scope<'_>) -> Result<Expression, Problem> {
-    let mut compiler = Compiler { scope, arguments: 0, expanding: Vec::new() };
+    let mut compiler = Compiler { scope, homes: Vec::new(), expanding: Vec::new() };
     let node = compiler.parse(source)?;
     let operand = compiler.operand(&node)?;
     let text = compiler.text(&node, &operand, &node.span)?;
@@ -120,13 +120,13 @@ pub(super) fn compile(source: &str, scope: &Scope<'_>) -> Result<Expression, Pro
         ty,
         points_to,
         text,
-        arguments: compiler.arguments,
+        homes: compiler.homes,
     })))
 }
 
 struct Compiler<'a, 's> {
     scope: &'a Scope<'s>,
-    arguments: usize,
+    homes: Vec<ArgumentHome>,
     /// Definitions being expanded, to notice circles.
     expanding: Vec<String>,
 }
@@ -155,7 +155,7 @@ fn fold(code: Code) -> Code {
     let registers = Registers::default();
     let inputs = super::Inputs::new(&registers);
     let memory = crate::state::Pieces::default();
-    let machine = Machine { architecture: Architecture::X86, memory: &memory, inputs: &inputs };
+    let machine = Machine { architecture: Architecture::X86, memory: &memory, inputs: &inputs, homes: &[] };
     match machine.run(&code) {
         Ok(value) => Code::Constant(value),
         Err(_) => code,
@@ -298,12 +298,23 @@ impl Compiler<'_, '_> {
             Kind::Unary { operation, of } => self.unary(*operation, of, span),
             Kind::Binary { operation, left, right } => {
                 let (left, left_ty) = self.number(left)?;
+                // What cannot matter need not make sense: `defined(x) && x->y` is fine without an x.
+                match (operation, constant(&left)) {
+                    (Binary::And, Some(0)) => return Ok(Operand::Value { code: Code::Constant(0), ty: INT }),
+                    (Binary::Or, Some(value)) if value != 0 => {
+                        return Ok(Operand::Value { code: Code::Constant(1), ty: INT });
+                    }
+                    _ => {}
+                }
                 let (right, right_ty) = self.number(right)?;
                 let (code, ty) = self.binary(*operation, (left, left_ty), (right, right_ty), span)?;
                 Ok(Operand::Value { code: fold(code), ty })
             }
             Kind::Conditional { condition, yes, no } => {
                 let (condition, _) = self.number(condition)?;
+                if let Some(value) = constant(&condition) {
+                    return self.operand(if value != 0 { yes } else { no });
+                }
                 let (yes, ty) = self.number(yes)?;
                 let (no, no_ty) = self.number(no)?;
                 let ty = match (self.shape(&ty), self.shape(&no_ty)) {
@@ -558,11 +569,18 @@ impl Compiler<'_, '_> {
             Some(local) => Ty::Known(local.ty),
             None => Ty::Integer { size: word, signed: true },
         };
-        self.arguments = self.arguments.max(slot as usize + 1);
+        let home = self.home(index as usize, slot, span)?;
+        let wide = matches!(self.shape(&ty), Shape::Integer { size, .. } if size > word);
+        for slot in self.homes.len() as u64..=slot + u64::from(wide) {
+            self.homes.push(ArgumentHome::Convention(slot as u8));
+        }
+        self.homes[slot as usize] = home;
         let low = Code::Argument(slot as u8);
         let code = match self.shape(&ty) {
-            Shape::Integer { size, .. } if size > word => {
-                self.arguments += 1;
+            Shape::Integer { .. } if wide => {
+                if home != ArgumentHome::Convention(slot as u8) {
+                    return Err(Problem::new(span.clone(), "a 64-bit argument in registers cannot be used"));
+                }
                 let high = Code::Binary {
                     operation: Binary::ShiftLeft,
                     of: Box::new((Code::Argument(slot as u8 + 1), Code::Constant(32))),
@@ -578,6 +596,50 @@ impl Compiler<'_, '_> {
             _ => low,
         };
         Ok(Operand::Value { code, ty })
+    }
+
+    /// Where parameter `index` is at the entry, by its debugging information.
+    fn home(&self, index: usize, slot: u64, span: &Span) -> Result<ArgumentHome, Problem> {
+        let convention = ArgumentHome::Convention(slot as u8);
+        let architecture = self.scope.image.architecture;
+        let (Some(function), Some(local)) =
+            (self.scope.function, self.parameters().and_then(|parameters| parameters.get(index)))
+        else {
+            return Ok(convention);
+        };
+        let Some(expression) = local.location.at(function.start.0) else {
+            let whole =
+                self.parameters().is_some_and(|all| all.iter().all(|local| local.location.0.is_empty()));
+            if whole && architecture != Architecture::X86 {
+                return Ok(convention);
+            }
+            return Err(Problem::new(
+                span.clone(),
+                format!(
+                    "the compiler removed parameter '{}' of '{}'; use another function or a variable",
+                    local.name, function.name
+                ),
+            ));
+        };
+        match gimli::DwOp(expression[0]) {
+            register if (gimli::DW_OP_reg0.0..=gimli::DW_OP_reg31.0).contains(&register.0) => {
+                let number = u16::from(register.0 - gimli::DW_OP_reg0.0);
+                let number = location::register_number(architecture, number);
+                Ok(number.map_or(convention, |number| ArgumentHome::Register(number as u8)))
+            }
+            gimli::DW_OP_fbreg if architecture == Architecture::X86 => {
+                let mut rest = gimli::EndianSlice::new(&expression[1..], gimli::LittleEndian);
+                let offset = gimli::Reader::read_sleb128(&mut rest).unwrap_or(-1);
+                let subprogram = self.scope.image.subprogram(function);
+                let base = subprogram.and_then(|subprogram| subprogram.frame_base.at(function.start.0));
+                let from_cfa = base == Some(&[gimli::DW_OP_call_frame_cfa.0]);
+                match u8::try_from(offset / 4) {
+                    Ok(slot) if from_cfa && offset >= 0 => Ok(ArgumentHome::Convention(slot)),
+                    _ => Ok(convention),
+                }
+            }
+            _ => Ok(convention),
+        }
     }
 
     fn definition(&mut self, name: &str, definition: &str, span: &Span) -> Result<Operand, Problem> {
@@ -850,7 +912,8 @@ impl Compiler<'_, '_> {
         open: bool,
         span: &Span,
     ) -> Result<Operand, Problem> {
-        const KNOWN: [&str; 6] = ["arg", "offset_of", "container_of", "string", "format", "vformat"];
+        const KNOWN: [&str; 7] =
+            ["arg", "defined", "offset_of", "container_of", "string", "format", "vformat"];
         let wrong = |usage: &str| Problem::new(span.clone(), format!("it is written {usage}"));
         if open && function != "format" {
             return Err(Problem::new(span.clone(), "'...' is only for format(fmt, ...)"));
@@ -860,6 +923,12 @@ impl Compiler<'_, '_> {
                 self.argument(*value, span)
             }
             ("arg", _) => Err(wrong("arg(NUMBER)")),
+            ("defined", [Argument::Value(Node { kind: Kind::Name(name), span })]) => {
+                let known = self.scope.image.type_of(name).is_some() || self.name(name, span).is_ok();
+                Ok(Operand::Value { code: Code::Constant(u64::from(known)), ty: INT })
+            }
+            ("defined", [Argument::Type(_)]) => Ok(Operand::Value { code: Code::Constant(1), ty: INT }),
+            ("defined", _) => Err(wrong("defined(NAME)")),
             ("offset_of", [Argument::Type(ty), Argument::Value(Node { kind: Kind::Name(name), span })]) => {
                 let offset = self.offset_of(ty, name, span)?;
                 let ty = Ty::Integer { size: self.word(), signed: false };
@@ -893,13 +962,14 @@ impl Compiler<'_, '_> {
                     if !values.is_empty() {
                         return Err(wrong("format(FORMAT, ...) or format(FORMAT, VALUE, VALUE)"));
                     }
-                    if self.arguments == 0 {
+                    if self.homes.is_empty() || self.scope.returns {
                         return Err(Problem::new(
                             span.clone(),
-                            "'...' stands for the arguments after the format, so that has to be an argument",
+                            "'...' stands for the arguments after the format, so that has to be an argument of a \
+                             function being entered",
                         ));
                     }
-                    Arguments::Rest { first: self.arguments as u8 }
+                    Arguments::Rest { first: self.homes.len() as u8 }
                 } else {
                     let mut list = Vec::new();
                     for value in values {
@@ -952,6 +1022,7 @@ impl Compiler<'_, '_> {
     fn text(&mut self, node: &Node, operand: &Operand, span: &Span) -> Result<TextCode, Problem> {
         if let Kind::Binary { operation, left, right } = &node.kind
             && (operation.compares() || matches!(operation, Binary::And | Binary::Or))
+            && !matches!(operand, Operand::Value { code: Code::Constant(_), .. })
         {
             let sides = Box::new((self.text_of(left)?, self.text_of(right)?));
             return Ok(TextCode::Comparison { operation: *operation, sides });

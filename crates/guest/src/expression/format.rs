@@ -95,12 +95,12 @@ pub(super) fn render<M: Memory + ?Sized>(
                 Arguments::Rest { first } => {
                     let mut slot = usize::from(*first);
                     printf(machine, &pattern, &mut |wide| {
-                        let low = machine.argument(slot)?;
+                        let low = machine.further_argument(slot)?;
                         slot += 1;
                         if !wide || word == 8 {
                             return Ok(Item::Number(low));
                         }
-                        let high = machine.argument(slot)?;
+                        let high = machine.further_argument(slot)?;
                         slot += 1;
                         Ok(Item::Number(high << 32 | low))
                     })

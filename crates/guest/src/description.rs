@@ -1,0 +1,437 @@
+//! The kernel description: a TOML file that says by which functions and variables a kernel does what Rockfall must
+//! know, so that the kernel itself stays as it is.
+//!
+//! Contract: this module reads and checks the form; [`crate::kernel`] resolves the names in an image. Every problem
+//! carries file, line and column. Nothing has a hidden default that depends on a kernel's name. What each key means is
+//! in `docs/kernels.md`, and a test keeps that page complete.
+//!
+//! Four notions cover everything: an *expression* (see [`crate::expression`]); a *place* (`enter f`, `leave f` or
+//! `line file.c:12`; a `?` behind a function's name excuses its absence); a *hook* (a place, a condition, and
+//! expressions evaluated there); and a *function list* (being inside one of them; `f if condition` narrows it).
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use toml::Spanned;
+
+/// Something wrong with a description, where, and what to do about it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Problem {
+    pub file: String,
+    pub line: usize,
+    pub column: usize,
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)
+    }
+}
+
+/// Text of the file with its place.
+pub type Text = Spanned<String>;
+
+/// A string, or a list of strings; the place is that of the whole value.
+#[derive(Clone, Debug, Default)]
+pub struct Strings(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for Strings {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Strings;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of strings")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Strings, E> {
+                Ok(Strings(vec![text.to_string()]))
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Strings, A::Error> {
+                let mut strings = Vec::new();
+                while let Some(text) = list.next_element()? {
+                    strings.push(text);
+                }
+                Ok(Strings(strings))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+pub type Names = Spanned<Strings>;
+
+/// Number or expression: `LIMIT = 10` and `LIMIT = "NPROC - 1"` are both fine.
+#[derive(Clone, Debug)]
+pub struct Definition(pub String);
+
+impl<'de> Deserialize<'de> for Definition {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Definition;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number or an expression in quotes")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Definition, E> {
+                Ok(Definition(text.to_string()))
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Definition, E> {
+                Ok(Definition(format!("({value})")))
+            }
+
+            fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Definition, E> {
+                Ok(Definition(u8::from(value).to_string()))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+macro_rules! tables {
+    ($($(#[$doc:meta])* struct $name:ident { $($(#[$field_doc:meta])* $field:ident : $ty:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $ty,)*
+        }
+    )*};
+}
+
+tables! {
+    /// The whole file.
+    struct Tables {
+        /// How reports call the kernel.
+        name: String,
+        /// Events come from the calls of `annotations/rockfall.h` instead of hooks.
+        annotations: bool,
+        define: BTreeMap<String, Spanned<Definition>>,
+        threads: Threads,
+        runnable: Runnable,
+        preemption: Preemption,
+        timer: Timer,
+        functions: Functions,
+        idle: Idle,
+        lock: Vec<Spanned<Lock>>,
+        heap: Vec<Spanned<Heap>>,
+        panic: Vec<Spanned<Panic>>,
+        fault: Vec<Spanned<Fault>>,
+        test: Test,
+        user: User,
+        ignore: Ignore,
+        console: Vec<Console>,
+        check: Vec<Check>,
+    }
+
+    struct Threads {
+        /// The thread that runs: its control block, or its number.
+        current: Option<Text>,
+        /// The number of thread `t`. Default: `t` itself.
+        id: Option<Text>,
+        /// A name of thread `t` for reports.
+        name: Option<Text>,
+        create: Vec<Spanned<ThreadHook>>,
+        exit: Vec<Spanned<ThreadHook>>,
+        /// Threads that exist without having been created by a hook.
+        existing: Option<Names>,
+        /// Hooks count from this place on.
+        begin: Option<Names>,
+        /// The kernel stack of thread `t`.
+        stack: Option<Region>,
+        /// The stack pointer of thread `t` while it does not run.
+        stack_pointer: Option<Text>,
+    }
+
+    struct ThreadHook {
+        on: Option<Names>,
+        r#if: Option<Text>,
+        /// Which thread. Default: the one that runs.
+        thread: Option<Text>,
+    }
+
+    struct Region {
+        from: Option<Text>,
+        to: Option<Text>,
+    }
+
+    struct Runnable {
+        /// Whether thread `t` can run, told by its state.
+        when: Option<Text>,
+        /// Or told by a run queue.
+        add: Vec<Spanned<ThreadHook>>,
+        remove: Vec<Spanned<ThreadHook>>,
+        /// With a run queue: whether the running thread `t` can go on although it is not queued.
+        current: Option<Text>,
+    }
+
+    struct Preemption {
+        /// Whether the timer may take the processor away, beside the interrupt flag.
+        allowed: Option<Text>,
+        /// Disabled interrupts count as a lock that the thread holds.
+        interrupts_as_lock: bool,
+    }
+
+    struct Timer {
+        /// The interrupt vector of the timer.
+        vector: Option<Spanned<u8>>,
+    }
+
+    /// Being inside one of these functions means something.
+    struct Functions {
+        /// Handles a tick of the timer.
+        timer: Option<Names>,
+        /// Changes from one thread to another.
+        switch: Option<Names>,
+        /// Places where a change ends otherwise than by return from `switch`: where new threads begin.
+        switch_ends: Option<Names>,
+        /// Offers the processor to others.
+        r#yield: Option<Names>,
+        /// Waits for the clock.
+        sleep: Option<Names>,
+        /// Waits for a device, not for a thread.
+        device: Option<Names>,
+        /// Waits for an interrupt because nothing can run.
+        idle: Option<Names>,
+    }
+
+    struct Idle {
+        /// The idle thread.
+        thread: Option<Text>,
+        /// Or: whether the kernel is idle now.
+        when: Option<Text>,
+    }
+
+    struct Lock {
+        /// How reports call this kind of lock.
+        name: Option<String>,
+        lock: Option<Names>,
+        trylock: Option<Names>,
+        unlock: Option<Names>,
+        /// Which lock, in terms of the functions' arguments. Default: `arg0`.
+        id: Option<Text>,
+        /// Who holds `lock`. Default: as seen by the hooks.
+        owner: Option<Text>,
+        /// Whether a try succeeded. Default: `ret`.
+        acquired: Option<Text>,
+        /// Whether thread `t` would get `lock` now. Default: as seen by the hooks.
+        available: Option<Text>,
+        kind: LockKind,
+        waiting: Waiting,
+    }
+
+    struct Heap {
+        name: Option<String>,
+        alloc: Vec<Spanned<AllocHook>>,
+        free: Vec<Spanned<FreeHook>>,
+        /// The heap whose blocks this one carves up.
+        inside: Option<Spanned<String>>,
+        region: Option<Region>,
+    }
+
+    struct AllocHook {
+        on: Option<Names>,
+        r#if: Option<Text>,
+        address: Option<Text>,
+        size: Option<Text>,
+    }
+
+    struct FreeHook {
+        on: Option<Names>,
+        r#if: Option<Text>,
+        address: Option<Text>,
+    }
+
+    struct Panic {
+        on: Option<Names>,
+        r#if: Option<Text>,
+        message: Option<Text>,
+    }
+
+    struct Fault {
+        on: Option<Names>,
+        r#if: Option<Text>,
+        vector: Option<Text>,
+        address: Option<Text>,
+    }
+
+    struct Test {
+        input: Input,
+        /// What is typed; `{test}` stands for the test's name.
+        r#type: Option<String>,
+        /// The kernel waits for input here.
+        ready: Vec<Spanned<TestHook>>,
+        /// The test begins and ends here. Default: by the number of threads.
+        start: Vec<Spanned<TestHook>>,
+        end: Vec<Spanned<TestHook>>,
+    }
+
+    struct TestHook {
+        on: Option<Names>,
+        r#if: Option<Text>,
+    }
+
+    struct User {
+        /// Addresses of user space.
+        region: Option<Region>,
+        /// The name of the program that the running thread executes.
+        program: Option<Text>,
+        /// Or: where a program is put into the running thread's address space.
+        exec: Vec<Spanned<ExecHook>>,
+        system_call: Vec<Spanned<CallHook>>,
+    }
+
+    struct ExecHook {
+        on: Option<Names>,
+        r#if: Option<Text>,
+        program: Option<Text>,
+    }
+
+    struct CallHook {
+        on: Option<Names>,
+        r#if: Option<Text>,
+        number: Option<Text>,
+    }
+
+    /// Accesses that do not count.
+    struct Ignore {
+        /// Made by these functions.
+        functions: Option<Names>,
+        /// To these variables.
+        symbols: Option<Names>,
+        /// To these addresses.
+        regions: Vec<Region>,
+        /// Made by these functions: conflicts, but never data races.
+        races: Option<Names>,
+    }
+
+    struct Console {
+        /// Text in a line of output; `*` stands for anything.
+        pattern: String,
+        /// What a line with it means.
+        meaning: Option<String>,
+    }
+
+    struct Check {
+        name: Option<String>,
+        /// What must be true when the test is over.
+        holds: Option<Text>,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockKind {
+    #[default]
+    Mutex,
+    /// Counts; whoever releases it need not be who took it.
+    Semaphore,
+    Spin,
+    /// Shared or exclusive.
+    ReadWrite,
+}
+
+/// What a thread does that finds the lock taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Waiting {
+    /// It is not runnable until the lock is released.
+    #[default]
+    Blocks,
+    /// It stays runnable and offers the processor in a loop.
+    Yields,
+    /// It stays runnable and loops.
+    Spins,
+}
+
+/// How a test is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Input {
+    #[default]
+    Keyboard,
+    Serial,
+    /// The text is the kernel's command line.
+    CommandLine,
+    /// The kernel runs its one test by itself.
+    None,
+}
+
+/// A description whose form is right.
+#[derive(Clone, Debug)]
+pub struct Description {
+    pub file: String,
+    pub tables: Tables,
+    text: String,
+}
+
+impl Description {
+    /// Reads a description; `file` is used in messages.
+    pub fn parse(file: &str, text: &str) -> Result<Description, Problem> {
+        let tables = toml::from_str(text).map_err(|error| {
+            let (line, column) = position(text, error.span().map_or(0, |span| span.start));
+            let message = error.message().lines().next().unwrap_or("not a TOML file").to_string();
+            let message = match unknown_key(&message) {
+                Some(message) => message,
+                None => message,
+            };
+            Problem { file: file.to_string(), line, column, message }
+        })?;
+        Ok(Description { file: file.to_string(), tables, text: text.to_string() })
+    }
+
+    pub(crate) fn problem(&self, at: usize, message: impl Into<String>) -> Problem {
+        let (line, column) = position(&self.text, at);
+        Problem { file: self.file.clone(), line, column, message: message.into() }
+    }
+
+    #[must_use]
+    pub(crate) fn line(&self, at: usize) -> usize {
+        position(&self.text, at).0
+    }
+
+    /// Where character `offset` of a string value is in the file.
+    pub(crate) fn inside(&self, span: &Range<usize>, offset: usize) -> usize {
+        let raw = self.text.get(span.clone()).unwrap_or("");
+        let quotes = ["\"\"\"", "'''", "\"", "'"].iter().find(|quote| raw.starts_with(**quote));
+        let quotes = quotes.map_or(0, |quote| quote.len());
+        // With escapes in between the place is only near.
+        (span.start + quotes + offset).min(span.end)
+    }
+
+    /// Where one string of a list is.
+    pub(crate) fn item(&self, span: &Range<usize>, item: &str) -> usize {
+        let raw = self.text.get(span.clone()).unwrap_or("");
+        let quoted = ["\"", "'"].iter().find_map(|quote| raw.find(&format!("{quote}{item}{quote}")));
+        quoted.map_or(span.start, |at| span.start + at + 1)
+    }
+}
+
+fn position(text: &str, at: usize) -> (usize, usize) {
+    let at = (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let before = &text[..at];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    (line, column)
+}
+
+/// Serde lists all keys; the nearest one helps more.
+fn unknown_key(message: &str) -> Option<String> {
+    let rest =
+        message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))?;
+    let (wrong, rest) = rest.split_once('`')?;
+    let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let near = crate::nearest::suggestion(&crate::nearest::nearest(wrong, known.iter().copied()));
+    let kind = if message.contains("variant") { "value" } else { "key" };
+    if near.is_empty() {
+        return Some(format!("there is no {kind} '{wrong}' here; known are {}", known.join(", ")));
+    }
+    Some(format!("there is no {kind} '{wrong}' here{near}"))
+}
