@@ -25,14 +25,37 @@ pub struct Options {
     /// How often everything is measured.
     #[arg(long, default_value_t = 5)]
     rounds: u32,
+    /// Only this part.
+    #[arg(long, value_enum)]
+    only: Option<Part>,
     /// Also count host instructions, with valgrind (slow).
     #[arg(long)]
     host_instructions: bool,
 }
 
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Hot,
+    Wide,
+    Clones,
+}
+
+impl Options {
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+
+    fn guests(&self) -> Vec<(Guest, u32)> {
+        let all = [(Part::Hot, Guest::Hot, HOT_REPEAT), (Part::Wide, Guest::Wide, WIDE_REPEAT)];
+        let wanted = all.into_iter().filter(|&(part, ..)| self.wants(part));
+        wanted.map(|(_, guest, repeat)| (guest, repeat)).collect()
+    }
+}
+
 /// Repetitions that take some hundred milliseconds.
 const HOT_REPEAT: u32 = 40;
-const WIDE_REPEAT: u32 = 40;
+const WIDE_REPEAT: u32 = 100;
 /// Repetitions under valgrind: counts are exact, so few are enough.
 const COUNTED_REPEATS: [u32; 2] = [1, 3];
 /// Phases that only prepare.
@@ -51,12 +74,15 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
     let mut table = Table::default();
     let rounds = measure(options, qemu.is_some())?;
-    speed(&mut table, &rounds, Guest::Hot);
-    speed(&mut table, &rounds, Guest::Wide);
-    if options.host_instructions {
-        host_instructions(&mut table)?;
+    for (guest, _) in options.guests() {
+        speed(&mut table, &rounds, guest);
     }
-    clones(&mut table, options.rounds)?;
+    if options.host_instructions {
+        host_instructions(&mut table, options)?;
+    }
+    if options.wants(Part::Clones) {
+        clones(&mut table, options.rounds)?;
+    }
     if options.json {
         print!("{}", table.json());
     } else {
@@ -72,7 +98,7 @@ pub fn run(options: &Options) -> Result<(), String> {
 type Round = BTreeMap<(&'static str, Engine), Run>;
 
 fn measure(options: &Options, qemu: bool) -> Result<Vec<Round>, String> {
-    for guest in [Guest::Hot, Guest::Wide] {
+    for (guest, _) in options.guests() {
         guest.build()?;
     }
     let mut engines = vec![Engine::Untraced, Engine::Traced, Engine::Drained];
@@ -83,7 +109,7 @@ fn measure(options: &Options, qemu: bool) -> Result<Vec<Round>, String> {
     for number in 0..options.rounds {
         eprintln!("bench: round {} of {}", number + 1, options.rounds);
         let mut round = Round::new();
-        for (guest, repeat) in [(Guest::Hot, HOT_REPEAT), (Guest::Wide, WIDE_REPEAT)] {
+        for (guest, repeat) in options.guests() {
             for &engine in &engines {
                 round.insert((guest.name(), engine), child(guest, repeat, engine)?);
             }
@@ -233,9 +259,9 @@ fn speed(table: &mut Table, rounds: &[Round], guest: Guest) {
 }
 
 /// Host instructions per guest instruction: the difference between a longer and a shorter run under callgrind.
-fn host_instructions(table: &mut Table) -> Result<(), String> {
+fn host_instructions(table: &mut Table, options: &Options) -> Result<(), String> {
     table.section("Host instructions per guest instruction");
-    for guest in [Guest::Hot, Guest::Wide] {
+    for (guest, _) in options.guests() {
         for engine in [Engine::Untraced, Engine::Traced] {
             let mut host: Vec<f64> = Vec::new();
             let mut steady = Vec::new();

@@ -64,3 +64,33 @@ impl Phase {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn halt(ms: u64) -> (Halt, Halt) {
+        let at = |ms| Halt { time: Duration::from_millis(ms), instructions: Some(ms * 10) };
+        (at(ms), at(ms + 1))
+    }
+
+    #[test]
+    fn a_phase_lies_between_two_halts() {
+        let found = phases("\nboot 00000000\nhot 0000abcd\n", &[halt(5), halt(20)]).unwrap();
+        let expected = Phase {
+            name: "hot".to_owned(),
+            checksum: 0xabcd,
+            time: Duration::from_millis(14),
+            instructions: Some(140),
+        };
+        assert_eq!(found, [expected.clone()]);
+        assert_eq!(Phase::from_json(&expected.to_json().to_string()), Some(expected));
+    }
+
+    #[test]
+    fn a_report_that_does_not_fit_is_an_error() {
+        for report in ["", "boot 0\n", "boot 00000000\nfault 1 2 3\n", "boot 0\nhot x\n"] {
+            assert!(phases(report, &[halt(5), halt(20)]).is_err(), "{report:?}");
+        }
+    }
+}

@@ -146,3 +146,32 @@ pub fn sources() -> Vec<(String, String)> {
     files.push(("wide_table.c".to_owned(), table));
     files
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_many_and_the_same_each_time() {
+        let files = sources();
+        assert_eq!(files, sources());
+        let all: String = files.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(all.matches("NOINLINE").count(), FUNCTIONS);
+    }
+
+    #[test]
+    fn calls_go_down_the_layers() {
+        let layer = |index: usize| LAYERS.iter().filter(|&&first| index >= first).count();
+        for (_, text) in sources() {
+            let mut caller = None;
+            for line in text.lines() {
+                let callee = line.split_once("= f").map(|(_, rest)| rest.split('(').next().unwrap_or(""));
+                if let Some(rest) = line.strip_prefix("NOINLINE u32 f") {
+                    caller = rest.split('(').next().and_then(|n| n.parse().ok());
+                } else if let (Some(caller), Some(Ok(callee))) = (caller, callee.map(str::parse)) {
+                    assert_eq!(layer(caller), layer(callee) + 1, "{line}");
+                }
+            }
+        }
+    }
+}
