@@ -34,22 +34,28 @@ impl PreemptionBound {
         threads.iter().filter(|&thread| left > 0 || !node.preempts(thread)).collect()
     }
 
-    fn mark(&self, at: usize, race: &Race, nodes: &mut Nodes) {
-        let node = &nodes.list[at];
-        let wanted = if node.enabled.contains(race.prefer) {
-            std::iter::once(race.prefer).collect()
-        } else {
-            node.enabled.clone()
-        };
-        let affordable = self.affordable(node, &wanted);
-        nodes.cut |= affordable.len() < wanted.len();
-        nodes.mark_all(at, &affordable);
+    /// Marks what is wanted at `at` and where the thread chosen there got the processor, as far as the bound allows.
+    fn mark(&self, at: usize, path: &[Taken], nodes: &mut Nodes, wanted: impl Fn(&ThreadSet) -> ThreadSet) {
+        for at in [at, Self::block_start(path, at)] {
+            let node = &nodes.list[at];
+            let wanted = wanted(&node.enabled);
+            let affordable = self.affordable(node, &wanted);
+            nodes.cut |= affordable.len() < wanted.len();
+            nodes.mark_all(at, &affordable);
+        }
     }
 
-    /// Where the thread chosen at `at` got the processor that it then kept.
+    fn mark_race(&self, race: &Race, path: &[Taken], nodes: &mut Nodes) {
+        self.mark(race.at, path, nodes, |enabled| match enabled.contains(race.prefer) {
+            true => std::iter::once(race.prefer).collect(),
+            false => enabled.clone(),
+        });
+    }
+
+    /// Where the thread chosen at `at` got the processor that it then kept, perhaps in the middle of another's step.
     fn block_start(path: &[Taken], at: usize) -> usize {
         let mut start = at;
-        while start > 0 && path[start - 1].thread() == path[at].thread() {
+        while start > 0 && path[start].current == Some(path[start].thread()) {
             start -= 1;
         }
         start
@@ -61,13 +67,12 @@ impl Reduction for PreemptionBound {
         let mut races = Vec::new();
         while self.history.len() < path.len() {
             if let Some(closing) = self.history.push(path, &mut races) {
-                let affordable = self.affordable(&nodes.list[closing.at], &closing.disabled);
-                nodes.cut |= affordable.len() < closing.disabled.len();
-                nodes.mark_all(closing.at, &affordable);
+                self.mark(closing.at, path, nodes, |enabled| {
+                    closing.disabled.iter().filter(|&thread| enabled.contains(thread)).collect()
+                });
             }
             for race in races.drain(..) {
-                self.mark(race.at, &race, nodes);
-                self.mark(Self::block_start(path, race.at), &race, nodes);
+                self.mark_race(&race, path, nodes);
             }
         }
     }
@@ -78,13 +83,7 @@ impl Reduction for PreemptionBound {
 
     fn end(&mut self, execution: &Execution, nodes: &mut Nodes) {
         if let Some(last) = self.history.len().checked_sub(1) {
-            let head = self.history.head(last);
-            for at in [head, Self::block_start(&execution.path, head)] {
-                let enabled = &execution.path[at].enabled;
-                let affordable = self.affordable(&nodes.list[at], enabled);
-                nodes.cut |= affordable.len() < enabled.len();
-                nodes.mark_all(at, &affordable);
-            }
+            self.mark(self.history.head(last), &execution.path, nodes, ThreadSet::clone);
         }
     }
 

@@ -1,0 +1,205 @@
+//! From a schedule that shows a bug to one that a person can follow: the fewest preemptions that still show the same
+//! finding, and the nearest schedule that does not.
+//!
+//! First the preemptions of the given schedule are taken out one by one, the rest followed as far as possible, until
+//! none can be spared. Then the space is searched with no preemption, with one, and so on below what is left: if a
+//! bound is exhausted without the finding, no schedule that cheap shows it. The nearest passing schedule leaves the
+//! failing one as late as possible: going back from its end, every other choice is tried with the running thread kept
+//! from there on.
+//!
+//! Two findings are the same if their signatures are. All is bounded by a number of executions and the caller's word.
+
+use crate::execution::{Decision, Execution};
+use crate::order::Order;
+use crate::run::{Bounds, Runner, Strategy};
+use crate::search::{Options, Search, Until, Workers};
+use crate::strategies::{PreemptionBound, Replay};
+use crate::verdict::Found;
+use crate::world::{Observer, World};
+use detect::{Limits, Signature};
+use serde::{Deserialize, Serialize};
+use trace::{Choice, PointSet, Schedule, StepEnd, Subject, ThreadId};
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Minimized {
+    pub found: Found,
+    /// Whether it is settled that no schedule with fewer preemptions shows the finding.
+    pub fewest: bool,
+    pub passing: Option<Passing>,
+    pub executions: u64,
+}
+
+/// An execution without the bug.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Passing {
+    pub schedule: Schedule,
+    /// The first decision that differs.
+    pub parts_at: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    pub executions_max: u64,
+    pub depth_max: usize,
+    pub clones_max: usize,
+    pub workers: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        let Bounds { depth_max, clones_max } = Bounds::default();
+        Self { executions_max: 10_000, depth_max, clones_max, workers: 1 }
+    }
+}
+
+/// Follows a wish list as well as it can: keeps the running thread, and when that gives way goes on with the next on the
+/// list that can run.
+struct Follow<'a> {
+    wishes: &'a [ThreadId],
+}
+
+impl Strategy for Follow<'_> {
+    fn begin(&mut self, _last: Option<&Execution>) -> Option<Schedule> {
+        None
+    }
+
+    fn choose(&mut self, at: &Decision<'_>) -> Option<Choice> {
+        let keep = at.current.filter(|&current| at.enabled.contains(current));
+        let thread = keep.or_else(|| {
+            let next = self.wishes.iter().position(|&wish| at.enabled.contains(wish))?;
+            let wish = self.wishes[next];
+            self.wishes = &self.wishes[next + 1..];
+            Some(wish)
+        });
+        let last = at.path.last().map(|taken| taken.thread());
+        thread.or_else(|| Order::Forwards.pick(at.enabled.iter(), at.current, last)).map(Choice::Thread)
+    }
+}
+
+pub fn minimize<S: Subject, O: Observer>(
+    world: &World<S, O>,
+    points: &PointSet,
+    found: &Found,
+    budget: Budget,
+    cancelled: &(dyn Fn() -> bool + Sync),
+) -> Minimized {
+    let mut world = world.clone();
+    world.set_limits(Limits::of(&found.finding));
+    let bounds = Bounds { depth_max: budget.depth_max, clones_max: budget.clones_max };
+    let mut runner = Runner::new(world.clone(), points.clone(), bounds);
+    let mut work = Minimizing {
+        signature: found.finding.signature(),
+        best: found.clone(),
+        executions: 0,
+        executions_max: budget.executions_max,
+        cancelled,
+    };
+    work.drop_preemptions(&mut runner);
+    let fewest = work.search_below(&world, points, budget);
+    let passing = work.nearest_passing(&mut runner);
+    Minimized { found: work.best, fewest, passing, executions: work.executions }
+}
+
+struct Minimizing<'a> {
+    signature: Signature,
+    best: Found,
+    executions: u64,
+    executions_max: u64,
+    cancelled: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Minimizing<'_> {
+    fn may_go_on(&self) -> bool {
+        self.executions < self.executions_max && !(self.cancelled)()
+    }
+
+    /// Whether the execution shows the finding more cheaply; then it is the best so far.
+    fn improves(&mut self, execution: &Execution) -> bool {
+        let cost = (execution.preemptions(), execution.path.len());
+        if cost >= (self.best.preemptions, self.best.schedule.0.len()) {
+            return false;
+        }
+        let same = execution.findings.iter().find(|finding| finding.signature() == self.signature);
+        let Some(finding) = same.cloned() else { return false };
+        let (schedule, preemptions) = (execution.schedule(), execution.preemptions());
+        self.best = Found { finding, schedule, preemptions, interleaving: self.best.interleaving };
+        true
+    }
+
+    fn drop_preemptions<S: Subject, O: Observer>(&mut self, runner: &mut Runner<S, O>) {
+        let mut at = 0;
+        let schedule = self.best.schedule.clone();
+        let mut path = runner.run(&schedule, &mut Replay::new(schedule.clone())).path.clone();
+        self.executions += 1;
+        while self.may_go_on() {
+            let Some(next) = path.iter().skip(at).position(|taken| taken.is_preemption()) else { return };
+            at += next;
+            let prefix = Schedule(path[..at].iter().map(|taken| taken.step.choice).collect());
+            let wishes: Vec<ThreadId> = path[at..].iter().map(|taken| taken.thread()).collect();
+            let execution = runner.run(&prefix, &mut Follow { wishes: &wishes });
+            self.executions += 1;
+            if self.improves(execution) {
+                path.clone_from(&execution.path);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Searches with ever more preemptions below what is needed so far; says whether that settled it.
+    fn search_below<S: Subject, O: Observer>(
+        &mut self,
+        world: &World<S, O>,
+        points: &PointSet,
+        budget: Budget,
+    ) -> bool {
+        let mut workers = Workers::new(budget.workers, world, points, budget.depth_max, budget.clones_max);
+        for bound in 0.. {
+            if self.best.preemptions <= bound as usize {
+                return true;
+            }
+            let options =
+                Options { until: Until::Exhausted, depth_max: budget.depth_max, ..Options::default() };
+            let mut search: Search<_, O::Note> = Search::new(PreemptionBound::new(bound), options);
+            while !search.is_exhausted() && self.may_go_on() {
+                let before = search.counts().effort.executions;
+                search.round(&mut workers, self.cancelled);
+                self.executions += search.counts().effort.executions - before;
+                let same = |found: &&Found| found.finding.signature() == self.signature;
+                if let Some(found) = search.found().iter().find(same) {
+                    let interleaving = self.best.interleaving;
+                    self.best = Found { interleaving, ..found.clone() };
+                    return true;
+                }
+            }
+            if !search.is_exhausted() || search.counts().too_deep > 0 {
+                return false;
+            }
+        }
+        unreachable!("bounds have no end")
+    }
+
+    fn nearest_passing<S: Subject, O: Observer>(&mut self, runner: &mut Runner<S, O>) -> Option<Passing> {
+        let schedule = self.best.schedule.clone();
+        let failing = runner.run(&schedule, &mut Replay::new(schedule.clone())).path.clone();
+        self.executions += 1;
+        for parts_at in (0..failing.len()).rev() {
+            let taken = &failing[parts_at];
+            let mut others: Vec<ThreadId> = taken.enabled.iter().filter(|&t| t != taken.thread()).collect();
+            others.sort_by_key(|&thread| taken.current != Some(thread));
+            for thread in others {
+                if !self.may_go_on() {
+                    return None;
+                }
+                let mut prefix = Schedule(schedule.0[..parts_at].to_vec());
+                prefix.0.push(Choice::Thread(thread));
+                let execution = runner.run(&prefix, &mut Replay::new(prefix.clone()));
+                self.executions += 1;
+                if execution.findings.is_empty() && execution.last_end() == Some(&StepEnd::Finished) {
+                    return Some(Passing { schedule: execution.schedule(), parts_at });
+                }
+            }
+        }
+        None
+    }
+}
