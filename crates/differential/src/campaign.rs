@@ -1,0 +1,57 @@
+//! Many cases in a row, and what came of them.
+
+use crate::compare::{Pair, Verdict};
+use crate::generate::{Generator, Kind, decode};
+use std::collections::BTreeMap;
+
+/// Cases that start from the same contents of memory.
+const BATCH: u64 = 256;
+
+#[derive(Default)]
+pub struct Summary {
+    pub agreed: u64,
+    pub unfinished: u64,
+    /// Sequences that reached an instruction the machine does not have, by its name.
+    pub unsupported: BTreeMap<String, u64>,
+    /// Reports of differing cases, minimized.
+    pub differences: Vec<String>,
+}
+
+/// Runs until `sequences` cases agreed or `differences_max` differed.
+pub fn run(
+    pair: &mut Pair,
+    seed: u64,
+    kind: Kind,
+    sequences: u64,
+    differences_max: usize,
+    mut progress: impl FnMut(&Summary),
+) -> Summary {
+    let mut summary = Summary::default();
+    let mut generator = Generator::new(seed, kind);
+    let mut tried = 0;
+    while summary.agreed < sequences && summary.differences.len() < differences_max {
+        if tried % BATCH == 0 {
+            pair.set_memory(generator.memory());
+            progress(&summary);
+        }
+        tried += 1;
+        let case = generator.case();
+        match pair.check(&case) {
+            Verdict::Agree => summary.agreed += 1,
+            Verdict::Unfinished => summary.unfinished += 1,
+            Verdict::Unsupported(ip) => {
+                let at = ip.wrapping_sub(case.registers.ip) as usize;
+                let name = case
+                    .code
+                    .get(at..)
+                    .map_or("?".into(), |code| format!("{:?}", decode(code, ip).mnemonic()).to_lowercase());
+                *summary.unsupported.entry(name).or_default() += 1;
+            }
+            Verdict::Differ(_) => {
+                let small = pair.minimize(&case);
+                summary.differences.push(pair.describe(&small));
+            }
+        }
+    }
+    summary
+}

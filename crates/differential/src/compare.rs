@@ -1,0 +1,278 @@
+//! Do two outcomes agree? And if not: where, and for which shortest sequence?
+
+use crate::emulated::{Emulated, in_supervisor_region};
+use crate::generate::{comparable, disassemble, is_image_store, operand_address, undefined_flags};
+use crate::layout::{DATA, PAGE, STACK};
+use crate::native::{Host, plain_registers};
+use crate::state::{Case, End, FxImage, Memory, Outcome, Registers};
+use crate::undefined;
+use iced_x86::{Formatter, Mnemonic, NasmFormatter};
+use std::fmt::Write;
+
+const STATUS_FLAGS: u64 = 0x8d5;
+/// RF is set in pushed flags of faults, and Linux changes it on its way to a signal handler.
+const RESUME_FLAG: u64 = 0x1_0000;
+
+/// What came of a case.
+pub enum Verdict {
+    Agree,
+    /// One side did not finish, so there is nothing to compare.
+    Unfinished,
+    /// The machine reports that it does not have the instruction at this address.
+    Unsupported(u64),
+    Differ(Vec<String>),
+}
+
+/// Both processors, and the memory that cases start from.
+pub struct Pair {
+    pub host: Host,
+    pub machine: Emulated,
+    memory: Memory,
+    host_memory: Memory,
+    machine_memory: Memory,
+}
+
+impl Pair {
+    pub fn new() -> Result<Pair, String> {
+        let read_only: [u8; PAGE] = std::array::from_fn(|i| (i * 7 + 3) as u8);
+        Ok(Pair {
+            host: Host::new(&read_only)?,
+            machine: Emulated::new(&read_only),
+            memory: Memory::zeroed(),
+            host_memory: Memory::zeroed(),
+            machine_memory: Memory::zeroed(),
+        })
+    }
+
+    pub fn set_memory(&mut self, memory: Memory) {
+        self.machine.set_memory(&memory);
+        self.memory = memory;
+    }
+
+    /// Runs a case on both sides.
+    pub fn run(&mut self, case: &Case) -> (Outcome, Outcome) {
+        self.host_memory.0.copy_from_slice(&self.memory.0);
+        let host = self.host.run(case, &mut self.host_memory);
+        let machine = self.machine.run(case, &mut self.machine_memory);
+        (host, machine)
+    }
+
+    pub fn check(&mut self, case: &Case) -> Verdict {
+        let (host, machine) = self.run(case);
+        match (host.end, machine.end) {
+            (End::Unfinished, _) | (_, End::Unfinished) => return Verdict::Unfinished,
+            (_, End::Unsupported) => return Verdict::Unsupported(machine.registers.ip),
+            _ => {}
+        }
+        if jumped_into_data(host.end) {
+            return Verdict::Unfinished;
+        }
+        let mut differences = Vec::new();
+        compare_ends(host.end, machine.end, &mut differences);
+        let excused = undefined_flags(case, host.registers.ip).unwrap_or(0);
+        compare_registers(&host.registers, &machine.registers, excused.into(), &mut differences);
+        self.compare_memory(case, &host, &mut differences);
+        if differences.is_empty() { Verdict::Agree } else { Verdict::Differ(differences) }
+    }
+
+    fn compare_memory(&mut self, case: &Case, host: &Outcome, differences: &mut Vec<String>) {
+        if self.host_memory == self.machine_memory {
+            return;
+        }
+        let excused = image_pointers(case, host);
+        let mut shown = 0;
+        for (i, (h, m)) in self.host_memory.0.iter().zip(self.machine_memory.0.iter()).enumerate() {
+            let data = self.host_memory.data().len();
+            let address = if i < data { DATA + i as u32 } else { STACK + (i - data) as u32 };
+            if h != m && !excused.contains(&address) && shown < 16 {
+                differences.push(format!("[{address:#x}] host {h:02x} machine {m:02x}"));
+                shown += 1;
+            }
+        }
+    }
+
+    /// Removes instructions and simplifies registers while the sides still differ.
+    pub fn minimize(&mut self, case: &Case) -> Case {
+        let mut best = case.clone();
+        let mut differs =
+            |candidate: &Case| comparable(candidate) && matches!(self.check(candidate), Verdict::Differ(_));
+        loop {
+            let mut progress = false;
+            let instructions = disassemble(&best);
+            for instr in instructions {
+                let mut shorter = best.clone();
+                let at = (instr.ip() - best.registers.ip) as usize;
+                shorter.code.drain(at..at + instr.len());
+                if !shorter.code.is_empty() && differs(&shorter) {
+                    best = shorter;
+                    progress = true;
+                    break;
+                }
+            }
+            if !progress {
+                break;
+            }
+        }
+        let plain = plain_registers();
+        for i in 0..8 {
+            let mut simpler = best.clone();
+            simpler.registers.gpr[i] = plain.gpr[i];
+            if differs(&simpler) {
+                best = simpler;
+            }
+        }
+        let changes: [fn(&mut Registers, &Registers); 8] = [
+            |r, plain| r.fx = plain.fx.clone(),
+            |r, plain| r.fx.0[..32].copy_from_slice(&plain.fx.0[..32]),
+            |r, plain| r.fx.0[..4].copy_from_slice(&plain.fx.0[..4]),
+            |r, plain| r.fx.0[24..28].copy_from_slice(&plain.fx.0[24..28]),
+            |r, _| r.fx.0[32..160].fill(0),
+            |r, _| r.fx.0[160..].fill(0),
+            |r, plain| r.flags = plain.flags,
+            |r, plain| r.segments = plain.segments,
+        ];
+        for change in changes {
+            let mut simpler = best.clone();
+            change(&mut simpler.registers, &plain);
+            if differs(&simpler) {
+                best = simpler;
+            }
+        }
+        best
+    }
+
+    /// The case as a reader wants it: assembly, before, after on both sides.
+    pub fn describe(&mut self, case: &Case) -> String {
+        let mut text = String::new();
+        let mut formatter = NasmFormatter::new();
+        for instr in disassemble(case) {
+            let mut line = String::new();
+            formatter.format(&instr, &mut line);
+            let at = (instr.ip() - case.registers.ip) as usize;
+            let bytes: String = case.code[at..at + instr.len()].iter().map(|b| format!("{b:02x}")).collect();
+            let _ = writeln!(text, "  {:#x}  {bytes:<24} {line}", instr.ip());
+        }
+        let (host, machine) = self.run(case);
+        show(&mut text, "before", None, &case.registers);
+        show(&mut text, "host", Some(host.end), &host.registers);
+        show(&mut text, "machine", Some(machine.end), &machine.registers);
+        if let Verdict::Differ(differences) = self.check(case) {
+            for difference in differences {
+                let _ = writeln!(text, "  differs: {difference}");
+            }
+        }
+        text
+    }
+}
+
+/// Data pages are not executable on the host; the machine's 32-bit page tables cannot say that.
+fn jumped_into_data(end: End) -> bool {
+    matches!(end, End::Exception { vector: 14, error, .. } if error & undefined::FETCH_BIT != 0 && error & 1 != 0)
+}
+
+fn compare_ends(host: End, machine: End, differences: &mut Vec<String>) {
+    let normal = |end: End| match end {
+        End::Exception { vector: 14, error, address } => {
+            let hidden = address.is_some_and(in_supervisor_region);
+            let error = error & !undefined::FETCH_BIT & if hidden { !1 } else { !0 };
+            End::Exception { vector: 14, error, address }
+        }
+        other => other,
+    };
+    if normal(host) != normal(machine) {
+        differences.push(format!("end: host {host:x?} machine {machine:x?}"));
+    }
+}
+
+const NAMES: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
+const SEGMENT_NAMES: [&str; 6] = ["es", "cs", "ss", "ds", "fs", "gs"];
+
+fn compare_registers(host: &Registers, machine: &Registers, excused: u64, differences: &mut Vec<String>) {
+    for (i, name) in NAMES.iter().enumerate() {
+        if host.gpr[i] != machine.gpr[i] {
+            differences.push(format!("{name}: host {:#x} machine {:#x}", host.gpr[i], machine.gpr[i]));
+        }
+    }
+    if host.ip != machine.ip {
+        differences.push(format!("eip: host {:#x} machine {:#x}", host.ip, machine.ip));
+    }
+    let mask = !(excused & STATUS_FLAGS | RESUME_FLAG);
+    if (host.flags ^ machine.flags) & mask != 0 {
+        let (h, m) = (host.flags & mask, machine.flags & mask);
+        differences.push(format!("eflags: host {h:#x} machine {m:#x} (differing {:#x})", h ^ m));
+    }
+    for (i, name) in SEGMENT_NAMES.iter().enumerate() {
+        if host.segments[i] != machine.segments[i] {
+            differences
+                .push(format!("{name}: host {:#x} machine {:#x}", host.segments[i], machine.segments[i]));
+        }
+    }
+    compare_fx(&host.fx, &machine.fx, differences);
+}
+
+/// Everything but the addresses of the last instruction and operand.
+fn compare_fx(host: &FxImage, machine: &FxImage, differences: &mut Vec<String>) {
+    for (at, name) in [(0, "fcw"), (2, "fsw"), (4, "ftw")] {
+        if host.u16(at) != machine.u16(at) {
+            differences.push(format!("{name}: host {:#06x} machine {:#06x}", host.u16(at), machine.u16(at)));
+        }
+    }
+    if host.u32(24) != machine.u32(24) {
+        differences.push(format!("mxcsr: host {:#06x} machine {:#06x}", host.u32(24), machine.u32(24)));
+    }
+    for i in 0..8 {
+        if host.st(i) != machine.st(i) {
+            differences.push(format!("st{i}: host {} machine {}", hex(host.st(i)), hex(machine.st(i))));
+        }
+        if host.xmm(i) != machine.xmm(i) {
+            differences.push(format!("xmm{i}: host {} machine {}", hex(host.xmm(i)), hex(machine.xmm(i))));
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().rev().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Bytes of a stored x87 image that hold pointers, selectors and opcode of the last instruction.
+fn image_pointers(case: &Case, host: &Outcome) -> Vec<u32> {
+    let Some(last) = disassemble(case).pop().filter(is_image_store) else { return Vec::new() };
+    let Some(address) = operand_address(&last, &host.registers) else { return Vec::new() };
+    let bytes = match (last.mnemonic(), last.memory_size().size()) {
+        (Mnemonic::Fxsave, _) => vec![6..24, 28..32],
+        (_, 14 | 94) => vec![6..14],
+        // The upper halves of the three words are reserved.
+        _ => vec![2..4, 6..8, 10..28],
+    };
+    bytes.into_iter().flatten().map(|i| address.wrapping_add(i)).collect()
+}
+
+fn show(text: &mut String, title: &str, end: Option<End>, registers: &Registers) {
+    let _ = write!(text, "  {title:<8}");
+    for (i, name) in NAMES.iter().enumerate() {
+        let _ = write!(text, " {name} {:08x}", registers.gpr[i]);
+    }
+    let _ = write!(
+        text,
+        " eip {:08x} eflags {:x} segments {:x?}",
+        registers.ip, registers.flags, registers.segments
+    );
+    if let Some(end) = end {
+        let _ = write!(text, " {end:x?}");
+    }
+    let fx = &registers.fx;
+    if *fx != FxImage::initial() {
+        let _ = write!(
+            text,
+            "\n           fcw {:04x} fsw {:04x} ftw {:02x} mxcsr {:x}",
+            fx.u16(0),
+            fx.u16(2),
+            fx.0[4],
+            fx.u32(24)
+        );
+        for i in 0..8 {
+            let _ = write!(text, "\n           st{i} {}  xmm{i} {}", hex(fx.st(i)), hex(fx.xmm(i)));
+        }
+    }
+    text.push('\n');
+}

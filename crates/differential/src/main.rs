@@ -1,0 +1,78 @@
+//! `cargo run --release -p differential -- --sequences 1000000 --kind integer --seed 1`
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+fn main() {
+    println!("skipped: comparing with the host processor needs an x86-64 Linux host");
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn main() -> std::process::ExitCode {
+    use std::process::ExitCode;
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+const USAGE: &str = "usage: differential [--sequences N] [--kind integer|float|bytes|all] [--seed N] [--differences N]
+
+Runs random 32-bit instruction sequences on this processor and in the machine until N of each kind have agreed, or
+until some have differed (10 unless told otherwise), which are shown in their shortest form.";
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn run() -> Result<bool, String> {
+    use differential::campaign;
+    use differential::compare::Pair;
+    use differential::generate::Kind;
+    let (mut sequences, mut seed, mut differences_max) = (100_000, 1, 10);
+    let mut kinds = vec![Kind::Integer, Kind::Float, Kind::Bytes];
+    let mut arguments = std::env::args().skip(1);
+    while let Some(flag) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value\n\n{USAGE}"));
+        let number =
+            |text: String| text.parse::<u64>().map_err(|_| format!("{flag}: {text} is no number\n\n{USAGE}"));
+        match flag.as_str() {
+            "--sequences" => sequences = number(value()?)?,
+            "--seed" => seed = number(value()?)?,
+            "--differences" => differences_max = number(value()?)? as usize,
+            "--kind" => {
+                kinds = match value()?.as_str() {
+                    "integer" => vec![Kind::Integer],
+                    "float" => vec![Kind::Float],
+                    "bytes" => vec![Kind::Bytes],
+                    "all" => kinds,
+                    other => return Err(format!("no such kind: {other}\n\n{USAGE}")),
+                }
+            }
+            _ => return Err(USAGE.into()),
+        }
+    }
+    let mut pair = Pair::new()?;
+    let mut clean = true;
+    for kind in kinds {
+        let mut next = 100_000;
+        let summary = campaign::run(&mut pair, seed, kind, sequences, differences_max, |summary| {
+            if summary.agreed >= next {
+                eprintln!("{kind:?}: {} agreed", summary.agreed);
+                next += 100_000;
+            }
+        });
+        for difference in &summary.differences {
+            println!("{difference}");
+        }
+        println!(
+            "{kind:?}: {} sequences agreed, {} differed, {} without an outcome to compare, unsupported {:?}",
+            summary.agreed,
+            summary.differences.len(),
+            summary.unfinished,
+            summary.unsupported
+        );
+        clean &= summary.differences.is_empty();
+    }
+    Ok(clean)
+}

@@ -1,0 +1,119 @@
+//! What the architecture leaves open, and therefore is not compared. Nothing else is excused.
+//!
+//! Source: Intel's manual, volume 2, "Flags Affected" of each instruction, and volume 1, appendix A.
+
+use iced_x86::{Instruction, Mnemonic, OpKind, RflagsBits};
+
+const CF: u32 = 1;
+const PF: u32 = 4;
+const AF: u32 = 0x10;
+const ZF: u32 = 0x40;
+const SF: u32 = 0x80;
+const OF: u32 = 0x800;
+
+/// Flags as iced names them, as bits of EFLAGS.
+fn image(flags: u32) -> u32 {
+    let table = [
+        (RflagsBits::CF, CF),
+        (RflagsBits::PF, PF),
+        (RflagsBits::AF, AF),
+        (RflagsBits::ZF, ZF),
+        (RflagsBits::SF, SF),
+        (RflagsBits::OF, OF),
+    ];
+    table.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, image)| image).sum()
+}
+
+/// Arithmetic flags the instruction reads. PUSHF and its like read all of them.
+pub fn read(instr: &Instruction) -> u32 {
+    image(instr.rflags_read())
+}
+
+/// A shift or rotate count that is part of the instruction, masked as the processor does.
+fn count(instr: &Instruction) -> Option<u32> {
+    let last = instr.op_count() - 1;
+    (instr.op_kind(last) != OpKind::Register).then(|| u32::from(instr.immediate(last) as u8) & 31)
+}
+
+/// Flags that have no defined value after the instruction.
+pub fn flags(instr: &Instruction) -> u32 {
+    use Mnemonic as M;
+    let size = if instr.op_count() > 0 && instr.op_kind(0) == OpKind::Register {
+        instr.op_register(0).size()
+    } else {
+        instr.memory_size().size()
+    };
+    match instr.mnemonic() {
+        M::And | M::Or | M::Xor | M::Test => AF,
+        M::Mul | M::Imul => SF | ZF | AF | PF,
+        M::Div | M::Idiv => CF | OF | SF | ZF | AF | PF,
+        M::Bsf | M::Bsr => CF | OF | SF | AF | PF,
+        M::Bt | M::Bts | M::Btr | M::Btc => OF | SF | AF | PF,
+        M::Shl | M::Sal | M::Shr | M::Sar => match count(instr) {
+            Some(0) => 0,
+            Some(1) => AF,
+            // The last bit shifted out exists only while the count does not exceed the size (SAR repeats the sign).
+            Some(n) if n as usize <= 8 * size || instr.mnemonic() == M::Sar => AF | OF,
+            Some(_) => AF | OF | CF,
+            None if size == 4 || instr.mnemonic() == M::Sar => AF | OF,
+            None => AF | OF | CF,
+        },
+        M::Rol | M::Ror | M::Rcl | M::Rcr => match count(instr) {
+            Some(0 | 1) => 0,
+            _ => OF,
+        },
+        M::Shld | M::Shrd => match count(instr) {
+            Some(0) => 0,
+            Some(1) => AF,
+            _ => AF | OF,
+        },
+        M::Daa | M::Das => OF,
+        M::Aaa | M::Aas => OF | SF | ZF | PF,
+        M::Aam | M::Aad => OF | AF | CF,
+        _ => 0,
+    }
+}
+
+/// Does the instruction certainly give all flags it changes a new value, whatever its operands?
+pub fn overwritten(instr: &Instruction) -> u32 {
+    use Mnemonic as M;
+    match instr.mnemonic() {
+        M::Shl | M::Sal | M::Shr | M::Sar | M::Rol | M::Ror | M::Rcl | M::Rcr | M::Shld | M::Shrd
+            if count(instr).is_none_or(|n| n == 0) =>
+        {
+            0
+        }
+        // A repeat count of zero leaves the flags alone.
+        _ if instr.is_string_instruction() => 0,
+        _ => image(instr.rflags_written() | instr.rflags_cleared() | instr.rflags_set()),
+    }
+}
+
+/// Does it have a result that is undefined, or a different one on every processor?
+pub fn result(instr: &Instruction) -> bool {
+    use Mnemonic as M;
+    match instr.mnemonic() {
+        // Shifting 16 bits by more than 16.
+        M::Shld | M::Shrd => {
+            let short = instr.op1_register().size() == 2;
+            short && count(instr).is_none_or(|n| n > 16)
+        }
+        M::Bswap => instr.op0_register().size() == 2,
+        // Time, identity, and what the host's kernel emulates or uses itself.
+        M::Rdtsc | M::Rdtscp | M::Cpuid | M::Rdpmc | M::Sgdt | M::Sidt | M::Sldt | M::Str | M::Smsw => true,
+        // The upper half of a selector pushed as 32 bits: left alone by some processors, cleared by others.
+        M::Lsl | M::Lar | M::Verr | M::Verw => true,
+        // Approximations.
+        M::Rcpps | M::Rcpss | M::Rsqrtps | M::Rsqrtss => true,
+        M::Fsin | M::Fcos | M::Fsincos | M::Fptan | M::Fpatan | M::F2xm1 | M::Fyl2x | M::Fyl2xp1 => true,
+        // Digits above nine.
+        M::Fbld => true,
+        // They contain the addresses of the last instruction and operand, of which processors keep different ones.
+        M::Fnstenv | M::Fnsave | M::Fxsave | M::Fldenv | M::Frstor | M::Fxrstor => true,
+        _ => false,
+    }
+}
+
+/// A prefetch or a code fetch may be told from a data access only by newer processors: bit 4 of a page fault's error
+/// code exists with NX alone.
+pub const FETCH_BIT: u32 = 0x10;
