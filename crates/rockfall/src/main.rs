@@ -1,1 +1,58 @@
-fn main() {}
+//! The `rockfall` command.
+
+mod commands;
+mod console;
+mod failure;
+mod post_mortem;
+mod session;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Verdict;
+
+/// Finds concurrency bugs in operating-system kernels.
+#[derive(Parser)]
+#[command(version, after_help = EXIT_CODES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(commands::run::Arguments),
+    Demo(commands::demo::Arguments),
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  the guest ran as it should
+  1  a bug in the guest
+  2  bad input: a flag, a file
+  3  a bug or a gap in Rockfall itself";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // A panic is a bug of ours, whichever thread it happens in; the terminal is restored as the stack unwinds.
+    let outcome = std::panic::catch_unwind(|| match arguments.command {
+        Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Demo(arguments) => commands::demo::run(&arguments),
+    });
+    let verdict = match outcome {
+        Ok(Ok(verdict)) => verdict,
+        Ok(Err(failure)) => {
+            eprintln!("rockfall: {failure}");
+            failure.verdict()
+        }
+        Err(_) => {
+            eprintln!(
+                "rockfall: this is a bug in Rockfall; please report it with the command that led to it"
+            );
+            Verdict::OwnBug
+        }
+    };
+    ExitCode::from(verdict as u8)
+}

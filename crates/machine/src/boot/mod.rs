@@ -43,12 +43,14 @@ impl std::fmt::Display for Format {
 impl Format {
     /// Recognises a file by its contents.
     pub fn detect(file: &[u8]) -> Result<Self, BootError> {
-        if multiboot::Header::find(file)?.is_some() {
-            Ok(Self::Multiboot)
-        } else if elf::is_elf(file) {
-            Ok(Self::Elf)
+        let header = multiboot::Header::find(file)?;
+        if elf::is_elf(file) {
+            Ok(if header.is_some() { Self::Multiboot } else { Self::Elf })
         } else if disk::is_bootable(file) {
+            // The header of a kernel that follows the boot sector on the disk is not the disk's.
             Ok(Self::Disk)
+        } else if header.is_some() {
+            Ok(Self::Multiboot)
         } else if file.is_empty() {
             Err(BootError::Empty)
         } else {
@@ -100,4 +102,29 @@ fn flat_protected_mode(cpu: &mut Cpu, entry: u32) {
     cpu.gdtr.base = rom::GDT_ADDRESS;
     cpu.gdtr.limit = rom::GDT_LIMIT;
     cpu.rip = u64::from(entry);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_recognised_by_their_contents() {
+        let header: Vec<u8> = [0x1bad_b002, 0, 0xe452_4ffe_u32].into_iter().flat_map(u32::to_le_bytes).collect();
+        let mut sector = vec![0; 512];
+        sector[510..].copy_from_slice(&[0x55, 0xaa]);
+        let elf = b"\x7fELF".to_vec();
+        let table: [(Vec<u8>, Result<Format, BootError>); 7] = [
+            ([&elf[..], &header].concat(), Ok(Format::Multiboot)),
+            (elf.clone(), Ok(Format::Elf)),
+            (header.clone(), Ok(Format::Multiboot)),
+            (sector.clone(), Ok(Format::Disk)),
+            ([&sector[..], &elf, &header].concat(), Ok(Format::Disk)),
+            (vec![], Err(BootError::Empty)),
+            (b"hello".to_vec(), Err(BootError::NotAKernel)),
+        ];
+        for (file, expected) in table {
+            assert_eq!(Format::detect(&file), expected);
+        }
+    }
 }

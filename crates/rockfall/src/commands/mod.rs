@@ -1,0 +1,4 @@
+//! One file per command: its flags, and what it does with them.
+
+pub mod demo;
+pub mod run;

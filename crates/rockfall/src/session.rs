@@ -1,0 +1,317 @@
+//! Running a machine for a person: processors in turn, console out, keys in, a summary at the end.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::time::Instant;
+
+use machine::board::{Direction, Unmodelled};
+use machine::{Activity, Events, Machine, Stop, StopSet};
+use trace::CpuId;
+
+use crate::console::{Console, screen};
+use crate::failure::{Failure, Verdict};
+use crate::post_mortem;
+use crate::terminal::{Input, Terminal};
+
+/// Instructions a processor executes before the next has its turn.
+const TURN: u64 = 5_000;
+/// Turns between two looks at console and keyboard.
+const TURNS_PER_LOOK: u32 = 100;
+/// How long the console has to be silent before the next line is typed.
+const QUIET_MICROS: u64 = 500_000;
+/// The longest sleep while an idle guest waits, so that its clock keeps going.
+const SLEEP_MILLIS_MAX: u64 = 50;
+
+/// Text to be typed, line by line.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Typing {
+    lines: VecDeque<String>,
+}
+
+impl Typing {
+    /// Understands the usual escapes.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut plain = String::new();
+        let mut characters = text.chars();
+        while let Some(character) = characters.next() {
+            let next = if character == '\\' { characters.next() } else { None };
+            plain.push(match (character, next) {
+                ('\\', Some('n')) => '\n',
+                ('\\', Some('t')) => '\t',
+                ('\\', Some('e')) => '\x1b',
+                ('\\', Some('\\')) => '\\',
+                ('\\', Some('x')) => {
+                    let digits: String = characters.by_ref().take(2).collect();
+                    let code = u8::from_str_radix(&digits, 16)
+                        .map_err(|_| format!("\\x{digits} is no character"))?;
+                    char::from(code)
+                }
+                ('\\', other) => return Err(format!("--type does not know \\{}", other.unwrap_or(' '))),
+                (character, _) => character,
+            });
+        }
+        Ok(Self { lines: plain.split_inclusive('\n').map(str::to_owned).collect() })
+    }
+}
+
+/// Why a session ended.
+enum End {
+    Stopped(CpuId, Stop),
+    Budget,
+    Interrupted,
+}
+
+pub struct Session {
+    machine: Machine,
+    typing: Typing,
+    budget: Option<u64>,
+    console: Console,
+    /// The processor whose turn is next.
+    turn: usize,
+    /// When the console was last heard of, in machine time.
+    heard: u64,
+    untyped: Vec<char>,
+}
+
+impl Session {
+    pub fn new(machine: Machine, typing: Typing, budget: Option<u64>) -> Self {
+        Self { machine, typing, budget, console: Console::new(), turn: 0, heard: 0, untyped: Vec::new() }
+    }
+
+    fn executed(&self) -> u64 {
+        self.machine.cpus.iter().map(|cpu| cpu.executed).sum()
+    }
+
+    /// Runs to the end and reports it on the standard error.
+    pub fn run(mut self, show_screen: bool) -> Result<Verdict, Failure> {
+        let mut terminal = Terminal::open();
+        let started = Instant::now();
+        let mut out = io::stdout();
+        let (end, story) = self.until_end(&mut terminal, &mut out)?;
+        let seconds = started.elapsed().as_secs_f64();
+        drop(terminal);
+        self.console.show(&mut self.machine, &mut out).map_err(Failure::Terminal)?;
+        if !self.console.at_line_start() {
+            writeln!(out).map_err(Failure::Terminal)?;
+        }
+        if show_screen {
+            let rule = "-".repeat(80);
+            write!(out, "{rule}\n{}{rule}\n", screen(&self.machine)).map_err(Failure::Terminal)?;
+        }
+        out.flush().map_err(Failure::Terminal)?;
+        eprint!("{}", self.summary(&end, &story, seconds));
+        Ok(verdict(&end))
+    }
+
+    fn until_end(
+        &mut self,
+        terminal: &mut Option<Terminal>,
+        out: &mut impl Write,
+    ) -> Result<(End, String), Failure> {
+        let budget = self.budget.unwrap_or(u64::MAX);
+        loop {
+            let (machine_time, executed) = (self.machine.instructions(), self.executed());
+            if executed >= budget {
+                return Ok((End::Budget, String::new()));
+            }
+            let stopped = self.turns(budget - executed);
+            if self.console.show(&mut self.machine, out).map_err(Failure::Terminal)? {
+                self.heard = self.machine.instructions();
+            }
+            let mut asleep = false;
+            match stopped {
+                Some((_, Stop::Halt, _)) if terminal.as_ref().is_some_and(Terminal::is_open) => asleep = true,
+                Some((_, Stop::Halt, _)) if !self.typing.lines.is_empty() => self.type_line(),
+                Some((cpu, stop, story)) => return Ok((End::Stopped(cpu, stop), story)),
+                None => {}
+            }
+            let now = self.machine.instructions();
+            let clock = self.machine.board.clock();
+            if now.saturating_sub(self.heard) > clock.micros(QUIET_MICROS)
+                && self.machine.board.keys_waiting() == 0
+            {
+                self.type_line();
+                self.heard = now;
+            }
+            if let Some(terminal) = terminal {
+                // A guest that slept more than it worked has nothing to do: let the host sleep as long.
+                let slept = (now - machine_time).saturating_sub(self.executed() - executed);
+                if asleep {
+                    terminal.wait(None);
+                } else if slept > (now - machine_time) / 2 {
+                    terminal.wait(Some(clock.ticks(slept, 1000).min(SLEEP_MILLIS_MAX)));
+                }
+                for input in terminal.read() {
+                    match input {
+                        Input::Quit => return Ok((End::Interrupted, String::new())),
+                        Input::Character(character) => self.type_text(&character.to_string()),
+                        Input::Key(key) => self.machine.board.press_key(now, key),
+                    }
+                }
+            }
+        }
+    }
+
+    fn type_line(&mut self) {
+        if let Some(line) = self.typing.lines.pop_front() {
+            self.type_text(&line);
+        }
+    }
+
+    fn type_text(&mut self, text: &str) {
+        let now = self.machine.instructions();
+        self.untyped.extend(self.machine.board.type_text(now, text));
+    }
+
+    /// Gives the processors their turns; a stop that ends the session comes with the story of how it came about.
+    fn turns(&mut self, budget: u64) -> Option<(CpuId, Stop, String)> {
+        let mut events = Events::off();
+        let before = self.machine.clone();
+        let mut turns = Vec::new();
+        let (mut left, mut halted) = (budget, 0);
+        for _ in 0..TURNS_PER_LOOK {
+            let id = CpuId(self.turn as u8);
+            self.turn = (self.turn + 1) % self.machine.cpus.len();
+            let cpu = self.machine.cpu(id);
+            if left == 0 {
+                return None;
+            }
+            if matches!(cpu.activity, Activity::WaitForSipi) {
+                continue;
+            }
+            let (share, executed) = (TURN.min(left), cpu.executed);
+            let stop = self.machine.run(id, &StopSet::after(share), &mut events);
+            let ran = self.machine.cpu(id).executed - executed;
+            left -= ran;
+            match stop {
+                Stop::Budget => halted = 0,
+                Stop::Halt => {
+                    halted += 1;
+                    if halted >= self.machine.cpus.len() {
+                        return Some((id, Stop::Halt, String::new()));
+                    }
+                }
+                stop => {
+                    let story = self.story(before, &turns, id, ran, &stop);
+                    return Some((id, stop, story));
+                }
+            }
+            turns.push((id, share));
+        }
+        None
+    }
+
+    /// Registers, and the last branches found by running the last turn again.
+    fn story(&self, mut before: Machine, turns: &[(CpuId, u64)], id: CpuId, ran: u64, stop: &Stop) -> String {
+        if !matches!(stop, Stop::TripleFault | Stop::Unsupported(_)) {
+            return String::new();
+        }
+        let mut events = Events::off();
+        for &(id, share) in turns {
+            before.run(id, &StopSet::after(share), &mut events);
+        }
+        let branches = post_mortem::last_branches(before, id, ran);
+        let registers = post_mortem::registers(self.machine.cpu(id));
+        format!("{id}:\n{registers}last branches:\n{branches}")
+    }
+
+    fn summary(&self, end: &End, story: &str, seconds: f64) -> String {
+        let mut text = String::new();
+        let _ = match end {
+            End::Stopped(cpu, stop) => writeln!(text, "rockfall: {}", describe(*cpu, stop)),
+            End::Budget => writeln!(text, "rockfall: stopped after the given number of instructions"),
+            End::Interrupted => writeln!(text, "rockfall: interrupted from the terminal"),
+        };
+        text.push_str(story);
+        let executed = self.executed();
+        let speed = executed as f64 / seconds.max(1e-9) / 1e6;
+        let _ = writeln!(
+            text,
+            "rockfall: {} instructions in {seconds:.2} s, {speed:.0} M instr/s",
+            grouped(executed)
+        );
+        if !self.untyped.is_empty() {
+            let list: String = self.untyped.iter().collect();
+            let _ = writeln!(text, "rockfall: these characters have no key and were not typed: {list}");
+        }
+        let left: usize = self.typing.lines.iter().map(String::len).sum();
+        if left > 0 {
+            let _ = writeln!(text, "rockfall: {left} characters of --type were not typed before the end");
+        }
+        for access in self.machine.board.unmodelled() {
+            let _ = writeln!(text, "rockfall: not modelled: {}", unmodelled(access));
+        }
+        text
+    }
+}
+
+fn verdict(end: &End) -> Verdict {
+    match end {
+        End::Stopped(_, Stop::TripleFault) => Verdict::GuestBug,
+        End::Stopped(_, Stop::Unsupported(_)) => Verdict::OwnBug,
+        _ => Verdict::Fine,
+    }
+}
+
+fn describe(cpu: CpuId, stop: &Stop) -> String {
+    match stop {
+        Stop::PowerOff => "the guest switched the machine off".to_owned(),
+        Stop::Reset => "the guest reset the machine".to_owned(),
+        Stop::Exit { status } => format!("the guest ended the run with status {status}"),
+        Stop::Halt => "all processors are halted and nothing can wake them".to_owned(),
+        Stop::TripleFault => {
+            format!(
+                "triple fault on {cpu}: an exception, its handler and the double fault handler all failed"
+            )
+        }
+        other => format!("{cpu}: {other}"),
+    }
+}
+
+fn unmodelled(access: &Unmodelled) -> String {
+    let verb = |direction: &Direction| match direction {
+        Direction::Read => "read from",
+        Direction::Write => "write to",
+    };
+    match access {
+        Unmodelled::Port(port, direction) => format!("{} port {port:#x}", verb(direction)),
+        Unmodelled::Memory(address, direction) => format!("{} device register at {address}", verb(direction)),
+        Unmodelled::A20Closed => "closing the A20 gate".to_owned(),
+        Unmodelled::Message(mode) => format!("an interrupt message of kind {mode:?}"),
+    }
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_typed_line_by_line() {
+        let lines = |text: &str| Typing::parse(text).map(|typing| Vec::from(typing.lines));
+        assert_eq!(lines(r"ls\nab\x03"), Ok(vec!["ls\n".to_owned(), "ab\x03".to_owned()]));
+        assert_eq!(lines(r"a\\b"), Ok(vec![r"a\b".to_owned()]));
+        assert_eq!(lines(""), Ok(vec![]));
+        assert!(lines(r"\q").is_err() && lines("\\").is_err() && lines(r"\xzz").is_err());
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}
