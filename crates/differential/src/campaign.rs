@@ -13,8 +13,9 @@ pub struct Summary {
     pub unfinished: u64,
     /// Sequences that reached an instruction the machine does not have, by its name.
     pub unsupported: BTreeMap<String, u64>,
-    /// Reports of differing cases, minimized.
-    pub differences: Vec<String>,
+    pub differed: u64,
+    /// Reports of differing cases, minimized: one for each topic, with the number of its cases.
+    pub differences: BTreeMap<String, (u64, String)>,
 }
 
 /// Runs until `sequences` cases agreed or `differences_max` differed.
@@ -23,13 +24,13 @@ pub fn run(
     seed: u64,
     kind: Kind,
     sequences: u64,
-    differences_max: usize,
+    differences_max: u64,
     mut progress: impl FnMut(&Summary),
 ) -> Summary {
     let mut summary = Summary::default();
     let mut generator = Generator::new(seed, kind);
     let mut tried = 0;
-    while summary.agreed < sequences && summary.differences.len() < differences_max {
+    while summary.agreed < sequences && summary.differed < differences_max {
         if tried % BATCH == 0 {
             pair.set_memory(generator.memory());
             progress(&summary);
@@ -49,7 +50,10 @@ pub fn run(
             }
             Verdict::Differ(_) => {
                 let small = pair.minimize(&case);
-                summary.differences.push(pair.describe(&small));
+                summary.differed += 1;
+                let topic = pair.topic(&small);
+                let entry = summary.differences.entry(topic).or_insert_with(|| (0, pair.describe(&small)));
+                entry.0 += 1;
             }
         }
     }

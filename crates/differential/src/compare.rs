@@ -141,6 +141,19 @@ impl Pair {
         best
     }
 
+    /// What the difference is about: the last instruction and what differs first. Cases alike in that most likely
+    /// have the same cause.
+    pub fn topic(&mut self, case: &Case) -> String {
+        let last = disassemble(case).pop().map_or(String::new(), |instr| format!("{:?}", instr.code()));
+        match self.check(case) {
+            Verdict::Differ(differences) => {
+                let first = differences[0].split(':').next().unwrap_or("");
+                format!("{last}: {}", if first.starts_with('[') { "memory" } else { first })
+            }
+            _ => last,
+        }
+    }
+
     /// The case as a reader wants it: assembly, before, after on both sides.
     pub fn describe(&mut self, case: &Case) -> String {
         let mut text = String::new();
@@ -153,13 +166,17 @@ impl Pair {
             let _ = writeln!(text, "  {:#x}  {bytes:<24} {line}", instr.ip());
         }
         let (host, machine) = self.run(case);
-        show(&mut text, "before", None, &case.registers);
-        show(&mut text, "host", Some(host.end), &host.registers);
-        show(&mut text, "machine", Some(machine.end), &machine.registers);
-        if let Verdict::Differ(differences) = self.check(case) {
-            for difference in differences {
-                let _ = writeln!(text, "  differs: {difference}");
-            }
+        let differences = match self.check(case) {
+            Verdict::Differ(differences) => differences,
+            _ => Vec::new(),
+        };
+        let float = case.registers.fx != FxImage::initial()
+            || differences.iter().any(|d| ["f", "m", "st", "x"].iter().any(|prefix| d.starts_with(prefix)));
+        show(&mut text, "before", None, &case.registers, float);
+        show(&mut text, "host", Some(host.end), &host.registers, float);
+        show(&mut text, "machine", Some(machine.end), &machine.registers, float);
+        for difference in differences {
+            let _ = writeln!(text, "  differs: {difference}");
         }
         text
     }
@@ -247,7 +264,7 @@ fn image_pointers(case: &Case, host: &Outcome) -> Vec<u32> {
     bytes.into_iter().flatten().map(|i| address.wrapping_add(i)).collect()
 }
 
-fn show(text: &mut String, title: &str, end: Option<End>, registers: &Registers) {
+fn show(text: &mut String, title: &str, end: Option<End>, registers: &Registers, float: bool) {
     let _ = write!(text, "  {title:<8}");
     for (i, name) in NAMES.iter().enumerate() {
         let _ = write!(text, " {name} {:08x}", registers.gpr[i]);
@@ -261,7 +278,7 @@ fn show(text: &mut String, title: &str, end: Option<End>, registers: &Registers)
         let _ = write!(text, " {end:x?}");
     }
     let fx = &registers.fx;
-    if *fx != FxImage::initial() {
+    if float {
         let _ = write!(
             text,
             "\n           fcw {:04x} fsw {:04x} ftw {:02x} mxcsr {:x}",

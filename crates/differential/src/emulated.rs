@@ -107,6 +107,8 @@ impl Emulated {
             machine.memory.write(PhysAddr(HANDLERS + 16 * vector), &[0xf4]);
         }
         write(&mut machine, TSS + 4, SUPERVISOR + KERNEL_STACK_TOP | u64::from(KERNEL_DATA) << 32);
+        // The permission map of ports begins behind the end: none may be used.
+        machine.memory.write(PhysAddr(TSS + 0x66), &0x68u16.to_le_bytes());
         const USER: u64 = 4;
         const WRITABLE: u64 = 2;
         let entry = |machine: &mut Machine, at: u64, value: u64| {

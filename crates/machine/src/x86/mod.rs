@@ -155,7 +155,9 @@ fn conditional_or_coprocessor(x: &mut Exec, instr: &Instruction) -> Outcome<()> 
 fn coprocessor(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     use CpuidFeature as F;
     let has = |features: &[F]| instr.cpuid_features().iter().any(|f| features.contains(f));
-    if has(&[F::FPU, F::FPU287, F::FPU287XL_ONLY, F::FPU387, F::FPU387SL_ONLY]) {
+    if instr.mnemonic() == Mnemonic::Wait
+        || has(&[F::FPU, F::FPU287, F::FPU287XL_ONLY, F::FPU387, F::FPU387SL_ONLY])
+    {
         if instr.mnemonic() == Mnemonic::Wait {
             if x.cpu.cr0 & (cr0::MP | cr0::TS) == cr0::MP | cr0::TS {
                 return Err(Trap::NM);

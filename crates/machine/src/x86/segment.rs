@@ -608,7 +608,7 @@ pub fn adjust_rpl(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     if !x.cpu.protected() {
         return Err(Trap::UD);
     }
-    let a = x.read_to_modify(instr, 0)?;
+    let a = x.read(instr, 0)?;
     let b = x.read(instr, 1)?;
     let lower = a & 3 < b & 3;
     let result = if lower { a & !3 | b & 3 } else { a };

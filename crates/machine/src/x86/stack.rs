@@ -11,18 +11,11 @@ fn operand_size(instr: &Instruction) -> usize {
     instr.stack_pointer_increment().unsigned_abs() as usize
 }
 
-/// PUSH of a register, immediate, memory or segment register.
+/// PUSH of a register, immediate, memory or segment register. A selector is extended with zeros: some processors
+/// leave the upper half of the slot alone instead.
 pub fn push(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let size = operand_size(instr);
     let value = x.read(instr, 0)?;
-    if instr.op_kind(0) == OpKind::Register && instr.op0_register().is_segment_register() && size == 4 {
-        // Processors write only the selector and leave the upper half of the slot alone.
-        let at = x.stack_below(4);
-        x.probe_write(Seg::Ss, at, 4)?;
-        x.store(Seg::Ss, at, 2, value)?;
-        x.set_stack(at);
-        return Ok(());
-    }
     x.push(size, value)
 }
 

@@ -181,6 +181,10 @@ fn elements(
     };
     let (from, from_low) = locate(x, source, false)?;
     let (to, to_low) = locate(x, target, writes)?;
+    // Where both sides of a comparison fault, processors report the one at (E)DI.
+    if kind == Kind::Compare {
+        x.probe_linear(to_low, bytes, Intent::Read, user)?;
+    }
     if source.is_some() {
         x.probe_linear(from_low, bytes, Intent::Read, user)?;
     }
