@@ -10,6 +10,7 @@
 //! This crate knows no CPU, no file and no layout of text.
 
 mod check;
+mod clocks;
 mod console;
 mod deadlock;
 mod detectors;
@@ -18,12 +19,19 @@ mod finding;
 mod heap;
 mod held;
 mod leak;
+#[cfg(test)]
+mod litmus;
 mod lock_order;
+mod lockset;
 mod no_progress;
 mod order;
 mod panic;
+mod race;
+mod race_limited;
+mod race_pure;
 #[cfg(test)]
 mod script;
+mod shadow;
 mod use_after_free;
 
 pub use check::Check;
@@ -35,6 +43,10 @@ pub use finding::{Block, Finding, FindingKind, Role, Side, Signature, Wait, exce
 pub use held::{Held, INTERRUPTS};
 pub use leak::Leak;
 pub use lock_order::LockOrder;
+pub use lockset::Lockset;
 pub use no_progress::{Constants, Limits, NoProgress, Progress};
 pub use panic::Panic;
+pub use race::{Candidate, Order, Race, RaceDetector, RaceKey, RaceLog, RaceSide, RaceStatus};
+pub use race_limited::RaceLimited;
+pub use race_pure::RacePure;
 pub use use_after_free::UseAfterFree;

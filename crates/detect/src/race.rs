@@ -1,0 +1,249 @@
+//! Two accesses that nothing orders: a data race. Not a bug by itself, but a place where it may matter who comes first.
+//!
+//! Definition (seed 001, 2.3.1): the same bytes, at least one write, no common lock, and no synchronisation that
+//! enforces an order. The detectors differ in what they take for such synchronisation.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use trace::{Access, AccessKind, LockId, Step, ThreadId, VirtAddr};
+
+/// One of the two accesses.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct RaceSide {
+    pub thread: ThreadId,
+    pub pc: VirtAddr,
+    pub kind: AccessKind,
+    pub atomic: bool,
+    pub locks: Vec<LockId>,
+    /// The system call that the thread was last seen to enter.
+    pub system_call: Option<u64>,
+}
+
+/// The two in the order in which they happened.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Race {
+    pub first: RaceSide,
+    pub second: RaceSide,
+    /// Where the second one went.
+    pub addr: VirtAddr,
+    pub size: u32,
+}
+
+impl Race {
+    #[must_use]
+    pub fn key(&self) -> RaceKey {
+        let (a, b) = (self.first.pc, self.second.pc);
+        RaceKey { low: a.min(b), high: a.max(b) }
+    }
+
+    /// Which of the two orders it was seen in. With one instruction on both sides the threads tell them apart.
+    fn forwards(&self) -> bool {
+        (self.first.pc, self.first.thread) <= (self.second.pc, self.second.thread)
+    }
+
+    #[must_use]
+    pub fn headline(&self) -> String {
+        let side = |side: &RaceSide| {
+            let verb = match side.kind {
+                AccessKind::Read => "reads",
+                AccessKind::Write => "writes",
+                AccessKind::Update => "updates",
+            };
+            let how = if side.atomic { " atomically" } else { "" };
+            format!("{} {verb}{how} at {}", side.thread, side.pc)
+        };
+        format!("data race on {}: {}, {}", self.addr, side(&self.first), side(&self.second))
+    }
+}
+
+/// The two instructions, whatever thread and order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct RaceKey {
+    pub low: VirtAddr,
+    pub high: VirtAddr,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Seen one way round only; the other may be impossible.
+    Single,
+    Both,
+}
+
+/// What is known of a race after all that was explored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RaceStatus {
+    Untested,
+    /// A space with a preemption point on it was exhausted without a bug.
+    Benign,
+    /// A preemption on it leads to a bug.
+    Failing,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The first one seen.
+    pub race: Race,
+    pub order: Order,
+    /// Seen in the very first execution, without any exploration.
+    pub on_first_run: bool,
+    pub status: RaceStatus,
+}
+
+/// All races of a test, over all executions.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RaceLog {
+    all: BTreeMap<RaceKey, Candidate>,
+}
+
+impl RaceLog {
+    /// Says whether that changed anything: a new race, or one now seen in both orders.
+    pub fn add(&mut self, race: &Race, on_first_run: bool) -> bool {
+        let Some(known) = self.all.get_mut(&race.key()) else {
+            let order = Order::Single;
+            let status = RaceStatus::Untested;
+            self.all.insert(race.key(), Candidate { race: race.clone(), order, on_first_run, status });
+            return true;
+        };
+        let turned = known.order == Order::Single && known.race.forwards() != race.forwards();
+        if turned {
+            known.order = Order::Both;
+        }
+        turned
+    }
+
+    pub fn set_status(&mut self, key: RaceKey, status: RaceStatus) {
+        if let Some(known) = self.all.get_mut(&key) {
+            known.status = status;
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Candidate> {
+        self.all.values()
+    }
+
+    /// Those worth a preemption point. A race seen in one order only, one side of which initialises or destroys, is
+    /// most likely the object's first or last use by its owner; it is left out until it shows in the other order
+    /// (seed 001, 4.4.2, after Eraser).
+    pub fn worth_testing<'a>(
+        &'a self,
+        initialises_or_destroys: impl Fn(VirtAddr) -> bool + 'a,
+    ) -> impl Iterator<Item = &'a Candidate> {
+        self.all.values().filter(move |known| {
+            known.order == Order::Both
+                || !(initialises_or_destroys(known.race.first.pc)
+                    || initialises_or_destroys(known.race.second.pc))
+        })
+    }
+}
+
+/// An access that a later one may race with.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub thread: ThreadId,
+    /// Of the thread's own clock.
+    pub epoch: u32,
+    pub access: Access,
+    pub locks: Arc<[LockId]>,
+    pub system_call: Option<u64>,
+}
+
+impl Record {
+    pub fn side(&self) -> RaceSide {
+        RaceSide {
+            thread: self.thread,
+            pc: self.access.pc,
+            kind: self.access.kind,
+            atomic: self.access.atomic,
+            locks: self.locks.to_vec(),
+            system_call: self.system_call,
+        }
+    }
+
+    pub fn races_with(&self, later: &Record) -> Race {
+        Race { first: self.side(), second: later.side(), addr: later.access.addr, size: later.access.size }
+    }
+
+    pub fn share_a_lock(&self, other: &Record) -> bool {
+        self.locks.iter().any(|lock| other.locks.contains(lock))
+    }
+}
+
+/// Races already told in this execution, so that a loop tells each once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told(Arc<std::collections::BTreeSet<(ThreadId, VirtAddr, ThreadId, VirtAddr)>>);
+
+impl Told {
+    pub fn tell(&mut self, race: Race, races: &mut Vec<Race>) {
+        let key = (race.first.thread, race.first.pc, race.second.thread, race.second.pc);
+        if !self.0.contains(&key) {
+            Arc::make_mut(&mut self.0).insert(key);
+            races.push(race);
+        }
+    }
+}
+
+/// The detectors that find races; one is enough for a run.
+#[derive(Clone, Debug)]
+pub enum RaceDetector {
+    Limited(crate::RaceLimited),
+    Pure(crate::RacePure),
+    Lockset(crate::Lockset),
+}
+
+impl RaceDetector {
+    pub fn observe(&mut self, step: &Step, races: &mut Vec<Race>) {
+        match self {
+            Self::Limited(detector) => detector.observe(step, races),
+            Self::Pure(detector) => detector.observe(step, races),
+            Self::Lockset(detector) => detector.observe(step, races),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn race(first: (u32, u64), second: (u32, u64)) -> Race {
+        let side = |(thread, pc)| RaceSide {
+            thread: ThreadId(thread),
+            pc: VirtAddr(pc),
+            kind: AccessKind::Write,
+            atomic: false,
+            locks: Vec::new(),
+            system_call: None,
+        };
+        Race { first: side(first), second: side(second), addr: VirtAddr(0), size: 4 }
+    }
+
+    #[test]
+    fn a_race_seen_both_ways_is_both_order() {
+        for (one, other, both) in [
+            (race((1, 10), (2, 20)), race((2, 20), (1, 10)), true),
+            (race((1, 10), (2, 20)), race((3, 10), (1, 20)), false),
+            (race((1, 10), (2, 10)), race((2, 10), (1, 10)), true),
+            (race((1, 10), (2, 10)), race((1, 10), (3, 10)), false),
+        ] {
+            let mut log = RaceLog::default();
+            assert!(log.add(&one, true));
+            assert!(!log.add(&one, false));
+            assert_eq!(log.add(&other, false), both);
+            assert_eq!(log.iter().map(|known| known.order == Order::Both).collect::<Vec<_>>(), [both]);
+        }
+    }
+
+    #[test]
+    fn initialisation_is_left_out_until_it_shows_both_ways() {
+        let mut log = RaceLog::default();
+        log.add(&race((1, 10), (2, 20)), true);
+        let init = |pc: VirtAddr| pc.0 == 10;
+        assert_eq!(log.worth_testing(init).count(), 0);
+        assert_eq!(log.worth_testing(|_| false).count(), 1);
+        log.add(&race((2, 20), (1, 10)), false);
+        assert_eq!(log.worth_testing(init).count(), 1);
+    }
+}
