@@ -83,7 +83,7 @@ mod tests {
             time: Duration::from_millis(14),
             instructions: Some(140),
         };
-        assert_eq!(found, [expected.clone()]);
+        assert_eq!(found, std::slice::from_ref(&expected));
         assert_eq!(Phase::from_json(&expected.to_json().to_string()), Some(expected));
     }
 
