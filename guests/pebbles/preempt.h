@@ -4,7 +4,7 @@
  * Between preempt_disable and preempt_enable no other thread runs unless this one calls schedule(). Calls nest. All state of
  * the scheduler, the wait queues and the two allocators is guarded this way; everything that takes longer uses a mutex.
  *
- * Two designs. By default interrupts are off meanwhile. With DESIGN_PREEMPT_FLAG they stay on, and the handlers of interrupts
+ * Two designs. By default interrupts are off meanwhile. In the other (see preempt.c) they stay on, and their handlers
  * look at preempt_depth: while it is not zero they note the event and leave the threads alone.
  */
 #ifndef PREEMPT_H

@@ -2,7 +2,7 @@
  * Mutexes and condition variables for threads in the kernel.
  *
  * mutex_lock may block, so it must not be called with preemption disabled. Unlocking and signalling never block and may be.
- * With DESIGN_YIELD_MUTEX a thread that finds a mutex taken stays runnable and yields until it is free.
+ * In one design (see sync.c) a thread that finds a mutex taken stays runnable and yields until it is free.
  */
 #ifndef SYNC_H
 #define SYNC_H

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::toolchain::{BuildError, Made, Source, Toolchain, parallel};
+use crate::toolchain::{BuildError, FOLDERS, Made, Source, Toolchain, parallel};
 
 /// What one build leaves behind.
 #[derive(Clone, Debug)]
@@ -51,6 +51,25 @@ pub fn build(guests: &Path, cache: &Path, macros: &[String], out: &Path) -> Resu
         install(&file.path, &image.programs.join(name))?;
     }
     Ok(image)
+}
+
+/// Compiles every source with each of these sets of macros, all warnings being errors; returns how many compilations it took.
+#[allow(dead_code, reason = "the build script shares this file")]
+pub fn check(guests: &Path, cache: &Path, sets: &[Vec<String>]) -> Result<usize, BuildError> {
+    let tools = Toolchain::new(guests, cache)?;
+    let mut jobs = Vec::new();
+    for (folder, _) in FOLDERS {
+        for source in tools.sources(folder)? {
+            let mut variants: Vec<Vec<String>> = sets
+                .iter()
+                .map(|set| tools.macros_for(&source, set).into_iter().cloned().collect())
+                .collect();
+            variants.sort();
+            variants.dedup();
+            jobs.extend(variants.into_iter().map(|variant| (source.clone(), variant)));
+        }
+    }
+    parallel(&jobs, |(source, macros)| tools.compile_one(source, macros)).map(|made| made.len())
 }
 
 /// Copies a file so that a reader of the target sees the old one or the new one, whole.

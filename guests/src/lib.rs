@@ -3,11 +3,14 @@
 //! Concept: one set of C sources, a handful of design variants and a catalogue of seeded faults, each a macro; `Build` picks
 //! some and makes a bootable image. Contract: the same sources, choice and compiler give the same bits in any folder.
 
+mod catalogue;
+pub mod demo;
 mod image;
 mod toolchain;
 
 use std::path::{Path, PathBuf};
 
+pub use catalogue::{Fault, Place, faults};
 pub use image::Image;
 pub use toolchain::BuildError;
 
@@ -81,16 +84,50 @@ pub struct Build {
 
 impl Build {
     fn macros(&self) -> Result<Vec<String>, BuildError> {
+        let catalogue = faults();
         let mut macros = self.design.macros();
         for name in &self.faults {
-            macros.push(format!("FAULT_{}", name.to_uppercase()));
+            let Some(fault) = catalogue.iter().find(|f| f.name == *name) else {
+                let names: Vec<&str> = catalogue.iter().map(|f| f.name.as_str()).collect();
+                return Err(BuildError::Unknown(format!(
+                    "no fault `{name}`; there are {}",
+                    names.join(", ")
+                )));
+            };
+            macros.extend(fault.flag.clone());
         }
         Ok(macros)
     }
 
     /// Builds kernel and programs into a folder.
     pub fn image(&self, out: &Path) -> Result<Image, BuildError> {
-        let cache = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/guests");
-        image::build(Path::new(env!("CARGO_MANIFEST_DIR")), &cache, &self.macros()?, out)
+        image::build(&sources(), &cache(), &self.macros()?, out)
     }
+}
+
+/// Every fault in every design, and every design without faults.
+#[must_use]
+pub fn all_builds() -> Vec<Build> {
+    let faults: Vec<Fault> = faults().into_iter().filter(|f| f.flag.is_some()).collect();
+    let mut builds = Vec::new();
+    for design in Design::all() {
+        builds.push(Build { faults: Vec::new(), design });
+        builds.extend(faults.iter().map(|f| Build { faults: vec![f.name.clone()], design }));
+    }
+    builds
+}
+
+/// Compiles (but does not link) all that these builds need, each distinct compilation once; returns how many those were.
+pub fn check(builds: &[Build]) -> Result<usize, BuildError> {
+    let sets = builds.iter().map(Build::macros).collect::<Result<Vec<_>, _>>()?;
+    image::check(&sources(), &cache(), &sets)
+}
+
+/// Where the C sources are: beside this crate's.
+fn sources() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn cache() -> PathBuf {
+    sources().join("../target/guests")
 }

@@ -27,6 +27,18 @@ enum Job {
         #[arg(long, value_delimiter = ',')]
         design: Vec<String>,
     },
+    /// Show the catalogue of faults and the designs
+    List,
+    /// Compile every fault in every design, with all warnings
+    Matrix,
+}
+
+fn list() {
+    for fault in guests::faults() {
+        let place = format!("{:?}", fault.place).to_lowercase();
+        println!("{:26} {place:8} {:28} {}", fault.name, fault.test, fault.findings.join(", "));
+    }
+    println!("\ndesigns: {}", Design::NAMES.join(", "));
 }
 
 fn main() -> ExitCode {
@@ -34,6 +46,14 @@ fn main() -> ExitCode {
         Job::Build { out, fault, design } => Design::parse(&design)
             .and_then(|design| Build { faults: fault, design }.image(&out))
             .map(|image| println!("{}", image.kernel.display())),
+        Job::List => {
+            list();
+            Ok(())
+        }
+        Job::Matrix => {
+            let builds = guests::all_builds();
+            guests::check(&builds).map(|n| println!("{} builds, {n} compilations, no warnings", builds.len()))
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,24 @@
+//! The images of the demonstration, built with this crate.
+
+/// A kernel image with what is needed to name its functions and the test program's.
+pub struct Demo {
+    pub kernel: &'static [u8],
+    /// The program's name, to be typed to the shell.
+    pub test: &'static str,
+    /// The same program with symbols and DWARF.
+    pub program: &'static [u8],
+}
+
+/// The kernel whose `thread_fork` reads a thread that may be gone.
+pub const FAULTY: Demo = Demo {
+    kernel: include_bytes!(concat!(env!("OUT_DIR"), "/faulty/kernel")),
+    test: "double_thread_fork",
+    program: include_bytes!(concat!(env!("OUT_DIR"), "/faulty/programs/double_thread_fork")),
+};
+
+/// The same without the fault.
+pub const CORRECT: Demo = Demo {
+    kernel: include_bytes!(concat!(env!("OUT_DIR"), "/correct/kernel")),
+    test: "double_thread_fork",
+    program: include_bytes!(concat!(env!("OUT_DIR"), "/correct/programs/double_thread_fork")),
+};
