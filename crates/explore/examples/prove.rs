@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p explore --example prove -- --programs 100000 [--seed N]`
 
+use detect::Detectors;
 use explore::order::Order;
-use explore::prove::{Reached, reached};
+use explore::prove::{Reached, Watcher, reached};
 use explore::random::Random;
 use explore::run::Bounds;
 use explore::strategies::{DepthFirst, Dpor, PreemptionBound};
@@ -46,9 +47,22 @@ fn main() -> ExitCode {
     let mut totals = [(0u64, 0u64); 6];
     while proved < count && wrong < 5 {
         let (program, points) = programs::random(&mut random);
-        let run = |order| reached(&program, &points, Dpor::default(), order, Bounds::default(), u64::MAX);
-        let plain =
-            reached(&program, &points, DepthFirst, Order::Forwards, Bounds::default(), INTERLEAVINGS_MAX);
+        // Detectors end executions early, so every other program goes without.
+        let config = detect::Config::default();
+        let detectors = (proved % 2 == 0).then(|| Detectors::new(&config));
+        let observer = || Watcher { detectors: detectors.clone() };
+        let run = |order| {
+            reached(&program, &points, observer(), Dpor::default(), order, Bounds::default(), u64::MAX)
+        };
+        let plain = reached(
+            &program,
+            &points,
+            observer(),
+            DepthFirst,
+            Order::Forwards,
+            Bounds::default(),
+            INTERLEAVINGS_MAX,
+        );
         let Some(plain) = plain else {
             too_large += 1;
             continue;
@@ -67,7 +81,15 @@ fn main() -> ExitCode {
         }
         for bound in 0..3 {
             let reduction = PreemptionBound::new(bound);
-            let reduced = reached(&program, &points, reduction, Order::Forwards, Bounds::default(), u64::MAX);
+            let reduced = reached(
+                &program,
+                &points,
+                observer(),
+                reduction,
+                Order::Forwards,
+                Bounds::default(),
+                u64::MAX,
+            );
             let reduced = reduced.expect("no limit");
             add(3 + bound as usize, &reduced);
             let within = plain.within(bound as usize);

@@ -17,9 +17,10 @@
 //! any of them is decided where the first was chosen, and others becoming disabled and enabled in between is no
 //! dependence.
 //!
-//! *Several possible wakers.* A thread that waits in a loop may be woken by either of two steps that are independent
-//! of each other. Only the first of them enables it, so the order "second waker, thread, first waker" is reachable
-//! though the first waker happens before the thread's step. Such a pair is reported as a race as well.
+//! *Several possible wakers.* A thread that waits in a loop (its step ended at [`PointKind::Blocked`]) is woken by any
+//! conflict, perhaps by either of two steps that are independent of each other. Only the first of them enables it, so
+//! the order "second waker, thread, first waker" is reachable though the first waker happens before the thread's next
+//! step. So two such wakers race. Threads that wait otherwise are woken on purpose, and then wakers conflict anyway.
 //!
 //! Contract: a thread becomes disabled by its own step, or by one that ends a group; anything else is reported in
 //! [`Closing::disabled`] so that the strategy can be careful.
@@ -27,7 +28,7 @@
 use crate::execution::Taken;
 use crate::footprint::Footprint;
 use std::sync::Arc;
-use trace::{ThreadId, ThreadSet};
+use trace::{PointKind, ThreadId, ThreadSet};
 
 /// For each thread by its small number, one more than the last step of it that happens before.
 #[derive(Clone, Debug, Default)]
@@ -92,6 +93,18 @@ pub struct Closing {
     pub disabled: ThreadSet,
 }
 
+/// A thread that waited in a loop was woken.
+#[derive(Clone, Debug)]
+struct Woken {
+    thread: usize,
+    by: usize,
+    /// The thread's steps that led to its waiting, the last one last.
+    waiting: Vec<usize>,
+}
+
+/// A loop is looked for in at most so many of the last steps before its thread waits.
+const LOOP_STEPS_MAX: usize = 32;
+
 #[derive(Clone, Debug, Default)]
 pub struct History {
     threads: Vec<ThreadId>,
@@ -100,6 +113,7 @@ pub struct History {
     steps_of: Vec<Vec<usize>>,
     /// For each thread, the steps that made it able to run.
     enablers_of: Vec<Vec<usize>>,
+    woken: Vec<Woken>,
 }
 
 impl History {
@@ -126,6 +140,9 @@ impl History {
             while enablers.last().is_some_and(|&step| step >= len) {
                 enablers.pop();
             }
+        }
+        while self.woken.last().is_some_and(|woken| woken.by >= len) {
+            self.woken.pop();
         }
     }
 
@@ -207,10 +224,16 @@ impl History {
             races.push(race);
             clock.join(&self.events[self.tail(earlier)].clock);
         }
-        if let (Some(enabler), Some(blocked)) = (enabler, last)
-            && let Some(race) = self.other_waker(enabler, blocked, at, &clock, path)
-        {
-            races.push(race);
+        for woken in &self.woken {
+            let waker = &self.events[woken.by];
+            let apart =
+                woken.thread != thread && waker.thread != thread && clock.get(waker.thread) <= waker.head;
+            if apart && woken.waiting.iter().any(|&step| self.events[step].footprint.conflicts(&footprint)) {
+                let race = self.race(waker.head, at, &clock, path);
+                if !race.initials.is_empty() {
+                    races.push(race);
+                }
+            }
         }
         clock.raise(thread, at + 1);
         self.events[at].clock = clock;
@@ -242,28 +265,6 @@ impl History {
         Race { at: head, later, initials, prefer: self.threads[own], alone }
     }
 
-    /// The race of `later` with the step that enabled its thread, if another step could have done so too.
-    fn other_waker(
-        &self,
-        enabler: usize,
-        blocked: usize,
-        later: usize,
-        clock: &Clock,
-        path: &[Taken],
-    ) -> Option<Race> {
-        let group = &self.events[enabler];
-        let waiting = &self.events[self.events[blocked].head..=blocked];
-        let possible = (blocked + 1..later).any(|other| {
-            let event = &self.events[other];
-            event.thread != group.thread
-                && clock.get(event.thread) > other
-                && event.clock.get(group.thread) <= group.head
-                && waiting.iter().any(|step| step.footprint.conflicts(&event.footprint))
-        });
-        let race = possible.then(|| self.race(group.head, later, clock, path))?;
-        (!race.initials.is_empty()).then_some(race)
-    }
-
     /// Races that step `asleep` would have had at `head` with what came later, had it been chosen there.
     pub fn races_of_sleeper(
         &self,
@@ -288,6 +289,20 @@ impl History {
         })
     }
 
+    /// The steps by which a thread came to wait in a loop, if it does.
+    fn waiting_in_loop(&self, thread: usize, path: &[Taken]) -> Option<Vec<usize>> {
+        let steps = &self.steps_of[thread];
+        let point = path[*steps.last()?].step.point()?;
+        if point.kind != PointKind::Blocked {
+            return None;
+        }
+        let since = self.enablers_of[thread].last().copied().unwrap_or(0);
+        let recent = steps.iter().rev().take(LOOP_STEPS_MAX).take_while(|&&step| step >= since);
+        let mut waiting: Vec<usize> = recent.copied().collect();
+        waiting.reverse();
+        Some(waiting)
+    }
+
     /// The group of the last step is over if somebody else can be chosen now: who can run that could not before it?
     fn close_previous(&mut self, path: &[Taken]) -> Option<Closing> {
         let at = self.events.len();
@@ -299,9 +314,13 @@ impl History {
         let (before, after) = (&path[head].enabled, &path[at].enabled);
         for thread in after.iter().filter(|&thread| !before.contains(thread)) {
             let number = self.number(thread);
-            if self.enablers_of[number].last() != Some(&(at - 1)) {
-                self.enablers_of[number].push(at - 1);
+            if self.enablers_of[number].last() == Some(&(at - 1)) {
+                continue;
             }
+            if let Some(waiting) = self.waiting_in_loop(number, path) {
+                self.woken.push(Woken { thread: number, by: at - 1, waiting });
+            }
+            self.enablers_of[number].push(at - 1);
         }
         let disabled: ThreadSet =
             before.iter().filter(|&thread| thread != chosen && !after.contains(thread)).collect();

@@ -6,9 +6,10 @@ use crate::order::Order;
 use crate::run::{Bounds, Runner};
 use crate::toy::{Program, Toy};
 use crate::tree::{Reduction, Tree};
-use crate::world::World;
+use crate::world::{Observer, Seen, World};
+use detect::Detectors;
 use std::collections::{BTreeMap, BTreeSet};
-use trace::{Action, PointSet, StepEnd};
+use trace::{Action, PointSet, Step, StepEnd};
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reached {
@@ -29,10 +30,19 @@ impl Reached {
     }
 }
 
-/// How an execution of a toy ended, in words that distinguish final states.
+/// How an execution of a toy ended, in words that distinguish final states; findings by their signatures, for what
+/// independent steps had been made by then is not distinguished.
 #[must_use]
-pub fn outcome(execution: &Execution) -> Option<String> {
-    let step = &execution.path.last()?.step;
+pub fn outcomes(execution: &Execution) -> BTreeSet<String> {
+    match execution.findings.as_slice() {
+        [] => execution.path.last().and_then(|taken| outcome(&taken.step)).into_iter().collect(),
+        findings => findings.iter().map(|finding| finding.signature().to_string()).collect(),
+    }
+}
+
+/// How a step ended the execution of a toy.
+#[must_use]
+pub fn outcome(step: &Step) -> Option<String> {
     let said = step.events.last().and_then(|event| match &event.action {
         Action::Console { line } | Action::Panic { message: line } => Some(line.as_str()),
         _ => None,
@@ -50,12 +60,13 @@ pub fn outcome(execution: &Execution) -> Option<String> {
 pub fn reached<R: Reduction>(
     program: &Program,
     points: &PointSet,
+    observer: impl Observer,
     reduction: R,
     order: Order,
     bounds: Bounds,
     interleavings_max: u64,
 ) -> Option<Reached> {
-    let mut runner = Runner::new(World::new(Toy::new(program.clone()), ()), points.clone(), bounds);
+    let mut runner = Runner::new(World::new(Toy::new(program.clone()), observer), points.clone(), bounds);
     let mut tree = Tree::new(reduction, order);
     let mut reached = Reached::default();
     let mut previous = false;
@@ -65,7 +76,7 @@ pub fn reached<R: Reduction>(
             reached.pruned += 1;
         } else {
             reached.interleavings += 1;
-            if let Some(outcome) = outcome(execution) {
+            for outcome in outcomes(execution) {
                 let fewest = reached.preemptions.entry(outcome.clone()).or_insert(usize::MAX);
                 *fewest = execution.preemptions().min(*fewest);
                 reached.outcomes.insert(outcome);
@@ -76,4 +87,23 @@ pub fn reached<R: Reduction>(
         }
     }
     Some(reached)
+}
+
+/// Detectors, if any, and a note of every outcome.
+#[derive(Clone, Debug, Default)]
+pub struct Watcher {
+    pub detectors: Option<Detectors>,
+}
+
+impl Observer for Watcher {
+    type Note = String;
+
+    fn observe(&mut self, step: &Step, seen: &mut Seen<String>) {
+        if let Some(detectors) = &mut self.detectors {
+            detectors.observe(step, &mut seen.findings);
+        }
+        if seen.findings.is_empty() {
+            seen.notes.extend(outcome(step));
+        }
+    }
 }

@@ -77,6 +77,7 @@ struct Record {
     accesses: Vec<Access>,
     events: Vec<Event>,
     instructions: u64,
+    pc: VirtAddr,
 }
 
 /// How an instruction left its thread.
@@ -345,6 +346,7 @@ impl Toy {
         loop {
             let this = usize::from(me);
             let pc = self.threads[this].pc;
+            record.pc = self.place(me);
             let Some(&instr) = self.program.threads[this].get(usize::from(pc)) else {
                 self.threads[this].status = Status::Done;
                 record.event(Action::Exit);
@@ -408,7 +410,9 @@ impl Toy {
         self.exclusive = None;
         self.current = None;
         if self.ready().next().is_some() {
-            return StepEnd::Point(self.point(me, PointKind::Voluntary));
+            let looping = matches!(self.threads[usize::from(me)].status, Status::Write(..));
+            let kind = if looping { PointKind::Blocked } else { PointKind::Voluntary };
+            return StepEnd::Point(self.point(me, kind));
         }
         self.over = true;
         record.event(Action::Console { line: self.state() });
@@ -430,8 +434,11 @@ impl Toy {
     }
 
     fn point(&self, me: u8, kind: PointKind) -> Point {
-        let pc = VirtAddr(u64::from(me) << 16 | u64::from(self.threads[usize::from(me)].pc));
-        Point { kind, thread: ThreadId(me.into()), pc }
+        Point { kind, thread: ThreadId(me.into()), pc: self.place(me) }
+    }
+
+    fn place(&self, me: u8) -> VirtAddr {
+        VirtAddr((u64::from(me) + 1) << 16 | u64::from(self.threads[usize::from(me)].pc))
     }
 }
 
@@ -463,7 +470,7 @@ impl Record {
 
     fn event(&mut self, action: Action) {
         let accesses_before = self.accesses.len();
-        self.events.push(Event { action, pc: VirtAddr(0), accesses_before, stack: None });
+        self.events.push(Event { action, pc: self.pc, accesses_before, stack: None });
     }
 }
 

@@ -101,7 +101,7 @@ fn push_random(
         19 if allows(3) => thread.push(Instr::Yield),
         20 if allows(4) => thread.push(if random.below(2) == 0 { Instr::Wait(n) } else { Instr::Signal(n) }),
         21 if allows(5) => thread.push(Instr::Spin(n, 1)),
-        22 if allows(6) => thread.push(Instr::SpinEither(n, cell(random))),
+        21..=22 if allows(6) => thread.push(Instr::SpinEither(n, cell(random))),
         23 if allows(7) => {
             thread.push(if random.below(3) > 0 { Instr::Create(child) } else { Instr::Join(other) })
         }
