@@ -89,7 +89,7 @@ fn unwelcome(instr: &Instruction) -> bool {
         // Left over from old steppings; the host takes them for something else.
         M::Umov | M::Ibts | M::Xbts | M::Loadall | M::Fstdw | M::Fstsg | M::Frstpm => true,
         // Undocumented, and a move to a segment register that does not exist.
-        M::Ffreep | M::Fneni | M::Fndisi | M::Fnsetpm | M::Salc => true,
+        M::Ffreep | M::Fstpnce | M::Fneni | M::Fndisi | M::Fnsetpm | M::Salc => true,
         // The host's kernel serves breakpoints itself, and answers these for debuggers.
         M::Int1 => true,
         _ => undefined::result(instr) && !is_image_store(instr) && !is_image_load(instr),

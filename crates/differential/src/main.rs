@@ -67,10 +67,7 @@ fn run() -> Result<bool, String> {
         }
         println!(
             "{kind:?}: {} sequences agreed, {} differed, {} without an outcome to compare, unsupported {:?}",
-            summary.agreed,
-            summary.differed,
-            summary.unfinished,
-            summary.unsupported
+            summary.agreed, summary.differed, summary.unfinished, summary.unsupported
         );
         clean &= summary.differed == 0;
     }

@@ -101,11 +101,13 @@ pub fn result(instr: &Instruction) -> bool {
         M::Bswap => instr.op0_register().size() == 2,
         // Time, identity, and what the host's kernel emulates or uses itself.
         M::Rdtsc | M::Rdtscp | M::Cpuid | M::Rdpmc | M::Sgdt | M::Sidt | M::Sldt | M::Str | M::Smsw => true,
-        // The upper half of a selector pushed as 32 bits: left alone by some processors, cleared by others.
+        // They look at the system's own descriptors.
         M::Lsl | M::Lar | M::Verr | M::Verw => true,
         // Approximations.
         M::Rcpps | M::Rcpss | M::Rsqrtps | M::Rsqrtss => true,
         M::Fsin | M::Fcos | M::Fsincos | M::Fptan | M::Fpatan | M::F2xm1 | M::Fyl2x | M::Fyl2xp1 => true,
+        // A repeat prefix before LOOPcc: reserved, and some processors let it choose the condition.
+        M::Loope | M::Loopne => instr.has_rep_prefix() || instr.has_repne_prefix(),
         // Digits above nine.
         M::Fbld => true,
         // They contain the addresses of the last instruction and operand, of which processors keep different ones.
@@ -117,3 +119,35 @@ pub fn result(instr: &Instruction) -> bool {
 /// A prefetch or a code fetch may be told from a data access only by newer processors: bit 4 of a page fault's error
 /// code exists with NX alone.
 pub const FETCH_BIT: u32 = 0x10;
+
+/// Which of two memory operands is looked at first, and so which fault is reported, is left open.
+pub fn fault_order(instr: &Instruction) -> bool {
+    use Mnemonic as M;
+    let string = matches!(instr.mnemonic(), M::Movsb | M::Movsw | M::Movsd | M::Cmpsb | M::Cmpsw | M::Cmpsd);
+    string && instr.is_string_instruction()
+}
+
+/// Interrupted by a fault, these may have done part of their work, which a restart does again: stack slots below the
+/// stack pointer, or registers that were popped.
+pub fn done_in_parts(instr: &Instruction) -> bool {
+    use Mnemonic as M;
+    matches!(instr.mnemonic(), M::Enter | M::Pusha | M::Pushad | M::Popa | M::Popad)
+}
+
+/// Large images: which of their bytes a page fault names is left open.
+pub fn large_operand(instr: &Instruction) -> bool {
+    use Mnemonic as M;
+    matches!(
+        instr.mnemonic(),
+        M::Fxsave
+            | M::Fxrstor
+            | M::Fnsave
+            | M::Frstor
+            | M::Fnstenv
+            | M::Fldenv
+            | M::Popa
+            | M::Popad
+            | M::Pusha
+            | M::Pushad
+    )
+}

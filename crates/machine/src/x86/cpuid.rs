@@ -22,9 +22,14 @@ const APIC: u32 = 1 << 9;
 const SEP: u32 = 1 << 11;
 const PGE: u32 = 1 << 13;
 const CMOV: u32 = 1 << 15;
+const CLFSH: u32 = 1 << 19;
+const MMX: u32 = 1 << 23;
 const FXSR: u32 = 1 << 24;
 const SSE: u32 = 1 << 25;
 const SSE2: u32 = 1 << 26;
+
+/// Cache line that CLFLUSH flushes, in units of eight bytes, as leaf 1 has it.
+const FLUSH_LINE: u32 = 8 << 8;
 
 /// CR4 bits that may be set.
 pub(crate) const CR4_ALLOWED: u64 =
@@ -41,12 +46,12 @@ pub fn execute(x: &mut Exec) -> Outcome<()> {
     }
     let text = |s: &[u8; 4]| u32::from_le_bytes(*s);
     let apic = if x.cpu.msrs.apic_base & 0x800 != 0 { APIC } else { 0 };
-    let features = FPU | PSE | TSC | MSR | CX8 | apic | SEP | PGE | CMOV | FXSR | SSE | SSE2;
+    let features = FPU | PSE | TSC | MSR | CX8 | apic | SEP | PGE | CMOV | CLFSH | MMX | FXSR | SSE | SSE2;
     let [a, b, c, d] = match leaf {
         0x8000_0000.. => [0; 4],
         0 => [1, text(b"Genu"), text(b"ntel"), text(b"ineI")],
         // Above the highest leaf Intel processors answer as for the highest.
-        _ => [SIGNATURE, u32::from(x.board.lapic_id(x.id)) << 24, 0, features],
+        _ => [SIGNATURE, u32::from(x.board.lapic_id(x.id)) << 24 | FLUSH_LINE, 0, features],
     };
     for (index, value) in [(reg::AX, a), (reg::BX, b), (reg::CX, c), (reg::DX, d)] {
         x.set_sized(index, 4, value.into());

@@ -240,10 +240,7 @@ impl Exec<'_> {
             }
         }
         if last > s.limit.into() {
-            // A 4 GiB segment has no end: accesses wrap around.
-            if s.limit != u32::MAX {
-                return Err(bad);
-            }
+            return Err(bad);
         }
         Ok(s.base.wrapping_add(offset) & 0xffff_ffff)
     }
@@ -299,7 +296,7 @@ impl Exec<'_> {
         self.probe_linear(linear, size, Intent::Write, self.cpu.cpl() == 3)
     }
 
-    fn check_alignment(&self, linear: u64, size: usize) -> Outcome<()> {
+    pub(crate) fn check_alignment(&self, linear: u64, size: usize) -> Outcome<()> {
         if linear & (size as u64 - 1) != 0
             && self.cpu.flags.has(flags::AC)
             && self.cpu.cr0 & cr0::AM != 0

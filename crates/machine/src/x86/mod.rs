@@ -103,7 +103,8 @@ pub(crate) fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         M::Cli | M::Sti => system::interrupt_flag(x, instr),
         M::Hlt => system::halt(x),
         M::Pause => system::pause(x),
-        M::Nop => Ok(()),
+        // Hints of later processors, which earlier ones take for what they are to us: nothing.
+        M::Nop | M::Reservednop | M::Endbr32 | M::Endbr64 | M::Rdsspd | M::Rdsspq => Ok(()),
         M::Invlpg => system::invalidate(x, instr),
         M::Invd | M::Wbinvd => system::caches(x),
         M::Rdtsc => system::time_stamp(x),
@@ -167,7 +168,7 @@ fn coprocessor(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         }
         return x87::execute(x, instr);
     }
-    if has(&[F::FXSR, F::MMX, F::SSE, F::SSE2]) {
+    if has(&[F::FXSR, F::CLFSH, F::MMX, F::SSE, F::SSE2]) {
         return sse::execute(x, instr);
     }
     Err(Trap::UD)

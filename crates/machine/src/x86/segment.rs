@@ -611,8 +611,9 @@ pub fn adjust_rpl(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let a = x.read(instr, 0)?;
     let b = x.read(instr, 1)?;
     let lower = a & 3 < b & 3;
-    let result = if lower { a & !3 | b & 3 } else { a };
-    x.write(instr, 0, result)?;
+    if lower {
+        x.write(instr, 0, a & !3 | b & 3)?;
+    }
     x.cpu.flags.replace(flags::ZF, if lower { flags::ZF } else { 0 });
     Ok(())
 }

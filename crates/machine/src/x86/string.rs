@@ -181,15 +181,14 @@ fn elements(
     };
     let (from, from_low) = locate(x, source, false)?;
     let (to, to_low) = locate(x, target, writes)?;
-    // Where both sides of a comparison fault, processors report the one at (E)DI.
-    if kind == Kind::Compare {
-        x.probe_linear(to_low, bytes, Intent::Read, user)?;
-    }
+    // A stretch lies in one page, so its first element speaks for all.
     if source.is_some() {
-        x.probe_linear(from_low, bytes, Intent::Read, user)?;
+        x.check_alignment(from, size)?;
+        x.probe_linear(from, size, Intent::Read, user)?;
     }
     if target.is_some() {
-        x.probe_linear(to_low, bytes, if writes { Intent::Write } else { Intent::Read }, user)?;
+        x.check_alignment(to, size)?;
+        x.probe_linear(to, size, if writes { Intent::Write } else { Intent::Read }, user)?;
     }
     let at = |start: u64, i: u64| {
         let distance = i * size as u64;

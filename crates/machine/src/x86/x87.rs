@@ -728,7 +728,7 @@ fn conditional(x: &mut Exec, instr: &Instruction, holds: impl Fn(&flags::Flags) 
     let taken = holds(&x.cpu.flags);
     let fpu = &mut x.cpu.fpu;
     if fpu.is_empty(0) || fpu.is_empty(i) {
-        if fpu.underflow() && taken {
+        if fpu.underflow() {
             fpu.set(0, Value::DEFAULT_NAN.pack_extended());
         }
         return;
