@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::time::Instant;
 
 use machine::board::{Direction, Unmodelled};
-use machine::{Activity, Events, Machine, Stop, StopSet};
+use machine::{Activity, Events, Kinds, Machine, Stop, StopSet};
 use trace::CpuId;
 
 use crate::console::{Console, screen};
@@ -16,8 +16,8 @@ use crate::terminal::{Input, Terminal};
 
 /// Instructions a processor executes before the next has its turn.
 const TURN: u64 = 5_000;
-/// Turns between two looks at console and keyboard.
-const TURNS_PER_LOOK: u32 = 100;
+/// Machine time between two looks at console and keyboard: five milliseconds.
+const LOOK: u64 = 500_000;
 /// How long the console has to be silent before the next line is typed.
 const QUIET_MICROS: u64 = 500_000;
 /// The longest sleep while an idle guest waits, so that its clock keeps going.
@@ -60,6 +60,7 @@ enum End {
     Stopped(CpuId, Stop),
     Budget,
     Interrupted,
+    Quiet,
 }
 
 pub struct Session {
@@ -72,11 +73,28 @@ pub struct Session {
     /// When the console was last heard of, in machine time.
     heard: u64,
     untyped: Vec<char>,
+    /// End when everything is typed and the console is silent.
+    ends_when_quiet: bool,
 }
 
 impl Session {
     pub fn new(machine: Machine, typing: Typing, budget: Option<u64>) -> Self {
-        Self { machine, typing, budget, console: Console::new(), turn: 0, heard: 0, untyped: Vec::new() }
+        Self {
+            machine,
+            typing,
+            budget,
+            console: Console::new(),
+            turn: 0,
+            heard: 0,
+            untyped: Vec::new(),
+            ends_when_quiet: false,
+        }
+    }
+
+    /// For a guest that never ends by itself: stop when it has been told everything and has answered.
+    pub fn ending_when_quiet(mut self) -> Self {
+        self.ends_when_quiet = true;
+        self
     }
 
     fn executed(&self) -> u64 {
@@ -121,8 +139,14 @@ impl Session {
             }
             let mut asleep = false;
             match stopped {
-                Some((_, Stop::Halt, _)) if terminal.as_ref().is_some_and(Terminal::is_open) => asleep = true,
-                Some((_, Stop::Halt, _)) if !self.typing.lines.is_empty() => self.type_line(),
+                Some((_, Stop::Halt, _)) if self.hears_keys() && !self.typing.lines.is_empty() => {
+                    self.type_line()
+                }
+                Some((_, Stop::Halt, _))
+                    if self.hears_keys() && terminal.as_ref().is_some_and(Terminal::is_open) =>
+                {
+                    asleep = true;
+                }
                 Some((cpu, stop, story)) => return Ok((End::Stopped(cpu, stop), story)),
                 None => {}
             }
@@ -131,6 +155,9 @@ impl Session {
             if now.saturating_sub(self.heard) > clock.micros(QUIET_MICROS)
                 && self.machine.board.keys_waiting() == 0
             {
+                if self.ends_when_quiet && self.typing.lines.is_empty() {
+                    return Ok((End::Quiet, String::new()));
+                }
                 self.type_line();
                 self.heard = now;
             }
@@ -153,6 +180,11 @@ impl Session {
         }
     }
 
+    /// Whether an interrupt could wake a halted processor.
+    fn hears_keys(&self) -> bool {
+        self.machine.cpus.iter().any(machine::Cpu::interruptible)
+    }
+
     fn type_line(&mut self) {
         if let Some(line) = self.typing.lines.pop_front() {
             self.type_text(&line);
@@ -169,26 +201,24 @@ impl Session {
         let mut events = Events::off();
         let before = self.machine.clone();
         let mut turns = Vec::new();
-        let (mut left, mut halted) = (budget, 0);
-        for _ in 0..TURNS_PER_LOOK {
+        let (mut left, mut idle) = (budget, 0);
+        while left > 0 && self.machine.instructions() - before.instructions() < LOOK {
             let id = CpuId(self.turn as u8);
             self.turn = (self.turn + 1) % self.machine.cpus.len();
-            let cpu = self.machine.cpu(id);
-            if left == 0 {
-                return None;
-            }
-            if matches!(cpu.activity, Activity::WaitForSipi) {
+            if self.machine.cpu(id).activity == Activity::WaitForSipi {
                 continue;
             }
-            let (share, executed) = (TURN.min(left), cpu.executed);
-            let stop = self.machine.run(id, &StopSet::after(share), &mut events);
+            let until = turn(TURN.min(left));
+            let (time, executed) = (self.machine.instructions(), self.machine.cpu(id).executed);
+            let stop = self.machine.run(id, &until, &mut events);
             let ran = self.machine.cpu(id).executed - executed;
             left -= ran;
             match stop {
-                Stop::Budget => halted = 0,
+                Stop::Budget => idle = 0,
+                Stop::Halt if self.machine.instructions() > time => idle = 0,
                 Stop::Halt => {
-                    halted += 1;
-                    if halted >= self.machine.cpus.len() {
+                    idle += 1;
+                    if idle > self.machine.cpus.len() {
                         return Some((id, Stop::Halt, String::new()));
                     }
                 }
@@ -197,19 +227,26 @@ impl Session {
                     return Some((id, stop, story));
                 }
             }
-            turns.push((id, share));
+            turns.push((id, until));
         }
         None
     }
 
     /// Registers, and the last branches found by running the last turn again.
-    fn story(&self, mut before: Machine, turns: &[(CpuId, u64)], id: CpuId, ran: u64, stop: &Stop) -> String {
+    fn story(
+        &self,
+        mut before: Machine,
+        turns: &[(CpuId, StopSet)],
+        id: CpuId,
+        ran: u64,
+        stop: &Stop,
+    ) -> String {
         if !matches!(stop, Stop::TripleFault | Stop::Unsupported(_)) {
             return String::new();
         }
         let mut events = Events::off();
-        for &(id, share) in turns {
-            before.run(id, &StopSet::after(share), &mut events);
+        for (id, until) in turns {
+            before.run(*id, until, &mut events);
         }
         let branches = post_mortem::last_branches(before, id, ran);
         let registers = post_mortem::registers(self.machine.cpu(id));
@@ -222,6 +259,7 @@ impl Session {
             End::Stopped(cpu, stop) => writeln!(text, "rockfall: {}", describe(*cpu, stop)),
             End::Budget => writeln!(text, "rockfall: stopped after the given number of instructions"),
             End::Interrupted => writeln!(text, "rockfall: interrupted from the terminal"),
+            End::Quiet => writeln!(text, "rockfall: the guest waits for more"),
         };
         text.push_str(story);
         let executed = self.executed();
@@ -244,6 +282,11 @@ impl Session {
         }
         text
     }
+}
+
+/// A turn ends early at HLT, so that a look never waits for a guest that sleeps.
+fn turn(instructions: u64) -> StopSet {
+    StopSet::after(instructions).on(Kinds::HALT)
 }
 
 fn verdict(end: &End) -> Verdict {

@@ -110,7 +110,8 @@ mod tests {
 
     #[test]
     fn files_are_recognised_by_their_contents() {
-        let header: Vec<u8> = [0x1bad_b002, 0, 0xe452_4ffe_u32].into_iter().flat_map(u32::to_le_bytes).collect();
+        let header: Vec<u8> =
+            [0x1bad_b002, 0, 0xe452_4ffe_u32].into_iter().flat_map(u32::to_le_bytes).collect();
         let mut sector = vec![0; 512];
         sector[510..].copy_from_slice(&[0x55, 0xaa]);
         let elf = b"\x7fELF".to_vec();

@@ -15,6 +15,8 @@ pub const TEXT_BASE: u64 = 0xb_8000;
 pub const TEXT_SIZE: usize = 0x8000;
 
 const CRTC_REGISTERS: usize = 25;
+/// Three bytes for each of 256 colours.
+const DAC_BYTES: usize = 768;
 /// What mode 3 leaves in the CRT controller.
 const CRTC_MODE3: [u8; CRTC_REGISTERS] = [
     0x5f, 0x4f, 0x50, 0x82, 0x55, 0x81, 0xbf, 0x1f, 0x00, 0x4f, 0x0d, 0x0e, 0x00, 0x00, 0x00, 0x00, 0x9c,
@@ -38,7 +40,7 @@ pub struct Vga {
     dac_read: u16,
     dac_write: u16,
     dac_reading: bool,
-    dac: Vec<u8>,
+    dac: [u8; DAC_BYTES],
 }
 
 impl Default for Vga {
@@ -59,7 +61,7 @@ impl Default for Vga {
             dac_read: 0,
             dac_write: 0,
             dac_reading: false,
-            dac: vec![0; 768],
+            dac: [0; DAC_BYTES],
         };
         vga.graphics[5] = 0x10;
         vga.graphics[6] = 0x0e;
@@ -120,7 +122,7 @@ impl Vga {
             0x3c8 => (self.dac_write / 3) as u8,
             0x3c9 => {
                 let value = self.dac[usize::from(self.dac_read)];
-                self.dac_read = (self.dac_read + 1) % 768;
+                self.dac_read = (self.dac_read + 1) % DAC_BYTES as u16;
                 value
             }
             0x3ca => self.feature,
@@ -164,7 +166,7 @@ impl Vga {
             }
             0x3c9 => {
                 self.dac[usize::from(self.dac_write)] = value & 0x3f;
-                self.dac_write = (self.dac_write + 1) % 768;
+                self.dac_write = (self.dac_write + 1) % DAC_BYTES as u16;
             }
             0x3ce => self.graphics_index = value,
             0x3cf => self.graphics[usize::from(self.graphics_index & 15)] = value,

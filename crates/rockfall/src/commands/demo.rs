@@ -28,5 +28,5 @@ pub fn run(_: &Arguments) -> Result<Verdict, Failure> {
     let (machine, _) =
         boot(Path::new("the bundled kernel"), demo.kernel.to_vec(), BoardConfig::default(), &options)?;
     let typing = Typing::parse(&format!("{}\\n", demo.test)).map_err(Failure::BadFlag)?;
-    Session::new(machine, typing, Some(INSTRUCTIONS)).run(false)
+    Session::new(machine, typing, Some(INSTRUCTIONS)).ending_when_quiet().run(false)
 }

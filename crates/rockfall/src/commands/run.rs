@@ -24,9 +24,9 @@ Examples:
   rockfall run os.img --disk fs.img --cpus 2        a disk image, and a second disk
   rockfall run os.img --type \"ls\\n\" --instructions 2000000000 --screen
 
-The kernel's serial output is the console; a kernel that uses none shows its screen instead. When the
-standard input is a terminal, keys go to the guest's keyboard, and Ctrl-C ends the run. A line given with
---type is typed when the console has been quiet for a while.";
+The kernel's serial output is the console; a kernel that uses none shows its screen instead.
+When the standard input is a terminal, keys go to the guest's keyboard, and Ctrl-C ends the run.
+A line given with --type is typed when the console has been quiet for a while.";
 
 /// Boots a kernel and shows its console.
 #[derive(Args)]
@@ -126,7 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let (machine, format) = boot(&arguments.kernel, file, config, &options)?;
     if format != Format::Multiboot && !(arguments.append.is_empty() && arguments.module.is_empty()) {
         return Err(Failure::BadFlag(format!(
-            "--append and --module are for Multiboot kernels; {} is a {format}",
+            "--append and --module are for Multiboot kernels, and {} is not one: {format}",
             arguments.kernel.display()
         )));
     }

@@ -1,0 +1,209 @@
+//! The chips together, through the board's ports and lines.
+
+use super::*;
+
+const CPU: CpuId = CpuId(0);
+
+fn board() -> Board {
+    Board::new(BoardConfig { cpus: 2, ..BoardConfig::default() })
+}
+
+fn out(board: &mut Board, now: u64, script: &[(u16, u8)]) {
+    for &(port, value) in script {
+        board.port_write(now, CPU, port, 1, u32::from(value));
+    }
+}
+
+/// 100 Hz on the interval timer, through the 8259 pair at vector 0x20.
+fn ticking() -> Board {
+    let mut board = board();
+    let pics = [(0x20, 0x11), (0x21, 0x20), (0x21, 4), (0x21, 1), (0x21, 0xfe)];
+    out(&mut board, 0, &pics);
+    out(&mut board, 0, &[(0x43, 0x34), (0x40, (11_932 & 0xff) as u8), (0x40, (11_932 >> 8) as u8)]);
+    board
+}
+
+#[test]
+fn timer_ticks_arrive_by_instruction_count() {
+    let mut board = ticking();
+    let mut arrivals = Vec::new();
+    for _ in 0..3 {
+        let event = board.next_event().unwrap();
+        board.advance(event - 1);
+        assert!(!board.interrupt_pending(CPU));
+        board.advance(event);
+        assert!(board.interrupt_pending(CPU));
+        assert!(!board.interrupt_pending(CpuId(1)));
+        assert_eq!(board.acknowledge(event, CPU), 0x20);
+        out(&mut board, event, &[(0x20, 0x20)]);
+        arrivals.push(event);
+    }
+    assert_eq!(arrivals, [1_000_016, 2_000_031, 3_000_046]);
+}
+
+#[test]
+fn under_control_only_the_caller_ticks() {
+    let mut board = ticking();
+    board.set_timer_mode(500_000, TimerMode::Controlled);
+    assert_eq!(board.next_event(), None);
+    board.advance(90_000_000);
+    assert!(!board.interrupt_pending(CPU));
+    for now in [90_000_000, 90_000_001] {
+        assert_eq!(board.raise_timer(now, CPU), Some(TimerSource::Pit));
+        assert_eq!(board.acknowledge(now, CPU), 0x20);
+        board.raise_timer(now, CPU);
+        assert!(!board.interrupt_pending(CPU), "the first tick is still in service");
+        out(&mut board, now, &[(0x20, 0x20)]);
+        assert_eq!(board.acknowledge(now, CPU), 0x20);
+        out(&mut board, now, &[(0x20, 0x20)]);
+        assert!(!board.interrupt_pending(CPU));
+    }
+    board.set_timer_mode(95_000_000, TimerMode::FreeRunning);
+    assert!(board.next_event().is_some_and(|event| event > 95_000_000 && event < 96_100_000));
+}
+
+fn lapic(board: &mut Board, cpu: u8, register: u64, value: u32) {
+    board.mmio_write(0, CpuId(cpu), PhysAddr(lapic::BASE + register), 4, u64::from(value));
+}
+
+#[test]
+fn processors_start_each_other() {
+    let mut board = board();
+    lapic(&mut board, 0, 0x310, 1 << 24);
+    lapic(&mut board, 0, 0x300, 0xc500);
+    lapic(&mut board, 0, 0x300, 0x8500);
+    lapic(&mut board, 0, 0x300, 0x4607);
+    let cpu = CpuId(1);
+    assert_eq!(board.take_signals(), [Signal::Init { cpu }, Signal::Startup { cpu, page: 7 }]);
+}
+
+#[test]
+fn interrupts_between_processors() {
+    let mut board = board();
+    lapic(&mut board, 1, 0xf0, 0x1ff);
+    lapic(&mut board, 0, 0x300, 0xc_4041);
+    assert_eq!([0, 1].map(|cpu| board.interrupt_pending(CpuId(cpu))), [false, true]);
+    assert_eq!(board.acknowledge(0, CpuId(1)), 0x41);
+    lapic(&mut board, 1, 0xb0, 0);
+    assert!(!board.interrupt_pending(CpuId(1)));
+    assert_eq!(board.mmio_read(0, CpuId(1), PhysAddr(lapic::BASE + 0x20), 4), 1 << 24);
+}
+
+#[test]
+fn device_lines_reach_the_io_apic() {
+    let mut board = board();
+    lapic(&mut board, 1, 0xf0, 0x1ff);
+    for (select, value) in [(0x10 + 8, 0x24), (0x10 + 9, 1 << 24)] {
+        board.mmio_write(0, CPU, PhysAddr(ioapic::BASE), 4, select);
+        board.mmio_write(0, CPU, PhysAddr(ioapic::BASE + 0x10), 4, value);
+    }
+    out(&mut board, 0, &[(0x3fc, 8), (0x3f9, 1)]);
+    board.serial_input(0, b"x");
+    assert_eq!([0, 1].map(|cpu| board.interrupt_pending(CpuId(cpu))), [false, true]);
+    assert_eq!(board.acknowledge(0, CpuId(1)), 0x24);
+}
+
+#[test]
+fn the_local_timer_can_be_armed_and_raised() {
+    let mut board = board();
+    out(&mut board, 0, &[(0x21, 0xff), (0xa1, 0xff)]);
+    assert_eq!(board.armed_timer(CPU), None);
+    for (register, value) in [(0x3e0, 0xb), (0x320, 0x2_0020), (0x380, 10_000_000)] {
+        lapic(&mut board, 0, register, value);
+    }
+    assert_eq!(board.armed_timer(CPU), Some(TimerSource::LocalApic));
+    board.advance(1_000_000);
+    assert_eq!(board.acknowledge(1_000_000, CPU), 0x20);
+    lapic(&mut board, 0, 0xb0, 0);
+    board.set_timer_mode(1_000_000, TimerMode::Controlled);
+    board.raise_timer(1_000_000, CPU);
+    assert_eq!(board.acknowledge(1_000_000, CPU), 0x20);
+}
+
+#[test]
+fn keys_arrive_one_interrupt_each() {
+    let mut board = board();
+    assert_eq!(board.type_text(0, "aß"), ['ß']);
+    let mut codes = Vec::new();
+    while let Some(event) = board.next_event().filter(|_| board.keys_waiting() > 0 || codes.len() < 2) {
+        board.advance(event);
+        if board.interrupt_pending(CPU) {
+            let vector = board.acknowledge(event, CPU);
+            if vector == 9 {
+                codes.push(board.port_read(event, CPU, 0x60, 1));
+            }
+            out(&mut board, event, &[(0x20, 0x20)]);
+        }
+    }
+    assert_eq!(codes, [0x1e, 0x9e]);
+}
+
+#[test]
+fn switches_off_in_every_usual_way() {
+    use Signal::*;
+    let table: [(&[(u16, u8, u32)], Option<Signal>); 9] = [
+        (&[(0x604, 2, 0x2000)], Some(PowerOff)),
+        (&[(0xb004, 2, 0x2000)], Some(PowerOff)),
+        (&[(0x604, 2, 0x0001)], None),
+        (&[(0xf4, 1, 0x31)], Some(Exit { status: 0x63 })),
+        (&[(0xcf9, 1, 0x06)], Some(Reset)),
+        (&[(0x64, 1, 0xfe)], Some(Reset)),
+        (&[(0x92, 1, 0x03)], Some(Reset)),
+        (&[(BIOS_PORT, 1, 0)], Some(BiosCall { cpu: CPU })),
+        (&[(0x8900, 1, 0x53), (0x8900, 1, 0x54)], None),
+    ];
+    for (writes, expected) in table {
+        let mut board = board();
+        for &(port, size, value) in writes {
+            board.port_write(0, CPU, port, size, value);
+        }
+        assert_eq!(board.take_signals().pop_front(), expected, "{writes:x?}");
+    }
+    let mut board = board();
+    for &byte in SHUTDOWN_WORD {
+        assert!(!board.has_signals());
+        board.port_write(0, CPU, 0x8900, 1, u32::from(byte));
+    }
+    assert_eq!(board.take_signals(), [PowerOff]);
+}
+
+#[test]
+fn what_is_not_modelled_is_noted_once() {
+    let mut board = board();
+    assert_eq!(board.port_read(0, CPU, 0x1234, 2), 0xffff);
+    board.port_read(0, CPU, 0x1234, 1);
+    board.port_write(0, CPU, 0x92, 1, 0);
+    let expected = [
+        Unmodelled::Port(0x1234, Direction::Read),
+        Unmodelled::Port(0x1235, Direction::Read),
+        Unmodelled::A20Closed,
+    ];
+    assert!(board.unmodelled().iter().eq(&expected));
+    assert_eq!(board.port_read(0, CPU, 0xcfc, 4), !0, "no PCI device is not an unknown register");
+    assert_eq!(board.unmodelled().len(), 3);
+}
+
+#[test]
+fn wide_accesses_reach_neighbouring_registers() {
+    let mut board = board();
+    board.port_write(0, CPU, 0x3d4, 2, 0x070e);
+    board.port_write(0, CPU, 0x3d4, 2, 0xcf0f);
+    assert_eq!(board.vga().cursor(), 0x7cf);
+}
+
+#[test]
+fn output_taken_or_not_the_hash_is_the_same() {
+    use std::hash::DefaultHasher;
+    let digest = |board: &Board| {
+        let mut hasher = DefaultHasher::new();
+        board.hash_into(&mut hasher);
+        hasher.finish()
+    };
+    let mut board = board();
+    out(&mut board, 0, &[(0x3f8, b'a'), (0xe9, b'b')]);
+    let before = digest(&board);
+    assert_eq!((board.take_serial_output(), board.take_debug_output()), (b"a".to_vec(), b"b".to_vec()));
+    assert_eq!(digest(&board), before);
+    out(&mut board, 0, &[(0x3ff, 1)]);
+    assert_ne!(digest(&board), before);
+}
