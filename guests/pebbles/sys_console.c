@@ -1,7 +1,6 @@
 /* Reading lines, printing, and the looks of the console; ls and halt. */
 #include "../lib/string.h"
 #include "console.h"
-#include "heap.h"
 #include "keyboard.h"
 #include "loader.h"
 #include "machine.h"
@@ -14,6 +13,7 @@ enum { PRINT_MAX = 1 << 20, PRINT_PART = 128, LINE_MAX = 4096 };
 static struct mutex reader_lock;
 static struct cond reader_left;
 static struct thread *reader;
+static char line[LINE_MAX]; /* the reader's */
 
 static bool reader_enter(void)
 {
@@ -53,7 +53,7 @@ int sys_getchar(struct ureg *u)
 }
 
 /* Collects a line, echoing it; returns its length, or -1 if the task was killed. */
-static __attribute__((noinline)) int readline(char *line, int size)
+static __attribute__((noinline)) int readline(int size)
 {
     int length = 0;
     for (;;) {
@@ -84,17 +84,12 @@ int sys_readline(struct ureg *u)
         return SYSCALL_ERROR;
     if (size == 0)
         return 0;
-    char *line = malloc((size_t)size);
-    if (!line)
+    if (!reader_enter())
         return SYSCALL_ERROR;
-    int length = SYSCALL_ERROR;
-    if (reader_enter()) {
-        length = readline(line, size);
-        reader_leave();
-    }
+    int length = readline(size);
     if (length > 0 && !copy_to_user(packet[1], line, (size_t)length))
         length = SYSCALL_ERROR;
-    free(line);
+    reader_leave();
     return length;
 }
 

@@ -51,8 +51,10 @@ static void fault(struct ureg *u, bool from_user)
     enable_interrupts();
     if (swexn_deliver(u))
         return;
-    console_printf("thread %d: fault %u at %p, error %x, address %p\n", current->tid, u->cause, (void *)u->eip,
-                   u->error_code, (void *)u->cr2);
+    if (u->cause == TRAP_PAGE)
+        console_printf("thread %d: page fault at %p, address %p\n", current->tid, (void *)u->eip, (void *)u->cr2);
+    else
+        console_printf("thread %d: fault %u at %p\n", current->tid, u->cause, (void *)u->eip);
     task_kill(current->task, STATUS_KILLED);
 }
 

@@ -6,6 +6,7 @@
 mod catalogue;
 pub mod demo;
 mod image;
+pub mod qemu;
 mod toolchain;
 
 use std::path::{Path, PathBuf};
