@@ -89,6 +89,8 @@ impl Emulated {
             (USER_DATA / 8, descriptor(0, 0xfffff, 0xf3, 0xc)),
             // A 64-bit code segment on the host: a readable code segment in any case.
             (6, descriptor(0, 0xfffff, 0xfb, 0xa)),
+            // Linux tells programs their processor's number through the limit of this one.
+            (15, descriptor(0, 0, 0xf5, 0x4)),
             (TSS_SELECTOR / 8, descriptor((SUPERVISOR + TSS) as u32, 0x67, 0x8b, 0)),
             (LDT_SELECTOR / 8, descriptor((SUPERVISOR + LDT) as u32, 8 * SEGMENTS.len() as u32 - 1, 0x82, 0)),
         ];

@@ -90,6 +90,12 @@ fn unwelcome(instr: &Instruction) -> bool {
         M::Umov | M::Ibts | M::Xbts | M::Loadall | M::Fstdw | M::Fstsg | M::Frstpm => true,
         // Undocumented, and a move to a segment register that does not exist.
         M::Ffreep | M::Fstpnce | M::Fneni | M::Fndisi | M::Fnsetpm | M::Salc => true,
+        // AMD's processors have it for memory operands only.
+        M::Reservednop
+            if matches!(instr.code(), Code::Reservednop_rm16_r16_0F0D | Code::Reservednop_rm32_r32_0F0D) =>
+        {
+            true
+        }
         // The host's kernel serves breakpoints itself, and answers these for debuggers.
         M::Int1 => true,
         _ => undefined::result(instr) && !is_image_store(instr) && !is_image_load(instr),
@@ -160,6 +166,21 @@ pub fn undefined_flags(case: &Case, ip: u64) -> Option<u32> {
             return None;
         }
         undefined = undefined & !undefined::overwritten(instr) | undefined::flags(instr);
+    }
+    Some(undefined)
+}
+
+/// Condition codes of the x87 status word that are not compared, or `None` if their values went elsewhere.
+/// `pending`: an unmasked exception was raised.
+pub fn undefined_codes(case: &Case, pending: bool) -> Option<u16> {
+    const COMPARISONS: u16 = 0x4500;
+    let mut undefined = 0;
+    for instr in disassemble(case) {
+        if undefined != 0 && undefined::reads_codes(&instr) {
+            return None;
+        }
+        let codes = undefined::codes(&instr);
+        undefined |= if pending { codes } else { codes & !COMPARISONS };
     }
     Some(undefined)
 }
@@ -635,6 +656,12 @@ fn is_float(instr: &Instruction) -> bool {
 pub fn comparable(case: &Case) -> bool {
     let instructions = disassemble(case);
     if !acceptable(&case.code) || undefined_flags(case, u64::MAX).is_none() {
+        return false;
+    }
+    // A branch may lead into the middle of an instruction.
+    if instructions.iter().any(is_branch)
+        && (0..case.code.len()).any(|at| unwelcome(&decode(&case.code[at..], 0)))
+    {
         return false;
     }
     let last = instructions.len() - 1;

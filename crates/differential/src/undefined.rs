@@ -89,6 +89,37 @@ pub fn overwritten(instr: &Instruction) -> u32 {
     }
 }
 
+/// Condition codes of the x87 status word that have no defined value after the instruction, or another one on every
+/// family of processors. A comparison is listed for the case that it raises an unmasked exception: some set the codes
+/// all the same.
+pub fn codes(instr: &Instruction) -> u16 {
+    use Mnemonic as M;
+    const C0: u16 = 0x100;
+    const C1: u16 = 0x200;
+    const C2: u16 = 0x400;
+    const C3: u16 = 0x4000;
+    match instr.mnemonic() {
+        M::Ffree => C1,
+        M::Fcomi | M::Fcomip | M::Fucomi | M::Fucomip => C1,
+        M::Fcom
+        | M::Fcomp
+        | M::Fcompp
+        | M::Ficom
+        | M::Ficomp
+        | M::Fucom
+        | M::Fucomp
+        | M::Fucompp
+        | M::Ftst => C0 | C2 | C3,
+        _ => 0,
+    }
+}
+
+/// Makes the condition codes visible elsewhere.
+pub fn reads_codes(instr: &Instruction) -> bool {
+    use Mnemonic as M;
+    matches!(instr.mnemonic(), M::Fnstsw | M::Fnstenv | M::Fnsave | M::Fxsave)
+}
+
 /// Does it have a result that is undefined, or a different one on every processor?
 pub fn result(instr: &Instruction) -> bool {
     use Mnemonic as M;
@@ -124,14 +155,14 @@ pub const FETCH_BIT: u32 = 0x10;
 pub fn fault_order(instr: &Instruction) -> bool {
     use Mnemonic as M;
     let string = matches!(instr.mnemonic(), M::Movsb | M::Movsw | M::Movsd | M::Cmpsb | M::Cmpsw | M::Cmpsd);
-    string && instr.is_string_instruction()
+    string && instr.is_string_instruction() || large_operand(instr)
 }
 
 /// Interrupted by a fault, these may have done part of their work, which a restart does again: stack slots below the
-/// stack pointer, or registers that were popped.
+/// stack pointer, registers that were popped, or the transition of the x87 registers to MMX.
 pub fn done_in_parts(instr: &Instruction) -> bool {
     use Mnemonic as M;
-    matches!(instr.mnemonic(), M::Enter | M::Pusha | M::Pushad | M::Popa | M::Popad)
+    matches!(instr.mnemonic(), M::Enter | M::Pusha | M::Pushad | M::Popa | M::Popad | M::Maskmovq)
 }
 
 /// Large images: which of their bytes a page fault names is left open.

@@ -61,6 +61,7 @@ pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     }
     match instr.mnemonic() {
         M::Emms => {
+            x87_environment::enter_mmx(x)?;
             x.cpu.fpu.tags = 0;
             return Ok(());
         }
@@ -156,7 +157,9 @@ fn vector_address(x: &Exec, instr: &Instruction, write: bool) -> Outcome<(Seg, u
     let (seg, offset) = x.address(instr);
     let linear = x.linear(seg, offset, XMM, write)?;
     let unaligned = matches!(instr.mnemonic(), Mnemonic::Movups | Mnemonic::Movupd | Mnemonic::Movdqu);
-    if linear & 15 != 0 && !unaligned {
+    if unaligned {
+        x.check_alignment(linear, XMM)?;
+    } else if linear & 15 != 0 {
         return Err(Trap::GP0);
     }
     Ok((seg, offset))
@@ -254,7 +257,8 @@ fn masked_store(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let (seg, offset) = (super::exec::segment_of(instr.memory_segment()), x.get(base));
     let chosen = |i: usize| mask >> (8 * i + 7) & 1 != 0;
     let address = |i: usize| offset.wrapping_add(i as u64) & super::flags::mask(base.size());
-    for i in (0..bytes).filter(|&i| chosen(i)) {
+    // Bytes that are not stored are looked at all the same.
+    for i in 0..bytes {
         x.probe_write(seg, address(i), 1)?;
     }
     for i in (0..bytes).filter(|&i| chosen(i)) {

@@ -149,7 +149,7 @@ pub fn enter(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     }
     let sp = sp.wrapping_sub(bytes) & m;
     // The manual's last check: the new top of the stack must be writable.
-    x.probe_write(Seg::Ss, sp, 1)?;
+    x.probe_write(Seg::Ss, sp, size)?;
     for (at, value) in stores {
         x.store(Seg::Ss, at, size, value)?;
     }

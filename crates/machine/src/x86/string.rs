@@ -105,20 +105,22 @@ pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     };
     let repeated = instr.has_rep_prefix() || instr.has_repne_prefix();
     let count = if repeated { x.get_sized(reg::CX, address_size) } else { 1 };
-    if count == 0 {
-        return Ok(());
-    }
     let port = x.cpu.regs[reg::DX] as u16;
     if matches!(kind, Kind::In | Kind::Out) {
         x.check_port(port, row.size)?;
     }
-    let mut n = count;
+    if count == 0 {
+        return Ok(());
+    }
+    // Single-stepping stops after every element.
+    let mut n = if x.cpu.flags.has(flags::TF) { 1 } else { count };
     for pointer in [source, target].into_iter().flatten() {
         n = n.min(row.in_page(x.cpu.seg(pointer.seg).base, x.get_sized(pointer.index, address_size)));
     }
     // An element across pages, or a stretch that does not fit its segment, goes one by one.
-    let n = if n == 0 || stretch(x, row, source, target, kind, n, address_size).is_err() { 1 } else { n };
-    let done = match elements(x, instr, row, source, target, kind, n, address_size, port)? {
+    let straddles = n == 0;
+    let n = if straddles || stretch(x, row, source, target, kind, n, address_size).is_err() { 1 } else { n };
+    let done = match elements(x, instr, row, source, target, kind, n, address_size, port, straddles)? {
         Some(early) => early,
         None => n,
     };
@@ -168,6 +170,7 @@ fn elements(
     n: u64,
     address_size: usize,
     port: u16,
+    straddles: bool,
 ) -> Outcome<Option<u64>> {
     let (size, user) = (row.size, x.cpu.cpl() == 3);
     let writes = matches!(kind, Kind::Move | Kind::Store | Kind::In);
@@ -197,6 +200,7 @@ fn elements(
     let mut done = n;
     let mut ended = None;
     let quick = !row.down
+        && !straddles
         && match kind {
             Kind::Move => x.engine.mmu.copy_cached(to, from, bytes, user),
             Kind::Store => x.engine.mmu.fill_cached(to, bytes, x.cpu.regs[reg::AX], size, user),

@@ -12,6 +12,7 @@
 
 use super::exec::Exec;
 use super::flags;
+use super::mmu::Intent;
 use super::softfloat::{
     Class, Context, DOUBLE, Direction, EXTENDED, Rounded, SINGLE, Unit, Value, compare, raise,
 };
@@ -246,6 +247,8 @@ fn load_value(x: &mut Exec, instr: &Instruction) -> Outcome<Value> {
 fn load_ten(x: &mut Exec, instr: &Instruction) -> Outcome<[u8; 10]> {
     let (seg, offset) = x.address(instr);
     let mut bytes = [0; 10];
+    let linear = x.linear(seg, offset, bytes.len(), false)?;
+    x.check_alignment(linear, 8)?;
     x.load_bytes(seg, offset, &mut bytes)?;
     Ok(bytes)
 }
@@ -472,11 +475,21 @@ fn complete_store(
     pop: bool,
 ) -> Outcome<()> {
     let (raised, up) = result;
-    let keep = (raiseable(raise::BEFORE) | raiseable(raise::OVERFLOW) | raiseable(raise::UNDERFLOW)) & raised;
-    if x.cpu.fpu.masks(keep) {
-        let (seg, offset) = x.address(instr);
+    const SUPPRESS: u16 = (raise::BEFORE | raise::OVERFLOW | raise::UNDERFLOW) as u16;
+    let keep = SUPPRESS & raised;
+    let (seg, offset) = x.address(instr);
+    if !x.cpu.fpu.masks(keep) {
+        // Nothing is stored, but the place for it is looked at.
+        let linear = x.linear(seg, offset, bytes.len(), true)?;
+        x.check_alignment(linear, bytes.len().min(8))?;
+        x.probe_linear(linear, bytes.len(), Intent::Write, x.cpu.cpl() == 3)?;
+    } else {
         match bytes.len() {
-            10 => x.store_bytes(seg, offset, bytes)?,
+            10 => {
+                let linear = x.linear(seg, offset, bytes.len(), true)?;
+                x.check_alignment(linear, 8)?;
+                x.store_bytes(seg, offset, bytes)?;
+            }
             size => {
                 let mut word = [0; 8];
                 word[..size].copy_from_slice(bytes);
@@ -491,10 +504,6 @@ fn complete_store(
         fpu.pop();
     }
     Ok(())
-}
-
-const fn raiseable(flags: u8) -> u16 {
-    flags as u16
 }
 
 fn store(x: &mut Exec, instr: &Instruction, pop: bool) -> Outcome<()> {
@@ -733,7 +742,6 @@ fn conditional(x: &mut Exec, instr: &Instruction, holds: impl Fn(&flags::Flags) 
         }
         return;
     }
-    fpu.codes(C1, 0);
     if taken {
         let value = fpu.get(i);
         fpu.set(0, value);

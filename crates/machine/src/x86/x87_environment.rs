@@ -4,8 +4,9 @@
 //! there; inside, a register is empty or not, and the rest is recomputed from its contents, as processors do.
 
 use super::exec::Exec;
+use super::mmu::Intent;
 use super::softfloat::{Class, Value};
-use super::state::{F80, Fpu, cr4};
+use super::state::{F80, Fpu, Seg, cr4};
 use super::trap::{Outcome, Trap};
 use super::x87::{check_pending, status};
 use iced_x86::{Code, Instruction};
@@ -119,10 +120,18 @@ fn set_environment(x: &mut Exec, bytes: &[u8], wide: bool) {
     fpu.summarize();
 }
 
+/// Address of an image, which is aligned like its fields where alignment is checked.
+fn image_address(x: &mut Exec, instr: &Instruction, length: usize, write: bool) -> Outcome<(Seg, u64)> {
+    let (seg, offset) = x.address(instr);
+    let linear = x.linear(seg, offset, length, write)?;
+    x.check_alignment(linear, if is_wide(instr) { 4 } else { 2 })?;
+    Ok((seg, offset))
+}
+
 /// FNSTENV: stores, then masks all exceptions.
 pub(crate) fn store_environment(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let (bytes, length) = environment_bytes(x, is_wide(instr));
-    let (seg, offset) = x.address(instr);
+    let (seg, offset) = image_address(x, instr, length, true)?;
     x.store_bytes(seg, offset, &bytes[..length])?;
     x.cpu.fpu.control |= 0x3f;
     x.cpu.fpu.summarize();
@@ -134,7 +143,7 @@ pub(crate) fn load_environment(x: &mut Exec, instr: &Instruction) -> Outcome<()>
     let wide = is_wide(instr);
     let mut bytes = [0; 28];
     let length = if wide { 28 } else { 14 };
-    let (seg, offset) = x.address(instr);
+    let (seg, offset) = image_address(x, instr, length, false)?;
     x.load_bytes(seg, offset, &mut bytes[..length])?;
     set_environment(x, &bytes, wide);
     Ok(())
@@ -159,7 +168,7 @@ pub(crate) fn save(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     for i in 0..8 {
         put(&mut bytes[length + 10 * i..], x.cpu.fpu.get(i));
     }
-    let (seg, offset) = x.address(instr);
+    let (seg, offset) = image_address(x, instr, length + 80, true)?;
     x.store_bytes(seg, offset, &bytes[..length + 80])?;
     initialize(&mut x.cpu.fpu);
     Ok(())
@@ -170,7 +179,7 @@ pub(crate) fn restore(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let wide = is_wide(instr);
     let length = if wide { 28 } else { 14 };
     let mut bytes = [0; 108];
-    let (seg, offset) = x.address(instr);
+    let (seg, offset) = image_address(x, instr, length + 80, false)?;
     x.load_bytes(seg, offset, &mut bytes[..length + 80])?;
     set_environment(x, &bytes, wide);
     set_stack(&mut x.cpu.fpu, |i| take(&bytes[length + 10 * i..]));
@@ -187,7 +196,7 @@ fn set_stack(fpu: &mut Fpu, value: impl Fn(usize) -> F80) {
 
 const AREA: usize = 512;
 
-fn aligned_area(x: &mut Exec, instr: &Instruction, write: bool) -> Outcome<(super::state::Seg, u64)> {
+fn aligned_area(x: &mut Exec, instr: &Instruction, write: bool) -> Outcome<(Seg, u64)> {
     let (seg, offset) = x.address(instr);
     if x.linear(seg, offset, AREA, write)? & 15 != 0 {
         return Err(Trap::GP0);
@@ -198,6 +207,8 @@ fn aligned_area(x: &mut Exec, instr: &Instruction, write: bool) -> Outcome<(supe
 /// FXSAVE. The XMM registers are part of it if the system has announced (CR4.OSFXSR) that it saves them.
 pub(crate) fn fxsave(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let (seg, offset) = aligned_area(x, instr, true)?;
+    let linear = x.linear(seg, offset, AREA, true)?;
+    x.probe_linear(linear, AREA, Intent::Write, x.cpu.cpl() == 3)?;
     // What is reserved keeps its contents.
     let mut area = [0; AREA];
     x.load_bytes(seg, offset, &mut area)?;
