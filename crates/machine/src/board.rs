@@ -687,13 +687,12 @@ impl Board {
             }
         } else {
             match self.ioapic.write(offset, value as u32) {
-                Ok(message) => {
-                    if let Some(message) = message {
-                        self.send(None, message);
-                    }
+                ioapic::Effect::None => true,
+                ioapic::Effect::Unmodelled => false,
+                ioapic::Effect::Send(message) => {
+                    self.send(None, message);
                     true
                 }
-                Err(()) => false,
             }
         };
         if !known {

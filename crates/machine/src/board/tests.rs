@@ -193,12 +193,6 @@ fn wide_accesses_reach_neighbouring_registers() {
 
 #[test]
 fn output_taken_or_not_the_hash_is_the_same() {
-    use std::hash::DefaultHasher;
-    let digest = |board: &Board| {
-        let mut hasher = DefaultHasher::new();
-        board.hash_into(&mut hasher);
-        hasher.finish()
-    };
     let mut board = board();
     out(&mut board, 0, &[(0x3f8, b'a'), (0xe9, b'b')]);
     let before = digest(&board);
@@ -206,4 +200,71 @@ fn output_taken_or_not_the_hash_is_the_same() {
     assert_eq!(digest(&board), before);
     out(&mut board, 0, &[(0x3ff, 1)]);
     assert_ne!(digest(&board), before);
+}
+
+/// Numbers that look random and are always the same.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+#[test]
+fn nothing_a_guest_does_to_the_ports_breaks_the_board() {
+    use crate::devices::disk::Disk;
+    let known: Vec<u16> =
+        [0x20..=0x21, 0x40..=0x43, 0x60..=0x64, 0x70..=0x71, 0xa0..=0xa1, 0x170..=0x177, 0x1f0..=0x1f7]
+            .into_iter()
+            .chain([0x2f8..=0x2ff, 0x3c0..=0x3da, 0x376..=0x376, 0x3f6..=0x3ff, 0x4d0..=0x4d1, 0xcf8..=0xcff])
+            .flatten()
+            .collect();
+    for seed in 1..=20u64 {
+        let disks = [Some(Disk::new(vec![1; 5_000])), None, None, Some(Disk::new(vec![2; 100]))];
+        let mut board = Board::new(BoardConfig { cpus: 3, disks, ..BoardConfig::default() });
+        let mut twin = board.clone();
+        for board in [&mut board, &mut twin] {
+            let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15 ^ seed);
+            let mut now = 0;
+            for _ in 0..20_000 {
+                let bits = numbers.next();
+                let cpu = CpuId((bits >> 8 & 0xff) as u8 % 3);
+                let size = 1 << (bits >> 16 & 0xff) % 3;
+                let port = if bits & 7 == 0 {
+                    (bits >> 24) as u16
+                } else {
+                    known[(bits >> 24) as usize % known.len()]
+                };
+                let value = numbers.next() as u32;
+                now += u64::from(value) % 5_000;
+                let register =
+                    PhysAddr(if bits & 8 == 0 { lapic::BASE } else { ioapic::BASE } + (bits >> 32 & 0x3ff));
+                match bits >> 60 {
+                    0..5 => board.port_write(now, cpu, port, size, value),
+                    5..9 => drop(board.port_read(now, cpu, port, size)),
+                    9 | 10 => board.mmio_write(now, cpu, PhysAddr(register.0 & !0xf), 4, value.into()),
+                    11 => drop(board.mmio_read(now, cpu, register, size)),
+                    12 if board.interrupt_pending(cpu) => drop(board.acknowledge(now, cpu)),
+                    13 => drop(board.type_text(now, "xY")),
+                    14 => board.serial_input(now, b"z"),
+                    _ => drop(board.raise_timer(now, cpu)),
+                }
+                while let Some(event) = board.next_event().filter(|&event| event <= now) {
+                    board.advance(now);
+                    assert!(board.next_event() != Some(event), "an event at {event} does not pass");
+                }
+            }
+        }
+        assert_eq!(digest(&board), digest(&twin));
+    }
+}
+
+fn digest(board: &Board) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    board.hash_into(&mut hasher);
+    hasher.finish()
 }

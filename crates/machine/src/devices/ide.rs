@@ -169,7 +169,7 @@ impl Ide {
             State::Reading(_) | State::Writing(_) | State::Identified => DRQ,
             _ => 0,
         };
-        READY | SEEK_COMPLETE | phase | u8::from(self.failed) * ERR
+        READY | SEEK_COMPLETE | phase | if self.failed { ERR } else { 0 }
     }
 
     /// The sector the address registers name.

@@ -12,6 +12,15 @@ const MASKED: u64 = 1 << 16;
 const LEVEL: u64 = 1 << 15;
 const REMOTE_IRR: u64 = 1 << 14;
 
+/// What a register write asks of the rest of the board.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    None,
+    /// A level-triggered input was unmasked while asserted.
+    Send(Ipi),
+    Unmodelled,
+}
+
 #[derive(Clone, Hash, Debug)]
 pub struct IoApic {
     id: u8,
@@ -98,8 +107,7 @@ impl IoApic {
         }
     }
 
-    /// The message a level-triggered input sends when it is unmasked while asserted; `Err`: no such register.
-    pub fn write(&mut self, offset: u64, value: u32) -> Result<Option<Ipi>, ()> {
+    pub fn write(&mut self, offset: u64, value: u32) -> Effect {
         match (offset, self.select) {
             (0x00, _) => self.select = value as u8,
             (0x10, 0) => self.id = (value >> 24) as u8 & 0xf,
@@ -118,12 +126,12 @@ impl IoApic {
                     *entry = u64::from(value) << 32 | *entry & 0xffff_ffff;
                 }
                 if *entry & LEVEL != 0 && self.lines & (1 << input) != 0 {
-                    return Ok(self.message(input));
+                    return self.message(input).map_or(Effect::None, Effect::Send);
                 }
             }
-            _ => return Err(()),
+            _ => return Effect::Unmodelled,
         }
-        Ok(None)
+        Effect::None
     }
 }
 
@@ -134,8 +142,8 @@ mod tests {
     fn routed(input: u8, low: u32, high: u32) -> IoApic {
         let mut chip = IoApic::new(2);
         for (register, value) in [(0x11 + 2 * input, high), (0x10 + 2 * input, low)] {
-            chip.write(0, u32::from(register)).unwrap();
-            assert_eq!(chip.write(0x10, value), Ok(None));
+            chip.write(0, u32::from(register));
+            assert_eq!(chip.write(0x10, value), Effect::None);
         }
         chip
     }
@@ -177,7 +185,7 @@ mod tests {
             (0x13, Some(3 << 24)),
             (0x40, None),
         ] {
-            chip.write(0, register).unwrap();
+            chip.write(0, register);
             assert_eq!(chip.read(0x10), expected, "{register:#x}");
         }
     }

@@ -86,7 +86,7 @@ fn chord(character: char) -> Option<(Key, Option<Key>)> {
             .or_else(|| find(SHIFTED, byte).map(|key| (key, Some(LEFT_SHIFT))))
             .or_else(|| {
                 // Control characters: the letter with the control key.
-                let letter = (byte < 0x20).then(|| byte | 0x60)?;
+                let letter = (byte < 0x20).then_some(byte | 0x60)?;
                 Some((find(PLAIN, letter)?, Some(LEFT_CONTROL)))
             }),
     }

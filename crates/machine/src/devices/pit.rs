@@ -267,7 +267,7 @@ fn from_bcd(raw: u16) -> u16 {
 }
 
 fn to_bcd(value: u16) -> u16 {
-    (0..4).fold((0, value), |(bcd, rest), digit| (bcd | rest % 10 << (4 * digit), rest / 10)).0
+    (0..4).fold((0, value), |(bcd, rest), digit| (bcd | ((rest % 10) << (4 * digit)), rest / 10)).0
 }
 
 /// The three counters of a PC.

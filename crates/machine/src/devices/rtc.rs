@@ -111,7 +111,7 @@ impl Rtc {
         for (cell, value) in [(0x15, 640), (0x17, below_64m), (0x30, below_64m), (0x34, above_16m)] {
             self.cells[cell..cell + 2].copy_from_slice(&value.to_le_bytes());
         }
-        self.cells[0x12] = u8::from(disks[0]) * 0xf0 | u8::from(disks[1]) * 0x0f;
+        self.cells[0x12] = (u8::from(disks[0]) * 0xf0) | (u8::from(disks[1]) * 0x0f);
         self.cells[0x19] = u8::from(disks[0]) * 47;
         self.cells[0x1a] = u8::from(disks[1]) * 47;
         self.cells[0x14] = 0x26; // 80 columns, keyboard, FPU
@@ -317,7 +317,7 @@ impl Rtc {
 }
 
 fn to_packed(value: u8) -> u8 {
-    value / 10 << 4 | value % 10
+    ((value / 10) << 4) | (value % 10)
 }
 
 #[cfg(test)]

@@ -112,13 +112,7 @@ impl Vga {
             0x3c4 => self.sequencer_index,
             0x3c5 => self.sequencer[usize::from(self.sequencer_index & 7)],
             0x3c6 => self.dac_mask,
-            0x3c7 => {
-                if self.dac_reading {
-                    3
-                } else {
-                    0
-                }
-            }
+            0x3c7 if self.dac_reading => 3,
             0x3c8 => (self.dac_write / 3) as u8,
             0x3c9 => {
                 let value = self.dac[usize::from(self.dac_read)];
