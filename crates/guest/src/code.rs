@@ -62,23 +62,49 @@ pub fn leaves(image: &Image, function: &Function) -> Leaves {
 }
 
 /// The instruction after the one that replaces the stack pointer by another thread's: where a thread that was switched
-/// out goes on, with the stack pointer that was saved for it.
+/// out goes on, with the stack pointer that was saved for it. It is looked for in the functions named and in those that
+/// they call.
 #[must_use]
-pub fn resume_point(image: &Image, function: &Function) -> Option<VirtAddr> {
-    let mut found = None;
-    for instruction in instructions(image, function) {
-        let writes_stack_pointer = matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Lea)
-            && instruction.op0_kind() == OpKind::Register
-            && matches!(instruction.op0_register(), Register::ESP | Register::RSP);
-        let from_frame = instruction.op1_kind() == OpKind::Register
-            && matches!(instruction.op1_register(), Register::EBP | Register::RBP);
-        let relative = instruction.mnemonic() == Mnemonic::Lea
-            && matches!(
-                instruction.memory_base(),
-                Register::EBP | Register::ESP | Register::RBP | Register::RSP
-            );
-        if writes_stack_pointer && !from_frame && !relative {
-            found = Some(VirtAddr(instruction.next_ip()));
+pub fn resume_point(image: &Image, names: &[&str]) -> Option<VirtAddr> {
+    let named: Vec<&Function> =
+        names.iter().flat_map(|name| image.function(name)).map(|id| image.get(*id)).collect();
+    named.iter().find_map(|function| resume_point_in(image, function)).or_else(|| {
+        let calls = named.iter().flat_map(|function| instructions(image, function)).filter(|instruction| {
+            matches!(instruction.flow_control(), FlowControl::Call | FlowControl::UnconditionalBranch)
+        });
+        let mut targets = calls.filter_map(|call| {
+            let target = VirtAddr(call.near_branch_target());
+            image.function_at(target).map(|id| image.get(id)).filter(|function| function.start == target)
+        });
+        targets.find_map(|function| resume_point_in(image, function))
+    })
+}
+
+fn resume_point_in(image: &Image, function: &Function) -> Option<VirtAddr> {
+    let stack = |register| matches!(register, Register::ESP | Register::RSP);
+    let frame = |register| matches!(register, Register::EBP | Register::RBP);
+    instructions(image, function)
+        .iter()
+        .filter(|instruction| {
+            let from_frame = instruction.op1_kind() == OpKind::Register && frame(instruction.op1_register());
+            instruction.mnemonic() == Mnemonic::Mov
+                && instruction.op0_kind() == OpKind::Register
+                && stack(instruction.op0_register())
+                && !from_frame
+        })
+        .map(|instruction| VirtAddr(instruction.next_ip()))
+        .next_back()
+}
+
+/// Every instruction of the image that turns interrupts off.
+#[must_use]
+pub fn interrupts_off(image: &Image) -> Vec<VirtAddr> {
+    let mut found = Vec::new();
+    for (_, function) in image.functions() {
+        for instruction in instructions(image, function) {
+            if instruction.mnemonic() == Mnemonic::Cli {
+                found.push(VirtAddr(instruction.ip()));
+            }
         }
     }
     found

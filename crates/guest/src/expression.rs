@@ -170,6 +170,41 @@ pub(crate) enum Code {
     },
 }
 
+impl Code {
+    /// Calls `found` for each load from a constant address.
+    fn each_load(&self, found: &mut impl FnMut(u64, u8)) {
+        match self {
+            Code::Constant(_)
+            | Code::Register { .. }
+            | Code::Special(_)
+            | Code::Argument(_)
+            | Code::Returned
+            | Code::Bound(_)
+            | Code::Local(_) => {}
+            Code::Load { at, offset, size, .. } => match **at {
+                Code::Constant(base) => found(base.wrapping_add(*offset), *size),
+                ref at => at.each_load(found),
+            },
+            Code::Bits { at, offset, .. } => match **at {
+                Code::Constant(base) => found(base.wrapping_add(*offset), 8),
+                ref at => at.each_load(found),
+            },
+            Code::Binary { of, .. } | Code::And(of) | Code::Or(of) => {
+                of.0.each_load(found);
+                of.1.each_load(found);
+            }
+            Code::Negate { of, .. } | Code::Complement { of, .. } | Code::Not(of) | Code::Narrow { of, .. } => {
+                of.each_load(found);
+            }
+            Code::If(of) => {
+                of.0.each_load(found);
+                of.1.each_load(found);
+                of.2.each_load(found);
+            }
+        }
+    }
+}
+
 /// A number as a type of `size` bytes holds it.
 pub(crate) fn narrow(value: u64, size: u8, signed: bool) -> u64 {
     let shift = 64 - 8 * u32::from(size.clamp(1, 8));
@@ -361,6 +396,14 @@ impl Expression {
     #[must_use]
     pub fn ty(&self) -> &Ty {
         &self.0.ty
+    }
+
+    /// The variables it reads at addresses that never change, each with its size.
+    #[must_use]
+    pub fn variables(&self) -> Vec<(VirtAddr, u64)> {
+        let mut found = Vec::new();
+        self.0.code.each_load(&mut |at, size| found.push((VirtAddr(at), u64::from(size))));
+        found
     }
 
     /// The constant, if the value depends on nothing.

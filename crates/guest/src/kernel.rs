@@ -341,6 +341,12 @@ impl Kernel {
         stops
     }
 
+    /// Names of the functions that change threads.
+    pub fn switch_functions(&self) -> impl Iterator<Item = &str> {
+        let switches = |hook: &&Hook| matches!(hook.event, Event::Enter(Activity::Switch));
+        self.hooks.iter().filter(switches).map(|hook| hook.name.as_ref())
+    }
+
     fn index(&mut self) {
         for (at, hook) in self.hooks.iter().enumerate() {
             let id = HookId(at as u32);

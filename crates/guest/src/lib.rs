@@ -4,14 +4,21 @@
 //! changed and never trusted. Nothing here decides what a bug is or who runs next.
 
 pub mod code;
+pub mod compiled;
 pub mod description;
 pub mod dwarf;
 pub mod expression;
 pub mod frames;
 pub mod image;
 pub mod kernel;
+pub mod lifecycle;
 pub mod location;
 pub mod nearest;
+pub mod recorder;
 pub mod stack;
 pub mod state;
+pub mod threads;
+pub mod tracker;
 pub mod types;
+pub mod uniprocessor;
+pub mod view;

@@ -1,0 +1,255 @@
+//! From a kernel file to the beginning of its test.
+//!
+//! The stages are those of seed 000, 5.2.6: boot until the kernel waits for input, type the test's name, wait for the
+//! test to start (a hook, or one thread more than before). Up to there the machine runs freely, its timer by its own
+//! time; then the timer is taken under control. A kernel whose test needs no typing skips the middle.
+//!
+//! Contract: a kernel that does not get there is told with how far it came and what it printed last, never waited for
+//! without end.
+
+use crate::description::Input;
+use crate::expression::Expression;
+use crate::image::Image;
+use crate::kernel::Kernel;
+use crate::recorder::{Recorder, Scope};
+use crate::state::Architecture;
+use crate::tracker::{CPU, Signal, Tracker};
+use crate::uniprocessor::Uniprocessor;
+use machine::board::BoardConfig;
+use machine::boot::{self, BootOptions, Format, Module};
+use machine::devices::disk::Disk;
+use machine::{Machine, Stop};
+use std::fmt;
+use std::sync::Arc;
+use trace::{Action, Choice, Event, Step, StepEnd, ThreadId, VirtAddr};
+
+/// Instructions a kernel may take to get ready, and then to start its test.
+pub const BOOT_INSTRUCTIONS_MAX: u64 = 2_000_000_000;
+/// Instructions run at a time while waiting for the next stage.
+const SLICE_INSTRUCTIONS: u64 = 1_000_000;
+/// How much of the console a failure shows.
+const CONSOLE_LINES_SHOWN: usize = 5;
+
+/// What is booted, and which test is run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub memory_bytes: u64,
+    pub command_line: String,
+    pub modules: Vec<Module>,
+    pub disks: Vec<Vec<u8>>,
+    pub test: String,
+    /// User programs that may be met, by name, for naming their functions.
+    pub programs: Vec<Arc<Image>>,
+    pub instructions_max: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 << 20,
+            command_line: String::new(),
+            modules: Vec::new(),
+            disks: Vec::new(),
+            test: String::new(),
+            programs: Vec::new(),
+            instructions_max: BOOT_INSTRUCTIONS_MAX,
+        }
+    }
+}
+
+/// Why there is no test to explore.
+#[derive(Debug)]
+pub enum NotStarted {
+    /// The file cannot be booted.
+    Boot(boot::BootError),
+    /// A character of the test's name has no key.
+    NoKey(char),
+    /// A stage was not reached.
+    Stage { stage: &'static str, how: String, console: String, instructions: u64 },
+}
+
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotStarted::Boot(error) => error.fmt(f),
+            NotStarted::NoKey(key) => write!(f, "the test's name has the character {key:?}, which no key types"),
+            NotStarted::Stage { stage, how, console, instructions } => {
+                write!(f, "{stage}: {how} after {instructions} instructions")?;
+                let lines: Vec<&str> = console.lines().filter(|line| !line.trim().is_empty()).collect();
+                if lines.is_empty() {
+                    return write!(f, "; it printed nothing");
+                }
+                write!(f, "; it last printed:")?;
+                for line in &lines[lines.len().saturating_sub(CONSOLE_LINES_SHOWN)..] {
+                    write!(f, "\n    {line}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotStarted {}
+
+/// A kernel at the beginning of its test, and what happened before that an observer must know.
+pub struct Started {
+    pub subject: Uniprocessor,
+    /// A step before the first: heap blocks that exist, locks that are held, and the start of the test.
+    pub prologue: Step,
+    /// What was printed on the way.
+    pub console: String,
+}
+
+struct Boot {
+    subject: Uniprocessor,
+    console: String,
+    left: u64,
+}
+
+impl Boot {
+    /// Runs until `done` says so; `stage` names what was waited for.
+    fn until(
+        &mut self,
+        stage: &'static str,
+        mut done: impl FnMut(&Uniprocessor, &[Signal], &Stop) -> bool,
+    ) -> Result<(), NotStarted> {
+        let mut signals = Vec::new();
+        loop {
+            if self.left == 0 {
+                return Err(self.failed(stage, "it did not happen".into()));
+            }
+            signals.clear();
+            let before = self.subject.machine.instructions();
+            let slice = SLICE_INSTRUCTIONS.min(self.left);
+            let stop = self.subject.run_free(slice, &mut signals);
+            let ran = self.subject.machine.instructions() - before;
+            self.left = self.left.saturating_sub(ran.max(1));
+            let output = self.subject.machine.board.take_serial_output();
+            self.console.push_str(&String::from_utf8_lossy(&output));
+            let stop = match stop {
+                Ok(stop) => stop,
+                Err(end) => {
+                    let how = match end {
+                        StepEnd::Crashed => match self.subject.tracker.events.last().map(|event| &event.action) {
+                            Some(Action::Panic { message }) => format!("the kernel gave up (\"{message}\")"),
+                            Some(Action::TripleFault) => "the processor gave up (triple fault)".into(),
+                            _ => "the kernel crashed".into(),
+                        },
+                        StepEnd::Finished => "the machine was switched off".into(),
+                        StepEnd::Unsupported { what } => what,
+                        other => format!("{other:?}"),
+                    };
+                    return Err(self.failed(stage, how));
+                }
+            };
+            // Before the test nobody asks for the actions.
+            self.subject.tracker.begin_step(None);
+            if done(&self.subject, &signals, &stop) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn failed(&self, stage: &'static str, how: String) -> NotStarted {
+        let instructions = self.subject.machine.instructions();
+        NotStarted::Stage { stage, how, console: self.console.clone(), instructions }
+    }
+}
+
+/// What may be conflicted on: the kernel's memory, without what the description leaves out.
+fn scope(kernel: &Kernel, tracker: &Tracker, machine: &Machine) -> Scope {
+    let value = |expression: &Expression| tracker.anywhere(machine, expression, &[]);
+    let region = |region: &crate::kernel::Region| Some(value(&region.from)?..value(&region.to)?);
+    let user = kernel.user_region.as_ref().and_then(region);
+    let tested = match user {
+        Some(user) => vec![0..user.start, user.end..u64::MAX],
+        None => vec![0..u64::MAX],
+    };
+    let mut ignored_data = kernel.ignored_data.clone();
+    ignored_data.extend(kernel.ignored_regions.iter().filter_map(region));
+    Scope { ignored_code: kernel.ignored_code.clone(), ignored_data, tested, tested_code: None }.tidy()
+}
+
+/// Boots a kernel and brings it to the beginning of its test.
+pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started, NotStarted> {
+    let text = kernel.test.text.replace("{test}", &setup.test);
+    let mut boot = load(kernel, file, setup, &text)?;
+    if matches!(kernel.test.input, Input::Keyboard | Input::Serial) {
+        let mut ready = false;
+        boot.until("waiting for the kernel to ask for input", |_, signals, stop| {
+            ready |= signals.contains(&Signal::Ready);
+            ready && *stop == Stop::Halt
+        })?;
+        let now = boot.subject.machine.instructions();
+        if kernel.test.input == Input::Serial {
+            boot.subject.machine.board.serial_input(now, text.as_bytes());
+        } else if let Some(key) = boot.subject.machine.board.type_text(now, &text).first() {
+            return Err(NotStarted::NoKey(*key));
+        }
+    }
+    let population = boot.subject.alive();
+    let hooked = kernel.test.start_hooked;
+    boot.until("waiting for the test to start", |subject, signals, _| {
+        if hooked { signals.contains(&Signal::TestStart) } else { subject.alive() > population }
+    })?;
+    let population = (!kernel.test.end_hooked).then_some(population);
+    if let Err(end) = boot.subject.take_control(population) {
+        return Err(boot.failed("taking control at the start of the test", format!("{end:?}")));
+    }
+    let scope = scope(kernel, &boot.subject.tracker, &boot.subject.machine);
+    let bitness = if kernel.image.architecture == Architecture::X86 { 32 } else { 64 };
+    boot.subject.tracker.recorder = Recorder::new(Arc::new(scope), bitness);
+    let prologue = prologue(&boot.subject);
+    Ok(Started { subject: boot.subject, prologue, console: boot.console })
+}
+
+fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<Boot, NotStarted> {
+    let format = Format::detect(file).map_err(NotStarted::Boot)?;
+    let mut disks = [const { None }; 4];
+    let first = (format == Format::Disk).then(|| file.to_vec());
+    for (slot, bytes) in disks.iter_mut().zip(first.into_iter().chain(setup.disks.iter().cloned())) {
+        *slot = Some(Disk::new(bytes));
+    }
+    let mut machine = Machine::new(BoardConfig { memory_bytes: setup.memory_bytes, disks, ..BoardConfig::default() });
+    let mut command_line = setup.command_line.clone();
+    if kernel.test.input == Input::CommandLine {
+        command_line = format!("{command_line} {}", text.trim()).trim().to_string();
+    }
+    let options = BootOptions { command_line, modules: setup.modules.clone() };
+    let Machine { cpus, memory, board, .. } = &mut machine;
+    boot::load(format, file, &options, memory, &mut cpus[usize::from(CPU.0)], board).map_err(NotStarted::Boot)?;
+    let mut tracker = Tracker::new(kernel.clone(), Recorder::new(Arc::default(), 32));
+    tracker.programs = Arc::new(setup.programs.clone());
+    Ok(Boot { subject: Uniprocessor::new(machine, tracker), console: String::new(), left: setup.instructions_max })
+}
+
+/// What an observer that comes in at the start of the test must be told.
+fn prologue(subject: &Uniprocessor) -> Step {
+    let pc = VirtAddr(subject.machine.cpu(CPU).pc());
+    let event = |action| Event { action, pc, accesses_before: 0, stack: None };
+    let mut events = Vec::new();
+    for (&addr, &size) in subject.tracker.heap.iter() {
+        let addr = VirtAddr(addr);
+        let phys = subject.machine.translate(CPU, addr).unwrap_or(trace::PhysAddr(addr.0));
+        events.push(event(Action::Alloc { addr, phys, size }));
+    }
+    let mut running = None;
+    for &(lock, by) in subject.tracker.holders() {
+        if running != Some(by) {
+            events.push(event(Action::Switch { to: by }));
+            running = Some(by);
+        }
+        events.push(event(Action::Lock { lock, attempt: false }));
+    }
+    events.push(event(Action::TestStart));
+    let thread = subject.tracker.threads.current().map_or(ThreadId::default(), |thread| thread.id);
+    Step {
+        choice: Choice::Thread(thread),
+        thread,
+        accesses: Vec::new(),
+        events,
+        instructions: 0,
+        end: StepEnd::Point(trace::Point { kind: trace::PointKind::Start, thread, pc }),
+        stack: Vec::new(),
+    }
+}

@@ -1,0 +1,248 @@
+//! From the machine's log to the shared accesses of a step.
+//!
+//! Contract: what two threads can conflict on is kept, each (place, kind, instruction) once between two actions. Left
+//! out are: implicit stack traffic (push, pop, call, return: nobody else has a name for those bytes until somebody
+//! takes their address, and then the access is explicit), accesses made by instructions or to addresses that the
+//! description ignores, and the half of the address space that is not under test. A read-modify-write, logged as a
+//! read and then a write, becomes one update.
+//!
+//! This is the busiest code of a run after the machine itself, so facts about an instruction are looked up once and
+//! repetitions are dropped by a direct-mapped table before anything else is asked.
+
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use trace::{Access, AccessKind, PhysAddr, VirtAddr};
+
+/// Which accesses count. Facts of the kernel and of the test, the same for the whole exploration.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// Code whose accesses are left out: scheduler functions, the allocator.
+    pub ignored_code: Vec<Range<u64>>,
+    /// Data to which accesses are left out.
+    pub ignored_data: Vec<Range<u64>>,
+    /// Addresses under test: the kernel's part of the address space, or the program's.
+    pub tested: Vec<Range<u64>>,
+    /// Only accesses by code in here count. `None`: all.
+    pub tested_code: Option<Range<u64>>,
+}
+
+fn within(ranges: &[Range<u64>], at: u64) -> bool {
+    // Sorted by start and disjoint, see `Scope::tidy`.
+    let next = ranges.partition_point(|range| range.start <= at);
+    next > 0 && at < ranges[next - 1].end
+}
+
+fn tidy(ranges: &mut Vec<Range<u64>>) {
+    ranges.sort_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges.drain(..).filter(|range| !range.is_empty()) {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    *ranges = merged;
+}
+
+impl Scope {
+    /// Puts the ranges in the order that look-ups rely on.
+    #[must_use]
+    pub fn tidy(mut self) -> Self {
+        tidy(&mut self.ignored_code);
+        tidy(&mut self.ignored_data);
+        tidy(&mut self.tested);
+        self
+    }
+}
+
+/// What is known of an instruction, by its address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Instruction {
+    /// Its accesses count.
+    Counts,
+    /// It is in ignored code, or in code that is not under test.
+    Ignored,
+    /// It writes to the top of the stack; what it reads counts.
+    Pushes,
+    /// It reads from the top of the stack; what it writes counts.
+    Pops,
+}
+
+fn classify(bytes: &[u8], bitness: u32) -> Instruction {
+    use iced_x86::{Decoder, DecoderOptions, Mnemonic as M};
+    match Decoder::new(bitness, bytes, DecoderOptions::NONE).decode().mnemonic() {
+        M::Push | M::Call | M::Pushf | M::Pushfd | M::Pushfq | M::Pusha | M::Pushad | M::Enter | M::Int | M::Int3 => {
+            Instruction::Pushes
+        }
+        M::Pop | M::Ret | M::Popf | M::Popfd | M::Popfq | M::Popa | M::Popad | M::Leave | M::Iret | M::Iretd
+        | M::Iretq | M::Retf => Instruction::Pops,
+        _ => Instruction::Counts,
+    }
+}
+
+/// One logged access before it is weighed.
+#[derive(Clone, Copy, Debug)]
+pub struct Logged {
+    pub addr: VirtAddr,
+    pub phys: PhysAddr,
+    pub size: u32,
+    pub writes: bool,
+    pub atomic: bool,
+    pub pc: VirtAddr,
+}
+
+/// Repetitions remembered at a time.
+const SLOTS: usize = 1 << 11;
+
+/// Collects the accesses of one step. The tables are caches only: they change nothing but speed.
+#[derive(Debug)]
+pub struct Recorder {
+    scope: Arc<Scope>,
+    bitness: u32,
+    instructions: FxHashMap<u64, Instruction>,
+    /// Address and kind, instruction, size, and the epoch in which they were seen.
+    slots: Vec<(u64, u64, u32, u32)>,
+    epoch: u32,
+    pub accesses: Vec<Access>,
+}
+
+impl Clone for Recorder {
+    fn clone(&self) -> Self {
+        let mut new = Self::new(self.scope.clone(), self.bitness);
+        new.accesses.clone_from(&self.accesses);
+        new
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        if !Arc::ptr_eq(&self.scope, &source.scope) {
+            self.instructions.clear();
+            self.scope = source.scope.clone();
+        }
+        self.bitness = source.bitness;
+        self.accesses.clone_from(&source.accesses);
+        self.forget();
+    }
+}
+
+impl Recorder {
+    #[must_use]
+    pub fn new(scope: Arc<Scope>, bitness: u32) -> Self {
+        Self { scope, bitness, instructions: FxHashMap::default(), slots: Vec::new(), epoch: 1, accesses: Vec::new() }
+    }
+
+    /// An action lies between what came before and what follows: equal accesses count anew.
+    pub fn forget(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        if self.epoch == 0 {
+            self.slots.clear();
+            self.epoch = 1;
+        }
+    }
+
+    /// Weighs one access. `code` reads the bytes of the instruction at `pc` the first time it is met.
+    pub fn record(&mut self, logged: Logged, code: impl FnOnce(VirtAddr) -> Vec<u8>) {
+        if self.slots.is_empty() {
+            self.slots = vec![(0, 0, 0, 0); SLOTS];
+        }
+        let (addr, pc) = (logged.addr.0, logged.pc.0);
+        let key = (addr << 1 | u64::from(logged.writes), pc, logged.size, self.epoch);
+        let mixed = (addr ^ pc.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17)) << 1 | u64::from(logged.writes);
+        let slot = &mut self.slots[(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % SLOTS];
+        if *slot == key {
+            return;
+        }
+        *slot = key;
+        if !within(&self.scope.tested, addr) || within(&self.scope.ignored_data, addr) {
+            return;
+        }
+        let (scope, bitness) = (&self.scope, self.bitness);
+        let instruction = *self.instructions.entry(pc).or_insert_with(|| {
+            let untested = scope.tested_code.as_ref().is_some_and(|range| !range.contains(&pc));
+            if untested || within(&scope.ignored_code, pc) {
+                Instruction::Ignored
+            } else {
+                classify(&code(logged.pc), bitness)
+            }
+        });
+        match (instruction, logged.writes) {
+            (Instruction::Ignored, _) | (Instruction::Pushes, true) | (Instruction::Pops, false) => return,
+            _ => {}
+        }
+        let kind = if logged.writes { AccessKind::Write } else { AccessKind::Read };
+        if let Some(last) = self.accesses.last_mut()
+            && logged.writes
+            && last.kind == AccessKind::Read
+            && (last.addr, last.pc, last.size) == (logged.addr, logged.pc, logged.size)
+        {
+            last.kind = AccessKind::Update;
+            return;
+        }
+        let Logged { addr, phys, size, atomic, pc, .. } = logged;
+        self.accesses.push(Access { phys, addr, size, kind, atomic, pc });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logged(addr: u64, writes: bool, pc: u64) -> Logged {
+        Logged { addr: VirtAddr(addr), phys: PhysAddr(addr), size: 4, writes, atomic: false, pc: VirtAddr(pc) }
+    }
+
+    /// Code by address: 0x10 `mov eax,[ecx]`, 0x20 `push eax`, 0x30 `pop [ecx]`, 0x40 `inc [ecx]`, 0x50 in an ignored
+    /// function.
+    fn code(pc: VirtAddr) -> Vec<u8> {
+        match pc.0 {
+            0x20 => vec![0x50],
+            0x30 => vec![0x8f, 0x01],
+            0x40 => vec![0xff, 0x01],
+            _ => vec![0x8b, 0x01],
+        }
+    }
+
+    fn recorder() -> Recorder {
+        let scope = Scope {
+            ignored_code: vec![0x50..0x60],
+            ignored_data: vec![0x2000..0x2010, 0x1800..0x1900],
+            tested: vec![0x1000..0x10000],
+            tested_code: None,
+        };
+        Recorder::new(Arc::new(scope.tidy()), 32)
+    }
+
+    #[test]
+    fn what_counts() {
+        for (what, entries, expected) in [
+            ("a read", vec![logged(0x1000, false, 0x10)], 1),
+            ("the same twice", vec![logged(0x1000, false, 0x10), logged(0x1000, false, 0x10)], 1),
+            ("other place", vec![logged(0x1000, false, 0x10), logged(0x1004, false, 0x10)], 2),
+            ("a push", vec![logged(0x1000, true, 0x20)], 0),
+            ("a pop to memory", vec![logged(0x1000, false, 0x30), logged(0x1004, true, 0x30)], 1),
+            ("an update", vec![logged(0x1000, false, 0x40), logged(0x1000, true, 0x40)], 1),
+            ("ignored code", vec![logged(0x1000, false, 0x50)], 0),
+            ("ignored data", vec![logged(0x2004, false, 0x10), logged(0x18ff, true, 0x10)], 0),
+            ("beside ignored data", vec![logged(0x2010, false, 0x10)], 1),
+            ("not under test", vec![logged(0x20000, false, 0x10), logged(0xfff, false, 0x10)], 0),
+        ] {
+            let mut recorder = recorder();
+            for entry in entries {
+                recorder.record(entry, code);
+            }
+            assert_eq!(recorder.accesses.len(), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn an_action_in_between_makes_equal_accesses_count_again() {
+        let mut recorder = recorder();
+        recorder.record(logged(0x1000, false, 0x10), code);
+        recorder.forget();
+        recorder.record(logged(0x1000, false, 0x10), code);
+        assert_eq!(recorder.accesses.len(), 2);
+        recorder.record(logged(0x1000, false, 0x40), code);
+        recorder.record(logged(0x1000, true, 0x40), code);
+        assert_eq!(recorder.accesses[2].kind, AccessKind::Update);
+    }
+}

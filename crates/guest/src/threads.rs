@@ -1,0 +1,228 @@
+//! The threads of the guest, as seen from outside.
+//!
+//! A thread is known by its *key*, what the description's `threads.current` evaluates to (the address of its control
+//! block, or its number), and shown by its id. What it is doing is kept as the hooked functions it is inside of:
+//! one stack of activations for kernel mode and one for user mode, because addresses of the two say nothing about
+//! each other.
+
+use crate::image::Image;
+use crate::kernel::{Activity, LockClass};
+use std::sync::Arc;
+use trace::{Access, LockId, ThreadId};
+
+/// A hooked function that has been entered and not left.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Activation {
+    pub entry: u64,
+    pub return_to: u64,
+    /// Stack pointer at the entry, where the return address lies.
+    pub sp: u64,
+    /// Arguments kept for the hooks at the return, one hook's after the other's.
+    pub arguments: Vec<u64>,
+}
+
+/// Whether a thread could be given the processor, as far as its kernel is concerned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    Runnable,
+    Blocked,
+    /// Has announced its end; gone once it has left the processor.
+    Exiting,
+}
+
+/// A thread that stays runnable for its kernel and yet waits for others, in a loop around yields.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Loop {
+    /// Offers of the processor since the last sign of progress.
+    pub yields: u32,
+    /// What it read since the last offer: the condition it waits for is among it.
+    pub reads: Vec<Access>,
+    /// Judged to be waiting, until somebody writes to `reads`.
+    pub waits: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Thread {
+    pub id: ThreadId,
+    pub key: u64,
+    pub standing: Standing,
+    pub queued: bool,
+    /// The program it executes, where its file is known.
+    pub program: Option<Arc<Image>>,
+    /// Asked for and not yet got.
+    pub wants: Option<(LockClass, LockId)>,
+    /// Yields inside a lock function whose lock another thread holds: waits for it, whatever the run queue says.
+    pub yields_for: Option<LockId>,
+    pub looping: Arc<Loop>,
+    /// Where a tick took it away with the hooks of the next instruction already told.
+    pub told_at: Option<(u64, u64)>,
+    kernel: Vec<Activation>,
+    user: Vec<Activation>,
+    depth: [u8; ACTIVITIES],
+    /// Depth of functions whose accesses do not count.
+    pub quiet: u16,
+}
+
+const ACTIVITIES: usize = 6;
+
+impl Thread {
+    #[must_use]
+    pub fn new(id: ThreadId, key: u64) -> Self {
+        Self {
+            id,
+            key,
+            standing: Standing::Runnable,
+            queued: false,
+            program: None,
+            wants: None,
+            yields_for: None,
+            looping: Arc::default(),
+            told_at: None,
+            kernel: Vec::new(),
+            user: Vec::new(),
+            depth: [0; ACTIVITIES],
+            quiet: 0,
+        }
+    }
+
+    #[must_use]
+    pub fn inside(&self, activity: Activity) -> bool {
+        self.depth[activity as usize] > 0
+    }
+
+    pub fn enter(&mut self, activity: Activity) {
+        self.depth[activity as usize] = self.depth[activity as usize].saturating_add(1);
+    }
+
+    pub fn leave(&mut self, activity: Activity) {
+        self.depth[activity as usize] = self.depth[activity as usize].saturating_sub(1);
+    }
+
+    fn activations(&mut self, ring: u8) -> &mut Vec<Activation> {
+        if ring == 0 { &mut self.kernel } else { &mut self.user }
+    }
+
+    #[must_use]
+    pub fn innermost(&self, ring: u8) -> Option<&Activation> {
+        if ring == 0 { self.kernel.last() } else { self.user.last() }
+    }
+
+    /// Enters a function. Those deeper in the stack than `sp` were left without a return; they are handed back.
+    pub fn push(&mut self, ring: u8, activation: Activation) -> Vec<Activation> {
+        let activations = self.activations(ring);
+        let alive = activations.iter().rposition(|outer| outer.sp > activation.sp).map_or(0, |at| at + 1);
+        let left = activations.split_off(alive);
+        activations.push(activation);
+        left
+    }
+
+    /// Leaves the innermost function.
+    pub fn pop(&mut self, ring: u8) -> Option<Activation> {
+        self.activations(ring).pop()
+    }
+}
+
+/// All threads alive, in order of creation.
+#[derive(Clone, Debug, Default)]
+pub struct Threads {
+    all: Vec<Thread>,
+    /// Position in `all` of the one that runs.
+    current: Option<usize>,
+}
+
+impl Threads {
+    #[must_use]
+    pub fn current(&self) -> Option<&Thread> {
+        self.current.map(|at| &self.all[at])
+    }
+
+    pub fn current_mut(&mut self) -> Option<&mut Thread> {
+        self.current.map(|at| &mut self.all[at])
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Thread> {
+        self.all.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Thread> {
+        self.all.iter_mut()
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    #[must_use]
+    pub fn get(&self, key: u64) -> Option<&Thread> {
+        self.all.iter().find(|thread| thread.key == key)
+    }
+
+    pub fn get_mut(&mut self, key: u64) -> Option<&mut Thread> {
+        self.all.iter_mut().find(|thread| thread.key == key)
+    }
+
+    #[must_use]
+    pub fn by_id(&self, id: ThreadId) -> Option<&Thread> {
+        self.all.iter().find(|thread| thread.id == id)
+    }
+
+    /// A new thread, in place of one with the same key that ended unseen.
+    pub fn insert(&mut self, thread: Thread) {
+        self.remove(thread.key);
+        self.all.push(thread);
+    }
+
+    pub fn remove(&mut self, key: u64) {
+        if let Some(at) = self.all.iter().position(|thread| thread.key == key) {
+            self.all.remove(at);
+            self.current = match self.current {
+                Some(current) if current == at => None,
+                Some(current) if current > at => Some(current - 1),
+                other => other,
+            };
+        }
+    }
+
+    pub fn set_current(&mut self, key: u64) {
+        self.current = self.all.iter().position(|thread| thread.key == key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn activation(entry: u64, sp: u64) -> Activation {
+        Activation { entry, return_to: 0, sp, arguments: Vec::new() }
+    }
+
+    #[test]
+    fn functions_left_without_a_return_are_noticed_at_the_next_entry() {
+        let mut thread = Thread::new(ThreadId(1), 1);
+        assert!(thread.push(0, activation(1, 0x1000)).is_empty());
+        assert!(thread.push(0, activation(2, 0x0f00)).is_empty());
+        assert!(thread.push(3, activation(9, 0xbfff_0000)).is_empty(), "another stack says nothing");
+        let left = thread.push(0, activation(3, 0x0f80));
+        assert_eq!(left.iter().map(|a| a.entry).collect::<Vec<_>>(), [2]);
+        assert_eq!(thread.innermost(0).unwrap().entry, 3);
+    }
+
+    #[test]
+    fn the_running_thread_stays_the_same_when_others_go() {
+        let mut threads = Threads::default();
+        for key in 1..=3 {
+            threads.insert(Thread::new(ThreadId(key as u32), key));
+        }
+        threads.set_current(3);
+        threads.remove(1);
+        assert_eq!(threads.current().unwrap().key, 3);
+        threads.remove(3);
+        assert!(threads.current().is_none());
+    }
+}

@@ -1,0 +1,762 @@
+//! From stops of the machine to actions of threads: fires the hooks of a kernel description.
+//!
+//! Contract: [`Tracker::at`] is called whenever the machine stopped before an instruction of [`Tracker::stops`], and
+//! tells what that means as [`Signal`]s; what happened is appended to the step being built ([`Tracker::events`],
+//! [`Tracker::recorder`]). The tracker never changes the machine.
+//!
+//! A function is left when execution reaches its return address with the stack pointer above it. Return addresses are
+//! learned as functions are entered ([`Tracker::stops`] grows), so calls through pointers and jumps into other
+//! functions at the end are followed too. Which thread a return belongs to is decided by the stack pointer, which
+//! makes a context switch visible as a return on another thread's stack.
+//!
+//! Limits: a kernel whose threads share one stack cannot be followed. An interrupt taken inside a hooked function is
+//! seen only by its own hooks.
+
+use crate::expression::{Expression, Inputs};
+use crate::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place, Runnable};
+use crate::image::{Image, Space};
+use crate::recorder::{Logged, Recorder};
+use crate::state::{Memory as _, Registers};
+use crate::threads::{Activation, Standing, Thread, Threads};
+use crate::view::{View, registers};
+use machine::{Events, Machine, Rw};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use trace::{Action, CpuId, LockId, PhysAddr, PointKind, Stack, ThreadId, VirtAddr};
+
+/// The one processor.
+pub const CPU: CpuId = CpuId(0);
+
+/// What a stop means for whoever drives the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// Another thread runs now; `by_tick`: the timer's handler changed over, not the thread itself.
+    Switched { by_tick: bool },
+    /// A place where the thread could be preempted, if asked for.
+    Point(PointKind),
+    Created,
+    Crashed,
+    Ready,
+    TestStart,
+    TestEnd,
+}
+
+/// Something about the description that cannot be right, seen while running.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Oddity {
+    /// A thread runs that no hook announced.
+    NeverCreated { key: u64, id: ThreadId },
+    /// A lock was released that nobody was seen to take.
+    ReleasedNotHeld { lock: LockId, hook: HookId },
+    /// An expression could not be evaluated where its hook fired.
+    NoValue { hook: HookId, why: String },
+}
+
+pub struct Tracker {
+    pub kernel: Arc<Kernel>,
+    /// Programs that may be met.
+    pub programs: Arc<Vec<Arc<Image>>>,
+    pub threads: Threads,
+    /// Who was seen to take which lock.
+    holders: Vec<(LockId, ThreadId)>,
+    /// Live heap blocks: size by address.
+    pub heap: Arc<BTreeMap<u64, u64>>,
+    tracking: bool,
+    /// Where the machine must stop: hooks, and `learned`.
+    pub stops: Arc<BTreeSet<u64>>,
+    /// Return addresses of hooked functions, in the order seen.
+    learned: Vec<u64>,
+    pub recorder: Recorder,
+    /// Actions of the step being built.
+    pub events: Vec<trace::Event>,
+    /// Whose accesses and actions the step is understood to hold so far.
+    attributed: Option<ThreadId>,
+    /// Actions carry stacks.
+    pub narrated: bool,
+    /// Fired so far, by hook: for checking a description. `None`: not counted.
+    pub fired: Option<Arc<BTreeMap<HookId, u64>>>,
+    pub oddities: Arc<BTreeSet<Oddity>>,
+}
+
+impl Clone for Tracker {
+    fn clone(&self) -> Self {
+        Self {
+            kernel: self.kernel.clone(),
+            programs: self.programs.clone(),
+            threads: self.threads.clone(),
+            holders: self.holders.clone(),
+            heap: self.heap.clone(),
+            tracking: self.tracking,
+            stops: self.stops.clone(),
+            learned: self.learned.clone(),
+            recorder: self.recorder.clone(),
+            events: self.events.clone(),
+            attributed: self.attributed,
+            narrated: self.narrated,
+            fired: self.fired.clone(),
+            oddities: self.oddities.clone(),
+        }
+    }
+
+    /// Keeps what was learned: stopping at more addresses changes nothing, and changing them costs time.
+    fn clone_from(&mut self, source: &Self) {
+        if !Arc::ptr_eq(&self.kernel, &source.kernel) {
+            *self = source.clone();
+            return;
+        }
+        self.threads.clone_from(&source.threads);
+        self.holders.clone_from(&source.holders);
+        self.heap.clone_from(&source.heap);
+        self.tracking = source.tracking;
+        if !self.learned.starts_with(&source.learned) {
+            source.learned.iter().for_each(|addr| self.learn(*addr));
+        }
+        self.recorder.clone_from(&source.recorder);
+        self.events.clone_from(&source.events);
+        self.attributed = source.attributed;
+        self.narrated = source.narrated;
+        self.fired.clone_from(&source.fired);
+        self.oddities.clone_from(&source.oddities);
+    }
+}
+
+impl Tracker {
+    fn learn(&mut self, addr: u64) {
+        if !self.stops.contains(&addr) {
+            Arc::make_mut(&mut self.stops).insert(addr);
+            self.learned.push(addr);
+        }
+    }
+
+    #[must_use]
+    pub fn new(kernel: Arc<Kernel>, recorder: Recorder) -> Self {
+        let begins = kernel.hooks.iter().any(|hook| matches!(hook.event, HookEvent::Begin));
+        Self {
+            stops: Arc::new(kernel.stops().iter().map(|addr| addr.0).collect()),
+            learned: Vec::new(),
+            tracking: !begins,
+            programs: Arc::default(),
+            kernel,
+            threads: Threads::default(),
+            holders: Vec::new(),
+            heap: Arc::default(),
+            recorder,
+            events: Vec::new(),
+            attributed: None,
+            narrated: false,
+            fired: None,
+            oddities: Arc::default(),
+        }
+    }
+
+    /// A step of `thread` begins.
+    pub fn begin_step(&mut self, thread: Option<ThreadId>) {
+        self.events.clear();
+        self.recorder.accesses.clear();
+        self.recorder.forget();
+        self.attributed = thread;
+    }
+
+    // --- values ---
+
+    fn value(&self, machine: &Machine, expression: &Expression, inputs: &Inputs<'_>) -> Option<u64> {
+        expression.value(&View { machine, cpu: CPU }, inputs).ok()
+    }
+
+    /// The value of an expression that depends on no place.
+    #[must_use]
+    pub fn anywhere(&self, machine: &Machine, expression: &Expression, bound: &[u64]) -> Option<u64> {
+        let registers = registers(machine, CPU);
+        self.value(machine, expression, &Inputs { registers: &registers, arguments: None, bound })
+    }
+
+    fn id_of(&self, machine: &Machine, key: u64) -> ThreadId {
+        let id = self.kernel.threads.id.as_ref().and_then(|id| self.anywhere(machine, id, &[key]));
+        ThreadId(id.unwrap_or(key) as u32)
+    }
+
+    /// The key of the thread that runs, as the kernel has it.
+    fn current_key(&self, machine: &Machine) -> Option<u64> {
+        self.anywhere(machine, self.kernel.threads.current.as_ref()?, &[])
+    }
+
+    #[must_use]
+    pub fn is_idle(&self, machine: &Machine, key: u64) -> bool {
+        self.kernel.idle_thread.as_ref().is_some_and(|idle| self.anywhere(machine, idle, &[]) == Some(key))
+    }
+
+    /// Whether the kernel says that it has nothing to do.
+    #[must_use]
+    pub fn idles(&self, machine: &Machine) -> bool {
+        let told = self.kernel.idle_when.as_ref().is_some_and(|idle| self.anywhere(machine, idle, &[]) == Some(1));
+        told || self
+            .threads
+            .current()
+            .is_some_and(|thread| thread.inside(Activity::Idle) || self.is_idle(machine, thread.key))
+    }
+
+    #[must_use]
+    pub fn preemption_allowed(&self, machine: &Machine) -> bool {
+        match &self.kernel.preemption_allowed {
+            Some(allowed) => self.anywhere(machine, allowed, &[]).is_some_and(|value| value != 0),
+            None => true,
+        }
+    }
+
+    // --- the step being built ---
+
+    /// Takes the machine's log into the step. Accesses made in quiet functions do not count.
+    pub fn drain(&mut self, machine: &Machine, log: &mut Events) {
+        if log.is_empty() {
+            return;
+        }
+        let thread = self.threads.current();
+        if thread.is_none_or(|thread| thread.quiet > 0) {
+            log.clear();
+            return;
+        }
+        let id = thread.map(|thread| thread.id);
+        let before = self.recorder.accesses.len();
+        let recorder = &mut self.recorder;
+        machine.drain(log, |event| {
+            let machine::Event::Access(access) = event else { return };
+            let logged = Logged {
+                addr: access.address,
+                phys: access.physical.unwrap_or(PhysAddr(access.address.0)),
+                size: access.size,
+                writes: access.rw == Rw::Write,
+                atomic: access.atomic,
+                pc: access.pc,
+            };
+            recorder.record(logged, |pc| {
+                let mut bytes = [0; 16];
+                let there = (1..=16).rev().find(|&n| machine.read_virt(CPU, pc, &mut bytes[..n])).unwrap_or(0);
+                bytes[..there].to_vec()
+            });
+        });
+        if self.recorder.accesses.len() > before {
+            self.attribute(machine, id, before);
+        }
+    }
+
+    /// What follows `accesses_before` accesses is `thread`'s.
+    fn attribute(&mut self, machine: &Machine, thread: Option<ThreadId>, accesses_before: usize) {
+        let Some(to) = thread.filter(|_| thread != self.attributed) else { return };
+        let pc = VirtAddr(machine.cpu(CPU).pc());
+        if self.attributed.is_some() {
+            self.events.push(trace::Event { action: Action::Switch { to }, pc, accesses_before, stack: None });
+        }
+        self.attributed = Some(to);
+    }
+
+    /// Adds an action of the running thread to the step.
+    pub fn tell(&mut self, machine: &Machine, log: &mut Events, action: Action) {
+        self.drain(machine, log);
+        let thread = self.threads.current().map(|thread| thread.id);
+        let accesses_before = self.recorder.accesses.len();
+        self.attribute(machine, thread, accesses_before);
+        self.recorder.forget();
+        let pc = VirtAddr(machine.cpu(CPU).pc());
+        let stack = self.narrated.then(|| self.stack(machine));
+        self.events.push(trace::Event { action, pc, accesses_before, stack });
+    }
+
+    /// What the addresses of a thread mean.
+    #[must_use]
+    pub fn space(&self, thread: Option<&Thread>) -> Space {
+        let program = thread.and_then(|thread| thread.program.clone());
+        Space { kernel: self.kernel.image.clone(), program }
+    }
+
+    /// The stack of the running thread.
+    #[must_use]
+    pub fn stack(&self, machine: &Machine) -> Stack {
+        let space = self.space(self.threads.current());
+        crate::stack::trace(&space, &registers(machine, CPU), &View { machine, cpu: CPU })
+    }
+
+    // --- hooks ---
+
+    /// The machine stands before an instruction of [`Tracker::stops`].
+    pub fn at(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
+        let registers = registers(machine, CPU);
+        if let Some(thread) = self.threads.current_mut()
+            && let Some(told) = thread.told_at.take()
+            && told == (registers.pc, registers.stack_pointer().0)
+        {
+            return;
+        }
+        self.returned(machine, log, &registers, signals);
+        let pc = VirtAddr(registers.pc);
+        let kernel = self.kernel.clone();
+        for &id in kernel.passed(pc) {
+            self.fire(machine, log, id, &Inputs::new(&registers), signals);
+        }
+        let entered = kernel.entered(pc);
+        for &id in entered {
+            if matches!(kernel.hook(id).place, Place::Enter { .. }) {
+                self.fire(machine, log, id, &Inputs::new(&registers), signals);
+            }
+        }
+        let stays = |id: &HookId| {
+            let hook = kernel.hook(*id);
+            matches!(hook.place, Place::Leave { .. }) || is_quiet(&hook.event)
+        };
+        if entered.iter().any(stays) {
+            self.entered(machine, log, &registers, entered);
+        }
+    }
+
+    fn entered(&mut self, machine: &Machine, log: &mut Events, registers: &Registers, hooks: &[HookId]) {
+        let kernel = self.kernel.clone();
+        let view = View { machine, cpu: CPU };
+        let architecture = kernel.image.architecture;
+        let Some(return_to) = view.read_uint(registers.stack_pointer(), architecture.word()) else { return };
+        let mut arguments = Vec::new();
+        for id in hooks.iter().filter(|id| matches!(kernel.hook(**id).place, Place::Leave { .. })) {
+            arguments.extend(kernel.hook(*id).capture(architecture, registers, &view));
+        }
+        self.learn(return_to);
+        let quiet = hooks.iter().any(|id| is_quiet(&kernel.hook(*id).event));
+        if quiet {
+            self.drain(machine, log);
+        }
+        let Some(thread) = self.threads.current_mut() else { return };
+        let activation =
+            Activation { entry: registers.pc, return_to, sp: registers.stack_pointer().0, arguments };
+        let abandoned = thread.push(registers.ring, activation);
+        for activation in abandoned {
+            for id in kernel.entered(VirtAddr(activation.entry)) {
+                match kernel.hook(*id).event {
+                    HookEvent::Leave(activity) => thread.leave(activity),
+                    HookEvent::LockHeld { .. } => thread.wants = None,
+                    _ => {}
+                }
+            }
+            let hooks = kernel.entered(VirtAddr(activation.entry));
+            if hooks.iter().any(|id| is_quiet(&kernel.hook(*id).event)) {
+                thread.quiet = thread.quiet.saturating_sub(1);
+            }
+        }
+        if quiet {
+            thread.quiet += 1;
+        }
+    }
+
+    /// Fires what fires at the return of a function, if one has just returned.
+    fn returned(&mut self, machine: &Machine, log: &mut Events, registers: &Registers, signals: &mut Vec<Signal>) {
+        let kernel = self.kernel.clone();
+        let sp = registers.stack_pointer().0;
+        let word = kernel.image.architecture.word() as u64;
+        let just_left = |thread: &&Thread| {
+            thread.innermost(registers.ring).is_some_and(|a| a.return_to == registers.pc && a.sp + word == sp)
+        };
+        // A function may return to where its caller was entered from: several may end here at once.
+        loop {
+            let Some(key) = self.threads.iter().find(just_left).map(|thread| thread.key) else {
+                return;
+            };
+            let thread = self.threads.get_mut(key).expect("just found");
+            let Some(activation) = thread.pop(registers.ring) else { return };
+            let hooks = kernel.entered(VirtAddr(activation.entry));
+            let other = self.threads.current().is_none_or(|current| current.key != key);
+            if other {
+                self.switch_to(machine, log, key, signals);
+            }
+            let mut kept = activation.arguments.as_slice();
+            for &id in hooks {
+                let hook = kernel.hook(id);
+                if matches!(hook.place, Place::Leave { .. }) {
+                    let (arguments, rest) = kept.split_at(hook.arguments.len().min(kept.len()));
+                    kept = rest;
+                    let inputs = Inputs { registers, arguments: Some(arguments), bound: &[] };
+                    self.fire(machine, log, id, &inputs, signals);
+                }
+            }
+            if hooks.iter().any(|id| is_quiet(&kernel.hook(*id).event)) {
+                log.clear();
+                if let Some(thread) = self.threads.get_mut(key) {
+                    thread.quiet = thread.quiet.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    fn fire(
+        &mut self,
+        machine: &Machine,
+        log: &mut Events,
+        id: HookId,
+        inputs: &Inputs<'_>,
+        signals: &mut Vec<Signal>,
+    ) {
+        let kernel = self.kernel.clone();
+        let hook = kernel.hook(id);
+        if let Some(condition) = &hook.condition
+            && !self.value(machine, condition, inputs).is_some_and(|value| value != 0)
+        {
+            return;
+        }
+        if let Some(fired) = &mut self.fired {
+            *Arc::make_mut(fired).entry(id).or_default() += 1;
+        }
+        if !self.tracking {
+            if matches!(hook.event, HookEvent::Begin) {
+                self.tracking = true;
+                self.begin_tracking(machine);
+            } else if matches!(hook.event, HookEvent::Panic { .. }) {
+                self.panic(machine, log, &hook.event, inputs, signals);
+            } else if let HookEvent::Alloc { .. } | HookEvent::Free { .. } = hook.event {
+                self.heap_event(machine, log, id, inputs);
+            }
+            return;
+        }
+        let view = View { machine, cpu: CPU };
+        macro_rules! value {
+            ($expression:expr) => {
+                match $expression.value(&view, inputs) {
+                    Ok(value) => value,
+                    Err(why) => {
+                        let why = why.to_string();
+                        Arc::make_mut(&mut self.oddities).insert(Oddity::NoValue { hook: id, why });
+                        return;
+                    }
+                }
+            };
+        }
+        match &hook.event {
+            HookEvent::Begin => self.begin_tracking(machine),
+            HookEvent::Create { thread } => {
+                let key = value!(thread);
+                let child = self.id_of(machine, key);
+                let program = self.threads.current().and_then(|parent| parent.program.clone());
+                let mut thread = Thread::new(child, key);
+                thread.program = program;
+                self.threads.insert(thread);
+                self.progress();
+                self.tell(machine, log, Action::Create { child });
+                signals.push(Signal::Created);
+                signals.push(Signal::Point(PointKind::Create));
+            }
+            HookEvent::Exit { thread } => {
+                let key = value!(thread);
+                if self.threads.current().is_some_and(|current| current.key == key) {
+                    self.tell(machine, log, Action::Exit);
+                    self.threads.get_mut(key).expect("it runs").standing = Standing::Exiting;
+                } else {
+                    self.threads.remove(key);
+                }
+            }
+            HookEvent::QueueAdd { thread } | HookEvent::QueueRemove { thread } => {
+                let key = value!(thread);
+                let queued = matches!(hook.event, HookEvent::QueueAdd { .. });
+                if let Some(thread) = self.threads.get_mut(key) {
+                    thread.queued = queued;
+                }
+                self.refresh(machine, log, signals);
+            }
+            HookEvent::Enter(activity) => {
+                if *activity == Activity::Yield {
+                    self.tell(machine, log, Action::Yield);
+                    self.yielded();
+                }
+                if let Some(thread) = self.threads.current_mut() {
+                    thread.enter(*activity);
+                }
+            }
+            HookEvent::Leave(activity) => {
+                // Returning from a switch happens on the stack of whoever runs now; `returned` has noticed that.
+                if let Some(thread) = self.threads.current_mut() {
+                    thread.leave(*activity);
+                }
+                if *activity == Activity::Switch
+                    && let Some(key) = self.current_key(machine)
+                {
+                    self.switch_to(machine, log, key, signals);
+                }
+            }
+            HookEvent::SwitchEnd => {
+                if let Some(key) = self.current_key(machine) {
+                    self.switch_to(machine, log, key, signals);
+                }
+            }
+            HookEvent::LockRequest { class, lock } => {
+                let lock = LockId(value!(lock));
+                self.tell(machine, log, Action::LockRequest { lock });
+                if let Some(thread) = self.threads.current_mut() {
+                    thread.wants = Some((*class, lock));
+                }
+                signals.push(Signal::Point(PointKind::Lock));
+            }
+            HookEvent::LockHeld { lock, .. } => {
+                let lock = LockId(value!(lock));
+                self.acquired(machine, log, lock, false);
+            }
+            HookEvent::TryRequest { .. } => signals.push(Signal::Point(PointKind::Lock)),
+            HookEvent::TryDone { lock, acquired, .. } => {
+                let lock = LockId(value!(lock));
+                if value!(acquired) != 0 {
+                    self.acquired(machine, log, lock, true);
+                }
+            }
+            HookEvent::UnlockBegin { lock, .. } => {
+                let lock = LockId(value!(lock));
+                self.tell(machine, log, Action::Unlock { lock });
+                match self.holders.iter().rposition(|(held, _)| *held == lock) {
+                    Some(at) => _ = self.holders.remove(at),
+                    None => {
+                        let oddity = Oddity::ReleasedNotHeld { lock, hook: id };
+                        if !self.oddities.contains(&oddity) {
+                            Arc::make_mut(&mut self.oddities).insert(oddity);
+                        }
+                    }
+                }
+                for thread in self.threads.iter_mut() {
+                    if thread.yields_for == Some(lock) {
+                        thread.yields_for = None;
+                    }
+                }
+            }
+            HookEvent::UnlockEnd { .. } => signals.push(Signal::Point(PointKind::Unlock)),
+            HookEvent::Alloc { .. } | HookEvent::Free { .. } => self.heap_event(machine, log, id, inputs),
+            HookEvent::Panic { .. } => self.panic(machine, log, &hook.event, inputs, signals),
+            HookEvent::Fault { vector, address } => {
+                let vector = vector.as_ref().and_then(|vector| vector.value(&view, inputs).ok()).unwrap_or(14);
+                let addr = address.as_ref().and_then(|addr| addr.value(&view, inputs).ok()).map(VirtAddr);
+                self.tell(machine, log, Action::Fault { vector: vector as u8, error: None, addr });
+                signals.push(Signal::Crashed);
+            }
+            HookEvent::Exec { program } => {
+                if let Ok(name) = program.text(&view, inputs) {
+                    self.exec(&name);
+                }
+            }
+            HookEvent::Ready => signals.push(Signal::Ready),
+            HookEvent::TestStart => signals.push(Signal::TestStart),
+            HookEvent::TestEnd => signals.push(Signal::TestEnd),
+            HookEvent::SystemCall { number } => {
+                let number = value!(number);
+                self.tell(machine, log, Action::SystemCall { number });
+            }
+        }
+    }
+
+    fn panic(
+        &mut self,
+        machine: &Machine,
+        log: &mut Events,
+        event: &HookEvent,
+        inputs: &Inputs<'_>,
+        signals: &mut Vec<Signal>,
+    ) {
+        let HookEvent::Panic { message } = event else { return };
+        let view = View { machine, cpu: CPU };
+        let message = message.as_ref().and_then(|message| message.text(&view, inputs).ok()).unwrap_or_default();
+        self.tell(machine, log, Action::Panic { message });
+        signals.push(Signal::Crashed);
+    }
+
+    fn heap_event(&mut self, machine: &Machine, log: &mut Events, id: HookId, inputs: &Inputs<'_>) {
+        let kernel = self.kernel.clone();
+        let physical = |addr: u64| machine.translate(CPU, VirtAddr(addr)).unwrap_or(PhysAddr(addr));
+        let action = match &kernel.hook(id).event {
+            HookEvent::Alloc { address, size, .. } => {
+                let (address, size) = (self.value(machine, address, inputs), self.value(machine, size, inputs));
+                let (Some(addr), Some(size)) = (address.filter(|addr| *addr != 0), size) else { return };
+                Arc::make_mut(&mut self.heap).insert(addr, size);
+                Action::Alloc { addr: VirtAddr(addr), phys: physical(addr), size }
+            }
+            HookEvent::Free { address, .. } => {
+                // Freeing nothing is allowed everywhere.
+                let Some(addr) = self.value(machine, address, inputs).filter(|addr| *addr != 0) else { return };
+                let size = Arc::make_mut(&mut self.heap).remove(&addr);
+                Action::Free { addr: VirtAddr(addr), phys: physical(addr), size }
+            }
+            _ => return,
+        };
+        self.tell(machine, log, action);
+    }
+
+    /// The running thread's address space is given to a program; its functions can be named if its file is known.
+    fn exec(&mut self, name: &str) {
+        let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
+        if let Some(program) = self.programs.iter().find(|image| base(&image.name) == base(name)) {
+            let program = Some(program.clone());
+            if let Some(thread) = self.threads.current_mut() {
+                thread.program = program;
+            }
+        }
+    }
+
+    fn begin_tracking(&mut self, machine: &Machine) {
+        let kernel = self.kernel.clone();
+        for existing in &kernel.threads.existing {
+            if let Some(key) = self.anywhere(machine, existing, &[]).filter(|key| *key != 0) {
+                let id = self.id_of(machine, key);
+                self.threads.insert(Thread::new(id, key));
+            }
+        }
+        if let Some(key) = self.current_key(machine)
+            && self.threads.get(key).is_some()
+        {
+            self.threads.set_current(key);
+        }
+    }
+
+    // --- threads ---
+
+    /// The running thread did something that no idle loop does.
+    fn progress(&mut self) {
+        if let Some(thread) = self.threads.current_mut()
+            && thread.looping.yields > 0
+        {
+            thread.looping = Arc::default();
+        }
+    }
+
+    fn yielded(&mut self) {
+        let reads: Vec<_> = self.recorder.accesses.clone();
+        let held = |lock: LockId, id: ThreadId| self.holders.iter().any(|(l, by)| *l == lock && *by != id);
+        let Some(thread) = self.threads.current() else { return };
+        let yields_for = thread.wants.map(|(_, lock)| lock).filter(|lock| held(*lock, thread.id));
+        let thread = self.threads.current_mut().expect("still runs");
+        thread.yields_for = yields_for;
+        let looping = Arc::make_mut(&mut thread.looping);
+        looping.yields += 1;
+        looping.reads = reads;
+    }
+
+    fn acquired(&mut self, machine: &Machine, log: &mut Events, lock: LockId, attempt: bool) {
+        self.tell(machine, log, Action::Lock { lock, attempt });
+        if let Some(thread) = self.threads.current_mut() {
+            thread.wants = None;
+            thread.yields_for = None;
+            let id = thread.id;
+            self.holders.push((lock, id));
+        }
+    }
+
+    /// The thread that holds a lock, as the kernel has it, or else as seen.
+    #[must_use]
+    pub fn owner(&self, machine: &Machine, thread: &Thread) -> Option<ThreadId> {
+        let (class, lock) = thread.wants?;
+        match &self.kernel.locks[usize::from(class.0)].owner {
+            Some(owner) => {
+                let key = self.anywhere(machine, owner, &[lock.0, thread.key]).filter(|key| *key != 0)?;
+                self.threads.get(key).map(|owner| owner.id)
+            }
+            None => self.holders.iter().rev().find(|(held, _)| *held == lock).map(|(_, by)| *by),
+        }
+    }
+
+    #[must_use]
+    pub fn runnable(&self, machine: &Machine, thread: &Thread) -> bool {
+        if thread.standing == Standing::Exiting {
+            return false;
+        }
+        match &self.kernel.runnable {
+            Runnable::State(when) => {
+                self.anywhere(machine, when, &[thread.key]).is_some_and(|value| value != 0)
+            }
+            Runnable::Queue { current } => {
+                thread.queued
+                    || self.threads.current().is_some_and(|running| running.key == thread.key)
+                        && current.as_ref().is_none_or(|current| {
+                            self.anywhere(machine, current, &[thread.key]).is_some_and(|value| value != 0)
+                        })
+            }
+            Runnable::Annotated => thread.queued,
+        }
+    }
+
+    /// Brings everybody's standing up to date and tells who was woken.
+    pub fn refresh(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
+        let current = self.threads.current().map(|thread| thread.key);
+        let woken: Vec<(u64, ThreadId)> = self
+            .threads
+            .iter()
+            .filter(|thread| thread.standing == Standing::Blocked && Some(thread.key) != current)
+            .filter(|thread| self.runnable(machine, thread))
+            .map(|thread| (thread.key, thread.id))
+            .collect();
+        for (key, thread) in woken {
+            self.threads.get_mut(key).expect("listed").standing = Standing::Runnable;
+            self.tell(machine, log, Action::Wake { thread });
+            signals.push(Signal::Point(PointKind::Wake));
+        }
+    }
+
+    fn switch_to(&mut self, machine: &Machine, log: &mut Events, key: u64, signals: &mut Vec<Signal>) {
+        if self.threads.current().is_some_and(|thread| thread.key == key) {
+            return;
+        }
+        let mut by_tick = false;
+        if let Some(previous) = self.threads.current() {
+            by_tick = previous.inside(Activity::Timer);
+            let (key, standing) = (previous.key, previous.standing);
+            match standing {
+                Standing::Exiting => {
+                    self.drain(machine, log);
+                    self.threads.remove(key);
+                }
+                Standing::Runnable | Standing::Blocked => {
+                    self.drain(machine, log);
+                    let previous = self.threads.get(key).expect("it ran");
+                    // Whoever has left the processor no longer counts as running.
+                    let queued = match &self.kernel.runnable {
+                        Runnable::State(_) => self.runnable(machine, previous),
+                        Runnable::Queue { .. } | Runnable::Annotated => previous.queued,
+                    };
+                    if !queued && !self.is_idle(machine, key) {
+                        let lock = previous.wants.map(|(_, lock)| lock);
+                        let owner = self.owner(machine, previous);
+                        self.tell(machine, log, Action::Block { lock, owner });
+                        self.threads.get_mut(key).expect("it ran").standing = Standing::Blocked;
+                    }
+                }
+            }
+        }
+        log.clear();
+        if self.threads.get(key).is_none() {
+            let id = self.id_of(machine, key);
+            if !self.is_idle(machine, key) {
+                let oddity = Oddity::NeverCreated { key, id };
+                if !self.oddities.contains(&oddity) {
+                    Arc::make_mut(&mut self.oddities).insert(oddity);
+                }
+            }
+            self.threads.insert(Thread::new(id, key));
+        }
+        self.threads.set_current(key);
+        if let Some(thread) = self.threads.current_mut()
+            && thread.standing == Standing::Blocked
+        {
+            thread.standing = Standing::Runnable;
+            let id = thread.id;
+            self.events.push(trace::Event {
+                action: Action::Wake { thread: id },
+                pc: VirtAddr(machine.cpu(CPU).pc()),
+                accesses_before: self.recorder.accesses.len(),
+                stack: None,
+            });
+        }
+        signals.push(Signal::Switched { by_tick });
+        self.refresh(machine, log, signals);
+    }
+
+    /// The lock that each thread was seen to hold.
+    #[must_use]
+    pub fn holders(&self) -> &[(LockId, ThreadId)] {
+        &self.holders
+    }
+}
+
+/// Accesses made inside do not count: the timer, the change-over, and the allocator, whose blocks are the news.
+fn is_quiet(event: &HookEvent) -> bool {
+    matches!(
+        event,
+        HookEvent::Enter(Activity::Timer | Activity::Switch | Activity::Idle)
+            | HookEvent::Alloc { .. }
+            | HookEvent::Free { .. }
+    )
+}

@@ -1,0 +1,599 @@
+//! A kernel on one processor as a subject: its threads are the actors, and ticks of the timer decide between them.
+//!
+//! Concept (seed 000, 5.1–5.2): the kernel keeps its own scheduler. To make thread T run, the timer is fired until the
+//! kernel lands on T ("schedule in flight"). A decision is possible only where the kernel could take a tick: interrupts
+//! on, preemption allowed, not inside the timer's handler or the change-over. A thread that gives up the processor by
+//! itself hands it to whomever the kernel picks; the decision is due at the first place where that one could be
+//! interrupted, and what it does up to there belongs to the same step (see [`trace::Action::Switch`]).
+//!
+//! Threads that sleep count as runnable: enough ticks make them so. A thread that yields in a loop
+//! ([`YIELDS_MAX`] times without progress) is taken to wait for somebody to write what it reads in that loop; when
+//! nobody else can run it is tried again, up to [`RETRIES_MAX`] times, before the guest is declared stuck
+//! (seed 001, 3.4.6).
+//!
+//! Limits: one processor; the timer is the only interrupt that comes at chosen moments.
+
+use crate::compiled::Compiled;
+use crate::kernel::{Activity, Kernel};
+use crate::threads::{Standing, Thread};
+use crate::tracker::{CPU, Signal, Tracker};
+use machine::{Events, Kinds, Machine, Stop, StopSet, Watch};
+use std::sync::Arc;
+use trace::{
+    Action, Choice, Point, PointKind, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr, Waiting,
+};
+
+/// Offers of the processor without progress after which a thread is taken to wait.
+pub const YIELDS_MAX: u32 = 10;
+/// How often threads that were taken to wait are tried again when nobody else can run.
+pub const RETRIES_MAX: u32 = 128;
+/// Ticks after which a thread that never gets the processor is given up.
+pub const TICKS_MAX: u32 = 4096;
+/// Instructions of a step without a preemption point, unless [`Subject::limit_step`] says otherwise.
+pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
+/// Instructions a kernel may take from one tick to where the next could be taken.
+const SETTLE_INSTRUCTIONS_MAX: u64 = 10_000_000;
+/// Instructions at a time while waiting for a condition that has no address of its own.
+const PATIENCE_INSTRUCTIONS: u64 = 64;
+
+/// How far the test has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Before the test: nothing is explored.
+    Before,
+    Running {
+        /// Threads alive before the test. `None`: hooks say when it is over.
+        population: Option<usize>,
+        /// The kernel waits for input again.
+        ready: bool,
+    },
+    Over,
+}
+
+pub struct Uniprocessor {
+    pub machine: Machine,
+    pub tracker: Tracker,
+    pub(crate) phase: Phase,
+    /// Who could simply go on.
+    current: Option<ThreadId>,
+    retries: u32,
+    instructions_max: u64,
+    /// Console output of the test that is not yet a whole line.
+    console: String,
+    log: Events,
+    points: Arc<Compiled>,
+    running: StopSet,
+    settling: StopSet,
+    /// Addresses of the tracker that the stop sets know; 0: none yet.
+    stops_built: usize,
+    /// Time at which the hooks of the next instruction were told.
+    told_time: Option<u64>,
+}
+
+impl Clone for Uniprocessor {
+    fn clone(&self) -> Self {
+        Self {
+            machine: self.machine.clone(),
+            tracker: self.tracker.clone(),
+            phase: self.phase,
+            current: self.current,
+            retries: self.retries,
+            instructions_max: self.instructions_max,
+            console: self.console.clone(),
+            log: new_log(),
+            points: self.points.clone(),
+            running: self.running.clone(),
+            settling: self.settling.clone(),
+            stops_built: self.stops_built,
+            told_time: self.told_time,
+        }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        self.machine.clone_from(&source.machine);
+        self.tracker.clone_from(&source.tracker);
+        self.phase = source.phase;
+        self.current = source.current;
+        self.retries = source.retries;
+        self.instructions_max = source.instructions_max;
+        self.console.clone_from(&source.console);
+        self.told_time = source.told_time;
+        self.log.clear();
+    }
+}
+
+fn new_log() -> Events {
+    let mut log = Events::off();
+    log.accesses = true;
+    log
+}
+
+impl Uniprocessor {
+    pub(crate) fn new(machine: Machine, tracker: Tracker) -> Self {
+        Self {
+            machine,
+            tracker,
+            phase: Phase::Before,
+            current: None,
+            retries: 0,
+            instructions_max: STEP_INSTRUCTIONS_MAX,
+            console: String::new(),
+            log: new_log(),
+            points: Arc::default(),
+            running: StopSet::default(),
+            settling: StopSet::default(),
+            stops_built: 0,
+            told_time: None,
+        }
+    }
+
+    #[must_use]
+    pub fn kernel(&self) -> &Arc<Kernel> {
+        &self.tracker.kernel
+    }
+
+    /// Builds the stop sets anew if the addresses to stop at have changed; they only ever grow.
+    fn set_stops(&mut self) {
+        if self.stops_built == self.tracker.stops.len() {
+            return;
+        }
+        self.stops_built = self.tracker.stops.len();
+        let code = Arc::new(self.tracker.stops.union(&self.points.addresses).copied().collect());
+        let flag_matters = self.points.interrupts || self.kernel().interrupts_as_lock;
+        let on = if flag_matters { Kinds::HALT.and(Kinds::INTERRUPT_FLAG) } else { Kinds::HALT };
+        self.running = StopSet { code: Arc::clone(&code), on, ..StopSet::default() };
+        let watch = Arc::new(self.preemption_variables());
+        let on = Kinds::HALT.and(Kinds::INTERRUPT_FLAG).and(Kinds::INTERRUPT);
+        self.settling = StopSet { code, on, watch, ..StopSet::default() };
+    }
+
+    /// Variables whose change can allow preemption.
+    fn preemption_variables(&self) -> Vec<Watch> {
+        let Some(allowed) = &self.kernel().preemption_allowed else { return Vec::new() };
+        let variables = allowed.variables();
+        variables.iter().map(|&(start, bytes)| Watch { start, bytes, reads: false, writes: true }).collect()
+    }
+
+    fn run(&mut self, settling: bool, instructions_max: u64) -> Stop {
+        self.set_stops();
+        let stops = if settling { &mut self.settling } else { &mut self.running };
+        stops.instructions = Some(instructions_max);
+        self.machine.run(CPU, stops, &mut self.log)
+    }
+
+    /// Whether the kernel could take a tick before the next instruction.
+    pub(crate) fn interruptible(&self) -> bool {
+        let thread = self.tracker.threads.current();
+        self.machine.can_interrupt(CPU)
+            && thread.is_none_or(|thread| !thread.inside(Activity::Timer) && !thread.inside(Activity::Switch))
+            && self.tracker.preemption_allowed(&self.machine)
+    }
+
+    fn running_id(&self) -> Option<ThreadId> {
+        self.tracker.threads.current().map(|thread| thread.id)
+    }
+
+    /// Handles a stop that means the same wherever it comes. `Err` ends the step.
+    fn handle(&mut self, stop: Stop, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
+        match stop {
+            Stop::Code(_) => {
+                self.told_time = Some(self.machine.instructions());
+                self.tracker.at(&self.machine, &mut self.log, signals);
+                if signals.contains(&Signal::Crashed) {
+                    return Err(StepEnd::Crashed);
+                }
+                if signals.contains(&Signal::Ready)
+                    && let Phase::Running { ready, .. } = &mut self.phase
+                {
+                    *ready = true;
+                }
+                if signals.contains(&Signal::TestEnd) && matches!(self.phase, Phase::Running { .. }) {
+                    return Err(self.over());
+                }
+                Ok(())
+            }
+            Stop::InterruptFlag { enabled } => {
+                if self.kernel().interrupts_as_lock {
+                    let action = if enabled { Action::InterruptsOn } else { Action::InterruptsOff };
+                    self.tracker.tell(&self.machine, &mut self.log, action);
+                }
+                if enabled {
+                    signals.push(Signal::Point(PointKind::InterruptsOn));
+                }
+                Ok(())
+            }
+            Stop::LogFull => {
+                self.tracker.drain(&self.machine, &mut self.log);
+                Ok(())
+            }
+            Stop::Watch(_) | Stop::Budget | Stop::Halt | Stop::Interrupt { .. } | Stop::InterruptReturn => Ok(()),
+            Stop::TripleFault => {
+                self.tracker.tell(&self.machine, &mut self.log, Action::TripleFault);
+                Err(StepEnd::Crashed)
+            }
+            Stop::PowerOff | Stop::Exit { .. } | Stop::Reset => Err(self.over()),
+            other => Err(StepEnd::Unsupported { what: other.to_string() }),
+        }
+    }
+
+    /// The test is over: what must hold now is checked.
+    fn over(&mut self) -> StepEnd {
+        let kernel = self.kernel().clone();
+        for check in &kernel.checks {
+            let registers = crate::view::registers(&self.machine, CPU);
+            let view = crate::view::View { machine: &self.machine, cpu: CPU };
+            let inputs = crate::expression::Inputs::new(&registers);
+            if check.holds.holds(&view, &inputs).ok() != Some(true) {
+                let found = check.holds.text(&view, &inputs).unwrap_or_else(|why| why.to_string());
+                let action = Action::CheckFailed { check: check.name.clone(), found };
+                self.tracker.tell(&self.machine, &mut self.log, action);
+            }
+        }
+        self.tracker.tell(&self.machine, &mut self.log, Action::TestEnd);
+        self.phase = Phase::Over;
+        StepEnd::Finished
+    }
+
+    /// Runs until the kernel could take a tick, whoever is running then.
+    fn settle(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
+        let mut left = SETTLE_INSTRUCTIONS_MAX;
+        let flag_only = self.kernel().preemption_allowed.is_none() || !self.settling.watch.is_empty();
+        while !self.interruptible() {
+            // Right after STI, or while nothing announces that preemption is allowed again, go on by little.
+            let little = self.machine.cpu(CPU).flags.has(machine::x86::flags::IF);
+            let chunk = match (little, flag_only) {
+                (true, _) if !self.machine.can_interrupt(CPU) => 1,
+                (true, false) => PATIENCE_INSTRUCTIONS,
+                _ => left,
+            };
+            let before = self.machine.instructions();
+            let stop = self.run(true, chunk.min(left));
+            left = left.saturating_sub(self.machine.instructions() - before).max(1);
+            if left == 1 {
+                let ran = SETTLE_INSTRUCTIONS_MAX;
+                return Err(StepEnd::NoProgress { instructions: ran });
+            }
+            let halted = stop == Stop::Halt;
+            self.handle(stop, signals)?;
+            if halted {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Fires the timer until the kernel has landed on `target`.
+    fn land(&mut self, target: ThreadId) -> Result<(), StepEnd> {
+        let mut signals = Vec::new();
+        let mut ticks = 0;
+        while self.running_id() != Some(target) || !self.interruptible() {
+            if ticks == TICKS_MAX || self.tracker.threads.by_id(target).is_none() {
+                return Err(StepEnd::NotScheduled { ticks });
+            }
+            ticks += 1;
+            self.tick(&mut signals)?;
+        }
+        Ok(())
+    }
+
+    /// One tick, up to where the next one could be taken.
+    fn tick(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
+        let now = self.machine.instructions();
+        if self.machine.board.raise_timer(now, CPU).is_none() {
+            let what = "no timer interrupts the processor: the kernel has not set one up, or has masked it";
+            return Err(StepEnd::Unsupported { what: what.into() });
+        }
+        let pc = self.machine.cpu(CPU).pc();
+        let sp = self.machine.cpu(CPU).regs[crate::state::SP];
+        if self.told_time == Some(now)
+            && let Some(thread) = self.tracker.threads.current_mut()
+        {
+            thread.told_at = Some((pc, sp));
+        }
+        loop {
+            let stop = self.run(true, SETTLE_INSTRUCTIONS_MAX);
+            let taken = matches!(stop, Stop::Interrupt { .. });
+            if matches!(stop, Stop::Budget) {
+                let what = "the timer's interrupt was never taken".to_string();
+                return Err(StepEnd::Unsupported { what });
+            }
+            self.handle(stop, signals)?;
+            if taken {
+                break;
+            }
+        }
+        self.settle(signals)
+    }
+
+    /// Runs the thread to the next point.
+    fn advance(&mut self) -> StepEnd {
+        let started = self.machine.instructions();
+        let me = self.running_id();
+        let mut signals = Vec::new();
+        loop {
+            let ran = self.machine.instructions() - started;
+            if ran >= self.instructions_max {
+                return StepEnd::NoProgress { instructions: ran };
+            }
+            signals.clear();
+            let stop = self.run(false, self.instructions_max - ran);
+            let halted = stop == Stop::Halt;
+            let pc = self.machine.cpu(CPU).pc();
+            let at_code = matches!(stop, Stop::Code(_));
+            if let Err(end) = self.handle(stop, &mut signals) {
+                return end;
+            }
+            if at_code && let Some(kind) = self.points.at(pc) {
+                signals.push(Signal::Point(kind));
+            }
+            if halted {
+                return self.halted(me);
+            }
+            if signals.iter().any(|signal| matches!(signal, Signal::Switched { .. })) {
+                return self.gave_way(me, PointKind::Voluntary);
+            }
+            if signals.contains(&Signal::Point(PointKind::InterruptsOn)) && !self.machine.can_interrupt(CPU) {
+                // The instruction after STI belongs to it.
+                let stop = self.run(false, 1);
+                if let Err(end) = self.handle(stop, &mut signals) {
+                    return end;
+                }
+            }
+            let wanted = signals.iter().find_map(|signal| match signal {
+                Signal::Point(kind) if self.points.wants(*kind) => Some(*kind),
+                _ => None,
+            });
+            if let Some(kind) = wanted
+                && self.interruptible()
+                && self.points.admits(|| self.tracker.stack(&self.machine))
+            {
+                self.current = me;
+                let pc = VirtAddr(self.machine.cpu(CPU).pc());
+                return StepEnd::Point(Point { kind, thread: me.unwrap_or_default(), pc });
+            }
+        }
+    }
+
+    /// The thread has given up the processor; a decision is due as soon as the kernel can take a tick.
+    fn gave_way(&mut self, me: Option<ThreadId>, kind: PointKind) -> StepEnd {
+        let pc = VirtAddr(self.machine.cpu(CPU).pc());
+        let mut signals = Vec::new();
+        loop {
+            if let Err(end) = self.settle(&mut signals) {
+                return end;
+            }
+            // With nobody to choose, the kernel goes on until it rests or somebody is woken.
+            if self.machine.cpu(CPU).activity == machine::Activity::Halted {
+                return self.halted(me);
+            }
+            let nobody = self.tracker.idles(&self.machine) && self.choices().is_empty();
+            if !nobody {
+                break;
+            }
+            let stop = self.run(false, SETTLE_INSTRUCTIONS_MAX);
+            match stop {
+                Stop::Halt => return self.halted(me),
+                Stop::Budget => return self.rest(me, pc),
+                stop => {
+                    if let Err(end) = self.handle(stop, &mut signals) {
+                        return end;
+                    }
+                }
+            }
+        }
+        self.current = None;
+        StepEnd::Point(Point { kind, thread: me.unwrap_or_default(), pc })
+    }
+
+    /// The processor waits for an interrupt.
+    fn halted(&mut self, me: Option<ThreadId>) -> StepEnd {
+        self.rest(me, VirtAddr(self.machine.cpu(CPU).pc()))
+    }
+
+    /// Nobody runs: the test is over, somebody can be woken, or the guest is stuck.
+    fn rest(&mut self, me: Option<ThreadId>, pc: VirtAddr) -> StepEnd {
+        let mut signals = Vec::new();
+        self.tracker.refresh(&self.machine, &mut self.log, &mut signals);
+        if let Phase::Running { population: Some(population), ready: true } = self.phase
+            && self.alive() <= population
+        {
+            return self.over();
+        }
+        self.current = None;
+        if self.enabled().is_empty() {
+            return StepEnd::Stuck { waiting: self.waiting() };
+        }
+        StepEnd::Point(Point { kind: PointKind::Halt, thread: me.unwrap_or_default(), pc })
+    }
+
+    /// Threads alive, the idle one left out.
+    pub(crate) fn alive(&self) -> usize {
+        let alive = |thread: &&Thread| {
+            thread.standing != Standing::Exiting && !self.tracker.is_idle(&self.machine, thread.key)
+        };
+        self.tracker.threads.iter().filter(alive).count()
+    }
+
+    fn can_go_on(&self, thread: &Thread) -> bool {
+        let runs = self.running_id() == Some(thread.id);
+        let standing = match thread.standing {
+            Standing::Runnable => runs || self.tracker.runnable(&self.machine, thread),
+            Standing::Blocked => thread.inside(Activity::Sleep) || self.tracker.runnable(&self.machine, thread),
+            Standing::Exiting => false,
+        };
+        standing && thread.yields_for.is_none() && !self.tracker.is_idle(&self.machine, thread.key)
+    }
+
+    /// Who can be chosen, leaving out those who wait in a loop.
+    fn choices(&self) -> ThreadSet {
+        let free = |thread: &&Thread| self.can_go_on(thread) && !thread.looping.waits;
+        self.tracker.threads.iter().filter(free).map(|thread| thread.id).collect()
+    }
+
+    /// Everybody who cannot go on and should.
+    fn waiting(&self) -> Vec<Waiting> {
+        let waits = |thread: &&Thread| {
+            !thread.inside(Activity::Device) && !self.tracker.is_idle(&self.machine, thread.key)
+        };
+        self.tracker
+            .threads
+            .iter()
+            .filter(waits)
+            .map(|thread| Waiting {
+                thread: thread.id,
+                lock: thread.yields_for.or(thread.wants.map(|(_, lock)| lock)),
+                owner: self.tracker.owner(&self.machine, thread),
+                stack: self.stack_of(thread),
+            })
+            .collect()
+    }
+
+    /// The stack of a thread, whether it runs or not.
+    #[must_use]
+    pub fn stack_of(&self, thread: &Thread) -> trace::Stack {
+        if self.running_id() == Some(thread.id) {
+            return self.tracker.stack(&self.machine);
+        }
+        let kernel = self.kernel();
+        let saved = kernel.threads.stack_pointer.as_ref();
+        let Some(sp) = saved.and_then(|sp| self.tracker.anywhere(&self.machine, sp, &[thread.key])) else {
+            return Vec::new();
+        };
+        let view = crate::view::View { machine: &self.machine, cpu: CPU };
+        let switches: Vec<&str> = kernel.switch_functions().collect();
+        crate::stack::switched_out(&kernel.image, &switches, sp)
+            .map(|registers| crate::stack::trace(&self.tracker.space(Some(thread)), &registers, &view))
+            .unwrap_or_default()
+    }
+
+    /// Who yields in a loop is taken to wait; who waits is woken when this step wrote what it reads.
+    fn judge_loops(&mut self, step: &Step) {
+        for thread in self.tracker.threads.iter_mut() {
+            if thread.looping.yields == 0 {
+                continue;
+            }
+            if thread.id == step.thread {
+                let own_write = step.accesses.iter().any(|access| access.kind.writes());
+                if thread.looping.yields >= YIELDS_MAX {
+                    Arc::make_mut(&mut thread.looping).waits = true;
+                } else if own_write && !step.events.iter().any(|event| event.action == Action::Yield) {
+                    thread.looping = Arc::default();
+                }
+            } else if thread.looping.waits {
+                let reads = &thread.looping.reads;
+                if step.accesses.iter().any(|a| a.kind.writes() && reads.iter().any(|b| a.overlaps(b))) {
+                    thread.looping = Arc::default();
+                }
+            }
+        }
+        if self.choices().is_empty() && self.retries < RETRIES_MAX {
+            let waiting = self.tracker.threads.iter_mut().filter(|thread| thread.looping.waits);
+            let mut any = false;
+            for thread in waiting {
+                thread.looping = Arc::default();
+                any = true;
+            }
+            self.retries += u32::from(any);
+        }
+    }
+
+    /// Lines that the guest printed since last asked become actions.
+    fn take_console(&mut self) {
+        let mut output = self.machine.board.take_serial_output();
+        output.extend(self.machine.board.take_debug_output());
+        self.console.push_str(&String::from_utf8_lossy(&output));
+        while let Some(end) = self.console.find('\n') {
+            let line: String = self.console.drain(..=end).collect();
+            let line = line.trim_end().to_string();
+            self.tracker.tell(&self.machine, &mut self.log, Action::Console { line });
+        }
+    }
+
+    /// Runs without control until the test begins or something else ends it; for [`crate::lifecycle`].
+    pub(crate) fn run_free(&mut self, instructions_max: u64, signals: &mut Vec<Signal>) -> Result<Stop, StepEnd> {
+        let stop = self.run(false, instructions_max);
+        self.handle(stop.clone(), signals)?;
+        Ok(stop)
+    }
+
+    /// The test begins: from here on the timer is ours.
+    pub(crate) fn take_control(&mut self, population: Option<usize>) -> Result<(), StepEnd> {
+        let now = self.machine.instructions();
+        self.machine.board.set_timer_mode(now, machine::board::TimerMode::Controlled);
+        let mut signals = Vec::new();
+        self.settle(&mut signals)?;
+        self.take_console();
+        self.phase = Phase::Running { population, ready: false };
+        self.current = None;
+        Ok(())
+    }
+}
+
+impl Subject for Uniprocessor {
+    fn enabled(&self) -> ThreadSet {
+        if !matches!(self.phase, Phase::Running { .. }) {
+            return ThreadSet::new();
+        }
+        self.choices()
+    }
+
+    fn current(&self) -> Option<ThreadId> {
+        self.current.filter(|&thread| self.tracker.threads.by_id(thread).is_some_and(|t| self.can_go_on(t)))
+    }
+
+    fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
+        let Choice::Thread(thread) = choice else {
+            let end = StepEnd::Unsupported { what: format!("'{choice}' is no thread of a uniprocessor") };
+            return Step {
+                choice,
+                thread: ThreadId::default(),
+                accesses: Vec::new(),
+                events: Vec::new(),
+                instructions: 0,
+                end,
+                stack: Vec::new(),
+            };
+        };
+        if self.points.set != *points {
+            self.points = Arc::new(Compiled::new(points, self.kernel()));
+            self.stops_built = 0;
+        }
+        let started = self.machine.instructions();
+        self.tracker.begin_step(Some(thread));
+        self.log.clear();
+        let end = match self.land(thread) {
+            Ok(()) => self.advance(),
+            Err(end) => end,
+        };
+        self.take_console();
+        self.tracker.drain(&self.machine, &mut self.log);
+        let mut signals = Vec::new();
+        self.tracker.refresh(&self.machine, &mut self.log, &mut signals);
+        let stack = match (self.tracker.narrated, self.tracker.threads.by_id(thread)) {
+            (true, Some(thread)) => self.stack_of(thread),
+            _ => Vec::new(),
+        };
+        let mut step = Step {
+            choice,
+            thread,
+            accesses: std::mem::take(&mut self.tracker.recorder.accesses),
+            events: std::mem::take(&mut self.tracker.events),
+            instructions: self.machine.instructions() - started,
+            end,
+            stack,
+        };
+        self.judge_loops(&step);
+        if matches!(step.end, StepEnd::Point(_)) && self.enabled().is_empty() {
+            step.end = StepEnd::Stuck { waiting: self.waiting() };
+        }
+        step
+    }
+
+    fn narrate(&mut self) {
+        self.tracker.narrated = true;
+    }
+
+    fn limit_step(&mut self, instructions_max: u64) {
+        self.instructions_max = instructions_max;
+    }
+}
