@@ -262,8 +262,8 @@ mod tests {
         check("t1: request a; lock a; request a; lock a; unlock a; unlock a", expect![""]);
         check(
             "t1: lock a
-             t2: unlock a; lock b; lock a
-             t3: unlock a
+             t2: unlock a; lock b
+             t1: lock a
              t2: block a
              t1: block b",
             expect![""],
@@ -271,12 +271,12 @@ mod tests {
         check(
             "t1: lock a
              t2: lock b; block a
-             t1: unlock a; wake t2; block b",
+             t1: wake t2; block b",
             expect![""],
         );
         check(
             "t1: lock a
-             t2: request a; block a
+             t2: lock b; request a; block a
              t1: handoff a t2; block b",
             expect![""],
         );

@@ -98,6 +98,11 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
         "t1: write A+8192; free A 8192\n t2: alloc A 8192; write A+8192",
         [true, true, true],
     ),
+    (
+        "beyond its end, on its last page",
+        "t1: write A+4300; free A 4200\n t2: alloc A 4200; write A+4300",
+        [true, true, true],
+    ),
 ];
 
 #[test]
@@ -160,17 +165,16 @@ impl<'a> Graph<'a> {
                             (Some(Action::Unlock { lock: x }), Some(Action::Lock { lock: y, .. })) if x == y);
                 if ordered {
                     reaches[late][early] = true;
-                    for before in 0..early {
-                        reaches[late][before] |= reaches[early][before];
-                    }
+                    let known = reaches[early].clone();
+                    reaches[late].iter_mut().zip(known).for_each(|(all, more)| *all |= more);
                 }
             }
         }
         let mut held: std::collections::BTreeMap<ThreadId, BTreeSet<LockId>> =
             std::collections::BTreeMap::new();
         let mut locks = Vec::new();
-        for at in 0..count {
-            let mine = held.entry(nodes[at].0).or_default();
+        for (at, (thread, _)) in nodes.iter().enumerate() {
+            let mine = held.entry(*thread).or_default();
             match action(at) {
                 Some(Action::Lock { lock, .. }) => drop(mine.insert(*lock)),
                 Some(Action::Unlock { lock }) => drop(mine.remove(lock)),

@@ -4,7 +4,8 @@
 //! `-> loop 5000`, `-> stuck t1 m t2, t2` (who, lock, owner). Without one the step ends at a voluntary point. Each
 //! operation has the next pc of its thread (t2's are 0x2001, 0x2002 …), or the one given as `@f00`. Names get
 //! addresses in order of appearance: variables from 0x1_0000, locks from 0xa000, blocks (capitals) from 0x10_0000.
-//! A place is `x`, `x+4` or `x+4:2` (offset, size); the size is 4 unless given.
+//! A place is `x`, `x+4` or `x+4:2` (offset, size); the size is 4 unless given. `x/2` is the same address in another
+//! address space, `NULL` is 0.
 
 use crate::{Config, Detectors, Finding};
 use std::collections::BTreeMap;
@@ -34,6 +35,9 @@ impl Names {
             text.split_once(':').map_or((text, 4), |(text, size)| (text, size.parse().unwrap()));
         let (name, offset) = text.split_once('+').map_or((text, 0), |(name, at)| (name, at.parse().unwrap()));
         let heap = name.starts_with(|c: char| c.is_ascii_uppercase());
+        if name == "NULL" {
+            return (0, size);
+        }
         let base = match heap {
             true => self.number("block ", name, 0x10_0000, 0x100),
             false => self.number("var ", name, 0x1_0000, 0x10),
@@ -125,16 +129,19 @@ fn step(line: &str, names: &mut Names) -> Step {
         let pc = VirtAddr(pc);
         let (word, rest) = operation.split_once(' ').unwrap_or((operation, ""));
         let kind = match word {
-            "read" | "aread" => Some(AccessKind::Read),
+            "read" => Some(AccessKind::Read),
             "write" => Some(AccessKind::Write),
             "update" | "atomic" => Some(AccessKind::Update),
             _ => None,
         };
         instructions += 1;
         if let Some(kind) = kind {
-            let (addr, size) = names.place(rest);
-            let atomic = matches!(word, "atomic" | "aread");
-            accesses.push(Access { phys: PhysAddr(addr), addr: VirtAddr(addr), size, kind, atomic, pc });
+            let (place, space) =
+                rest.split_once('/').map_or((rest, 0), |(place, space)| (place, space.parse().unwrap()));
+            let (addr, size) = names.place(place);
+            let atomic = word == "atomic";
+            let phys = PhysAddr(addr + space * 0x1000_0000);
+            accesses.push(Access { phys, addr: VirtAddr(addr), size, kind, atomic, pc });
             continue;
         }
         let mut words = rest.split_whitespace();

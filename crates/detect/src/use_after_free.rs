@@ -178,5 +178,7 @@ mod tests {
         check("t1: alloc A 16; free A 16; read A+16; read A+20", expect![""]);
         check("t1: alloc A 16; free A 16; alloc A 16; read A; free A 16", expect![""]);
         check("t1: alloc A 32; free A 32; alloc A 16; read A+8", expect![""]);
+        check("t1: free NULL", expect![""]);
+        check("t1: alloc A 16; free A 16; read A/2", expect![""]);
     }
 }
