@@ -141,7 +141,8 @@ fn keys_arrive_one_interrupt_each() {
 #[test]
 fn switches_off_in_every_usual_way() {
     use Signal::*;
-    let table: [(&[(u16, u8, u32)], Option<Signal>); 9] = [
+    type Writes = &'static [(u16, u8, u32)];
+    let table: [(Writes, Option<Signal>); 9] = [
         (&[(0x604, 2, 0x2000)], Some(PowerOff)),
         (&[(0xb004, 2, 0x2000)], Some(PowerOff)),
         (&[(0x604, 2, 0x0001)], None),
@@ -233,7 +234,7 @@ fn nothing_a_guest_does_to_the_ports_breaks_the_board() {
             for _ in 0..20_000 {
                 let bits = numbers.next();
                 let cpu = CpuId((bits >> 8 & 0xff) as u8 % 3);
-                let size = 1 << (bits >> 16 & 0xff) % 3;
+                let size = 1u8 << ((bits >> 16 & 0xff) % 3);
                 let port = if bits & 7 == 0 {
                     (bits >> 24) as u16
                 } else {

@@ -196,7 +196,8 @@ mod tests {
     #[test]
     fn answers_controller_commands() {
         // bytes written (port, value), then bytes read from the data port
-        let table: [(&[(u16, u8)], &[u8]); 7] = [
+        type Writes = &'static [(u16, u8)];
+        let table: [(Writes, &[u8]); 7] = [
             (&[(0x64, 0xaa)], &[0x55]),
             (&[(0x64, 0xab)], &[0x00]),
             (&[(0x64, 0x20)], &[0x65]),

@@ -513,7 +513,8 @@ mod tests {
     #[test]
     fn the_timer_counts_once_or_for_ever() {
         // LVT entry, divide, initial, then (tick, current count, expired)
-        let table: [(u32, u32, u32, &[(u64, u32, bool)]); 3] = [
+        type Points = &'static [(u64, u32, bool)];
+        let table: [(u32, u32, u32, Points); 3] = [
             (0x40, 0xb, 100, &[(0, 100, false), (99, 1, false), (100, 0, true), (300, 0, false)]),
             (0x2_0040, 0xb, 100, &[(99, 1, false), (100, 100, true), (150, 50, false), (420, 80, true)]),
             (0x2_0040, 0x3, 10, &[(159, 1, false), (160, 10, true), (321, 10, true)]),

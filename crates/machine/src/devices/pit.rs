@@ -382,7 +382,8 @@ mod tests {
     #[test]
     fn counts_as_its_mode_says() {
         // control word, count, then (tick, count, output)
-        let table: [(u8, u16, &[(u64, u16, bool)]); 6] = [
+        type Points = &'static [(u64, u16, bool)];
+        let table: [(u8, u16, Points); 6] = [
             (0x30, 100, &[(0, 100, false), (99, 1, false), (100, 0, true), (101, 0xffff, true)]),
             (0x34, 100, &[(0, 100, true), (1, 99, true), (99, 1, false), (100, 100, true), (250, 50, true)]),
             (
