@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #define EFLAGS_RESERVED 0x2u
-#define EFLAGS_USER_MAY_SET 0x240dd5u /* arithmetic flags, TF, DF, AC, ID */
+#define EFLAGS_USER_MAY_SET 0x250dd5u /* arithmetic flags, TF, DF, RF (set in the image a fault saves), AC, ID */
 #define EFLAGS_IF 0x200u
 
 #define KERNEL_CS 0x08

@@ -46,7 +46,7 @@ int main(void)
     assert(remove_pages(BASE) == 0);
 
     int pages = pages_available();
-    assert(pages > 100 && pages_available() == pages);
+    assert(pages > 100 && pages_available() >= pages); /* more if an orphan has ended meanwhile */
     printf("memory_test: ok\n");
     return 0;
 }

@@ -52,9 +52,9 @@ int main(void)
 {
     for (int i = 0; i < TASKS; i++) {
         if (fork() == 0) {
-            if (i % 2 == 0)
-                fork();
+            int twin = i % 2 == 0 ? fork() : -1;
             threads();
+            assert(twin <= 0 || wait(NULL) == twin);
             exit(0);
         }
     }
