@@ -268,7 +268,7 @@ fn problems_are_precise() {
     );
     check_problem(
         "strlen(greeting)",
-        expect!["functions of the kernel cannot be called; known are arg, offset_of, container_of, string, format, vformat (at character 1)"],
+        expect!["functions of the kernel cannot be called; known are arg, defined, offset_of, container_of, string, format, vformat (at character 1)"],
     );
     check_problem(
         "99999999999999999999",
@@ -282,7 +282,7 @@ fn problems_are_precise() {
     );
     check_problem(
         "format(greeting, ...)",
-        expect!["'...' stands for the arguments after the format, so that has to be an argument (at character 1)"],
+        expect!["'...' stands for the arguments after the format, so that has to be an argument of a function being entered (at character 1)"],
     );
     check_problem("\"open", expect!["the quote is not closed (at character 1)"]);
 }
