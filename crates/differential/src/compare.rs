@@ -92,8 +92,7 @@ impl Pair {
         {
             return if differences.is_empty() { Verdict::Agree } else { Verdict::Differ(differences) };
         }
-        let pending = host.registers.fx.u16(2) & 0x80 != 0;
-        let Some(codes) = undefined_codes(case, pending) else { return Verdict::Unfinished };
+        let Some(codes) = undefined_codes(case) else { return Verdict::Unfinished };
         for fx in [&mut host.registers.fx, &mut machine.registers.fx] {
             fx.set_u16(2, fx.u16(2) & !codes);
         }

@@ -171,16 +171,13 @@ pub fn undefined_flags(case: &Case, ip: u64) -> Option<u32> {
 }
 
 /// Condition codes of the x87 status word that are not compared, or `None` if their values went elsewhere.
-/// `pending`: an unmasked exception was raised.
-pub fn undefined_codes(case: &Case, pending: bool) -> Option<u16> {
-    const COMPARISONS: u16 = 0x4500;
+pub fn undefined_codes(case: &Case) -> Option<u16> {
     let mut undefined = 0;
     for instr in disassemble(case) {
         if undefined != 0 && undefined::reads_codes(&instr) {
             return None;
         }
-        let codes = undefined::codes(&instr);
-        undefined |= if pending { codes } else { codes & !COMPARISONS };
+        undefined |= undefined::codes(&instr);
     }
     Some(undefined)
 }

@@ -90,26 +90,12 @@ pub fn overwritten(instr: &Instruction) -> u32 {
 }
 
 /// Condition codes of the x87 status word that have no defined value after the instruction, or another one on every
-/// family of processors. A comparison is listed for the case that it raises an unmasked exception: some set the codes
-/// all the same.
+/// family of processors.
 pub fn codes(instr: &Instruction) -> u16 {
     use Mnemonic as M;
-    const C0: u16 = 0x100;
     const C1: u16 = 0x200;
-    const C2: u16 = 0x400;
-    const C3: u16 = 0x4000;
     match instr.mnemonic() {
-        M::Ffree => C1,
-        M::Fcomi | M::Fcomip | M::Fucomi | M::Fucomip => C1,
-        M::Fcom
-        | M::Fcomp
-        | M::Fcompp
-        | M::Ficom
-        | M::Ficomp
-        | M::Fucom
-        | M::Fucomp
-        | M::Fucompp
-        | M::Ftst => C0 | C2 | C3,
+        M::Ffree | M::Fcomi | M::Fcomip | M::Fucomi | M::Fucomip => C1,
         _ => 0,
     }
 }

@@ -75,13 +75,26 @@ pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         }
         M::Stmxcsr => return x.write(instr, 0, x.cpu.fpu.mxcsr.into()),
         M::Maskmovq | M::Maskmovdqu => masked_store(x, instr)?,
-        _ if moves(x, instr)? || sse_integer::execute(x, instr)? || sse_float::execute(x, instr)? => {}
-        _ => return Err(Trap::UD),
+        _ => {
+            let done = dispatch(x, instr);
+            // The registers go over to MMX even if the conversion then faults.
+            if mmx && done == Err(Trap::XM) {
+                x87_environment::enter_mmx(x)?;
+            }
+            done?;
+        }
     }
     if mmx {
         x87_environment::enter_mmx(x)?;
     }
     Ok(())
+}
+
+fn dispatch(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
+    if moves(x, instr)? || sse_integer::execute(x, instr)? || sse_float::execute(x, instr)? {
+        return Ok(());
+    }
+    Err(Trap::UD)
 }
 
 /// The vector register that operand `i` names.
@@ -167,8 +180,8 @@ fn vector_address(x: &Exec, instr: &Instruction, write: bool) -> Outcome<(Seg, u
 
 /// Replaces the low `bits` of a vector.
 pub(crate) fn with_low(whole: u128, bits: u32, low: u128) -> u128 {
-    let mask = if bits == 128 { u128::MAX } else { (1 << bits) - 1 };
-    whole & !mask | low & mask
+    let kept = if bits == 128 { 0 } else { whole >> bits << bits };
+    kept | low & (u128::MAX >> (128 - bits))
 }
 
 /// Moves and shuffles; false if the instruction is none.
@@ -193,8 +206,9 @@ fn moves(x: &mut Exec, instr: &Instruction) -> Outcome<bool> {
             let bits = if instr.mnemonic() == M::Movss { 32 } else { 64 };
             let value = read(x, instr, 1)?;
             let registers = instr.op_kind(0) == OpKind::Register && instr.op_kind(1) == OpKind::Register;
-            let value = if registers { with_low(read(x, instr, 0)?, bits, value) } else { value };
-            write(x, instr, 0, value)?;
+            let old = if registers { read(x, instr, 0)? } else { 0 };
+            let merged = with_low(old, bits, value);
+            write(x, instr, 0, merged)?;
         }
         M::Movlps | M::Movlpd | M::Movhps | M::Movhpd | M::Movhlps | M::Movlhps => {
             half(x, instr)?;
@@ -258,6 +272,8 @@ fn masked_store(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let chosen = |i: usize| mask >> (8 * i + 7) & 1 != 0;
     let address = |i: usize| offset.wrapping_add(i as u64) & super::flags::mask(base.size());
     // Bytes that are not stored are looked at all the same.
+    let linear = x.linear(seg, offset, bytes, true)?;
+    x.check_alignment(linear, bytes)?;
     for i in 0..bytes {
         x.probe_write(seg, address(i), 1)?;
     }

@@ -163,7 +163,7 @@ fn select(x: &mut Exec, instr: &Instruction, shape: Shape, wanted: Ordering) -> 
     lanes(x, instr, shape, |control, a, b| {
         let (va, vb) = (control.unpack(a, shape.format), control.unpack(b, shape.format));
         match compare(va, vb) {
-            None => (b, raise::INVALID),
+            None => (vb.pack(shape.format), raise::INVALID),
             Some(order) => {
                 let flags = if va.denormal || vb.denormal { raise::DENORMAL } else { 0 };
                 let chosen = if order == wanted { va } else { vb };

@@ -6,6 +6,10 @@
 //! the next waiting instruction, as vector 16 if CR0.NE is set. With NE clear a PC would raise IRQ 13 instead,
 //! which no guest we know of relies on: that stops as unsupported.
 //!
+//! What an unmasked exception leaves behind is not the same in the manual and in the processors this was compared
+//! with: comparisons set their condition codes all the same, and a denormal operand is loaded. We follow the
+//! processors.
+//!
 //! Source: Intel's manual, volume 1 chapter 8 and volume 2. Saving and restoring is in
 //! [`super::x87_environment`], the functions that no two processors compute alike in
 //! [`super::x87_transcendental`].
@@ -133,7 +137,7 @@ impl Fpu {
         }
         self.codes(C1, if result.up { C1 } else { 0 });
         self.signal(result.flags.into());
-        if !self.full_context().suppresses(result.flags) {
+        if result.flags & raise::INVALID == 0 || self.masks(INVALID) {
             self.push(result.value.pack_extended());
         }
     }
@@ -425,12 +429,12 @@ fn load(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         let last = instr.op_count() - 1;
         let fpu = &mut x.cpu.fpu;
         let i = stack_index(instr, last);
-        if !fpu.is_empty(7) {
-            fpu.push_checked(Rounded::exact(Value::DEFAULT_NAN));
-        } else if fpu.is_empty(i) {
+        if fpu.is_empty(i) {
             if fpu.underflow() {
                 fpu.push(Value::DEFAULT_NAN.pack_extended());
             }
+        } else if !fpu.is_empty(7) {
+            fpu.push_checked(Rounded::exact(Value::DEFAULT_NAN));
         } else {
             let value = fpu.get(i);
             fpu.codes(C1, 0);
@@ -450,8 +454,10 @@ fn load(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         return Ok(());
     }
     let value = load_value(x, instr)?;
-    let result = x.cpu.fpu.full_context().convert(value);
-    x.cpu.fpu.push_checked(result);
+    // A denormal is reported, but loaded all the same.
+    let mut context = x.cpu.fpu.full_context();
+    context.masked |= raise::DENORMAL;
+    x.cpu.fpu.push_checked(context.convert(value));
     Ok(())
 }
 
@@ -474,12 +480,14 @@ fn complete_store(
     result: (u16, bool),
     pop: bool,
 ) -> Outcome<()> {
-    let (raised, up) = result;
+    let (mut raised, mut up) = result;
     const SUPPRESS: u16 = (raise::BEFORE | raise::OVERFLOW | raise::UNDERFLOW) as u16;
     let keep = SUPPRESS & raised;
     let (seg, offset) = x.address(instr);
     if !x.cpu.fpu.masks(keep) {
-        // Nothing is stored, but the place for it is looked at.
+        // Nothing is stored, so nothing is inexact; but the place for it is looked at.
+        raised &= !u16::from(raise::PRECISION);
+        up = false;
         let linear = x.linear(seg, offset, bytes.len(), true)?;
         x.check_alignment(linear, bytes.len().min(8))?;
         x.probe_linear(linear, bytes.len(), Intent::Write, x.cpu.cpl() == 3)?;
@@ -638,9 +646,7 @@ fn compare_codes(fpu: &mut Fpu, operands: Option<(Value, Value)>, pops: usize, q
         None => (STACK_INVALID, None),
     };
     fpu.codes(C1, 0);
-    if fpu.signal(raised) {
-        return;
-    }
+    let unmasked = fpu.signal(raised);
     let codes = match order {
         Some(Ordering::Greater) => 0,
         Some(Ordering::Less) => C0,
@@ -648,7 +654,7 @@ fn compare_codes(fpu: &mut Fpu, operands: Option<(Value, Value)>, pops: usize, q
         None => C0 | C2 | C3,
     };
     fpu.codes(C0 | C2 | C3, codes);
-    for _ in 0..pops {
+    for _ in 0..if unmasked { 0 } else { pops } {
         fpu.pop();
     }
 }
@@ -680,9 +686,7 @@ fn compare_to_flags(x: &mut Exec, instr: &Instruction, pop: bool, quiet_is_inval
         None => (STACK_INVALID, None),
     };
     x.cpu.fpu.codes(C1, 0);
-    if x.cpu.fpu.signal(raised) {
-        return Ok(());
-    }
+    let unmasked = x.cpu.fpu.signal(raised);
     let image = match order {
         Some(Ordering::Greater) => 0,
         Some(Ordering::Less) => flags::CF,
@@ -690,7 +694,7 @@ fn compare_to_flags(x: &mut Exec, instr: &Instruction, pop: bool, quiet_is_inval
         None => flags::CF | flags::PF | flags::ZF,
     };
     x.cpu.flags.set_arithmetic(image);
-    if pop {
+    if pop && !unmasked {
         x.cpu.fpu.pop();
     }
     Ok(())
@@ -837,6 +841,7 @@ fn extract(fpu: &mut Fpu) {
 
 /// FPREM (quotient towards zero) and FPREM1 (quotient to nearest): exact, at most 63 bits of exponent at a time.
 fn remainder(fpu: &mut Fpu, quotient_rounding: Direction) {
+    fpu.codes(C2, 0);
     if fpu.is_empty(0) || fpu.is_empty(1) {
         if fpu.underflow() {
             fpu.set(0, Value::DEFAULT_NAN.pack_extended());
@@ -845,7 +850,7 @@ fn remainder(fpu: &mut Fpu, quotient_rounding: Direction) {
     }
     let (a, b) = (fpu.value(0), fpu.value(1));
     let context = fpu.full_context();
-    let mut codes = 0;
+    let mut codes = None;
     let result = if let Some(nan) = context.nan(a, b) {
         nan
     } else if a.class == Class::Infinity || b.class == Class::Zero {
@@ -856,15 +861,14 @@ fn remainder(fpu: &mut Fpu, quotient_rounding: Direction) {
             Rounded::exact(a)
         } else {
             let (value, set) = reduce(a, b, quotient_rounding);
-            codes = set;
+            codes = Some(set);
             context.fit(value)
         };
         result.flags |= denormal;
         result
     };
-    let suppressed = context.suppresses(result.flags);
     fpu.finish(0, result);
-    if !suppressed {
+    if let Some(codes) = codes {
         fpu.codes(C0 | C1 | C2 | C3, codes);
     }
 }
