@@ -8,7 +8,7 @@ pub mod boot;
 pub mod devices;
 pub mod events;
 pub mod hash;
-pub mod machine;
+mod machine;
 pub mod memory;
 pub mod stop;
 pub mod x86;

@@ -256,6 +256,12 @@ impl Machine {
         }
     }
 
+    /// Executes every instruction by itself from now on, much slower and with the same outcome: for tests of
+    /// exactly that.
+    pub fn compile_nothing(&mut self) {
+        self.engine.second_tier_only = true;
+    }
+
     /// Could the processor take an interrupt before its next instruction?
     #[must_use]
     pub fn can_interrupt(&self, id: CpuId) -> bool {

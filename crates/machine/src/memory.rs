@@ -200,8 +200,9 @@ impl Memory {
         }
     }
 
-    /// Becomes equal to `source` and names each frame whose page was replaced. Buffers are kept for reuse.
-    pub(crate) fn restore(&mut self, source: &Self, mut changed: impl FnMut(u64)) {
+    /// Becomes equal to `source` and names each frame whose page was replaced, with the old bytes and the new.
+    /// Buffers are kept for reuse.
+    pub(crate) fn restore(&mut self, source: &Self, mut changed: impl FnMut(u64, &[u8; PAGE], &[u8; PAGE])) {
         source.cloned.store(true, Ordering::Relaxed);
         if self.frames != source.frames || self.rom != source.rom {
             *self = source.clone();
@@ -222,7 +223,7 @@ impl Memory {
                 }
                 for (c, (old, new)) in old.iter().zip(new.iter()).enumerate() {
                     if !Arc::ptr_eq(old, new) {
-                        changed(((a * FANOUT + b) * FANOUT + c) as u64);
+                        changed(((a * FANOUT + b) * FANOUT + c) as u64, old.bytes(), new.bytes());
                     }
                 }
             }
@@ -396,7 +397,7 @@ mod tests {
         }
         live.take_touched();
         let mut changed = Vec::new();
-        live.restore(&snapshot, |frame| changed.push(frame));
+        live.restore(&snapshot, |frame, _, _| changed.push(frame));
         assert_eq!(changed, [3, 5, 900, 9000]);
         assert_eq!(live.pool.len(), 4);
         assert_eq!((live.read_u8(PhysAddr(0x5000)), live.read_u8(PhysAddr(0x3000))), (1, 0));

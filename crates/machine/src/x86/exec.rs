@@ -366,7 +366,7 @@ impl Exec<'_> {
     // ---- memory by linear address
 
     /// Translates, with accessed and dirty bits, and remembers the translation.
-    fn translate(&mut self, linear: u64, intent: Intent, user: bool) -> Outcome<u64> {
+    pub(crate) fn translate(&mut self, linear: u64, intent: Intent, user: bool) -> Outcome<u64> {
         let done = walk(self.cpu, self.memory, linear, intent, user)?;
         for &(at, entry) in done.updates() {
             self.store_table_entry(at, entry);

@@ -125,14 +125,22 @@ fn space_key(cpu: &Cpu) -> u64 {
 }
 
 impl Mmu {
-    pub fn prepare(&mut self, memory: &Memory) {
-        if self.frames.len() as u64 != memory.frames() {
+    /// Is this the state of a memory of the same size?
+    pub fn covers(&self, memory: &Memory) -> bool {
+        self.frames.len() as u64 == memory.frames()
+    }
+
+    /// Starts afresh if memory has another size. True if so.
+    pub fn prepare(&mut self, memory: &Memory) -> bool {
+        let other = !self.covers(memory);
+        if other {
             *self = Self {
                 frames: vec![FrameInfo::default(); memory.frames() as usize],
                 next_epoch: self.next_epoch,
                 ..Self::default()
             };
         }
+        other
     }
 
     /// Makes the address space of `cpu` the current one.
@@ -283,14 +291,14 @@ impl Mmu {
     /// Remembers a finished walk for the current space, if the page is ordinary memory.
     pub fn fill(&mut self, memory: &mut Memory, linear: u64, walk: &Walk, user: bool, write: bool) {
         let frame = walk.physical >> 12;
-        if frame >= memory.frames() || self.slow(linear) {
-            return;
-        }
         for &table in &walk.tables[..walk.levels] {
             if table < memory.frames() && !self.is_table(table) {
                 self.tables.push(table as u32);
                 self.flag(table, TABLE);
             }
+        }
+        if frame >= memory.frames() || self.slow(linear) {
+            return;
         }
         let page = linear & !0xfff;
         let at = Self::index(linear);

@@ -1,6 +1,6 @@
 //! The loop of one processor: what comes before each instruction, and single steps.
 
-use super::engine::mode;
+use super::engine::run::Ran;
 use super::exec::Exec;
 use super::flags;
 use super::interrupt::Delivered;
@@ -17,6 +17,11 @@ const INSTRUCTION_BYTES_MAX: usize = 15;
 /// Device events a halted processor sleeps through before it is taken for dead.
 const IDLE_EVENTS_MAX: u32 = 100_000;
 
+/// Instructions between two looks at devices and signals.
+const COMPILED_MAX: u64 = 1 << 24;
+/// The same while logging: the log grows by so much at a time.
+const LOGGED_MAX: u64 = 1 << 16;
+
 /// Why the loop came back.
 #[derive(Debug)]
 pub(crate) enum Exit {
@@ -31,6 +36,8 @@ impl Exec<'_> {
     /// `alone`: no other processor runs, so a halted one may sleep until the next device event.
     pub(crate) fn go(&mut self, end: u64, mut resumed: bool, alone: bool) -> Exit {
         let mut idle_events = 0;
+        // Instructions up to here are executed one by one: a block would go too far.
+        let mut steps_until = 0;
         loop {
             if let Some(stop) = self.stop.take() {
                 return Exit::Stop(stop);
@@ -74,6 +81,7 @@ impl Exec<'_> {
                 continue;
             }
             if self.board.interrupt_pending(self.id) && self.cpu.interruptible() {
+                idle_events = 0;
                 let vector = self.board.acknowledge(self.now, self.id);
                 let done = self.interrupt(vector);
                 self.delivered(done);
@@ -85,19 +93,56 @@ impl Exec<'_> {
             if self.events.full() {
                 return Exit::Stop(Stop::LogFull);
             }
-            if !self.stops.code.is_empty()
-                && !resumed
-                && !self.repeating
-                && self.stops.code.contains(&self.pc())
-            {
-                return Exit::Stop(Stop::Code(VirtAddr(self.pc())));
+            let pc = self.pc();
+            let resuming = std::mem::take(&mut resumed) | std::mem::take(&mut self.repeating);
+            if !resuming && self.stops.code.contains(&pc) {
+                return Exit::Stop(Stop::Code(VirtAddr(pc)));
             }
-            let at_first = std::mem::take(&mut resumed);
-            let _ = at_first;
-            self.repeating = false;
             self.engine.mmu.select(self.cpu);
-            self.step();
+            if self.cpu.executed < steps_until || self.engine.code.stops.contains(&pc) || self.steps_only() {
+                self.step();
+                continue;
+            }
+            let limit = self.limit(end);
+            match self.compiled(limit) {
+                Ran::On => {}
+                Ran::Tail => steps_until = limit,
+                Ran::Single => {
+                    // Looked at again first: it may be an address where the run stops.
+                    if !self.stops.code.contains(&self.pc()) {
+                        self.step();
+                    }
+                }
+                Ran::Full if self.events.is_empty() => {
+                    for frame in self.engine.code.frames() {
+                        self.engine.mmu.unflag_code(frame);
+                    }
+                    self.engine.code.reset();
+                }
+                Ran::Full => return Exit::Stop(Stop::LogFull),
+            }
         }
+    }
+
+    /// Must every instruction be looked at? For single-stepping and debug registers.
+    fn steps_only(&self) -> bool {
+        self.engine.second_tier_only
+            || self.cpu.flags.other & (flags::TF | flags::RF) != 0
+            || self.cpu.dr[7] & 0xff != 0
+    }
+
+    /// How far compiled code may go before something else must be looked at.
+    fn limit(&self, end: u64) -> u64 {
+        let executed = self.cpu.executed;
+        let mut limit = end.min(executed + COMPILED_MAX);
+        if let Some(event) = self.board.next_event() {
+            limit = limit.min(executed.saturating_add(event - self.now));
+        }
+        if self.events.accesses {
+            let room = self.events.limit_words.saturating_sub(self.events.words.len());
+            limit = limit.min(executed + (room as u64).clamp(1, LOGGED_MAX));
+        }
+        limit
     }
 
     /// Can the halted processor go on at once?
@@ -147,7 +192,7 @@ impl Exec<'_> {
         match outcome {
             Ok(()) => {
                 self.cpu.rip = self.next;
-                if single_step {
+                if single_step && !holds_back_single_step(instr, self.next) {
                     self.cpu.dr[6] |= 1 << 14;
                     self.cpu.trap_pending = true;
                     self.leave = true;
@@ -213,6 +258,9 @@ impl Exec<'_> {
 
     fn fetch_bytes(&mut self, linear: u64, bytes: &mut [u8], user: bool) -> Outcome<()> {
         self.probe_linear(linear, bytes.len(), Intent::Fetch, user)?;
+        if self.engine.mmu.read_cached(linear, bytes, user) {
+            return Ok(());
+        }
         for (i, byte) in bytes.iter_mut().enumerate() {
             *byte = self.load_linear(linear + i as u64, 1, user)? as u8;
         }
@@ -262,9 +310,15 @@ impl Exec<'_> {
         let address = VirtAddr(linear);
         Stop::Unsupported(Box::new(Unsupported { what: what.into(), address, bytes, disassembly }))
     }
+}
 
-    /// What compiled code for the present state may assume.
-    pub(crate) fn mode(&self) -> u32 {
-        mode(self.cpu)
+/// Instructions after which no single-step trap is taken: a load of SS holds it back, and a software interrupt
+/// has cleared TF on its way.
+fn holds_back_single_step(instr: &Instruction, next: u64) -> bool {
+    use iced_x86::Mnemonic as M;
+    match instr.mnemonic() {
+        M::Mov | M::Pop => instr.op0_register() == iced_x86::Register::SS,
+        M::Int | M::Int1 | M::Int3 | M::Into => next != instr.next_ip(),
+        _ => false,
     }
 }

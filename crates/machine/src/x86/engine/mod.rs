@@ -9,25 +9,23 @@ use super::state::{Cpu, Seg, Segment};
 use crate::memory::Memory;
 use crate::stop::{StopSet, Watch};
 
-/// What a micro-operation that accesses memory does, for the reader of the log.
+pub(crate) mod code;
+mod control;
+mod handlers;
+pub(crate) mod op;
+pub(crate) mod run;
+mod translate;
+
+pub(crate) use code::Code;
+
+/// What a micro-operation that accesses memory does, for the reader of the log. Atomic accesses are never made
+/// by the first tier.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Site {
     pub pc: u64,
     pub size: u8,
     pub reads: bool,
     pub writes: bool,
-    pub atomic: bool,
-}
-
-/// Compiled code.
-#[derive(Default)]
-pub(crate) struct Code {}
-
-impl Code {
-    /// The micro-operation that wrote this log word.
-    pub fn site(&self, _word: u64) -> Site {
-        Site::default()
-    }
 }
 
 /// 32-bit code.
@@ -60,12 +58,18 @@ pub(crate) fn mode(cpu: &Cpu) -> u32 {
 pub(crate) struct Engine {
     pub mmu: Mmu,
     pub code: Code,
+    /// Compile nothing.
+    pub second_tier_only: bool,
 }
 
 impl Engine {
     /// Gets ready for a run.
     pub fn prepare(&mut self, memory: &Memory, until: &StopSet) {
-        self.mmu.prepare(memory);
+        if self.mmu.prepare(memory) {
+            self.code.reset();
+        }
+        self.code.prepare();
+        self.code.stop_at(&until.code);
         let pages = |w: &Watch| (w.start.0 >> 12, (w.start.0 + w.bytes.max(1) - 1) >> 12);
         if !self.mmu.slow_pages.iter().copied().eq(until.watch.iter().map(pages)) {
             self.mmu.flush();
@@ -79,29 +83,51 @@ impl Engine {
         if self.mmu.is_table(frame) {
             self.mmu.flush();
         }
-        if self.mmu.is_code(frame) {
+        self.drop_code(frame, 0, crate::memory::PAGE);
+    }
+
+    /// Forgets everything, but keeps what logs refer to.
+    pub fn forget(&mut self) {
+        self.mmu.flush();
+        for frame in self.code.frames() {
             self.drop_code(frame, 0, crate::memory::PAGE);
         }
     }
 
-    /// Forgets everything.
-    pub fn forget(&mut self) {
-        self.mmu.flush();
-    }
-
-    /// Memory becomes equal to `source`; what was derived from pages that stay is kept.
+    /// Memory becomes equal to `source`; what was derived from pages that stay, or from bytes that are the same,
+    /// is kept.
     pub fn restore(&mut self, memory: &mut Memory, source: &Memory) {
-        let mut changed = Vec::new();
-        memory.restore(source, |frame| changed.push(frame));
-        self.mmu.prepare(memory);
-        for frame in changed {
-            self.touched(frame);
+        if self.mmu.covers(source) {
+            let Self { mmu, code, .. } = self;
+            let mut flush = false;
+            memory.restore(source, |frame, old, new| {
+                mmu.forget_frame(frame);
+                flush |= mmu.is_table(frame) && old != new;
+                if mmu.is_code(frame) {
+                    let (_, left) = code.drop_blocks(frame, |at, n| old[at..at + n] != new[at..at + n]);
+                    if !left {
+                        mmu.unflag_code(frame);
+                    }
+                }
+            });
+            if flush {
+                mmu.flush();
+            }
+        } else {
+            memory.restore(source, |_, _, _| {});
         }
     }
 
     /// Forgets compiled code that came from these bytes. True if any was.
-    pub fn drop_code(&mut self, _frame: u64, _offset: usize, _size: usize) -> bool {
-        false
+    pub fn drop_code(&mut self, frame: u64, offset: usize, size: usize) -> bool {
+        if !self.code.hit(frame, offset, size) {
+            return false;
+        }
+        let (any, left) = self.code.drop_blocks(frame, |at, n| at < offset + size && offset < at + n);
+        if !left {
+            self.mmu.unflag_code(frame);
+        }
+        any
     }
 
     /// Writes into a page that [`crate::memory::Memory::frame_ptr_mut`] just gave.
@@ -155,6 +181,18 @@ impl Mmu {
                 _ => std::ptr::copy_nonoverlapping(value.to_le_bytes().as_ptr(), at, size),
             }
         }
+        true
+    }
+
+    /// Reads a stretch of one cached page.
+    pub fn read_cached(&mut self, linear: u64, bytes: &mut [u8], user: bool) -> bool {
+        let entry = &self.tlb(user).entries[Self::index(linear)];
+        if entry.read != linear & !0xfff || (linear & 0xfff) as usize + bytes.len() > 0x1000 {
+            return false;
+        }
+        let at = entry.addend.wrapping_add(linear) as *const u8;
+        // SAFETY: a read tag promises that `addend` leads to the page's bytes, and the stretch is inside it.
+        unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
         true
     }
 

@@ -1,0 +1,254 @@
+//! The store of compiled blocks: where they are, what they came from, and when they die.
+//!
+//! Operations are laid down one after another and never moved or reused, so that links between blocks and sites
+//! in logs stay good; a block that dies has its first operation replaced by one that leaves. When the store is
+//! full everything is forgotten at once, between runs of compiled code and with the log drained.
+//!
+//! A block belongs to a physical page (its bytes), a linear address (its jumps are absolute) and a mode. Blocks
+//! never cross a page.
+
+use super::Site;
+use super::control::dead;
+use super::op::{JUMPS, Jump, Links, Op, jump_index};
+use iced_x86::Instruction;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Slots for operations.
+const SLOTS_MAX: usize = 4 << 20;
+/// Stubs.
+const STUBS_MAX: usize = 1 << 20;
+/// Addresses that blocks are cut at, before all are forgotten.
+const STOPS_MAX: usize = 1 << 14;
+
+/// One slot of a block.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) union Slot {
+    pub op: Op,
+    pub links: Links,
+}
+
+/// What a slot stands for. Kept apart from the slots: it is looked at only when something unusual happens.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Meta {
+    /// Linear address of the instruction.
+    pub pc: u32,
+    /// Instructions of the block from this one on.
+    pub left: u8,
+    /// Slots to the next operation.
+    pub slots: u8,
+    /// Control does not simply go on.
+    pub ends: bool,
+    /// Memory access: bits 0–1 size as a power of two, 2 reads, 3 writes.
+    pub access: u8,
+}
+
+/// What a block came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub physical: u64,
+    pub linear: u32,
+    pub offset: u32,
+    pub mode: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Block {
+    key: Key,
+    bytes: u16,
+    slot: u32,
+}
+
+#[derive(Default)]
+struct CodePage {
+    blocks: Vec<u32>,
+    /// Stretches of 64 bytes that hold code.
+    lines: u64,
+}
+
+/// Compiled code.
+#[derive(Default)]
+pub(crate) struct Code {
+    pub slots: Vec<Slot>,
+    pub metas: Vec<Meta>,
+    pub stubs: Vec<Op>,
+    pub instructions: Vec<Instruction>,
+    blocks: Vec<Block>,
+    by_key: FxHashMap<Key, u32>,
+    pages: FxHashMap<u64, CodePage>,
+    by_linear_page: FxHashMap<u32, Vec<u32>>,
+    pub jumps: Vec<Jump>,
+    /// Addresses where blocks stop, wanted by this run or an earlier one.
+    pub stops: BTreeSet<u64>,
+    seen: Arc<BTreeSet<u64>>,
+}
+
+// SAFETY: the pointers lead into the value's own vectors, which move with it as a whole and are only followed
+// through `&mut`.
+unsafe impl Send for Code {}
+// SAFETY: as above; `&Code` follows none of them.
+unsafe impl Sync for Code {}
+
+const NO_JUMP: Jump = Jump { tag: u64::MAX, op: std::ptr::null() };
+
+fn lines(offset: usize, bytes: usize) -> u64 {
+    let (first, last) = (offset / 64, (offset + bytes.max(1) - 1).min(4095) / 64);
+    (u64::MAX << first) & (u64::MAX >> (63 - last))
+}
+
+impl Code {
+    /// Makes room, the first time.
+    pub fn prepare(&mut self) {
+        if self.jumps.is_empty() {
+            self.slots = Vec::with_capacity(SLOTS_MAX);
+            self.metas = Vec::with_capacity(SLOTS_MAX);
+            self.stubs = Vec::with_capacity(STUBS_MAX);
+            self.jumps = vec![NO_JUMP; JUMPS];
+        }
+    }
+
+    /// Is there room for another block?
+    pub fn full(&self) -> bool {
+        self.slots.len() + 1024 > SLOTS_MAX || self.stubs.len() + 16 > STUBS_MAX
+    }
+
+    /// Forgets all blocks.
+    pub fn reset(&mut self) {
+        self.slots.clear();
+        self.metas.clear();
+        self.stubs.clear();
+        self.instructions.clear();
+        self.blocks.clear();
+        self.by_key.clear();
+        self.pages.clear();
+        self.by_linear_page.clear();
+        self.jumps.fill(NO_JUMP);
+    }
+
+    pub fn meta(&self, op: *const Op) -> &Meta {
+        let at = (op as usize - self.slots.as_ptr() as usize) / size_of::<Slot>();
+        &self.metas[at]
+    }
+
+    /// The micro-operation that wrote this log word: its upper half is the low half of the address.
+    pub fn site(&self, word: u64) -> Site {
+        let low = (word >> 32) as u32;
+        let at = low.wrapping_sub(self.slots.as_ptr() as usize as u32) as usize / size_of::<Slot>();
+        let meta = self.metas[at];
+        Site {
+            pc: meta.pc.into(),
+            size: 1 << (meta.access & 3),
+            reads: meta.access & 4 != 0,
+            writes: meta.access & 8 != 0,
+        }
+    }
+
+    pub fn find(&self, key: &Key) -> Option<*const Op> {
+        let block = &self.blocks[*self.by_key.get(key)? as usize];
+        Some(self.op(block.slot))
+    }
+
+    fn op(&self, slot: u32) -> *const Op {
+        // SAFETY: slots are never removed while blocks name them.
+        unsafe { self.slots.as_ptr().add(slot as usize).cast() }
+    }
+
+    /// Registers the block whose slots begin at `slot`.
+    pub fn add(&mut self, key: Key, bytes: u16, slot: u32) -> *const Op {
+        let id = self.blocks.len() as u32;
+        self.blocks.push(Block { key, bytes, slot });
+        self.by_key.insert(key, id);
+        let page = self.pages.entry(key.physical >> 12).or_default();
+        page.blocks.push(id);
+        page.lines |= lines(key.physical as usize & 0xfff, bytes.into());
+        self.by_linear_page.entry(key.linear >> 12).or_default().push(id);
+        self.op(slot)
+    }
+
+    pub fn remember_jump(&mut self, tag: u64, target: u32, op: *const Op) {
+        self.jumps[jump_index(target)] = Jump { tag, op };
+    }
+
+    /// Links the block that was left through `stub` to its successor.
+    pub fn link(&mut self, stub: *const Op, target: *const Op) {
+        // SAFETY: `stub` is one of `stubs`, made by the translator with the place of its links.
+        let stub = unsafe { &*stub };
+        let place = u32::from_le_bytes([stub.a, stub.b, stub.c, stub.d]);
+        let slot = &mut self.slots[(place >> 1) as usize];
+        // SAFETY: the translator put links into this slot.
+        let links = unsafe { &mut slot.links };
+        if place & 1 == 0 {
+            links.taken = target;
+        } else {
+            links.otherwise = target;
+        }
+    }
+
+    fn kill(&mut self, id: u32) {
+        let block = self.blocks[id as usize];
+        if self.by_key.get(&block.key) == Some(&id) {
+            self.by_key.remove(&block.key);
+        }
+        // The other fields of the slot do not matter to `dead`.
+        self.slots[block.slot as usize].op.handler = dead;
+    }
+
+    /// Kills the blocks of a page that `doomed` says have changed (offset, bytes). Gives whether any had, and
+    /// whether some are left.
+    pub fn drop_blocks(&mut self, frame: u64, doomed: impl Fn(usize, usize) -> bool) -> (bool, bool) {
+        let Some(mut page) = self.pages.remove(&frame) else { return (false, false) };
+        let mut any = false;
+        let mut kept = Vec::new();
+        let mut left = 0;
+        for id in page.blocks.drain(..) {
+            let Block { key, bytes, .. } = self.blocks[id as usize];
+            let offset = key.physical as usize & 0xfff;
+            if doomed(offset, bytes.into()) {
+                self.kill(id);
+                any = true;
+            } else {
+                left |= lines(offset, bytes.into());
+                kept.push(id);
+            }
+        }
+        let some_left = !kept.is_empty();
+        if some_left {
+            self.pages.insert(frame, CodePage { blocks: kept, lines: left });
+        }
+        (any, some_left)
+    }
+
+    /// Frames that blocks came from.
+    pub fn frames(&self) -> Vec<u64> {
+        self.pages.keys().copied().collect()
+    }
+
+    /// Could a write of these bytes hit a block?
+    pub fn hit(&self, frame: u64, offset: usize, bytes: usize) -> bool {
+        self.pages.get(&frame).is_some_and(|page| page.lines & lines(offset, bytes) != 0)
+    }
+
+    /// Makes sure that blocks stop at these addresses.
+    pub fn stop_at(&mut self, addresses: &Arc<BTreeSet<u64>>) {
+        if Arc::ptr_eq(addresses, &self.seen) {
+            return;
+        }
+        self.seen = addresses.clone();
+        let fresh: Vec<u64> = addresses.difference(&self.stops).copied().collect();
+        if self.stops.len() + fresh.len() > STOPS_MAX {
+            self.stops.clear();
+        }
+        for address in fresh {
+            self.stops.insert(address);
+            let address = address as u32;
+            for id in self.by_linear_page.get(&(address >> 12)).cloned().unwrap_or_default() {
+                let block = self.blocks[id as usize];
+                if (block.key.linear..block.key.linear + u32::from(block.bytes)).contains(&address) {
+                    self.kill(id);
+                }
+            }
+        }
+    }
+}

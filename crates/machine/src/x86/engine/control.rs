@@ -1,0 +1,224 @@
+//! Handlers that decide what runs next, and the way into the second tier.
+
+use super::code::Meta;
+use super::handlers::{CMP, TEST};
+use super::op::{Frame, Links, Op, State, Why, carries, compares, handlers, holds, signed, tests};
+use crate::x86::exec::Exec;
+use crate::x86::mmu::Tlb;
+use crate::x86::state::Seg;
+use crate::x86::trap::Outcome;
+use iced_x86::Instruction;
+
+impl State {
+    /// Goes on with one of the two operations in the slot after this one.
+    #[inline(always)]
+    unsafe fn link(self, slots: usize, taken: bool) {
+        unsafe {
+            let links = self.op.add(slots).cast::<Links>();
+            let target = if taken { &raw const (*links).taken } else { &raw const (*links).otherwise };
+            self.go(*target)
+        }
+    }
+}
+
+handlers! {
+    /// Start of a block of `imm` instructions.
+    fn enter(s) {
+        let count = i64::from(s.o().imm);
+        let remaining = (*s.f).remaining - count;
+        (*s.f).remaining = remaining;
+        if remaining < 0 {
+            return over_budget(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.next(1)
+    }
+    #[cold]
+    fn over_budget(s) {
+        (*s.f).remaining += i64::from(s.o().imm);
+        let exec = exec_of(s.f);
+        let pc = exec.engine.code.meta(s.op).pc;
+        s.leave(Why::Budget, pc.into())
+    }
+    /// Start of a block that no longer exists.
+    #[cold]
+    fn dead(s) {
+        let exec = exec_of(s.f);
+        let pc = exec.engine.code.meta(s.op).pc;
+        s.leave(Why::Lookup, pc.into())
+    }
+    /// Start of a block at an address where runs stop.
+    #[cold]
+    fn stop_here(s) { s.leave(Why::Break, s.o().imm.into()) }
+    /// Stub: the way out of a block whose successor is not known yet.
+    #[cold]
+    fn unlinked(s) { s.leave(Why::Link, s.o().imm.into()) }
+    /// Stub: the way out of a block whose addresses are offsets into a segment.
+    fn outside(s) { s.leave(Why::Lookup, s.o().imm.into()) }
+    /// Stub: the way to another page.
+    fn elsewhere(s) {
+        let target = s.o().imm;
+        s.jump(target)
+    }
+    /// JMP, or the end of a block that ends for no reason of its own.
+    fn jump_direct(s) { s.link(1, true) }
+    fn jump_cc<const CC: u8>(s) {
+        let taken = holds::<CC>(s.r, s.c);
+        s.link(1, taken)
+    }
+    /// CMP or TEST of registers, and the jump on its outcome.
+    fn fused_rr<const K: u8, const Z: usize, const CC: u8>(s) {
+        let (a, b) = (s.get::<Z>(s.o().a), s.get::<Z>(s.o().b));
+        let taken = fused::<K, Z, CC>(&mut s, a, b);
+        s.link(1, taken)
+    }
+    fn fused_ri<const K: u8, const Z: usize, const CC: u8>(s) {
+        let (a, b) = (s.get::<Z>(s.o().a), s.o().imm);
+        let taken = fused::<K, Z, CC>(&mut s, a, b);
+        s.link(1, taken)
+    }
+    fn jump_r(s) {
+        let target = s.get::<4>(s.o().a);
+        s.jump(target)
+    }
+    fn jump_m<const F: u8>(s) {
+        let address = s.address::<F>();
+        let at = s.readable::<4>(address);
+        if at.is_null() {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(address);
+        s.jump(State::load::<4>(at))
+    }
+    /// CALL to a known address; `imm` is the return address.
+    fn call_direct(s) {
+        let address = s.get::<4>(32).wrapping_sub(4);
+        let at = s.writable::<4>(address);
+        if at.is_null() {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(address);
+        State::store::<4>(at, s.o().imm);
+        s.set::<4>(32, address);
+        s.link(1, true)
+    }
+    fn call_r(s) {
+        let target = s.get::<4>(s.o().a);
+        let address = s.get::<4>(32).wrapping_sub(4);
+        let at = s.writable::<4>(address);
+        if at.is_null() {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(address);
+        State::store::<4>(at, s.o().imm);
+        s.set::<4>(32, address);
+        s.jump(target)
+    }
+    /// RET; `imm` is what it releases beyond the return address.
+    fn ret(s) {
+        let address = s.get::<4>(32);
+        let at = s.readable::<4>(address);
+        if at.is_null() {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(address);
+        s.set::<4>(32, address.wrapping_add(4).wrapping_add(s.o().imm));
+        s.jump(State::load::<4>(at))
+    }
+    /// An instruction that only the second tier knows; `imm` is its number among the decoded ones.
+    fn generic(s) {
+        let f = &mut *s.f;
+        f.op = s.op;
+        f.log = s.log;
+        f.result = s.r;
+        f.carry = s.c;
+        let slots = second_tier(f, Some(s.o().imm));
+        if slots == 0 {
+            return;
+        }
+        s.log = f.log;
+        s.r = f.result;
+        s.c = f.carry;
+        s.next(slots)
+    }
+    /// The same for an instruction that has a handler of its own, which could not do it this time.
+    #[cold]
+    fn retry(s) {
+        let f = &mut *s.f;
+        f.op = s.op;
+        f.log = s.log;
+        f.result = s.r;
+        f.carry = s.c;
+        let slots = second_tier(f, None);
+        if slots == 0 {
+            return;
+        }
+        s.log = f.log;
+        s.r = f.result;
+        s.c = f.carry;
+        s.next(slots)
+    }
+}
+
+#[inline(always)]
+fn fused<const K: u8, const Z: usize, const CC: u8>(s: &mut State, a: u32, b: u32) -> bool {
+    const { assert!(K == CMP || K == TEST) };
+    if K == CMP {
+        let difference = u64::from(a).wrapping_sub(b.into());
+        s.c = carries::<Z>(a, b, difference);
+        s.r = signed::<Z>(difference as u32);
+        compares::<CC, Z>(a, b)
+    } else {
+        s.c = 0;
+        s.r = signed::<Z>(a & b);
+        tests::<CC>(s.r)
+    }
+}
+
+unsafe fn exec_of<'a>(f: *mut Frame) -> &'a mut Exec<'a> {
+    // SAFETY: the frame is only used while the `Exec` that made it waits for compiled code to return.
+    unsafe { &mut *(*f).exec.cast::<Exec<'a>>() }
+}
+
+/// Executes the instruction of the present operation in the second tier. Gives how many slots further to go on,
+/// or 0 if compiled code must be left; then `Frame::why` says so and the processor's state is up to date.
+#[inline(never)]
+unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
+    let x = unsafe { exec_of(f) };
+    let Meta { pc, left, slots, ends, .. } = *x.engine.code.meta(f.op);
+    x.cpu.regs = f.regs;
+    x.cpu.flags.result = f.result;
+    x.cpu.flags.carry = f.carry;
+    x.cpu.rip = u64::from(pc).wrapping_sub(x.cpu.seg(Seg::Cs).base) & 0xffff_ffff;
+    let executed = f.limit.wrapping_sub(f.remaining as u64).wrapping_sub(left.into());
+    x.now = x.now.wrapping_add(executed.wrapping_sub(x.cpu.executed));
+    x.cpu.executed = executed;
+    x.take_log(f.log);
+    x.leave = false;
+    let outcome = unsafe { run_one(x, decoded) };
+    let failed = outcome.is_err();
+    x.finish(outcome);
+    if failed || x.leave || ends || x.repeating {
+        f.remaining = f.limit.wrapping_sub(x.cpu.executed) as i64;
+        f.why = Why::Left;
+        return 0;
+    }
+    f.regs = x.cpu.regs;
+    f.result = x.cpu.flags.result;
+    f.carry = x.cpu.flags.carry;
+    f.log = x.give_log(f.remaining as usize);
+    slots.into()
+}
+
+unsafe fn run_one(x: &mut Exec, decoded: Option<u32>) -> Outcome<()> {
+    match decoded {
+        Some(number) => {
+            let instr: Instruction = x.engine.code.instructions[number as usize];
+            x.execute(&instr)
+        }
+        None => {
+            let mut instr = Instruction::default();
+            x.fetch(&mut instr)?;
+            x.execute(&instr)
+        }
+    }
+}

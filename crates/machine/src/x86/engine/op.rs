@@ -1,0 +1,360 @@
+//! Micro-operations and the frame they work on.
+//!
+//! A block is a row of [`Op`]s. Each handler does its work and ends in a call of the next handler with the same
+//! six arguments, which the optimiser turns into a jump; so the arguments live in registers for as long as
+//! compiled code runs: frame, operation, log, the two words of the lazy flags, and the TLB.
+
+use crate::x86::mmu::{ENTRIES, Entry, Tlb};
+
+/// What an operation does.
+pub(crate) type Handler = unsafe extern "C" fn(*mut Frame, *const Op, *mut u64, u64, u64, *const Tlb);
+
+/// One micro-operation, sixteen bytes. Registers are byte offsets into the frame, so that AH is AX plus one.
+/// What does not fit goes into the next slot.
+#[repr(C, align(16))]
+#[derive(Clone, Copy)]
+pub(crate) struct Op {
+    pub handler: Handler,
+    pub a: u8,
+    pub b: u8,
+    pub c: u8,
+    pub d: u8,
+    pub imm: u32,
+}
+
+/// A slot that holds where a block goes on, instead of an operation.
+#[repr(C, align(16))]
+#[derive(Clone, Copy)]
+pub(crate) struct Links {
+    pub taken: *const Op,
+    pub otherwise: *const Op,
+}
+
+/// Byte offset in the frame of a register that is always zero.
+pub(crate) const ZERO: u8 = 128;
+
+/// Entries of the cache of jump targets.
+pub(crate) const JUMPS: usize = 1 << 16;
+
+/// Where an address leads, for one epoch of translations and one mode.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Jump {
+    pub tag: u64,
+    pub op: *const Op,
+}
+
+/// Why compiled code came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Why {
+    /// The block at RIP is longer than the budget.
+    Budget,
+    /// No block is known at RIP.
+    Lookup,
+    /// As before, and the stub at `Frame::op` wants to be linked to it.
+    Link,
+    /// An instruction was executed by the second tier, which has everything up to date.
+    Left,
+    /// RIP is at an address where the run stops.
+    Break,
+}
+
+/// What compiled code works on.
+#[repr(C)]
+pub(crate) struct Frame {
+    pub regs: [u64; 16],
+    pub zero: u64,
+    /// Instructions that may still be executed, the present block's already taken off.
+    pub remaining: i64,
+    /// 8 if accesses are logged, 0 if each overwrites the last.
+    pub log_step: u64,
+    /// Upper half of the tags in the jump cache.
+    pub key: u64,
+    pub jumps: *mut Jump,
+    /// The processor's [`crate::x86::exec::Exec`], for what handlers leave to the second tier.
+    pub exec: *mut u8,
+    /// `Cpu::executed` when `remaining` is zero.
+    pub limit: u64,
+    // What the registers held when compiled code was left.
+    pub op: *const Op,
+    pub log: *mut u64,
+    pub result: u64,
+    pub carry: u64,
+    pub rip: u64,
+    pub why: Why,
+}
+
+/// The six arguments.
+#[derive(Clone, Copy)]
+pub(crate) struct State {
+    pub f: *mut Frame,
+    pub op: *const Op,
+    pub log: *mut u64,
+    pub r: u64,
+    pub c: u64,
+    pub t: *const Tlb,
+}
+
+/// Defines handlers. The body gets the six arguments as one value and must end in a call that takes it.
+macro_rules! handlers {
+    ($($(#[$meta:meta])* fn $name:ident $(<$(const $g:ident: $ty:ty),*>)? ($s:ident) $body:block)*) => {
+        $(
+            $(#[$meta])*
+            pub(crate) unsafe extern "C" fn $name $(<$(const $g: $ty),*>)? (
+                f: *mut Frame, op: *const Op, log: *mut u64, r: u64, c: u64, t: *const Tlb,
+            ) {
+                #[allow(unused_mut)]
+                let mut $s = State { f, op, log, r, c, t };
+                // SAFETY: handlers are only reached through blocks, entered with a frame, a log with room and a
+                // TLB that outlive the run; operands were made by the translator.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+pub(crate) use handlers;
+
+impl State {
+    /// Goes to an operation.
+    #[inline(always)]
+    pub unsafe fn go(self, op: *const Op) {
+        unsafe { ((*op).handler)(self.f, op, self.log, self.r, self.c, self.t) }
+    }
+
+    /// Goes on with the operation `slots` further.
+    #[inline(always)]
+    pub unsafe fn next(self, slots: usize) {
+        unsafe { self.go(self.op.add(slots)) }
+    }
+
+    #[inline(always)]
+    pub unsafe fn o(&self) -> &Op {
+        unsafe { &*self.op }
+    }
+
+    /// Register at a byte offset, `Z` bytes.
+    #[inline(always)]
+    pub unsafe fn get<const Z: usize>(&self, offset: u8) -> u32 {
+        unsafe {
+            let at = self.f.cast::<u8>().add(offset as usize);
+            match Z {
+                1 => at.read().into(),
+                2 => at.cast::<u16>().read().into(),
+                _ => at.cast::<u32>().read(),
+            }
+        }
+    }
+
+    /// Sets the register at a byte offset; four bytes clear the upper half.
+    #[inline(always)]
+    pub unsafe fn set<const Z: usize>(&self, offset: u8, value: u32) {
+        unsafe {
+            let at = self.f.cast::<u8>().add(offset as usize);
+            match Z {
+                1 => at.write(value as u8),
+                2 => at.cast::<u16>().write(value as u16),
+                _ => at.cast::<u64>().write(value.into()),
+            }
+        }
+    }
+
+    /// Effective address. `F`: 0 base and displacement, 1 base, index and displacement, 2 displacement.
+    #[inline(always)]
+    pub unsafe fn address<const F: u8>(&self) -> u32 {
+        unsafe {
+            let o = self.o();
+            match F {
+                0 => self.get::<4>(o.b).wrapping_add(o.imm),
+                1 => self.get::<4>(o.b).wrapping_add(self.get::<4>(o.c) << (o.d & 3)).wrapping_add(o.imm),
+                _ => o.imm,
+            }
+        }
+    }
+
+    /// Host address of `Z` aligned bytes that may be read, or null. One comparison checks page, right and
+    /// alignment.
+    #[inline(always)]
+    pub unsafe fn readable<const Z: usize>(&self, address: u32) -> *const u8 {
+        unsafe {
+            let entry = self.entry(address);
+            let tag = address & (0xffff_f000 | (Z as u32 - 1));
+            if (*entry).read == tag.into() {
+                (*entry).addend.wrapping_add(address.into()) as *const u8
+            } else {
+                std::ptr::null()
+            }
+        }
+    }
+
+    /// Host address of `Z` aligned bytes that may be written (and read), or null.
+    #[inline(always)]
+    pub unsafe fn writable<const Z: usize>(&self, address: u32) -> *mut u8 {
+        unsafe {
+            let entry = self.entry(address);
+            let tag = address & (0xffff_f000 | (Z as u32 - 1));
+            if (*entry).write == tag.into() {
+                (*entry).addend.wrapping_add(address.into()) as *mut u8
+            } else {
+                std::ptr::null_mut()
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn entry(&self, address: u32) -> *const Entry {
+        const { assert!(size_of::<Entry>() == 32 && ENTRIES.is_power_of_two()) };
+        let offset = (address >> 7) as usize & ((ENTRIES - 1) << 5);
+        unsafe { self.t.cast::<u8>().add(offset).cast() }
+    }
+
+    /// Logs an access of this operation.
+    #[inline(always)]
+    pub unsafe fn log(&mut self, address: u32) {
+        unsafe {
+            let word = self.log.cast::<u32>();
+            word.write(address);
+            word.add(1).write(self.op as usize as u32);
+            self.log = self.log.byte_add((*self.f).log_step as usize);
+        }
+    }
+
+    #[inline(always)]
+    pub unsafe fn load<const Z: usize>(at: *const u8) -> u32 {
+        unsafe {
+            match Z {
+                1 => at.read().into(),
+                2 => at.cast::<u16>().read().into(),
+                _ => at.cast::<u32>().read(),
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub unsafe fn store<const Z: usize>(at: *mut u8, value: u32) {
+        unsafe {
+            match Z {
+                1 => at.write(value as u8),
+                2 => at.cast::<u16>().write(value as u16),
+                _ => at.cast::<u32>().write(value),
+            }
+        }
+    }
+
+    /// Leaves compiled code.
+    #[inline(always)]
+    pub unsafe fn leave(self, why: Why, rip: u64) {
+        unsafe {
+            let f = &mut *self.f;
+            f.why = why;
+            f.rip = rip;
+            f.op = self.op;
+            f.log = self.log;
+            f.result = self.r;
+            f.carry = self.c;
+        }
+    }
+
+    /// Goes on at an address through the jump cache.
+    #[inline(always)]
+    pub unsafe fn jump(self, target: u32) {
+        unsafe {
+            let jump = (*self.f).jumps.add(jump_index(target));
+            if (*jump).tag == (*self.f).key | u64::from(target) {
+                self.go((*jump).op)
+            } else {
+                self.leave(Why::Lookup, target.into())
+            }
+        }
+    }
+}
+
+/// Slot of an address in the jump cache.
+#[inline(always)]
+pub(crate) fn jump_index(target: u32) -> usize {
+    (target ^ target >> 15) as usize & (JUMPS - 1)
+}
+
+/// Flag words of `a + b = sum`, in 64 bits on zero-extended operands; the same for differences.
+#[inline(always)]
+pub(crate) fn carries<const Z: usize>(a: u32, b: u32, sum: u64) -> u64 {
+    let v = u64::from(a ^ b) ^ sum;
+    match Z {
+        1 => v & 0x10 | (v & 0x180) << 24,
+        2 => v & 0x10 | (v & 0x1_8000) << 16,
+        _ => v,
+    }
+}
+
+/// The result word: sign-extended.
+#[inline(always)]
+pub(crate) fn signed<const Z: usize>(v: u32) -> u64 {
+    match Z {
+        1 => v as i8 as i64 as u64,
+        2 => v as i16 as i64 as u64,
+        _ => v as i32 as i64 as u64,
+    }
+}
+
+/// Does condition `CC` (its x86 encoding) hold for lazy flags?
+#[inline(always)]
+pub(crate) fn holds<const CC: u8>(r: u64, c: u64) -> bool {
+    let cf = || c >> 32 & 1 != 0;
+    let of = || (c >> 32 ^ c >> 31) & 1 != 0;
+    let zf = || r == 0;
+    let sf = || (r >> 63 ^ (c & c >> 1)) & 1 != 0;
+    let pf = || ((r as u8).count_ones() & 1 == 0) ^ (c & c >> 2 & 1 != 0);
+    match CC {
+        0 => of(),
+        1 => !of(),
+        2 => cf(),
+        3 => !cf(),
+        4 => zf(),
+        5 => !zf(),
+        6 => cf() | zf(),
+        7 => !(cf() | zf()),
+        8 => sf(),
+        9 => !sf(),
+        10 => pf(),
+        11 => !pf(),
+        12 => sf() != of(),
+        13 => sf() == of(),
+        14 => zf() | (sf() != of()),
+        _ => !(zf() | (sf() != of())),
+    }
+}
+
+/// Does condition `CC` hold after comparing `a` with `b` (`Z` bytes, zero-extended)?
+#[inline(always)]
+pub(crate) fn compares<const CC: u8, const Z: usize>(a: u32, b: u32) -> bool {
+    let (sa, sb) = (signed::<Z>(a) as i64, signed::<Z>(b) as i64);
+    match CC {
+        2 => a < b,
+        3 => a >= b,
+        4 => a == b,
+        5 => a != b,
+        6 => a <= b,
+        7 => a > b,
+        8 => (signed::<Z>(a.wrapping_sub(b)) as i64) < 0,
+        9 => (signed::<Z>(a.wrapping_sub(b)) as i64) >= 0,
+        12 => sa < sb,
+        13 => sa >= sb,
+        14 => sa <= sb,
+        _ => sa > sb,
+    }
+}
+
+/// Does condition `CC` hold after a logical operation with this result word?
+#[inline(always)]
+pub(crate) fn tests<const CC: u8>(r: u64) -> bool {
+    match CC {
+        2 => false,
+        3 => true,
+        4 | 6 => r == 0,
+        5 | 7 => r != 0,
+        8 | 12 => (r as i64) < 0,
+        9 | 13 => (r as i64) >= 0,
+        14 => r as i64 <= 0,
+        _ => r as i64 > 0,
+    }
+}

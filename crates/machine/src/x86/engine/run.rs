@@ -1,0 +1,131 @@
+//! Finding, making and entering blocks.
+
+use super::code::Key;
+use super::op::{Frame, Op, Why};
+use super::translate::translate;
+use super::{MODE_FLAT, MODE_USER, mode};
+use crate::memory::PAGE;
+use crate::x86::exec::Exec;
+use crate::x86::mmu::{Intent, Mmu};
+
+/// What running compiled code came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ran {
+    /// As far as it goes; look what there is to do and call again.
+    On,
+    /// The instructions up to the limit are fewer than a block.
+    Tail,
+    /// The next instruction is at a stop address, or no block can be made for it: execute it alone.
+    Single,
+    /// No room for another block.
+    Full,
+}
+
+impl Exec<'_> {
+    /// Runs compiled code until `limit` instructions have been executed by this processor, at most, or
+    /// something else must be looked at first.
+    pub(crate) fn compiled(&mut self, limit: u64) -> Ran {
+        let mode = mode(self.cpu);
+        let key = u64::from(self.engine.mmu.epoch() << 3 | mode) << 32;
+        let mut frame = Frame {
+            regs: self.cpu.regs,
+            zero: 0,
+            remaining: (limit - self.cpu.executed) as i64,
+            log_step: if self.events.accesses { 8 } else { 0 },
+            key,
+            jumps: self.engine.code.jumps.as_mut_ptr(),
+            exec: (&raw mut *self).cast(),
+            limit,
+            op: std::ptr::null(),
+            log: std::ptr::null_mut(),
+            result: self.cpu.flags.result,
+            carry: self.cpu.flags.carry,
+            rip: self.cpu.rip,
+            why: Why::Lookup,
+        };
+        let mut stub: Option<*const Op> = None;
+        loop {
+            let op = match self.block(mode, key) {
+                Ok(op) => op,
+                Err(ran) => return ran,
+            };
+            if let Some(stub) = stub.take() {
+                self.engine.code.link(stub, op);
+            }
+            let log = self.give_log(frame.remaining as usize);
+            let tlb: *const _ = self.engine.mmu.tlb(mode & MODE_USER != 0);
+            // SAFETY: `op` is the start of a live block; frame, TLB and log outlive the call, and the log has
+            // room for one word an instruction.
+            unsafe { ((*op).handler)(&raw mut frame, op, log, frame.result, frame.carry, tlb) };
+            if frame.why == Why::Left {
+                return Ran::On;
+            }
+            self.take_log(frame.log);
+            self.cpu.regs = frame.regs;
+            self.cpu.flags.result = frame.result;
+            self.cpu.flags.carry = frame.carry;
+            self.cpu.rip = frame.rip;
+            let executed = limit.wrapping_sub(frame.remaining as u64);
+            self.now = self.now.wrapping_add(executed.wrapping_sub(self.cpu.executed));
+            self.cpu.executed = executed;
+            match frame.why {
+                Why::Budget => return Ran::Tail,
+                Why::Break => return Ran::Single,
+                Why::Link => stub = Some(frame.op),
+                Why::Lookup | Why::Left => {}
+            }
+        }
+    }
+
+    /// The block for the instruction at RIP.
+    fn block(&mut self, mode: u32, tag: u64) -> Result<*const Op, Ran> {
+        let linear = self.pc();
+        let flat = mode & MODE_FLAT != 0;
+        let user = mode & MODE_USER != 0;
+        let entry = self.engine.mmu.tlb(user).entries[Mmu::index(linear)];
+        let physical = if entry.read == linear & !0xfff {
+            entry.frame << 12 | linear & 0xfff
+        } else {
+            self.translate(linear, Intent::Fetch, user).map_err(|_| Ran::Single)?
+        };
+        let frame = physical >> 12;
+        if frame >= self.memory.frames() || self.cpu.rip > self.cpu.seg(crate::x86::Seg::Cs).limit.into() {
+            return Err(Ran::Single);
+        }
+        let key = Key { physical, linear: linear as u32, offset: self.cpu.rip as u32, mode };
+        let op = match self.engine.code.find(&key) {
+            Some(op) => op,
+            None => {
+                if self.engine.code.full() {
+                    return Err(Ran::Full);
+                }
+                self.engine.mmu.flag_code(frame);
+                let bytes = self.memory.frame_ptr(frame).expect("inside memory");
+                // SAFETY: a whole page of memory, which translation does not change.
+                let page = unsafe { std::slice::from_raw_parts(bytes, PAGE) };
+                translate(&mut self.engine.code, key, page)
+            }
+        };
+        if flat {
+            self.engine.code.remember_jump(tag | linear, linear as u32, op);
+        }
+        Ok(op)
+    }
+
+    /// Takes over what compiled code logged, up to `end`.
+    pub(super) fn take_log(&mut self, end: *const u64) {
+        if self.events.accesses {
+            let words = (end as usize - self.events.words.as_ptr() as usize) / 8;
+            assert!(words <= self.events.words.capacity());
+            // SAFETY: inside the capacity, and compiled code wrote every word up to `end`.
+            unsafe { self.events.words.set_len(words) };
+        }
+    }
+
+    /// Where compiled code may log one word for each of `instructions`.
+    pub(super) fn give_log(&mut self, instructions: usize) -> *mut u64 {
+        let words = &mut self.events.words;
+        words.reserve(if self.events.accesses { instructions + 64 } else { 64 });
+        words.spare_capacity_mut().as_mut_ptr().cast()
+    }
+}

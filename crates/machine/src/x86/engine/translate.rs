@@ -1,0 +1,672 @@
+//! From bytes to a block.
+//!
+//! Instructions are decoded until one transfers control, the page ends, or a limit or a stop address is reached.
+//! Those that the first tier knows become operations of their own, a comparison and the jump after it become
+//! one; all others become [`generic`](super::control::generic).
+
+use super::code::{Code, Key, Meta, Slot};
+use super::control::{
+    call_direct, call_r, elsewhere, enter, fused_ri, fused_rr, generic, jump_cc, jump_direct, jump_m, jump_r,
+    outside, ret, stop_here, unlinked,
+};
+use super::handlers::*;
+use super::op::{Handler, Links, Op, ZERO};
+use super::{MODE_32, MODE_FLAT};
+use iced_x86::{
+    Code as C, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
+
+/// Instructions in a block.
+const INSTRUCTIONS_MAX: u32 = 64;
+
+const READ: u8 = 4;
+const WRITE: u8 = 8;
+
+macro_rules! by_size {
+    ($v:expr, |$Z:ident| $body:expr) => {
+        match $v {
+            1 => {
+                const $Z: usize = 1;
+                $body
+            }
+            2 => {
+                const $Z: usize = 2;
+                $body
+            }
+            _ => {
+                const $Z: usize = 4;
+                $body
+            }
+        }
+    };
+}
+
+macro_rules! by_number {
+    ($v:expr, |$K:ident| $body:expr, $($n:literal)*) => {
+        match $v {
+            $($n => {
+                const $K: u8 = $n;
+                $body
+            })*
+            _ => unreachable!("no such variant"),
+        }
+    };
+}
+
+macro_rules! by_form {
+    ($v:expr, |$F:ident| $body:expr) => { by_number!($v, |$F| $body, 0 1 2) };
+}
+
+macro_rules! by_kind {
+    ($v:expr, |$K:ident| $body:expr) => { by_number!($v, |$K| $body, 0 1 2 3 4 5 6 7 8) };
+}
+
+macro_rules! by_condition {
+    ($v:expr, |$CC:ident| $body:expr) => { by_number!($v, |$CC| $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15) };
+}
+
+/// Conditions that a comparison decides without looking at parity or overflow alone.
+macro_rules! by_fused_condition {
+    ($v:expr, |$CC:ident| $body:expr) => { by_number!($v, |$CC| $body, 2 3 4 5 6 7 8 9 12 13 14 15) };
+}
+
+/// Byte offset of a general register in the frame.
+fn offset(register: Register) -> u8 {
+    let n = register as usize;
+    let in_row = |first: Register| (n - first as usize) as u8;
+    match register.size() {
+        1 if n >= Register::AH as usize && n <= Register::BH as usize => in_row(Register::AH) * 8 + 1,
+        1 => in_row(Register::AL) * 8,
+        2 => in_row(Register::AX) * 8,
+        _ => in_row(Register::EAX) * 8,
+    }
+}
+
+/// The sixteen conditions by their encoding.
+fn encoding(code: ConditionCode) -> u8 {
+    use ConditionCode as Q;
+    match code {
+        Q::o => 0,
+        Q::no => 1,
+        Q::b => 2,
+        Q::ae => 3,
+        Q::e => 4,
+        Q::ne => 5,
+        Q::be => 6,
+        Q::a => 7,
+        Q::s => 8,
+        Q::ns => 9,
+        Q::p => 10,
+        Q::np => 11,
+        Q::l => 12,
+        Q::ge => 13,
+        Q::le => 14,
+        _ => 15,
+    }
+}
+
+/// The memory operand of an instruction in flat 32-bit code.
+struct Address {
+    form: u8,
+    base: u8,
+    index: u8,
+    scale: u8,
+    displacement: u32,
+}
+
+fn address(instr: &Instruction) -> Option<Address> {
+    let (base, index) = (instr.memory_base(), instr.memory_index());
+    if !matches!(instr.memory_segment(), Register::DS | Register::SS | Register::ES) {
+        return None;
+    }
+    let wide = |r: Register| r == Register::None || r.size() == 4;
+    if !wide(base) || !wide(index) {
+        return None;
+    }
+    let place = |r: Register| if r == Register::None { ZERO } else { offset(r) };
+    let form = match (base, index) {
+        (Register::None, Register::None) if instr.memory_displ_size() == 4 => 2,
+        (Register::None, Register::None) => return None,
+        (_, Register::None) => 0,
+        _ => 1,
+    };
+    Some(Address {
+        form,
+        base: place(base),
+        index: place(index),
+        scale: instr.memory_index_scale().trailing_zeros() as u8,
+        displacement: instr.memory_displacement32(),
+    })
+}
+
+struct Builder<'a> {
+    code: &'a mut Code,
+    key: Key,
+    first_slot: usize,
+    count: u32,
+}
+
+/// Compiles the block at `key` from the bytes of its page.
+pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
+    let start = key.physical as usize & 0xfff;
+    let first_slot = code.slots.len();
+    let mut b = Builder { code, key, first_slot, count: 0 };
+    if b.code.stops.contains(&key.linear.into()) {
+        b.emit(stop_here, Op { imm: key.offset, ..plain() }, 0, 1, true);
+        return b.finish(1);
+    }
+    b.emit(enter, plain(), 0, 1, false);
+    let bitness = if key.mode & MODE_32 != 0 { 32 } else { 16 };
+    let mut decoder = Decoder::with_ip(bitness, &page[start..], key.offset.into(), DecoderOptions::NONE);
+    let mut instr = Instruction::default();
+    let mut ahead = None;
+    let mut ended = false;
+    let mut bytes = 0;
+    while b.count < INSTRUCTIONS_MAX && bytes < page.len() - start {
+        let linear = key.linear + bytes as u32;
+        if b.count > 0 && b.code.stops.contains(&linear.into()) {
+            break;
+        }
+        match ahead.take() {
+            Some(next) => instr = next,
+            None => decoder.decode_out(&mut instr),
+        }
+        if instr.is_invalid() {
+            // Undefined, or going on in the next page: the second tier fetches and finds out.
+            if b.count == 0 {
+                b.refetch();
+                bytes = (page.len() - start).min(15);
+                ended = true;
+            }
+            break;
+        }
+        bytes += instr.len();
+        if key.mode & (MODE_32 | MODE_FLAT) != MODE_32 | MODE_FLAT {
+            ended = instr.flow_control() != FlowControl::Next;
+            b.generic(&instr, linear, ended);
+        } else if matches!(instr.mnemonic(), Mnemonic::Cmp | Mnemonic::Test) && decoder.can_decode() {
+            let next = decoder.decode();
+            let stops_between = b.code.stops.contains(&(key.linear + bytes as u32).into());
+            if !stops_between && b.fused(&instr, &next, linear) {
+                bytes += next.len();
+                ended = true;
+            } else {
+                ahead = Some(next);
+                ended = b.instruction(&instr, linear);
+            }
+        } else {
+            ended = b.instruction(&instr, linear);
+        }
+        if ended {
+            break;
+        }
+    }
+    if !ended {
+        let next = key.offset + bytes as u32;
+        b.fall_through(next);
+    }
+    b.finish(bytes)
+}
+
+fn plain() -> Op {
+    Op { handler: nop, a: 0, b: 0, c: 0, d: 0, imm: 0 }
+}
+
+impl Builder<'_> {
+    /// Adds an operation of the instruction at `linear`; it begins a new instruction unless told otherwise.
+    fn emit(&mut self, handler: Handler, op: Op, access: u8, slots: u8, ends: bool) {
+        self.emit_at(self.key.linear, handler, op, access, slots, ends);
+    }
+
+    fn emit_at(&mut self, linear: u32, handler: Handler, op: Op, access: u8, slots: u8, ends: bool) {
+        self.code.slots.push(Slot { op: Op { handler, ..op } });
+        // `left` holds the instruction's number until the block is finished.
+        self.code.metas.push(Meta { pc: linear, left: self.count as u8, slots, ends, access });
+    }
+
+    fn second_slot(&mut self, imm: u32) {
+        self.code.slots.push(Slot { op: Op { imm, ..plain() } });
+        self.code.metas.push(Meta::default());
+    }
+
+    fn generic(&mut self, instr: &Instruction, linear: u32, ends: bool) {
+        let number = self.code.instructions.len() as u32;
+        self.code.instructions.push(*instr);
+        self.emit_at(linear, generic, Op { imm: number, ..plain() }, 0, 1, ends);
+        self.count += 1;
+    }
+
+    /// An instruction that must be fetched anew each time.
+    fn refetch(&mut self) {
+        self.emit_at(self.key.linear, super::control::retry, plain(), 0, 1, true);
+        self.count += 1;
+    }
+
+    /// A stub that leads to `target`.
+    fn stub(&mut self, target: u32, otherwise: bool) -> *const Op {
+        let flat = self.key.mode & MODE_FLAT != 0;
+        let handler: Handler = if !flat {
+            outside
+        } else if target >> 12 == self.key.linear >> 12 {
+            unlinked
+        } else {
+            elsewhere
+        };
+        let place = (self.code.slots.len() as u32) << 1 | u32::from(otherwise);
+        let [a, b, c, d] = place.to_le_bytes();
+        assert!(self.code.stubs.len() < self.code.stubs.capacity(), "stubs never move");
+        self.code.stubs.push(Op { handler, a, b, c, d, imm: target });
+        self.code.stubs.last().expect("just pushed")
+    }
+
+    /// The slot with the two ways on, after the operation that chooses.
+    fn links(&mut self, taken: u32, otherwise: u32) {
+        let links = Links { taken: self.stub(taken, false), otherwise: self.stub(otherwise, true) };
+        self.code.slots.push(Slot { links });
+        self.code.metas.push(Meta::default());
+    }
+
+    fn one_link(&mut self, target: u32) {
+        let taken = self.stub(target, false);
+        self.code.slots.push(Slot { links: Links { taken, otherwise: taken } });
+        self.code.metas.push(Meta::default());
+    }
+
+    fn fall_through(&mut self, next: u32) {
+        self.emit(jump_direct, plain(), 0, 2, true);
+        self.one_link(next);
+    }
+
+    fn finish(self, bytes: usize) -> *const Op {
+        assert!(self.code.slots.len() <= self.code.slots.capacity(), "slots never move");
+        let total = self.count;
+        for meta in &mut self.code.metas[self.first_slot..] {
+            meta.left = (total - u32::from(meta.left)) as u8;
+        }
+        // SAFETY: the first slot of a block is an operation.
+        let first = unsafe { &mut self.code.slots[self.first_slot].op };
+        if total != 0 {
+            first.imm = total;
+        }
+        self.code.add(self.key, bytes as u16, self.first_slot as u32)
+    }
+
+    /// A comparison and the conditional jump after it, as one operation. False if it is not of that form.
+    fn fused(&mut self, instr: &Instruction, jump: &Instruction, linear: u32) -> bool {
+        if jump.op0_kind() != OpKind::NearBranch32 || !jump.is_jcc_short_or_near() {
+            return false;
+        }
+        let cc = encoding(jump.condition_code());
+        if matches!(cc, 0 | 1 | 10 | 11) || instr.op0_kind() != OpKind::Register {
+            return false;
+        }
+        let kind = if instr.mnemonic() == Mnemonic::Cmp { CMP } else { TEST };
+        let size = instr.op0_register().size();
+        let a = offset(instr.op0_register());
+        let (handler, op): (Handler, Op) = match instr.op1_kind() {
+            OpKind::Register => {
+                let b = offset(instr.op1_register());
+                (select_fused(false, kind, size, cc), Op { a, b, ..plain() })
+            }
+            OpKind::Memory => return false,
+            _ => {
+                let imm = immediate(instr, 1, size);
+                (select_fused(true, kind, size, cc), Op { a, imm, ..plain() })
+            }
+        };
+        self.emit_at(linear, handler, op, 0, 2, true);
+        self.count += 2;
+        self.links(jump.near_branch32(), jump.next_ip32());
+        true
+    }
+
+    /// One instruction of flat 32-bit code. True if it ends the block.
+    fn instruction(&mut self, instr: &Instruction, linear: u32) -> bool {
+        if !instr.has_lock_prefix()
+            && let Some(ends) = self.known(instr, linear)
+        {
+            self.count += 1;
+            return ends;
+        }
+        let ends = instr.flow_control() != FlowControl::Next;
+        self.generic(instr, linear, ends);
+        ends
+    }
+
+    fn op(&mut self, linear: u32, handler: Handler, op: Op) -> Option<bool> {
+        self.emit_at(linear, handler, op, 0, 1, false);
+        Some(false)
+    }
+
+    fn memory_op(
+        &mut self,
+        linear: u32,
+        handler: Handler,
+        register: u8,
+        m: &Address,
+        size: usize,
+        access: u8,
+        imm: Option<u32>,
+    ) -> Option<bool> {
+        let op = Op { a: register, b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
+        let access = access | size.trailing_zeros() as u8;
+        self.emit_at(linear, handler, op, access, if imm.is_some() { 2 } else { 1 }, false);
+        if let Some(imm) = imm {
+            self.second_slot(imm);
+        }
+        Some(false)
+    }
+
+    /// Emits the operation of an instruction the first tier knows; `None` if it does not.
+    fn known(&mut self, instr: &Instruction, linear: u32) -> Option<bool> {
+        use Mnemonic as M;
+        let (k0, k1) = (instr.op0_kind(), instr.op1_kind());
+        let register = |i: u32| {
+            let r = instr.op_register(i);
+            (instr.op_kind(i) == OpKind::Register && r.is_gpr()).then(|| (offset(r), r.size()))
+        };
+        match instr.mnemonic() {
+            M::Nop if k0 != OpKind::Memory => self.op(linear, nop, plain()),
+            M::Mov => match (register(0), register(1)) {
+                (Some((a, size)), Some((b, _))) => {
+                    let h: Handler = by_size!(size, |Z| mov_rr::<Z>);
+                    self.op(linear, h, Op { a, b, ..plain() })
+                }
+                (Some((a, size)), None) if k1 == OpKind::Memory => {
+                    let m = address(instr)?;
+                    let h: Handler = by_size!(size, |Z| by_form!(m.form, |F| load::<Z, F>));
+                    self.memory_op(linear, h, a, &m, size, READ, None)
+                }
+                (Some((a, size)), None) if k1 != OpKind::Register => {
+                    let h: Handler = by_size!(size, |Z| mov_ri::<Z>);
+                    self.op(linear, h, Op { a, imm: immediate(instr, 1, size), ..plain() })
+                }
+                (None, Some((b, size))) if k0 == OpKind::Memory => {
+                    let m = address(instr)?;
+                    let h: Handler = by_size!(size, |Z| by_form!(m.form, |F| store::<Z, F>));
+                    self.memory_op(linear, h, b, &m, size, WRITE, None)
+                }
+                (None, None) if k0 == OpKind::Memory && k1 != OpKind::Register => {
+                    let m = address(instr)?;
+                    let size = instr.memory_size().size();
+                    let h: Handler = by_size!(size, |Z| by_form!(m.form, |F| store_imm::<Z, F>));
+                    self.memory_op(linear, h, 0, &m, size, WRITE, Some(immediate(instr, 1, size)))
+                }
+                _ => None,
+            },
+            M::Movzx | M::Movsx => {
+                let (a, 4) = register(0)? else { return None };
+                let signed = instr.mnemonic() == M::Movsx;
+                if let Some((b, size)) = register(1) {
+                    let h: Handler = match (size, signed) {
+                        (1, false) => extend_rr::<1, false>,
+                        (1, true) => extend_rr::<1, true>,
+                        (_, false) => extend_rr::<2, false>,
+                        (_, true) => extend_rr::<2, true>,
+                    };
+                    return self.op(linear, h, Op { a, b, ..plain() });
+                }
+                let m = address(instr)?;
+                let size = instr.memory_size().size();
+                let h: Handler = match (size, signed) {
+                    (1, false) => by_form!(m.form, |F| load_extend::<1, false, F>),
+                    (1, true) => by_form!(m.form, |F| load_extend::<1, true, F>),
+                    (_, false) => by_form!(m.form, |F| load_extend::<2, false, F>),
+                    (_, true) => by_form!(m.form, |F| load_extend::<2, true, F>),
+                };
+                self.memory_op(linear, h, a, &m, size, READ, None)
+            }
+            M::Lea => {
+                let (a, 4) = register(0)? else { return None };
+                let m = address(instr)?;
+                let h: Handler = by_form!(m.form, |F| lea::<F>);
+                let op = Op { a, b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
+                self.op(linear, h, op)
+            }
+            M::Xchg => {
+                let ((a, size), (b, _)) = (register(0)?, register(1)?);
+                let h: Handler = by_size!(size, |Z| xchg_rr::<Z>);
+                self.op(linear, h, Op { a, b, ..plain() })
+            }
+            M::Add => self.arithmetic(instr, linear, ADD),
+            M::Or => self.arithmetic(instr, linear, OR),
+            M::Adc => self.arithmetic(instr, linear, ADC),
+            M::Sbb => self.arithmetic(instr, linear, SBB),
+            M::And => self.arithmetic(instr, linear, AND),
+            M::Sub => self.arithmetic(instr, linear, SUB),
+            M::Xor => self.arithmetic(instr, linear, XOR),
+            M::Cmp => self.arithmetic(instr, linear, CMP),
+            M::Test => self.arithmetic(instr, linear, TEST),
+            M::Inc | M::Dec => {
+                let up = instr.mnemonic() == M::Inc;
+                if let Some((a, size)) = register(0) {
+                    let h: Handler =
+                        by_size!(size, |Z| if up { count_r::<ADD, Z> as Handler } else { count_r::<SUB, Z> });
+                    return self.op(linear, h, Op { a, ..plain() });
+                }
+                let m = address(instr)?;
+                let size = instr.memory_size().size();
+                let h: Handler = by_size!(size, |Z| by_form!(m.form, |F| if up {
+                    count_m::<ADD, Z, F> as Handler
+                } else {
+                    count_m::<SUB, Z, F>
+                }));
+                self.memory_op(linear, h, 0, &m, size, READ | WRITE, None)
+            }
+            M::Neg | M::Not => {
+                let (a, size) = register(0)?;
+                let neg = instr.mnemonic() == M::Neg;
+                let h: Handler = by_size!(size, |Z| if neg { neg_r::<Z> as Handler } else { not_r::<Z> });
+                self.op(linear, h, Op { a, ..plain() })
+            }
+            M::Shl | M::Sal | M::Shr | M::Sar => {
+                let (a, 4) = register(0)? else { return None };
+                let kind = match instr.mnemonic() {
+                    M::Shr => 5,
+                    M::Sar => 7,
+                    _ => 4,
+                };
+                if k1 == OpKind::Register {
+                    let h: Handler = by_number!(kind, |K| shift_cl::<K>, 4 5 7);
+                    return self.op(linear, h, Op { a, ..plain() });
+                }
+                let imm = u32::from(instr.immediate8() & 31);
+                if imm == 0 {
+                    return None;
+                }
+                let h: Handler = by_number!(kind, |K| shift_ri::<K>, 4 5 7);
+                self.op(linear, h, Op { a, imm, ..plain() })
+            }
+            M::Imul if instr.op_count() == 2 => {
+                let (a, 4) = register(0)? else { return None };
+                if let Some((b, _)) = register(1) {
+                    return self.op(linear, imul_rr, Op { a, b, ..plain() });
+                }
+                let m = address(instr)?;
+                let h: Handler = by_form!(m.form, |F| imul_rm::<F>);
+                self.memory_op(linear, h, a, &m, 4, READ, None)
+            }
+            M::Imul if instr.op_count() == 3 => {
+                let (a, 4) = register(0)? else { return None };
+                let (b, _) = register(1)?;
+                self.op(linear, imul_rri, Op { a, b, imm: immediate(instr, 2, 4), ..plain() })
+            }
+            M::Mul | M::Imul | M::Div | M::Idiv => {
+                let (a, 4) = register(0)? else { return None };
+                let h: Handler = match instr.mnemonic() {
+                    M::Mul => mul_r::<false>,
+                    M::Imul => mul_r::<true>,
+                    M::Div => div_r::<false>,
+                    _ => div_r::<true>,
+                };
+                self.op(linear, h, Op { a, ..plain() })
+            }
+            M::Cdq => self.op(linear, cdq, plain()),
+            M::Cwde => self.op(linear, extend_rr::<2, true>, plain()),
+            M::Push => self.push(instr, linear),
+            M::Pop => {
+                let (a, 4) = register(0)? else { return None };
+                self.emit_at(linear, pop_r, Op { a, ..plain() }, READ | 2, 1, false);
+                Some(false)
+            }
+            M::Leave if instr.code() == C::Leaved => {
+                self.emit_at(linear, leave_frame, plain(), READ | 2, 1, false);
+                Some(false)
+            }
+            M::Jmp | M::Call | M::Ret => self.transfer(instr, linear),
+            _ => self.conditional(instr, linear),
+        }
+    }
+
+    fn push(&mut self, instr: &Instruction, linear: u32) -> Option<bool> {
+        match instr.op0_kind() {
+            OpKind::Register if instr.op0_register().is_gpr32() => {
+                let op = Op { a: offset(instr.op0_register()), ..plain() };
+                self.emit_at(linear, push_r, op, WRITE | 2, 1, false);
+            }
+            OpKind::Immediate32 | OpKind::Immediate8to32 => {
+                let op = Op { imm: immediate(instr, 0, 4), ..plain() };
+                self.emit_at(linear, push_i, op, WRITE | 2, 1, false);
+            }
+            _ => return None,
+        }
+        Some(false)
+    }
+
+    fn arithmetic(&mut self, instr: &Instruction, linear: u32, kind: u8) -> Option<bool> {
+        let (k0, k1) = (instr.op0_kind(), instr.op1_kind());
+        match (k0, k1) {
+            (OpKind::Register, OpKind::Register) => {
+                let (r0, r1) = (instr.op0_register(), instr.op1_register());
+                let (a, b, size) = (offset(r0), offset(r1), r0.size());
+                if r0 == r1 && size == 4 && matches!(kind, XOR | SUB) {
+                    return self.op(linear, clear, Op { a, ..plain() });
+                }
+                let h: Handler = by_kind!(kind, |K| by_size!(size, |Z| alu_rr::<K, Z>));
+                self.op(linear, h, Op { a, b, ..plain() })
+            }
+            (OpKind::Register, OpKind::Memory) => {
+                let m = address(instr)?;
+                let (a, size) = (offset(instr.op0_register()), instr.op0_register().size());
+                let h: Handler =
+                    by_kind!(kind, |K| by_size!(size, |Z| by_form!(m.form, |F| alu_rm::<K, Z, F>)));
+                self.memory_op(linear, h, a, &m, size, READ, None)
+            }
+            (OpKind::Memory, OpKind::Register) => {
+                let m = address(instr)?;
+                let (b, size) = (offset(instr.op1_register()), instr.op1_register().size());
+                let h: Handler =
+                    by_kind!(kind, |K| by_size!(size, |Z| by_form!(m.form, |F| alu_mr::<K, Z, F>)));
+                self.memory_op(linear, h, b, &m, size, modifies(kind), None)
+            }
+            (OpKind::Memory, _) => {
+                let m = address(instr)?;
+                let size = instr.memory_size().size();
+                let h: Handler =
+                    by_kind!(kind, |K| by_size!(size, |Z| by_form!(m.form, |F| alu_mi::<K, Z, F>)));
+                self.memory_op(linear, h, 0, &m, size, modifies(kind), Some(immediate(instr, 1, size)))
+            }
+            (OpKind::Register, _) => {
+                let (a, size) = (offset(instr.op0_register()), instr.op0_register().size());
+                let h: Handler = by_kind!(kind, |K| by_size!(size, |Z| alu_ri::<K, Z>));
+                self.op(linear, h, Op { a, imm: immediate(instr, 1, size), ..plain() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Near JMP, CALL and RET.
+    fn transfer(&mut self, instr: &Instruction, linear: u32) -> Option<bool> {
+        let next = instr.next_ip32();
+        match instr.code() {
+            C::Jmp_rel8_32 | C::Jmp_rel32_32 => {
+                self.emit_at(linear, jump_direct, plain(), 0, 2, true);
+                self.one_link(instr.near_branch32());
+            }
+            C::Call_rel32_32 => {
+                self.emit_at(linear, call_direct, Op { imm: next, ..plain() }, WRITE | 2, 2, true);
+                self.one_link(instr.near_branch32());
+            }
+            C::Retnd => self.emit_at(linear, ret, plain(), READ | 2, 1, true),
+            C::Retnd_imm16 => {
+                let op = Op { imm: instr.immediate16().into(), ..plain() };
+                self.emit_at(linear, ret, op, READ | 2, 1, true);
+            }
+            C::Jmp_rm32 if instr.op0_kind() == OpKind::Register => {
+                let op = Op { a: offset(instr.op0_register()), ..plain() };
+                self.emit_at(linear, jump_r, op, 0, 1, true);
+            }
+            C::Jmp_rm32 => {
+                let m = address(instr)?;
+                let h: Handler = by_form!(m.form, |F| jump_m::<F>);
+                let op = Op { b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
+                self.emit_at(linear, h, op, READ | 2, 1, true);
+            }
+            C::Call_rm32 if instr.op0_kind() == OpKind::Register => {
+                let op = Op { a: offset(instr.op0_register()), imm: next, ..plain() };
+                self.emit_at(linear, call_r, op, WRITE | 2, 1, true);
+            }
+            _ => return None,
+        }
+        Some(true)
+    }
+
+    /// Jcc, SETcc, CMOVcc.
+    fn conditional(&mut self, instr: &Instruction, linear: u32) -> Option<bool> {
+        let code = instr.code().condition_code();
+        if code == ConditionCode::None {
+            return None;
+        }
+        let cc = encoding(code);
+        if instr.is_jcc_short_or_near() {
+            if instr.op0_kind() != OpKind::NearBranch32 {
+                return None;
+            }
+            let h: Handler = by_condition!(cc, |CC| jump_cc::<CC>);
+            self.emit_at(linear, h, plain(), 0, 2, true);
+            self.links(instr.near_branch32(), instr.next_ip32());
+            return Some(true);
+        }
+        if instr.op0_kind() != OpKind::Register {
+            return None;
+        }
+        let a = offset_if_general(instr.op0_register())?;
+        if instr.op_count() == 1 {
+            let h: Handler = by_condition!(cc, |CC| set_cc::<CC>);
+            return self.op(linear, h, Op { a, ..plain() });
+        }
+        if instr.op1_kind() == OpKind::Register && instr.op0_register().is_gpr32() {
+            let b = offset(instr.op1_register());
+            let h: Handler = by_condition!(cc, |CC| cmov_rr::<CC>);
+            return self.op(linear, h, Op { a, b, ..plain() });
+        }
+        None
+    }
+}
+
+fn offset_if_general(register: Register) -> Option<u8> {
+    register.is_gpr().then(|| offset(register))
+}
+
+fn modifies(kind: u8) -> u8 {
+    if matches!(kind, CMP | TEST) { READ } else { READ | WRITE }
+}
+
+/// Immediate operand, cut to the size of the operation.
+fn immediate(instr: &Instruction, i: u32, size: usize) -> u32 {
+    instr.immediate(i) as u32 & crate::x86::flags::mask(size) as u32
+}
+
+fn select_fused(immediate: bool, kind: u8, size: usize, cc: u8) -> Handler {
+    macro_rules! pick {
+        ($which:ident, $k:expr) => {
+            by_size!(size, |Z| by_fused_condition!(cc, |CC| $which::<{ $k }, Z, CC> as Handler))
+        };
+    }
+    match (immediate, kind) {
+        (false, CMP) => pick!(fused_rr, CMP),
+        (false, _) => pick!(fused_rr, TEST),
+        (true, CMP) => pick!(fused_ri, CMP),
+        (true, _) => pick!(fused_ri, TEST),
+    }
+}
