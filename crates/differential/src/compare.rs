@@ -1,6 +1,6 @@
 //! Do two outcomes agree? And if not: where, and for which shortest sequence?
 
-use crate::emulated::{Emulated, in_supervisor_region};
+use crate::emulated::{Emulated, Tier, in_supervisor_region};
 use crate::generate::{
     comparable, disassemble, is_image_store, operand_address, undefined_codes, undefined_flags,
 };
@@ -28,18 +28,19 @@ pub enum Verdict {
 /// Both processors, and the memory that cases start from.
 pub struct Pair {
     pub host: Host,
-    pub machine: Emulated,
+    machines: Vec<Emulated>,
     memory: Memory,
     host_memory: Memory,
     machine_memory: Memory,
 }
 
 impl Pair {
-    pub fn new() -> Result<Pair, String> {
+    /// Each tier is compared with the host, and so with the other.
+    pub fn new(tiers: &[Tier]) -> Result<Pair, String> {
         let read_only: [u8; PAGE] = std::array::from_fn(|i| (i * 7 + 3) as u8);
         Ok(Pair {
             host: Host::new(&read_only)?,
-            machine: Emulated::new(&read_only),
+            machines: tiers.iter().map(|&tier| Emulated::new(&read_only, tier)).collect(),
             memory: Memory::zeroed(),
             host_memory: Memory::zeroed(),
             machine_memory: Memory::zeroed(),
@@ -47,20 +48,33 @@ impl Pair {
     }
 
     pub fn set_memory(&mut self, memory: Memory) {
-        self.machine.set_memory(&memory);
+        self.machines.iter_mut().for_each(|machine| machine.set_memory(&memory));
         self.memory = memory;
     }
 
-    /// Runs a case on both sides.
-    pub fn run(&mut self, case: &Case) -> (Outcome, Outcome) {
+    fn run_host(&mut self, case: &Case) -> Outcome {
         self.host_memory.0.copy_from_slice(&self.memory.0);
-        let host = self.host.run(case, &mut self.host_memory);
-        let machine = self.machine.run(case, &mut self.machine_memory);
-        (host, machine)
+        self.host.run(case, &mut self.host_memory)
     }
 
     pub fn check(&mut self, case: &Case) -> Verdict {
-        let (mut host, mut machine) = self.run(case);
+        self.check_tiers(case).0
+    }
+
+    /// The verdict, and the number of the machine that it is about.
+    fn check_tiers(&mut self, case: &Case) -> (Verdict, usize) {
+        let host = self.run_host(case);
+        for i in 0..self.machines.len() {
+            let machine = self.machines[i].run(case, &mut self.machine_memory);
+            match self.compare(case, host.clone(), machine) {
+                Verdict::Agree => {}
+                other => return (other, i),
+            }
+        }
+        (Verdict::Agree, 0)
+    }
+
+    fn compare(&self, case: &Case, mut host: Outcome, mut machine: Outcome) -> Verdict {
         match (host.end, machine.end) {
             (End::Unfinished, _) | (_, End::Unfinished) => return Verdict::Unfinished,
             (_, End::Unsupported) => return Verdict::Unsupported(machine.registers.ip),
@@ -102,7 +116,7 @@ impl Pair {
         if differences.is_empty() { Verdict::Agree } else { Verdict::Differ(differences) }
     }
 
-    fn compare_memory(&mut self, case: &Case, host: &Outcome, differences: &mut Vec<String>) {
+    fn compare_memory(&self, case: &Case, host: &Outcome, differences: &mut Vec<String>) {
         if self.host_memory == self.machine_memory {
             return;
         }
@@ -172,10 +186,15 @@ impl Pair {
     /// have the same cause.
     pub fn topic(&mut self, case: &Case) -> String {
         let last = disassemble(case).pop().map_or(String::new(), |instr| format!("{:?}", instr.code()));
-        match self.check(case) {
+        let (verdict, which) = self.check_tiers(case);
+        match verdict {
             Verdict::Differ(differences) => {
                 let first = differences[0].split(':').next().unwrap_or("");
-                format!("{last}: {}", if first.starts_with('[') { "memory" } else { first })
+                format!(
+                    "{last} {:?}: {}",
+                    self.machines[which].tier,
+                    if first.starts_with('[') { "memory" } else { first }
+                )
             }
             _ => last,
         }
@@ -192,8 +211,11 @@ impl Pair {
             let bytes: String = case.code[at..at + instr.len()].iter().map(|b| format!("{b:02x}")).collect();
             let _ = writeln!(text, "  {:#x}  {bytes:<24} {line}", instr.ip());
         }
-        let (host, machine) = self.run(case);
-        let differences = match self.check(case) {
+        let (verdict, which) = self.check_tiers(case);
+        let host = self.run_host(case);
+        let machine = self.machines[which].run(case, &mut self.machine_memory);
+        let _ = writeln!(text, "  tier: {:?}", self.machines[which].tier);
+        let differences = match verdict {
             Verdict::Differ(differences) => differences,
             _ => Vec::new(),
         };

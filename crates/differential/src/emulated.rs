@@ -66,16 +66,26 @@ fn local_descriptor(segment: &Segment) -> u64 {
     descriptor(segment.base, segment.limit, present | 0x70 | kind, 4 | granular)
 }
 
+/// Which of the machine's two ways to execute instructions is under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Compiled blocks, with single instructions where those do not reach.
+    First,
+    /// Single instructions alone.
+    Second,
+}
+
 /// A machine ready to run cases from the same contents of memory.
 pub struct Emulated {
     checkpoint: Machine,
     live: Machine,
     stops: StopSet,
+    pub tier: Tier,
 }
 
 impl Emulated {
     /// `read_only` fills the page that user code may not write.
-    pub fn new(read_only: &[u8; PAGE]) -> Emulated {
+    pub fn new(read_only: &[u8; PAGE], tier: Tier) -> Emulated {
         let mut machine =
             Machine::new(BoardConfig { cpus: 1, memory_bytes: MEMORY_BYTES, ..BoardConfig::default() });
         let write = |machine: &mut Machine, at: u64, value: u64| {
@@ -146,7 +156,11 @@ impl Emulated {
         cpu.ldtr =
             Hidden { selector: LDT_SELECTOR, base: SUPERVISOR + LDT, limit: ldt_limit, attributes: 0x82 };
         let stops = StopSet::after(INSTRUCTIONS_MAX).on(Kinds::HALT);
-        Emulated { live: machine.clone(), checkpoint: machine, stops }
+        let mut live = machine.clone();
+        if tier == Tier::Second {
+            live.compile_nothing();
+        }
+        Emulated { live, checkpoint: machine, stops, tier }
     }
 
     /// Sets the contents of memory that the following cases start from.

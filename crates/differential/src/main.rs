@@ -19,7 +19,7 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-const USAGE: &str = "usage: differential [--sequences N] [--kind integer|float|bytes|all] [--seed N] [--differences N]
+const USAGE: &str = "usage: differential [--sequences N] [--kind integer|float|bytes|all] [--seed N] [--differences N] [--tiers first|second|both]
 
 Runs random 32-bit instruction sequences on this processor and in the machine until N of each kind have agreed, or
 until some have differed (100 unless told otherwise), of which one of each sort is shown in its shortest form.";
@@ -28,9 +28,11 @@ until some have differed (100 unless told otherwise), of which one of each sort 
 fn run() -> Result<bool, String> {
     use differential::campaign;
     use differential::compare::Pair;
+    use differential::emulated::Tier;
     use differential::generate::Kind;
     let (mut sequences, mut seed, mut differences_max) = (100_000, 1, 100);
     let mut kinds = vec![Kind::Integer, Kind::Float, Kind::Bytes];
+    let mut tiers = vec![Tier::First, Tier::Second];
     let mut arguments = std::env::args().skip(1);
     while let Some(flag) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value\n\n{USAGE}"));
@@ -49,10 +51,18 @@ fn run() -> Result<bool, String> {
                     other => return Err(format!("no such kind: {other}\n\n{USAGE}")),
                 }
             }
+            "--tiers" => {
+                tiers = match value()?.as_str() {
+                    "first" => vec![Tier::First],
+                    "second" => vec![Tier::Second],
+                    "both" => tiers,
+                    other => return Err(format!("no such tier: {other}\n\n{USAGE}")),
+                }
+            }
             _ => return Err(USAGE.into()),
         }
     }
-    let mut pair = Pair::new()?;
+    let mut pair = Pair::new(&tiers)?;
     let mut clean = true;
     for kind in kinds {
         let mut next = 100_000;

@@ -168,12 +168,13 @@ pub(crate) fn write(x: &mut Exec, instr: &Instruction, i: u32, value: u128) -> O
 /// Address of a 16-byte operand, aligned where the instruction insists.
 fn vector_address(x: &Exec, instr: &Instruction, write: bool) -> Outcome<(Seg, u64)> {
     let (seg, offset) = x.address(instr);
-    let linear = x.linear(seg, offset, XMM, write)?;
     let unaligned = matches!(instr.mnemonic(), Mnemonic::Movups | Mnemonic::Movupd | Mnemonic::Movdqu);
+    if !unaligned && x.cpu.seg(seg).base.wrapping_add(offset) & 15 != 0 {
+        return Err(Trap::GP0);
+    }
+    let linear = x.linear(seg, offset, XMM, write)?;
     if unaligned {
         x.check_alignment(linear, XMM)?;
-    } else if linear & 15 != 0 {
-        return Err(Trap::GP0);
     }
     Ok((seg, offset))
 }
