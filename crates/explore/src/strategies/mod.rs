@@ -10,4 +10,4 @@ pub use depth_first::DepthFirst;
 pub use dpor::Dpor;
 pub use preemption_bound::PreemptionBound;
 pub use random::RandomWalk;
-pub use replay::Replay;
+pub use replay::{Replay, replay};

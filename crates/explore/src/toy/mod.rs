@@ -266,13 +266,13 @@ impl Toy {
                 self.threads[this].register = self.variables[a as usize];
             }
             Instr::Create(child) => {
-                record.event(Action::Create { child: ThreadId(child.into()) });
                 record.access(AccessKind::Write, STATUSES, child);
                 self.queue_changes(record);
-                if let Some(child) = self.threads.get_mut(usize::from(child))
-                    && child.status == Status::Absent
+                if let Some(thread) = self.threads.get_mut(usize::from(child))
+                    && thread.status == Status::Absent
                 {
-                    child.status = Status::Ready;
+                    thread.status = Status::Ready;
+                    record.event(Action::Create { child: ThreadId(child.into()) });
                 }
                 if wants(PointRule::Create) {
                     return After::Point(PointKind::Create);

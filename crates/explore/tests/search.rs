@@ -1,0 +1,230 @@
+//! One space searched by many: the same whoever does the work, wherever it is interrupted, however much is kept.
+
+use detect::Detectors;
+use explore::estimate::Forecast;
+use explore::order::Order;
+use explore::prove::{Watcher, reached};
+use explore::random::Random;
+use explore::run::Bounds;
+use explore::search::{Options, Search, Until, Workers};
+use explore::strategies::{DepthFirst, Dpor, PreemptionBound, replay};
+use explore::toy::{Program, Toy, programs};
+use explore::tree::Reduction;
+use explore::verdict::{Bound, Verdict};
+use explore::world::World;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::sync::atomic::{AtomicU64, Ordering};
+use trace::PointSet;
+
+type ToyWorld = World<Toy, Watcher>;
+
+fn world(program: &Program, detecting: bool) -> ToyWorld {
+    let detectors = detecting.then(|| Detectors::new(&detect::Config::default()));
+    World::new(Toy::new(program.clone()), Watcher { detectors })
+}
+
+fn workers(count: usize, world: &ToyWorld, points: &PointSet, clones_max: usize) -> Workers<Toy, Watcher> {
+    Workers::new(count, world, points, usize::MAX, clones_max)
+}
+
+fn options(until: Until) -> Options {
+    // Small, so that even toy programs are divided.
+    Options { until, tasks_max: 8, quantum: 3, ..Options::default() }
+}
+
+/// All that a search can tell.
+fn summary<R: Reduction + Serialize>(search: &Search<R, String>) -> String {
+    let found: Vec<_> = search.found().iter().map(|found| serde_json::to_string(found).unwrap()).collect();
+    let counts = search.counts();
+    format!("{} {} {found:?} {:?}", counts.interleavings, counts.pruned, search.notes())
+}
+
+fn large_programs(seed: u64, count: usize) -> Vec<(Program, PointSet)> {
+    let mut random = Random::new(seed);
+    let mut all = Vec::new();
+    while all.len() < count {
+        let (program, points) = programs::random(&mut random);
+        let plain = reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), 20_000);
+        if plain.is_some_and(|plain| plain.interleavings > 50) {
+            all.push((program, points));
+        }
+    }
+    all
+}
+
+fn search_with<R: Reduction + Serialize>(
+    reduction: R,
+    options: &Options,
+    workers: &mut Workers<Toy, Watcher>,
+) -> Search<R, String> {
+    let mut search = Search::new(reduction, options.clone());
+    search.run(workers, &|| false, &mut |_| {});
+    search
+}
+
+fn check_workers<R: Reduction + Serialize>(reduction: R, program: &Program, points: &PointSet, until: Until) {
+    let world = world(program, true);
+    let options = options(until);
+    let one = summary(&search_with(reduction.clone(), &options, &mut workers(1, &world, points, 256)));
+    for (count, clones_max) in [(2, 256), (3, 0), (4, 8)] {
+        let many = search_with(reduction.clone(), &options, &mut workers(count, &world, points, clones_max));
+        assert_eq!(summary(&many), one, "{count} workers on {program} with {points}");
+    }
+}
+
+#[test]
+fn the_number_of_workers_and_the_memory_budget_change_nothing() {
+    for (program, points) in large_programs(5, 25) {
+        for until in [Until::Exhausted, Until::FirstFinding] {
+            check_workers(Dpor::default(), &program, &points, until);
+            check_workers(PreemptionBound::new(1), &program, &points, until);
+        }
+        check_workers(DepthFirst, &program, &points, Until::FirstFinding);
+    }
+}
+
+#[test]
+fn a_divided_search_reaches_what_an_undivided_one_does() {
+    for (program, points) in large_programs(6, 150) {
+        let world = world(&program, false);
+        let plain =
+            reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), u64::MAX).unwrap();
+        let mut workers = workers(1, &world, &points, 256);
+        for order in [Order::Forwards, Order::Backwards] {
+            for tasks_max in [1, 3, 16] {
+                let options = Options { tasks_max, order, ..options(Until::Exhausted) };
+                let search = search_with(Dpor::default(), &options, &mut workers);
+                assert_eq!(
+                    *search.notes(),
+                    plain.outcomes,
+                    "{tasks_max} tasks, {order:?}: {program} with {points}"
+                );
+                let all = search_with(DepthFirst, &options, &mut workers);
+                assert_eq!(all.counts().interleavings, plain.interleavings, "{program} with {points}");
+            }
+        }
+        for bound in 0..2 {
+            let search = search_with(PreemptionBound::new(bound), &options(Until::Exhausted), &mut workers);
+            assert!(
+                plain.within(bound as usize).is_subset(search.notes()),
+                "{bound}: {program} with {points}"
+            );
+        }
+    }
+}
+
+/// Killed after every round, and started again from what was written down.
+fn check_resume<R: Reduction + Serialize + DeserializeOwned>(
+    reduction: R,
+    program: &Program,
+    points: &PointSet,
+) {
+    let world = world(program, true);
+    let options = options(Until::Exhausted);
+    let whole = search_with(reduction.clone(), &options, &mut workers(2, &world, points, 256));
+    let mut search: Search<R, String> = Search::new(reduction, options);
+    while !search.is_over() {
+        search.round(&mut workers(2, &world, points, 256), &|| false);
+        let written = serde_json::to_string(&search).unwrap();
+        search = serde_json::from_str(&written).unwrap();
+    }
+    assert_eq!(summary(&search), summary(&whole), "{program} with {points}");
+}
+
+#[test]
+fn a_killed_search_goes_on_as_if_nothing_had_happened() {
+    for (program, points) in large_programs(8, 25) {
+        check_resume(Dpor::default(), &program, &points);
+        check_resume(PreemptionBound::new(2), &program, &points);
+        check_resume(DepthFirst, &program, &points);
+    }
+}
+
+/// Cancelled in the middle of rounds, at moments that differ each time.
+#[test]
+fn a_cancelled_search_loses_nothing() {
+    for (at, (program, points)) in large_programs(9, 40).into_iter().enumerate() {
+        let world = world(&program, false);
+        let plain =
+            reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), u64::MAX).unwrap();
+        let mut search: Search<Dpor, String> = Search::new(Dpor::default(), options(Until::Exhausted));
+        let mut workers = workers(2, &world, &points, 256);
+        let mut patience = 1 + at as u64 % 5;
+        while !search.is_over() {
+            let asked = AtomicU64::new(0);
+            search.run(&mut workers, &|| asked.fetch_add(1, Ordering::Relaxed) > patience, &mut |_| {});
+            search = serde_json::from_str(&serde_json::to_string(&search).unwrap()).unwrap();
+            patience += 3;
+        }
+        assert_eq!(*search.notes(), plain.outcomes, "{program} with {points}");
+    }
+}
+
+#[test]
+fn every_finding_replays() {
+    let mut findings = 0;
+    for (program, points) in large_programs(10, 60) {
+        let world = world(&program, true);
+        let search =
+            search_with(Dpor::default(), &options(Until::Exhausted), &mut workers(2, &world, &points, 256));
+        for found in search.found() {
+            let again = replay(world.clone(), &points, &found.schedule, usize::MAX, true);
+            assert!(again.findings.contains(&found.finding), "{program} with {points}: {}", found.schedule);
+            assert_eq!(again.schedule(), found.schedule);
+            findings += 1;
+        }
+    }
+    assert!(findings > 20, "{findings}");
+}
+
+fn verdict(text: &str, options: Options, bound: Option<u32>) -> Verdict {
+    let program: Program = text.parse().unwrap();
+    let points: PointSet = "everywhere".parse().unwrap();
+    let world = world(&program, true);
+    let mut workers = Workers::new(2, &world, &points, options.depth_max, 256);
+    match bound {
+        None => search_with(Dpor::default(), &options, &mut workers).verdict(None),
+        Some(preemptions_max) => {
+            let search = search_with(PreemptionBound::new(preemptions_max), &options, &mut workers);
+            search.verdict(Some(Bound::Preemptions { preemptions_max }))
+        }
+    }
+}
+
+#[test]
+fn verdicts_say_what_is_known() {
+    let deadlock = "lock0 lock1 unlock1 unlock0 | lock1 lock0 unlock0 unlock1";
+    let fine = "add0 add0 add0 | add0 add0 add0";
+    for (text, options, bound, expected) in [
+        (
+            deadlock,
+            Options::default(),
+            None,
+            "bug after 5 interleavings: deadlock: t0 waits for t1, which waits for t0",
+        ),
+        (fine, Options::default(), None, "exhausted: no bug in any of 20 interleavings"),
+        (
+            fine,
+            Options::default(),
+            Some(1),
+            "no bug in 6 interleavings, all there are with at most 1 preemptions",
+        ),
+        (fine, Options::default(), Some(9), "exhausted: no bug in any of 20 interleavings"),
+        (
+            fine,
+            Options { depth_max: 4, ..Options::default() },
+            None,
+            "no bug in 0 interleavings, all there are up to 4 decisions",
+        ),
+    ] {
+        assert_eq!(verdict(text, options, bound).to_string(), expected);
+    }
+    let few = Options { interleavings_max: Some(5), ..Options::default() };
+    let Verdict::OutOfBudget { interleavings: 5, forecast } = verdict(fine, few, None) else {
+        panic!("five interleavings are not all of it");
+    };
+    let Forecast { interleavings, interleavings_min, interleavings_max, .. } = forecast;
+    assert!(interleavings_min <= interleavings && interleavings <= interleavings_max, "{forecast:?}");
+    assert!(interleavings_min > 5.0, "{forecast:?}");
+}
