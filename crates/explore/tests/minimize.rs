@@ -1,0 +1,148 @@
+//! From a schedule with a bug to the simplest one, and to the nearest without.
+
+use detect::{Config, Detectors};
+use expect_test::{Expect, expect};
+use explore::minimize::{Budget, minimize};
+use explore::order::Order;
+use explore::run::{Bounds, Runner};
+use explore::strategies::{DepthFirst, PreemptionBound, RandomWalk, replay};
+use explore::toy::{Program, Toy, programs};
+use explore::tree::Tree;
+use explore::verdict::Found;
+use explore::world::World;
+use explore::{Execution, Observer};
+use trace::{PointSet, StepEnd, Subject};
+
+fn world(program: &Program) -> World<Toy, Detectors> {
+    World::new(Toy::new(program.clone()), Detectors::new(&Config::default()))
+}
+
+fn found(execution: &Execution) -> Option<Found> {
+    let finding = execution.findings.first()?.clone();
+    let (schedule, preemptions) = (execution.schedule(), execution.preemptions());
+    Some(Found { finding, schedule, preemptions, interleaving: 1 })
+}
+
+/// The bug with the most preemptions among many random executions: as hard to read as it gets.
+fn messy<S: Subject, O: Observer>(world: &World<S, O>, points: &PointSet) -> Option<Found> {
+    let bounds = Bounds { clones_max: 0, ..Bounds::default() };
+    let mut runner = Runner::new(world.clone(), points.clone(), bounds);
+    let mut walk = RandomWalk::new(3);
+    let mut worst: Option<Found> = None;
+    for _ in 0..200 {
+        let this = found(runner.run_next(&mut walk, false)?);
+        if this.as_ref().map(|this| this.preemptions) > worst.as_ref().map(|worst| worst.preemptions) {
+            worst = this;
+        }
+    }
+    worst
+}
+
+fn check(text: &str, points: &str, expected: Expect) {
+    let program: Program = text.parse().unwrap();
+    let points: PointSet = points.parse().unwrap();
+    let world = world(&program);
+    let messy = messy(&world, &points).expect("a bug that chance finds");
+    let result = minimize(&world, &points, &messy, Budget::default(), &|| false);
+    let (kind, least) = (result.found.finding.kind.name(), &result.found);
+    let mut told = format!("{kind}: {} preemptions -> {}", messy.preemptions, least.preemptions);
+    told += if result.fewest { ", no fewer\n" } else { ", perhaps fewer\n" };
+    told += &format!("fails  {}\n", least.schedule);
+    if let Some(passing) = &result.passing {
+        told += &format!("passes {} (parts at {})\n", passing.schedule, passing.parts_at);
+    }
+    expected.assert_eq(&told);
+}
+
+#[test]
+fn lost_update() {
+    check(
+        "read0 store0 read1 store1 | read0 store0 read1 store1 | join0 join1 read0 assert2",
+        "everywhere",
+        expect![[r#"
+            panic: 6 preemptions -> 1, no fewer
+            fails  t0 t2 t1*4 t0*3 t2*3
+            passes t0 t2 t0*3 t1*4 t2*3 (parts at 2)
+        "#]],
+    );
+}
+
+#[test]
+fn deadlock() {
+    check(
+        "add0 lock0 add0 lock1 unlock1 unlock0 | add1 lock1 add1 lock0 unlock0 unlock1 | add2 add2 add2",
+        "everywhere",
+        expect![[r#"
+            deadlock: 8 preemptions -> 1, no fewer
+            fails  t0*3 t1*4 t2*3 t0
+            passes t0*3 t1 t0*3 t1*5 t2*3 (parts at 4)
+        "#]],
+    );
+}
+
+/// Shows with no preemption at all.
+#[test]
+fn wrong_order() {
+    check("add0 add0 use0 add0 | add1 add1 free0 add1 | alloc0", "everywhere", expect![[r#"
+        use-after-free: 5 preemptions -> 0, no fewer
+        fails  t1*4 t0*3
+        passes t1*4 t0*2 t2 t0*2 (parts at 6)
+    "#]]);
+}
+
+/// Against plain depth-first: there is no cheaper schedule, and the passing one is what it says.
+#[test]
+fn fewest_means_fewest() {
+    let mut random = explore::random::Random::new(77);
+    let mut checked = 0;
+    while checked < 40 {
+        let (program, points) = programs::random(&mut random);
+        let world = world(&program);
+        let Some(messy) = messy(&world, &points).filter(|messy| messy.preemptions > 0) else { continue };
+        let result = minimize(&world, &points, &messy, Budget::default(), &|| false);
+        assert!(result.fewest);
+        let signature = messy.finding.signature();
+        assert_eq!(result.found.finding.signature(), signature);
+        let again = replay(world.clone(), &points, &result.found.schedule, usize::MAX, false);
+        assert!(again.findings.contains(&result.found.finding));
+        assert_eq!(again.preemptions(), result.found.preemptions);
+
+        let mut runner = Runner::new(world.clone(), points.clone(), Bounds::default());
+        let mut tree = Tree::new(DepthFirst, Order::Forwards);
+        let (mut previous, mut fewest, mut count) = (false, usize::MAX, 0);
+        while let Some(execution) = runner.run_next(&mut tree, previous) {
+            (previous, count) = (true, count + 1);
+            if execution.findings.iter().any(|finding| finding.signature() == signature) {
+                fewest = fewest.min(execution.preemptions());
+            }
+            if count > 20_000 {
+                break;
+            }
+        }
+        assert!(result.found.preemptions <= fewest || count > 20_000, "{program} with {points}");
+        if let Some(passing) = result.passing {
+            let passes = replay(world.clone(), &points, &passing.schedule, usize::MAX, false);
+            assert!(passes.findings.is_empty() && passes.last_end() == Some(&StepEnd::Finished));
+            let common = passing.schedule.0.iter().zip(&result.found.schedule.0).take_while(|(a, b)| a == b);
+            assert_eq!(common.count(), passing.parts_at);
+        }
+        checked += 1;
+    }
+}
+
+/// With too small a budget the claim is not made.
+#[test]
+fn an_empty_budget_claims_nothing() {
+    let program: Program = "read0 store0 | read0 store0 | join0 join1 read0 assert2".parse().unwrap();
+    let points: PointSet = "everywhere".parse().unwrap();
+    let world = world(&program);
+    let mut runner = Runner::new(world.clone(), points.clone(), Bounds::default());
+    let mut tree = Tree::new(PreemptionBound::new(3), Order::Backwards);
+    let bug = std::iter::from_fn(|| runner.run_next(&mut tree, false).cloned().inspect(|e| tree.settle(e)))
+        .find_map(|execution| found(&execution))
+        .expect("a bug");
+    let budget = Budget { executions_max: 0, ..Budget::default() };
+    let result = minimize(&world, &points, &bug, budget, &|| false);
+    assert_eq!(result.found, bug);
+    assert!(!result.fewest && result.passing.is_none());
+}
