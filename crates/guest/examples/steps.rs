@@ -21,6 +21,7 @@ fn main() {
     println!("instructions {}", started.subject.machine.instructions());
     let points: PointSet = args.get(4).map_or(PointSet::default(), |p| p.parse().unwrap());
     let mut subject = started.subject;
+    subject.limit_step(1_000_000);
     if args.get(5).is_some() {
         subject.narrate();
     }
@@ -38,5 +39,6 @@ fn main() {
         }
         if !matches!(step.end, trace::StepEnd::Point(_)) { break }
     }
+    println!("pc {:#x} {:?} {:?}", subject.machine.cpu(trace::CpuId(0)).pc(), subject.tracker.threads.current().map(|t| t.id), subject.tracker.stack(&subject.machine));
     println!("oddities {:?}", subject.tracker.oddities);
 }

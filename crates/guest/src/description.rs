@@ -406,6 +406,19 @@ impl Description {
         (span.start + quotes + offset).min(span.end)
     }
 
+    /// Where a table begins; the start of the file if there is none.
+    pub(crate) fn table(&self, name: &str) -> usize {
+        let header = format!("[{name}]");
+        let mut at = 0;
+        for line in self.text.split_inclusive('\n') {
+            if line.trim_start().starts_with(&header) {
+                return at;
+            }
+            at += line.len();
+        }
+        0
+    }
+
     /// Where one string of a list is.
     pub(crate) fn item(&self, span: &Range<usize>, item: &str) -> usize {
         let raw = self.text.get(span.clone()).unwrap_or("");

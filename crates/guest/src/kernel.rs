@@ -398,9 +398,11 @@ impl<'a> Resolver<'a> {
         self.problems.push(self.description.problem(at, message));
     }
 
-    /// Something that a description cannot do without; `at` is where it belongs.
+    /// Something that a description cannot do without, told where it belongs.
     fn missing(&mut self, key: &str, why: &str) {
-        self.problem(0, format!("'{key}' is missing: {why}"));
+        let table = key.split('.').next().unwrap_or(key);
+        let at = self.description.table(table);
+        self.problem(at, format!("'{key}' is missing: {why}"));
     }
 
     fn expression(&mut self, text: &Text, scope: &Scope<'_>) -> Option<Expression> {
@@ -416,6 +418,9 @@ impl<'a> Resolver<'a> {
 
     /// An expression that depends on no place, with names bound.
     fn anywhere(&mut self, text: Option<&Text>, bindings: &[Binding]) -> Option<Expression> {
+        if self.thread_unknown() && bindings.iter().any(|binding| binding.name == "t") {
+            return None;
+        }
         let definitions = self.definitions.clone();
         let scope = Scope {
             image: self.image,
@@ -451,6 +456,11 @@ impl<'a> Resolver<'a> {
             },
             (None, None) => None,
         }
+    }
+
+    /// The expression for threads is wrong: what builds on it would only repeat that.
+    fn thread_unknown(&self) -> bool {
+        self.thread.is_none() && self.description.tables.threads.current.is_some()
     }
 
     fn thread_binding(&self) -> Vec<Binding> {
@@ -602,6 +612,9 @@ impl<'a> Resolver<'a> {
     fn thread_hooks(&mut self, hooks: &[toml::Spanned<d::ThreadHook>], event: impl Fn(Expression) -> Event) {
         for hook in hooks {
             for place in self.places(hook.as_ref().on.as_ref(), &hook.span()) {
+                if hook.as_ref().thread.is_none() && self.thread_unknown() {
+                    continue;
+                }
                 let current =
                     self.description.tables.threads.current.as_ref().map(|text| text.as_ref().as_str());
                 if let Some(thread) = self.at(hook.as_ref().thread.as_ref(), &place, current) {

@@ -3,6 +3,7 @@
 //! Contract: everything is learned from outside, through [`state::Memory`] and [`state::Registers`]; the guest is never
 //! changed and never trusted. Nothing here decides what a bug is or who runs next.
 
+pub mod annotation;
 pub mod code;
 pub mod compiled;
 pub mod description;
@@ -10,6 +11,7 @@ pub mod dwarf;
 pub mod expression;
 pub mod frames;
 pub mod image;
+pub mod init;
 pub mod kernel;
 pub mod lifecycle;
 pub mod location;

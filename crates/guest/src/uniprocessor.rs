@@ -290,17 +290,12 @@ impl Uniprocessor {
         {
             thread.told_at = Some((pc, sp));
         }
-        loop {
-            let stop = self.run(true, SETTLE_INSTRUCTIONS_MAX);
-            let taken = matches!(stop, Stop::Interrupt { .. });
-            if matches!(stop, Stop::Budget) {
-                let what = "the timer's interrupt was never taken".to_string();
-                return Err(StepEnd::Unsupported { what });
-            }
-            self.handle(stop, signals)?;
-            if taken {
-                break;
-            }
+        // It could be taken, so it is taken before anything else happens.
+        let taking = StopSet { instructions: Some(1), on: Kinds::INTERRUPT, ..StopSet::default() };
+        let stop = self.machine.run(CPU, &taking, &mut self.log);
+        if !matches!(stop, Stop::Interrupt { .. }) {
+            let what = format!("the timer's interrupt was not taken ({stop})");
+            return Err(StepEnd::Unsupported { what });
         }
         self.settle(signals)
     }
