@@ -301,6 +301,11 @@ impl Board {
         self.pending >> cpu.0 & 1 != 0
     }
 
+    /// The other processors that have an interrupt, as bits.
+    pub fn pending_elsewhere(&self, cpu: CpuId) -> u8 {
+        self.pending & !(1 << cpu.0)
+    }
+
     /// The vector a processor receives when it takes an interrupt now.
     pub fn acknowledge(&mut self, now: u64, cpu: CpuId) -> u8 {
         self.advance(now);

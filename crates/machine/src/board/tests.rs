@@ -269,3 +269,35 @@ fn digest(board: &Board) -> u64 {
     board.hash_into(&mut hasher);
     hasher.finish()
 }
+
+#[test]
+fn a_sleeping_processor_does_not_sleep_through_the_ticks_of_another() {
+    use crate::x86::flags::IF;
+    use crate::{Activity, Events, Machine, Seg, Segment, StopSet};
+    const COUNTER: PhysAddr = PhysAddr(0x3000);
+    const TICKS: u32 = 5;
+    let mut machine = Machine::new(BoardConfig { cpus: 2, memory_bytes: 1 << 20, ..BoardConfig::default() });
+    // hlt; jmp back
+    machine.memory.write(PhysAddr(0x1000), &[0xf4, 0xeb, 0xfd]);
+    // inc dword [0x3000]; mov dword [0xfee000b0], 0; iret
+    let handler = [0xff, 0x05, 0, 0x30, 0, 0, 0xc7, 0x05, 0xb0, 0, 0xe0, 0xfe, 0, 0, 0, 0, 0xcf];
+    machine.memory.write(PhysAddr(0x1100), &handler);
+    machine.memory.write_u64(PhysAddr(0x2000 + 8 * 0x40), 0x0000_8e00_0008_1100);
+    machine.memory.write_u64(PhysAddr(0x4008), 0x00cf_9b00_0000_ffff);
+    for cpu in &mut machine.cpus {
+        cpu.cr0 = 0x11;
+        cpu.segments = [Segment::flat(16, false, 0); 6];
+        cpu.segments[Seg::Cs as usize] = Segment::flat(8, true, 0);
+        (cpu.gdtr.base, cpu.gdtr.limit, cpu.idtr.base, cpu.idtr.limit) = (0x4000, 15, 0x2000, 0x7ff);
+        (cpu.rip, cpu.regs[4], cpu.activity) = (0x1000, 0x8000, Activity::Running);
+        cpu.flags.put(IF, true);
+    }
+    machine.board.port_write(0, CPU, 0x21, 1, 0xff);
+    for (register, value) in [(0xf0, 0x1ff), (0x3e0, 0xb), (0x320, 0x2_0040), (0x380, 10_000_000)] {
+        lapic(&mut machine.board, 1, register, value);
+    }
+    // Each tick costs the second processor a handler of three instructions, a jump and a halt.
+    machine.run_all(1000, &StopSet::after(2 + 5 * u64::from(TICKS)), &mut Events::off());
+    assert_eq!(machine.memory.read_u32(COUNTER), TICKS);
+    assert!((5_000_000..6_100_000).contains(&machine.instructions()), "{}", machine.instructions());
+}

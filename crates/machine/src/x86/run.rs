@@ -57,6 +57,12 @@ impl Exec<'_> {
                             Some(t) if self.may_sleep(alone) && idle_events < IDLE_EVENTS_MAX => {
                                 idle_events += 1;
                                 self.now = t;
+                                let before = self.board.pending_elsewhere(self.id);
+                                self.board.advance(t);
+                                // Another halted processor is woken first: let the caller run it.
+                                if self.board.pending_elsewhere(self.id) & !before != 0 {
+                                    return Exit::Stop(Stop::Halt);
+                                }
                                 continue;
                             }
                             _ => return Exit::Stop(Stop::Halt),
