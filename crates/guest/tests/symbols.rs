@@ -220,7 +220,9 @@ fn check_problem(source: &str, expected: Expect) {
 fn problems_are_precise() {
     check_problem(
         "curent->tid",
-        expect!["the kernel has no variable, enumerator or function 'curent'; did you mean 'current'? (at character 1)"],
+        expect![
+            "the kernel has no variable, enumerator or function 'curent'; did you mean 'current'? (at character 1)"
+        ],
     );
     check_problem(
         "current->tdi",
@@ -248,11 +250,15 @@ fn problems_are_precise() {
     check_problem("(1", expect!["')' is expected, but the expression ends (at character 3)"]);
     check_problem(
         "table[0]",
-        expect!["a number is expected, but this is 'struct thread'; choose a member with '.' (at character 1)"],
+        expect![
+            "a number is expected, but this is 'struct thread'; choose a member with '.' (at character 1)"
+        ],
     );
     check_problem(
         "MAX_THREADS",
-        expect!["the kernel has no variable, enumerator or function 'MAX_THREADS'; if it is a #define, give its value under [define] (at character 1)"],
+        expect![
+            "the kernel has no variable, enumerator or function 'MAX_THREADS'; if it is a #define, give its value under [define] (at character 1)"
+        ],
     );
     check_problem(
         "$esq",
@@ -260,15 +266,21 @@ fn problems_are_precise() {
     );
     check_problem(
         "loop",
-        expect!["in the definition of 'loop': the definition of 'loop' uses itself (at character 1) (at character 1)"],
+        expect![
+            "in the definition of 'loop': the definition of 'loop' uses itself (at character 1) (at character 1)"
+        ],
     );
     check_problem(
         "bad",
-        expect!["in the definition of 'bad': a value is expected, but the expression ends (at character 4) (at character 1)"],
+        expect![
+            "in the definition of 'bad': a value is expected, but the expression ends (at character 4) (at character 1)"
+        ],
     );
     check_problem(
         "strlen(greeting)",
-        expect!["functions of the kernel cannot be called; known are arg, defined, offset_of, container_of, string, format, vformat (at character 1)"],
+        expect![
+            "functions of the kernel cannot be called; known are arg, defined, offset_of, container_of, string, format, vformat (at character 1)"
+        ],
     );
     check_problem(
         "99999999999999999999",
@@ -282,7 +294,9 @@ fn problems_are_precise() {
     );
     check_problem(
         "format(greeting, ...)",
-        expect!["'...' stands for the arguments after the format, so that has to be an argument of a function being entered (at character 1)"],
+        expect![
+            "'...' stands for the arguments after the format, so that has to be an argument of a function being entered (at character 1)"
+        ],
     );
     check_problem("\"open", expect!["the quote is not closed (at character 1)"]);
 }

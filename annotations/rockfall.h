@@ -1,0 +1,110 @@
+/*
+ * Annotations for Rockfall: an alternative to hooks in a kernel description.
+ *
+ * A kernel that calls these where the comments say needs, in its description, only `annotations = true` and what it wants
+ * to add. Each call is one CPUID instruction with a leaf that no processor has: Rockfall's machine notices it, any other
+ * machine answers with numbers that nobody looks at. It needs no library, works in kernel and user mode, changes no memory,
+ * and with ROCKFALL_OFF defined vanishes altogether.
+ *
+ * Calls about the run queue or the running thread belong where the kernel protects those: with preemption disabled.
+ * Thread numbers are the kernel's own; locks are named by their address. Required: rockfall_switch, rockfall_create,
+ * rockfall_exit, rockfall_runnable and rockfall_not_runnable. The rest makes findings more precise.
+ */
+#ifndef ROCKFALL_H
+#define ROCKFALL_H
+
+#define ROCKFALL_LEAF 0x524f434b /* "ROCK" */
+
+enum rockfall_code {
+    ROCKFALL_BEGIN = 1,
+    ROCKFALL_SWITCH = 2,
+    ROCKFALL_CREATE = 3,
+    ROCKFALL_EXIT = 4,
+    ROCKFALL_SLEEP = 5,
+    ROCKFALL_YIELD = 6,
+    ROCKFALL_RUNNABLE = 7,
+    ROCKFALL_NOT_RUNNABLE = 8,
+    ROCKFALL_LOCK = 16,
+    ROCKFALL_LOCKED = 17,
+    ROCKFALL_BLOCKED = 18,
+    ROCKFALL_TRYLOCK = 19,
+    ROCKFALL_TRIED = 20,
+    ROCKFALL_UNLOCK = 21,
+    ROCKFALL_UNLOCKED = 22,
+    ROCKFALL_ALLOC = 32,
+    ROCKFALL_FREE = 33,
+    ROCKFALL_PANIC = 34,
+    ROCKFALL_READY = 48,
+    ROCKFALL_TEST_START = 49,
+    ROCKFALL_TEST_END = 50,
+    ROCKFALL_POINT = 51
+};
+
+static inline void rockfall_call(enum rockfall_code code, unsigned long a, unsigned long b)
+{
+#ifdef ROCKFALL_OFF
+    (void)code, (void)a, (void)b;
+#else
+    unsigned long leaf = ROCKFALL_LEAF, which = code;
+    __asm__ volatile("cpuid" : "+a"(leaf), "+b"(a), "+c"(which), "+d"(b) : : "memory");
+#endif
+}
+
+/* The scheduler is set up; what was called before does not count. */
+static inline void rockfall_begin(void) { rockfall_call(ROCKFALL_BEGIN, 0, 0); }
+
+/* In the context switch: `tid` runs from here on. */
+static inline void rockfall_switch(int tid) { rockfall_call(ROCKFALL_SWITCH, (unsigned long)tid, 0); }
+
+/* The running thread makes `child`, which is not runnable yet. */
+static inline void rockfall_create(int child) { rockfall_call(ROCKFALL_CREATE, (unsigned long)child, 0); }
+
+/* The running thread is about to switch away for the last time. */
+static inline void rockfall_exit(void) { rockfall_call(ROCKFALL_EXIT, 0, 0); }
+
+/* The running thread is about to wait for the clock, or to offer the processor to others. */
+static inline void rockfall_sleep(void) { rockfall_call(ROCKFALL_SLEEP, 0, 0); }
+static inline void rockfall_yield(void) { rockfall_call(ROCKFALL_YIELD, 0, 0); }
+
+/* `tid` can run from here on, or cannot. Whether the running thread is on a run queue does not matter: say what is true. */
+static inline void rockfall_runnable(int tid) { rockfall_call(ROCKFALL_RUNNABLE, (unsigned long)tid, 0); }
+static inline void rockfall_not_runnable(int tid) { rockfall_call(ROCKFALL_NOT_RUNNABLE, (unsigned long)tid, 0); }
+
+/* First and last in the lock function; `blocked` where it finds the lock taken by `owner` and is about to wait. */
+static inline void rockfall_lock(const void *lock) { rockfall_call(ROCKFALL_LOCK, (unsigned long)lock, 0); }
+static inline void rockfall_locked(const void *lock) { rockfall_call(ROCKFALL_LOCKED, (unsigned long)lock, 0); }
+static inline void rockfall_blocked(const void *lock, int owner)
+{
+    rockfall_call(ROCKFALL_BLOCKED, (unsigned long)lock, (unsigned long)owner);
+}
+
+/* First and last in the function that only tries. */
+static inline void rockfall_trylock(const void *lock) { rockfall_call(ROCKFALL_TRYLOCK, (unsigned long)lock, 0); }
+static inline void rockfall_tried(const void *lock, int succeeded)
+{
+    rockfall_call(ROCKFALL_TRIED, (unsigned long)lock, (unsigned long)succeeded);
+}
+
+/* First and last in the unlock function. */
+static inline void rockfall_unlock(const void *lock) { rockfall_call(ROCKFALL_UNLOCK, (unsigned long)lock, 0); }
+static inline void rockfall_unlocked(const void *lock) { rockfall_call(ROCKFALL_UNLOCKED, (unsigned long)lock, 0); }
+
+/* Last in the allocator, first in its opposite. */
+static inline void rockfall_alloc(const void *block, unsigned long size)
+{
+    rockfall_call(ROCKFALL_ALLOC, (unsigned long)block, size);
+}
+static inline void rockfall_free(const void *block) { rockfall_call(ROCKFALL_FREE, (unsigned long)block, 0); }
+
+/* The kernel gives up; the message ends with a NUL. */
+static inline void rockfall_panic(const char *message) { rockfall_call(ROCKFALL_PANIC, (unsigned long)message, 0); }
+
+/* The kernel waits for input; the test begins; the test is over. */
+static inline void rockfall_ready(void) { rockfall_call(ROCKFALL_READY, 0, 0); }
+static inline void rockfall_test_start(void) { rockfall_call(ROCKFALL_TEST_START, 0, 0); }
+static inline void rockfall_test_end(void) { rockfall_call(ROCKFALL_TEST_END, 0, 0); }
+
+/* Another thread may be let in here. */
+static inline void rockfall_point(void) { rockfall_call(ROCKFALL_POINT, 0, 0); }
+
+#endif

@@ -1,0 +1,69 @@
+//! What an annotated kernel says of itself, by the calls of `annotations/rockfall.h`.
+//!
+//! Contract: the machine stops behind a CPUID instruction with [`machine::HYPERCALL_LEAF`] and leaves the registers as
+//! they were; [`decode`] tells the call from them. Calls with an unknown code are nobody's. A test keeps the numbers
+//! equal to those of the header.
+
+use crate::state::{BX, CX, DX, Memory, Registers};
+use trace::VirtAddr;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Annotation {
+    Begin,
+    Switch { thread: u32 },
+    Create { child: u32 },
+    Exit,
+    Sleep,
+    Yield,
+    Runnable { thread: u32 },
+    NotRunnable { thread: u32 },
+    Lock { lock: u64 },
+    Locked { lock: u64 },
+    Blocked { lock: u64, owner: u32 },
+    TryLock { lock: u64 },
+    Tried { lock: u64, succeeded: bool },
+    Unlock { lock: u64 },
+    Unlocked { lock: u64 },
+    Alloc { addr: VirtAddr, size: u64 },
+    Free { addr: VirtAddr },
+    Panic { message: String },
+    Ready,
+    TestStart,
+    TestEnd,
+    Point,
+}
+
+/// Longest message taken from memory.
+const MESSAGE_MAX: usize = 4096;
+
+/// The annotation that was just called.
+#[must_use]
+pub fn decode<M: Memory + ?Sized>(registers: &Registers, memory: &M) -> Option<Annotation> {
+    let (a, b) = (registers.general[BX], registers.general[DX]);
+    let thread = a as u32;
+    Some(match registers.general[CX] as u32 {
+        1 => Annotation::Begin,
+        2 => Annotation::Switch { thread },
+        3 => Annotation::Create { child: thread },
+        4 => Annotation::Exit,
+        5 => Annotation::Sleep,
+        6 => Annotation::Yield,
+        7 => Annotation::Runnable { thread },
+        8 => Annotation::NotRunnable { thread },
+        16 => Annotation::Lock { lock: a },
+        17 => Annotation::Locked { lock: a },
+        18 => Annotation::Blocked { lock: a, owner: b as u32 },
+        19 => Annotation::TryLock { lock: a },
+        20 => Annotation::Tried { lock: a, succeeded: b != 0 },
+        21 => Annotation::Unlock { lock: a },
+        22 => Annotation::Unlocked { lock: a },
+        32 => Annotation::Alloc { addr: VirtAddr(a), size: b },
+        33 => Annotation::Free { addr: VirtAddr(a) },
+        34 => Annotation::Panic { message: memory.read_text(VirtAddr(a), MESSAGE_MAX) },
+        48 => Annotation::Ready,
+        49 => Annotation::TestStart,
+        50 => Annotation::TestEnd,
+        51 => Annotation::Point,
+        _ => return None,
+    })
+}

@@ -1,0 +1,438 @@
+//! A first draft of a description, guessed from names and types.
+//!
+//! Contract: the draft always parses, and every line that is a guess says why it was guessed; what was not found is a
+//! comment that says what to look for. A draft of a kernel whose names are usual resolves without problems. Nothing is
+//! invented: each name in the draft is one of the image.
+
+use crate::image::{Function, Image};
+use crate::types::{Type, TypeId};
+use std::fmt::Write as _;
+
+/// The first of `names` that the image has as a function that is called.
+fn function<'a>(image: &'a Image, names: &[&str]) -> Option<&'a Function> {
+    names.iter().find_map(|name| image.function(name).first().map(|id| image.get(*id)))
+}
+
+fn functions(image: &Image, names: &[&str]) -> Vec<String> {
+    names.iter().filter(|name| !image.function(name).is_empty()).map(ToString::to_string).collect()
+}
+
+/// Everything the draft says, line by line.
+struct Draft<'a> {
+    image: &'a Image,
+    text: String,
+}
+
+impl Draft<'_> {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn section(&mut self, name: &str) {
+        let _ = write!(self.text, "\n{name}\n");
+    }
+
+    fn guess(&mut self, line: &str, why: &str) {
+        let _ = writeln!(self.text, "{line}  # guessed: {why}");
+    }
+
+    fn missing(&mut self, example: &str, what: &str) {
+        let _ = writeln!(self.text, "# {example}  # not found: {what}");
+    }
+
+    /// A list of functions under `key`, or a note that none was found.
+    fn list(&mut self, key: &str, names: &[&str], what: &str) {
+        let found = functions(self.image, names);
+        if found.is_empty() {
+            self.missing(&format!("{key} = [\"…\"]"), what);
+        } else {
+            let quoted: Vec<String> = found.iter().map(|name| format!("\"{name}\"")).collect();
+            self.guess(&format!("{key} = [{}]", quoted.join(", ")), what);
+        }
+    }
+}
+
+/// The thread that runs: a global pointer to a struct, by its usual names.
+struct Current {
+    expression: String,
+    block: TypeId,
+}
+
+fn current(image: &Image) -> Option<Current> {
+    const NAMES: [&str; 8] = [
+        "current",
+        "current_thread",
+        "curthread",
+        "cur_thread",
+        "running_thread",
+        "current_task",
+        "curproc",
+        "current_tcb",
+    ];
+    let types = image.types();
+    let pointee = |ty: TypeId| match types.get(types.strip(ty)) {
+        Type::Pointer { to, .. } => {
+            let to = types.strip(*to);
+            matches!(types.get(to), Type::Struct { .. }).then_some(to)
+        }
+        _ => None,
+    };
+    let global = NAMES.iter().find_map(|name| {
+        let variable = image.variable(name)?;
+        Some(Current { expression: (*name).to_string(), block: pointee(variable.ty)? })
+    });
+    global.or_else(|| {
+        // One block for each processor, with a pointer to its thread.
+        let cpus = image.variable("cpus")?;
+        let Type::Array { of, .. } = types.get(types.strip(cpus.ty)) else { return None };
+        ["proc", "thread", "current"].iter().find_map(|name| {
+            let member = types.member(*of, name)?;
+            Some(Current { expression: format!("cpus[0].{name}"), block: pointee(member.ty)? })
+        })
+    })
+}
+
+fn member(image: &Image, block: TypeId, names: &[&str]) -> Option<String> {
+    names.iter().find(|name| image.types().member(block, name).is_some()).map(ToString::to_string)
+}
+
+/// The enumerators of a state that mean "can run".
+fn runnable_states(image: &Image, block: TypeId, state: &str) -> Vec<String> {
+    let types = image.types();
+    let Some(member) = types.member(block, state) else { return Vec::new() };
+    let Type::Enum { enumerators, .. } = types.get(types.strip(member.ty)) else { return Vec::new() };
+    let can_run = |name: &str| {
+        let name = name.to_ascii_uppercase();
+        !name.contains("NOT_") && ["RUNNABLE", "RUNNING", "READY"].iter().any(|word| name.contains(word))
+    };
+    enumerators.iter().filter(|(name, _)| can_run(name)).map(|(name, _)| name.to_string()).collect()
+}
+
+/// The name of parameter `index`, or `argN` if there is none.
+fn parameter(image: &Image, function: &Function, index: usize) -> String {
+    let subprogram = image.subprogram(function);
+    match subprogram.and_then(|subprogram| subprogram.parameters.get(index)) {
+        Some(parameter) if !parameter.name.is_empty() => parameter.name.to_string(),
+        _ => format!("arg{index}"),
+    }
+}
+
+const LOCKS: [(&str, &str, &str, &str); 12] = [
+    ("mutex_lock", "mutex_trylock", "mutex_unlock", "mutex"),
+    ("mutex_acquire", "mutex_try_acquire", "mutex_release", "mutex"),
+    ("lock_acquire", "lock_try_acquire", "lock_release", "mutex"),
+    ("kmutex_lock", "kmutex_trylock", "kmutex_unlock", "mutex"),
+    ("acquiresleep", "tryacquiresleep", "releasesleep", "mutex"),
+    ("spin_lock", "spin_trylock", "spin_unlock", "spin"),
+    ("spinlock_acquire", "spinlock_try", "spinlock_release", "spin"),
+    ("acquire", "try_acquire", "release", "spin"),
+    ("sema_down", "sema_try_down", "sema_up", "semaphore"),
+    ("sem_wait", "sem_trywait", "sem_signal", "semaphore"),
+    ("sem_wait", "sem_trywait", "sem_post", "semaphore"),
+    ("semaphore_wait", "semaphore_try", "semaphore_signal", "semaphore"),
+];
+
+const HEAPS: [(&str, &str, Option<&str>); 8] = [
+    ("malloc", "free", Some("arg0")),
+    ("kmalloc", "kfree", Some("arg0")),
+    ("smalloc", "sfree", Some("arg0")),
+    ("_malloc", "_free", Some("arg0")),
+    ("heap_alloc", "heap_free", Some("arg0")),
+    ("kalloc", "kfree", None),
+    ("palloc_get_page", "palloc_free_page", None),
+    ("page_alloc", "page_free", None),
+];
+
+/// Drafts a description of the kernel in `image`.
+#[must_use]
+pub fn draft(image: &Image) -> String {
+    let mut draft = Draft { image, text: String::new() };
+    draft
+        .line("# A draft by `rockfall init`. Lines marked \"guessed\" follow from a name alone: check them.");
+    draft.line(
+        "# Lines that begin with # and end with \"not found\" need you. docs/kernels.md explains every key;",
+    );
+    draft.line("# `rockfall doctor` runs the kernel and tells what does not fit.");
+    if !image.has_debug_information() {
+        draft.line(
+            "# The kernel has no debugging information: build it with -g, or expressions know no types.",
+        );
+    }
+    let stem = image.name.rsplit('/').next().unwrap_or("kernel");
+    let stem: String = stem.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).collect();
+    draft.line(&format!("name = \"{stem}\""));
+
+    threads(&mut draft);
+    draft.section("[preemption]");
+    draft.missing(
+        "allowed = \"preempt_disabled == 0\"",
+        "only for kernels that switch preemption off without cli",
+    );
+    draft.section("[timer]");
+    draft.guess("vector = 0x20", "where most kernels put the first timer of a PC");
+    draft.section("[functions]");
+    let handlers =
+        ["timer_interrupt", "timer_handler", "timer_tick", "handle_timer", "timer_callback", "on_tick"];
+    draft.list("timer", &handlers, "the function that handles a tick");
+    let switches = [
+        "context_switch",
+        "switch_to",
+        "switch_threads",
+        "sched",
+        "swtch",
+        "do_switch",
+        "thread_switch",
+        "ctx_switch",
+    ];
+    let switch = functions(image, &switches).into_iter().next();
+    match &switch {
+        Some(name) => draft.guess(&format!("switch = [\"{name}\"]"), "the function that changes threads"),
+        None => draft.missing("switch = [\"…\"]", "the function that changes from one thread to another"),
+    }
+    let begins = ["thread_begin", "forkret", "kernel_thread", "fork_return", "thread_entry", "ret_from_fork"];
+    match functions(image, &begins).first() {
+        Some(name) => draft.guess(&format!("switch-ends = [\"enter {name}\"]"), "where new threads begin"),
+        None => draft
+            .missing("switch-ends = [\"enter …\"]", "where new threads begin, if not by return from switch"),
+    }
+    draft.list("yield", &["yield", "thread_yield", "sys_yield", "sched_yield"], "offers the processor");
+    draft.list("sleep", &["timer_sleep", "thread_sleep", "sys_sleep", "sleep_until"], "waits for the clock");
+    draft.list("idle", &["idle", "idle_loop", "cpu_idle"], "waits for an interrupt because nothing can run");
+    draft.section("[idle]");
+    match ["idle_thread", "idle_tcb", "idle"].iter().find(|name| image.variable(name).is_some()) {
+        Some(name) => draft.guess(&format!("thread = \"{name}\""), "by its name"),
+        None => {
+            draft.missing("thread = \"idle_thread\"", "the idle thread, or 'when', if the kernel has one")
+        }
+    }
+    locks(&mut draft);
+    heaps(&mut draft);
+    panics(&mut draft);
+    draft.section("[test]");
+    draft.line("input = \"keyboard\"");
+    match function(image, &["readline", "sys_readline", "consoleread", "input_getc", "getline"]) {
+        Some(function) => draft.guess(
+            &format!("ready = [{{ on = \"enter {}\" }}]", function.name),
+            "where the shell waits for a command",
+        ),
+        None => draft.missing("ready = [{ on = \"enter …\" }]", "where the kernel waits for a command"),
+    }
+    draft.section("[ignore]");
+    let scheduler = [
+        "schedule",
+        "sched",
+        "scheduler",
+        "context_switch",
+        "switch_to",
+        "switch_threads",
+        "swtch",
+        "timer_interrupt",
+        "timer_handler",
+        "thread_tick",
+        "next_thread_to_run",
+        "thread_schedule_tail",
+    ];
+    let known: Vec<String> = scheduler
+        .iter()
+        .filter(|name| !image.ranges(name).is_empty())
+        .map(|name| format!("\"{name}\""))
+        .collect();
+    draft.guess(
+        &format!("functions = [{}]", known.join(", ")),
+        "they run at every switch, so their accesses would make everything conflict",
+    );
+    draft.text
+}
+
+fn threads(draft: &mut Draft<'_>) {
+    let image = draft.image;
+    draft.section("[threads]");
+    let current = current(image);
+    let mut state = None;
+    match &current {
+        Some(Current { expression, block }) => {
+            let display = image.types().display(*block);
+            draft.guess(&format!("current = \"{expression}\""), &format!("points to a {display}"));
+            match member(image, *block, &["tid", "id", "pid", "thread_id"]) {
+                Some(id) => draft.guess(&format!("id = \"t->{id}\""), &format!("a member of {display}")),
+                None => draft.missing("id = \"t->…\"", &format!("the number of a thread in {display}")),
+            }
+            if let Some(pointer) =
+                member(image, *block, &["stack_pointer", "saved_esp", "esp", "ksp", "context", "stack"])
+            {
+                draft.guess(
+                    &format!("stack-pointer = \"t->{pointer}\""),
+                    "saved while the thread does not run",
+                );
+            }
+            state = member(image, *block, &["state", "status"]).map(|state| (*block, state));
+        }
+        None => {
+            draft.missing(
+                "current = \"current->tid\"",
+                "the thread that runs: a variable, or the stack pointer's page",
+            );
+        }
+    }
+    let creators =
+        ["thread_launch", "thread_create", "allocproc", "create_thread", "thread_fork", "thread_init"];
+    match (function(image, &creators), &current) {
+        (Some(function), Some(current)) => {
+            let pointer = image.types().display(current.block);
+            let subprogram = image.subprogram(function);
+            let of_thread = |ty| image.types().display(ty).trim_end_matches([' ', '*']) == pointer;
+            let name = &function.name;
+            let returns = subprogram.and_then(|subprogram| subprogram.returns).is_some_and(of_thread);
+            let takes = subprogram
+                .and_then(|subprogram| subprogram.parameters.iter().position(|local| of_thread(local.ty)));
+            match (returns, takes) {
+                (true, _) => draft.guess(
+                    &format!("create = [{{ on = \"leave {name}\", thread = \"ret\", if = \"ret\" }}]"),
+                    "it returns a thread",
+                ),
+                (false, Some(index)) => draft.guess(
+                    &format!(
+                        "create = [{{ on = \"enter {name}\", thread = \"{}\" }}]",
+                        parameter(image, function, index)
+                    ),
+                    "it takes a thread",
+                ),
+                (false, None) => draft.missing(
+                    &format!("create = [{{ on = \"leave {name}\", thread = \"…\" }}]"),
+                    "how the new thread is found there",
+                ),
+            }
+        }
+        _ => draft.missing(
+            "create = [{ on = \"enter …\", thread = \"arg0\" }]",
+            "where a new thread becomes known",
+        ),
+    }
+    match function(image, &["thread_die", "thread_exit", "do_exit", "sys_vanish", "vanish", "exit"]) {
+        Some(function) => {
+            draft.guess(&format!("exit = [{{ on = \"enter {}\" }}]", function.name), "by its name");
+        }
+        None => draft.missing("exit = [{ on = \"enter …\" }]", "the last function of a thread"),
+    }
+    draft.section("[runnable]");
+    let states = state.as_ref().map_or_else(Vec::new, |(block, state)| runnable_states(image, *block, state));
+    match (&state, states.is_empty()) {
+        (Some((_, state)), false) => {
+            let tests: Vec<String> = states.iter().map(|name| format!("t->{state} == {name}")).collect();
+            draft.guess(&format!("when = \"{}\"", tests.join(" || ")), "by the names of the states");
+        }
+        (Some((_, state)), true) => {
+            draft.missing(&format!("when = \"t->{state} == …\""), "which state means that a thread can run");
+        }
+        (None, _) => {
+            draft.missing("when = \"t->state == …\"", "when a thread can run, or 'add' and 'remove' hooks")
+        }
+    }
+}
+
+fn locks(draft: &mut Draft<'_>) {
+    let image = draft.image;
+    let mut seen: Vec<&str> = Vec::new();
+    for (lock, try_lock, unlock, kind) in LOCKS {
+        if image.function(lock).is_empty() || image.function(unlock).is_empty() || seen.contains(&lock) {
+            continue;
+        }
+        seen.push(lock);
+        draft.section("[[lock]]");
+        draft.line(&format!("kind = \"{kind}\""));
+        draft.guess(&format!("lock = \"{lock}\""), "by its name");
+        if !image.function(try_lock).is_empty() {
+            draft.guess(&format!("trylock = \"{try_lock}\""), "by its name; returns whether it succeeded");
+        }
+        draft.guess(&format!("unlock = \"{unlock}\""), "by its name");
+        let function = image.get(image.function(lock)[0]);
+        let types = image.types();
+        let block = image.subprogram(function).and_then(|subprogram| subprogram.parameters.first()).and_then(
+            |local| match types.get(types.strip(local.ty)) {
+                Type::Pointer { to, .. } => Some(types.strip(*to)),
+                _ => None,
+            },
+        );
+        if let Some(owner) = block.and_then(|block| member(image, block, &["owner", "holder"])) {
+            draft.guess(&format!("owner = \"lock->{owner}\""), "a member of the lock");
+        }
+        if kind == "spin" {
+            draft.line("waiting = \"spins\"");
+        } else {
+            draft.missing("waiting = \"yields\"", "only if a thread that waits stays runnable and yields");
+        }
+    }
+    if seen.is_empty() {
+        draft.section("# [[lock]]");
+        draft.missing("lock = \"…\"", "the function that takes a lock");
+        draft.missing("unlock = \"…\"", "the function that releases it");
+    }
+}
+
+fn heaps(draft: &mut Draft<'_>) {
+    let image = draft.image;
+    let mut any = false;
+    for (alloc, free, size) in HEAPS {
+        if image.function(alloc).is_empty() || image.function(free).is_empty() {
+            continue;
+        }
+        any = true;
+        let function = image.get(image.function(alloc)[0]);
+        let takes_size =
+            image.subprogram(function).is_none_or(|subprogram| !subprogram.parameters.is_empty());
+        let size = size.filter(|_| takes_size).unwrap_or("4096");
+        draft.section("[[heap]]");
+        draft.line(&format!("name = \"{alloc}\""));
+        draft.guess(
+            &format!(
+                "alloc = [{{ on = \"leave {alloc}\", address = \"ret\", size = \"{size}\", if = \"ret\" }}]"
+            ),
+            "by its name",
+        );
+        draft.guess(
+            &format!("free = [{{ on = \"enter {free}\", address = \"arg0\", if = \"arg0\" }}]"),
+            "by its name",
+        );
+    }
+    if !any {
+        draft.section("# [[heap]]");
+        draft.missing(
+            "alloc = [{ on = \"leave …\", address = \"ret\", size = \"arg0\", if = \"ret\" }]",
+            "the allocator",
+        );
+        draft.missing("free = [{ on = \"enter …\", address = \"arg0\" }]", "its opposite");
+    }
+}
+
+fn panics(draft: &mut Draft<'_>) {
+    let image = draft.image;
+    let found =
+        functions(image, &["panic", "kpanic", "debug_panic", "assert_fail", "__assert_fail", "kernel_panic"]);
+    if found.is_empty() {
+        draft.section("# [[panic]]");
+        draft.missing("on = \"enter …\"", "the function by which the kernel gives up");
+        return;
+    }
+    for name in found {
+        let function = image.get(image.function(&name)[0]);
+        draft.section("[[panic]]");
+        draft.guess(&format!("on = \"enter {name}\""), "by its name");
+        let Some(subprogram) = image.subprogram(function) else { continue };
+        let types = image.types();
+        let text = |ty| {
+            matches!(types.get(types.strip(ty)), Type::Pointer { to, .. }
+                if matches!(types.get(types.strip(*to)), Type::Integer { size: 1, .. }))
+        };
+        // The format of a variadic function is its last text; otherwise the first text is the message.
+        let texts: Vec<&str> =
+            subprogram.parameters.iter().filter(|local| text(local.ty)).map(|local| &*local.name).collect();
+        match (subprogram.variadic, texts.first(), texts.last()) {
+            (true, _, Some(format)) => {
+                draft.guess(&format!("message = \"format({format}, ...)\""), "a printf format")
+            }
+            (false, Some(message), _) => draft.guess(&format!("message = \"string({message})\""), "a text"),
+            _ => {}
+        }
+    }
+}
