@@ -2,7 +2,7 @@
 //!
 //! Source: Intel's manual, volume 2, "Flags Affected" of each instruction, and volume 1, appendix A.
 
-use iced_x86::{Instruction, Mnemonic, OpKind, RflagsBits};
+use iced_x86::{Instruction, MemorySize, Mnemonic, OpKind, RflagsBits};
 
 const CF: u32 = 1;
 const PF: u32 = 4;
@@ -141,7 +141,9 @@ pub const FETCH_BIT: u32 = 0x10;
 pub fn fault_order(instr: &Instruction) -> bool {
     use Mnemonic as M;
     let string = matches!(instr.mnemonic(), M::Movsb | M::Movsw | M::Movsd | M::Cmpsb | M::Cmpsw | M::Cmpsd);
-    string && instr.is_string_instruction() || large_operand(instr)
+    // Ten bytes are read as eight and two.
+    let ten = matches!(instr.memory_size(), MemorySize::Float80 | MemorySize::Bcd);
+    string && instr.is_string_instruction() || ten || large_operand(instr)
 }
 
 /// Interrupted by a fault, these may have done part of their work, which a restart does again: stack slots below the

@@ -274,7 +274,7 @@ fn masked_store(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let address = |i: usize| offset.wrapping_add(i as u64) & super::flags::mask(base.size());
     // Bytes that are not stored are looked at all the same.
     let linear = x.linear(seg, offset, bytes, true)?;
-    x.check_alignment(linear, bytes)?;
+    x.check_alignment(linear, 8)?;
     for i in 0..bytes {
         x.probe_write(seg, address(i), 1)?;
     }

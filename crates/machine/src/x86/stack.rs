@@ -134,25 +134,26 @@ pub fn enter(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     x.probe_write(Seg::Ss, sp, size)?;
     let frame = sp;
     let old = x.cpu.regs[reg::BP];
-    let mut stores = vec![(sp, old & mask(size))];
-    if level > 0 {
-        for i in 1..level {
-            let value = x.load(Seg::Ss, old.wrapping_sub(i * step) & m, size)?;
-            sp = sp.wrapping_sub(step) & m;
-            stores.push((sp, value));
-        }
+    // Everything that can fault first; then copying in order, since the frames may overlap.
+    for i in 1..level {
+        x.load(Seg::Ss, old.wrapping_sub(i * step) & m, size)?;
+    }
+    for _ in 0..level {
         sp = sp.wrapping_sub(step) & m;
-        stores.push((sp, frame));
+        x.probe_write(Seg::Ss, sp, size)?;
     }
-    for &(at, _) in &stores {
-        x.probe_write(Seg::Ss, at, size)?;
-    }
-    let sp = sp.wrapping_sub(bytes) & m;
+    let top = sp.wrapping_sub(bytes) & m;
     // The manual's last check: the new top of the stack must be writable.
-    x.probe_write(Seg::Ss, sp, size)?;
-    for (at, value) in stores {
-        x.store(Seg::Ss, at, size, value)?;
+    x.probe_write(Seg::Ss, top, size)?;
+    x.store(Seg::Ss, frame, size, old & mask(size))?;
+    for i in 1..level {
+        let value = x.load(Seg::Ss, old.wrapping_sub(i * step) & m, size)?;
+        x.store(Seg::Ss, frame.wrapping_sub(i * step) & m, size, value)?;
     }
+    if level > 0 {
+        x.store(Seg::Ss, sp, size, frame)?;
+    }
+    let sp = top;
     x.set_sized(reg::BP, size, frame);
     x.set_stack(sp);
     Ok(())
