@@ -1,110 +1,65 @@
 //! What one transition touched, in a form that makes "do these two conflict?" fast.
 //!
-//! Sorted, merged byte ranges of physical memory, one list for reads and one for writes, each with a small Bloom
-//! filter over cache lines that answers most questions with a few `and`s. Things that are no memory get ranges of their
-//! own outside of it: a lock (requesting, taking and releasing it write it, whether or not the subject logs the lock's
-//! own bytes) and a thread (whoever runs in a step writes its own progress, so that a step in which the kernel went
-//! over to a second thread depends on that thread's other steps).
+//! Physical memory in chunks of 512 bytes: for each chunk touched, a bit for each byte read and each byte written, in
+//! ascending order of chunks. Building it sorts chunks, not accesses; comparing two walks two short lists and ands a
+//! cache line where they meet, and a Bloom filter over the chunks answers most questions before that. Exact to the
+//! byte.
+//!
+//! Things that are no memory get chunks of their own outside of it: a lock (requesting, taking and releasing it write
+//! it, whether or not the subject logs the lock's own bytes) and a thread (whoever runs in a step writes its own
+//! progress, so that a step in which the kernel went over to a second thread depends on that thread's other steps).
 //!
 //! `Free` and `Alloc` write their whole block: an access on the other side of either is another matter even if no
 //! byte of it is touched by anybody else (seed 000, 5.4.2).
 
 use serde::{Deserialize, Serialize};
-use trace::{Action, Step, ThreadId};
-
-/// Half-open, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-struct Range {
-    start: u64,
-    end: u64,
-}
+use trace::{Action, LockId, Step, ThreadId};
 
 const SPACE_BITS: u32 = 60;
 const LOCKS: u64 = 1 << SPACE_BITS;
 const THREADS: u64 = 2 << SPACE_BITS;
 
-const BLOOM_WORDS: usize = 8;
-const LINE_BITS: u32 = 6;
+const CHUNK_BITS: u32 = 9;
+const WORDS: usize = 1 << (CHUNK_BITS - 6);
 
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-struct Ranges {
-    sorted: Vec<Range>,
-    bloom: [u64; BLOOM_WORDS],
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Chunk {
+    /// Address divided by the size of a chunk.
+    number: u64,
+    reads: [u64; WORDS],
+    writes: [u64; WORDS],
 }
 
-impl Ranges {
-    fn of(mut ranges: Vec<Range>) -> Self {
-        ranges.sort_unstable();
-        let mut sorted: Vec<Range> = Vec::with_capacity(ranges.len());
-        for range in ranges {
-            match sorted.last_mut() {
-                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-                _ => sorted.push(range),
-            }
+impl Chunk {
+    fn conflicts(&self, other: &Self) -> bool {
+        let mut common = 0;
+        for at in 0..WORDS {
+            common |=
+                self.writes[at] & (other.reads[at] | other.writes[at]) | self.reads[at] & other.writes[at];
         }
-        let mut bloom = [0; BLOOM_WORDS];
-        for range in &sorted {
-            let (first, last) = (range.start >> LINE_BITS, (range.end - 1) >> LINE_BITS);
-            if last - first >= 64 * BLOOM_WORDS as u64 {
-                bloom = [u64::MAX; BLOOM_WORDS];
-                break;
-            }
-            for line in first..=last {
-                let bit = (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55) as usize;
-                bloom[bit / 64] |= 1 << (bit % 64);
-            }
-        }
-        sorted.shrink_to_fit();
-        Self { sorted, bloom }
+        common != 0
     }
-
-    fn meets(&self, other: &Self) -> bool {
-        let maybe = self.bloom.iter().zip(&other.bloom).any(|(a, b)| a & b != 0);
-        maybe && meets(&self.sorted, &other.sorted)
-    }
-}
-
-/// A list much longer than the other is searched, not walked.
-const SEARCH_FACTOR: usize = 16;
-
-fn meets(a: &[Range], b: &[Range]) -> bool {
-    let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-    if short.len() * SEARCH_FACTOR < long.len() {
-        return short.iter().any(|range| {
-            let at = long.partition_point(|other| other.end <= range.start);
-            long.get(at).is_some_and(|other| other.start < range.end)
-        });
-    }
-    let (mut x, mut y) = (short.iter(), long.iter());
-    let (mut p, mut q) = (x.next(), y.next());
-    while let (Some(one), Some(two)) = (p, q) {
-        if one.end <= two.start {
-            p = x.next();
-        } else if two.end <= one.start {
-            q = y.next();
-        } else {
-            return true;
-        }
-    }
-    false
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Footprint {
-    reads: Ranges,
-    writes: Ranges,
+    /// Ascending.
+    chunks: Vec<Chunk>,
+    /// Of the chunks.
+    bloom: [u64; WORDS],
+}
+
+const fn hash(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
 impl Footprint {
     #[must_use]
     pub fn of(step: &Step) -> Self {
-        let (mut reads, mut writes) = (Vec::new(), vec![thread(step.thread)]);
+        let mut building = Building::new(step.accesses.len() + step.events.len() + 1);
+        building.thread(step.thread);
         for access in &step.accesses {
-            let range = Range { start: access.phys.0, end: access.phys.0 + u64::from(access.size) };
-            if range.start == range.end {
-                continue;
-            }
-            if access.kind.writes() { writes.push(range) } else { reads.push(range) }
+            building.range(access.phys.0, u64::from(access.size), access.kind.writes());
         }
         for event in &step.events {
             match event.action {
@@ -112,44 +67,136 @@ impl Footprint {
                 | Action::Lock { lock, .. }
                 | Action::Unlock { lock }
                 | Action::HandOff { lock, .. }
-                | Action::Block { lock: Some(lock), .. } => {
-                    let start = LOCKS | (lock.0 & (LOCKS - 1));
-                    writes.push(Range { start, end: start + 1 });
-                }
-                Action::Switch { to } => writes.push(thread(to)),
-                Action::Free { phys, size, .. } => {
-                    writes.push(Range { start: phys.0, end: phys.0 + size.unwrap_or(1).max(1) });
-                }
-                Action::Alloc { phys, size, .. } => {
-                    writes.push(Range { start: phys.0, end: phys.0 + size.max(1) });
-                }
+                | Action::Block { lock: Some(lock), .. } => building.lock(lock),
+                Action::Switch { to } => building.thread(to),
+                Action::Free { phys, size, .. } => building.range(phys.0, size.unwrap_or(1).max(1), true),
+                Action::Alloc { phys, size, .. } => building.range(phys.0, size.max(1), true),
                 _ => {}
             }
         }
-        Self { reads: Ranges::of(reads), writes: Ranges::of(writes) }
+        building.finish()
     }
 
     /// Of several steps taken as one.
     #[must_use]
     pub fn union<'a>(parts: impl Iterator<Item = &'a Self>) -> Self {
-        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        let mut building = Building::new(16);
         for part in parts {
-            reads.extend(&part.reads.sorted);
-            writes.extend(&part.writes.sorted);
+            for chunk in &part.chunks {
+                let mine = building.chunk(chunk.number);
+                for at in 0..WORDS {
+                    mine.reads[at] |= chunk.reads[at];
+                    mine.writes[at] |= chunk.writes[at];
+                }
+            }
         }
-        Self { reads: Ranges::of(reads), writes: Ranges::of(writes) }
+        building.finish()
     }
 
     /// Whether the order of the two can matter.
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
-        self.writes.meets(&other.writes) || self.writes.meets(&other.reads) || self.reads.meets(&other.writes)
+        if self.bloom.iter().zip(&other.bloom).all(|(a, b)| a & b == 0) {
+            return false;
+        }
+        let (mut mine, mut theirs) = (self.chunks.iter(), other.chunks.iter());
+        let (mut one, mut two) = (mine.next(), theirs.next());
+        while let (Some(a), Some(b)) = (one, two) {
+            if a.number < b.number {
+                one = mine.next();
+            } else if b.number < a.number {
+                two = theirs.next();
+            } else if a.conflicts(b) {
+                return true;
+            } else {
+                (one, two) = (mine.next(), theirs.next());
+            }
+        }
+        false
     }
 }
 
-const fn thread(id: ThreadId) -> Range {
-    let start = THREADS | ((id.0 as u64) << LINE_BITS);
-    Range { start, end: start + 1 }
+/// A footprint whose chunks are still in the order in which they were met.
+struct Building {
+    chunks: Vec<Chunk>,
+    /// Open addressing: one more than the place in `chunks`, or 0.
+    table: Vec<u32>,
+    last: usize,
+}
+
+impl Building {
+    fn new(accesses: usize) -> Self {
+        let room = (accesses / 2).next_power_of_two().max(32);
+        Self { chunks: Vec::with_capacity(room.min(64)), table: vec![0; room], last: 0 }
+    }
+
+    fn slot(&self, number: u64) -> usize {
+        let mask = self.table.len() - 1;
+        let mut slot = hash(number) as usize & mask;
+        while let Some(at) = (self.table[slot] as usize).checked_sub(1)
+            && self.chunks[at].number != number
+        {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    fn chunk(&mut self, number: u64) -> &mut Chunk {
+        if self.chunks.get(self.last).is_some_and(|chunk| chunk.number == number) {
+            return &mut self.chunks[self.last];
+        }
+        if 2 * (self.chunks.len() + 1) > self.table.len() {
+            self.table = vec![0; 2 * self.table.len()];
+            for at in 0..self.chunks.len() {
+                let slot = self.slot(self.chunks[at].number);
+                self.table[slot] = u32::try_from(at + 1).expect("fewer than 2^32 chunks");
+            }
+        }
+        let slot = self.slot(number);
+        if self.table[slot] == 0 {
+            self.chunks.push(Chunk { number, reads: [0; WORDS], writes: [0; WORDS] });
+            self.table[slot] = u32::try_from(self.chunks.len()).expect("fewer than 2^32 chunks");
+        }
+        self.last = self.table[slot] as usize - 1;
+        &mut self.chunks[self.last]
+    }
+
+    fn range(&mut self, start: u64, size: u64, write: bool) {
+        let end = start + size;
+        let mut at = start;
+        while at < end {
+            let word_end = (at | 63) + 1;
+            let upto = word_end.min(end);
+            let mask = (u64::MAX >> (64 - (upto - at))) << (at & 63);
+            let word = (at >> 6) as usize & (WORDS - 1);
+            let chunk = self.chunk(at >> CHUNK_BITS);
+            if write {
+                chunk.writes[word] |= mask;
+            } else {
+                chunk.reads[word] |= mask;
+            }
+            at = upto;
+        }
+    }
+
+    fn lock(&mut self, lock: LockId) {
+        self.range(LOCKS | (lock.0 & (LOCKS - 1)), 1, true);
+    }
+
+    fn thread(&mut self, thread: ThreadId) {
+        self.range(THREADS | u64::from(thread.0), 1, true);
+    }
+
+    fn finish(mut self) -> Footprint {
+        self.chunks.sort_unstable_by_key(|chunk| chunk.number);
+        self.chunks.shrink_to_fit();
+        let mut bloom = [0; WORDS];
+        for chunk in &self.chunks {
+            let bit = hash(chunk.number) as usize % (64 * WORDS);
+            bloom[bit / 64] |= 1 << (bit % 64);
+        }
+        Footprint { chunks: self.chunks, bloom }
+    }
 }
 
 #[cfg(test)]
@@ -220,13 +267,31 @@ mod tests {
         }
     }
 
+    /// Byte by byte against the definition, across chunks and words.
     #[test]
-    fn searching_agrees_with_walking() {
-        let long: String = (0..200).map(|k| format!(" w{}+4", 1000 + 16 * k)).collect();
-        let long = footprint(&format!("t1{long}"));
-        for at in 990..1040 {
-            let expected = at >= 1000 && (at - 1000) % 16 < 4;
-            assert_eq!(footprint(&format!("t2 r{at}+1")).conflicts(&long), expected, "{at}");
+    fn exact_to_the_byte() {
+        let mut random = crate::random::Random::new(1);
+        for _ in 0..2000 {
+            let mut ranges = Vec::new();
+            let mut text = |thread: u32| {
+                let mut text = format!("t{thread}");
+                for _ in 0..3 {
+                    let (at, size) = (400 + random.below(300), 1 + random.below(70));
+                    let kind = if random.below(3) == 0 { "w" } else { "r" };
+                    text += &format!(" {kind}{at}+{size}");
+                    ranges.push((thread, kind, at, at + size));
+                }
+                text
+            };
+            let (a, b) = (text(1), text(2));
+            let expected = ranges.iter().any(|one| {
+                ranges.iter().any(|two| {
+                    one.0 != two.0 && (one.1 == "w" || two.1 == "w") && one.2 < two.3 && two.2 < one.3
+                })
+            });
+            assert_eq!(footprint(&a).conflicts(&footprint(&b)), expected, "{a} / {b}");
+            let whole = Footprint::union([footprint(&a), footprint("t3 r1+1")].iter());
+            assert_eq!(footprint(&b).conflicts(&whole), expected, "{a} / {b}");
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod estimate;
 pub mod execution;
 pub mod footprint;
 pub mod history;
+pub mod icb;
 pub mod minimize;
 pub mod order;
 pub mod prove;

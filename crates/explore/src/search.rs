@@ -54,7 +54,7 @@ impl Default for Options {
             depth_max: Bounds::default().depth_max,
             interleavings_max: None,
             constants: None,
-            tasks_max: 16,
+            tasks_max: 32,
             quantum: 64,
         }
     }
@@ -144,6 +144,15 @@ pub struct Counts {
     pub effort: Effort,
 }
 
+impl Counts {
+    pub fn add(&mut self, other: Counts) {
+        self.interleavings += other.interleavings;
+        self.pruned += other.pruned;
+        self.too_deep += other.too_deep;
+        self.effort.add(other.effort);
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Search<R, N: Ord> {
     options: Options,
@@ -200,6 +209,12 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             cut: false,
             track: Track::default(),
         }
+    }
+
+    /// The same space from the start with another reduction. What was noted, and what executions need, stays known.
+    #[must_use]
+    pub fn again(&self, reduction: R, options: Options) -> Self {
+        Self { notes: self.notes.clone(), progress: self.progress, ..Self::new(reduction, options) }
     }
 
     /// Nothing is left to explore.
@@ -272,14 +287,22 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         let until = self.options.until;
         let work: Vec<_> = self.tasks.values_mut().map(|task| Mutex::new((task, Yield::default()))).collect();
         let next = AtomicUsize::new(0);
+        // The first task with the finding that ends the search: what later ones do does not count any more.
+        let first = AtomicUsize::new(usize::MAX);
         let toil = |runner: &mut Runner<S, O>| {
             if let Some(limits) = limits {
                 runner.set_limits(limits);
             }
-            while let Some(slot) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(slot) = work.get(at) else { return };
                 let mut slot = slot.lock().expect("no worker panicked");
                 let (task, brought) = &mut *slot;
-                run_task(&mut task.tree, runner, share, until, cancelled, brought);
+                let stop = || cancelled() || first.load(Ordering::Relaxed) < at;
+                run_task(&mut task.tree, runner, share, until, &stop, brought);
+                if until == Until::FirstFinding && !brought.found.is_empty() {
+                    first.fetch_min(at, Ordering::Relaxed);
+                }
             }
         };
         match workers.runners.as_mut_slice() {
@@ -290,8 +313,8 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                 }
             }),
         }
-        let brought: Vec<Yield<N>> =
-            work.into_iter().map(|slot| slot.into_inner().expect("no worker panicked").1).collect();
+        let brought = work.into_iter().map(|slot| slot.into_inner().expect("no worker panicked").1);
+        let brought: Vec<Yield<N>> = brought.take(first.into_inner().saturating_add(1)).collect();
         self.merge(brought);
         self.deliver_requests();
         self.retire();

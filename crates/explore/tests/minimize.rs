@@ -83,11 +83,15 @@ fn deadlock() {
 /// Shows with no preemption at all.
 #[test]
 fn wrong_order() {
-    check("add0 add0 use0 add0 | add1 add1 free0 add1 | alloc0", "everywhere", expect![[r#"
+    check(
+        "add0 add0 use0 add0 | add1 add1 free0 add1 | alloc0",
+        "everywhere",
+        expect![[r#"
         use-after-free: 5 preemptions -> 0, no fewer
         fails  t1*4 t0*3
         passes t1*4 t0*2 t2 t0*2 (parts at 6)
-    "#]]);
+    "#]],
+    );
 }
 
 /// Against plain depth-first: there is no cheaper schedule, and the passing one is what it says.

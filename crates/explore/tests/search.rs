@@ -2,6 +2,7 @@
 
 use detect::Detectors;
 use explore::estimate::Forecast;
+use explore::icb::ContextBounding;
 use explore::order::Order;
 use explore::prove::{Watcher, reached};
 use explore::random::Random;
@@ -227,4 +228,38 @@ fn verdicts_say_what_is_known() {
     let Forecast { interleavings, interleavings_min, interleavings_max, .. } = forecast;
     assert!(interleavings_min <= interleavings && interleavings <= interleavings_max, "{forecast:?}");
     assert!(interleavings_min > 5.0, "{forecast:?}");
+}
+
+/// Ever more preemptions until all is explored, or until the fewest that show a bug.
+#[test]
+fn context_bounding_ends_with_everything_or_with_the_fewest() {
+    for (program, points) in large_programs(11, 40) {
+        let world = world(&program, true);
+        let plain = reached(
+            &program,
+            &points,
+            world.observer.clone(),
+            DepthFirst,
+            Order::Forwards,
+            Bounds::default(),
+            u64::MAX,
+        );
+        let plain = plain.unwrap();
+        let mut workers = workers(2, &world, &points, 256);
+        let mut all: ContextBounding<String> = ContextBounding::new(options(Until::Exhausted), u32::MAX);
+        all.run(&mut workers, &|| false, &mut |_| {});
+        if all.search().found().is_empty() {
+            assert_eq!(*all.search().notes(), plain.outcomes, "{program} with {points}");
+            assert!(matches!(all.verdict(), Verdict::Exhausted { .. }), "{program} with {points}");
+        }
+        let mut first: ContextBounding<String> = ContextBounding::new(options(Until::FirstFinding), u32::MAX);
+        first.run(&mut workers, &|| false, &mut |_| {});
+        let findings = plain.preemptions.iter().filter(|(outcome, _)| {
+            all.search().found().iter().any(|found| found.finding.signature().0 == **outcome)
+        });
+        if let Verdict::Bug(found) = first.verdict() {
+            let fewest = findings.map(|(_, preemptions)| *preemptions).min();
+            assert_eq!(Some(found.preemptions), fewest, "{program} with {points}");
+        }
+    }
 }

@@ -1,0 +1,86 @@
+//! Iterative context bounding: all executions without a preemption, then with one, and so on, until none was left out.
+//!
+//! Source: Musuvathi and Qadeer (2007), seed 001, 3.4.5, algorithm 2. Each bound is a search of its own
+//! ([`PreemptionBound`]) that repeats those of lower bounds; a bug is found with the fewest preemptions that show it.
+
+use crate::search::{Counts, Options, Search, Workers};
+use crate::strategies::PreemptionBound;
+use crate::verdict::{Bound, Verdict};
+use crate::world::Observer;
+use serde::{Deserialize, Serialize};
+use trace::Subject;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ContextBounding<N: Ord> {
+    options: Options,
+    /// Not beyond this bound.
+    preemptions_max: u32,
+    bound: u32,
+    search: Search<PreemptionBound, N>,
+    /// Of the bounds that are exhausted.
+    before: Counts,
+}
+
+impl<N: Clone + Ord + Send> ContextBounding<N> {
+    #[must_use]
+    pub fn new(options: Options, preemptions_max: u32) -> Self {
+        let search = Search::new(PreemptionBound::new(0), options.clone());
+        Self { options, preemptions_max, bound: 0, search, before: Counts::default() }
+    }
+
+    /// The search of the bound that is being explored.
+    #[must_use]
+    pub const fn search(&self) -> &Search<PreemptionBound, N> {
+        &self.search
+    }
+
+    /// The highest bound whose executions have all been run.
+    #[must_use]
+    pub fn exhausted(&self) -> Option<u32> {
+        if self.search.is_exhausted() { Some(self.bound) } else { self.bound.checked_sub(1) }
+    }
+
+    /// Of all bounds together.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut counts = self.before;
+        counts.add(self.search.counts());
+        counts
+    }
+
+    fn may_raise(&self) -> bool {
+        self.search.is_exhausted()
+            && self.search.found().is_empty()
+            && self.search.cut()
+            && self.bound < self.preemptions_max
+            && self.options.interleavings_max.is_none_or(|max| self.counts().interleavings < max)
+    }
+
+    pub fn run<S: Subject, O: Observer<Note = N>>(
+        &mut self,
+        workers: &mut Workers<S, O>,
+        cancelled: &(dyn Fn() -> bool + Sync),
+        report: &mut dyn FnMut(&Self),
+    ) {
+        while !cancelled() {
+            if self.may_raise() {
+                self.before.add(self.search.counts());
+                self.bound += 1;
+                let left = |max: u64| max - self.before.interleavings.min(max);
+                let interleavings_max = self.options.interleavings_max.map(left);
+                let options = Options { interleavings_max, ..self.options.clone() };
+                self.search = self.search.again(PreemptionBound::new(self.bound), options);
+            }
+            if self.search.is_over() {
+                return;
+            }
+            self.search.round(workers, cancelled);
+            report(self);
+        }
+    }
+
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        self.search.verdict(Some(Bound::Preemptions { preemptions_max: self.bound }))
+    }
+}
