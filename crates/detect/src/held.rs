@@ -5,7 +5,6 @@
 //! on (seed 001, 3.4.4, the cli/sti hand-off). On several processors turning interrupts off excludes nobody, so steps
 //! chosen by processor leave it out.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use trace::{Action, Choice, LockId, Step, ThreadId};
 
@@ -14,7 +13,8 @@ pub const INTERRUPTS: LockId = LockId(u64::MAX);
 
 #[derive(Clone, Debug, Default)]
 pub struct Held {
-    locks: Arc<BTreeMap<ThreadId, Vec<LockId>>>,
+    /// In the order taken. One flat list: few are held at a time, and it is copied often.
+    locks: Arc<Vec<(ThreadId, LockId)>>,
     /// Who has interrupts off.
     masked_by: Option<ThreadId>,
     /// Steps are chosen by processor, so there are several.
@@ -35,7 +35,8 @@ impl Held {
     /// In the order taken, interrupts last.
     #[must_use]
     pub fn by(&self, thread: ThreadId) -> Vec<LockId> {
-        let mut all = self.locks.get(&thread).cloned().unwrap_or_default();
+        let mine = self.locks.iter().filter(|(owner, _)| *owner == thread);
+        let mut all: Vec<_> = mine.map(|(_, lock)| *lock).collect();
         if self.masked_by == Some(thread) {
             all.push(INTERRUPTS);
         }
@@ -47,7 +48,7 @@ impl Held {
         if lock == INTERRUPTS {
             return self.masked_by;
         }
-        self.locks.iter().find(|(_, locks)| locks.contains(&lock)).map(|(thread, _)| *thread)
+        self.locks.iter().find(|(_, held)| *held == lock).map(|(owner, _)| *owner)
     }
 
     /// To be told of each step before its actions. Says from whom the running thread took over a processor whose
@@ -88,8 +89,8 @@ impl Held {
             }
             // A number may be given again; the new thread holds nothing.
             Action::Create { child } => {
-                if self.locks.contains_key(child) {
-                    Arc::make_mut(&mut self.locks).remove(child);
+                if self.locks.iter().any(|(owner, _)| owner == child) {
+                    Arc::make_mut(&mut self.locks).retain(|(owner, _)| owner != child);
                 }
                 Change::None
             }
@@ -98,27 +99,14 @@ impl Held {
     }
 
     fn take(&mut self, thread: ThreadId, lock: LockId) {
-        Arc::make_mut(&mut self.locks).entry(thread).or_default().push(lock);
+        Arc::make_mut(&mut self.locks).push((thread, lock));
     }
 
     /// A lock may be released by somebody else than who took it (a semaphore used as one): then it is nobody's.
     fn drop_lock(&mut self, thread: ThreadId, lock: LockId) {
-        let Some(owner) = self
-            .locks
-            .get(&thread)
-            .is_some_and(|locks| locks.contains(&lock))
-            .then_some(thread)
-            .or_else(|| self.owner(lock))
-        else {
-            return;
-        };
-        let all = Arc::make_mut(&mut self.locks);
-        let locks = all.entry(owner).or_default();
-        if let Some(at) = locks.iter().rposition(|&held| held == lock) {
-            locks.remove(at);
-        }
-        if locks.is_empty() {
-            all.remove(&owner);
+        let mine = self.locks.iter().rposition(|held| *held == (thread, lock));
+        if let Some(at) = mine.or_else(|| self.locks.iter().rposition(|(_, held)| *held == lock)) {
+            Arc::make_mut(&mut self.locks).remove(at);
         }
     }
 }

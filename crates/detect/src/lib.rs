@@ -12,6 +12,7 @@
 mod check;
 mod clocks;
 mod console;
+mod context;
 mod deadlock;
 mod detectors;
 mod fault;

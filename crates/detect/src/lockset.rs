@@ -6,63 +6,70 @@
 //! but a lock synchronises. Meant to be asked for alone.
 
 use crate::Race;
+use crate::context::{ContextId, Contexts};
 use crate::held::Held;
 use crate::order::{Item, in_order};
 use crate::race::{Record, Told};
-use crate::shadow::Shadow;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use trace::{Action, LockId, Step, ThreadId};
+use crate::shadow::{Shadow, Word};
+use trace::{Action, Step};
 
 #[derive(Clone, Debug, Default)]
 pub struct Lockset {
     held: Held,
-    memory: Shadow<Vec<Variable>>,
-    calls: Arc<BTreeMap<ThreadId, u64>>,
+    memory: Shadow<Variable>,
+    contexts: Contexts,
     told: Told,
 }
 
 /// Some bytes of a word that have always been used together so far.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Variable {
     bytes: u8,
     state: State,
-    /// The last access of each thread, a write before a read.
-    last: Vec<Record>,
+    /// The latest access; of one thread's a write rather than a read.
+    latest: Record,
+    /// The latest of another thread than that.
+    other: Option<Record>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum State {
     Exclusive,
-    /// Used by several, written by none since the second came.
-    Shared(Vec<LockId>),
-    Modified(Vec<LockId>),
+    /// Used by several, written by none since the second came. With the locks held every time since.
+    Shared(ContextId),
+    Modified(ContextId),
 }
 
 impl Variable {
+    const fn new(bytes: u8, now: Record) -> Self {
+        Self { bytes, state: State::Exclusive, latest: now, other: None }
+    }
+
     /// Takes in an access; gives the earlier access that it now has no lock in common with.
-    fn access(&mut self, now: &Record) -> Option<Record> {
-        let held = || now.locks.to_vec();
-        let common =
-            |locks: &[LockId]| locks.iter().copied().filter(|lock| now.locks.contains(lock)).collect();
+    fn access(&mut self, now: &Record, contexts: &mut Contexts) -> Option<Record> {
         let writes = now.access.kind.writes();
-        self.state = match &self.state {
-            State::Exclusive if self.last.iter().all(|known| known.thread == now.thread) => State::Exclusive,
-            State::Exclusive if writes => State::Modified(held()),
-            State::Exclusive => State::Shared(held()),
-            State::Shared(locks) if writes => State::Modified(common(locks)),
-            State::Shared(locks) => State::Shared(common(locks)),
-            State::Modified(locks) => State::Modified(common(locks)),
+        self.state = match self.state {
+            State::Exclusive if self.latest.thread == now.thread => State::Exclusive,
+            State::Exclusive if writes => State::Modified(now.context),
+            State::Exclusive => State::Shared(now.context),
+            State::Shared(locks) if writes => State::Modified(contexts.common(locks, now.context)),
+            State::Shared(locks) => State::Shared(contexts.common(locks, now.context)),
+            State::Modified(locks) => State::Modified(contexts.common(locks, now.context)),
         };
-        let unprotected = matches!(&self.state, State::Modified(locks) if locks.is_empty());
-        let other = |known: &&Record| known.thread != now.thread && (writes || known.access.kind.writes());
-        let against = self.last.iter().rev().find(other).filter(|_| unprotected).cloned();
-        match self.last.iter_mut().find(|known| known.thread == now.thread) {
-            Some(known) if writes || !known.access.kind.writes() => *known = now.clone(),
-            Some(_) => {}
-            None => self.last.push(now.clone()),
+        let against = [Some(self.latest), self.other]
+            .into_iter()
+            .flatten()
+            .find(|known| known.thread != now.thread && (writes || known.access.kind.writes()));
+        if self.latest.thread != now.thread {
+            self.other = Some(self.latest);
+            self.latest = *now;
+        } else if writes || !self.latest.access.kind.writes() {
+            self.latest = *now;
         }
-        against
+        match self.state {
+            State::Modified(locks) if contexts.get(locks).locks.is_empty() => against,
+            _ => None,
+        }
     }
 }
 
@@ -75,25 +82,26 @@ impl Lockset {
                     self.held.act(thread, &event.action);
                     match event.action {
                         Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
-                        Action::SystemCall { number } => {
-                            Arc::make_mut(&mut self.calls).insert(thread, number);
-                        }
+                        Action::SystemCall { number } => self.contexts.entered(thread, number),
                         _ => {}
                     }
                 }
                 Item::Accesses(accesses) => {
-                    let locks: Arc<[_]> = self.held.by(thread).into();
-                    let system_call = self.calls.get(&thread).copied();
+                    let context = self.contexts.of(thread, self.held.by(thread));
                     for access in accesses {
-                        let now =
-                            Record { thread, epoch: 0, access: *access, locks: locks.clone(), system_call };
-                        let told = &mut self.told;
-                        self.memory.visit(access, |bytes, known| {
-                            split(known, bytes);
+                        let now = Record { thread, epoch: 0, access: *access, context };
+                        let (contexts, told) = (&mut self.contexts, &mut self.told);
+                        self.memory.visit(access, |bytes, mut known| {
+                            split(&mut known, bytes);
+                            let mut fresh = bytes;
                             for variable in known.iter_mut().filter(|variable| variable.bytes & bytes != 0) {
-                                if let Some(before) = variable.access(&now) {
-                                    told.tell(before.races_with(&now), races);
+                                fresh &= !variable.bytes;
+                                if let Some(before) = variable.access(&now, contexts) {
+                                    told.tell(&before, &now, contexts, races);
                                 }
+                            }
+                            if fresh != 0 {
+                                known.push(Variable::new(fresh, now));
                             }
                         });
                     }
@@ -103,20 +111,15 @@ impl Lockset {
     }
 }
 
-/// Makes `bytes` a union of whole variables, adding one for those not used before.
-fn split(known: &mut Vec<Variable>, bytes: u8) {
-    let mut fresh = bytes;
+/// Makes what `bytes` has in common with the variables known a union of whole variables.
+fn split(known: &mut Word<'_, Variable>, bytes: u8) {
     let mut rest = Vec::new();
     for variable in known.iter_mut() {
-        fresh &= !variable.bytes;
         let outside = variable.bytes & !bytes;
         if outside != 0 && outside != variable.bytes {
             variable.bytes &= bytes;
-            rest.push(Variable { bytes: outside, ..variable.clone() });
+            rest.push(Variable { bytes: outside, ..*variable });
         }
     }
-    known.append(&mut rest);
-    if fresh != 0 {
-        known.push(Variable { bytes: fresh, state: State::Exclusive, last: Vec::new() });
-    }
+    rest.into_iter().for_each(|variable| known.push(variable));
 }

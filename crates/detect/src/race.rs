@@ -3,6 +3,7 @@
 //! Definition (seed 001, 2.3.1): the same bytes, at least one write, no common lock, and no synchronisation that
 //! enforces an order. The detectors differ in what they take for such synchronisation.
 
+use crate::context::{ContextId, Contexts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,34 +142,26 @@ impl RaceLog {
 }
 
 /// An access that a later one may race with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub thread: ThreadId,
     /// Of the thread's own clock.
     pub epoch: u32,
     pub access: Access,
-    pub locks: Arc<[LockId]>,
-    pub system_call: Option<u64>,
+    pub context: ContextId,
 }
 
 impl Record {
-    pub fn side(&self) -> RaceSide {
+    pub fn side(&self, contexts: &Contexts) -> RaceSide {
+        let context = contexts.get(self.context);
         RaceSide {
             thread: self.thread,
             pc: self.access.pc,
             kind: self.access.kind,
             atomic: self.access.atomic,
-            locks: self.locks.to_vec(),
-            system_call: self.system_call,
+            locks: context.locks.clone(),
+            system_call: context.system_call,
         }
-    }
-
-    pub fn races_with(&self, later: &Record) -> Race {
-        Race { first: self.side(), second: later.side(), addr: later.access.addr, size: later.access.size }
-    }
-
-    pub fn share_a_lock(&self, other: &Record) -> bool {
-        self.locks.iter().any(|lock| other.locks.contains(lock))
     }
 }
 
@@ -177,12 +170,18 @@ impl Record {
 pub(crate) struct Told(Arc<std::collections::BTreeSet<(ThreadId, VirtAddr, ThreadId, VirtAddr)>>);
 
 impl Told {
-    pub fn tell(&mut self, race: Race, races: &mut Vec<Race>) {
-        let key = (race.first.thread, race.first.pc, race.second.thread, race.second.pc);
-        if !self.0.contains(&key) {
-            Arc::make_mut(&mut self.0).insert(key);
-            races.push(race);
+    pub fn tell(&mut self, first: &Record, second: &Record, contexts: &Contexts, races: &mut Vec<Race>) {
+        let key = (first.thread, first.access.pc, second.thread, second.access.pc);
+        if self.0.contains(&key) {
+            return;
         }
+        Arc::make_mut(&mut self.0).insert(key);
+        races.push(Race {
+            first: first.side(contexts),
+            second: second.side(contexts),
+            addr: second.access.addr,
+            size: second.access.size,
+        });
     }
 }
 

@@ -10,20 +10,19 @@
 
 use crate::Race;
 use crate::clocks::Clocks;
+use crate::context::Contexts;
 use crate::held::Held;
 use crate::order::{Item, in_order};
 use crate::race::{Record, Told};
-use crate::shadow::Shadow;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use trace::{Action, Step, ThreadId};
+use crate::shadow::{Shadow, Word};
+use trace::{Action, Step};
 
 #[derive(Clone, Debug, Default)]
 pub struct RaceLimited {
     clocks: Clocks,
     held: Held,
-    memory: Shadow<Vec<Record>>,
-    calls: Arc<BTreeMap<ThreadId, u64>>,
+    memory: Shadow<Record>,
+    contexts: Contexts,
     told: Told,
 }
 
@@ -39,30 +38,27 @@ impl RaceLimited {
                         Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
                         Action::HandOff { to, .. } => self.clocks.edge(thread, to),
                         Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
-                        Action::SystemCall { number } => {
-                            Arc::make_mut(&mut self.calls).insert(thread, number);
-                        }
+                        Action::SystemCall { number } => self.contexts.entered(thread, number),
                         _ => {}
                     }
                 }
                 Item::Accesses(accesses) => {
                     let epoch = self.clocks.epoch(thread);
-                    let locks: Arc<[_]> = self.held.by(thread).into();
-                    let system_call = self.calls.get(&thread).copied();
+                    let context = self.contexts.of(thread, self.held.by(thread));
                     for access in accesses {
-                        let now =
-                            Record { thread, epoch, access: *access, locks: locks.clone(), system_call };
-                        let (clocks, told) = (&self.clocks, &mut self.told);
-                        self.memory.visit(access, |_, known| {
+                        let now = Record { thread, epoch, access: *access, context };
+                        let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
+                        self.memory.visit(access, |_, mut known| {
                             for before in known.iter() {
-                                if before.access.conflicts(access)
+                                if before.thread != thread
+                                    && before.access.conflicts(access)
                                     && !clocks.before(before.thread, before.epoch, thread)
-                                    && !before.share_a_lock(&now)
+                                    && !contexts.share_a_lock(before.context, context)
                                 {
-                                    told.tell(before.races_with(&now), races);
+                                    told.tell(before, &now, contexts, races);
                                 }
                             }
-                            remember(known, &now);
+                            remember(&mut known, &now);
                         });
                     }
                 }
@@ -72,12 +68,9 @@ impl RaceLimited {
 }
 
 /// Of accesses that differ in their epoch alone the latest says most: if it came before something, so did the others.
-fn remember(known: &mut Vec<Record>, now: &Record) {
-    let same = |before: &&mut Record| {
-        before.thread == now.thread && before.access == now.access && before.locks == now.locks
+fn remember(known: &mut Word<'_, Record>, now: &Record) {
+    let same = |before: &Record| {
+        before.thread == now.thread && before.access == now.access && before.context == now.context
     };
-    match known.iter_mut().find(same) {
-        Some(before) => before.epoch = now.epoch,
-        None => known.push(now.clone()),
-    }
+    known.supersede(same, *now);
 }

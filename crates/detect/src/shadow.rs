@@ -1,57 +1,91 @@
 //! What detectors remember for each word of the guest's memory.
 //!
-//! Physical words of four bytes, in pages behind `Arc`s: a clone shares everything, and the first write to a page
-//! after it copies that page. Which physical page a virtual one is, is learned from the accesses themselves; it is
-//! needed to forget a block of the heap, which is a run of virtual addresses.
+//! Physical words of four bytes; a word has any number of entries. Chunks of 256 bytes are flat sorted vectors of plain
+//! data behind `Arc`s: a clone shares everything, and the first write to a chunk after it copies that chunk in one go
+//! (smaller ones make the map of chunks costly to copy, larger ones their contents). Which physical page a virtual one
+//! is, is learned from the accesses themselves; it is needed to forget a block of the heap, which is
+//! a run of virtual addresses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trace::{Access, PhysAddr, VirtAddr};
 
 const PAGE: u64 = 4096;
+const CHUNK: u64 = 256;
 
 #[derive(Clone, Debug)]
 pub struct Shadow<T> {
-    pages: Arc<BTreeMap<u64, Arc<Page<T>>>>,
+    chunks: Arc<BTreeMap<u64, Arc<Chunk<T>>>>,
     /// Virtual page to physical page, as last seen.
     mapped: Arc<BTreeMap<u64, u64>>,
+    /// The last pair looked up in `mapped`.
+    last_mapped: (u64, u64),
 }
 
-/// Words with something to remember, ascending.
-type Page<T> = Vec<(u16, T)>;
+/// Entries by their word in the chunk, ascending.
+type Chunk<T> = Vec<(u16, T)>;
 
 impl<T> Default for Shadow<T> {
     fn default() -> Self {
-        Self { pages: Arc::default(), mapped: Arc::default() }
+        Self { chunks: Arc::default(), mapped: Arc::default(), last_mapped: (u64::MAX, u64::MAX) }
     }
 }
 
-impl<T: Clone + Default> Shadow<T> {
+/// The entries of one word.
+pub struct Word<'a, T> {
+    chunk: &'a mut Chunk<T>,
+    offset: u16,
+    start: usize,
+    end: usize,
+}
+
+impl<T: Copy> Word<'_, T> {
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.chunk[self.start..self.end].iter().map(|(_, entry)| entry)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.chunk[self.start..self.end].iter_mut().map(|(_, entry)| entry)
+    }
+
+    /// Puts `entry` in the place of the one that it supersedes, or beside the others.
+    pub fn supersede(&mut self, supersedes: impl Fn(&T) -> bool, entry: T) {
+        match self.chunk[self.start..self.end].iter_mut().find(|(_, known)| supersedes(known)) {
+            Some((_, known)) => *known = entry,
+            None => self.push(entry),
+        }
+    }
+
+    pub fn push(&mut self, entry: T) {
+        self.chunk.insert(self.end, (self.offset, entry));
+        self.end += 1;
+    }
+}
+
+impl<T: Copy> Shadow<T> {
     /// Visits the words that an access touches, each with the bytes of it as a mask of four bits.
-    pub fn visit(&mut self, access: &Access, mut visit: impl FnMut(u8, &mut T)) {
-        let (virt, phys) = (access.addr.page().0, access.phys.page().0);
-        if self.mapped.get(&virt) != Some(&phys) {
-            Arc::make_mut(&mut self.mapped).insert(virt, phys);
+    pub fn visit(&mut self, access: &Access, mut visit: impl FnMut(u8, Word<'_, T>)) {
+        let pair = (access.addr.page().0, access.phys.page().0);
+        if self.last_mapped != pair {
+            self.last_mapped = pair;
+            if self.mapped.get(&pair.0) != Some(&pair.1) {
+                Arc::make_mut(&mut self.mapped).insert(pair.0, pair.1);
+            }
         }
         let (start, end) = (access.phys.0, access.phys.0 + u64::from(access.size.max(1)));
         let mut at = start;
-        let pages = Arc::make_mut(&mut self.pages);
+        let chunks = Arc::make_mut(&mut self.chunks);
         while at < end {
-            let page_end = (at / PAGE + 1) * PAGE;
-            let page = Arc::make_mut(pages.entry(at / PAGE).or_default());
-            while at < end.min(page_end) {
+            let chunk_end = (at / CHUNK + 1) * CHUNK;
+            let chunk = Arc::make_mut(chunks.entry(at / CHUNK).or_default());
+            while at < end.min(chunk_end) {
                 let word = at / 4;
                 let next = ((word + 1) * 4).min(end);
                 let mask = (at..next).fold(0, |mask, byte| mask | 1 << (byte % 4));
-                let offset = (word % (PAGE / 4)) as u16;
-                let slot = match page.binary_search_by_key(&offset, |(known, _)| *known) {
-                    Ok(slot) => slot,
-                    Err(slot) => {
-                        page.insert(slot, (offset, T::default()));
-                        slot
-                    }
-                };
-                visit(mask, &mut page[slot].1);
+                let offset = u16::try_from(word % (CHUNK / 4)).expect("a chunk has 64 words");
+                let start = chunk.partition_point(|(known, _)| *known < offset);
+                let count = chunk[start..].iter().take_while(|(known, _)| *known == offset).count();
+                visit(mask, Word { chunk, offset, start, end: start + count });
                 at = next;
             }
         }
@@ -68,15 +102,15 @@ impl<T: Clone + Default> Shadow<T> {
             ranges.push((page, (end - virt).min(PAGE)));
         }
         for (start, size) in ranges {
-            let Some(known) = self.pages.get(&(start / PAGE)) else { continue };
             // Only whole words: a neighbour's bytes in the same word stay known.
-            let from = (start % PAGE).div_ceil(4);
-            let to = (start % PAGE + size) / 4;
-            let inside = |word: u16| (from..to).contains(&u64::from(word));
-            if known.iter().any(|(word, _)| inside(*word)) {
-                let pages = Arc::make_mut(&mut self.pages);
-                if let Some(page) = pages.get_mut(&(start / PAGE)) {
-                    Arc::make_mut(page).retain(|(word, _)| !inside(*word));
+            let (from, to) = (start.div_ceil(4), (start + size) / 4);
+            let inside =
+                |chunk: u64, word: u16| (from..to).contains(&(chunk * (CHUNK / 4) + u64::from(word)));
+            let touched = self.chunks.range(start / CHUNK..=(start + size) / CHUNK);
+            let touched = touched.filter(|(at, chunk)| chunk.iter().any(|(word, _)| inside(**at, *word)));
+            for at in touched.map(|(at, _)| *at).collect::<Vec<_>>() {
+                if let Some(chunk) = Arc::make_mut(&mut self.chunks).get_mut(&at) {
+                    Arc::make_mut(chunk).retain(|(word, _)| !inside(at, *word));
                 }
             }
         }

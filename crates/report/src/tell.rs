@@ -20,10 +20,11 @@ const LINES_AROUND: u32 = 7;
 /// A source line longer than this is cut.
 const LINE_CHARS_MAX: usize = 240;
 
-/// The nearest execution that passes: same choices up to `common`, then `instead`.
+/// The nearest execution that passes.
 #[derive(Clone, Debug)]
 pub struct Passing {
     pub schedule: Schedule,
+    /// How many choices it begins with that the failing one has too.
     pub common: usize,
 }
 
@@ -721,8 +722,7 @@ impl Teller<'_> {
         let mut after: Option<&Stack> = None;
         let mut passed = false;
         for step in &self.steps[row.steps.0..=row.steps.1] {
-            for (who, what) in step.occurrences().filter(|(who, _)| *who == thread) {
-                let _ = who;
+            for (_, what) in step.occurrences().filter(|(who, _)| *who == thread) {
                 match what {
                     Occurrence::Access(access) => passed |= access.pc == pc,
                     Occurrence::Event(event) if passed => after = after.or(event.stack.as_ref()),

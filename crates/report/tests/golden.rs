@@ -246,6 +246,49 @@ fn as_a_page() {
     }
 }
 
+/// What is missing makes a story poorer, not impossible: no stacks, no sources, no names, no steps at all.
+#[test]
+fn a_story_can_be_told_from_little() {
+    struct Nothing;
+    impl trace::Resolve for Nothing {
+        fn frames(&self, pc: VirtAddr) -> Vec<trace::Frame> {
+            vec![trace::Frame { pc, function: None, file: None, line: None }]
+        }
+
+        fn data(&self, _: VirtAddr) -> Option<String> {
+            None
+        }
+    }
+    for steps in [use_after_free(), deadlock(), lost_wakeup(), panic()] {
+        let finding = finding(&steps);
+        let mut bare = steps.clone();
+        for step in &mut bare {
+            step.stack.clear();
+            step.events.iter_mut().for_each(|event| event.stack = None);
+        }
+        for steps in [&bare[..], &bare[..1], &[]] {
+            let schedule = schedule(steps);
+            let context = Context {
+                test: "",
+                kernel: "",
+                points: &"".parse().unwrap(),
+                schedule: &schedule,
+                replay: "",
+                preemptions: 0,
+                interleavings: None,
+                minimised_from: None,
+                passing: Some(Passing { schedule: Schedule::default(), common: 9 }),
+                thread_name: &|_| None,
+                plumbing: &|_| false,
+            };
+            let story = tell(steps, &finding, &Nothing, &|_| None, &context);
+            assert_eq!(story.rows.is_empty(), steps.is_empty());
+            assert!(text(&story, TextOptions::default()).contains(&story.title));
+            assert!(html(&story).contains(&story.title));
+        }
+    }
+}
+
 /// A guest whose every name, message and source line is an attack.
 struct Hostile;
 
