@@ -310,7 +310,7 @@ fn each(words: &[u64], from: usize, until: usize, code: &Code, mut sink: impl Fn
                 let site = code.site(word);
                 let linear = word & 0xffff_ffff;
                 let access =
-                    |rw| Raw::Access { linear, size: site.size.into(), rw, atomic: false, pc: site.pc };
+                    |rw| Raw::Access { linear, size: site.size.into(), rw, atomic: site.atomic, pc: site.pc };
                 if site.reads {
                     sink(at, access(Rw::Read));
                 }

@@ -9,7 +9,7 @@
 
 use super::Site;
 use super::control::dead;
-use super::op::{JUMPS, Jump, Links, Op, jump_index};
+use super::op::{Far, JUMPS, Jump, Links, Op, jump_index};
 use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -28,6 +28,7 @@ const STOPS_MAX: usize = 1 << 14;
 pub(crate) union Slot {
     pub op: Op,
     pub links: Links,
+    pub far: Far,
 }
 
 /// What a slot stands for. Kept apart from the slots: it is looked at only when something unusual happens.
@@ -41,7 +42,7 @@ pub(crate) struct Meta {
     pub slots: u8,
     /// Control does not simply go on.
     pub ends: bool,
-    /// Memory access: bits 0–1 size as a power of two, 2 reads, 3 writes.
+    /// Memory access: bits 0–1 size as a power of two, 2 reads, 3 writes, 4 is atomic.
     pub access: u8,
 }
 
@@ -73,13 +74,14 @@ struct CodePage {
 pub(crate) struct Code {
     pub slots: Vec<Slot>,
     pub metas: Vec<Meta>,
-    pub stubs: Vec<Op>,
+    pub stubs: Vec<Slot>,
     pub instructions: Vec<Instruction>,
     blocks: Vec<Block>,
     by_key: FxHashMap<Key, u32>,
     pages: FxHashMap<u64, CodePage>,
     by_linear_page: FxHashMap<u32, Vec<u32>>,
-    pub jumps: Vec<Jump>,
+    /// Pairs of tag and address, see [`Jump`]; all zero to begin with, which no tag is.
+    jumps: Vec<[u64; 2]>,
     /// Addresses where blocks stop, wanted by this run or an earlier one.
     pub stops: BTreeSet<u64>,
     seen: Arc<BTreeSet<u64>>,
@@ -90,8 +92,6 @@ pub(crate) struct Code {
 unsafe impl Send for Code {}
 // SAFETY: as above; `&Code` follows none of them.
 unsafe impl Sync for Code {}
-
-const NO_JUMP: Jump = Jump { tag: u64::MAX, op: std::ptr::null() };
 
 fn lines(offset: usize, bytes: usize) -> u64 {
     let (first, last) = (offset / 64, (offset + bytes.max(1) - 1).min(4095) / 64);
@@ -105,7 +105,7 @@ impl Code {
             self.slots = Vec::with_capacity(SLOTS_MAX);
             self.metas = Vec::with_capacity(SLOTS_MAX);
             self.stubs = Vec::with_capacity(STUBS_MAX);
-            self.jumps = vec![NO_JUMP; JUMPS];
+            self.jumps = vec![[0; 2]; JUMPS];
         }
     }
 
@@ -124,7 +124,7 @@ impl Code {
         self.by_key.clear();
         self.pages.clear();
         self.by_linear_page.clear();
-        self.jumps.fill(NO_JUMP);
+        self.jumps.fill([0; 2]);
     }
 
     pub fn meta(&self, op: *const Op) -> &Meta {
@@ -142,6 +142,7 @@ impl Code {
             size: 1 << (meta.access & 3),
             reads: meta.access & 4 != 0,
             writes: meta.access & 8 != 0,
+            atomic: meta.access & 16 != 0,
         }
     }
 
@@ -168,7 +169,22 @@ impl Code {
     }
 
     pub fn remember_jump(&mut self, tag: u64, target: u32, op: *const Op) {
-        self.jumps[jump_index(target)] = Jump { tag, op };
+        self.jumps[jump_index(target)] = [tag, op as u64];
+    }
+
+    /// The live block that an address leads to, if the jump cache knows.
+    pub fn jump(&self, tag: u64, target: u32) -> Option<*const Op> {
+        let [known, op] = self.jumps[jump_index(target)];
+        let op = op as *const Op;
+        // SAFETY: the cache holds operations of this store, and is emptied with it.
+        let live = || unsafe { (*op).handler as usize } != dead as usize;
+        (known == tag && live()).then_some(op)
+    }
+
+    /// The jump cache as compiled code sees it.
+    pub fn jumps(&mut self) -> *mut Jump {
+        const { assert!(size_of::<Jump>() == 16) };
+        self.jumps.as_mut_ptr().cast()
     }
 
     /// Links the block that was left through `stub` to its successor.
@@ -184,6 +200,13 @@ impl Code {
         } else {
             links.otherwise = target;
         }
+    }
+
+    /// Remembers where the jump to another page in the operation `from` goes, while the key is this one.
+    pub fn link_far(&mut self, from: *const Op, key: u64, target: *const Op) {
+        // SAFETY: `from` is an operation or stub of this store that leaves by a jump to another page, and those
+        // are followed by such a slot.
+        unsafe { from.add(1).cast_mut().cast::<Far>().write(Far { key, target }) };
     }
 
     fn kill(&mut self, id: u32) {

@@ -2,8 +2,11 @@
 
 use super::code::Meta;
 use super::handlers::{CMP, TEST};
-use super::op::{Frame, Links, Op, State, Why, carries, compares, handlers, holds, signed, tests};
+use super::op::{
+    Far, Frame, Links, Op, State, Why, carries, compares, handlers, holds, jump_index, signed, tests,
+};
 use crate::x86::exec::Exec;
+use crate::x86::flags::DF;
 use crate::x86::mmu::Tlb;
 use crate::x86::state::Seg;
 use crate::x86::trap::Outcome;
@@ -54,10 +57,20 @@ handlers! {
     fn unlinked(s) { s.leave(Why::Link, s.o().imm.into()) }
     /// Stub: the way out of a block whose addresses are offsets into a segment.
     fn outside(s) { s.leave(Why::Lookup, s.o().imm.into()) }
-    /// Stub: the way to another page.
-    fn elsewhere(s) {
-        let target = s.o().imm;
-        s.jump(target)
+    /// Stub, or JMP: the way to another page.
+    fn elsewhere(s) { s.far() }
+    /// The remembered target belongs to other translations, or there is none yet.
+    #[cold]
+    fn far_miss(s) {
+        let o = s.o();
+        let target = u32::from_le_bytes([o.a, o.b, o.c, o.d]);
+        let jump = *(*s.f).jumps.add(jump_index(target));
+        let key = (*s.f).key;
+        if jump.tag != key | u64::from(target) {
+            return s.leave(Why::LinkFar, target.into());
+        }
+        s.op.add(1).cast_mut().cast::<Far>().write(Far { key, target: jump.op });
+        s.go(jump.op)
     }
     /// JMP, or the end of a block that ends for no reason of its own.
     fn jump_direct(s) { s.link(1, true) }
@@ -101,6 +114,18 @@ handlers! {
         s.set::<4>(32, address);
         s.link(1, true)
     }
+    /// CALL into another page.
+    fn call_far(s) {
+        let address = s.get::<4>(32).wrapping_sub(4);
+        let at = s.writable::<4>(address);
+        if at.is_null() {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(address);
+        State::store::<4>(at, s.o().imm);
+        s.set::<4>(32, address);
+        s.far()
+    }
     fn call_r(s) {
         let target = s.get::<4>(s.o().a);
         let address = s.get::<4>(32).wrapping_sub(4);
@@ -111,6 +136,25 @@ handlers! {
         s.log(address);
         State::store::<4>(at, s.o().imm);
         s.set::<4>(32, address);
+        s.jump(target)
+    }
+    /// CALL through memory; the return address is in the next slot.
+    fn call_m<const F: u8>(s) {
+        let address = s.address::<F>();
+        let at = s.readable::<4>(address);
+        if at.is_null() {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        let stack = s.get::<4>(32).wrapping_sub(4);
+        let to = s.writable::<4>(stack);
+        if to.is_null() {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(address);
+        s.log_second(stack);
+        let target = State::load::<4>(at);
+        State::store::<4>(to, (*s.op.add(1)).imm);
+        s.set::<4>(32, stack);
         s.jump(target)
     }
     /// RET; `imm` is what it releases beyond the return address.
@@ -203,6 +247,7 @@ unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
         return 0;
     }
     f.regs = x.cpu.regs;
+    f.down = (x.cpu.flags.other & DF).into();
     f.result = x.cpu.flags.result;
     f.carry = x.cpu.flags.carry;
     f.log = x.give_log(f.remaining as usize);

@@ -83,6 +83,12 @@ fn shift<const K: u8>(a: u32, count: u32, s: &mut State) -> u32 {
     result
 }
 
+/// Bits 0–2 of the carry word mean something only together with bit 0; otherwise they are chance.
+#[inline(always)]
+fn weird_mask(c: u64) -> u64 {
+    if c & 1 != 0 { !0 } else { !7 }
+}
+
 handlers! {
     fn nop(s) { s.next(1) }
 
@@ -361,6 +367,114 @@ handlers! {
         s.next(1)
     }
 
+    fn cmov_rm<const CC: u8, const F: u8>(s) {
+        let address = s.address::<F>();
+        let at = s.readable::<4>(address);
+        if at.is_null() {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(address);
+        let a = s.o().a;
+        let value = if holds::<CC>(s.r, s.c) { State::load::<4>(at) } else { s.get::<4>(a) };
+        s.set::<4>(a, value);
+        s.next(1)
+    }
+    fn set_m<const CC: u8, const F: u8>(s) {
+        let address = s.address::<F>();
+        let at = s.writable::<1>(address);
+        if at.is_null() {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(address);
+        State::store::<1>(at, holds::<CC>(s.r, s.c).into());
+        s.next(1)
+    }
+
+    // ---- bits
+
+    /// BT of a register by a register or, with the register that is always zero, by `imm`.
+    fn bit_test(s) {
+        let o = s.o();
+        let n = (s.get::<4>(o.b) | o.imm) & 31;
+        let cf = u64::from(s.get::<4>(o.a) >> n & 1);
+        let of = (s.c >> 32 ^ s.c >> 31) & 1;
+        s.c = s.c & 0x17 & weird_mask(s.c) | cf << 32 | (cf ^ of) << 31;
+        s.next(1)
+    }
+    /// BSF and BSR.
+    fn scan<const UP: bool>(s) {
+        let o = s.o();
+        let v = s.get::<4>(o.b);
+        if v == 0 || s.c & 1 != 0 {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.set::<4>(o.a, if UP { v.trailing_zeros() } else { 31 - v.leading_zeros() });
+        // Only ZF changes: keep the others, which a non-zero result can always show.
+        let sign = s.r >> 63;
+        let odd = (s.r as u8).count_ones() & 1;
+        s.r = sign << 63 | if odd == 1 { 1 } else { 3 };
+        s.next(1)
+    }
+    /// ROL and ROR by 1 to 31.
+    fn rotate_ri<const LEFT: bool>(s) {
+        let (a, n) = (s.o().a, s.o().imm);
+        let v = s.get::<4>(a);
+        let result = if LEFT { v.rotate_left(n) } else { v.rotate_right(n) };
+        s.set::<4>(a, result);
+        let (cf, of) = if LEFT {
+            (result & 1, result >> 31 ^ result & 1)
+        } else {
+            (result >> 31, (result >> 31 ^ result >> 30) & 1)
+        };
+        s.c = s.c & 0x17 & weird_mask(s.c) | u64::from(cf) << 32 | u64::from(cf ^ of) << 31;
+        s.next(1)
+    }
+
+    // ---- strings, upwards
+
+    /// MOVS; the write is described by the next slot.
+    fn move_string<const Z: usize>(s) {
+        let (from, to) = (s.get::<4>(48), s.get::<4>(56));
+        let (source, target) = (s.readable::<Z>(from), s.writable::<Z>(to));
+        if source.is_null() | target.is_null() | ((*s.f).down != 0) {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(from);
+        s.log_second(to);
+        State::store::<Z>(target, State::load::<Z>(source));
+        s.set::<4>(48, from.wrapping_add(Z as u32));
+        s.set::<4>(56, to.wrapping_add(Z as u32));
+        s.next(2)
+    }
+    fn store_string<const Z: usize>(s) {
+        let to = s.get::<4>(56);
+        let target = s.writable::<Z>(to);
+        if target.is_null() | ((*s.f).down != 0) {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(to);
+        State::store::<Z>(target, s.get::<Z>(0));
+        s.set::<4>(56, to.wrapping_add(Z as u32));
+        s.next(1)
+    }
+
+    // ---- atomic
+
+    /// XCHG with memory.
+    fn xchg_m<const Z: usize, const F: u8>(s) {
+        let address = s.address::<F>();
+        let at = s.writable::<Z>(address);
+        if at.is_null() {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(address);
+        let a = s.o().a;
+        let old = State::load::<Z>(at);
+        State::store::<Z>(at, s.get::<Z>(a));
+        s.set::<Z>(a, old);
+        s.next(1)
+    }
+
     // ---- the stack (flat, 32 bits)
 
     fn push_r(s) {
@@ -385,6 +499,21 @@ handlers! {
         State::store::<4>(at, s.o().imm);
         s.set::<4>(32, address);
         s.next(1)
+    }
+    /// The pushed access is described by the next slot.
+    fn push_m<const F: u8>(s) {
+        let address = s.address::<F>();
+        let at = s.readable::<4>(address);
+        let stack = s.get::<4>(32).wrapping_sub(4);
+        let to = s.writable::<4>(stack);
+        if at.is_null() | to.is_null() {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log(address);
+        s.log_second(stack);
+        State::store::<4>(to, State::load::<4>(at));
+        s.set::<4>(32, stack);
+        s.next(2)
     }
     fn pop_r(s) {
         let address = s.get::<4>(32);

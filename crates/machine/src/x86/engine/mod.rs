@@ -18,14 +18,14 @@ mod translate;
 
 pub(crate) use code::Code;
 
-/// What a micro-operation that accesses memory does, for the reader of the log. Atomic accesses are never made
-/// by the first tier.
+/// What a micro-operation that accesses memory does, for the reader of the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Site {
     pub pc: u64,
     pub size: u8,
     pub reads: bool,
     pub writes: bool,
+    pub atomic: bool,
 }
 
 /// 32-bit code.

@@ -30,6 +30,14 @@ pub(crate) struct Links {
     pub otherwise: *const Op,
 }
 
+/// A slot that holds where a jump to another page goes, as long as the frame's key stays what it was.
+#[repr(C, align(16))]
+#[derive(Clone, Copy)]
+pub(crate) struct Far {
+    pub key: u64,
+    pub target: *const Op,
+}
+
 /// Byte offset in the frame of a register that is always zero.
 pub(crate) const ZERO: u8 = 128;
 
@@ -54,6 +62,8 @@ pub(crate) enum Why {
     Lookup,
     /// As before, and the stub at `Frame::op` wants to be linked to it.
     Link,
+    /// As before, and the slot after the operation at `Frame::op` wants to remember it.
+    LinkFar,
     /// An instruction was executed by the second tier, which has everything up to date.
     Left,
     /// RIP is at an address where the run stops.
@@ -74,6 +84,8 @@ pub(crate) struct Frame {
     pub jumps: *mut Jump,
     /// The processor's [`crate::x86::exec::Exec`], for what handlers leave to the second tier.
     pub exec: *mut u8,
+    /// Not zero if string instructions go down.
+    pub down: u64,
     /// `Cpu::executed` when `remaining` is zero.
     pub limit: u64,
     // What the registers held when compiled code was left.
@@ -211,10 +223,21 @@ impl State {
     /// Logs an access of this operation.
     #[inline(always)]
     pub unsafe fn log(&mut self, address: u32) {
+        unsafe { self.log_as(address, self.op) }
+    }
+
+    /// Logs its second access, which is described by the next slot.
+    #[inline(always)]
+    pub unsafe fn log_second(&mut self, address: u32) {
+        unsafe { self.log_as(address, self.op.add(1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn log_as(&mut self, address: u32, site: *const Op) {
         unsafe {
             let word = self.log.cast::<u32>();
             word.write(address);
-            word.add(1).write(self.op as usize as u32);
+            word.add(1).write(site as usize as u32);
             self.log = self.log.byte_add((*self.f).log_step as usize);
         }
     }
@@ -255,6 +278,20 @@ impl State {
         }
     }
 
+    /// Goes on in another page: where the slot after this one says, or through the jump cache. The address is in
+    /// the operation's four bytes.
+    #[inline(always)]
+    pub unsafe fn far(self) {
+        unsafe {
+            let far = self.op.add(1).cast::<Far>();
+            if (*far).key == (*self.f).key {
+                self.go((*far).target)
+            } else {
+                super::control::far_miss(self.f, self.op, self.log, self.r, self.c, self.t)
+            }
+        }
+    }
+
     /// Goes on at an address through the jump cache.
     #[inline(always)]
     pub unsafe fn jump(self, target: u32) {
@@ -272,7 +309,7 @@ impl State {
 /// Slot of an address in the jump cache.
 #[inline(always)]
 pub(crate) fn jump_index(target: u32) -> usize {
-    (target ^ target >> 15) as usize & (JUMPS - 1)
+    (target.wrapping_mul(0x9e37_79b1) >> (32 - JUMPS.trailing_zeros())) as usize
 }
 
 /// Flag words of `a + b = sum`, in 64 bits on zero-extended operands; the same for differences.

@@ -6,6 +6,7 @@ use super::translate::translate;
 use super::{MODE_FLAT, MODE_USER, mode};
 use crate::memory::PAGE;
 use crate::x86::exec::Exec;
+use crate::x86::flags::DF;
 use crate::x86::mmu::{Intent, Mmu};
 
 /// What running compiled code came to.
@@ -33,7 +34,8 @@ impl Exec<'_> {
             remaining: (limit - self.cpu.executed) as i64,
             log_step: if self.events.accesses { 8 } else { 0 },
             key,
-            jumps: self.engine.code.jumps.as_mut_ptr(),
+            jumps: self.engine.code.jumps(),
+            down: (self.cpu.flags.other & DF).into(),
             exec: (&raw mut *self).cast(),
             limit,
             op: std::ptr::null(),
@@ -43,19 +45,20 @@ impl Exec<'_> {
             rip: self.cpu.rip,
             why: Why::Lookup,
         };
-        let mut stub: Option<*const Op> = None;
         loop {
-            let op = match self.block(mode, key) {
+            let op = match self.block(mode, key, frame.why != Why::Link) {
                 Ok(op) => op,
                 Err(ran) => return ran,
             };
-            if let Some(stub) = stub.take() {
-                self.engine.code.link(stub, op);
+            match frame.why {
+                Why::Link => self.engine.code.link(frame.op, op),
+                Why::LinkFar => self.engine.code.link_far(frame.op, key, op),
+                _ => {}
             }
             let log = self.give_log(frame.remaining as usize);
             let tlb: *const _ = self.engine.mmu.tlb(mode & MODE_USER != 0);
             // SAFETY: `op` is the start of a live block; frame, TLB and log outlive the call, and the log has
-            // room for one word an instruction.
+            // room for two words an instruction.
             unsafe { ((*op).handler)(&raw mut frame, op, log, frame.result, frame.carry, tlb) };
             if frame.why == Why::Left {
                 return Ran::On;
@@ -71,16 +74,18 @@ impl Exec<'_> {
             match frame.why {
                 Why::Budget => return Ran::Tail,
                 Why::Break => return Ran::Single,
-                Why::Link => stub = Some(frame.op),
-                Why::Lookup | Why::Left => {}
+                Why::Link | Why::LinkFar | Why::Lookup | Why::Left => {}
             }
         }
     }
 
     /// The block for the instruction at RIP.
-    fn block(&mut self, mode: u32, tag: u64) -> Result<*const Op, Ran> {
+    fn block(&mut self, mode: u32, tag: u64, remember: bool) -> Result<*const Op, Ran> {
         let linear = self.pc();
         let flat = mode & MODE_FLAT != 0;
+        if flat && let Some(op) = self.engine.code.jump(tag | linear, linear as u32) {
+            return Ok(op);
+        }
         let user = mode & MODE_USER != 0;
         let entry = self.engine.mmu.tlb(user).entries[Mmu::index(linear)];
         let physical = if entry.read == linear & !0xfff {
@@ -106,7 +111,7 @@ impl Exec<'_> {
                 translate(&mut self.engine.code, key, page)
             }
         };
-        if flat {
+        if flat && remember {
             self.engine.code.remember_jump(tag | linear, linear as u32, op);
         }
         Ok(op)
@@ -122,10 +127,10 @@ impl Exec<'_> {
         }
     }
 
-    /// Where compiled code may log one word for each of `instructions`.
+    /// Where compiled code may log two words for each of `instructions`.
     pub(super) fn give_log(&mut self, instructions: usize) -> *mut u64 {
         let words = &mut self.events.words;
-        words.reserve(if self.events.accesses { instructions + 64 } else { 64 });
+        words.reserve(if self.events.accesses { 2 * instructions + 64 } else { 64 });
         words.spare_capacity_mut().as_mut_ptr().cast()
     }
 }

@@ -6,11 +6,11 @@
 
 use super::code::{Code, Key, Meta, Slot};
 use super::control::{
-    call_direct, call_r, elsewhere, enter, fused_ri, fused_rr, generic, jump_cc, jump_direct, jump_m, jump_r,
-    outside, ret, stop_here, unlinked,
+    call_direct, call_far, call_m, call_r, elsewhere, enter, fused_ri, fused_rr, generic, jump_cc,
+    jump_direct, jump_m, jump_r, outside, ret, stop_here, unlinked,
 };
 use super::handlers::*;
-use super::op::{Handler, Links, Op, ZERO};
+use super::op::{Far, Handler, Links, Op, ZERO};
 use super::{MODE_32, MODE_FLAT};
 use iced_x86::{
     Code as C, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
@@ -21,6 +21,7 @@ const INSTRUCTIONS_MAX: u32 = 64;
 
 const READ: u8 = 4;
 const WRITE: u8 = 8;
+const ATOMIC: u8 = 16;
 
 macro_rules! by_size {
     ($v:expr, |$Z:ident| $body:expr) => {
@@ -212,6 +213,14 @@ fn plain() -> Op {
     Op { handler: nop, a: 0, b: 0, c: 0, d: 0, imm: 0 }
 }
 
+const NOWHERE: Far = Far { key: u64::MAX, target: std::ptr::null() };
+
+/// An operation with the address of another page in its four bytes.
+fn far(target: u32) -> Op {
+    let [a, b, c, d] = target.to_le_bytes();
+    Op { a, b, c, d, ..plain() }
+}
+
 impl Builder<'_> {
     /// Adds an operation of the instruction at `linear`; it begins a new instruction unless told otherwise.
     fn emit(&mut self, handler: Handler, op: Op, access: u8, slots: u8, ends: bool) {
@@ -224,9 +233,10 @@ impl Builder<'_> {
         self.code.metas.push(Meta { pc: linear, left: self.count as u8, slots, ends, access });
     }
 
-    fn second_slot(&mut self, imm: u32) {
+    /// What did not fit: an immediate, and a second access of the instruction at `linear`.
+    fn second_slot(&mut self, linear: u32, imm: u32, access: u8) {
         self.code.slots.push(Slot { op: Op { imm, ..plain() } });
-        self.code.metas.push(Meta::default());
+        self.code.metas.push(Meta { pc: linear, access, ..Meta::default() });
     }
 
     fn generic(&mut self, instr: &Instruction, linear: u32, ends: bool) {
@@ -245,24 +255,33 @@ impl Builder<'_> {
     /// A stub that leads to `target`.
     fn stub(&mut self, target: u32, otherwise: bool) -> *const Op {
         let flat = self.key.mode & MODE_FLAT != 0;
-        let handler: Handler = if !flat {
-            outside
-        } else if target >> 12 == self.key.linear >> 12 {
-            unlinked
+        assert!(self.code.stubs.len() + 2 <= self.code.stubs.capacity(), "stubs never move");
+        let at = self.code.stubs.len();
+        if flat && target >> 12 != self.key.linear >> 12 {
+            self.code.stubs.push(Slot { op: Op { handler: elsewhere, ..far(target) } });
+            self.code.stubs.push(Slot { far: NOWHERE });
         } else {
-            elsewhere
-        };
-        let place = (self.code.slots.len() as u32) << 1 | u32::from(otherwise);
-        let [a, b, c, d] = place.to_le_bytes();
-        assert!(self.code.stubs.len() < self.code.stubs.capacity(), "stubs never move");
-        self.code.stubs.push(Op { handler, a, b, c, d, imm: target });
-        self.code.stubs.last().expect("just pushed")
+            let place = (self.code.slots.len() as u32) << 1 | u32::from(otherwise);
+            let [a, b, c, d] = place.to_le_bytes();
+            let handler: Handler = if flat { unlinked } else { outside };
+            self.code.stubs.push(Slot { op: Op { handler, a, b, c, d, imm: target } });
+        }
+        (&raw const self.code.stubs[at]).cast()
     }
 
     /// The slot with the two ways on, after the operation that chooses.
     fn links(&mut self, taken: u32, otherwise: u32) {
         let links = Links { taken: self.stub(taken, false), otherwise: self.stub(otherwise, true) };
         self.code.slots.push(Slot { links });
+        self.code.metas.push(Meta::default());
+    }
+
+    fn leaves_page(&self, target: u32) -> bool {
+        target >> 12 != self.key.linear >> 12
+    }
+
+    fn far_slot(&mut self) {
+        self.code.slots.push(Slot { far: NOWHERE });
         self.code.metas.push(Meta::default());
     }
 
@@ -352,7 +371,7 @@ impl Builder<'_> {
         let access = access | size.trailing_zeros() as u8;
         self.emit_at(linear, handler, op, access, if imm.is_some() { 2 } else { 1 }, false);
         if let Some(imm) = imm {
-            self.second_slot(imm);
+            self.second_slot(linear, imm, 0);
         }
         Some(false)
     }
@@ -423,6 +442,12 @@ impl Builder<'_> {
                 let op = Op { a, b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
                 self.op(linear, h, op)
             }
+            M::Xchg if k0 == OpKind::Memory => {
+                let m = address(instr)?;
+                let (b, size) = register(1)?;
+                let h: Handler = by_size!(size, |Z| by_form!(m.form, |F| xchg_m::<Z, F>));
+                self.memory_op(linear, h, b, &m, size, READ | WRITE | ATOMIC, None)
+            }
             M::Xchg => {
                 let ((a, size), (b, _)) = (register(0)?, register(1)?);
                 let h: Handler = by_size!(size, |Z| xchg_rr::<Z>);
@@ -477,6 +502,31 @@ impl Builder<'_> {
                 let h: Handler = by_number!(kind, |K| shift_ri::<K>, 4 5 7);
                 self.op(linear, h, Op { a, imm, ..plain() })
             }
+            M::Rol | M::Ror => {
+                let (a, 4) = register(0)? else { return None };
+                let imm = u32::from(instr.immediate8() & 31);
+                if k1 == OpKind::Register || imm == 0 {
+                    return None;
+                }
+                let left = instr.mnemonic() == M::Rol;
+                let h: Handler = if left { rotate_ri::<true> } else { rotate_ri::<false> };
+                self.op(linear, h, Op { a, imm, ..plain() })
+            }
+            M::Bt => {
+                let (a, 4) = register(0)? else { return None };
+                match register(1) {
+                    Some((b, _)) => self.op(linear, bit_test, Op { a, b, ..plain() }),
+                    None => {
+                        let imm = u32::from(instr.immediate8() & 31);
+                        self.op(linear, bit_test, Op { a, b: ZERO, imm, ..plain() })
+                    }
+                }
+            }
+            M::Bsf | M::Bsr => {
+                let ((a, 4), (b, _)) = (register(0)?, register(1)?) else { return None };
+                let h: Handler = if instr.mnemonic() == M::Bsf { scan::<true> } else { scan::<false> };
+                self.op(linear, h, Op { a, b, ..plain() })
+            }
             M::Imul if instr.op_count() == 2 => {
                 let (a, 4) = register(0)? else { return None };
                 if let Some((b, _)) = register(1) {
@@ -513,6 +563,19 @@ impl Builder<'_> {
                 self.emit_at(linear, leave_frame, plain(), READ | 2, 1, false);
                 Some(false)
             }
+            M::Movsb | M::Movsw | M::Movsd if plain_string(instr, OpKind::MemoryESEDI) => {
+                let size = instr.memory_size().size();
+                let h: Handler = by_size!(size, |Z| move_string::<Z>);
+                self.emit_at(linear, h, plain(), READ | size.trailing_zeros() as u8, 2, false);
+                self.second_slot(linear, 0, WRITE | size.trailing_zeros() as u8);
+                Some(false)
+            }
+            M::Stosb | M::Stosw | M::Stosd if plain_string(instr, OpKind::MemoryESEDI) => {
+                let size = instr.memory_size().size();
+                let h: Handler = by_size!(size, |Z| store_string::<Z>);
+                self.emit_at(linear, h, plain(), WRITE | size.trailing_zeros() as u8, 1, false);
+                Some(false)
+            }
             M::Jmp | M::Call | M::Ret => self.transfer(instr, linear),
             _ => self.conditional(instr, linear),
         }
@@ -527,6 +590,13 @@ impl Builder<'_> {
             OpKind::Immediate32 | OpKind::Immediate8to32 => {
                 let op = Op { imm: immediate(instr, 0, 4), ..plain() };
                 self.emit_at(linear, push_i, op, WRITE | 2, 1, false);
+            }
+            OpKind::Memory if instr.memory_size().size() == 4 => {
+                let m = address(instr)?;
+                let h: Handler = by_form!(m.form, |F| push_m::<F>);
+                let op = Op { b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
+                self.emit_at(linear, h, op, READ | 2, 2, false);
+                self.second_slot(linear, 0, WRITE | 2);
             }
             _ => return None,
         }
@@ -579,9 +649,18 @@ impl Builder<'_> {
     fn transfer(&mut self, instr: &Instruction, linear: u32) -> Option<bool> {
         let next = instr.next_ip32();
         match instr.code() {
+            C::Jmp_rel8_32 | C::Jmp_rel32_32 if self.leaves_page(instr.near_branch32()) => {
+                self.emit_at(linear, elsewhere, far(instr.near_branch32()), 0, 2, true);
+                self.far_slot();
+            }
             C::Jmp_rel8_32 | C::Jmp_rel32_32 => {
                 self.emit_at(linear, jump_direct, plain(), 0, 2, true);
                 self.one_link(instr.near_branch32());
+            }
+            C::Call_rel32_32 if self.leaves_page(instr.near_branch32()) => {
+                let op = Op { imm: next, ..far(instr.near_branch32()) };
+                self.emit_at(linear, call_far, op, WRITE | 2, 2, true);
+                self.far_slot();
             }
             C::Call_rel32_32 => {
                 self.emit_at(linear, call_direct, Op { imm: next, ..plain() }, WRITE | 2, 2, true);
@@ -606,6 +685,13 @@ impl Builder<'_> {
                 let op = Op { a: offset(instr.op0_register()), imm: next, ..plain() };
                 self.emit_at(linear, call_r, op, WRITE | 2, 1, true);
             }
+            C::Call_rm32 => {
+                let m = address(instr)?;
+                let h: Handler = by_form!(m.form, |F| call_m::<F>);
+                let op = Op { b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
+                self.emit_at(linear, h, op, READ | 2, 2, true);
+                self.second_slot(linear, next, WRITE | 2);
+            }
             _ => return None,
         }
         Some(true)
@@ -627,8 +713,10 @@ impl Builder<'_> {
             self.links(instr.near_branch32(), instr.next_ip32());
             return Some(true);
         }
-        if instr.op0_kind() != OpKind::Register {
-            return None;
+        if instr.op0_kind() == OpKind::Memory {
+            let m = address(instr)?;
+            let h: Handler = by_condition!(cc, |CC| by_form!(m.form, |F| set_m::<CC, F>));
+            return self.memory_op(linear, h, 0, &m, 1, WRITE, None);
         }
         let a = offset_if_general(instr.op0_register())?;
         if instr.op_count() == 1 {
@@ -640,8 +728,20 @@ impl Builder<'_> {
             let h: Handler = by_condition!(cc, |CC| cmov_rr::<CC>);
             return self.op(linear, h, Op { a, b, ..plain() });
         }
+        if instr.op1_kind() == OpKind::Memory && instr.op0_register().is_gpr32() {
+            let m = address(instr)?;
+            let h: Handler = by_condition!(cc, |CC| by_form!(m.form, |F| cmov_rm::<CC, F>));
+            return self.memory_op(linear, h, a, &m, 4, READ, None);
+        }
         None
     }
+}
+
+/// A string instruction without a prefix, with 32-bit addresses and its usual segments.
+fn plain_string(instr: &Instruction, target: OpKind) -> bool {
+    let bare = !instr.has_rep_prefix() && !instr.has_repne_prefix();
+    let usual = !instr.has_segment_prefix();
+    bare && usual && instr.is_string_instruction() && instr.op0_kind() == target
 }
 
 fn offset_if_general(register: Register) -> Option<u8> {
