@@ -1,7 +1,7 @@
 //! Many cases in a row, and what came of them.
 
 use crate::compare::{Pair, Verdict};
-use crate::generate::{Generator, Kind, decode};
+use crate::generate::{Generator, Kind};
 use std::collections::BTreeMap;
 
 /// Cases that start from the same contents of memory.
@@ -11,7 +11,7 @@ const BATCH: u64 = 256;
 pub struct Summary {
     pub agreed: u64,
     pub unfinished: u64,
-    /// Sequences that reached an instruction the machine does not have, by its name.
+    /// Sequences that reached something the machine does not have.
     pub unsupported: BTreeMap<String, u64>,
     pub differed: u64,
     /// Reports of differing cases, minimized: one for each topic, with the number of its cases.
@@ -40,14 +40,7 @@ pub fn run(
         match pair.check(&case) {
             Verdict::Agree => summary.agreed += 1,
             Verdict::Unfinished => summary.unfinished += 1,
-            Verdict::Unsupported(ip) => {
-                let at = ip.wrapping_sub(case.registers.ip) as usize;
-                let name = case
-                    .code
-                    .get(at..)
-                    .map_or("?".into(), |code| format!("{:?}", decode(code, ip).mnemonic()).to_lowercase());
-                *summary.unsupported.entry(name).or_default() += 1;
-            }
+            Verdict::Unsupported(what) => *summary.unsupported.entry(what).or_default() += 1,
             Verdict::Differ(_) => {
                 let small = pair.minimize(&case);
                 summary.differed += 1;

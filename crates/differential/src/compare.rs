@@ -20,8 +20,8 @@ pub enum Verdict {
     Agree,
     /// One side did not finish, so there is nothing to compare.
     Unfinished,
-    /// The machine reports that it does not have the instruction at this address.
-    Unsupported(u64),
+    /// The machine reports something that it does not have.
+    Unsupported(String),
     Differ(Vec<String>),
 }
 
@@ -77,8 +77,12 @@ impl Pair {
     fn compare(&self, case: &Case, mut host: Outcome, mut machine: Outcome) -> Verdict {
         match (host.end, machine.end) {
             (End::Unfinished, _) | (_, End::Unfinished) => return Verdict::Unfinished,
-            (_, End::Unsupported) => return Verdict::Unsupported(machine.registers.ip),
+            (_, End::Unsupported) => return Verdict::Unsupported(self.machines[0].refused.clone()),
             _ => {}
+        }
+        // AMD's processors have a bit of MXCSR that the machine, like Intel's, refuses.
+        if host.registers.fx.u32(24) & !0xffff != 0 {
+            return Verdict::Unfinished;
         }
         if jumped_into_data(host.end) {
             return Verdict::Unfinished;
@@ -143,7 +147,7 @@ impl Pair {
             for instr in instructions {
                 let mut shorter = best.clone();
                 let at = (instr.ip() - best.registers.ip) as usize;
-                shorter.code.drain(at..at + instr.len());
+                shorter.code.drain(at..best.code.len().min(at + instr.len()));
                 if !shorter.code.is_empty() && differs(&shorter) {
                     best = shorter;
                     progress = true;
@@ -208,7 +212,10 @@ impl Pair {
             let mut line = String::new();
             formatter.format(&instr, &mut line);
             let at = (instr.ip() - case.registers.ip) as usize;
-            let bytes: String = case.code[at..at + instr.len()].iter().map(|b| format!("{b:02x}")).collect();
+            let bytes: String = case.code[at..case.code.len().min(at + instr.len())]
+                .iter()
+                .map(|b| format!("{b:02x}"))
+                .collect();
             let _ = writeln!(text, "  {:#x}  {bytes:<24} {line}", instr.ip());
         }
         let (verdict, which) = self.check_tiers(case);

@@ -81,6 +81,8 @@ pub struct Emulated {
     live: Machine,
     stops: StopSet,
     pub tier: Tier,
+    /// What the machine last reported as unsupported.
+    pub refused: String,
 }
 
 impl Emulated {
@@ -160,7 +162,7 @@ impl Emulated {
         if tier == Tier::Second {
             live.compile_nothing();
         }
-        Emulated { live, checkpoint: machine, stops, tier }
+        Emulated { live, checkpoint: machine, stops, tier, refused: String::new() }
     }
 
     /// Sets the contents of memory that the following cases start from.
@@ -191,7 +193,10 @@ impl Emulated {
         self.live.memory.read(PhysAddr(STACK_FRAME), &mut memory.0[data_bytes..]);
         match stop {
             Stop::Halt => self.outcome(),
-            Stop::Unsupported(_) => self.ended(End::Unsupported),
+            Stop::Unsupported(what) => {
+                self.refused = format!("{} ({})", what.what, what.disassembly);
+                self.ended(End::Unsupported)
+            }
             Stop::Budget => self.ended(End::Unfinished),
             other => panic!("the machine stopped unexpectedly: {other}"),
         }

@@ -116,10 +116,34 @@ pub fn decode(code: &[u8], ip: u64) -> Instruction {
     decoder.decode()
 }
 
-/// The instructions of a sequence, in order of address.
+/// The bytes of a sequence and what follows them on its page, as far as one instruction can reach.
+fn with_rest_of_page(case: &Case) -> Vec<u8> {
+    const INT3: u8 = 0xcc;
+    const INSTRUCTION_MAX: usize = 15;
+    let end = (case.registers.ip - u64::from(CODE)) as usize + case.code.len();
+    let mut bytes = case.code.clone();
+    bytes.resize(case.code.len() + INSTRUCTION_MAX.min(PAGE - end), INT3);
+    bytes
+}
+
+/// The instructions of a sequence, in order of address. The last may take its end from the filling behind the
+/// sequence.
 pub fn disassemble(case: &Case) -> Vec<Instruction> {
-    let mut decoder = Decoder::with_ip(32, &case.code, case.registers.ip, DecoderOptions::NONE);
-    decoder.iter().collect()
+    let bytes = with_rest_of_page(case);
+    let mut at = 0;
+    let mut instructions = Vec::new();
+    while at < case.code.len() {
+        let instr = decode(&bytes[at..], case.registers.ip + at as u64);
+        at += instr.len().max(1);
+        instructions.push(instr);
+    }
+    instructions
+}
+
+/// The instructions that begin at any byte of a sequence: where branches may lead.
+fn at_every_offset(case: &Case) -> Vec<Instruction> {
+    let bytes = with_rest_of_page(case);
+    (0..case.code.len()).map(|at| decode(&bytes[at..], case.registers.ip + at as u64)).collect()
 }
 
 /// No offset leaves the sandbox.
@@ -152,7 +176,8 @@ fn is_branch(instr: &Instruction) -> bool {
 pub fn undefined_flags(case: &Case, ip: u64) -> Option<u32> {
     let instructions = disassemble(case);
     if instructions.iter().any(is_branch) {
-        // Any order of execution: what one leaves undefined no other may read.
+        // Any order of execution, from any byte on: what one leaves undefined no other may read.
+        let instructions = at_every_offset(case);
         let all = instructions.iter().fold(0, |all, instr| all | undefined::flags(instr));
         let reads = instructions.iter().fold(0, |all, instr| all | undefined::read(instr));
         return (all & reads == 0).then_some(all);
@@ -656,9 +681,12 @@ pub fn comparable(case: &Case) -> bool {
         return false;
     }
     // A branch may lead into the middle of an instruction.
-    if instructions.iter().any(is_branch)
-        && (0..case.code.len()).any(|at| unwelcome(&decode(&case.code[at..], 0)))
-    {
+    if instructions.iter().any(is_branch) && at_every_offset(case).iter().any(unwelcome) {
+        return false;
+    }
+    // Whether an invalid instruction is fetched whole before it is refused is left open.
+    let end = case.registers.ip + case.code.len() as u64;
+    if end % PAGE as u64 == 0 && instructions.iter().any(Instruction::is_invalid) {
         return false;
     }
     let last = instructions.len() - 1;

@@ -143,7 +143,10 @@ pub fn fault_order(instr: &Instruction) -> bool {
     let string = matches!(instr.mnemonic(), M::Movsb | M::Movsw | M::Movsd | M::Cmpsb | M::Cmpsw | M::Cmpsd);
     // Ten bytes are read as eight and two.
     let ten = matches!(instr.memory_size(), MemorySize::Float80 | MemorySize::Bcd);
-    string && instr.is_string_instruction() || ten || large_operand(instr)
+    string && instr.is_string_instruction()
+        || ten
+        || large_operand(instr)
+        || instr.mnemonic() == M::Maskmovdqu
 }
 
 /// Interrupted by a fault, these may have done part of their work, which a restart does again: stack slots below the

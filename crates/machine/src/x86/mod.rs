@@ -157,6 +157,10 @@ fn conditional_or_coprocessor(x: &mut Exec, instr: &Instruction) -> Outcome<()> 
 fn coprocessor(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     use CpuidFeature as F;
     let has = |features: &[F]| instr.cpuid_features().iter().any(|f| features.contains(f));
+    // FISTTP came with SSE3, which is not announced.
+    if has(&[F::SSE3]) {
+        return Err(Trap::UD);
+    }
     if instr.mnemonic() == Mnemonic::Wait
         || has(&[F::FPU, F::FPU287, F::FPU287XL_ONLY, F::FPU387, F::FPU387SL_ONLY])
     {
