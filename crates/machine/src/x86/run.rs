@@ -130,9 +130,12 @@ impl Exec<'_> {
         }
     }
 
-    /// Must every instruction be looked at? For single-stepping and debug registers.
+    /// Must every instruction be looked at? For single-stepping and debug registers, and for the one instruction
+    /// that holds an interrupt back, which is due right after it.
     fn steps_only(&self) -> bool {
+        let due = self.board.interrupt_pending(self.id) || self.cpu.nmi_pending;
         self.engine.second_tier_only
+            || due && self.cpu.shadow_at == self.cpu.executed
             || self.cpu.flags.other & (flags::TF | flags::RF) != 0
             || self.cpu.dr[7] & 0xff != 0
     }

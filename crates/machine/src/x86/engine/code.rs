@@ -22,6 +22,9 @@ const STUBS_MAX: usize = 1 << 20;
 /// Addresses that blocks are cut at, before all are forgotten.
 const STOPS_MAX: usize = 1 << 14;
 
+/// In [`Meta::access`]: control does not simply go on.
+pub(crate) const ENDS: u8 = 0x80;
+
 /// One slot of a block.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -36,13 +39,14 @@ pub(crate) union Slot {
 pub(crate) struct Meta {
     /// Linear address of the instruction.
     pub pc: u32,
-    /// Instructions of the block from this one on.
-    pub left: u8,
+    /// The instruction's number in its block.
+    pub index: u8,
+    /// Instructions in the block; known in its first slot only.
+    pub count: u8,
     /// Slots to the next operation.
     pub slots: u8,
-    /// Control does not simply go on.
-    pub ends: bool,
-    /// Memory access: bits 0–1 size as a power of two, 2 reads, 3 writes, 4 is atomic.
+    /// Memory access: bits 0–1 size as a power of two, 2 reads, 3 writes, 4 is atomic. Bit 7: control does not
+    /// simply go on.
     pub access: u8,
 }
 
@@ -128,8 +132,38 @@ impl Code {
     }
 
     pub fn meta(&self, op: *const Op) -> &Meta {
-        let at = (op as usize - self.slots.as_ptr() as usize) / size_of::<Slot>();
-        &self.metas[at]
+        &self.metas[self.slot_of(op)]
+    }
+
+    fn is_stub(&self, op: *const Op) -> bool {
+        self.stubs.as_ptr_range().contains(&op.cast())
+    }
+
+    /// RIP of the block that begins with this operation or that this stub leads to.
+    pub fn address(&self, op: *const Op) -> u64 {
+        if self.is_stub(op) {
+            // SAFETY: stubs begin with an operation.
+            unsafe { (*op).imm.into() }
+        } else {
+            // Only flat code is linked, where offsets are linear addresses.
+            self.meta(op).pc.into()
+        }
+    }
+
+    /// Where a jump to another page leads, and how many instructions its block has that are not counted yet.
+    pub fn far_target(&self, op: *const Op) -> (u32, u8) {
+        if self.is_stub(op) {
+            // SAFETY: stubs begin with an operation.
+            (unsafe { (*op).imm }, 0)
+        } else {
+            let at = self.slot_of(op);
+            // SAFETY: metas are looked up for operations only.
+            (self.metas[at + 1].pc, unsafe { (*op).d })
+        }
+    }
+
+    fn slot_of(&self, op: *const Op) -> usize {
+        (op as usize - self.slots.as_ptr() as usize) / size_of::<Slot>()
     }
 
     /// The micro-operation that wrote this log word: its upper half is the low half of the address.
@@ -169,16 +203,20 @@ impl Code {
     }
 
     pub fn remember_jump(&mut self, tag: u64, target: u32, op: *const Op) {
-        self.jumps[jump_index(target)] = [tag, op as u64];
+        let at = jump_index(target);
+        self.jumps[at ^ 1] = self.jumps[at];
+        self.jumps[at] = [tag, op as u64];
     }
 
     /// The live block that an address leads to, if the jump cache knows.
     pub fn jump(&self, tag: u64, target: u32) -> Option<*const Op> {
-        let [known, op] = self.jumps[jump_index(target)];
-        let op = op as *const Op;
-        // SAFETY: the cache holds operations of this store, and is emptied with it.
-        let live = || unsafe { (*op).handler as usize } != dead as usize;
-        (known == tag && live()).then_some(op)
+        let at = jump_index(target);
+        [at, at ^ 1].into_iter().map(|at| self.jumps[at]).find_map(|[known, op]| {
+            let op = op as *const Op;
+            // SAFETY: the cache holds operations of this store, and is emptied with it.
+            let live = || unsafe { (*op).handler as usize } != dead as usize;
+            (known == tag && live()).then_some(op)
+        })
     }
 
     /// The jump cache as compiled code sees it.

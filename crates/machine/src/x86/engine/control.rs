@@ -1,6 +1,6 @@
 //! Handlers that decide what runs next, and the way into the second tier.
 
-use super::code::Meta;
+use super::code::{ENDS, Meta};
 use super::handlers::{CMP, TEST};
 use super::op::{
     Far, Frame, Links, Op, State, Why, carries, compares, handlers, holds, jump_index, signed, tests,
@@ -19,35 +19,40 @@ impl State {
         unsafe {
             let links = self.op.add(slots).cast::<Links>();
             let target = if taken { &raw const (*links).taken } else { &raw const (*links).otherwise };
-            self.go(*target)
+            self.end(self.o().d, *target)
         }
     }
 }
 
 handlers! {
-    /// Start of a block of `imm` instructions.
-    fn enter(s) {
-        let count = i64::from(s.o().imm);
-        let remaining = (*s.f).remaining - count;
-        (*s.f).remaining = remaining;
-        if remaining < 0 {
-            return over_budget(s.f, s.op, s.log, s.r, s.c, s.t);
-        }
-        s.next(1)
-    }
+    /// Instead of the block at this operation: there is no time for another one.
     #[cold]
-    fn over_budget(s) {
-        (*s.f).remaining += i64::from(s.o().imm);
+    fn expired(s) {
         let exec = exec_of(s.f);
-        let pc = exec.engine.code.meta(s.op).pc;
-        s.leave(Why::Budget, pc.into())
+        let rip = exec.engine.code.address(s.op);
+        s.leave(Why::Expired, rip)
+    }
+    /// A jump whose target, in `Frame::rip`, is not where the jump cache looks first.
+    #[cold]
+    fn jump_miss(s) {
+        let f = &*s.f;
+        let target = f.rip as u32;
+        if f.remaining < 0 {
+            return s.leave(Why::Expired, target.into());
+        }
+        let jump = *f.jumps.add(jump_index(target) ^ 1);
+        if jump.tag == f.key | u64::from(target) {
+            s.go(jump.op)
+        } else {
+            s.leave(Why::Lookup, target.into())
+        }
     }
     /// Start of a block that no longer exists.
     #[cold]
     fn dead(s) {
         let exec = exec_of(s.f);
-        let pc = exec.engine.code.meta(s.op).pc;
-        s.leave(Why::Lookup, pc.into())
+        let rip = exec.engine.code.address(s.op);
+        s.leave(Why::Lookup, rip)
     }
     /// Start of a block at an address where runs stop.
     #[cold]
@@ -57,20 +62,32 @@ handlers! {
     fn unlinked(s) { s.leave(Why::Link, s.o().imm.into()) }
     /// Stub: the way out of a block whose addresses are offsets into a segment.
     fn outside(s) { s.leave(Why::Lookup, s.o().imm.into()) }
-    /// Stub, or JMP: the way to another page.
-    fn elsewhere(s) { s.far() }
+    /// JMP to another page.
+    fn jump_far(s) {
+        let count = s.o().d;
+        s.far(count)
+    }
+    /// Stub: the way to another page, the block already ended.
+    fn elsewhere(s) { s.far(0) }
     /// The remembered target belongs to other translations, or there is none yet.
     #[cold]
     fn far_miss(s) {
-        let o = s.o();
-        let target = u32::from_le_bytes([o.a, o.b, o.c, o.d]);
-        let jump = *(*s.f).jumps.add(jump_index(target));
-        let key = (*s.f).key;
-        if jump.tag != key | u64::from(target) {
-            return s.leave(Why::LinkFar, target.into());
+        let exec = exec_of(s.f);
+        let (target, count) = exec.engine.code.far_target(s.op);
+        (*s.f).remaining -= i64::from(count);
+        if (*s.f).remaining < 0 {
+            return s.leave(Why::Expired, target.into());
         }
-        s.op.add(1).cast_mut().cast::<Far>().write(Far { key, target: jump.op });
-        s.go(jump.op)
+        let at = jump_index(target);
+        let key = (*s.f).key;
+        for at in [at, at ^ 1] {
+            let jump = *(*s.f).jumps.add(at);
+            if jump.tag == key | u64::from(target) {
+                s.op.add(1).cast_mut().cast::<Far>().write(Far { key, target: jump.op });
+                return s.go(jump.op);
+            }
+        }
+        s.leave(Why::LinkFar, target.into())
     }
     /// JMP, or the end of a block that ends for no reason of its own.
     fn jump_direct(s) { s.link(1, true) }
@@ -91,22 +108,24 @@ handlers! {
     }
     fn jump_r(s) {
         let target = s.get::<4>(s.o().a);
-        s.jump(target)
+        let count = s.o().d;
+        s.jump(count, target)
     }
     fn jump_m<const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.readable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.readable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
-        s.jump(State::load::<4>(at))
+        let count = s.o().a;
+        s.jump(count, State::load::<4>(at))
     }
     /// CALL to a known address; `imm` is the return address.
     fn call_direct(s) {
         let address = s.get::<4>(32).wrapping_sub(4);
-        let at = s.writable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.writable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -117,37 +136,39 @@ handlers! {
     /// CALL into another page.
     fn call_far(s) {
         let address = s.get::<4>(32).wrapping_sub(4);
-        let at = s.writable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.writable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
         State::store::<4>(at, s.o().imm);
         s.set::<4>(32, address);
-        s.far()
+        let count = s.o().d;
+        s.far(count)
     }
     fn call_r(s) {
         let target = s.get::<4>(s.o().a);
         let address = s.get::<4>(32).wrapping_sub(4);
-        let at = s.writable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.writable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
         State::store::<4>(at, s.o().imm);
         s.set::<4>(32, address);
-        s.jump(target)
+        let count = s.o().d;
+        s.jump(count, target)
     }
     /// CALL through memory; the return address is in the next slot.
     fn call_m<const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.readable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.readable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         let stack = s.get::<4>(32).wrapping_sub(4);
-        let to = s.writable::<4>(stack);
-        if to.is_null() {
+        let (hit, to) = s.writable::<4>(stack);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -155,18 +176,20 @@ handlers! {
         let target = State::load::<4>(at);
         State::store::<4>(to, (*s.op.add(1)).imm);
         s.set::<4>(32, stack);
-        s.jump(target)
+        let count = s.o().a;
+        s.jump(count, target)
     }
     /// RET; `imm` is what it releases beyond the return address.
     fn ret(s) {
         let address = s.get::<4>(32);
-        let at = s.readable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.readable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
         s.set::<4>(32, address.wrapping_add(4).wrapping_add(s.o().imm));
-        s.jump(State::load::<4>(at))
+        let count = s.o().d;
+        s.jump(count, State::load::<4>(at))
     }
     /// An instruction that only the second tier knows; `imm` is its number among the decoded ones.
     fn generic(s) {
@@ -228,12 +251,13 @@ unsafe fn exec_of<'a>(f: *mut Frame) -> &'a mut Exec<'a> {
 #[inline(never)]
 unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
     let x = unsafe { exec_of(f) };
-    let Meta { pc, left, slots, ends, .. } = *x.engine.code.meta(f.op);
+    let Meta { pc, index, slots, access, .. } = *x.engine.code.meta(f.op);
+    let ends = access & ENDS != 0;
     x.cpu.regs = f.regs;
     x.cpu.flags.result = f.result;
     x.cpu.flags.carry = f.carry;
     x.cpu.rip = u64::from(pc).wrapping_sub(x.cpu.seg(Seg::Cs).base) & 0xffff_ffff;
-    let executed = f.limit.wrapping_sub(f.remaining as u64).wrapping_sub(left.into());
+    let executed = f.executed(index.into());
     x.now = x.now.wrapping_add(executed.wrapping_sub(x.cpu.executed));
     x.cpu.executed = executed;
     x.take_log(f.log);
@@ -242,7 +266,6 @@ unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
     let failed = outcome.is_err();
     x.finish(outcome);
     if failed || x.leave || ends || x.repeating {
-        f.remaining = f.limit.wrapping_sub(x.cpu.executed) as i64;
         f.why = Why::Left;
         return 0;
     }
@@ -250,7 +273,7 @@ unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
     f.down = (x.cpu.flags.other & DF).into();
     f.result = x.cpu.flags.result;
     f.carry = x.cpu.flags.carry;
-    f.log = x.give_log(f.remaining as usize);
+    f.log = x.give_log((f.limit - x.cpu.executed) as usize);
     slots.into()
 }
 

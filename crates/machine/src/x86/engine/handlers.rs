@@ -124,8 +124,8 @@ handlers! {
     }
     fn load<const Z: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.readable::<Z>(address);
-        if at.is_null() {
+        let (hit, at) = s.readable::<Z>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -134,8 +134,8 @@ handlers! {
     }
     fn load_extend<const Z: usize, const SIGNED: bool, const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.readable::<Z>(address);
-        if at.is_null() {
+        let (hit, at) = s.readable::<Z>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -145,8 +145,8 @@ handlers! {
     }
     fn store<const Z: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.writable::<Z>(address);
-        if at.is_null() {
+        let (hit, at) = s.writable::<Z>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -156,8 +156,8 @@ handlers! {
     /// The immediate is in the next slot.
     fn store_imm<const Z: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.writable::<Z>(address);
-        if at.is_null() {
+        let (hit, at) = s.writable::<Z>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -192,8 +192,8 @@ handlers! {
     }
     fn alu_rm<const K: u8, const Z: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.readable::<Z>(address);
-        if at.is_null() {
+        let (hit, at) = s.readable::<Z>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -206,8 +206,8 @@ handlers! {
     }
     fn alu_mr<const K: u8, const Z: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let at = if writes(K) { s.writable::<Z>(address) } else { s.readable::<Z>(address).cast_mut() };
-        if at.is_null() {
+        let (hit, at) = if writes(K) { s.writable::<Z>(address) } else { s.readable_too::<Z>(address) };
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -221,8 +221,8 @@ handlers! {
     /// The immediate is in the next slot.
     fn alu_mi<const K: u8, const Z: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let at = if writes(K) { s.writable::<Z>(address) } else { s.readable::<Z>(address).cast_mut() };
-        if at.is_null() {
+        let (hit, at) = if writes(K) { s.writable::<Z>(address) } else { s.readable_too::<Z>(address) };
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -242,8 +242,8 @@ handlers! {
     }
     fn count_m<const K: u8, const Z: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.writable::<Z>(address);
-        if at.is_null() {
+        let (hit, at) = s.writable::<Z>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -300,8 +300,8 @@ handlers! {
     }
     fn imul_rm<const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.readable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.readable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -369,8 +369,8 @@ handlers! {
 
     fn cmov_rm<const CC: u8, const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.readable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.readable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -381,8 +381,8 @@ handlers! {
     }
     fn set_m<const CC: u8, const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.writable::<1>(address);
-        if at.is_null() {
+        let (hit, at) = s.writable::<1>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -435,8 +435,8 @@ handlers! {
     /// MOVS; the write is described by the next slot.
     fn move_string<const Z: usize>(s) {
         let (from, to) = (s.get::<4>(48), s.get::<4>(56));
-        let (source, target) = (s.readable::<Z>(from), s.writable::<Z>(to));
-        if source.is_null() | target.is_null() | ((*s.f).down != 0) {
+        let ((hit, source), (hit_too, target)) = (s.readable::<Z>(from), s.writable::<Z>(to));
+        if !(hit & hit_too) | ((*s.f).down != 0) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(from);
@@ -448,8 +448,8 @@ handlers! {
     }
     fn store_string<const Z: usize>(s) {
         let to = s.get::<4>(56);
-        let target = s.writable::<Z>(to);
-        if target.is_null() | ((*s.f).down != 0) {
+        let (hit, target) = s.writable::<Z>(to);
+        if !hit | ((*s.f).down != 0) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(to);
@@ -463,8 +463,8 @@ handlers! {
     /// XCHG with memory.
     fn xchg_m<const Z: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.writable::<Z>(address);
-        if at.is_null() {
+        let (hit, at) = s.writable::<Z>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -480,8 +480,8 @@ handlers! {
     fn push_r(s) {
         let value = s.get::<4>(s.o().a);
         let address = s.get::<4>(32).wrapping_sub(4);
-        let at = s.writable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.writable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -491,8 +491,8 @@ handlers! {
     }
     fn push_i(s) {
         let address = s.get::<4>(32).wrapping_sub(4);
-        let at = s.writable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.writable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -503,10 +503,10 @@ handlers! {
     /// The pushed access is described by the next slot.
     fn push_m<const F: u8>(s) {
         let address = s.address::<F>();
-        let at = s.readable::<4>(address);
+        let (hit, at) = s.readable::<4>(address);
         let stack = s.get::<4>(32).wrapping_sub(4);
-        let to = s.writable::<4>(stack);
-        if at.is_null() | to.is_null() {
+        let (hit_too, to) = s.writable::<4>(stack);
+        if !(hit & hit_too) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -517,8 +517,8 @@ handlers! {
     }
     fn pop_r(s) {
         let address = s.get::<4>(32);
-        let at = s.readable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.readable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
@@ -529,8 +529,8 @@ handlers! {
     /// LEAVE.
     fn leave_frame(s) {
         let address = s.get::<4>(40);
-        let at = s.readable::<4>(address);
-        if at.is_null() {
+        let (hit, at) = s.readable::<4>(address);
+        if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);

@@ -56,8 +56,8 @@ pub(crate) struct Jump {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Why {
-    /// The block at RIP is longer than the budget.
-    Budget,
+    /// No further block may be begun.
+    Expired,
     /// No block is known at RIP.
     Lookup,
     /// As before, and the stub at `Frame::op` wants to be linked to it.
@@ -75,7 +75,8 @@ pub(crate) enum Why {
 pub(crate) struct Frame {
     pub regs: [u64; 16],
     pub zero: u64,
-    /// Instructions that may still be executed, the present block's already taken off.
+    /// Instructions that may still be executed when the present block began, less the longest block: a block is
+    /// only begun while this is not negative.
     pub remaining: i64,
     /// 8 if accesses are logged, 0 if each overwrites the last.
     pub log_step: u64,
@@ -86,7 +87,7 @@ pub(crate) struct Frame {
     pub exec: *mut u8,
     /// Not zero if string instructions go down.
     pub down: u64,
-    /// `Cpu::executed` when `remaining` is zero.
+    /// `Cpu::executed` when the budget is used up.
     pub limit: u64,
     // What the registers held when compiled code was left.
     pub op: *const Op,
@@ -96,6 +97,19 @@ pub(crate) struct Frame {
     pub rip: u64,
     pub why: Why,
 }
+
+impl Frame {
+    /// `Cpu::executed` after `index` instructions of the present block.
+    pub fn executed(&self, index: u64) -> u64 {
+        self.limit
+            .wrapping_sub(self.remaining as u64)
+            .wrapping_sub(INSTRUCTIONS_MAX.into())
+            .wrapping_add(index)
+    }
+}
+
+/// Instructions in a block.
+pub(crate) const INSTRUCTIONS_MAX: u32 = 64;
 
 /// The six arguments.
 #[derive(Clone, Copy)]
@@ -184,32 +198,33 @@ impl State {
         }
     }
 
-    /// Host address of `Z` aligned bytes that may be read, or null. One comparison checks page, right and
+    /// May `Z` aligned bytes be read at once, and where are they? One comparison checks page, right and
     /// alignment.
     #[inline(always)]
-    pub unsafe fn readable<const Z: usize>(&self, address: u32) -> *const u8 {
+    pub unsafe fn readable<const Z: usize>(&self, address: u32) -> (bool, *const u8) {
         unsafe {
             let entry = self.entry(address);
             let tag = address & (0xffff_f000 | (Z as u32 - 1));
-            if (*entry).read == tag.into() {
-                (*entry).addend.wrapping_add(address.into()) as *const u8
-            } else {
-                std::ptr::null()
-            }
+            let at = (*entry).addend.wrapping_add(address.into()) as *const u8;
+            ((*entry).read == tag.into(), at)
         }
     }
 
-    /// Host address of `Z` aligned bytes that may be written (and read), or null.
+    /// As [`State::readable`], as a pointer that looks writable.
     #[inline(always)]
-    pub unsafe fn writable<const Z: usize>(&self, address: u32) -> *mut u8 {
+    pub unsafe fn readable_too<const Z: usize>(&self, address: u32) -> (bool, *mut u8) {
+        let (hit, at) = unsafe { self.readable::<Z>(address) };
+        (hit, at.cast_mut())
+    }
+
+    /// The same for bytes that may be written (and read).
+    #[inline(always)]
+    pub unsafe fn writable<const Z: usize>(&self, address: u32) -> (bool, *mut u8) {
         unsafe {
             let entry = self.entry(address);
             let tag = address & (0xffff_f000 | (Z as u32 - 1));
-            if (*entry).write == tag.into() {
-                (*entry).addend.wrapping_add(address.into()) as *mut u8
-            } else {
-                std::ptr::null_mut()
-            }
+            let at = (*entry).addend.wrapping_add(address.into()) as *mut u8;
+            ((*entry).write == tag.into(), at)
         }
     }
 
@@ -278,35 +293,58 @@ impl State {
         }
     }
 
-    /// Goes on in another page: where the slot after this one says, or through the jump cache. The address is in
-    /// the operation's four bytes.
+    /// Ends a block of `count` instructions and goes on with another one, if there is time.
     #[inline(always)]
-    pub unsafe fn far(self) {
+    pub unsafe fn end(self, count: u8, next: *const Op) {
+        unsafe {
+            if self.spend(count) {
+                self.go(next)
+            } else {
+                super::control::expired(self.f, next, self.log, self.r, self.c, self.t)
+            }
+        }
+    }
+
+    /// Counts a block of `count` instructions. False if no other may be begun.
+    #[inline(always)]
+    unsafe fn spend(&self, count: u8) -> bool {
+        unsafe {
+            let remaining = (*self.f).remaining - i64::from(count);
+            (*self.f).remaining = remaining;
+            remaining >= 0
+        }
+    }
+
+    /// Ends a block and goes on in another page: where the slot after this one says, or through the jump cache.
+    #[inline(always)]
+    pub unsafe fn far(self, count: u8) {
         unsafe {
             let far = self.op.add(1).cast::<Far>();
             if (*far).key == (*self.f).key {
-                self.go((*far).target)
+                self.end(count, (*far).target)
             } else {
                 super::control::far_miss(self.f, self.op, self.log, self.r, self.c, self.t)
             }
         }
     }
 
-    /// Goes on at an address through the jump cache.
+    /// Ends a block and goes on at an address through the jump cache.
     #[inline(always)]
-    pub unsafe fn jump(self, target: u32) {
+    pub unsafe fn jump(self, count: u8, target: u32) {
         unsafe {
             let jump = (*self.f).jumps.add(jump_index(target));
-            if (*jump).tag == (*self.f).key | u64::from(target) {
+            let tag = (*self.f).key | u64::from(target);
+            if self.spend(count) && (*jump).tag == tag {
                 self.go((*jump).op)
             } else {
-                self.leave(Why::Lookup, target.into())
+                (*self.f).rip = target.into();
+                super::control::jump_miss(self.f, self.op, self.log, self.r, self.c, self.t)
             }
         }
     }
 }
 
-/// Slot of an address in the jump cache.
+/// Slot of an address in the jump cache; the other one it may be in differs in the lowest bit.
 #[inline(always)]
 pub(crate) fn jump_index(target: u32) -> usize {
     (target.wrapping_mul(0x9e37_79b1) >> (32 - JUMPS.trailing_zeros())) as usize

@@ -1,7 +1,7 @@
 //! Finding, making and entering blocks.
 
 use super::code::Key;
-use super::op::{Frame, Op, Why};
+use super::op::{Frame, INSTRUCTIONS_MAX, Op, Why};
 use super::translate::translate;
 use super::{MODE_FLAT, MODE_USER, mode};
 use crate::memory::PAGE;
@@ -31,7 +31,7 @@ impl Exec<'_> {
         let mut frame = Frame {
             regs: self.cpu.regs,
             zero: 0,
-            remaining: (limit - self.cpu.executed) as i64,
+            remaining: (limit - self.cpu.executed) as i64 - i64::from(INSTRUCTIONS_MAX),
             log_step: if self.events.accesses { 8 } else { 0 },
             key,
             jumps: self.engine.code.jumps(),
@@ -55,7 +55,11 @@ impl Exec<'_> {
                 Why::LinkFar => self.engine.code.link_far(frame.op, key, op),
                 _ => {}
             }
-            let log = self.give_log(frame.remaining as usize);
+            let left = limit - self.cpu.executed;
+            if left < INSTRUCTIONS_MAX.into() && self.engine.code.meta(op).count as u64 > left {
+                return Ran::Tail;
+            }
+            let log = self.give_log(left as usize);
             let tlb: *const _ = self.engine.mmu.tlb(mode & MODE_USER != 0);
             // SAFETY: `op` is the start of a live block; frame, TLB and log outlive the call, and the log has
             // room for two words an instruction.
@@ -68,13 +72,13 @@ impl Exec<'_> {
             self.cpu.flags.result = frame.result;
             self.cpu.flags.carry = frame.carry;
             self.cpu.rip = frame.rip;
-            let executed = limit.wrapping_sub(frame.remaining as u64);
+            let executed = frame.executed(0);
             self.now = self.now.wrapping_add(executed.wrapping_sub(self.cpu.executed));
             self.cpu.executed = executed;
             match frame.why {
-                Why::Budget => return Ran::Tail,
+                Why::Expired if executed == limit => return Ran::On,
                 Why::Break => return Ran::Single,
-                Why::Link | Why::LinkFar | Why::Lookup | Why::Left => {}
+                _ => {}
             }
         }
     }

@@ -4,20 +4,17 @@
 //! Those that the first tier knows become operations of their own, a comparison and the jump after it become
 //! one; all others become [`generic`](super::control::generic).
 
-use super::code::{Code, Key, Meta, Slot};
+use super::code::{Code, ENDS, Key, Meta, Slot};
 use super::control::{
-    call_direct, call_far, call_m, call_r, elsewhere, enter, fused_ri, fused_rr, generic, jump_cc,
-    jump_direct, jump_m, jump_r, outside, ret, stop_here, unlinked,
+    call_direct, call_far, call_m, call_r, elsewhere, fused_ri, fused_rr, generic, jump_cc, jump_direct,
+    jump_far, jump_m, jump_r, outside, ret, stop_here, unlinked,
 };
 use super::handlers::*;
-use super::op::{Far, Handler, Links, Op, ZERO};
+use super::op::{Far, Handler, INSTRUCTIONS_MAX, Links, Op, ZERO};
 use super::{MODE_32, MODE_FLAT};
 use iced_x86::{
     Code as C, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
-
-/// Instructions in a block.
-const INSTRUCTIONS_MAX: u32 = 64;
 
 const READ: u8 = 4;
 const WRITE: u8 = 8;
@@ -145,18 +142,19 @@ struct Builder<'a> {
     key: Key,
     first_slot: usize,
     count: u32,
+    /// The operation that ends the block and must know how long it is.
+    last: Option<usize>,
 }
 
 /// Compiles the block at `key` from the bytes of its page.
 pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
     let start = key.physical as usize & 0xfff;
     let first_slot = code.slots.len();
-    let mut b = Builder { code, key, first_slot, count: 0 };
+    let mut b = Builder { code, key, first_slot, count: 0, last: None };
     if b.code.stops.contains(&key.linear.into()) {
         b.emit(stop_here, Op { imm: key.offset, ..plain() }, 0, 1, true);
         return b.finish(1);
     }
-    b.emit(enter, plain(), 0, 1, false);
     let bitness = if key.mode & MODE_32 != 0 { 32 } else { 16 };
     let mut decoder = Decoder::with_ip(bitness, &page[start..], key.offset.into(), DecoderOptions::NONE);
     let mut instr = Instruction::default();
@@ -215,12 +213,6 @@ fn plain() -> Op {
 
 const NOWHERE: Far = Far { key: u64::MAX, target: std::ptr::null() };
 
-/// An operation with the address of another page in its four bytes.
-fn far(target: u32) -> Op {
-    let [a, b, c, d] = target.to_le_bytes();
-    Op { a, b, c, d, ..plain() }
-}
-
 impl Builder<'_> {
     /// Adds an operation of the instruction at `linear`; it begins a new instruction unless told otherwise.
     fn emit(&mut self, handler: Handler, op: Op, access: u8, slots: u8, ends: bool) {
@@ -228,9 +220,12 @@ impl Builder<'_> {
     }
 
     fn emit_at(&mut self, linear: u32, handler: Handler, op: Op, access: u8, slots: u8, ends: bool) {
+        if ends {
+            self.last = Some(self.code.slots.len());
+        }
         self.code.slots.push(Slot { op: Op { handler, ..op } });
-        // `left` holds the instruction's number until the block is finished.
-        self.code.metas.push(Meta { pc: linear, left: self.count as u8, slots, ends, access });
+        let access = access | if ends { ENDS } else { 0 };
+        self.code.metas.push(Meta { pc: linear, index: self.count as u8, count: 0, slots, access });
     }
 
     /// What did not fit: an immediate, and a second access of the instruction at `linear`.
@@ -258,7 +253,7 @@ impl Builder<'_> {
         assert!(self.code.stubs.len() + 2 <= self.code.stubs.capacity(), "stubs never move");
         let at = self.code.stubs.len();
         if flat && target >> 12 != self.key.linear >> 12 {
-            self.code.stubs.push(Slot { op: Op { handler: elsewhere, ..far(target) } });
+            self.code.stubs.push(Slot { op: Op { handler: elsewhere, imm: target, ..plain() } });
             self.code.stubs.push(Slot { far: NOWHERE });
         } else {
             let place = (self.code.slots.len() as u32) << 1 | u32::from(otherwise);
@@ -280,9 +275,9 @@ impl Builder<'_> {
         target >> 12 != self.key.linear >> 12
     }
 
-    fn far_slot(&mut self) {
+    fn far_slot(&mut self, target: u32) {
         self.code.slots.push(Slot { far: NOWHERE });
-        self.code.metas.push(Meta::default());
+        self.code.metas.push(Meta { pc: target, ..Meta::default() });
     }
 
     fn one_link(&mut self, target: u32) {
@@ -298,14 +293,19 @@ impl Builder<'_> {
 
     fn finish(self, bytes: usize) -> *const Op {
         assert!(self.code.slots.len() <= self.code.slots.capacity(), "slots never move");
-        let total = self.count;
-        for meta in &mut self.code.metas[self.first_slot..] {
-            meta.left = (total - u32::from(meta.left)) as u8;
-        }
-        // SAFETY: the first slot of a block is an operation.
-        let first = unsafe { &mut self.code.slots[self.first_slot].op };
-        if total != 0 {
-            first.imm = total;
+        let total = self.count as u8;
+        self.code.metas[self.first_slot].count = total;
+        if let Some(last) = self.last {
+            // SAFETY: `last` is an operation.
+            let op = unsafe { &mut self.code.slots[last].op };
+            // Those with a memory operand need the usual place for its scale.
+            if self.code.metas[last].access & (READ | ENDS) == READ | ENDS
+                && op.handler as usize != ret as usize
+            {
+                op.a = total;
+            } else {
+                op.d = total;
+            }
         }
         self.code.add(self.key, bytes as u16, self.first_slot as u32)
     }
@@ -650,17 +650,16 @@ impl Builder<'_> {
         let next = instr.next_ip32();
         match instr.code() {
             C::Jmp_rel8_32 | C::Jmp_rel32_32 if self.leaves_page(instr.near_branch32()) => {
-                self.emit_at(linear, elsewhere, far(instr.near_branch32()), 0, 2, true);
-                self.far_slot();
+                self.emit_at(linear, jump_far, plain(), 0, 2, true);
+                self.far_slot(instr.near_branch32());
             }
             C::Jmp_rel8_32 | C::Jmp_rel32_32 => {
                 self.emit_at(linear, jump_direct, plain(), 0, 2, true);
                 self.one_link(instr.near_branch32());
             }
             C::Call_rel32_32 if self.leaves_page(instr.near_branch32()) => {
-                let op = Op { imm: next, ..far(instr.near_branch32()) };
-                self.emit_at(linear, call_far, op, WRITE | 2, 2, true);
-                self.far_slot();
+                self.emit_at(linear, call_far, Op { imm: next, ..plain() }, WRITE | 2, 2, true);
+                self.far_slot(instr.near_branch32());
             }
             C::Call_rel32_32 => {
                 self.emit_at(linear, call_direct, Op { imm: next, ..plain() }, WRITE | 2, 2, true);

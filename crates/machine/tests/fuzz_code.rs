@@ -1,0 +1,230 @@
+//! Random bytes as code, in every mode: no panic, no hang, and both tiers do the same.
+
+mod fuzz;
+
+use fuzz::Random;
+use machine::board::BoardConfig;
+use machine::x86::state::{Table, cr0, cr4};
+use machine::{Machine, Seg, Segment, Stop};
+use std::collections::BTreeMap;
+use trace::PhysAddr;
+
+const MEMORY: u64 = 1 << 20;
+const GDT: u64 = 0x1000;
+const IDT: u64 = 0x2000;
+const TSS: u64 = 0x3000;
+const HANDLERS: u64 = 0x4000;
+const DIRECTORY: u64 = 0x5000;
+const TABLE: u64 = 0x6000;
+const CODE: u64 = 0x1_0000;
+const CODE_BYTES: usize = 0x800;
+const STACK: u64 = 0x8_0000;
+
+/// Opcodes that reach into the system; plain random bytes find them too rarely.
+const SYSTEM: &[&[u8]] = &[
+    &[0x0f, 0x20],
+    &[0x0f, 0x22],
+    &[0x0f, 0x21],
+    &[0x0f, 0x23],
+    &[0x0f, 0x00],
+    &[0x0f, 0x01],
+    &[0x0f, 0x06],
+    &[0x0f, 0x30],
+    &[0x0f, 0x32],
+    &[0x0f, 0xa2],
+    &[0x0f, 0xae],
+    &[0x0f, 0xc7],
+    &[0xcf],
+    &[0xcb],
+    &[0xea],
+    &[0x9a],
+    &[0xff],
+    &[0xcd],
+    &[0xcc],
+    &[0xf4],
+    &[0xfa],
+    &[0xfb],
+    &[0x9d],
+    &[0x8e],
+    &[0xe4],
+    &[0xe6],
+    &[0xee],
+    &[0xec],
+    &[0x6c],
+    &[0x6e],
+    &[0xf3],
+    &[0xf2],
+    &[0x66],
+    &[0x67],
+    &[0xf0],
+    &[0x17],
+    &[0x07],
+    &[0x0f, 0x02],
+    &[0x0f, 0x03],
+    &[0x0f, 0xb2],
+    &[0x0f, 0x34],
+    &[0x0f, 0x35],
+    &[0x0f, 0x05],
+    &[0x0f, 0x07],
+    &[0xd9],
+    &[0xdb],
+    &[0xdd],
+    &[0xdf],
+    &[0x9b],
+];
+
+fn code(random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(CODE_BYTES);
+    let system = random.pick(&[0, 10, 40]);
+    while bytes.len() < CODE_BYTES {
+        if random.percent(system) {
+            bytes.extend(random.pick(SYSTEM));
+        }
+        let count = 1 + random.below(4) as usize;
+        bytes.extend(random.bytes(count));
+    }
+    bytes.truncate(CODE_BYTES);
+    bytes
+}
+
+/// An address that means something, or anything.
+fn value(random: &mut Random) -> u64 {
+    match random.below(5) {
+        0 => random.below(16),
+        1 => CODE + random.below(CODE_BYTES as u64),
+        2 => STACK - random.below(0x1000),
+        3 => random.pick(&[GDT, IDT, TSS, DIRECTORY, TABLE]) + random.below(0x100),
+        _ => random.u64() & 0xffff_ffff,
+    }
+}
+
+fn descriptor(base: u64, limit: u64, access: u64, flags: u64) -> u64 {
+    (limit & 0xffff)
+        | (base & 0xff_ffff) << 16
+        | access << 40
+        | (limit >> 16 & 15) << 48
+        | flags << 52
+        | (base >> 24 & 0xff) << 56
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Mode {
+    Real,
+    Flat,
+    Paged,
+    User,
+}
+
+/// A machine about to run random code. Handlers step over the byte that faulted, so that a round gets further than
+/// its first fault.
+fn machine(random: &mut Random, mode: Mode) -> Machine {
+    let cpus = random.pick(&[1, 1, 2]);
+    let mut machine = Machine::new(BoardConfig { cpus, memory_bytes: MEMORY, ..BoardConfig::default() });
+    let bytes = code(random);
+    machine.memory.load(PhysAddr(CODE), &bytes);
+    let write =
+        |machine: &mut Machine, at: u64, value: u64| machine.memory.write(PhysAddr(at), &value.to_le_bytes());
+    let regs: [u64; 8] = std::array::from_fn(|_| value(random));
+    if mode == Mode::Real {
+        // push bp; mov bp, sp; inc word [bp + 2]; pop bp; iret
+        machine.memory.load(PhysAddr(HANDLERS), &[0x55, 0x89, 0xe5, 0xff, 0x46, 0x02, 0x5d, 0xcf]);
+        for vector in 0..256 {
+            machine.memory.write(PhysAddr(4 * vector), &(HANDLERS as u32).to_le_bytes());
+        }
+        let cpu = &mut machine.cpus[0];
+        cpu.segments = [Segment::real(0); 6];
+        cpu.segments[Seg::Cs as usize] = Segment { attributes: 0x9b, ..Segment::real(0x1000) };
+        cpu.rip = 0;
+        cpu.regs[..8].copy_from_slice(&regs);
+        cpu.regs[4] = 0x8000;
+        return machine;
+    }
+    let entries = [
+        descriptor(0, 0xfffff, 0x9b, 0xc),
+        descriptor(0, 0xfffff, 0x93, 0xc),
+        descriptor(0, 0xfffff, 0xfb, 0xc),
+        descriptor(0, 0xfffff, 0xf3, 0xc),
+        descriptor(TSS, 0x67, 0x8b, 0),
+        descriptor(0, 0xffff, 0x9b, 0),
+        descriptor(random.u64(), random.u64(), random.below(256), random.below(16)),
+        random.u64(),
+        // A call gate to the handlers.
+        (HANDLERS & 0xffff) | 8 << 16 | 0xec00 << 32,
+    ];
+    for (i, entry) in entries.into_iter().enumerate() {
+        write(&mut machine, GDT + 8 * (i as u64 + 1), entry);
+    }
+    // push ebp; mov ebp, esp; inc dword [ebp + 4]; pop ebp; iret
+    machine.memory.load(PhysAddr(HANDLERS), &[0x55, 0x89, 0xe5, 0xff, 0x45, 0x04, 0x5d, 0xcf]);
+    // The same above an error code.
+    let above = [0x55, 0x89, 0xe5, 0xff, 0x45, 0x08, 0x5d, 0x83, 0xc4, 0x04, 0xcf];
+    machine.memory.load(PhysAddr(HANDLERS + 0x20), &above);
+    for vector in 0..256u64 {
+        let handler = if matches!(vector, 8 | 10..=14 | 17) { HANDLERS + 0x20 } else { HANDLERS };
+        let kind = if random.percent(50) { 0xee00 } else { 0x8f00 };
+        write(
+            &mut machine,
+            IDT + 8 * vector,
+            (handler & 0xffff) | 8 << 16 | (kind | handler >> 16 << 16) << 32,
+        );
+    }
+    write(&mut machine, TSS + 4, (STACK - 0x4000) | 16 << 32);
+    if mode != Mode::Flat {
+        machine.memory.write(PhysAddr(DIRECTORY), &(TABLE as u32 | 7).to_le_bytes());
+        for page in 0..256u32 {
+            let bits = if random.percent(95) { 7 } else { random.below(0x1000) as u32 };
+            machine.memory.write(PhysAddr(TABLE + 4 * u64::from(page)), &(page << 12 | bits).to_le_bytes());
+        }
+    }
+    let cpu = &mut machine.cpus[0];
+    cpu.cr0 = cr0::PE | cr0::ET | if random.percent(50) { cr0::NE | cr0::WP | cr0::AM } else { 0 };
+    cpu.cr4 = if random.percent(80) { cr4::OSFXSR | cr4::OSXMMEXCPT | cr4::PSE } else { 0 };
+    if mode != Mode::Flat {
+        cpu.cr3 = DIRECTORY;
+        cpu.cr0 |= cr0::PG;
+    }
+    cpu.gdtr = Table { base: GDT, limit: 0x4f };
+    cpu.idtr = Table { base: IDT, limit: 0x7ff };
+    cpu.tr = Segment { selector: 0x28, base: TSS, limit: 0x67, attributes: 0x8b };
+    let (code, data, ring) = if mode == Mode::User { (0x1b, 0x23, 3) } else { (0x08, 0x10, 0) };
+    cpu.segments = [Segment::flat(data, false, ring); 6];
+    cpu.segments[Seg::Cs as usize] = Segment::flat(code, true, ring);
+    cpu.rip = CODE;
+    cpu.regs[..8].copy_from_slice(&regs);
+    cpu.regs[4] = STACK;
+    cpu.flags.set_image(random.u64() as u32 & 0xed7 | 2);
+    machine
+}
+
+fn kind_of(stop: &Stop) -> &'static str {
+    match stop {
+        Stop::Budget => "budget",
+        Stop::Halt => "halt",
+        Stop::TripleFault => "triple fault",
+        Stop::Unsupported(_) => "unsupported",
+        Stop::Reset | Stop::PowerOff => "reset or power-off",
+        _ => "other",
+    }
+}
+
+#[test]
+fn random_code_never_breaks_the_machine() {
+    const BUDGET: u64 = 3000;
+    let mut seen: BTreeMap<(Mode, &str), u64> = BTreeMap::new();
+    for seed in fuzz::first_seed()..fuzz::first_seed() + fuzz::rounds(400) {
+        for mode in [Mode::Real, Mode::Flat, Mode::Paged, Mode::User] {
+            let mut random = Random(seed);
+            let machine = machine(&mut random, mode);
+            let quota = 1 + random.below(200);
+            let stop = fuzz::run(machine, BUDGET, quota, seed);
+            *seen.entry((mode, kind_of(&stop))).or_default() += 1;
+        }
+    }
+    println!("{seen:?}");
+    // The rounds must not all die at once, or they test nothing.
+    for mode in [Mode::Real, Mode::Flat, Mode::Paged, Mode::User] {
+        let all: u64 = seen.iter().filter(|((m, _), _)| *m == mode).map(|(_, n)| n).sum();
+        let long = seen.get(&(mode, "budget")).copied().unwrap_or(0);
+        assert!(all < 50 || long * 10 > all, "{mode:?}: {seen:?}");
+    }
+}
