@@ -1,6 +1,8 @@
 //! The chips together, through the board's ports and lines.
 
 use super::*;
+use crate::x86::flags::IF;
+use crate::{Activity, Events, Machine, Seg, Segment, StopSet};
 
 const CPU: CpuId = CpuId(0);
 
@@ -270,19 +272,12 @@ fn digest(board: &Board) -> u64 {
     hasher.finish()
 }
 
-#[test]
-fn a_sleeping_processor_does_not_sleep_through_the_ticks_of_another() {
-    use crate::x86::flags::IF;
-    use crate::{Activity, Events, Machine, Seg, Segment, StopSet};
-    const COUNTER: PhysAddr = PhysAddr(0x3000);
-    const TICKS: u32 = 5;
-    let mut machine = Machine::new(BoardConfig { cpus: 2, memory_bytes: 1 << 20, ..BoardConfig::default() });
-    // hlt; jmp back
-    machine.memory.write(PhysAddr(0x1000), &[0xf4, 0xeb, 0xfd]);
-    // inc dword [0x3000]; mov dword [0xfee000b0], 0; iret
-    let handler = [0xff, 0x05, 0, 0x30, 0, 0, 0xc7, 0x05, 0xb0, 0, 0xe0, 0xfe, 0, 0, 0, 0, 0xcf];
-    machine.memory.write(PhysAddr(0x1100), &handler);
-    machine.memory.write_u64(PhysAddr(0x2000 + 8 * 0x40), 0x0000_8e00_0008_1100);
+/// Processors in flat 32-bit mode, about to execute `code` with interrupts as `enabled`; `vector` leads to `handler`.
+fn flat_machine(cpus: u8, code: &[u8], vector: u64, handler: &[u8], enabled: bool) -> Machine {
+    let mut machine = Machine::new(BoardConfig { cpus, memory_bytes: 1 << 20, ..BoardConfig::default() });
+    machine.memory.write(PhysAddr(0x1000), code);
+    machine.memory.write(PhysAddr(0x1100), handler);
+    machine.memory.write_u64(PhysAddr(0x2000 + 8 * vector), 0x0000_8e00_0008_1100);
     machine.memory.write_u64(PhysAddr(0x4008), 0x00cf_9b00_0000_ffff);
     for cpu in &mut machine.cpus {
         cpu.cr0 = 0x11;
@@ -290,14 +285,40 @@ fn a_sleeping_processor_does_not_sleep_through_the_ticks_of_another() {
         cpu.segments[Seg::Cs as usize] = Segment::flat(8, true, 0);
         (cpu.gdtr.base, cpu.gdtr.limit, cpu.idtr.base, cpu.idtr.limit) = (0x4000, 15, 0x2000, 0x7ff);
         (cpu.rip, cpu.regs[4], cpu.activity) = (0x1000, 0x8000, Activity::Running);
-        cpu.flags.put(IF, true);
+        cpu.flags.put(IF, enabled);
     }
+    machine
+}
+
+const RESULT: PhysAddr = PhysAddr(0x3000);
+
+#[test]
+fn a_sleeping_processor_does_not_sleep_through_the_ticks_of_another() {
+    const TICKS: u32 = 5;
+    // hlt; jmp back
+    let code = [0xf4, 0xeb, 0xfd];
+    // inc dword [0x3000]; mov dword [0xfee000b0], 0; iret
+    let handler = [0xff, 0x05, 0, 0x30, 0, 0, 0xc7, 0x05, 0xb0, 0, 0xe0, 0xfe, 0, 0, 0, 0, 0xcf];
+    let mut machine = flat_machine(2, &code, 0x40, &handler, true);
     machine.board.port_write(0, CPU, 0x21, 1, 0xff);
     for (register, value) in [(0xf0, 0x1ff), (0x3e0, 0xb), (0x320, 0x2_0040), (0x380, 10_000_000)] {
         lapic(&mut machine.board, 1, register, value);
     }
     // Each tick costs the second processor a handler of three instructions, a jump and a halt.
     machine.run_all(1000, &StopSet::after(2 + 5 * u64::from(TICKS)), &mut Events::off());
-    assert_eq!(machine.memory.read_u32(COUNTER), TICKS);
+    assert_eq!(machine.memory.read_u32(RESULT), TICKS);
     assert!((5_000_000..6_100_000).contains(&machine.instructions()), "{}", machine.instructions());
+}
+
+#[test]
+fn an_interrupt_held_back_by_sti_comes_one_instruction_later() {
+    // mov dx, 0x3f9; mov al, 2; out dx, al; sti; nop; nop ...; hlt
+    let mut code = vec![0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee, 0xfb];
+    code.extend([0x90; 30]);
+    code.push(0xf4);
+    // pop dword [0x3000]; hlt
+    let mut machine = flat_machine(1, &code, 0x24, &[0x8f, 0x05, 0, 0x30, 0, 0, 0xf4], false);
+    out(&mut machine.board, 0, &[(0x20, 0x11), (0x21, 0x20), (0x21, 4), (0x21, 1), (0x21, 0xef), (0x3fc, 8)]);
+    machine.run(CPU, &StopSet::after(100), &mut Events::off());
+    assert_eq!(machine.memory.read_u32(RESULT), 0x1009, "after the first of the no-operations");
 }
