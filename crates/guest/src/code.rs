@@ -61,6 +61,17 @@ pub fn leaves(image: &Image, function: &Function) -> Leaves {
     leaves
 }
 
+/// Whether the bytes before `pc` can be a call that returns to it.
+#[must_use]
+pub fn follows_call(image: &Image, pc: VirtAddr) -> bool {
+    let before = |length: u64| image.bytes(VirtAddr(pc.0.wrapping_sub(length)), length as usize);
+    let direct = before(5).is_some_and(|bytes| bytes[0] == 0xe8);
+    direct
+        || (2..=7).any(|length| {
+            before(length).is_some_and(|bytes| bytes[0] == 0xff && matches!(bytes[1] >> 3 & 7, 2 | 3))
+        })
+}
+
 /// The instruction after the one that replaces the stack pointer by another thread's: where a thread that was switched
 /// out goes on, with the stack pointer that was saved for it. It is looked for in the functions named and in those that
 /// they call.

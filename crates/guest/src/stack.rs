@@ -64,7 +64,9 @@ pub fn activations<M: Memory + ?Sized>(space: &Space, registers: &Registers, mem
     let mut found = vec![Activation { registers: *registers, exact: true }];
     while found.len() < FRAMES_MAX {
         let Some(last) = found.last() else { break };
-        let Some(next) = caller(space, last, memory) else { break };
+        let Some(mut next) = caller(space, last, memory) else { break };
+        // The first function of a new thread is returned to without ever having called.
+        next.exact |= begins_unasked(space, next.pc());
         let to_user = last.registers.ring == 0 && next.registers.ring == 3;
         let grows = next.registers.general[SP] > last.registers.general[SP];
         if !to_user && !grows {
@@ -118,14 +120,31 @@ pub(crate) fn frame_address<M: Memory + ?Sized>(
     }
 }
 
+/// Whether `pc` is the entry of a function and no call ends right before it.
+fn begins_unasked(space: &Space, pc: VirtAddr) -> bool {
+    space.image_at(pc).is_some_and(|image| {
+        let function = image.function_at(pc).map(|id| image.get(id));
+        function.is_some_and(|function| function.start == pc) && !code::follows_call(image, pc)
+    })
+}
+
 fn is_code(space: &Space, addr: VirtAddr) -> bool {
     space.image_at(addr).is_some_and(|image| image.is_code(addr))
 }
 
 fn caller<M: Memory + ?Sized>(space: &Space, frame: &Activation, memory: &M) -> Option<Activation> {
     let image = space.image_at(frame.lookup())?;
-    let sensible = |next: &Activation| next.registers.ring == 3 || is_code(space, next.lookup());
+    let sensible = |next: &Activation| {
+        next.registers.ring == 3 || is_code(space, next.lookup()) || begins_unasked(space, next.pc())
+    };
     if let Some(rules) = image.call_frames().rules(frame.lookup().0) {
+        // Hand-written information about an interrupt rarely tells where all registers went; its code always does.
+        if rules.signal
+            && image.architecture == Architecture::X86
+            && let Some(next) = run_out(space, frame, memory, &sensible)
+        {
+            return Some(next);
+        }
         match by_rules(image.architecture, &rules, &frame.registers, memory) {
             Ruled::Caller(next) if sensible(&next) => return Some(*next),
             Ruled::End => return None,

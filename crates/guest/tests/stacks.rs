@@ -2,6 +2,7 @@
 
 mod support;
 
+use guest::expression::{Expression, Inputs, Scope};
 use guest::image::{Image, Programs, Space};
 use guest::stack;
 use guest::state::{Memory, Registers};
@@ -147,4 +148,223 @@ fn every_instruction_has_the_right_stack() {
         let (compared, deepest) = compare(&image, 100_000);
         assert!(compared > 3_000 && deepest > 3, "{name}: {compared} {deepest}");
     }
+}
+
+/// The bundled kernel running its programs: every frame was called by the next one, through interrupts and system calls
+/// down to the program's first function.
+#[test]
+fn stacks_go_through_the_kernel_into_programs() {
+    let out =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stacks-{}", std::process::id()));
+    let built = guests::Build::default().image(&out).unwrap();
+    let file = std::fs::read(&built.kernel).unwrap();
+    let image = Image::parse("kernel", &file).unwrap();
+    let mut programs = Programs::new(image.clone());
+    for entry in std::fs::read_dir(&built.programs).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        programs.add(name, Image::parse(name, &std::fs::read(&path).unwrap()).unwrap());
+    }
+    std::fs::remove_dir_all(&out).unwrap();
+
+    let mut machine =
+        Machine::new(machine::board::BoardConfig { memory_bytes: 32 << 20, ..Default::default() });
+    let options = machine::boot::BootOptions {
+        command_line: "kernel run=life_test tick=400".into(),
+        modules: Vec::new(),
+    };
+    let Machine { cpus, memory, board, .. } = &mut machine;
+    let format = machine::boot::Format::detect(&file).unwrap();
+    machine::boot::load(format, &file, &options, memory, &mut cpus[0], board).unwrap();
+
+    let entry = |name: &str| VirtAddr(support::address(&image, name));
+    let (load, copy, ready) = (entry("load_program"), entry("vm_copy"), entry("sched_start"));
+    let mut spaces: Vec<(u64, String)> = Vec::new();
+    let program_of = |spaces: &[(u64, String)], cr3: u64| {
+        spaces.iter().rev().find(|(directory, _)| *directory == cr3).map(|(_, name)| name.clone())
+    };
+    let mut pending: Option<(u64, u64, String)> = None;
+    let mut events = Events::default();
+    let mut stops = StopSet::after(13).at(load).at(copy);
+    let (mut kernel, mut user, mut through, mut waits, mut started) = (0, 0, 0, 0, false);
+    for _ in 0..160_000 {
+        let stop = machine.run(CPU, &stops, &mut events);
+        events.clear();
+        let now = guest::view::registers(&machine, CPU);
+        let view = Inside(&machine);
+        let sp = now.general[guest::state::SP];
+        let argument = || view.read_uint(VirtAddr(sp + 4), 4).unwrap();
+        if [load.0, copy.0].contains(&now.pc) {
+            let name = if now.pc == load.0 {
+                view.read_text(VirtAddr(argument()), 64)
+            } else {
+                program_of(&spaces, argument()).unwrap()
+            };
+            let back = view.read_uint(VirtAddr(sp), 4).unwrap();
+            pending = Some((back, sp, name));
+            stops = stops.at(VirtAddr(back));
+        }
+        if let Some((back, entry_sp, name)) = &pending
+            && now.pc == *back
+            && sp == entry_sp + 4
+        {
+            spaces.push((now.general[0], name.clone()));
+            pending = None;
+        }
+        started |= now.pc == ready.0 || !spaces.is_empty();
+        if matches!(stop, machine::Stop::PowerOff | machine::Stop::Exit { .. }) {
+            break;
+        }
+        if !started {
+            continue;
+        }
+        let program = program_of(&spaces, now.cr3);
+        let space = programs.in_program(program.as_deref());
+        let found = stack::activations(&space, &now, &view);
+        let shown = || {
+            let frames = stack::trace(&space, &now, &view);
+            frames.iter().map(|f| format!("{} {:?}", f.pc, f.function)).collect::<Vec<_>>().join("\n")
+        };
+        // While an address space is being left, the user stack of the old one is out of reach.
+        let leaving = ["switch_to", "sys_exec", "thread_exit"].iter().any(|function| {
+            found.iter().any(|activation| {
+                let frames = space.frames_at(activation.pc(), activation.lookup());
+                frames.iter().any(|frame| frame.function.as_deref() == Some(function))
+            })
+        });
+        for pair in found.windows(2) {
+            let [inner, outer] = pair else { unreachable!() };
+            if leaving && outer.registers.ring == 3 {
+                break;
+            }
+            let begins = image.function_at(outer.pc()).is_some_and(|id| image.get(id).start == outer.pc());
+            if outer.exact && begins && outer.registers.ring == 0 {
+                continue; // a thread that has not begun yet
+            }
+            if outer.exact {
+                // An interrupt or a system call: the inner frame is a way into the kernel.
+                let name = &space.frames_at(inner.pc(), inner.lookup())[0].function;
+                let name = name.as_deref().unwrap();
+                assert!(name.starts_with("vector_") || name == "trap_common", "{}", shown());
+                through += 1;
+                continue;
+            }
+            let called = call_target(&space, outer.registers.pc, &view)
+                .unwrap_or_else(|| panic!("no call before {:#x}:\n{}", outer.registers.pc, shown()));
+            let inner_image = space.image_at(inner.lookup()).unwrap();
+            let callee = inner_image.get(inner_image.function_at(inner.lookup()).unwrap());
+            if let Some(target) = called {
+                assert_eq!(target, callee.start.0, "{}", shown());
+            }
+        }
+        if now.ring == 3 && program.as_deref() == Some("life_test") {
+            // The first program does not run now, but its kernel stack tells what it waits for.
+            let none = std::collections::BTreeMap::new();
+            let scope = Scope {
+                image: &image,
+                function: None,
+                returns: false,
+                at: None,
+                bindings: &[],
+                definitions: &none,
+            };
+            let source = "container_of(init_task->threads.next, struct thread, task_link)->stack_pointer";
+            let saved =
+                Expression::compile(source, &scope).unwrap().value(&view, &Inputs::new(&now)).unwrap();
+            let waiting = stack::switched_out(&image, &["switch_to"], saved).unwrap();
+            let names: Vec<String> = stack::trace(&programs.in_program(Some("init")), &waiting, &view)
+                .into_iter()
+                .filter_map(|frame| frame.function)
+                .collect();
+            let expected = [
+                "context_switch",
+                "switch_to",
+                "schedule",
+                "block",
+                "block_on",
+                "cond_wait",
+                "family_wait",
+                "sys_wait",
+                "syscall",
+                "trap",
+                "trap_common",
+                "wait",
+            ];
+            assert!(names.iter().map(String::as_str).zip(expected).all(|(a, b)| a == b), "{names:?}");
+            waits += usize::from(names.len() >= expected.len());
+        }
+        let last = found.last().unwrap();
+        let frames = space.frames_at(last.pc(), last.lookup());
+        let root = frames.last().unwrap().function.clone().unwrap_or_default();
+        if last.registers.ring == 3 {
+            user += 1;
+            assert!(leaving || root == "_start", "{}", shown());
+        } else {
+            kernel += 1;
+            let roots =
+                ["_start", "start", "thread_start", "idle_loop", "sched_start", "multiboot_entry", "boot"];
+            assert!(roots.contains(&root.as_str()), "root {root:?} of\n{}", shown());
+        }
+    }
+    assert!(kernel > 50 && user > 10_000 && through > 10_000, "{kernel} {user} {through}");
+    assert!(spaces.iter().any(|(_, name)| name == "life_test"), "{spaces:?}");
+    assert!(waits > 20, "{waits}");
+}
+
+/// Whatever is in registers and memory: an end, and no panic.
+#[test]
+fn hostile_stacks_end() {
+    let image = support::image("program.c", PROGRAM, &["-g", "-O2"]);
+    let plain = support::image("program.c", PROGRAM, &["-O2", "-fno-asynchronous-unwind-tables"]);
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let mut longest = 0;
+    for image in [&image, &plain] {
+        let space = Programs::new(image.clone()).in_program(None);
+        let code = image.segments.iter().find(|segment| segment.executable).unwrap();
+        let (first, size) = (code.addr.0, code.bytes.len() as u64);
+        for _ in 0..3_000 {
+            // A stack full of code addresses and of addresses of itself.
+            let words: Vec<u32> = (0..512)
+                .map(|_| match random() % 4 {
+                    0 => random() as u32,
+                    1 => 0x9000 + (random() % 2048) as u32,
+                    _ => (first + random() % size) as u32,
+                })
+                .collect();
+            let world = support::World::new(image).words(0x9000, &words);
+            let mut registers = support::registers(
+                first + random() % size,
+                0x9000 + random() % 2048,
+                0x9000 + random() % 2048,
+            );
+            registers.general[3] = random();
+            registers.ring = if random() % 2 == 0 { 0 } else { 3 };
+            longest = longest.max(stack::trace(&space, &registers, &world).len());
+        }
+    }
+    assert!((3..=stack::FRAMES_MAX).contains(&longest), "{longest}");
+}
+
+/// The target of the call that ends right before `pc`; `Some(None)` for an indirect one.
+fn call_target(space: &Space, pc: u64, memory: &impl Memory) -> Option<Option<u64>> {
+    let mut bytes = [0; 8];
+    memory.read(VirtAddr(pc - 8), &mut bytes)?;
+    if bytes[3] == 0xe8 {
+        let relative = u32::from_le_bytes(bytes[4..8].try_into().unwrap());
+        let target = u64::from((pc as u32).wrapping_add(relative));
+        if space.image_at(VirtAddr(target)).is_some_and(|image| image.is_code(VirtAddr(target))) {
+            return Some(Some(target));
+        }
+    }
+    let indirect = (1..7).any(|length: usize| {
+        let at = 7 - length;
+        bytes[at] == 0xff && bytes[at + 1] >> 3 & 7 == 2
+    });
+    indirect.then_some(None)
 }
