@@ -7,6 +7,7 @@
 pub mod escape;
 pub mod html;
 pub mod json;
+pub mod races;
 pub mod story;
 mod tell;
 pub mod text;
@@ -14,6 +15,7 @@ mod words;
 
 pub use html::html;
 pub use json::{Summary, Verdict, json};
+pub use races::races;
 pub use story::Story;
 pub use tell::{Context, Passing, tell};
 pub use text::{TextOptions, text};

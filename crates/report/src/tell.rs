@@ -618,8 +618,15 @@ impl Teller<'_> {
         if let Some((key, conflict)) = self.freed_then_used(sides) {
             found.insert(key, conflict);
         }
-        let left_out = found.len().saturating_sub(CONFLICTS_MAX);
-        (found.into_values().take(CONFLICTS_MAX).collect(), left_out)
+        let mut all: Vec<_> = found.into_values().collect();
+        let left_out = all.len().saturating_sub(CONFLICTS_MAX);
+        if left_out > 0 {
+            // The nearer to the bug, the more it says.
+            all.sort_by_key(|conflict| (!conflict.bug, std::cmp::Reverse(conflict.rows.1)));
+            all.truncate(CONFLICTS_MAX);
+            all.sort_by_key(|conflict| (!conflict.bug, conflict.rows));
+        }
+        (all, left_out)
     }
 
     /// A free is a write of the whole block, so it conflicts with the use that follows it.

@@ -403,7 +403,12 @@ fn shared(pen: &mut Pen, story: &Story) {
         return;
     }
     pen.line(Style::Bold, "Memory that they share");
-    for conflict in story.conflicts.iter().take(CONFLICTS_SHOWN) {
+    // The nearer to the bug, the more it says.
+    let mut shown: Vec<_> = story.conflicts.iter().collect();
+    shown.sort_by_key(|conflict| (!conflict.bug, std::cmp::Reverse(conflict.rows.1)));
+    shown.truncate(CONFLICTS_SHOWN);
+    shown.sort_by_key(|conflict| conflict.rows);
+    for conflict in shown {
         let (a, b) = conflict.rows;
         let atomic = |yes| if yes { " (atomic)" } else { "" };
         let who = |row: usize| format!("t{}", story.threads[story.rows[row].column].id);

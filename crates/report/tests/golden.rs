@@ -402,3 +402,37 @@ fn for_machines() {
         (Verdict::Exhausted, None, None, None);
     expect![[r#"{"verdict":"exhausted","scope":"points lock,create","finding":null,"interleavings":51,"seconds":0.25,"preemptions":null,"schedule":null}"#]].assert_eq(&json(&summary));
 }
+
+#[test]
+fn races_at_the_end_of_a_run() {
+    let steps = [lost_wakeup(), panic()].concat();
+    let mut detector = detect::RaceLimited::default();
+    let (mut found, mut log) = (Vec::new(), detect::RaceLog::default());
+    steps.iter().for_each(|step| detector.observe(step, &mut found));
+    for race in &found {
+        log.add(race, true);
+    }
+    let last = found.last().unwrap().key();
+    log.set_status(last, detect::RaceStatus::Failing);
+    expect![[r#"
+        data race on num_in_section: leads to a bug; seen in this order only, from the first run on
+          t5 writes in consumer (paradise.c:5), holding no lock: num_in_section++;
+          t6 reads in consumer (paradise.c:6), holding no lock: assert(num_in_section == 1);
+        data race on ready: untested; seen in this order only, from the first run on
+          t5 reads in deschedule (sched.c:8), holding no lock: if (*reject)
+          t6 writes in producer (paradise.c:12), holding no lock: ready = 1;
+        data race on ready: untested; seen in this order only, from the first run on
+          t5 reads in consumer (paradise.c:3), holding no lock: while (!ready)
+          t6 writes in producer (paradise.c:12), holding no lock: ready = 1;
+        data race on num_in_section: untested; seen in this order only, from the first run on
+          t5 writes in consumer (paradise.c:5), holding no lock: num_in_section++;
+          t6 reads in consumer (paradise.c:5), holding no lock: num_in_section++;
+    "#]]
+    .assert_eq(&report::races(log.iter(), &Program, &Program::source));
+}
+
+#[test]
+fn lanes_when_columns_do_not_fit() {
+    let options = TextOptions { rows_max: 8, ..TextOptions::default() };
+    expect_file!["golden/lanes.txt"].assert_eq(&text(&long_story(9, 20), options));
+}
