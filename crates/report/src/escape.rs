@@ -65,6 +65,22 @@ pub fn json_in_script(json: &str) -> String {
     out
 }
 
+/// JSON in ASCII: the same value, and nothing in it that a terminal would obey.
+#[must_use]
+pub fn json_in_ascii(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() && c != '\u{7f}' {
+            out.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    out
+}
+
 /// How many terminal columns a character takes.
 #[must_use]
 pub const fn columns(c: char) -> usize {
@@ -107,6 +123,7 @@ mod tests {
             assert_eq!(html(text), in_html);
         }
         assert_eq!(json_in_script("\"</script><!--\""), "\"\\u003c/script\\u003e\\u003c!--\"");
+        assert_eq!(json_in_ascii("\"\u{9b}é\u{1f600}\""), "\"\\u009b\\u00e9\\ud83d\\ude00\"");
         assert_eq!(width("é名x"), 4);
     }
 }

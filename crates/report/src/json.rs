@@ -1,5 +1,6 @@
 //! The outcome for machines: one object.
 
+use crate::escape::json_in_ascii;
 use detect::{Finding, Signature};
 use serde::Serialize;
 use trace::Schedule;
@@ -57,7 +58,7 @@ struct Object<'a> {
     schedule: Option<&'a Schedule>,
 }
 
-/// One object on one line.
+/// One object on one line, in ASCII.
 #[must_use]
 pub fn json(summary: &Summary<'_>) -> String {
     let finding = summary.finding.map(|finding| Told {
@@ -80,5 +81,5 @@ pub fn json(summary: &Summary<'_>) -> String {
         preemptions: summary.preemptions,
         schedule: summary.schedule,
     };
-    serde_json::to_string(&object).expect("plain data with string keys")
+    json_in_ascii(&serde_json::to_string(&object).expect("plain data with string keys"))
 }
