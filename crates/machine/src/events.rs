@@ -19,8 +19,8 @@ use crate::x86::trap::Exception;
 use rustc_hash::FxHashMap;
 use trace::{CpuId, PhysAddr, VirtAddr};
 
-/// Words a log may hold unless told otherwise (64 MiB).
-pub const LOG_WORDS_MAX: usize = 8 << 20;
+/// Words a log may hold unless told otherwise: one MiB, which stays in a processor's cache.
+pub const LOG_WORDS_MAX: usize = 1 << 17;
 /// Free words kept for one stretch of compiled code.
 pub(crate) const LOG_SLACK: usize = 1 << 12;
 

@@ -149,7 +149,7 @@ impl Exec<'_> {
         }
         if self.events.accesses {
             let room = self.events.limit_words.saturating_sub(self.events.words.len());
-            limit = limit.min(executed + (room as u64).clamp(1, LOGGED_MAX));
+            limit = limit.min(executed + (room as u64 / 2).clamp(1, LOGGED_MAX));
         }
         limit
     }

@@ -22,7 +22,7 @@ pub(crate) const TEST: u8 = 8;
 
 /// Result of an arithmetic operation; its flags go into the state.
 #[inline(always)]
-fn compute<const K: u8, const Z: usize>(a: u32, b: u32, s: &mut State) -> u32 {
+pub(super) fn compute<const K: u8, const Z: usize>(a: u32, b: u32, s: &mut State) -> u32 {
     let carry_in = s.c >> 32 & 1;
     match K {
         ADD | ADC => {
@@ -58,11 +58,12 @@ const fn writes(kind: u8) -> bool {
 
 /// INC and DEC: as adding or subtracting 1, but CF stays.
 #[inline(always)]
-fn count<const K: u8, const Z: usize>(a: u32, s: &mut State) -> u32 {
-    let cf = s.c >> 32 & 1;
+pub(super) fn count<const K: u8, const Z: usize>(a: u32, s: &mut State) -> u32 {
+    let before = s.c;
     let result = compute::<K, Z>(a, 1, s);
-    let of = (s.c >> 32 ^ s.c >> 31) & 1;
-    s.c = s.c & 0x10 | cf << 32 | (cf ^ of) << 31;
+    // Where CF is not what it was, it and CF ^ OF are inverted.
+    let differs = (before ^ s.c) & 1 << 32;
+    s.c ^= differs | differs >> 1;
     result
 }
 
@@ -181,6 +182,45 @@ handlers! {
         if writes(K) {
             s.set::<Z>(a, result);
         }
+        s.next(1)
+    }
+    /// 32 bits, flags not wanted.
+    fn alu_rr_silent<const K: u8>(s) {
+        let (a, b) = (s.o().a, s.o().b);
+        let (r, c) = (s.r, s.c);
+        let result = compute::<K, 4>(s.get::<4>(a), s.get::<4>(b), &mut s);
+        (s.r, s.c) = (r, c);
+        if writes(K) {
+            s.set::<4>(a, result);
+        }
+        s.next(1)
+    }
+    fn alu_ri_silent<const K: u8>(s) {
+        let (a, imm) = (s.o().a, s.o().imm);
+        let (r, c) = (s.r, s.c);
+        let result = compute::<K, 4>(s.get::<4>(a), imm, &mut s);
+        (s.r, s.c) = (r, c);
+        if writes(K) {
+            s.set::<4>(a, result);
+        }
+        s.next(1)
+    }
+    fn shift_ri_silent<const K: u8>(s) {
+        let (a, n) = (s.o().a, s.o().imm);
+        let (r, c) = (s.r, s.c);
+        let result = shift::<K>(s.get::<4>(a), n, &mut s);
+        (s.r, s.c) = (r, c);
+        s.set::<4>(a, result);
+        s.next(1)
+    }
+    fn imul_rr_silent(s) {
+        let (a, b) = (s.o().a, s.o().b);
+        s.set::<4>(a, s.get::<4>(a).wrapping_mul(s.get::<4>(b)));
+        s.next(1)
+    }
+    fn imul_rri_silent(s) {
+        let o = s.o();
+        s.set::<4>(o.a, s.get::<4>(o.b).wrapping_mul(o.imm));
         s.next(1)
     }
     /// XOR or SUB of a register with itself.

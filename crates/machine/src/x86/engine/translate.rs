@@ -6,8 +6,9 @@
 
 use super::code::{Code, ENDS, Key, Meta, Slot};
 use super::control::{
-    call_direct, call_far, call_m, call_r, elsewhere, fused_ri, fused_rr, generic, jump_cc, jump_direct,
-    jump_far, jump_m, jump_r, outside, ret, stop_here, unlinked,
+    alu_ri_jump, alu_rr_jump, call_direct, call_far, call_m, call_r, elsewhere, fused_mi, fused_mr, fused_ri,
+    fused_rm, fused_rr, generic, jump_cc, jump_direct, jump_far, jump_m, jump_r, outside, ret, stop_here,
+    unlinked,
 };
 use super::handlers::*;
 use super::op::{Far, Handler, INSTRUCTIONS_MAX, Links, Op, ZERO};
@@ -144,13 +145,16 @@ struct Builder<'a> {
     count: u32,
     /// The operation that ends the block and must know how long it is.
     last: Option<usize>,
+    /// The last operation that set flags, if nothing since can have looked at them, and the handler that does
+    /// the same without setting any.
+    unseen: Option<(usize, Handler)>,
 }
 
 /// Compiles the block at `key` from the bytes of its page.
 pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
     let start = key.physical as usize & 0xfff;
     let first_slot = code.slots.len();
-    let mut b = Builder { code, key, first_slot, count: 0, last: None };
+    let mut b = Builder { code, key, first_slot, count: 0, last: None, unseen: None };
     if b.code.stops.contains(&key.linear.into()) {
         b.emit(stop_here, Op { imm: key.offset, ..plain() }, 0, 1, true);
         return b.finish(1);
@@ -183,7 +187,7 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
         if key.mode & (MODE_32 | MODE_FLAT) != MODE_32 | MODE_FLAT {
             ended = instr.flow_control() != FlowControl::Next;
             b.generic(&instr, linear, ended);
-        } else if matches!(instr.mnemonic(), Mnemonic::Cmp | Mnemonic::Test) && decoder.can_decode() {
+        } else if may_fuse(&instr) && b.count + 2 <= INSTRUCTIONS_MAX && decoder.can_decode() {
             let next = decoder.decode();
             let stops_between = b.code.stops.contains(&(key.linear + bytes as u32).into());
             if !stops_between && b.fused(&instr, &next, linear) {
@@ -220,6 +224,7 @@ impl Builder<'_> {
     }
 
     fn emit_at(&mut self, linear: u32, handler: Handler, op: Op, access: u8, slots: u8, ends: bool) {
+        self.unseen = None;
         if ends {
             self.last = Some(self.code.slots.len());
         }
@@ -316,8 +321,14 @@ impl Builder<'_> {
             return false;
         }
         let cc = encoding(jump.condition_code());
-        if matches!(cc, 0 | 1 | 10 | 11) || instr.op0_kind() != OpKind::Register {
+        if matches!(cc, 0 | 1 | 10 | 11) || instr.has_lock_prefix() {
             return false;
+        }
+        if instr.op0_kind() == OpKind::Memory || instr.op1_kind() == OpKind::Memory {
+            return self.fused_memory(instr, jump, cc, linear).is_some();
+        }
+        if !matches!(instr.mnemonic(), Mnemonic::Cmp | Mnemonic::Test) {
+            return self.fused_arithmetic(instr, jump, cc, linear).is_some();
         }
         let kind = if instr.mnemonic() == Mnemonic::Cmp { CMP } else { TEST };
         let size = instr.op0_register().size();
@@ -333,10 +344,87 @@ impl Builder<'_> {
                 (select_fused(true, kind, size, cc), Op { a, imm, ..plain() })
             }
         };
+        self.forget_flags();
         self.emit_at(linear, handler, op, 0, 2, true);
         self.count += 2;
         self.links(jump.near_branch32(), jump.next_ip32());
         true
+    }
+
+    /// A comparison with memory and the jump after it. If the access cannot be made at once the comparison is
+    /// executed alone, and the jump by the operation after it.
+    fn fused_memory(&mut self, instr: &Instruction, jump: &Instruction, cc: u8, linear: u32) -> Option<()> {
+        let kind = match instr.mnemonic() {
+            Mnemonic::Cmp => CMP,
+            Mnemonic::Test => TEST,
+            _ => return None,
+        };
+        let m = address(instr)?;
+        let size = instr.memory_size().size();
+        if size == 2 {
+            return None;
+        }
+        let (handler, register, imm): (Handler, _, _) = match (instr.op0_kind(), instr.op1_kind()) {
+            (OpKind::Register, _) if kind == CMP => {
+                (select_fused_rm(size, m.form, cc), offset(instr.op0_register()), 0)
+            }
+            (_, OpKind::Register) if kind == CMP => {
+                (select_fused_mr(size, m.form, cc), offset(instr.op1_register()), 0)
+            }
+            (_, OpKind::Register) | (OpKind::Register, _) => return None,
+            _ => (select_fused_mi(kind, size, m.form, cc), 0, immediate(instr, 1, size)),
+        };
+        self.memory_op(linear, handler, register, &m, size, READ, Some(imm));
+        self.count += 1;
+        let apart: Handler = by_condition!(cc, |CC| jump_cc::<CC>);
+        self.emit_at(jump.ip32(), apart, plain(), 0, 2, true);
+        self.count += 1;
+        self.links(jump.near_branch32(), jump.next_ip32());
+        Some(())
+    }
+
+    /// Arithmetic on a register and the jump on its outcome.
+    fn fused_arithmetic(
+        &mut self,
+        instr: &Instruction,
+        jump: &Instruction,
+        cc: u8,
+        linear: u32,
+    ) -> Option<()> {
+        let target = instr.op0_register();
+        if instr.op0_kind() != OpKind::Register || !target.is_gpr32() {
+            return None;
+        }
+        let a = offset(target);
+        let second = match instr.op_count() {
+            2 if instr.op1_kind() == OpKind::Register => None,
+            2 => Some(immediate(instr, 1, 4)),
+            _ => Some(1),
+        };
+        let kind = match instr.mnemonic() {
+            Mnemonic::Add => ADD,
+            Mnemonic::Sub => SUB,
+            Mnemonic::And => AND,
+            Mnemonic::Inc => 16 | ADD,
+            Mnemonic::Dec => 16 | SUB,
+            _ => return None,
+        };
+        let handler = match second {
+            Some(_) => {
+                by_number!(kind, |K| by_fused_condition!(cc, |CC| alu_ri_jump::<K, CC> as Handler), 0 4 5 16 21)
+            }
+            None => {
+                by_number!(kind, |K| by_fused_condition!(cc, |CC| alu_rr_jump::<K, CC> as Handler), 0 4 5)
+            }
+        };
+        let b = if second.is_none() { offset(instr.op1_register()) } else { 0 };
+        if kind & 16 == 0 {
+            self.forget_flags();
+        }
+        self.emit_at(linear, handler, Op { a, b, imm: second.unwrap_or(0), ..plain() }, 0, 2, true);
+        self.count += 2;
+        self.links(jump.near_branch32(), jump.next_ip32());
+        Some(())
     }
 
     /// One instruction of flat 32-bit code. True if it ends the block.
@@ -357,6 +445,30 @@ impl Builder<'_> {
         Some(false)
     }
 
+    /// An operation that neither looks at flags nor can fault.
+    fn quiet(&mut self, linear: u32, handler: Handler, op: Op) -> Option<bool> {
+        let unseen = self.unseen;
+        self.emit_at(linear, handler, op, 0, 1, false);
+        self.unseen = unseen;
+        Some(false)
+    }
+
+    /// An operation that sets all flags, looks at none and cannot fault; `silent` does the same without flags.
+    fn sets_flags(&mut self, linear: u32, handler: Handler, silent: Option<Handler>, op: Op) -> Option<bool> {
+        self.forget_flags();
+        self.emit_at(linear, handler, op, 0, 1, false);
+        self.unseen = silent.map(|silent| (self.code.slots.len() - 1, silent));
+        Some(false)
+    }
+
+    /// The next operation overwrites the flags: whoever set them last need not have.
+    fn forget_flags(&mut self) {
+        if let Some((slot, silent)) = self.unseen.take() {
+            self.code.slots[slot].op.handler = silent;
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
     fn memory_op(
         &mut self,
         linear: u32,
@@ -385,11 +497,11 @@ impl Builder<'_> {
             (instr.op_kind(i) == OpKind::Register && r.is_gpr()).then(|| (offset(r), r.size()))
         };
         match instr.mnemonic() {
-            M::Nop if k0 != OpKind::Memory => self.op(linear, nop, plain()),
+            M::Nop if k0 != OpKind::Memory => self.quiet(linear, nop, plain()),
             M::Mov => match (register(0), register(1)) {
                 (Some((a, size)), Some((b, _))) => {
                     let h: Handler = by_size!(size, |Z| mov_rr::<Z>);
-                    self.op(linear, h, Op { a, b, ..plain() })
+                    self.quiet(linear, h, Op { a, b, ..plain() })
                 }
                 (Some((a, size)), None) if k1 == OpKind::Memory => {
                     let m = address(instr)?;
@@ -398,7 +510,7 @@ impl Builder<'_> {
                 }
                 (Some((a, size)), None) if k1 != OpKind::Register => {
                     let h: Handler = by_size!(size, |Z| mov_ri::<Z>);
-                    self.op(linear, h, Op { a, imm: immediate(instr, 1, size), ..plain() })
+                    self.quiet(linear, h, Op { a, imm: immediate(instr, 1, size), ..plain() })
                 }
                 (None, Some((b, size))) if k0 == OpKind::Memory => {
                     let m = address(instr)?;
@@ -423,7 +535,7 @@ impl Builder<'_> {
                         (_, false) => extend_rr::<2, false>,
                         (_, true) => extend_rr::<2, true>,
                     };
-                    return self.op(linear, h, Op { a, b, ..plain() });
+                    return self.quiet(linear, h, Op { a, b, ..plain() });
                 }
                 let m = address(instr)?;
                 let size = instr.memory_size().size();
@@ -440,7 +552,7 @@ impl Builder<'_> {
                 let m = address(instr)?;
                 let h: Handler = by_form!(m.form, |F| lea::<F>);
                 let op = Op { a, b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
-                self.op(linear, h, op)
+                self.quiet(linear, h, op)
             }
             M::Xchg if k0 == OpKind::Memory => {
                 let m = address(instr)?;
@@ -451,7 +563,7 @@ impl Builder<'_> {
             M::Xchg => {
                 let ((a, size), (b, _)) = (register(0)?, register(1)?);
                 let h: Handler = by_size!(size, |Z| xchg_rr::<Z>);
-                self.op(linear, h, Op { a, b, ..plain() })
+                self.quiet(linear, h, Op { a, b, ..plain() })
             }
             M::Add => self.arithmetic(instr, linear, ADD),
             M::Or => self.arithmetic(instr, linear, OR),
@@ -467,7 +579,10 @@ impl Builder<'_> {
                 if let Some((a, size)) = register(0) {
                     let h: Handler =
                         by_size!(size, |Z| if up { count_r::<ADD, Z> as Handler } else { count_r::<SUB, Z> });
-                    return self.op(linear, h, Op { a, ..plain() });
+                    self.emit_at(linear, h, Op { a, imm: 1, ..plain() }, 0, 1, false);
+                    let silent: Handler = if up { alu_ri_silent::<ADD> } else { alu_ri_silent::<SUB> };
+                    self.unseen = (size == 4).then(|| (self.code.slots.len() - 1, silent));
+                    return Some(false);
                 }
                 let m = address(instr)?;
                 let size = instr.memory_size().size();
@@ -500,7 +615,8 @@ impl Builder<'_> {
                     return None;
                 }
                 let h: Handler = by_number!(kind, |K| shift_ri::<K>, 4 5 7);
-                self.op(linear, h, Op { a, imm, ..plain() })
+                let silent: Handler = by_number!(kind, |K| shift_ri_silent::<K>, 4 5 7);
+                self.sets_flags(linear, h, Some(silent), Op { a, imm, ..plain() })
             }
             M::Rol | M::Ror => {
                 let (a, 4) = register(0)? else { return None };
@@ -530,7 +646,7 @@ impl Builder<'_> {
             M::Imul if instr.op_count() == 2 => {
                 let (a, 4) = register(0)? else { return None };
                 if let Some((b, _)) = register(1) {
-                    return self.op(linear, imul_rr, Op { a, b, ..plain() });
+                    return self.sets_flags(linear, imul_rr, Some(imul_rr_silent), Op { a, b, ..plain() });
                 }
                 let m = address(instr)?;
                 let h: Handler = by_form!(m.form, |F| imul_rm::<F>);
@@ -539,7 +655,8 @@ impl Builder<'_> {
             M::Imul if instr.op_count() == 3 => {
                 let (a, 4) = register(0)? else { return None };
                 let (b, _) = register(1)?;
-                self.op(linear, imul_rri, Op { a, b, imm: immediate(instr, 2, 4), ..plain() })
+                let op = Op { a, b, imm: immediate(instr, 2, 4), ..plain() };
+                self.sets_flags(linear, imul_rri, Some(imul_rri_silent), op)
             }
             M::Mul | M::Imul | M::Div | M::Idiv => {
                 let (a, 4) = register(0)? else { return None };
@@ -551,8 +668,8 @@ impl Builder<'_> {
                 };
                 self.op(linear, h, Op { a, ..plain() })
             }
-            M::Cdq => self.op(linear, cdq, plain()),
-            M::Cwde => self.op(linear, extend_rr::<2, true>, plain()),
+            M::Cdq => self.quiet(linear, cdq, plain()),
+            M::Cwde => self.quiet(linear, extend_rr::<2, true>, plain()),
             M::Push => self.push(instr, linear),
             M::Pop => {
                 let (a, 4) = register(0)? else { return None };
@@ -610,10 +727,15 @@ impl Builder<'_> {
                 let (r0, r1) = (instr.op0_register(), instr.op1_register());
                 let (a, b, size) = (offset(r0), offset(r1), r0.size());
                 if r0 == r1 && size == 4 && matches!(kind, XOR | SUB) {
-                    return self.op(linear, clear, Op { a, ..plain() });
+                    return self.sets_flags(linear, clear, Some(mov_ri::<4>), Op { a, ..plain() });
                 }
                 let h: Handler = by_kind!(kind, |K| by_size!(size, |Z| alu_rr::<K, Z>));
-                self.op(linear, h, Op { a, b, ..plain() })
+                let op = Op { a, b, ..plain() };
+                if matches!(kind, ADC | SBB) {
+                    return self.op(linear, h, op);
+                }
+                let silent: Handler = by_kind!(kind, |K| alu_rr_silent::<K>);
+                self.sets_flags(linear, h, (size == 4).then_some(silent), op)
             }
             (OpKind::Register, OpKind::Memory) => {
                 let m = address(instr)?;
@@ -639,7 +761,12 @@ impl Builder<'_> {
             (OpKind::Register, _) => {
                 let (a, size) = (offset(instr.op0_register()), instr.op0_register().size());
                 let h: Handler = by_kind!(kind, |K| by_size!(size, |Z| alu_ri::<K, Z>));
-                self.op(linear, h, Op { a, imm: immediate(instr, 1, size), ..plain() })
+                let op = Op { a, imm: immediate(instr, 1, size), ..plain() };
+                if matches!(kind, ADC | SBB) {
+                    return self.op(linear, h, op);
+                }
+                let silent: Handler = by_kind!(kind, |K| alu_ri_silent::<K>);
+                self.sets_flags(linear, h, (size == 4).then_some(silent), op)
             }
             _ => None,
         }
@@ -743,6 +870,18 @@ fn plain_string(instr: &Instruction, target: OpKind) -> bool {
     bare && usual && instr.is_string_instruction() && instr.op0_kind() == target
 }
 
+/// Is this worth looking ahead for a jump?
+fn may_fuse(instr: &Instruction) -> bool {
+    use Mnemonic as M;
+    match instr.mnemonic() {
+        M::Cmp | M::Test => true,
+        M::Add | M::Sub | M::And | M::Inc | M::Dec => {
+            instr.op0_kind() == OpKind::Register && instr.op1_kind() != OpKind::Memory
+        }
+        _ => false,
+    }
+}
+
 fn offset_if_general(register: Register) -> Option<u8> {
     register.is_gpr().then(|| offset(register))
 }
@@ -767,5 +906,35 @@ fn select_fused(immediate: bool, kind: u8, size: usize, cc: u8) -> Handler {
         (false, _) => pick!(fused_rr, TEST),
         (true, CMP) => pick!(fused_ri, CMP),
         (true, _) => pick!(fused_ri, TEST),
+    }
+}
+
+fn select_fused_mi(kind: u8, size: usize, form: u8, cc: u8) -> Handler {
+    macro_rules! pick {
+        ($k:expr, $z:expr) => {
+            by_form!(form, |F| by_fused_condition!(cc, |CC| fused_mi::<{ $k }, { $z }, F, CC> as Handler))
+        };
+    }
+    match (kind, size) {
+        (CMP, 1) => pick!(CMP, 1),
+        (CMP, _) => pick!(CMP, 4),
+        (_, 1) => pick!(TEST, 1),
+        _ => pick!(TEST, 4),
+    }
+}
+
+fn select_fused_rm(size: usize, form: u8, cc: u8) -> Handler {
+    if size == 1 {
+        by_form!(form, |F| by_fused_condition!(cc, |CC| fused_rm::<1, F, CC> as Handler))
+    } else {
+        by_form!(form, |F| by_fused_condition!(cc, |CC| fused_rm::<4, F, CC> as Handler))
+    }
+}
+
+fn select_fused_mr(size: usize, form: u8, cc: u8) -> Handler {
+    if size == 1 {
+        by_form!(form, |F| by_fused_condition!(cc, |CC| fused_mr::<1, F, CC> as Handler))
+    } else {
+        by_form!(form, |F| by_fused_condition!(cc, |CC| fused_mr::<4, F, CC> as Handler))
     }
 }
