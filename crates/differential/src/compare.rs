@@ -2,7 +2,8 @@
 
 use crate::emulated::{Emulated, Tier, in_supervisor_region};
 use crate::generate::{
-    comparable, disassemble, is_image_store, operand_address, undefined_codes, undefined_flags,
+    at_every_offset, comparable, disassemble, is_image_store, operand_address, undefined_codes,
+    undefined_flags,
 };
 use crate::layout::{DATA, PAGE, STACK};
 use crate::native::{Host, plain_registers};
@@ -88,7 +89,7 @@ impl Pair {
             return Verdict::Unfinished;
         }
         let mut differences = Vec::new();
-        let last = disassemble(case).into_iter().find(|instr| instr.ip() == host.registers.ip);
+        let last = at_every_offset(case).into_iter().find(|instr| instr.ip() == host.registers.ip);
         let (mut host_end, mut machine_end) = (host.end, machine.end);
         if let Some(instr) = last {
             if undefined::fault_order(&instr) && is_access_fault(host_end) && is_access_fault(machine_end) {
@@ -326,7 +327,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Bytes of a stored x87 image that hold pointers, selectors and opcode of the last instruction.
 fn image_pointers(case: &Case, host: &Outcome) -> Vec<u32> {
     let Some(last) = disassemble(case).pop().filter(is_image_store) else { return Vec::new() };
-    let Some(address) = operand_address(&last, &host.registers) else { return Vec::new() };
+    let address = operand_address(&last, &host.registers);
     let bytes = match (last.mnemonic(), last.memory_size().size()) {
         (Mnemonic::Fxsave, _) => vec![6..24, 28..32],
         (_, 14 | 94) => vec![6..14],

@@ -5,7 +5,7 @@
 //! operand form of every opcode comes up without a table of forms.
 
 use crate::layout::{
-    CODE, DATA, DATA_PAGES, PAGE, STACK, USER_CODE, USER_DATA, WRITABLE_BYTES, local_selector,
+    CODE, DATA, DATA_PAGES, PAGE, SEGMENTS, STACK, USER_CODE, USER_DATA, WRITABLE_BYTES, local_selector,
 };
 use crate::random::Random;
 use crate::state::{CS, Case, ES, FxImage, GS, Memory, Mode, Registers, SS};
@@ -141,7 +141,7 @@ pub fn disassemble(case: &Case) -> Vec<Instruction> {
 }
 
 /// The instructions that begin at any byte of a sequence: where branches may lead.
-fn at_every_offset(case: &Case) -> Vec<Instruction> {
+pub fn at_every_offset(case: &Case) -> Vec<Instruction> {
     let bytes = with_rest_of_page(case);
     (0..case.code.len()).map(|at| decode(&bytes[at..], case.registers.ip + at as u64)).collect()
 }
@@ -681,29 +681,33 @@ pub fn comparable(case: &Case) -> bool {
         return false;
     }
     // A branch may lead into the middle of an instruction.
-    if instructions.iter().any(is_branch) && at_every_offset(case).iter().any(unwelcome) {
-        return false;
-    }
+    let reachable =
+        if instructions.iter().any(is_branch) { at_every_offset(case) } else { instructions.clone() };
     // Whether an invalid instruction is fetched whole before it is refused is left open.
-    let end = case.registers.ip + case.code.len() as u64;
-    if end % PAGE as u64 == 0 && instructions.iter().any(Instruction::is_invalid) {
+    let page_ends = (case.registers.ip + case.code.len() as u64) % PAGE as u64 == 0;
+    if reachable.iter().any(|instr| unwelcome(instr) || page_ends && instr.is_invalid()) {
         return false;
     }
     let last = instructions.len() - 1;
-    instructions.iter().enumerate().all(|(i, instr)| {
-        !unwelcome(instr) && (i == last || !is_image_store(instr)) && !(instr.is_invalid() && i != last)
-    })
+    instructions
+        .iter()
+        .enumerate()
+        .all(|(i, instr)| (i == last || !is_image_store(instr)) && !(instr.is_invalid() && i != last))
 }
 
-/// Address of the memory operand with these registers (32-bit addressing, flat segments).
-pub fn operand_address(instr: &Instruction, registers: &Registers) -> Option<u32> {
+/// Address of the memory operand with these registers.
+pub fn operand_address(instr: &Instruction, registers: &Registers) -> u32 {
     let value = |register: Register| match register {
-        Register::None => Some(0),
-        r if r.is_gpr32() => Some(registers.gpr[r.number()] as u32),
-        _ => None,
+        Register::None => 0,
+        r => registers.gpr[r.number()] as u32,
     };
-    let base = value(instr.memory_base())?;
-    let index = value(instr.memory_index())?;
-    let offset = index.wrapping_mul(instr.memory_index_scale()).wrapping_add(instr.memory_displacement32());
-    Some(base.wrapping_add(offset))
+    let (base, index) = (instr.memory_base(), instr.memory_index());
+    let offset = value(base)
+        .wrapping_add(value(index).wrapping_mul(instr.memory_index_scale()))
+        .wrapping_add(instr.memory_displacement32());
+    let short = base.is_gpr16() || index.is_gpr16() || instr.memory_displ_size() == 2;
+    let offset = if short { offset & 0xffff } else { offset };
+    let selector = registers.segments[instr.memory_segment() as usize - Register::ES as usize];
+    let segment = if selector & 4 != 0 { SEGMENTS[usize::from(selector >> 3)].base } else { 0 };
+    segment.wrapping_add(offset)
 }

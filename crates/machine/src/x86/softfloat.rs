@@ -421,15 +421,15 @@ impl Context {
     }
 
     fn denormals(&self, denormal: bool, compute: impl FnOnce() -> Rounded) -> Rounded {
-        let flags = if denormal { DENORMAL } else { 0 };
-        if flags & !self.masked != 0 {
-            let early = compute().flags & (INVALID | ZERO_DIVIDE);
-            return Rounded::raising(Value::DEFAULT_NAN, if early != 0 { early } else { flags });
-        }
         let mut result = compute();
-        if result.flags & (INVALID | ZERO_DIVIDE) == 0 {
-            result.flags |= flags;
+        let flags = if denormal { DENORMAL } else { 0 };
+        if result.flags & (INVALID | ZERO_DIVIDE) != 0 {
+            return result;
         }
+        if self.suppresses(flags) {
+            return Rounded::raising(Value::DEFAULT_NAN, flags);
+        }
+        result.flags |= flags;
         result
     }
 

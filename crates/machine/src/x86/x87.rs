@@ -411,7 +411,7 @@ pub(crate) fn unary(fpu: &mut Fpu, f: impl Fn(&Fpu, Value) -> Rounded) {
 
 fn round_to_integral(context: &Context, a: Value) -> Rounded {
     let mut result = context.convert(a);
-    if a.class != Class::Finite || result.flags & raise::INVALID != 0 || a.exponent >= 63 {
+    if a.class != Class::Finite || context.suppresses(result.flags) || a.exponent >= 63 {
         return result;
     }
     let (magnitude, inexact, up) = context.integral(a);
@@ -786,22 +786,20 @@ fn scale(fpu: &mut Fpu) {
         };
         let wide = u128::from(a.significand) << 64;
         let mut result = context.round(a.negative, a.exponent + distance, wide);
+        // An unmasked overflow or underflow so large that even the wrapped exponent is out of range gives infinity or
+        // zero, whatever the direction of rounding.
+        if result.value.class == Class::Finite && !(-16382..=16383).contains(&result.value.exponent) {
+            let range = result.flags & (raise::OVERFLOW | raise::UNDERFLOW);
+            if range & !context.masked != 0 {
+                let overflow = range & raise::OVERFLOW != 0;
+                let value = if overflow { Value::infinity(a.negative) } else { Value::zero(a.negative) };
+                result = Rounded { value, flags: range | raise::PRECISION, up: overflow };
+            }
+        }
         result.flags |= denormal;
-        wrap_far(&mut result);
         result
     };
     fpu.finish(0, result);
-}
-
-/// An unmasked overflow or underflow so large that even the wrapped exponent is out of range gives infinity or
-/// zero.
-fn wrap_far(result: &mut Rounded) {
-    let value = &mut result.value;
-    if value.class == Class::Finite && value.exponent > EXTENDED.exponent_max {
-        *value = Value::infinity(value.negative);
-    } else if value.class == Class::Finite && value.exponent < -16382 - 63 {
-        *value = Value::zero(value.negative);
-    }
 }
 
 /// Splits ST(0) into exponent and significand.
