@@ -312,13 +312,22 @@ fn a_sleeping_processor_does_not_sleep_through_the_ticks_of_another() {
 
 #[test]
 fn an_interrupt_held_back_by_sti_comes_one_instruction_later() {
-    // mov dx, 0x3f9; mov al, 2; out dx, al; sti; nop; nop ...; hlt
-    let mut code = vec![0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee, 0xfb];
-    code.extend([0x90; 30]);
-    code.push(0xf4);
-    // pop dword [0x3000]; hlt
-    let mut machine = flat_machine(1, &code, 0x24, &[0x8f, 0x05, 0, 0x30, 0, 0, 0xf4], false);
+    const TIMES: u8 = 200;
+    // mov ecx, 200; again: cli; mov dx, 0x3f9; xor al, al; out dx, al; mov al, 2; out dx, al; sti
+    let mut code =
+        vec![0xb9, TIMES, 0, 0, 0, 0xfa, 0x66, 0xba, 0xf9, 0x03, 0x30, 0xc0, 0xee, 0xb0, 2, 0xee, 0xfb];
+    let expected = 0x1000 + code.len() as u32 + 1;
+    code.extend([0x90; 20]); // nop ...
+    code.extend([0xe2, 0xde, 0xf4]); // loop again; hlt
+    let handler = [
+        0x8b, 0x04, 0x24, 0x09, 0x05, 0x00, 0x30, 0, 0, // mov eax, [esp]; or [0x3000], eax
+        0xff, 0x05, 0x04, 0x30, 0, 0, // inc dword [0x3004]
+        0x66, 0xba, 0xfa, 0x03, 0xec, 0xb0, 0x20, 0xe6, 0x20,
+        0xcf, // mov dx, 0x3fa; in al, dx; mov al, 0x20; out 0x20, al; iret
+    ];
+    let mut machine = flat_machine(1, &code, 0x24, &handler, false);
     out(&mut machine.board, 0, &[(0x20, 0x11), (0x21, 0x20), (0x21, 4), (0x21, 1), (0x21, 0xef), (0x3fc, 8)]);
-    machine.run(CPU, &StopSet::after(100), &mut Events::off());
-    assert_eq!(machine.memory.read_u32(RESULT), 0x1009, "after the first of the no-operations");
+    machine.run(CPU, &StopSet::after(1_000_000), &mut Events::off());
+    let seen = [RESULT, RESULT.offset(4)].map(|at| machine.memory.read_u32(at));
+    assert_eq!(seen, [expected, TIMES.into()], "always after the first of the no-operations");
 }
