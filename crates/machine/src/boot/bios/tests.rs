@@ -234,3 +234,31 @@ fn only_the_rom_may_call() {
     bench.cpu.rip = u64::from(rom::stub(0x10)) + 2;
     assert!(!call(0, CpuId(0), &mut bench.cpu, &mut bench.memory, &mut bench.board));
 }
+
+#[test]
+fn no_registers_a_caller_can_have_break_a_service() {
+    let mut bits = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        bits
+    };
+    let mut bench = Bench::new();
+    for vector in [0x08, 0x09, 0x10, 0x13, 0x14, 0x15, 0x16, 0x18, 0x19, 0x1a, 0x70, 0xff] {
+        for function in 0..=0xff_u64 {
+            for _ in 0..4 {
+                for seg in [Seg::Es, Seg::Ds] {
+                    bench.cpu.segments[seg as usize] = Segment::real(next() as u16);
+                }
+                let registers =
+                    [reg::BX, reg::CX, reg::DX, reg::SI, reg::DI, reg::BP].map(|register| (register, next()));
+                bench.int(vector, &registers);
+                bench.int(
+                    vector,
+                    &[(reg::AX, function << 8 | next() & 0xff), (reg::DX, 0x80), (reg::CX, next() & 0x3f)],
+                );
+            }
+        }
+    }
+}
