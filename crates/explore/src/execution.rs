@@ -45,6 +45,8 @@ pub enum End {
     Pruned,
     /// Longer than the limit on decisions.
     DepthLimit,
+    /// A decision was due, but the subject let nobody be chosen.
+    Nobody,
     /// The schedule named, at this decision, somebody who could not be chosen.
     Diverged { at: usize, choice: Choice },
 }

@@ -21,11 +21,11 @@ const THREADS: u64 = 2 << SPACE_BITS;
 
 const CHUNK_BITS: u32 = 9;
 const WORDS: usize = 1 << (CHUNK_BITS - 6);
+const BLOOM_WORDS: usize = 32;
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// A bit for each byte of a chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct Chunk {
-    /// Address divided by the size of a chunk.
-    number: u64,
     reads: [u64; WORDS],
     writes: [u64; WORDS],
 }
@@ -41,12 +41,28 @@ impl Chunk {
     }
 }
 
+/// A set of numbers that may answer "yes" by mistake.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+struct Bloom([u64; BLOOM_WORDS]);
+
+impl Bloom {
+    fn insert(&mut self, number: u64) {
+        let bit = hash(number) as usize % (64 * BLOOM_WORDS);
+        self.0[bit / 64] |= 1 << (bit % 64);
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).fold(0, |common, (a, b)| common | a & b) != 0
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Footprint {
-    /// Ascending.
+    /// Addresses divided by the size of a chunk, ascending.
+    numbers: Vec<u64>,
     chunks: Vec<Chunk>,
-    /// Of the chunks.
-    bloom: [u64; WORDS],
+    touched: Bloom,
+    written: Bloom,
 }
 
 const fn hash(number: u64) -> u64 {
@@ -82,8 +98,8 @@ impl Footprint {
     pub fn union<'a>(parts: impl Iterator<Item = &'a Self>) -> Self {
         let mut building = Building::new(16);
         for part in parts {
-            for chunk in &part.chunks {
-                let mine = building.chunk(chunk.number);
+            for (&number, chunk) in part.numbers.iter().zip(&part.chunks) {
+                let mine = building.chunk(number);
                 for at in 0..WORDS {
                     mine.reads[at] |= chunk.reads[at];
                     mine.writes[at] |= chunk.writes[at];
@@ -96,21 +112,16 @@ impl Footprint {
     /// Whether the order of the two can matter.
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
-        if self.bloom.iter().zip(&other.bloom).all(|(a, b)| a & b == 0) {
+        if !self.written.meets(&other.touched) && !self.touched.meets(&other.written) {
             return false;
         }
-        let (mut mine, mut theirs) = (self.chunks.iter(), other.chunks.iter());
-        let (mut one, mut two) = (mine.next(), theirs.next());
-        while let (Some(a), Some(b)) = (one, two) {
-            if a.number < b.number {
-                one = mine.next();
-            } else if b.number < a.number {
-                two = theirs.next();
-            } else if a.conflicts(b) {
+        let (mut mine, mut theirs) = (0, 0);
+        while let (Some(a), Some(b)) = (self.numbers.get(mine), other.numbers.get(theirs)) {
+            if a == b && self.chunks[mine].conflicts(&other.chunks[theirs]) {
                 return true;
-            } else {
-                (one, two) = (mine.next(), theirs.next());
             }
+            mine += usize::from(a <= b);
+            theirs += usize::from(b <= a);
         }
         false
     }
@@ -118,6 +129,7 @@ impl Footprint {
 
 /// A footprint whose chunks are still in the order in which they were met.
 struct Building {
+    numbers: Vec<u64>,
     chunks: Vec<Chunk>,
     /// Open addressing: one more than the place in `chunks`, or 0.
     table: Vec<u32>,
@@ -126,15 +138,20 @@ struct Building {
 
 impl Building {
     fn new(accesses: usize) -> Self {
-        let room = (accesses / 2).next_power_of_two().max(32);
-        Self { chunks: Vec::with_capacity(room.min(64)), table: vec![0; room], last: 0 }
+        let room = accesses.clamp(16, 256).next_power_of_two();
+        Self {
+            numbers: Vec::with_capacity(room / 2),
+            chunks: Vec::with_capacity(room / 2),
+            table: vec![0; room],
+            last: 0,
+        }
     }
 
     fn slot(&self, number: u64) -> usize {
         let mask = self.table.len() - 1;
         let mut slot = hash(number) as usize & mask;
         while let Some(at) = (self.table[slot] as usize).checked_sub(1)
-            && self.chunks[at].number != number
+            && self.numbers[at] != number
         {
             slot = (slot + 1) & mask;
         }
@@ -142,19 +159,20 @@ impl Building {
     }
 
     fn chunk(&mut self, number: u64) -> &mut Chunk {
-        if self.chunks.get(self.last).is_some_and(|chunk| chunk.number == number) {
+        if self.numbers.get(self.last) == Some(&number) {
             return &mut self.chunks[self.last];
         }
-        if 2 * (self.chunks.len() + 1) > self.table.len() {
+        if 2 * (self.numbers.len() + 1) > self.table.len() {
             self.table = vec![0; 2 * self.table.len()];
-            for at in 0..self.chunks.len() {
-                let slot = self.slot(self.chunks[at].number);
+            for at in 0..self.numbers.len() {
+                let slot = self.slot(self.numbers[at]);
                 self.table[slot] = u32::try_from(at + 1).expect("fewer than 2^32 chunks");
             }
         }
         let slot = self.slot(number);
         if self.table[slot] == 0 {
-            self.chunks.push(Chunk { number, reads: [0; WORDS], writes: [0; WORDS] });
+            self.numbers.push(number);
+            self.chunks.push(Chunk::default());
             self.table[slot] = u32::try_from(self.chunks.len()).expect("fewer than 2^32 chunks");
         }
         self.last = self.table[slot] as usize - 1;
@@ -187,15 +205,22 @@ impl Building {
         self.range(THREADS | u64::from(thread.0), 1, true);
     }
 
-    fn finish(mut self) -> Footprint {
-        self.chunks.sort_unstable_by_key(|chunk| chunk.number);
-        self.chunks.shrink_to_fit();
-        let mut bloom = [0; WORDS];
-        for chunk in &self.chunks {
-            let bit = hash(chunk.number) as usize % (64 * WORDS);
-            bloom[bit / 64] |= 1 << (bit % 64);
+    fn finish(self) -> Footprint {
+        let mut order: Vec<(u64, u32)> = self.numbers.into_iter().zip(0..).collect();
+        order.sort_unstable();
+        let (mut touched, mut written) = (Bloom::default(), Bloom::default());
+        for &(number, at) in &order {
+            touched.insert(number);
+            if self.chunks[at as usize].writes != [0; WORDS] {
+                written.insert(number);
+            }
         }
-        Footprint { chunks: self.chunks, bloom }
+        Footprint {
+            numbers: order.iter().map(|(number, _)| *number).collect(),
+            chunks: order.iter().map(|(_, at)| self.chunks[*at as usize]).collect(),
+            touched,
+            written,
+        }
     }
 }
 

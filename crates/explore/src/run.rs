@@ -141,6 +141,9 @@ impl<S: Subject, O: Observer> Runner<S, O> {
                 _ => {}
             }
             let enabled = self.live.subject.enabled();
+            if enabled.is_empty() {
+                return End::Nobody;
+            }
             let current = self.live.subject.current();
             let choice = match prefix.0.get(at) {
                 Some(choice) => *choice,

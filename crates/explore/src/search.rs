@@ -11,18 +11,18 @@
 //! it, although they may still be explored elsewhere: they will be before the search ends.
 
 use crate::estimate::{Estimate, Forecast, Track};
-use crate::execution::{End, Execution};
 use crate::order::Order;
 use crate::run::{Bounds, Effort, Runner};
+use crate::tally::{Counts, Tally};
 use crate::tree::{Node, Reduction, Request, Sleeper, Tree};
 use crate::verdict::{Bound, Found, Verdict};
 use crate::world::{Observer, World};
-use detect::{Constants, Limits, Progress, Signature};
+use detect::{Constants, Limits, Progress};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use trace::{PointSet, Schedule, StepEnd, Subject, ThreadId, VirtAddr};
+use trace::{PointSet, Subject, ThreadId};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -63,6 +63,9 @@ impl Default for Options {
 /// While the space is not divided yet, rounds are short.
 const FIRST_QUANTUM: u64 = 4;
 
+/// So that a round of long executions comes to its end in seconds: what is known is told and can be written down then.
+const SHARE_INSTRUCTIONS_MAX: u64 = 50_000_000;
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum State {
     Waiting,
@@ -97,62 +100,6 @@ struct Task<R> {
     tree: Tree<R>,
 }
 
-/// The subject could not go on.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Unsupported {
-    what: String,
-    pc: Option<VirtAddr>,
-    schedule: Schedule,
-}
-
-/// What a task brought in one round.
-struct Yield<N> {
-    found: Vec<Found>,
-    notes: Vec<N>,
-    unsupported: Option<Unsupported>,
-    interleavings: u64,
-    pruned: u64,
-    too_deep: u64,
-    progress: Progress,
-    effort: Effort,
-}
-
-impl<N> Default for Yield<N> {
-    fn default() -> Self {
-        Self {
-            found: Vec::new(),
-            notes: Vec::new(),
-            unsupported: None,
-            interleavings: 0,
-            pruned: 0,
-            too_deep: 0,
-            progress: Progress::default(),
-            effort: Effort::default(),
-        }
-    }
-}
-
-/// Counts of a search so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Counts {
-    /// Executions that came to an end of their own.
-    pub interleavings: u64,
-    /// Executions ended early because all that could follow was known.
-    pub pruned: u64,
-    /// Executions that met the limit on decisions.
-    pub too_deep: u64,
-    pub effort: Effort,
-}
-
-impl Counts {
-    pub fn add(&mut self, other: Counts) {
-        self.interleavings += other.interleavings;
-        self.pruned += other.pruned;
-        self.too_deep += other.too_deep;
-        self.effort.add(other.effort);
-    }
-}
-
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Search<R, N: Ord> {
     options: Options,
@@ -160,11 +107,7 @@ pub struct Search<R, N: Ord> {
     trunk: BTreeMap<u32, Branching>,
     tasks: BTreeMap<u32, Task<R>>,
     next: u32,
-    found: Vec<Found>,
-    notes: BTreeSet<N>,
-    unsupported: Option<Unsupported>,
-    counts: Counts,
-    progress: Progress,
+    tally: Tally<N>,
     /// Something was left out because of the reduction's bound.
     cut: bool,
     track: Track,
@@ -190,6 +133,18 @@ impl<S: Subject, O: Observer> Workers<S, O> {
         let runner = |_| Runner::new(world.clone(), points.clone(), bounds);
         Self { runners: (0..count).map(runner).collect() }
     }
+
+    /// Lets each of them toil.
+    pub(crate) fn each(&mut self, toil: impl Fn(&mut Runner<S, O>) + Sync) {
+        match self.runners.as_mut_slice() {
+            [only] => toil(only),
+            many => std::thread::scope(|scope| {
+                for runner in many {
+                    scope.spawn(|| toil(runner));
+                }
+            }),
+        }
+    }
 }
 
 impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
@@ -201,11 +156,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             trunk: BTreeMap::new(),
             tasks: BTreeMap::from([(0, Task { parent: None, tree })]),
             next: 1,
-            found: Vec::new(),
-            notes: BTreeSet::new(),
-            unsupported: None,
-            counts: Counts::default(),
-            progress: Progress::default(),
+            tally: Tally::default(),
             cut: false,
             track: Track::default(),
         }
@@ -214,7 +165,9 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
     /// The same space from the start with another reduction. What was noted, and what executions need, stays known.
     #[must_use]
     pub fn again(&self, reduction: R, options: Options) -> Self {
-        Self { notes: self.notes.clone(), progress: self.progress, ..Self::new(reduction, options) }
+        let Tally { notes, progress, .. } = self.tally.clone();
+        let tally = Tally { notes, progress, ..Tally::default() };
+        Self { tally, ..Self::new(reduction, options) }
     }
 
     /// Nothing is left to explore.
@@ -225,18 +178,18 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
 
     #[must_use]
     pub const fn counts(&self) -> Counts {
-        self.counts
+        self.tally.counts
     }
 
     /// One of each signature, in the order found.
     #[must_use]
     pub fn found(&self) -> &[Found] {
-        &self.found
+        &self.tally.found
     }
 
     #[must_use]
     pub const fn notes(&self) -> &BTreeSet<N> {
-        &self.notes
+        &self.tally.notes
     }
 
     /// Whether the reduction left something out because of its bound.
@@ -247,20 +200,20 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
 
     #[must_use]
     pub const fn progress(&self) -> Progress {
-        self.progress
+        self.tally.progress
     }
 
     fn limits(&self) -> Option<Limits> {
-        self.options.constants.map(|constants| self.progress.limits(&constants))
+        self.options.constants.map(|constants| self.tally.progress.limits(&constants))
     }
 
     /// Whether there is a reason to stop, apart from what the caller may know.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_exhausted()
-            || self.unsupported.is_some()
-            || (self.options.until == Until::FirstFinding && !self.found.is_empty())
-            || self.options.interleavings_max.is_some_and(|max| self.counts.interleavings >= max)
+            || self.tally.unsupported.is_some()
+            || (self.options.until == Until::FirstFinding && !self.tally.found.is_empty())
+            || self.options.interleavings_max.is_some_and(|max| self.tally.counts.interleavings >= max)
     }
 
     /// Runs rounds until the search is over or `cancelled` says so; `report` is called after each round.
@@ -285,7 +238,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         let share = self.share();
         let limits = self.limits();
         let until = self.options.until;
-        let work: Vec<_> = self.tasks.values_mut().map(|task| Mutex::new((task, Yield::default()))).collect();
+        let work: Vec<_> = self.tasks.values_mut().map(|task| Mutex::new((task, Tally::default()))).collect();
         let next = AtomicUsize::new(0);
         // The first task with the finding that ends the search: what later ones do does not count any more.
         let first = AtomicUsize::new(usize::MAX);
@@ -305,54 +258,26 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                 }
             }
         };
-        match workers.runners.as_mut_slice() {
-            [only] => toil(only),
-            many => std::thread::scope(|scope| {
-                for runner in many {
-                    scope.spawn(|| toil(runner));
-                }
-            }),
-        }
+        workers.each(toil);
         let brought = work.into_iter().map(|slot| slot.into_inner().expect("no worker panicked").1);
-        let brought: Vec<Yield<N>> = brought.take(first.into_inner().saturating_add(1)).collect();
-        self.merge(brought);
+        let brought: Vec<Tally<N>> = brought.take(first.into_inner().saturating_add(1)).collect();
+        brought.into_iter().for_each(|brought| self.tally.merge(brought));
         self.deliver_requests();
         self.retire();
         self.divide();
         self.begin_waiting();
         let estimate = self.estimate();
-        self.track.add(self.counts.interleavings, estimate);
+        self.track.add(self.tally.counts.interleavings, estimate);
     }
 
     fn share(&self) -> u64 {
-        let tasks = self.tasks.len() as u64;
-        let quantum =
-            if self.tasks.len() * 2 < self.options.tasks_max { FIRST_QUANTUM } else { self.options.quantum };
-        let left =
-            self.options.interleavings_max.map_or(u64::MAX, |max| max - self.counts.interleavings.min(max));
-        quantum.min(left.div_ceil(tasks)).max(1)
-    }
-
-    fn merge(&mut self, all: Vec<Yield<N>>) {
-        let mut known: BTreeSet<Signature> =
-            self.found.iter().map(|found| found.finding.signature()).collect();
-        for brought in all {
-            for mut found in brought.found {
-                if known.insert(found.finding.signature()) {
-                    found.interleaving += self.counts.interleavings;
-                    self.found.push(found);
-                }
-            }
-            self.notes.extend(brought.notes);
-            if self.unsupported.is_none() {
-                self.unsupported = brought.unsupported;
-            }
-            self.counts.interleavings += brought.interleavings;
-            self.counts.pruned += brought.pruned;
-            self.counts.too_deep += brought.too_deep;
-            self.counts.effort.add(brought.effort);
-            self.progress.add(brought.progress);
-        }
+        let Options { tasks_max, quantum, interleavings_max, .. } = self.options;
+        let quantum = if self.tasks.len() * 2 < tasks_max { FIRST_QUANTUM } else { quantum };
+        let Effort { executions, instructions, .. } = self.tally.counts.effort;
+        let length = (instructions / executions.max(1)).max(1);
+        let quantum = quantum.min((SHARE_INSTRUCTIONS_MAX / length).max(FIRST_QUANTUM));
+        let left = interleavings_max.map_or(u64::MAX, |max| max - self.tally.counts.interleavings.min(max));
+        quantum.min(left.div_ceil(self.tasks.len() as u64)).max(1)
     }
 
     /// Marks in the trunk what tasks ask for.
@@ -519,26 +444,23 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         };
         let pending =
             self.tasks.values().map(waiting).sum::<u64>() + self.waiting() as u64 + self.tasks.len() as u64;
-        let effort = self.counts.effort;
+        let effort = self.tally.counts.effort;
         let again = effort.steps_again as f64 / effort.steps.max(1) as f64;
         let work = effort.instructions as f64 * (1.0 - again);
-        self.track.forecast(self.counts.interleavings, pending, work, self.estimate())
+        self.track.forecast(self.tally.counts.interleavings, pending, work, self.estimate())
     }
 
     /// What can be said now.
     #[must_use]
     pub fn verdict(&self, bound: Option<Bound>) -> Verdict {
-        let interleavings = self.counts.interleavings;
-        if let Some(found) = self.found.first() {
-            return Verdict::Bug(Box::new(found.clone()));
-        }
-        if let Some(Unsupported { what, pc, schedule }) = self.unsupported.clone() {
-            return Verdict::Unsupported { what, pc, schedule, interleavings };
+        let interleavings = self.tally.counts.interleavings;
+        if let Some(verdict) = self.tally.verdict() {
+            return verdict;
         }
         if !self.is_exhausted() {
             return Verdict::OutOfBudget { interleavings, forecast: self.forecast() };
         }
-        if self.counts.too_deep > 0 {
+        if self.tally.counts.too_deep > 0 {
             return Verdict::Bounded {
                 by: Bound::Depth { depth_max: self.options.depth_max },
                 interleavings,
@@ -615,59 +537,21 @@ fn run_task<R: Reduction, S: Subject, O: Observer>(
     runner: &mut Runner<S, O>,
     share: u64,
     until: Until,
-    cancelled: &(dyn Fn() -> bool + Sync),
-    brought: &mut Yield<O::Note>,
+    stop: &dyn Fn() -> bool,
+    brought: &mut Tally<O::Note>,
 ) {
     let mut previous = false;
     for _ in 0..share {
-        if cancelled() || runner.run_next(tree, previous).is_none() {
+        if stop() || runner.run_next(tree, previous).is_none() {
             break;
         }
         previous = true;
-        let execution = runner.execution();
-        brought.count(execution);
-        brought.notes.extend(runner.notes().iter().cloned());
-        if execution.is_complete() && execution.findings.is_empty() {
-            brought.progress.add(runner.world().observer.completed());
-        }
+        brought.add(runner);
         if brought.unsupported.is_some() || (until == Until::FirstFinding && !brought.found.is_empty()) {
             break;
         }
     }
     if previous {
         tree.settle(runner.execution());
-    }
-    brought.effort = runner.take_effort();
-}
-
-impl<N> Yield<N> {
-    fn count(&mut self, execution: &Execution) {
-        match execution.end {
-            End::Step | End::Found => self.interleavings += 1,
-            End::Pruned => self.pruned += 1,
-            End::DepthLimit => self.too_deep += 1,
-            End::Diverged { .. } => {}
-        }
-        for finding in &execution.findings {
-            self.found.push(Found {
-                finding: finding.clone(),
-                schedule: execution.schedule(),
-                preemptions: execution.preemptions(),
-                interleaving: self.interleavings,
-            });
-        }
-        let what = match execution.last_end() {
-            Some(StepEnd::Unsupported { what }) => what.clone(),
-            Some(StepEnd::NotScheduled { ticks }) => {
-                let thread = execution.path.last().expect("it has a last step").thread();
-                format!("{thread} was chosen but did not run within {ticks} ticks")
-            }
-            _ => return,
-        };
-        if self.unsupported.is_none() {
-            let point = execution.path.iter().rev().find_map(|taken| taken.step.point());
-            let pc = point.map(|point| point.pc);
-            self.unsupported = Some(Unsupported { what, pc, schedule: execution.schedule() });
-        }
     }
 }

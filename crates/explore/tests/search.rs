@@ -7,8 +7,9 @@ use explore::order::Order;
 use explore::prove::{Watcher, reached};
 use explore::random::Random;
 use explore::run::Bounds;
+use explore::sample::Sample;
 use explore::search::{Options, Search, Until, Workers};
-use explore::strategies::{DepthFirst, Dpor, PreemptionBound, replay};
+use explore::strategies::{DepthFirst, Dpor, PreemptionBound, RandomWalks, replay};
 use explore::toy::{Program, Toy, programs};
 use explore::tree::Reduction;
 use explore::verdict::{Bound, Verdict};
@@ -262,4 +263,26 @@ fn context_bounding_ends_with_everything_or_with_the_fewest() {
             assert_eq!(Some(found.preemptions), fewest, "{program} with {points}");
         }
     }
+}
+
+/// Chance is a function of the seed, whoever rolls the dice.
+#[test]
+fn sampling_does_not_depend_on_the_workers() {
+    let mut bugs = 0;
+    for (program, points) in large_programs(12, 40) {
+        let world = world(&program, true);
+        for until in [Until::FirstFinding, Until::Exhausted] {
+            let sample = |count| {
+                let mut sample: Sample<_, String> = Sample::new(RandomWalks { seed: 5 }, until, 300);
+                sample.run(&mut workers(count, &world, &points, 0), &|| false, &mut |_| {});
+                sample
+            };
+            let (one, three) = (sample(1), sample(3));
+            assert_eq!(one.verdict(), three.verdict(), "{program} with {points}");
+            assert_eq!(one.tally().notes, three.tally().notes, "{program} with {points}");
+            assert_eq!(one.tally().found, three.tally().found, "{program} with {points}");
+            bugs += u32::from(matches!(one.verdict(), Verdict::Bug(_)));
+        }
+    }
+    assert!(bugs > 10, "{bugs}");
 }

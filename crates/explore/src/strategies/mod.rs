@@ -9,5 +9,5 @@ pub mod replay;
 pub use depth_first::DepthFirst;
 pub use dpor::Dpor;
 pub use preemption_bound::PreemptionBound;
-pub use random::RandomWalk;
+pub use random::{RandomWalk, RandomWalks};
 pub use replay::{Replay, replay};
