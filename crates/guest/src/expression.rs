@@ -13,6 +13,7 @@
 
 mod compile;
 mod format;
+mod names;
 pub(crate) mod syntax;
 
 pub use compile::{Binding, Scope, Ty};
@@ -193,7 +194,10 @@ impl Code {
                 of.0.each_load(found);
                 of.1.each_load(found);
             }
-            Code::Negate { of, .. } | Code::Complement { of, .. } | Code::Not(of) | Code::Narrow { of, .. } => {
+            Code::Negate { of, .. }
+            | Code::Complement { of, .. }
+            | Code::Not(of)
+            | Code::Narrow { of, .. } => {
                 of.each_load(found);
             }
             Code::If(of) => {

@@ -1,0 +1,683 @@
+//! From a description and an image to a [`Kernel`], collecting every problem on the way.
+
+use super::{
+    Activity, Check, Event, Heap, HeapId, Hook, Kernel, Lock, LockClass, Place, Region, Runnable, Test,
+    Threads,
+};
+use crate::description::{self as d, Description, Input, Names, Problem, Text};
+use crate::expression::{self, Binding, Expression, Scope, Ty};
+use crate::image::{FunctionId, Image};
+use crate::nearest::suggestion;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use trace::VirtAddr;
+
+/// The vector that a PC's first timer has in nearly every kernel.
+const TIMER_VECTOR_DEFAULT: u8 = 0x20;
+
+pub(super) fn resolve(description: &Description, image: &Arc<Image>) -> Result<Arc<Kernel>, Vec<Problem>> {
+    let definitions = description
+        .tables
+        .define
+        .iter()
+        .map(|(name, value)| (name.clone(), value.as_ref().0.clone()))
+        .collect();
+    let mut resolver =
+        Resolver { description, image, definitions, problems: Vec::new(), hooks: Vec::new(), thread: None };
+    let kernel = resolver.kernel();
+    let mut problems = resolver.problems;
+    problems.sort();
+    problems.dedup();
+    if problems.is_empty() { Ok(Arc::new(kernel)) } else { Err(problems) }
+}
+
+struct Resolver<'a> {
+    description: &'a Description,
+    image: &'a Arc<Image>,
+    definitions: BTreeMap<String, String>,
+    problems: Vec<Problem>,
+    hooks: Vec<Hook>,
+    /// The type of a thread, from `threads.current`.
+    thread: Option<Ty>,
+}
+
+/// A place with the function its expressions may refer to.
+struct Resolved {
+    place: Place,
+    function: Option<FunctionId>,
+    at: Option<VirtAddr>,
+    name: Arc<str>,
+    line: usize,
+}
+
+impl Resolved {
+    fn leaves(&self) -> bool {
+        matches!(self.place, Place::Leave { .. })
+    }
+}
+
+/// When a function list means "entered" and when "left".
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Enter,
+    Leave,
+}
+
+impl<'a> Resolver<'a> {
+    fn problem(&mut self, at: usize, message: impl Into<String>) {
+        self.problems.push(self.description.problem(at, message));
+    }
+
+    /// Something that a description cannot do without, told where it belongs.
+    fn missing(&mut self, key: &str, why: &str) {
+        let table = key.split('.').next().unwrap_or(key);
+        let at = self.description.table(table);
+        self.problem(at, format!("'{key}' is missing: {why}"));
+    }
+
+    fn expression(&mut self, text: &Text, scope: &Scope<'_>) -> Option<Expression> {
+        match Expression::compile(text.as_ref(), scope) {
+            Ok(expression) => Some(expression),
+            Err(expression::Problem { span, message }) => {
+                let at = self.description.inside(&text.span(), span.start);
+                self.problem(at, message);
+                None
+            }
+        }
+    }
+
+    /// An expression that depends on no place, with names bound.
+    fn anywhere(&mut self, text: Option<&Text>, bindings: &[Binding]) -> Option<Expression> {
+        if self.thread_unknown() && bindings.iter().any(|binding| binding.name == "t") {
+            return None;
+        }
+        let definitions = self.definitions.clone();
+        let scope = Scope {
+            image: self.image,
+            function: None,
+            returns: false,
+            at: None,
+            bindings,
+            definitions: &definitions,
+        };
+        self.expression(text?, &scope)
+    }
+
+    fn at(&mut self, text: Option<&Text>, place: &Resolved, default: Option<&str>) -> Option<Expression> {
+        let definitions = self.definitions.clone();
+        let function = place.function.map(|id| self.image.get(id));
+        let scope = Scope {
+            image: self.image,
+            function,
+            returns: place.leaves(),
+            at: place.at,
+            bindings: &[],
+            definitions: &definitions,
+        };
+        match (text, default) {
+            (Some(text), _) => self.expression(text, &scope),
+            (None, Some(default)) => match Expression::compile(default, &scope) {
+                Ok(expression) => Some(expression),
+                Err(problem) => {
+                    let message = format!("at '{}': {}; say what it is", place.name, problem.message);
+                    self.problems.push(Problem { line: place.line, ..self.description.problem(0, message) });
+                    None
+                }
+            },
+            (None, None) => None,
+        }
+    }
+
+    /// The expression for threads is wrong: what builds on it would only repeat that.
+    fn thread_unknown(&self) -> bool {
+        self.thread.is_none() && self.description.tables.threads.current.is_some()
+    }
+
+    fn thread_binding(&self) -> Vec<Binding> {
+        let ty = self.thread.clone().unwrap_or(Ty::Integer { size: 4, signed: true });
+        vec![Binding { name: "t", ty }]
+    }
+
+    /// The functions of a name that can be entered, or a problem. `None` with no problem: excused by a `?`.
+    fn function(&mut self, name: &str, at: usize) -> Option<Vec<FunctionId>> {
+        let (name, optional) = match name.strip_suffix('?') {
+            Some(name) => (name, true),
+            None => (name, false),
+        };
+        let found = self.image.function(name);
+        if !found.is_empty() {
+            return Some(found.to_vec());
+        }
+        let inlined = self.image.inlined_at(name);
+        if let Some(first) = inlined.first() {
+            use trace::Resolve as _;
+            let frame = self.image.frames(*first).into_iter().next_back();
+            let function = frame.and_then(|frame| frame.function).unwrap_or_else(|| "its caller".into());
+            self.problem(
+                at,
+                format!(
+                    "'{name}' exists only inlined (for instance in '{function}'), so it is never entered; name a \
+                     function around it, or build the kernel with __attribute__((noinline)) on it"
+                ),
+            );
+        } else if !optional {
+            let near = suggestion(&self.image.nearest_functions(name));
+            self.problem(at, format!("the kernel has no function '{name}'{near}"));
+        }
+        None
+    }
+
+    fn place_of(&mut self, functions: &[FunctionId], when: When, name: &str, at: usize) -> Resolved {
+        let image = self.image;
+        let entries: Vec<VirtAddr> = functions.iter().map(|id| image.get(*id).start).collect();
+        let place = match when {
+            When::Enter => Place::Enter { entries },
+            When::Leave => {
+                let (mut returns, mut interrupt_returns, mut tail_calls) =
+                    (Vec::new(), Vec::new(), Vec::new());
+                for function in functions {
+                    let leaves = image.leaves(*function);
+                    returns.extend(leaves.returns);
+                    interrupt_returns.extend(leaves.interrupt_returns);
+                    tail_calls.extend(leaves.tail_calls);
+                }
+                Place::Leave { entries, returns, interrupt_returns, tail_calls }
+            }
+        };
+        let line = self.description.line(at);
+        Resolved { place, function: functions.first().copied(), at: None, name: Arc::from(name), line }
+    }
+
+    /// The places that an `on` names.
+    fn places(&mut self, on: Option<&Names>, table: &Range<usize>) -> Vec<Resolved> {
+        let Some(on) = on else {
+            self.problem(table.start, "'on' is missing: say where, such as on = \"enter FUNCTION\"");
+            return Vec::new();
+        };
+        let mut places = Vec::new();
+        for text in &on.as_ref().0 {
+            let at = self.description.item(&on.span(), text);
+            let (verb, rest) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+            let rest = rest.trim();
+            match verb {
+                "enter" | "leave" if !rest.is_empty() => {
+                    let when = if verb == "enter" { When::Enter } else { When::Leave };
+                    if let Some(functions) = self.function(rest, at) {
+                        let place = self.place_of(&functions, when, rest.trim_end_matches('?'), at);
+                        places.push(place);
+                    }
+                }
+                "line" if !rest.is_empty() => places.extend(self.line_place(rest, at)),
+                _ => {
+                    self.problem(
+                        at,
+                        format!("'{text}' is not a place: write \"enter FUNCTION\", \"leave FUNCTION\" or \"line FILE:NUMBER\""),
+                    );
+                }
+            }
+        }
+        places
+    }
+
+    fn line_place(&mut self, text: &str, at: usize) -> Option<Resolved> {
+        let parsed = text.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse::<u32>().ok()?)));
+        let Some((file, line)) = parsed else {
+            self.problem(at, format!("'{text}' is not a line: write \"line FILE:NUMBER\""));
+            return None;
+        };
+        let addresses = self.image.lines(file, line);
+        let Some(first) = addresses.first().copied() else {
+            let message = match self.image.nearest_lines(file, line).first() {
+                Some(near) => {
+                    format!("no code comes from line {line} of {file}; the nearest line with code is {near}")
+                }
+                None => format!("the kernel has no source file '{file}' with line information"),
+            };
+            self.problem(at, message);
+            return None;
+        };
+        let function = self.image.function_at(first);
+        let line = self.description.line(at);
+        Some(Resolved {
+            place: Place::At { addresses },
+            function,
+            at: Some(first),
+            name: Arc::from(text),
+            line,
+        })
+    }
+
+    fn add(&mut self, event: Event, place: Resolved, condition: Option<&Text>) {
+        let condition = match condition {
+            Some(text) => match self.at(Some(text), &place, None) {
+                Some(condition) => Some(condition),
+                None => return,
+            },
+            None => None,
+        };
+        let all = event.expressions().into_iter().chain(&condition).map(Expression::homes);
+        let arguments = all.max_by_key(|homes| homes.len()).unwrap_or(&[]).to_vec();
+        self.hooks.push(Hook {
+            event,
+            place: place.place,
+            condition,
+            arguments,
+            name: place.name,
+            line: place.line,
+        });
+    }
+
+    fn region(&mut self, region: Option<&d::Region>, bindings: &[Binding]) -> Option<Region> {
+        let region = region?;
+        if region.from.is_none() || region.to.is_none() {
+            let at = region.from.as_ref().or(region.to.as_ref()).map_or(0, |text| text.span().start);
+            self.problem(at, "a region needs 'from' and 'to'");
+            return None;
+        }
+        let from = self.anywhere(region.from.as_ref(), bindings);
+        let to = self.anywhere(region.to.as_ref(), bindings);
+        Some(Region { from: from?, to: to? })
+    }
+
+    fn thread_hooks(&mut self, hooks: &[toml::Spanned<d::ThreadHook>], event: impl Fn(Expression) -> Event) {
+        for hook in hooks {
+            for place in self.places(hook.as_ref().on.as_ref(), &hook.span()) {
+                if hook.as_ref().thread.is_none() && self.thread_unknown() {
+                    continue;
+                }
+                let current =
+                    self.description.tables.threads.current.as_ref().map(|text| text.as_ref().as_str());
+                if let Some(thread) = self.at(hook.as_ref().thread.as_ref(), &place, current) {
+                    self.add(event(thread), place, hook.as_ref().r#if.as_ref());
+                }
+            }
+        }
+    }
+
+    /// Each function of a list with both its ends.
+    fn activity(&mut self, names: Option<&Names>, activity: Activity) {
+        let Some(names) = names else { return };
+        for name in &names.as_ref().0 {
+            let at = self.description.item(&names.span(), name);
+            let (name, condition) = match name.split_once(" if ") {
+                Some((name, condition)) => {
+                    let from = at + name.len() + " if ".len();
+                    (name.trim(), Some(Text::new(from..from + condition.len(), condition.to_string())))
+                }
+                None => (name.trim(), None),
+            };
+            let Some(functions) = self.function(name, at) else { continue };
+            let name = name.trim_end_matches('?');
+            let enter = self.place_of(&functions, When::Enter, name, at);
+            self.add(Event::Enter(activity), enter, condition.as_ref());
+            let leave = self.place_of(&functions, When::Leave, name, at);
+            self.add(Event::Leave(activity), leave, None);
+        }
+    }
+
+    fn lock(&mut self, index: usize, lock: &toml::Spanned<d::Lock>) -> Lock {
+        let class = LockClass(index as u16);
+        let (span, lock) = (lock.span(), lock.as_ref());
+        if lock.lock.is_none() && lock.trylock.is_none() {
+            self.problem(span.start, "a lock needs 'lock' or 'trylock': the function that takes it");
+        }
+        if lock.unlock.is_none() {
+            self.problem(span.start, "a lock needs 'unlock': the function that releases it");
+        }
+        let mut ty = None;
+        let mut points_to = None;
+        let sides: [(Option<&Names>, u8); 3] =
+            [(lock.lock.as_ref(), 0), (lock.trylock.as_ref(), 1), (lock.unlock.as_ref(), 2)];
+        for (names, side) in sides {
+            let Some(names) = names else { continue };
+            for name in &names.as_ref().0 {
+                let at = self.description.item(&names.span(), name);
+                let Some(functions) = self.function(name, at) else { continue };
+                let name = name.trim_end_matches('?');
+                let enter = self.place_of(&functions, When::Enter, name, at);
+                let leave = self.place_of(&functions, When::Leave, name, at);
+                let Some(id) = self.at(lock.id.as_ref(), &enter, Some("arg0")) else { continue };
+                ty.get_or_insert_with(|| id.ty().clone());
+                points_to = points_to.or(id.points_to());
+                let (begin, end) = match side {
+                    0 => {
+                        (Event::LockRequest { class, lock: id.clone() }, Event::LockHeld { class, lock: id })
+                    }
+                    1 => {
+                        let Some(acquired) = self.at(lock.acquired.as_ref(), &leave, Some("ret")) else {
+                            continue;
+                        };
+                        (
+                            Event::TryRequest { class, lock: id.clone() },
+                            Event::TryDone { class, lock: id, acquired },
+                        )
+                    }
+                    _ => {
+                        (Event::UnlockBegin { class, lock: id.clone() }, Event::UnlockEnd { class, lock: id })
+                    }
+                };
+                self.add(begin, enter, None);
+                self.add(end, leave, None);
+            }
+        }
+        let ty = ty.unwrap_or(Ty::Integer { size: 4, signed: false });
+        let mut binding = vec![Binding { name: "lock", ty }];
+        binding.extend(self.thread_binding());
+        Lock {
+            name: Arc::from(lock.name.as_deref().unwrap_or("lock")),
+            kind: lock.kind,
+            waiting: lock.waiting,
+            owner: self.anywhere(lock.owner.as_ref(), &binding),
+            available: self.anywhere(lock.available.as_ref(), &binding),
+            points_to,
+        }
+    }
+
+    fn heap(&mut self, index: usize, heap: &toml::Spanned<d::Heap>) -> Heap {
+        let id = HeapId(index as u16);
+        let (span, heap) = (heap.span(), heap.as_ref());
+        if heap.alloc.is_empty() || heap.free.is_empty() {
+            self.problem(span.start, "a heap needs 'alloc' and 'free' hooks");
+        }
+        for hook in &heap.alloc {
+            let inner = hook.as_ref();
+            for place in self.places(inner.on.as_ref(), &hook.span()) {
+                if inner.size.is_none() {
+                    self.problem(
+                        hook.span().start,
+                        "'size' is missing: how many bytes, such as size = \"arg0\"",
+                    );
+                    continue;
+                }
+                let address = self.at(inner.address.as_ref(), &place, Some("ret"));
+                let size = self.at(inner.size.as_ref(), &place, None);
+                if let (Some(address), Some(size)) = (address, size) {
+                    self.add(Event::Alloc { heap: id, address, size }, place, inner.r#if.as_ref());
+                }
+            }
+        }
+        for hook in &heap.free {
+            let inner = hook.as_ref();
+            for place in self.places(inner.on.as_ref(), &hook.span()) {
+                if let Some(address) = self.at(inner.address.as_ref(), &place, Some("arg0")) {
+                    self.add(Event::Free { heap: id, address }, place, inner.r#if.as_ref());
+                }
+            }
+        }
+        let heaps = &self.description.tables.heap;
+        let inside = heap.inside.as_ref().and_then(|outer| {
+            let found = heaps.iter().position(|other| other.as_ref().name.as_deref() == Some(outer.as_ref()));
+            if found.is_none() || found == Some(index) {
+                let message = format!("there is no other heap with the name '{}'", outer.as_ref());
+                self.problem(outer.span().start, message);
+            }
+            found.map(|found| HeapId(found as u16))
+        });
+        let region = self.region(heap.region.as_ref(), &[]);
+        Heap { name: Arc::from(heap.name.as_deref().unwrap_or("heap")), inside, region }
+    }
+
+    fn test_hooks(&mut self, hooks: &[toml::Spanned<d::TestHook>], event: &Event) {
+        for hook in hooks {
+            for place in self.places(hook.as_ref().on.as_ref(), &hook.span()) {
+                self.add(event.clone(), place, hook.as_ref().r#if.as_ref());
+            }
+        }
+    }
+
+    fn code_ranges(&mut self, names: Option<&Names>) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        let Some(names) = names else { return ranges };
+        for name in &names.as_ref().0 {
+            let at = self.description.item(&names.span(), name);
+            let found = self.image.ranges(name.trim_end_matches('?'));
+            if found.is_empty() && !name.ends_with('?') {
+                let near = suggestion(&self.image.nearest_functions(name));
+                self.problem(at, format!("the kernel has no function '{name}'{near}"));
+            }
+            ranges.extend(found);
+        }
+        ranges
+    }
+
+    fn data_ranges(&mut self, names: Option<&Names>) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        let Some(names) = names else { return ranges };
+        for name in &names.as_ref().0 {
+            let at = self.description.item(&names.span(), name);
+            let plain = name.trim_end_matches('?');
+            let statics: Vec<Range<u64>> = self
+                .image
+                .variables(plain)
+                .iter()
+                .map(|variable| {
+                    let size = self.image.types().size(variable.ty).unwrap_or(1).max(1);
+                    variable.address..variable.address.saturating_add(size)
+                })
+                .collect();
+            if !statics.is_empty() {
+                ranges.extend(statics);
+            } else if let Some(range) = self.image.data_range(plain) {
+                ranges.push(range);
+            } else if plain.len() == name.len() {
+                let near = suggestion(&self.image.nearest_values(name));
+                self.problem(at, format!("the kernel has no variable '{name}'{near}"));
+            }
+        }
+        ranges
+    }
+
+    fn kernel(&mut self) -> Kernel {
+        let description: &'a Description = self.description;
+        let tables = &description.tables;
+        for (name, value) in &tables.define {
+            if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                self.problem(
+                    value.span().start,
+                    format!("'{name}' is not a name that an expression can use"),
+                );
+            }
+        }
+
+        let current = self.anywhere(tables.threads.current.as_ref(), &[]);
+        self.thread = current.as_ref().map(|current| current.ty().clone());
+        if !tables.annotations && tables.threads.current.is_none() {
+            self.missing(
+                "threads.current",
+                "an expression for the thread that runs, such as \"current->tid\"",
+            );
+        }
+        let bindings = self.thread_binding();
+        let threads = Threads {
+            id: self.anywhere(tables.threads.id.as_ref(), &bindings),
+            name: self.anywhere(tables.threads.name.as_ref(), &bindings),
+            existing: tables.threads.existing.as_ref().map_or_else(Vec::new, |names| self.list(names)),
+            stack: self.region(tables.threads.stack.as_ref(), &bindings),
+            stack_pointer: self.anywhere(tables.threads.stack_pointer.as_ref(), &bindings),
+            current,
+        };
+        if let Some(begin) = &tables.threads.begin {
+            for place in self.places(Some(begin), &begin.span()) {
+                self.add(Event::Begin, place, None);
+            }
+        }
+        self.thread_hooks(&tables.threads.create, |thread| Event::Create { thread });
+        self.thread_hooks(&tables.threads.exit, |thread| Event::Exit { thread });
+        if !tables.annotations && tables.threads.create.is_empty() {
+            self.missing("threads.create", "a hook for the creation of threads");
+        }
+
+        let runnable = &tables.runnable;
+        let by_queue = !runnable.add.is_empty() || !runnable.remove.is_empty();
+        let runnable = match &runnable.when {
+            Some(when) => {
+                if by_queue {
+                    self.problem(
+                        when.span().start,
+                        "runnable is told by 'when' or by 'add' and 'remove', not by both",
+                    );
+                }
+                match self.anywhere(Some(when), &bindings) {
+                    Some(when) => Runnable::State(when),
+                    None => Runnable::Annotated,
+                }
+            }
+            None if by_queue => {
+                if runnable.add.is_empty() || runnable.remove.is_empty() {
+                    self.missing("runnable.add and runnable.remove", "a run queue is told by both");
+                }
+                self.thread_hooks(&runnable.add, |thread| Event::QueueAdd { thread });
+                self.thread_hooks(&runnable.remove, |thread| Event::QueueRemove { thread });
+                Runnable::Queue { current: self.anywhere(runnable.current.as_ref(), &bindings) }
+            }
+            None => {
+                if !tables.annotations {
+                    self.missing(
+                        "runnable.when",
+                        "when thread t can run, such as \"t->state == READY\" (or runnable.add and runnable.remove)",
+                    );
+                }
+                Runnable::Annotated
+            }
+        };
+
+        let functions = &tables.functions;
+        self.activity(functions.timer.as_ref(), Activity::Timer);
+        self.activity(functions.switch.as_ref(), Activity::Switch);
+        self.activity(functions.r#yield.as_ref(), Activity::Yield);
+        self.activity(functions.sleep.as_ref(), Activity::Sleep);
+        self.activity(functions.device.as_ref(), Activity::Device);
+        self.activity(functions.idle.as_ref(), Activity::Idle);
+        if let Some(ends) = &functions.switch_ends {
+            for place in self.places(Some(ends), &ends.span()) {
+                self.add(Event::SwitchEnd, place, None);
+            }
+        }
+        if !tables.annotations && functions.timer.is_none() {
+            self.missing("functions.timer", "the function that handles a tick of the timer");
+        }
+        if !tables.annotations && functions.switch.is_none() {
+            self.missing("functions.switch", "the function that changes from one thread to another");
+        }
+
+        let locks = tables.lock.iter().enumerate().map(|(index, lock)| self.lock(index, lock)).collect();
+        let heaps = tables.heap.iter().enumerate().map(|(index, heap)| self.heap(index, heap)).collect();
+        for panic in &tables.panic {
+            for place in self.places(panic.as_ref().on.as_ref(), &panic.span()) {
+                let message = self.at(panic.as_ref().message.as_ref(), &place, None);
+                self.add(Event::Panic { message }, place, panic.as_ref().r#if.as_ref());
+            }
+        }
+        for fault in &tables.fault {
+            for place in self.places(fault.as_ref().on.as_ref(), &fault.span()) {
+                let vector = self.at(fault.as_ref().vector.as_ref(), &place, None);
+                let address = self.at(fault.as_ref().address.as_ref(), &place, None);
+                self.add(Event::Fault { vector, address }, place, fault.as_ref().r#if.as_ref());
+            }
+        }
+        let test = &tables.test;
+        self.test_hooks(&test.ready, &Event::Ready);
+        self.test_hooks(&test.start, &Event::TestStart);
+        self.test_hooks(&test.end, &Event::TestEnd);
+        let by_hand = matches!(test.input, Input::Keyboard | Input::Serial);
+        if !tables.annotations && by_hand && test.ready.is_empty() {
+            self.missing(
+                "test.ready",
+                "where the kernel waits for input, such as [{ on = \"enter readline\" }]",
+            );
+        }
+        for call in &tables.user.system_call {
+            for place in self.places(call.as_ref().on.as_ref(), &call.span()) {
+                if let Some(number) = self.at(call.as_ref().number.as_ref(), &place, Some("arg0")) {
+                    self.add(Event::SystemCall { number }, place, call.as_ref().r#if.as_ref());
+                }
+            }
+        }
+        for exec in &tables.user.exec {
+            for place in self.places(exec.as_ref().on.as_ref(), &exec.span()) {
+                if let Some(program) = self.at(exec.as_ref().program.as_ref(), &place, Some("string(arg0)")) {
+                    self.add(Event::Exec { program }, place, exec.as_ref().r#if.as_ref());
+                }
+            }
+        }
+        let mut checks = Vec::new();
+        for check in &tables.check {
+            let Some(text) = &check.holds else {
+                self.missing("check.holds", "what must be true when the test is over");
+                continue;
+            };
+            let name = check.name.clone().unwrap_or_else(|| text.as_ref().clone());
+            let line = self.description.line(text.span().start);
+            if let Some(holds) = self.anywhere(Some(text), &[]) {
+                checks.push(Check { name, holds, line });
+            }
+        }
+        let mut kernel = Kernel {
+            name: Arc::from(tables.name.as_str()),
+            image: self.image.clone(),
+            annotations: tables.annotations,
+            threads,
+            runnable,
+            preemption_allowed: self.anywhere(tables.preemption.allowed.as_ref(), &[]),
+            interrupts_as_lock: tables.preemption.interrupts_as_lock,
+            timer_vector: tables
+                .timer
+                .vector
+                .as_ref()
+                .map_or(TIMER_VECTOR_DEFAULT, |vector| *vector.as_ref()),
+            idle_thread: self.anywhere(tables.idle.thread.as_ref(), &[]),
+            idle_when: self.anywhere(tables.idle.when.as_ref(), &[]),
+            locks,
+            heaps,
+            test: Test {
+                input: test.input,
+                text: test.r#type.clone().unwrap_or_else(|| "{test}\n".into()),
+                start_hooked: self.hooks.iter().any(|hook| matches!(hook.event, Event::TestStart)),
+                end_hooked: self.hooks.iter().any(|hook| matches!(hook.event, Event::TestEnd)),
+            },
+            user_region: self.region(tables.user.region.as_ref(), &[]),
+            program: self.anywhere(tables.user.program.as_ref(), &[]),
+            ignored_code: self.code_ranges(tables.ignore.functions.as_ref()),
+            ignored_data: self.data_ranges(tables.ignore.symbols.as_ref()),
+            ignored_regions: tables
+                .ignore
+                .regions
+                .iter()
+                .filter_map(|region| self.region(Some(region), &[]))
+                .collect(),
+            raceless_code: self.code_ranges(tables.ignore.races.as_ref()),
+            console: tables.console.clone(),
+            checks,
+            hooks: std::mem::take(&mut self.hooks),
+            entered: FxHashMap::default(),
+            passed: FxHashMap::default(),
+        };
+        kernel.index();
+        kernel
+    }
+
+    fn list(&mut self, names: &Names) -> Vec<Expression> {
+        let definitions = self.definitions.clone();
+        let scope = Scope {
+            image: self.image,
+            function: None,
+            returns: false,
+            at: None,
+            bindings: &[],
+            definitions: &definitions,
+        };
+        let mut expressions = Vec::new();
+        for text in &names.as_ref().0 {
+            match Expression::compile(text, &scope) {
+                Ok(expression) => expressions.push(expression),
+                Err(problem) => {
+                    let at = self.description.item(&names.span(), text) + problem.span.start;
+                    self.problem(at, problem.message);
+                }
+            }
+        }
+        expressions
+    }
+}
