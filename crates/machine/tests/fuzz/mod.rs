@@ -1,7 +1,8 @@
 //! What the fuzz tests share: random numbers, and two machines that must stay equal.
 
-use machine::{Events, Machine, Stop, StopSet};
-use trace::CpuId;
+use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
+use machine::{Cpu, Events, Machine, Stop, StopSet};
+use trace::{CpuId, VirtAddr};
 
 /// Rounds of each test: few by default, more with `FUZZ_ROUNDS=100000 cargo test --release -p machine --test fuzz_code`.
 pub fn rounds(default: u64) -> u64 {
@@ -38,37 +39,71 @@ impl Random {
 }
 
 /// Runs all processors with a budget: compiled and instruction by instruction, which must not differ; with and
-/// without a log, which must not matter either. A panic names the round.
-pub fn run(mut machine: Machine, instructions: u64, quota: u64, seed: u64) -> Stop {
+/// without a log, which must not matter either. A panic names the round and the first instruction that differs.
+pub fn run(machine: Machine, instructions: u64, quota: u64, seed: u64) -> Stop {
+    let (compiled, single) = both(&machine, instructions, quota);
+    if compiled != single {
+        let (mut equal, mut different) = (0, instructions);
+        while different - equal > 1 {
+            let middle = (equal + different) / 2;
+            let (a, b) = both(&machine, middle, quota);
+            *(if a == b { &mut equal } else { &mut different }) = middle;
+        }
+        let before = both(&machine, equal, quota).1;
+        let (a, b) = both(&machine, different, quota);
+        panic!("FUZZ_SEED={seed}: the tiers differ after {different} instructions\n{before:?}\n{a:?}\n{b:?}");
+    }
+    compiled.stop
+}
+
+/// What is left of a run.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Outcome {
+    pub stop: Stop,
+    last: CpuId,
+    hash: u64,
+    cpus: Vec<Cpu>,
+    code: Vec<u8>,
+}
+
+impl std::fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut decoder =
+            Decoder::new(self.cpus[usize::from(self.last.0)].bitness(), &self.code, DecoderOptions::NONE);
+        let mut text = String::new();
+        NasmFormatter::new().format(&decoder.decode(), &mut text);
+        writeln!(
+            f,
+            "{:?} {:?} hash {:x} next: {text} ({:02x?})",
+            self.last, self.stop, self.hash, self.code
+        )?;
+        write!(f, "{:x?}", self.cpus)
+    }
+}
+
+fn both(machine: &Machine, instructions: u64, quota: u64) -> (Outcome, Outcome) {
+    let outcome = |mut machine: Machine, mut events: Events| {
+        let mut left = instructions;
+        loop {
+            let until = StopSet::after(left);
+            let before: u64 = machine.cpus.iter().map(|c| c.executed).sum();
+            let (last, stop) = machine.run_all(quota, &until, &mut events);
+            let ran = machine.cpus.iter().map(|c| c.executed).sum::<u64>() - before;
+            machine.drain(&mut events, |_| {});
+            left = left.saturating_sub(ran);
+            // Budget used up, or something that running on would only repeat.
+            if left == 0 || ran == 0 || !matches!(stop, Stop::LogFull) {
+                let mut code = vec![0; 15];
+                let pc = machine.cpu(last).pc();
+                let mapped = (0..15)
+                    .take_while(|&i| machine.read_virt(last, VirtAddr(pc + i as u64), &mut code[i..=i]));
+                let length = mapped.count();
+                code.truncate(length);
+                return Outcome { stop, last, hash: machine.state_hash(), cpus: machine.cpus.clone(), code };
+            }
+        }
+    };
     let mut single = machine.clone();
     single.compile_nothing();
-    let (mut events, mut off) = (Events::all(), Events::off());
-    let until = StopSet::after(instructions);
-    let mut last = (CpuId(0), Stop::Budget);
-    let mut left = instructions;
-    while left > 0 {
-        let until = StopSet { instructions: Some(left), ..until.clone() };
-        let before: u64 = machine.cpus.iter().map(|c| c.executed).sum();
-        let a = machine.run_all(quota, &until, &mut events);
-        let b = single.run_all(quota, &until, &mut off);
-        let ran = machine.cpus.iter().map(|c| c.executed).sum::<u64>() - before;
-        left = left.saturating_sub(ran);
-        machine.drain(&mut events, |_| {});
-        assert_eq!(a, b, "FUZZ_SEED={seed}: the tiers end differently");
-        let cpus = machine.cpus.iter().zip(&single.cpus);
-        for (a, b) in cpus {
-            assert_eq!(
-                (a.regs, a.rip, a.flags.image()),
-                (b.regs, b.rip, b.flags.image()),
-                "FUZZ_SEED={seed}"
-            );
-        }
-        assert_eq!(machine.state_hash(), single.state_hash(), "FUZZ_SEED={seed}: the tiers differ");
-        last = a;
-        // Budget used up, or something that running on would only repeat.
-        if !matches!(last.1, Stop::Halt | Stop::LogFull) || ran == 0 {
-            break;
-        }
-    }
-    last.1
+    (outcome(machine.clone(), Events::all()), outcome(single, Events::off()))
 }

@@ -9,7 +9,7 @@
 
 use super::Site;
 use super::control::dead;
-use super::op::{Far, JUMPS, Jump, Links, Op, jump_index};
+use super::op::{Far, JUMPS, Jump, Links, Op, RETURNS, Return, jump_index};
 use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -64,6 +64,16 @@ struct Block {
     key: Key,
     bytes: u16,
     slot: u32,
+    /// Another block of the same bytes and mode, at another address; `NONE` if there is none.
+    older: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Key {
+    fn place(&self) -> u64 {
+        self.physical << 8 | u64::from(self.mode)
+    }
 }
 
 #[derive(Default)]
@@ -81,11 +91,14 @@ pub(crate) struct Code {
     pub stubs: Vec<Slot>,
     pub instructions: Vec<Instruction>,
     blocks: Vec<Block>,
-    by_key: FxHashMap<Key, u32>,
+    /// The newest block of each physical address and mode; older ones hang off it.
+    by_place: FxHashMap<u64, u32>,
     pages: FxHashMap<u64, CodePage>,
-    by_linear_page: FxHashMap<u32, Vec<u32>>,
     /// Pairs of tag and address, see [`Jump`]; all zero to begin with, which no tag is.
     jumps: Vec<[u64; 2]>,
+    /// See [`Return`].
+    returns: [[u64; 2]; RETURNS],
+    pub returns_top: usize,
     /// Addresses where blocks stop, wanted by this run or an earlier one.
     pub stops: BTreeSet<u64>,
     seen: Arc<BTreeSet<u64>>,
@@ -125,10 +138,10 @@ impl Code {
         self.stubs.clear();
         self.instructions.clear();
         self.blocks.clear();
-        self.by_key.clear();
+        self.by_place.clear();
         self.pages.clear();
-        self.by_linear_page.clear();
         self.jumps.fill([0; 2]);
+        self.returns = [[0; 2]; RETURNS];
     }
 
     pub fn meta(&self, op: *const Op) -> &Meta {
@@ -181,8 +194,15 @@ impl Code {
     }
 
     pub fn find(&self, key: &Key) -> Option<*const Op> {
-        let block = &self.blocks[*self.by_key.get(key)? as usize];
-        Some(self.op(block.slot))
+        let mut id = *self.by_place.get(&key.place())?;
+        while id != NONE {
+            let block = &self.blocks[id as usize];
+            if block.key == *key {
+                return Some(self.op(block.slot));
+            }
+            id = block.older;
+        }
+        None
     }
 
     fn op(&self, slot: u32) -> *const Op {
@@ -193,12 +213,11 @@ impl Code {
     /// Registers the block whose slots begin at `slot`.
     pub fn add(&mut self, key: Key, bytes: u16, slot: u32) -> *const Op {
         let id = self.blocks.len() as u32;
-        self.blocks.push(Block { key, bytes, slot });
-        self.by_key.insert(key, id);
+        let older = self.by_place.insert(key.place(), id).unwrap_or(NONE);
+        self.blocks.push(Block { key, bytes, slot, older });
         let page = self.pages.entry(key.physical >> 12).or_default();
         page.blocks.push(id);
         page.lines |= lines(key.physical as usize & 0xfff, bytes.into());
-        self.by_linear_page.entry(key.linear >> 12).or_default().push(id);
         self.op(slot)
     }
 
@@ -225,6 +244,12 @@ impl Code {
         self.jumps.as_mut_ptr().cast()
     }
 
+    /// The foreseen returns as compiled code sees them.
+    pub fn returns(&mut self) -> *mut Return {
+        const { assert!(size_of::<Return>() == 16) };
+        self.returns.as_mut_ptr().cast()
+    }
+
     /// Links the block that was left through `stub` to its successor.
     pub fn link(&mut self, stub: *const Op, target: *const Op) {
         // SAFETY: `stub` is one of `stubs`, made by the translator with the place of its links.
@@ -240,6 +265,12 @@ impl Code {
         }
     }
 
+    /// Has this jump to another page been linked before?
+    pub fn linked_far(&self, from: *const Op) -> bool {
+        // SAFETY: as in `link_far`.
+        unsafe { (*from.add(1).cast::<Far>()).key != u64::MAX }
+    }
+
     /// Remembers where the jump to another page in the operation `from` goes, while the key is this one.
     pub fn link_far(&mut self, from: *const Op, key: u64, target: *const Op) {
         // SAFETY: `from` is an operation or stub of this store that leaves by a jump to another page, and those
@@ -248,12 +279,25 @@ impl Code {
     }
 
     fn kill(&mut self, id: u32) {
-        let block = self.blocks[id as usize];
-        if self.by_key.get(&block.key) == Some(&id) {
-            self.by_key.remove(&block.key);
+        let Block { key, older, slot, .. } = self.blocks[id as usize];
+        let place = key.place();
+        let mut at = self.by_place.get(&place).copied().unwrap_or(NONE);
+        if at == id {
+            if older == NONE {
+                self.by_place.remove(&place);
+            } else {
+                self.by_place.insert(place, older);
+            }
+        }
+        while at != NONE {
+            let newer = &mut self.blocks[at as usize];
+            if newer.older == id {
+                newer.older = older;
+            }
+            at = newer.older;
         }
         // The other fields of the slot do not matter to `dead`.
-        self.slots[block.slot as usize].op.handler = dead;
+        self.slots[slot as usize].op.handler = dead;
     }
 
     /// Kills the blocks of a page that `doomed` says have changed (offset, bytes). Gives whether any had, and
@@ -301,15 +345,14 @@ impl Code {
         if self.stops.len() + fresh.len() > STOPS_MAX {
             self.stops.clear();
         }
-        for address in fresh {
-            self.stops.insert(address);
-            let address = address as u32;
-            for id in self.by_linear_page.get(&(address >> 12)).cloned().unwrap_or_default() {
-                let block = self.blocks[id as usize];
-                if (block.key.linear..block.key.linear + u32::from(block.bytes)).contains(&address) {
-                    self.kill(id);
-                }
+        let fresh: BTreeSet<u64> = fresh.into_iter().collect();
+        for id in 0..self.blocks.len() {
+            let Block { key, bytes, .. } = self.blocks[id];
+            let start = u64::from(key.linear);
+            if fresh.range(start..start + u64::from(bytes)).next().is_some() {
+                self.kill(id as u32);
             }
         }
+        self.stops.extend(fresh);
     }
 }

@@ -195,8 +195,10 @@ handlers! {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
-        State::store::<4>(at, s.o().imm);
+        let back = s.o().imm;
+        State::store::<4>(at, back);
         s.set::<4>(32, address);
+        s.foresee(1, back);
         s.link(1, true)
     }
     /// CALL into another page.
@@ -207,8 +209,10 @@ handlers! {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
-        State::store::<4>(at, s.o().imm);
+        let back = s.o().imm;
+        State::store::<4>(at, back);
         s.set::<4>(32, address);
+        s.foresee(2, back);
         let count = s.o().d;
         s.far(count)
     }
@@ -220,8 +224,10 @@ handlers! {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log(address);
-        State::store::<4>(at, s.o().imm);
+        let back = s.o().imm;
+        State::store::<4>(at, back);
         s.set::<4>(32, address);
+        s.foresee(1, back);
         let count = s.o().d;
         s.jump(count, target)
     }
@@ -240,8 +246,10 @@ handlers! {
         s.log(address);
         s.log_second(stack);
         let target = State::load::<4>(at);
-        State::store::<4>(to, (*s.op.add(1)).imm);
+        let back = (*s.op.add(1)).imm;
+        State::store::<4>(to, back);
         s.set::<4>(32, stack);
+        s.foresee(2, back);
         let count = s.o().a;
         s.jump(count, target)
     }
@@ -255,7 +263,12 @@ handlers! {
         s.log(address);
         s.set::<4>(32, address.wrapping_add(4).wrapping_add(s.o().imm));
         let count = s.o().d;
-        s.jump(count, State::load::<4>(at))
+        s.return_to(count, State::load::<4>(at))
+    }
+    /// RET to an address, in `Frame::rip`, that was not foreseen.
+    fn return_elsewhere(s) {
+        let (count, target) = (s.o().d, (*s.f).rip as u32);
+        s.jump(count, target)
     }
     /// An instruction that only the second tier knows; `imm` is its number among the decoded ones.
     fn generic(s) {

@@ -52,6 +52,17 @@ pub(crate) struct Jump {
     pub op: *const Op,
 }
 
+/// Calls whose return is foreseen, a power of two.
+pub(crate) const RETURNS: usize = 16;
+
+/// Where a call expects its return: at an address (and under a key), with the operation that a link holds.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Return {
+    pub tag: u64,
+    pub link: *const *const Op,
+}
+
 /// Why compiled code came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -83,6 +94,10 @@ pub(crate) struct Frame {
     /// Upper half of the tags in the jump cache.
     pub key: u64,
     pub jumps: *mut Jump,
+    /// The last calls, a ring.
+    pub returns: *mut Return,
+    /// Byte offset of the newest in it.
+    pub returns_top: usize,
     /// The processor's [`crate::x86::exec::Exec`], for what handlers leave to the second tier.
     pub exec: *mut u8,
     /// Not zero if string instructions go down.
@@ -324,6 +339,35 @@ impl State {
                 self.end(count, (*far).target)
             } else {
                 super::control::far_miss(self.f, self.op, self.log, self.r, self.c, self.t)
+            }
+        }
+    }
+
+    /// Foresees the return to `address`, where the second link in the slot `slots` further leads.
+    #[inline(always)]
+    pub unsafe fn foresee(&self, slots: usize, address: u32) {
+        unsafe {
+            let f = &mut *self.f;
+            let top = (f.returns_top + size_of::<Return>()) & (RETURNS * size_of::<Return>() - 1);
+            f.returns_top = top;
+            let link = &raw const (*self.op.add(slots).cast::<Links>()).otherwise;
+            *f.returns.byte_add(top) = Return { tag: f.key | u64::from(address), link };
+        }
+    }
+
+    /// Ends a block and returns to an address: as foreseen, or through the jump cache.
+    #[inline(always)]
+    pub unsafe fn return_to(self, count: u8, target: u32) {
+        unsafe {
+            let f = &mut *self.f;
+            let top = f.returns_top;
+            let foreseen = f.returns.byte_add(top);
+            if (*foreseen).tag == f.key | u64::from(target) {
+                f.returns_top = top.wrapping_sub(size_of::<Return>()) & (RETURNS * size_of::<Return>() - 1);
+                self.end(count, *(*foreseen).link)
+            } else {
+                f.rip = target.into();
+                super::control::return_elsewhere(self.f, self.op, self.log, self.r, self.c, self.t)
             }
         }
     }

@@ -35,6 +35,8 @@ impl Exec<'_> {
             log_step: if self.events.accesses { 8 } else { 0 },
             key,
             jumps: self.engine.code.jumps(),
+            returns: self.engine.code.returns(),
+            returns_top: self.engine.code.returns_top,
             down: (self.cpu.flags.other & DF).into(),
             exec: (&raw mut *self).cast(),
             limit,
@@ -46,7 +48,13 @@ impl Exec<'_> {
             why: Why::Lookup,
         };
         loop {
-            let op = match self.block(mode, key, frame.why != Why::Link) {
+            let remember = match frame.why {
+                Why::Link => false,
+                // The first time; a second is for another address space, and they may take turns.
+                Why::LinkFar => self.engine.code.linked_far(frame.op),
+                _ => true,
+            };
+            let op = match self.block(mode, key, remember) {
                 Ok(op) => op,
                 Err(ran) => return ran,
             };
@@ -64,6 +72,7 @@ impl Exec<'_> {
             // SAFETY: `op` is the start of a live block; frame, TLB and log outlive the call, and the log has
             // room for two words an instruction.
             unsafe { ((*op).handler)(&raw mut frame, op, log, frame.result, frame.carry, tlb) };
+            self.engine.code.returns_top = frame.returns_top;
             if frame.why == Why::Left {
                 return Ran::On;
             }
@@ -87,7 +96,10 @@ impl Exec<'_> {
     fn block(&mut self, mode: u32, tag: u64, remember: bool) -> Result<*const Op, Ran> {
         let linear = self.pc();
         let flat = mode & MODE_FLAT != 0;
-        if flat && let Some(op) = self.engine.code.jump(tag | linear, linear as u32) {
+        if flat
+            && remember
+            && let Some(op) = self.engine.code.jump(tag | linear, linear as u32)
+        {
             return Ok(op);
         }
         let user = mode & MODE_USER != 0;

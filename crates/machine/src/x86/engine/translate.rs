@@ -785,12 +785,13 @@ impl Builder<'_> {
                 self.one_link(instr.near_branch32());
             }
             C::Call_rel32_32 if self.leaves_page(instr.near_branch32()) => {
-                self.emit_at(linear, call_far, Op { imm: next, ..plain() }, WRITE | 2, 2, true);
+                self.emit_at(linear, call_far, Op { imm: next, ..plain() }, WRITE | 2, 3, true);
                 self.far_slot(instr.near_branch32());
+                self.links(next, next);
             }
             C::Call_rel32_32 => {
                 self.emit_at(linear, call_direct, Op { imm: next, ..plain() }, WRITE | 2, 2, true);
-                self.one_link(instr.near_branch32());
+                self.links(instr.near_branch32(), next);
             }
             C::Retnd => self.emit_at(linear, ret, plain(), READ | 2, 1, true),
             C::Retnd_imm16 => {
@@ -809,14 +810,16 @@ impl Builder<'_> {
             }
             C::Call_rm32 if instr.op0_kind() == OpKind::Register => {
                 let op = Op { a: offset(instr.op0_register()), imm: next, ..plain() };
-                self.emit_at(linear, call_r, op, WRITE | 2, 1, true);
+                self.emit_at(linear, call_r, op, WRITE | 2, 2, true);
+                self.links(next, next);
             }
             C::Call_rm32 => {
                 let m = address(instr)?;
                 let h: Handler = by_form!(m.form, |F| call_m::<F>);
                 let op = Op { b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
-                self.emit_at(linear, h, op, READ | 2, 2, true);
+                self.emit_at(linear, h, op, READ | 2, 3, true);
                 self.second_slot(linear, next, WRITE | 2);
+                self.links(next, next);
             }
             _ => return None,
         }
