@@ -25,20 +25,53 @@ fn main() {
     if args.get(5).is_some() {
         subject.narrate();
     }
+    let schedule: trace::Schedule = std::env::var("SCHEDULE").unwrap_or_default().parse().unwrap();
+    let mut given = schedule.0.into_iter().map(|c| match c {
+        Choice::Thread(t) => t,
+        _ => panic!(),
+    });
     loop {
         let enabled = subject.enabled();
         let current = subject.current();
-        let Some(choice) = current.or(enabled.first()) else { break };
+        let Some(choice) = given.next().or(current).or(enabled.first()) else { break };
         let step = subject.step(Choice::Thread(choice), &points);
-        println!("enabled {enabled:?} current {current:?} -> {choice}: {} instr, {} accesses, end {:?}", step.instructions, step.accesses.len(), step.end);
+        println!(
+            "enabled {enabled:?} current {current:?} -> {choice}: {} instr, {} accesses, end {:?}",
+            step.instructions,
+            step.accesses.len(),
+            step.end
+        );
         for event in &step.events {
-            println!("    {:?} at {} {:?}", event.action, event.pc, event.stack.as_ref().map(|s| s.iter().map(|f| f.function.clone().unwrap_or_default()).collect::<Vec<_>>().join("<")));
+            println!(
+                "    {:?} at {} {:?}",
+                event.action,
+                event.pc,
+                event.stack.as_ref().map(|s| s
+                    .iter()
+                    .map(|f| f.function.clone().unwrap_or_default())
+                    .collect::<Vec<_>>()
+                    .join("<"))
+            );
         }
         if !step.stack.is_empty() {
-            println!("    stack {}", step.stack.iter().map(|f| format!("{}:{}", f.function.clone().unwrap_or_default(), f.line.unwrap_or(0))).collect::<Vec<_>>().join(" < "));
+            println!(
+                "    stack {}",
+                step.stack
+                    .iter()
+                    .map(|f| format!("{}:{}", f.function.clone().unwrap_or_default(), f.line.unwrap_or(0)))
+                    .collect::<Vec<_>>()
+                    .join(" < ")
+            );
         }
-        if !matches!(step.end, trace::StepEnd::Point(_)) { break }
+        if !matches!(step.end, trace::StepEnd::Point(_)) {
+            break;
+        }
     }
-    println!("pc {:#x} {:?} {:?}", subject.machine.cpu(trace::CpuId(0)).pc(), subject.tracker.threads.current().map(|t| t.id), subject.tracker.stack(&subject.machine));
+    println!(
+        "pc {:#x} {:?} {:?}",
+        subject.machine.cpu(trace::CpuId(0)).pc(),
+        subject.tracker.threads.current().map(|t| t.id),
+        subject.tracker.stack(&subject.machine)
+    );
     println!("oddities {:?}", subject.tracker.oddities);
 }

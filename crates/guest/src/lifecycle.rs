@@ -72,7 +72,9 @@ impl fmt::Display for NotStarted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NotStarted::Boot(error) => error.fmt(f),
-            NotStarted::NoKey(key) => write!(f, "the test's name has the character {key:?}, which no key types"),
+            NotStarted::NoKey(key) => {
+                write!(f, "the test's name has the character {key:?}, which no key types")
+            }
             NotStarted::Stage { stage, how, console, instructions } => {
                 write!(f, "{stage}: {how} after {instructions} instructions")?;
                 let lines: Vec<&str> = console.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -130,11 +132,15 @@ impl Boot {
                 Ok(stop) => stop,
                 Err(end) => {
                     let how = match end {
-                        StepEnd::Crashed => match self.subject.tracker.events.last().map(|event| &event.action) {
-                            Some(Action::Panic { message }) => format!("the kernel gave up (\"{message}\")"),
-                            Some(Action::TripleFault) => "the processor gave up (triple fault)".into(),
-                            _ => "the kernel crashed".into(),
-                        },
+                        StepEnd::Crashed => {
+                            match self.subject.tracker.events.last().map(|event| &event.action) {
+                                Some(Action::Panic { message }) => {
+                                    format!("the kernel gave up (\"{message}\")")
+                                }
+                                Some(Action::TripleFault) => "the processor gave up (triple fault)".into(),
+                                _ => "the kernel crashed".into(),
+                            }
+                        }
                         StepEnd::Finished => "the machine was switched off".into(),
                         StepEnd::Unsupported { what } => what,
                         other => format!("{other:?}"),
@@ -210,17 +216,23 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     for (slot, bytes) in disks.iter_mut().zip(first.into_iter().chain(setup.disks.iter().cloned())) {
         *slot = Some(Disk::new(bytes));
     }
-    let mut machine = Machine::new(BoardConfig { memory_bytes: setup.memory_bytes, disks, ..BoardConfig::default() });
+    let mut machine =
+        Machine::new(BoardConfig { memory_bytes: setup.memory_bytes, disks, ..BoardConfig::default() });
     let mut command_line = setup.command_line.clone();
     if kernel.test.input == Input::CommandLine {
         command_line = format!("{command_line} {}", text.trim()).trim().to_string();
     }
     let options = BootOptions { command_line, modules: setup.modules.clone() };
     let Machine { cpus, memory, board, .. } = &mut machine;
-    boot::load(format, file, &options, memory, &mut cpus[usize::from(CPU.0)], board).map_err(NotStarted::Boot)?;
+    boot::load(format, file, &options, memory, &mut cpus[usize::from(CPU.0)], board)
+        .map_err(NotStarted::Boot)?;
     let mut tracker = Tracker::new(kernel.clone(), Recorder::new(Arc::default(), 32));
     tracker.programs = Arc::new(setup.programs.clone());
-    Ok(Boot { subject: Uniprocessor::new(machine, tracker), console: String::new(), left: setup.instructions_max })
+    Ok(Boot {
+        subject: Uniprocessor::new(machine, tracker),
+        console: String::new(),
+        left: setup.instructions_max,
+    })
 }
 
 /// What an observer that comes in at the start of the test must be told.

@@ -72,11 +72,28 @@ enum Instruction {
 fn classify(bytes: &[u8], bitness: u32) -> Instruction {
     use iced_x86::{Decoder, DecoderOptions, Mnemonic as M};
     match Decoder::new(bitness, bytes, DecoderOptions::NONE).decode().mnemonic() {
-        M::Push | M::Call | M::Pushf | M::Pushfd | M::Pushfq | M::Pusha | M::Pushad | M::Enter | M::Int | M::Int3 => {
-            Instruction::Pushes
-        }
-        M::Pop | M::Ret | M::Popf | M::Popfd | M::Popfq | M::Popa | M::Popad | M::Leave | M::Iret | M::Iretd
-        | M::Iretq | M::Retf => Instruction::Pops,
+        M::Push
+        | M::Call
+        | M::Pushf
+        | M::Pushfd
+        | M::Pushfq
+        | M::Pusha
+        | M::Pushad
+        | M::Enter
+        | M::Int
+        | M::Int3 => Instruction::Pushes,
+        M::Pop
+        | M::Ret
+        | M::Popf
+        | M::Popfd
+        | M::Popfq
+        | M::Popa
+        | M::Popad
+        | M::Leave
+        | M::Iret
+        | M::Iretd
+        | M::Iretq
+        | M::Retf => Instruction::Pops,
         _ => Instruction::Counts,
     }
 }
@@ -128,7 +145,14 @@ impl Clone for Recorder {
 impl Recorder {
     #[must_use]
     pub fn new(scope: Arc<Scope>, bitness: u32) -> Self {
-        Self { scope, bitness, instructions: FxHashMap::default(), slots: Vec::new(), epoch: 1, accesses: Vec::new() }
+        Self {
+            scope,
+            bitness,
+            instructions: FxHashMap::default(),
+            slots: Vec::new(),
+            epoch: 1,
+            accesses: Vec::new(),
+        }
     }
 
     /// An action lies between what came before and what follows: equal accesses count anew.
@@ -147,7 +171,8 @@ impl Recorder {
         }
         let (addr, pc) = (logged.addr.0, logged.pc.0);
         let key = (addr << 1 | u64::from(logged.writes), pc, logged.size, self.epoch);
-        let mixed = (addr ^ pc.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17)) << 1 | u64::from(logged.writes);
+        let mixed =
+            (addr ^ pc.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17)) << 1 | u64::from(logged.writes);
         let slot = &mut self.slots[(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % SLOTS];
         if *slot == key {
             return;
@@ -188,7 +213,14 @@ mod tests {
     use super::*;
 
     fn logged(addr: u64, writes: bool, pc: u64) -> Logged {
-        Logged { addr: VirtAddr(addr), phys: PhysAddr(addr), size: 4, writes, atomic: false, pc: VirtAddr(pc) }
+        Logged {
+            addr: VirtAddr(addr),
+            phys: PhysAddr(addr),
+            size: 4,
+            writes,
+            atomic: false,
+            pc: VirtAddr(pc),
+        }
     }
 
     /// Code by address: 0x10 `mov eax,[ecx]`, 0x20 `push eax`, 0x30 `pop [ecx]`, 0x40 `inc [ecx]`, 0x50 in an ignored

@@ -13,8 +13,8 @@
 //! seen only by its own hooks.
 
 use crate::expression::{Expression, Inputs};
-use crate::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place, Runnable};
 use crate::image::{Image, Space};
+use crate::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place, Runnable};
 use crate::recorder::{Logged, Recorder};
 use crate::state::{Memory as _, Registers};
 use crate::threads::{Activation, Standing, Thread, Threads};
@@ -31,7 +31,9 @@ pub const CPU: CpuId = CpuId(0);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
     /// Another thread runs now; `by_tick`: the timer's handler changed over, not the thread itself.
-    Switched { by_tick: bool },
+    Switched {
+        by_tick: bool,
+    },
     /// A place where the thread could be preempted, if asked for.
     Point(PointKind),
     Created,
@@ -188,7 +190,8 @@ impl Tracker {
     /// Whether the kernel says that it has nothing to do.
     #[must_use]
     pub fn idles(&self, machine: &Machine) -> bool {
-        let told = self.kernel.idle_when.as_ref().is_some_and(|idle| self.anywhere(machine, idle, &[]) == Some(1));
+        let told =
+            self.kernel.idle_when.as_ref().is_some_and(|idle| self.anywhere(machine, idle, &[]) == Some(1));
         told || self
             .threads
             .current()
@@ -230,7 +233,8 @@ impl Tracker {
             };
             recorder.record(logged, |pc| {
                 let mut bytes = [0; 16];
-                let there = (1..=16).rev().find(|&n| machine.read_virt(CPU, pc, &mut bytes[..n])).unwrap_or(0);
+                let there =
+                    (1..=16).rev().find(|&n| machine.read_virt(CPU, pc, &mut bytes[..n])).unwrap_or(0);
                 bytes[..there].to_vec()
             });
         });
@@ -244,7 +248,12 @@ impl Tracker {
         let Some(to) = thread.filter(|_| thread != self.attributed) else { return };
         let pc = VirtAddr(machine.cpu(CPU).pc());
         if self.attributed.is_some() {
-            self.events.push(trace::Event { action: Action::Switch { to }, pc, accesses_before, stack: None });
+            self.events.push(trace::Event {
+                action: Action::Switch { to },
+                pc,
+                accesses_before,
+                stack: None,
+            });
         }
         self.attributed = Some(to);
     }
@@ -344,7 +353,13 @@ impl Tracker {
     }
 
     /// Fires what fires at the return of a function, if one has just returned.
-    fn returned(&mut self, machine: &Machine, log: &mut Events, registers: &Registers, signals: &mut Vec<Signal>) {
+    fn returned(
+        &mut self,
+        machine: &Machine,
+        log: &mut Events,
+        registers: &Registers,
+        signals: &mut Vec<Signal>,
+    ) {
         let kernel = self.kernel.clone();
         let sp = registers.stack_pointer().0;
         let word = kernel.image.architecture.word() as u64;
@@ -428,6 +443,9 @@ impl Tracker {
             HookEvent::Begin => self.begin_tracking(machine),
             HookEvent::Create { thread } => {
                 let key = value!(thread);
+                if self.threads.get(key).is_some_and(|known| known.standing != Standing::Exiting) {
+                    return;
+                }
                 let child = self.id_of(machine, key);
                 let program = self.threads.current().and_then(|parent| parent.program.clone());
                 let mut thread = Thread::new(child, key);
@@ -521,7 +539,8 @@ impl Tracker {
             HookEvent::Alloc { .. } | HookEvent::Free { .. } => self.heap_event(machine, log, id, inputs),
             HookEvent::Panic { .. } => self.panic(machine, log, &hook.event, inputs, signals),
             HookEvent::Fault { vector, address } => {
-                let vector = vector.as_ref().and_then(|vector| vector.value(&view, inputs).ok()).unwrap_or(14);
+                let vector =
+                    vector.as_ref().and_then(|vector| vector.value(&view, inputs).ok()).unwrap_or(14);
                 let addr = address.as_ref().and_then(|addr| addr.value(&view, inputs).ok()).map(VirtAddr);
                 self.tell(machine, log, Action::Fault { vector: vector as u8, error: None, addr });
                 signals.push(Signal::Crashed);
@@ -551,7 +570,8 @@ impl Tracker {
     ) {
         let HookEvent::Panic { message } = event else { return };
         let view = View { machine, cpu: CPU };
-        let message = message.as_ref().and_then(|message| message.text(&view, inputs).ok()).unwrap_or_default();
+        let message =
+            message.as_ref().and_then(|message| message.text(&view, inputs).ok()).unwrap_or_default();
         self.tell(machine, log, Action::Panic { message });
         signals.push(Signal::Crashed);
     }
@@ -561,14 +581,17 @@ impl Tracker {
         let physical = |addr: u64| machine.translate(CPU, VirtAddr(addr)).unwrap_or(PhysAddr(addr));
         let action = match &kernel.hook(id).event {
             HookEvent::Alloc { address, size, .. } => {
-                let (address, size) = (self.value(machine, address, inputs), self.value(machine, size, inputs));
+                let (address, size) =
+                    (self.value(machine, address, inputs), self.value(machine, size, inputs));
                 let (Some(addr), Some(size)) = (address.filter(|addr| *addr != 0), size) else { return };
                 Arc::make_mut(&mut self.heap).insert(addr, size);
                 Action::Alloc { addr: VirtAddr(addr), phys: physical(addr), size }
             }
             HookEvent::Free { address, .. } => {
                 // Freeing nothing is allowed everywhere.
-                let Some(addr) = self.value(machine, address, inputs).filter(|addr| *addr != 0) else { return };
+                let Some(addr) = self.value(machine, address, inputs).filter(|addr| *addr != 0) else {
+                    return;
+                };
                 let size = Arc::make_mut(&mut self.heap).remove(&addr);
                 Action::Free { addr: VirtAddr(addr), phys: physical(addr), size }
             }

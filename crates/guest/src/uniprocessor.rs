@@ -20,7 +20,8 @@ use crate::tracker::{CPU, Signal, Tracker};
 use machine::{Events, Kinds, Machine, Stop, StopSet, Watch};
 use std::sync::Arc;
 use trace::{
-    Action, Choice, Point, PointKind, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr, Waiting,
+    Action, Choice, Point, PointKind, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr,
+    Waiting,
 };
 
 /// Offers of the processor without progress after which a thread is taken to wait.
@@ -206,7 +207,9 @@ impl Uniprocessor {
                 self.tracker.drain(&self.machine, &mut self.log);
                 Ok(())
             }
-            Stop::Watch(_) | Stop::Budget | Stop::Halt | Stop::Interrupt { .. } | Stop::InterruptReturn => Ok(()),
+            Stop::Watch(_) | Stop::Budget | Stop::Halt | Stop::Interrupt { .. } | Stop::InterruptReturn => {
+                Ok(())
+            }
             Stop::TripleFault => {
                 self.tracker.tell(&self.machine, &mut self.log, Action::TripleFault);
                 Err(StepEnd::Crashed)
@@ -338,10 +341,18 @@ impl Uniprocessor {
                 Signal::Point(kind) if self.points.wants(*kind) => Some(*kind),
                 _ => None,
             });
-            if let Some(kind) = wanted
-                && self.interruptible()
-                && self.points.admits(|| self.tracker.stack(&self.machine))
-            {
+            let Some(kind) = wanted else { continue };
+            // Threads are made runnable where no tick is taken; the point comes as soon as one could be.
+            if matches!(kind, PointKind::Create | PointKind::Wake) && !self.interruptible() {
+                let mut signals = Vec::new();
+                if let Err(end) = self.settle(&mut signals) {
+                    return end;
+                }
+                if signals.iter().any(|signal| matches!(signal, Signal::Switched { .. })) {
+                    return self.gave_way(me, PointKind::Voluntary);
+                }
+            }
+            if self.interruptible() && self.points.admits(|| self.tracker.stack(&self.machine)) {
                 self.current = me;
                 let pc = VirtAddr(self.machine.cpu(CPU).pc());
                 return StepEnd::Point(Point { kind, thread: me.unwrap_or_default(), pc });
@@ -413,7 +424,9 @@ impl Uniprocessor {
         let runs = self.running_id() == Some(thread.id);
         let standing = match thread.standing {
             Standing::Runnable => runs || self.tracker.runnable(&self.machine, thread),
-            Standing::Blocked => thread.inside(Activity::Sleep) || self.tracker.runnable(&self.machine, thread),
+            Standing::Blocked => {
+                thread.inside(Activity::Sleep) || self.tracker.runnable(&self.machine, thread)
+            }
             Standing::Exiting => false,
         };
         standing && thread.yields_for.is_none() && !self.tracker.is_idle(&self.machine, thread.key)
@@ -505,7 +518,11 @@ impl Uniprocessor {
     }
 
     /// Runs without control until the test begins or something else ends it; for [`crate::lifecycle`].
-    pub(crate) fn run_free(&mut self, instructions_max: u64, signals: &mut Vec<Signal>) -> Result<Stop, StepEnd> {
+    pub(crate) fn run_free(
+        &mut self,
+        instructions_max: u64,
+        signals: &mut Vec<Signal>,
+    ) -> Result<Stop, StepEnd> {
         let stop = self.run(false, instructions_max);
         self.handle(stop.clone(), signals)?;
         Ok(stop)

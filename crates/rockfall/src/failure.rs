@@ -17,17 +17,35 @@ pub enum Verdict {
 /// Why a command could not do its work.
 #[derive(Debug)]
 pub enum Failure {
-    Unreadable { path: PathBuf, error: std::io::Error },
-    NotBootable { path: PathBuf, error: BootError },
+    Unreadable {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    NotBootable {
+        path: PathBuf,
+        error: BootError,
+    },
     BadFlag(String),
+    /// A file that is not what it should be, with what to do.
+    BadInput(String),
+    Unwritable {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    /// Something of ours that should have held.
+    Own(String),
     Terminal(std::io::Error),
 }
 
 impl Failure {
     pub fn verdict(&self) -> Verdict {
         match self {
-            Self::Unreadable { .. } | Self::NotBootable { .. } | Self::BadFlag(_) => Verdict::BadInput,
-            Self::Terminal(_) => Verdict::OwnBug,
+            Self::Unreadable { .. }
+            | Self::NotBootable { .. }
+            | Self::BadFlag(_)
+            | Self::BadInput(_)
+            | Self::Unwritable { .. } => Verdict::BadInput,
+            Self::Own(_) | Self::Terminal(_) => Verdict::OwnBug,
         }
     }
 }
@@ -37,7 +55,9 @@ impl fmt::Display for Failure {
         match self {
             Self::Unreadable { path, error } => write!(f, "cannot read {}: {error}", path.display()),
             Self::NotBootable { path, error } => write!(f, "cannot start {}: {error}", path.display()),
-            Self::BadFlag(message) => write!(f, "{message}"),
+            Self::BadFlag(message) | Self::BadInput(message) => write!(f, "{message}"),
+            Self::Unwritable { path, error } => write!(f, "cannot write {}: {error}", path.display()),
+            Self::Own(message) => write!(f, "{message}; this is a bug in Rockfall, please report it"),
             Self::Terminal(error) => write!(f, "cannot write the guest's console: {error}"),
         }
     }

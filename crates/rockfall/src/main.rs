@@ -3,8 +3,14 @@
 mod commands;
 mod console;
 mod failure;
+mod finding_file;
+mod interrupt;
+mod narrate;
+mod points;
 mod post_mortem;
+mod progress;
 mod session;
+mod target;
 mod terminal;
 
 use std::process::ExitCode;
@@ -25,6 +31,8 @@ struct Arguments {
 enum Command {
     Run(commands::run::Arguments),
     Demo(commands::demo::Arguments),
+    Explore(commands::explore::Arguments),
+    Replay(commands::replay::Arguments),
 }
 
 const EXIT_CODES: &str = "\
@@ -40,6 +48,8 @@ fn main() -> ExitCode {
     let outcome = std::panic::catch_unwind(|| match arguments.command {
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Demo(arguments) => commands::demo::run(&arguments),
+        Command::Explore(arguments) => commands::explore::run(&arguments),
+        Command::Replay(arguments) => commands::replay::run(&arguments),
     });
     let verdict = match outcome {
         Ok(Ok(verdict)) => verdict,

@@ -102,6 +102,10 @@ pub(crate) fn run_out<M: Memory + ?Sized>(
                     waiting.push(Path { pc: instruction.near_branch_target(), ..path.clone() });
                 }
                 FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt => {
+                    // A function that ends with a call ends there: the callee does not return.
+                    if function_end(space, instruction.ip()) == Some(path.pc) {
+                        break;
+                    }
                     for clobbered in [AX, CX, DX] {
                         path.registers[clobbered] = None;
                     }
@@ -112,6 +116,11 @@ pub(crate) fn run_out<M: Memory + ?Sized>(
         }
     }
     None
+}
+
+fn function_end(space: &Space, pc: u64) -> Option<u64> {
+    let image = space.image_at(VirtAddr(pc))?;
+    Some(image.get(image.function_at(VirtAddr(pc))?).end.0)
 }
 
 fn decode<M: Memory + ?Sized>(space: &Space, pc: u64, memory: &M) -> Option<Instruction> {

@@ -1,32 +1,44 @@
-//! `rockfall demo`: the bundled kernel, without any file of one's own.
+//! `rockfall demo`: a real bug in the bundled kernel, found and shown, without any file of one's own.
 
-use std::path::Path;
-
-use clap::Args;
-use machine::board::BoardConfig;
-use machine::boot::BootOptions;
-
-use crate::commands::run::boot;
+use crate::commands::explore::{How, explore};
 use crate::failure::{Failure, Verdict};
-use crate::session::{Session, Typing};
+use crate::target::Target;
+use clap::Args;
+use std::path::PathBuf;
 
-/// Enough for the kernel to boot and run its test.
-const INSTRUCTIONS: u64 = 200_000_000;
+/// Where the bug of the demonstration can be met.
+const POINTS: &str = "create,lock,unlock,within:sys_thread_fork,within:sys_vanish";
 
-/// Boots the bundled kernel and runs a test program in it.
+/// Finds a bug in the bundled kernel, shows how it happens, and writes the report.
 #[derive(Args)]
-pub struct Arguments {}
+pub struct Arguments {
+    /// Print one object for programs instead of text
+    #[arg(long)]
+    pub json: bool,
+}
 
-pub fn run(_: &Arguments) -> Result<Verdict, Failure> {
-    let demo = guests::demo::FAULTY;
-    println!(
-        "Booting the bundled kernel and running its test program {} once, as the timer has it.",
-        demo.test
-    );
-    println!("Exploring its interleavings is not part of this command yet.\n");
-    let options = BootOptions { command_line: "kernel".to_owned(), modules: Vec::new() };
-    let (machine, _) =
-        boot(Path::new("the bundled kernel"), demo.kernel.to_vec(), BoardConfig::default(), &options)?;
-    let typing = Typing::parse(&format!("{}\\n", demo.test)).map_err(Failure::BadFlag)?;
-    Session::new(machine, typing, Some(INSTRUCTIONS)).ending_when_quiet().run(false)
+pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    crate::interrupt::listen();
+    let target = Target::demo()?;
+    let html = PathBuf::from("rockfall-demo.html");
+    if !arguments.json {
+        println!(
+            "Exploring the test {} on the bundled kernel, whose thread_fork has a bug.\n",
+            target.recipe.test
+        );
+    }
+    let world = target.world(target.start()?);
+    let how = How {
+        points: POINTS.parse().map_err(|error: trace::ParsePointError| Failure::Own(error.to_string()))?,
+        output: Some(PathBuf::from("rockfall-demo.finding.json")),
+        html: Some(html.clone()),
+        json: arguments.json,
+        ..How::default()
+    };
+    let verdict = explore(&target, &world, &how)?;
+    if !arguments.json {
+        println!("\nThe same as a page: {}", html.display());
+    }
+    // Finding the bug is what the demonstration is for.
+    Ok(if verdict == Verdict::GuestBug { Verdict::Fine } else { verdict })
 }

@@ -1,0 +1,385 @@
+//! `rockfall explore`: one state space, chosen by hand.
+
+use crate::failure::{Failure, Verdict};
+use crate::finding_file::{FindingFile, write_whole};
+use crate::narrate::narrate;
+use crate::progress::Progress;
+use crate::target::{Target, TargetArguments};
+use crate::terminal::text_options;
+use clap::{Args, ValueEnum};
+use detect::{Constants, Detectors};
+use explore::minimize::{Budget, Minimized, minimize};
+use explore::strategies::{DepthFirst, Dpor, PreemptionBound, RandomWalk};
+use explore::tree::Reduction;
+use explore::{Bound, Bounds, Found, Options, Order, Runner, Search, Until, Workers, World};
+use guest::uniprocessor::Uniprocessor;
+use report::{Summary, json};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use trace::{PointSet, Schedule};
+
+/// Worlds kept to go back to, for all workers together.
+const CLONES_MAX: usize = 4096;
+/// Part of the time spent on the search that may go into making a finding short, and the least it gets.
+const MINIMISE_SHARE: f64 = 1.0;
+const MINIMISE_SECONDS_MIN: f64 = 5.0;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Strategy {
+    /// Dynamic partial-order reduction: one interleaving of each equivalence class
+    Dpor,
+    /// Every interleaving
+    DepthFirst,
+    /// Fewest preemptions first, up to --preemptions
+    PreemptionBound,
+    /// Random walks, until the budget ends
+    Random,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Direction {
+    /// Let the running thread go on first
+    Forwards,
+    /// Preempt first
+    Backwards,
+}
+
+/// Explores the interleavings of a test at chosen preemption points.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    rockfall explore kernel -k pebbles -t vanish_vanish --points lock,within:sys_vanish\n  \
+    rockfall explore kernel -k my.toml -t mytest --points lock,unlock --budget 10m --html bug.html\n  \
+    rockfall explore kernel -k pebbles -t double_wait --list-points")]
+pub struct Arguments {
+    #[command(flatten)]
+    pub target: TargetArguments,
+    #[command(flatten)]
+    pub how: How,
+    /// List the preemption points of one run with their stack traces, and explore nothing
+    #[arg(long)]
+    pub list_points: bool,
+}
+
+/// How to explore, and what to do with what is found.
+#[derive(Args, Clone, Debug)]
+pub struct How {
+    /// Where threads may be preempted, beside where they give way by themselves: lock, unlock, irq-off, irq-on, wake,
+    /// create, fn:NAME, line:FILE:LINE, race:ADDRESS, and the filters within:FUNCTION and without:FUNCTION
+    #[arg(short, long, value_name = "POINTS", default_value = "")]
+    pub points: PointSet,
+    #[arg(short, long, value_enum, default_value = "dpor")]
+    pub strategy: Strategy,
+    #[arg(long, value_enum, default_value = "forwards")]
+    pub order: Direction,
+    /// With --strategy preemption-bound
+    #[arg(long, value_name = "N", default_value = "2")]
+    pub preemptions: u32,
+    /// With --strategy random
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+    /// Stop after this time: 90s, 10m, 2h
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub budget: Option<Duration>,
+    /// Stop after this many interleavings
+    #[arg(long, value_name = "N")]
+    pub interleavings: Option<u64>,
+    /// Go on after a finding and collect all that differ
+    #[arg(long)]
+    pub all: bool,
+    /// Worker threads [default: one for each core]
+    #[arg(short, long, value_name = "N")]
+    pub workers: Option<usize>,
+    /// Keep the finding as it was first seen
+    #[arg(long)]
+    pub no_minimise: bool,
+    /// Where the finding goes [default: TEST.finding.json]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Write a page to look at in a browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Print one object for programs instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Default for How {
+    fn default() -> Self {
+        Self {
+            points: PointSet::default(),
+            strategy: Strategy::Dpor,
+            order: Direction::Forwards,
+            preemptions: 2,
+            seed: 1,
+            budget: None,
+            interleavings: None,
+            all: false,
+            workers: None,
+            no_minimise: false,
+            output: None,
+            html: None,
+            json: false,
+        }
+    }
+}
+
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let error = || format!("'{text}' is not a time; write 90s, 10m or 2h");
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..split].parse().map_err(|_| error())?;
+    let unit = match &text[split..] {
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(error()),
+    };
+    Duration::try_from_secs_f64(number * unit).map_err(|_| error())
+}
+
+/// The outcome of a search.
+pub struct Outcome {
+    pub verdict: explore::Verdict,
+    pub found: Vec<Found>,
+    pub seconds: f64,
+}
+
+type KernelWorld = World<Uniprocessor, Detectors>;
+
+/// Searches a space until it is exhausted, a bug shows, or the budget ends.
+pub fn search(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
+    let options = Options {
+        order: match how.order {
+            Direction::Forwards => Order::Forwards,
+            Direction::Backwards => Order::Backwards,
+        },
+        until: if how.all { Until::Exhausted } else { Until::FirstFinding },
+        interleavings_max: how.interleavings,
+        constants: Some(Constants::default()),
+        ..Options::default()
+    };
+    match how.strategy {
+        Strategy::Dpor => systematic(world, how, Dpor::default(), None, options, progress),
+        Strategy::DepthFirst => systematic(world, how, DepthFirst, None, options, progress),
+        Strategy::PreemptionBound => {
+            let bound = Bound::Preemptions { preemptions_max: how.preemptions };
+            systematic(world, how, PreemptionBound::new(how.preemptions), Some(bound), options, progress)
+        }
+        Strategy::Random => random(world, how, progress),
+    }
+}
+
+fn systematic<R: Reduction>(
+    world: &KernelWorld,
+    how: &How,
+    reduction: R,
+    bound: Option<Bound>,
+    options: Options,
+    progress: &mut Progress,
+) -> Outcome {
+    let started = Instant::now();
+    let workers = how.workers.unwrap_or_else(cores).max(1);
+    let mut workers = Workers::new(workers, world, &how.points, options.depth_max, CLONES_MAX);
+    let mut search = Search::new(reduction, options);
+    let late = || progress_over(how.budget, started) || crate::interrupt::asked();
+    search.run(&mut workers, &late, &mut |search| {
+        progress.show(search.counts().interleavings, Some(search.forecast()));
+    });
+    let seconds = started.elapsed().as_secs_f64();
+    Outcome { verdict: search.verdict(bound), found: search.found().to_vec(), seconds }
+}
+
+fn random(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
+    let started = Instant::now();
+    let mut walk = RandomWalk::new(how.seed);
+    let mut runner =
+        Runner::new(world.clone(), how.points.clone(), Bounds { clones_max: 0, ..Bounds::default() });
+    let mut found: Vec<Found> = Vec::new();
+    let mut interleavings = 0;
+    let done = |interleavings: u64, found: &[Found]| {
+        how.interleavings.is_some_and(|max| interleavings >= max)
+            || progress_over(how.budget, started)
+            || crate::interrupt::asked()
+            || (!how.all && !found.is_empty())
+            || (how.budget.is_none() && how.interleavings.is_none() && interleavings >= RANDOM_WALKS_DEFAULT)
+    };
+    while !done(interleavings, &found) {
+        let execution = runner.run(&Schedule::default(), &mut walk);
+        interleavings += 1;
+        for finding in &execution.findings {
+            if found.iter().all(|old| old.finding.signature() != finding.signature()) {
+                found.push(Found {
+                    finding: finding.clone(),
+                    schedule: execution.schedule(),
+                    preemptions: execution.preemptions(),
+                    interleaving: interleavings,
+                });
+            }
+        }
+        progress.show(interleavings, None);
+    }
+    let verdict = match found.first() {
+        Some(first) => explore::Verdict::Bug(Box::new(first.clone())),
+        None => explore::Verdict::Bounded { by: Bound::Sampling, interleavings },
+    };
+    Outcome { verdict, found, seconds: started.elapsed().as_secs_f64() }
+}
+
+/// Random walks when nothing else ends them.
+const RANDOM_WALKS_DEFAULT: u64 = 1000;
+
+fn progress_over(budget: Option<Duration>, started: Instant) -> bool {
+    budget.is_some_and(|budget| started.elapsed() >= budget)
+}
+
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What a search covered, in words.
+pub fn space(how: &How) -> String {
+    let points = how.points.to_string();
+    let points =
+        if points.is_empty() { "voluntary switches only".into() } else { format!("points {points}") };
+    match how.strategy {
+        Strategy::Dpor => format!("{points}, up to the order of independent steps"),
+        Strategy::DepthFirst => points,
+        Strategy::PreemptionBound => format!("{points}, at most {} preemptions", how.preemptions),
+        Strategy::Random => format!("{points}, random walks from seed {}", how.seed),
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    crate::interrupt::listen();
+    let target = Target::load(&arguments.target)?;
+    crate::points::check(&arguments.how.points, &target.kernel)?;
+    let world = target.world(target.start()?);
+    if arguments.list_points {
+        crate::points::list(&world, &arguments.how.points);
+        return Ok(Verdict::Fine);
+    }
+    explore(&target, &world, &arguments.how)
+}
+
+/// Explores, and tells what came out.
+pub fn explore(target: &Target, world: &KernelWorld, how: &How) -> Result<Verdict, Failure> {
+    let mut progress = Progress::new(how.json, &space(how));
+    let outcome = search(world, how, &mut progress);
+    progress.finish();
+    tell(target, world, how, &outcome)
+}
+
+pub fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> Result<Verdict, Failure> {
+    let scope = format!("test {} of {}: {}", target.recipe.test, target.kernel.name, space(how));
+    let Some(first) = outcome.found.first() else {
+        if how.json {
+            println!("{}", json(&summary(outcome, &scope, None)));
+        } else {
+            println!("{}\n  space: {scope}\n  time:  {:.1} s", outcome.verdict, outcome.seconds);
+            match &outcome.verdict {
+                explore::Verdict::OutOfBudget { .. } => {
+                    println!(
+                        "  This is no proof: the space was not finished. Give it more --budget, or fewer points."
+                    );
+                }
+                explore::Verdict::Unsupported { schedule, .. } => {
+                    println!("  Nothing is known of what follows this schedule: {schedule}");
+                }
+                _ => {}
+            }
+        }
+        return Ok(match outcome.verdict {
+            explore::Verdict::Unsupported { .. } => Verdict::OwnBug,
+            _ => Verdict::Fine,
+        });
+    };
+    let shortened = (!how.no_minimise).then(|| shorten(world, how, first, outcome.seconds));
+    let best = shortened.as_ref().map_or(first, |short| &short.found);
+    let path = how.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
+    let file = FindingFile {
+        rockfall_finding: FindingFile::VERSION,
+        headline: best.finding.headline(),
+        target: target.recipe.clone(),
+        points: how.points.clone(),
+        schedule: best.schedule.clone(),
+        preemptions: best.preemptions,
+        interleavings: first.interleaving,
+        minimised_from: shortened.is_some().then_some(first.preemptions),
+        passing: shortened
+            .as_ref()
+            .and_then(|short| short.passing.as_ref())
+            .map(|passing| (passing.schedule.clone(), passing.parts_at)),
+        finding: best.finding.clone(),
+    };
+    file.write(&path)?;
+    if how.json {
+        println!("{}", json(&summary(outcome, &scope, Some(best))));
+        if let Some(html) = &how.html {
+            write_whole(html, report::html(&narrate(target, world, &file, &path)?).as_bytes())?;
+        }
+        return Ok(Verdict::GuestBug);
+    }
+    let story = narrate(target, world, &file, &path)?;
+    if let Some(html) = &how.html {
+        write_whole(html, report::html(&story).as_bytes())?;
+    }
+    print!("{}", report::text(&story, text_options()));
+    for other in &outcome.found[1..] {
+        println!(
+            "also: {} ({} preemptions)\n  schedule: {}",
+            other.finding.headline(),
+            other.preemptions,
+            other.schedule
+        );
+    }
+    Ok(Verdict::GuestBug)
+}
+
+/// The fewest preemptions that still show the finding, within a time that fits the search.
+fn shorten(world: &KernelWorld, how: &How, found: &Found, seconds: f64) -> Minimized {
+    let started = Instant::now();
+    let seconds_max = (seconds * MINIMISE_SHARE).max(MINIMISE_SECONDS_MIN);
+    let late = || started.elapsed().as_secs_f64() >= seconds_max || crate::interrupt::asked();
+    let budget = Budget { workers: how.workers.unwrap_or_else(cores), ..Budget::default() };
+    minimize(world, &how.points, found, budget, &late)
+}
+
+fn default_path(test: &str) -> PathBuf {
+    let name: String =
+        test.chars().map(|c| if c.is_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect();
+    let name = if name.is_empty() { "test".to_owned() } else { name };
+    Path::new(&name).with_extension("finding.json")
+}
+
+fn summary<'a>(outcome: &Outcome, scope: &'a str, best: Option<&'a Found>) -> Summary<'a> {
+    let (verdict, interleavings) = match &outcome.verdict {
+        explore::Verdict::Bug(found) => (report::Verdict::Bug, found.interleaving),
+        explore::Verdict::Exhausted { interleavings } => (report::Verdict::Exhausted, *interleavings),
+        explore::Verdict::Bounded { interleavings, .. } => (report::Verdict::Bounded, *interleavings),
+        explore::Verdict::OutOfBudget { interleavings, .. } => (report::Verdict::OutOfBudget, *interleavings),
+        explore::Verdict::Unsupported { interleavings, .. } => (report::Verdict::Unsupported, *interleavings),
+    };
+    Summary {
+        verdict,
+        scope,
+        finding: best.map(|found| &found.finding),
+        interleavings,
+        seconds: outcome.seconds,
+        preemptions: best.map(|found| found.preemptions as u32),
+        schedule: best.map(|found| &found.schedule),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        for (text, seconds) in [("90s", 90.0), ("10m", 600.0), ("2h", 7200.0), ("5", 5.0), ("0.5s", 0.5)] {
+            assert_eq!(parse_duration(text).unwrap().as_secs_f64(), seconds, "{text}");
+        }
+        for text in ["", "m", "10x", "-1s", "1e400s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! A finding as a file: everything needed to see it again, and nothing else.
+
+use crate::failure::Failure;
+use crate::target::Recipe;
+use detect::Finding;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use trace::{PointSet, Schedule};
+
+/// Files of another version are refused.
+const VERSION: u32 = 1;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FindingFile {
+    pub rockfall_finding: u32,
+    pub headline: String,
+    pub target: Recipe,
+    pub points: PointSet,
+    pub schedule: Schedule,
+    pub preemptions: usize,
+    pub interleavings: u64,
+    /// Preemptions when the finding was first seen, if fewer were sought.
+    pub minimised_from: Option<usize>,
+    /// The nearest schedule without the finding, and how many choices it shares.
+    pub passing: Option<(Schedule, usize)>,
+    pub finding: Finding,
+}
+
+impl FindingFile {
+    pub const VERSION: u32 = VERSION;
+
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::Unreadable { path: path.to_owned(), error })?;
+        let file: Self = serde_json::from_str(&text).map_err(|error| {
+            Failure::BadInput(format!("{} is not a finding of Rockfall: {error}", path.display()))
+        })?;
+        if file.rockfall_finding != VERSION {
+            return Err(Failure::BadInput(format!(
+                "{} is a finding of version {}; this Rockfall reads version {VERSION}",
+                path.display(),
+                file.rockfall_finding
+            )));
+        }
+        Ok(file)
+    }
+
+    /// Writes the file in one piece: a full disk or a kill leaves the old one or the new one, never a part.
+    pub fn write(&self, path: &Path) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| Failure::Own(error.to_string()))?;
+        write_whole(path, text.as_bytes())
+    }
+}
+
+/// Writes beside the path and renames.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let unwritable = |error| Failure::Unwritable { path: path.to_owned(), error };
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("rockfall");
+    let part = path.with_file_name(format!(".{name}.part"));
+    let done = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
+    if done.is_err() {
+        // What could not be finished is of no use to anybody; that it cannot be removed changes nothing.
+        let _ = std::fs::remove_file(&part);
+    }
+    done.map_err(unwritable)
+}

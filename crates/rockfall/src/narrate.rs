@@ -1,0 +1,73 @@
+//! A finding told: its schedule is run once more with stacks, and made into a story.
+
+use crate::failure::Failure;
+use crate::finding_file::FindingFile;
+use crate::target::Target;
+use detect::Limits;
+use explore::World;
+use explore::strategies::replay;
+use report::{Context, Passing, Story, tell};
+use std::path::Path;
+use trace::{Resolve, Step};
+
+/// Replays the finding of `file` from `world`; `path` is what its user calls the file.
+pub fn narrate<S, O>(
+    target: &Target,
+    world: &World<S, O>,
+    file: &FindingFile,
+    path: &Path,
+) -> Result<Story, Failure>
+where
+    S: trace::Subject,
+    O: explore::Observer,
+{
+    let mut world = world.clone();
+    world.set_limits(Limits::of(&file.finding));
+    let execution = replay(world, &file.points, &file.schedule, usize::MAX, true);
+    let wanted = file.finding.signature();
+    let Some(finding) = execution.findings.iter().find(|finding| finding.signature() == wanted) else {
+        let seen = match execution.findings.first() {
+            Some(other) => format!("it shows another one: {}", other.headline()),
+            None => format!("it ended without a finding ({:?})", execution.end),
+        };
+        return Err(Failure::Own(format!(
+            "the schedule does not show the finding '{}'; {seen}",
+            file.finding.headline()
+        )));
+    };
+    let steps: Vec<Step> = execution.path.iter().map(|taken| taken.step.clone()).collect();
+    let replay = format!("rockfall replay {}", path.display());
+    let resolve = Names { target };
+    let context = Context {
+        test: &target.recipe.test,
+        kernel: &target.kernel.name,
+        points: &file.points,
+        schedule: &file.schedule,
+        replay: &replay,
+        preemptions: file.preemptions as u32,
+        interleavings: (file.interleavings > 0).then_some(file.interleavings),
+        minimised_from: file.minimised_from.map(|preemptions| preemptions as u32),
+        passing: file
+            .passing
+            .as_ref()
+            .map(|(schedule, common)| Passing { schedule: schedule.clone(), common: *common }),
+        thread_name: &|_| None,
+        plumbing: &|function| target.kernel.is_plumbing(function),
+    };
+    Ok(tell(&steps, finding, &resolve, &|file| target.source(file), &context))
+}
+
+/// Names from the kernel; user programs are named in the stacks, where it is known which one runs.
+struct Names<'a> {
+    target: &'a Target,
+}
+
+impl Resolve for Names<'_> {
+    fn frames(&self, pc: trace::VirtAddr) -> Vec<trace::Frame> {
+        self.target.kernel.image.frames(pc)
+    }
+
+    fn data(&self, addr: trace::VirtAddr) -> Option<String> {
+        self.target.kernel.image.data(addr)
+    }
+}

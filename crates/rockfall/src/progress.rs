@@ -1,0 +1,66 @@
+//! How far a search is: a bar on a terminal, silence elsewhere.
+
+use explore::estimate::Forecast;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::{Duration, Instant};
+
+const REDRAW: Duration = Duration::from_millis(200);
+/// The bar's length: parts of the space.
+const PARTS: u64 = 10_000;
+
+pub struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    drawn: Option<Instant>,
+}
+
+impl Progress {
+    /// Hidden when asked for, and by itself where standard error is no terminal.
+    pub fn new(hidden: bool, what: &str) -> Self {
+        let bar = ProgressBar::new(PARTS);
+        let style = ProgressStyle::with_template("{spinner} [{bar:30}] {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+        bar.set_draw_target(if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
+        bar.set_message(format!("exploring: {what}"));
+        Self { bar, started: Instant::now(), drawn: None }
+    }
+
+    pub fn show(&mut self, interleavings: u64, forecast: Option<Forecast>) {
+        let now = Instant::now();
+        if self.drawn.is_some_and(|drawn| now - drawn < REDRAW) {
+            return;
+        }
+        self.drawn = Some(now);
+        let elapsed = (now - self.started).as_secs_f64();
+        let rate = interleavings as f64 / elapsed.max(1e-3);
+        let mut message = format!("{interleavings} interleavings, {rate:.0}/s");
+        if let Some(forecast) = forecast {
+            self.bar.set_position((forecast.explored * PARTS as f64) as u64);
+            let left = forecast.seconds_left(elapsed);
+            message += &format!(
+                ", {:.1} % of about {:.0}, {} left",
+                100.0 * forecast.explored,
+                forecast.interleavings,
+                in_words(left)
+            );
+        } else {
+            self.bar.tick();
+        }
+        self.bar.set_message(message);
+    }
+
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Seconds as a person says them.
+pub fn in_words(seconds: f64) -> String {
+    match seconds {
+        s if !s.is_finite() || s > 100.0 * 86_400.0 => "more than 100 days".into(),
+        s if s >= 2.0 * 86_400.0 => format!("{:.0} days", s / 86_400.0),
+        s if s >= 7200.0 => format!("{:.0} h", s / 3600.0),
+        s if s >= 120.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{s:.0} s"),
+    }
+}

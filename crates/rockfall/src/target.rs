@@ -1,0 +1,237 @@
+//! What is explored: a kernel file, its description, and a test; the same for every command that explores or replays.
+
+use crate::commands::run::parse_size;
+use crate::failure::Failure;
+use clap::Args;
+use detect::{Config, Detectors};
+use explore::World;
+use guest::description::Description;
+use guest::image::{Image, ImageHash};
+use guest::kernel::Kernel;
+use guest::lifecycle::{self, Setup, Started};
+use guest::uniprocessor::Uniprocessor;
+use machine::boot::Module;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Descriptions that come with the tool, by name.
+pub const BUNDLED_DESCRIPTIONS: &[(&str, &str)] = &[
+    ("pebbles", include_str!("../../../kernels/pebbles.toml")),
+    ("pintos", include_str!("../../../kernels/pintos.toml")),
+    ("xv6", include_str!("../../../kernels/xv6.toml")),
+];
+
+/// The kernel that comes with the tool, as it is called on the command line and in finding files.
+pub const BUNDLED_KERNEL: &str = "bundled";
+
+#[derive(Args, Clone, Debug)]
+pub struct TargetArguments {
+    /// The kernel: a Multiboot ELF file, a plain ELF file, or a disk image
+    pub kernel: PathBuf,
+    /// Description of the kernel: one that comes with Rockfall (pebbles, pintos, xv6) or a TOML file
+    #[arg(short = 'k', long, value_name = "NAME|FILE")]
+    pub kernel_description: String,
+    /// The test to run, as it is typed to the kernel
+    #[arg(short, long, value_name = "NAME", default_value = "")]
+    pub test: String,
+    /// Memory of the machine
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
+    pub memory: u64,
+    /// The kernel's command line
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub append: String,
+    /// A Multiboot module
+    #[arg(long, value_name = "FILE")]
+    pub module: Vec<PathBuf>,
+    /// A disk
+    #[arg(long, value_name = "FILE")]
+    pub disk: Vec<PathBuf>,
+    /// The kernel with its symbols, where KERNEL itself has none (a disk image)
+    #[arg(long, value_name = "FILE")]
+    pub symbols: Option<PathBuf>,
+    /// Folder of the user programs' ELF files, for naming their functions [default: 'programs' beside KERNEL]
+    #[arg(long, value_name = "FOLDER")]
+    pub programs: Option<PathBuf>,
+}
+
+/// How to make the same target again; part of a finding file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Recipe {
+    pub kernel: PathBuf,
+    /// Hash of the kernel file: the finding is about these bytes.
+    pub image: String,
+    pub description_name: String,
+    /// The description itself, so that the file is enough.
+    pub description: String,
+    pub test: String,
+    pub memory_bytes: u64,
+    pub append: String,
+    pub modules: Vec<PathBuf>,
+    pub disks: Vec<PathBuf>,
+    pub symbols: Option<PathBuf>,
+    pub programs: Option<PathBuf>,
+}
+
+pub struct Target {
+    pub recipe: Recipe,
+    file: Vec<u8>,
+    pub kernel: Arc<Kernel>,
+    setup: Setup,
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| Failure::Unreadable { path: path.to_owned(), error })
+}
+
+/// A description by name or path: its name and text.
+pub fn description(name: &str) -> Result<(String, String), Failure> {
+    if let Some((name, text)) = BUNDLED_DESCRIPTIONS.iter().find(|(bundled, _)| *bundled == name) {
+        return Ok((format!("{name}.toml"), (*text).to_owned()));
+    }
+    let path = Path::new(name);
+    if path.extension().is_none() && !path.exists() {
+        let known: Vec<&str> = BUNDLED_DESCRIPTIONS.iter().map(|(name, _)| *name).collect();
+        return Err(Failure::BadFlag(format!(
+            "there is no description '{name}': give one of {} or the path of a TOML file (rockfall init drafts one)",
+            known.join(", ")
+        )));
+    }
+    let text = String::from_utf8(read(path)?)
+        .map_err(|_| Failure::BadFlag(format!("{name} is not a text file; a description is TOML")))?;
+    Ok((name.to_owned(), text))
+}
+
+impl Target {
+    pub fn load(arguments: &TargetArguments) -> Result<Self, Failure> {
+        let (description_name, description) = description(&arguments.kernel_description)?;
+        Self::make(Recipe {
+            kernel: arguments.kernel.clone(),
+            image: String::new(),
+            description_name,
+            description,
+            test: arguments.test.clone(),
+            memory_bytes: arguments.memory,
+            append: arguments.append.clone(),
+            modules: arguments.module.clone(),
+            disks: arguments.disk.clone(),
+            symbols: arguments.symbols.clone(),
+            programs: arguments.programs.clone(),
+        })
+    }
+
+    /// The bundled kernel with its bug.
+    pub fn demo() -> Result<Self, Failure> {
+        let (description_name, description) = description("pebbles")?;
+        Self::make(Recipe {
+            kernel: PathBuf::from(BUNDLED_KERNEL),
+            image: String::new(),
+            description_name,
+            description,
+            test: guests::demo::FAULTY.test.to_owned(),
+            memory_bytes: 64 << 20,
+            append: String::new(),
+            modules: Vec::new(),
+            disks: Vec::new(),
+            symbols: None,
+            programs: None,
+        })
+    }
+
+    /// Makes a target again. A hash that is given must be that of the kernel file.
+    pub fn make(mut recipe: Recipe) -> Result<Self, Failure> {
+        let bundled = recipe.kernel == Path::new(BUNDLED_KERNEL);
+        let file = if bundled { guests::demo::FAULTY.kernel.to_vec() } else { read(&recipe.kernel)? };
+        let hash = format!("{:032x}", ImageHash::of(&file).0);
+        if !recipe.image.is_empty() && recipe.image != hash {
+            return Err(Failure::BadInput(format!(
+                "{} is not the kernel of this finding: its hash is {hash}, the finding's is {}; give the right file with --kernel",
+                recipe.kernel.display(),
+                recipe.image
+            )));
+        }
+        recipe.image = hash;
+        let name = recipe.kernel.display().to_string();
+        let with_symbols = match &recipe.symbols {
+            Some(path) => (path.display().to_string(), read(path)?),
+            None => (name.clone(), file.clone()),
+        };
+        let image = Image::parse(&with_symbols.0, &with_symbols.1)
+            .map_err(|error| Failure::BadInput(error.to_string()))?;
+        let parsed = Description::parse(&recipe.description_name, &recipe.description)
+            .map_err(|problem| Failure::BadInput(problem.to_string()))?;
+        let kernel = Kernel::resolve(&parsed, &image).map_err(|problems| {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            Failure::BadInput(format!("the description does not fit {name}:\n  {}", lines.join("\n  ")))
+        })?;
+        let modules = recipe
+            .modules
+            .iter()
+            .map(|path| Ok(Module { command_line: path.display().to_string(), bytes: read(path)? }));
+        let programs = if bundled {
+            let demo = &guests::demo::FAULTY;
+            Image::parse(demo.test, demo.program).into_iter().collect()
+        } else {
+            programs(&recipe)?
+        };
+        let setup = Setup {
+            memory_bytes: recipe.memory_bytes,
+            command_line: recipe.append.clone(),
+            modules: modules.collect::<Result<_, Failure>>()?,
+            disks: recipe.disks.iter().map(|path| read(path)).collect::<Result<_, _>>()?,
+            test: recipe.test.clone(),
+            programs,
+            ..Setup::default()
+        };
+        Ok(Self { recipe, file, kernel, setup })
+    }
+
+    /// Boots the kernel and brings it to the beginning of the test.
+    pub fn start(&self) -> Result<Started, Failure> {
+        lifecycle::start(&self.kernel, &self.file, &self.setup).map_err(|error| {
+            let advice = match error {
+                lifecycle::NotStarted::Stage { .. } => {
+                    "\nIf the kernel is all right, 'test.ready', 'test.start' or the test's name does not fit; \
+                     'rockfall doctor' checks the description against a run."
+                }
+                _ => "",
+            };
+            Failure::BadInput(format!("{}: {error}{advice}", self.recipe.kernel.display()))
+        })
+    }
+
+    /// The world at the beginning of the test, with everything watched that can be.
+    pub fn world(&self, started: Started) -> World<Uniprocessor, Detectors> {
+        let console = self.kernel.console.iter().map(|console| console.pattern.clone()).collect();
+        let mut detectors = Detectors::new(&Config { console, ..Config::default() });
+        let mut findings = Vec::new();
+        detectors.observe(&started.prologue, &mut findings);
+        World::new(started.subject, detectors)
+    }
+
+    /// The text of a source file as the debugging information names it.
+    pub fn source(&self, file: &str) -> Option<String> {
+        let beside = self.recipe.kernel.parent().map(Path::to_owned).unwrap_or_default();
+        let around = std::env::current_exe().ok();
+        let mut roots = vec![PathBuf::new(), beside];
+        roots.extend(around.iter().flat_map(|exe| exe.ancestors().skip(1).take(4).map(Path::to_owned)));
+        roots.iter().find_map(|root| std::fs::read_to_string(root.join(file)).ok())
+    }
+}
+
+/// The ELF files of the user programs, as far as there are any.
+fn programs(recipe: &Recipe) -> Result<Vec<Arc<Image>>, Failure> {
+    let beside = recipe.kernel.parent().map(|folder| folder.join("programs"));
+    let Some(folder) = recipe.programs.clone().or_else(|| beside.filter(|folder| folder.is_dir())) else {
+        return Ok(Vec::new());
+    };
+    let entries =
+        std::fs::read_dir(&folder).map_err(|error| Failure::Unreadable { path: folder.clone(), error })?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    let parse = |path: &PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        Image::parse(name, &std::fs::read(path).ok()?).ok()
+    };
+    Ok(paths.iter().filter_map(parse).collect())
+}
