@@ -195,7 +195,8 @@ impl Exec<'_> {
         let single_step = self.cpu.flags.other & flags::TF != 0;
         let resume_flag = self.cpu.flags.other & flags::RF;
         let mark = self.events.words.len();
-        self.next = instr.next_ip();
+        // Not iced's idea of it, which wraps at 64 KiB: running over the end of the segment is a fault.
+        self.next = self.cpu.rip + instr.len() as u64;
         self.atomic = instr.has_lock_prefix();
         let outcome = super::execute(self, instr);
         match outcome {

@@ -110,7 +110,11 @@ impl Exec<'_> {
             self.translate(linear, Intent::Fetch, user).map_err(|_| Ran::Single)?
         };
         let frame = physical >> 12;
-        if frame >= self.memory.frames() || self.cpu.rip > self.cpu.seg(crate::x86::Seg::Cs).limit.into() {
+        // Blocks do not look for the end of the code segment: it must lie behind their page.
+        let rest = 0xfff - (linear & 0xfff);
+        if frame >= self.memory.frames()
+            || self.cpu.rip + rest > self.cpu.seg(crate::x86::Seg::Cs).limit.into()
+        {
             return Err(Ran::Single);
         }
         let key = Key { physical, linear: linear as u32, offset: self.cpu.rip as u32, mode };
