@@ -9,7 +9,7 @@
 
 use super::Site;
 use super::control::dead;
-use super::op::{Far, JUMPS, Jump, Links, Op, RETURNS, Return, jump_index};
+use super::op::{Far, Handler, JUMPS, Jump, Links, Op, RETURNS, Return, jump_index};
 use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -233,7 +233,7 @@ impl Code {
         [at, at ^ 1].into_iter().map(|at| self.jumps[at]).find_map(|[known, op]| {
             let op = op as *const Op;
             // SAFETY: the cache holds operations of this store, and is emptied with it.
-            let live = || unsafe { (*op).handler as usize } != dead as usize;
+            let live = || !std::ptr::fn_addr_eq(unsafe { (*op).handler }, dead as Handler);
             (known == tag && live()).then_some(op)
         })
     }

@@ -305,7 +305,7 @@ impl Builder<'_> {
             let op = unsafe { &mut self.code.slots[last].op };
             // Those with a memory operand need the usual place for its scale.
             if self.code.metas[last].access & (READ | ENDS) == READ | ENDS
-                && op.handler as usize != ret as usize
+                && !std::ptr::fn_addr_eq(op.handler, ret as Handler)
             {
                 op.a = total;
             } else {
