@@ -107,34 +107,42 @@ impl Track {
         }
     }
 
-    /// `pending` counts subtrees marked and not begun: each holds at least one interleaving.
+    /// `pending` counts subtrees marked and not begun: each holds at least one interleaving. `None` as long as nothing
+    /// is known.
     #[must_use]
-    pub fn forecast(&self, interleavings: u64, pending: u64, work: f64, estimate: Estimate) -> Forecast {
-        let sure = (interleavings + pending) as f64;
+    pub fn forecast(
+        &self,
+        interleavings: u64,
+        pending: u64,
+        work: f64,
+        estimate: Estimate,
+    ) -> Option<Forecast> {
         if estimate.explored >= 1.0 && pending == 0 {
             let n = interleavings as f64;
-            return Forecast {
+            return Some(Forecast {
                 explored: 1.0,
                 interleavings: n,
                 interleavings_min: n,
                 interleavings_max: n,
                 work_factor: 1.0,
-            };
+            });
         }
-        let total =
-            if estimate.explored > 0.0 { interleavings as f64 / estimate.explored } else { f64::INFINITY };
-        let total = total.max(sure);
+        if interleavings == 0 || estimate.explored <= 0.0 || work <= 0.0 {
+            return None;
+        }
+        let sure = (interleavings + pending) as f64;
+        let total = (interleavings as f64 / estimate.explored).max(sure);
         let recent = self.samples.iter().filter(|(at, _)| 2 * at >= interleavings).map(|(_, total)| *total);
         let drift = recent.fold(1.0f64, |drift, then| drift.max(then / total).max(total / then));
         // What is unexplored may differ from what is explored by more than the drift shows, the more of it there is.
         let doubt = drift * (1.0 + (1.0 - estimate.explored));
-        Forecast {
+        Some(Forecast {
             explored: estimate.explored,
             interleavings: total,
             interleavings_min: (total / doubt).max(sure),
             interleavings_max: total * doubt,
-            work_factor: if work > 0.0 { (estimate.weight / work).max(1.0) } else { f64::INFINITY },
-        }
+            work_factor: (estimate.weight / work).max(1.0),
+        })
     }
 }
 
@@ -195,12 +203,13 @@ mod tests {
         let half = Estimate { explored: 0.5, weight: 200.0 };
         track.add(10, Estimate { explored: 0.25, weight: 150.0 });
         track.add(20, half);
-        let forecast = track.forecast(20, 3, 100.0, half);
+        assert_eq!(track.forecast(0, 3, 0.0, Estimate::UNKNOWN), None);
+        let forecast = track.forecast(20, 3, 100.0, half).unwrap();
         assert!(forecast.interleavings_min <= forecast.interleavings);
         assert!(forecast.interleavings <= forecast.interleavings_max);
         assert!(forecast.interleavings_min >= 23.0);
         assert!((forecast.seconds_left(10.0) - 10.0).abs() < 1e-9);
-        let end = track.forecast(44, 0, 100.0, Estimate::whole(100.0));
+        let end = track.forecast(44, 0, 100.0, Estimate::whole(100.0)).unwrap();
         assert!((end.interleavings_max - 44.0).abs() < 1e-9 && end.seconds_left(10.0) < 1e-9);
     }
 }

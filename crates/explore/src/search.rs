@@ -437,7 +437,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
     }
 
     #[must_use]
-    pub fn forecast(&self) -> Forecast {
+    pub fn forecast(&self) -> Option<Forecast> {
         let waiting = |task: &Task<R>| {
             let own = &task.tree.nodes.list[task.tree.nodes.base..];
             own.iter().map(|node| node.waiting().count() as u64).sum::<u64>()

@@ -43,7 +43,7 @@ pub enum Verdict {
     /// Stopped from outside, or by the limit on interleavings.
     OutOfBudget {
         interleavings: u64,
-        forecast: Forecast,
+        forecast: Option<Forecast>,
     },
     /// The subject could not go on; nothing is known of what follows.
     Unsupported {
@@ -74,12 +74,12 @@ impl fmt::Display for Verdict {
                 }
             }
             Verdict::OutOfBudget { interleavings, forecast } => {
-                let percent = 100.0 * forecast.explored;
-                write!(
-                    f,
-                    "out of budget: no bug in {interleavings} interleavings, {percent:.1} % of about "
-                )?;
-                write!(f, "{:.0}", forecast.interleavings)
+                write!(f, "out of budget: no bug in {interleavings} interleavings")?;
+                let Some(Forecast { explored, interleavings_min, interleavings_max, .. }) = forecast else {
+                    return Ok(());
+                };
+                let percent = 100.0 * explored;
+                write!(f, ", {percent:.1} % of {interleavings_min:.0} to {interleavings_max:.0}")
             }
             Verdict::Unsupported { what, interleavings, .. } => {
                 write!(f, "unsupported after {interleavings} interleavings: {what}")

@@ -77,7 +77,7 @@ fn check_workers<R: Reduction + Serialize>(reduction: R, program: &Program, poin
 
 #[test]
 fn the_number_of_workers_and_the_memory_budget_change_nothing() {
-    for (program, points) in large_programs(5, 25) {
+    for (program, points) in large_programs(5, 15) {
         for until in [Until::Exhausted, Until::FirstFinding] {
             check_workers(Dpor::default(), &program, &points, until);
             check_workers(PreemptionBound::new(1), &program, &points, until);
@@ -88,7 +88,7 @@ fn the_number_of_workers_and_the_memory_budget_change_nothing() {
 
 #[test]
 fn a_divided_search_reaches_what_an_undivided_one_does() {
-    for (program, points) in large_programs(6, 150) {
+    for (program, points) in large_programs(6, 60) {
         let world = world(&program, false);
         let plain =
             reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), u64::MAX).unwrap();
@@ -136,7 +136,7 @@ fn check_resume<R: Reduction + Serialize + DeserializeOwned>(
 
 #[test]
 fn a_killed_search_goes_on_as_if_nothing_had_happened() {
-    for (program, points) in large_programs(8, 25) {
+    for (program, points) in large_programs(8, 15) {
         check_resume(Dpor::default(), &program, &points);
         check_resume(PreemptionBound::new(2), &program, &points);
         check_resume(DepthFirst, &program, &points);
@@ -146,7 +146,7 @@ fn a_killed_search_goes_on_as_if_nothing_had_happened() {
 /// Cancelled in the middle of rounds, at moments that differ each time.
 #[test]
 fn a_cancelled_search_loses_nothing() {
-    for (at, (program, points)) in large_programs(9, 40).into_iter().enumerate() {
+    for (at, (program, points)) in large_programs(9, 25).into_iter().enumerate() {
         let world = world(&program, false);
         let plain =
             reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), u64::MAX).unwrap();
@@ -223,9 +223,16 @@ fn verdicts_say_what_is_known() {
         assert_eq!(verdict(text, options, bound).to_string(), expected);
     }
     let few = Options { interleavings_max: Some(5), ..Options::default() };
-    let Verdict::OutOfBudget { interleavings: 5, forecast } = verdict(fine, few, None) else {
+    let Verdict::OutOfBudget { interleavings: 5, forecast: Some(forecast) } =
+        verdict(fine, few.clone(), None)
+    else {
         panic!("five interleavings are not all of it");
     };
+    let text = serde_json::to_string(&verdict(fine, few.clone(), None)).unwrap();
+    assert_eq!(
+        serde_json::from_str::<Verdict>(&text).unwrap().to_string(),
+        verdict(fine, few, None).to_string()
+    );
     let Forecast { interleavings, interleavings_min, interleavings_max, .. } = forecast;
     assert!(interleavings_min <= interleavings && interleavings <= interleavings_max, "{forecast:?}");
     assert!(interleavings_min > 5.0, "{forecast:?}");
