@@ -61,6 +61,19 @@ pub fn leaves(image: &Image, function: &Function) -> Leaves {
     leaves
 }
 
+/// Whether the function at `pc` begins with `push %ebp; mov %esp, %ebp`.
+#[must_use]
+pub fn keeps_frame_pointer(image: &Image, pc: VirtAddr) -> bool {
+    const ENDBR: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfb];
+    let Some(function) = image.function_at(pc).map(|id| image.get(id)) else { return false };
+    let start = match image.bytes(function.start, ENDBR.len()) {
+        Some(ENDBR) => function.start.offset(ENDBR.len() as u64),
+        _ => function.start,
+    };
+    let bytes = image.bytes(start, 3);
+    matches!(bytes, Some([0x55, 0x89, 0xe5] | [0x55, 0x8b, 0xec])) && function.range().contains(&pc.0)
+}
+
 /// Whether the bytes before `pc` can be a call that returns to it.
 #[must_use]
 pub fn follows_call(image: &Image, pc: VirtAddr) -> bool {

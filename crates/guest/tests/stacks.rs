@@ -368,3 +368,61 @@ fn call_target(space: &Space, pc: u64, memory: &impl Memory) -> Option<Option<u6
     });
     indirect.then_some(None)
 }
+
+const LOCALS: &str = r#"
+struct pair { int a, b; };
+volatile int sink;
+int work(int n, struct pair *p) {
+    int total = n * 2;
+    struct pair mine = { n, n + 1 };
+    char name[8] = "abc";
+    for (int i = 0; i < 3; i++) {
+        total += p->a + mine.b;
+        sink = total + name[i];
+    }
+    return total;
+}
+void start(void) { struct pair p = { 40, 2 }; sink = work(5, &p); for (;;) asm volatile("hlt"); }
+"#;
+
+/// Locals and parameters at a source line, from wherever the compiler keeps them.
+#[test]
+fn locals_are_known_at_lines() {
+    let line = LOCALS.lines().position(|line| line.contains("sink = total")).unwrap() as u32 + 1;
+    for flags in [
+        &["-g", "-O0"][..],
+        &["-g", "-Og"],
+        &["-g", "-O0", "-fomit-frame-pointer", "-fno-asynchronous-unwind-tables"],
+    ] {
+        let image = support::image("locals.c", LOCALS, flags);
+        let mut machine = load(&image);
+        let at = image.lines("locals.c", line)[0];
+        let none = std::collections::BTreeMap::new();
+        let function = image.function_at(at).map(|id| image.get(id));
+        let scope = Scope {
+            image: &image,
+            function,
+            returns: false,
+            at: Some(at),
+            bindings: &[],
+            definitions: &none,
+        };
+        let sources = ["total", "n + 0", "p->a", "mine.b", "(int)name[1]", "i"];
+        let compiled: Vec<Option<Expression>> =
+            sources.iter().map(|source| Expression::compile(source, &scope).ok()).collect();
+        assert!(compiled[0].is_some() && compiled[5].is_some(), "{flags:?}");
+        let mut events = Events::default();
+        for round in 0..3_i64 {
+            machine.run(CPU, &StopSet::after(10_000).at(at), &mut events);
+            let now = registers(&machine);
+            assert_eq!(now.pc, at.0);
+            let expected = [10 + 46 * (round + 1), 5, 40, 6, i64::from(b'b'), round];
+            for ((source, compiled), expected) in sources.iter().zip(&compiled).zip(expected) {
+                if let Some(compiled) = compiled {
+                    let value = compiled.value(&Inside(&machine), &Inputs::new(&now)).unwrap();
+                    assert_eq!(value as i64, expected, "{source} in round {round} with {flags:?}");
+                }
+            }
+        }
+    }
+}

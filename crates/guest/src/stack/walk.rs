@@ -131,15 +131,17 @@ fn decode_in<M: Memory + ?Sized>(image: &Image, pc: u64, memory: &M) -> Option<I
     if !image.is_code(VirtAddr(pc)) {
         return None;
     }
-    // Code as it is in memory, if it can be read; the file's otherwise.
-    let mut bytes = [0; INSTRUCTION_MAX];
-    let mut length = INSTRUCTION_MAX;
-    while length > 0 && memory.read(VirtAddr(pc), &mut bytes[..length]).is_none() {
-        length -= 1;
-    }
-    let bytes = match length {
-        0 => (1..=INSTRUCTION_MAX).rev().find_map(|length| image.bytes(VirtAddr(pc), length))?,
-        length => &bytes[..length],
+    // The file's code, which needs no page tables; memory only where the file has none.
+    let mut buffer = [0; INSTRUCTION_MAX];
+    let bytes = (1..=INSTRUCTION_MAX).rev().find_map(|length| image.bytes(VirtAddr(pc), length));
+    let bytes = match bytes {
+        Some(bytes) => bytes,
+        None => {
+            let readable = (1..=INSTRUCTION_MAX)
+                .rev()
+                .find(|length| memory.read(VirtAddr(pc), &mut buffer[..*length]).is_some());
+            &buffer[..readable?]
+        }
     };
     let instruction =
         Decoder::with_ip(bitness(image.architecture)?, bytes, pc, DecoderOptions::NONE).decode();
