@@ -1,8 +1,9 @@
 //! Many cases in a row, and what came of them.
 
 use crate::compare::{Pair, Verdict};
-use crate::generate::{Generator, Kind};
-use std::collections::BTreeMap;
+use crate::generate::{Generator, Kind, disassemble};
+use iced_x86::Code;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Cases that start from the same contents of memory.
 const BATCH: u64 = 256;
@@ -10,6 +11,8 @@ const BATCH: u64 = 256;
 #[derive(Default)]
 pub struct Summary {
     pub agreed: u64,
+    /// Instruction forms, by operand types, that sequences which agreed were made of.
+    pub forms: BTreeSet<Code>,
     pub unfinished: u64,
     /// Sequences that reached something the machine does not have.
     pub unsupported: BTreeMap<String, u64>,
@@ -38,7 +41,10 @@ pub fn run(
         tried += 1;
         let case = generator.case();
         match pair.check(&case) {
-            Verdict::Agree => summary.agreed += 1,
+            Verdict::Agree => {
+                summary.agreed += 1;
+                summary.forms.extend(disassemble(&case).iter().map(|instr| instr.code()));
+            }
             Verdict::Unfinished => summary.unfinished += 1,
             Verdict::Unsupported(what) => *summary.unsupported.entry(what).or_default() += 1,
             Verdict::Differ(_) => {

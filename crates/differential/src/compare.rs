@@ -58,6 +58,11 @@ impl Pair {
         self.host.run(case, &mut self.host_memory)
     }
 
+    /// The outcomes on the host and in the first machine.
+    pub fn run(&mut self, case: &Case) -> (Outcome, Outcome) {
+        (self.run_host(case), self.machines[0].run(case, &mut self.machine_memory))
+    }
+
     pub fn check(&mut self, case: &Case) -> Verdict {
         self.check_tiers(case).0
     }

@@ -76,8 +76,12 @@ fn run() -> Result<bool, String> {
             println!("{topic} ({cases} cases)\n{report}");
         }
         println!(
-            "{kind:?}: {} sequences agreed, {} differed, {} without an outcome to compare, unsupported {:?}",
-            summary.agreed, summary.differed, summary.unfinished, summary.unsupported
+            "{kind:?}: {} sequences of {} instruction forms agreed, {} differed, {} had no outcome, unsupported {:?}",
+            summary.agreed,
+            summary.forms.len(),
+            summary.differed,
+            summary.unfinished,
+            summary.unsupported
         );
         clean &= summary.differed == 0;
     }
