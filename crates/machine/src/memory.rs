@@ -63,6 +63,17 @@ static ZERO_LEAF: LazyLock<Arc<Leaf>> =
 static ZERO_BRANCH: LazyLock<Arc<Branch>> =
     LazyLock::new(|| Arc::new(std::array::from_fn(|_| ZERO_LEAF.clone())));
 
+/// The value behind `shared` to change, after replacing it by a copy if anyone else holds it.
+fn own<T>(shared: &mut Arc<T>, copy: impl FnOnce(&T) -> Arc<T>) -> &mut T {
+    if Arc::strong_count(shared) != 1 {
+        *shared = copy(shared);
+    }
+    // Another holder may just have let go, on another thread: what it read happened before.
+    std::sync::atomic::fence(Ordering::Acquire);
+    // SAFETY: this is the only holder (there are no weak ones), and it is borrowed mutably.
+    unsafe { &mut *Arc::as_ptr(shared).cast_mut() }
+}
+
 /// What was written from outside the processor since it last looked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Touched {
@@ -161,17 +172,17 @@ impl Memory {
             return None;
         }
         let (a, b, c) = Self::split(frame);
-        let leaf = Arc::make_mut(&mut Arc::make_mut(&mut self.root[a])[b]);
-        let slot = &mut leaf[c];
+        let branch = own(&mut self.root[a], |shared| Arc::new(shared.clone()));
+        let leaf = own(&mut branch[b], |shared| Arc::new(shared.clone()));
         let mut moved = false;
-        if Arc::get_mut(slot).is_none() {
-            let mut fresh = self.pool.pop().unwrap_or_else(|| Arc::new(Page::zero()));
-            let target = Arc::get_mut(&mut fresh).expect("pooled pages are unique");
-            target.bytes.get_mut().copy_from_slice(slot.bytes());
-            *slot = fresh;
+        let pool = &mut self.pool;
+        let page = own(&mut leaf[c], |shared| {
             moved = true;
-        }
-        let page = Arc::get_mut(slot).expect("made unique above");
+            let mut fresh = pool.pop().unwrap_or_else(|| Arc::new(Page::zero()));
+            let target = Arc::get_mut(&mut fresh).expect("pooled pages are unique");
+            target.bytes.get_mut().copy_from_slice(shared.bytes());
+            fresh
+        });
         *page.hash.get_mut() = 0;
         Some((page.bytes.get().cast(), moved))
     }

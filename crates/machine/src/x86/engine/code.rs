@@ -25,6 +25,13 @@ const STOPS_MAX: usize = 1 << 14;
 /// In [`Meta::access`]: control does not simply go on.
 pub(crate) const ENDS: u8 = 0x80;
 
+/// Instructions remembered for being retried, a power of two.
+const RETRIED: usize = 64;
+
+fn retried_index(op: *const Op) -> usize {
+    op as usize / size_of::<Slot>() & (RETRIED - 1)
+}
+
 /// One slot of a block.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -99,6 +106,8 @@ pub(crate) struct Code {
     /// See [`Return`].
     returns: [[u64; 2]; RETURNS],
     pub returns_top: usize,
+    /// Instructions that handlers gave up on lately.
+    retried: Vec<(usize, Instruction)>,
     /// Addresses where blocks stop, wanted by this run or an earlier one.
     pub stops: BTreeSet<u64>,
     seen: Arc<BTreeSet<u64>>,
@@ -142,6 +151,7 @@ impl Code {
         self.pages.clear();
         self.jumps.fill([0; 2]);
         self.returns = [[0; 2]; RETURNS];
+        self.retried.clear();
     }
 
     pub fn meta(&self, op: *const Op) -> &Meta {
@@ -248,6 +258,19 @@ impl Code {
     pub fn returns(&mut self) -> *mut Return {
         const { assert!(size_of::<Return>() == 16) };
         self.returns.as_mut_ptr().cast()
+    }
+
+    /// The instruction of an operation, if its handler gave up on it before.
+    pub fn retried(&self, op: *const Op) -> Option<Instruction> {
+        let (known, instr) = self.retried.get(retried_index(op))?;
+        (*known == op as usize).then_some(*instr)
+    }
+
+    pub fn remember_retried(&mut self, op: *const Op, instr: &Instruction) {
+        if self.retried.is_empty() {
+            self.retried = vec![(0, Instruction::default()); RETRIED];
+        }
+        self.retried[retried_index(op)] = (op as usize, *instr);
     }
 
     /// Links the block that was left through `stub` to its successor.

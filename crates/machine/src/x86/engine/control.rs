@@ -3,7 +3,7 @@
 use super::code::{ENDS, Meta};
 use super::handlers::{ADD, CMP, SUB, TEST, compute, count};
 use super::op::{
-    Far, Frame, Links, Op, State, Why, carries, compares, handlers, holds, jump_index, signed, tests,
+    Far, Frame, Handler, Links, Op, State, Why, carries, compares, handlers, holds, jump_index, signed, tests,
 };
 use crate::x86::exec::Exec;
 use crate::x86::flags::DF;
@@ -341,7 +341,7 @@ unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
     x.cpu.executed = executed;
     x.take_log(f.log);
     x.leave = false;
-    let outcome = unsafe { run_one(x, decoded) };
+    let outcome = unsafe { run_one(x, f.op, decoded) };
     let failed = outcome.is_err();
     x.finish(outcome);
     if failed || x.leave || ends || x.repeating {
@@ -356,16 +356,20 @@ unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
     slots.into()
 }
 
-unsafe fn run_one(x: &mut Exec, decoded: Option<u32>) -> Outcome<()> {
-    match decoded {
-        Some(number) => {
-            let instr: Instruction = x.engine.code.instructions[number as usize];
-            x.execute(&instr)
-        }
-        None => {
-            let mut instr = Instruction::default();
-            x.fetch(&mut instr)?;
-            x.execute(&instr)
-        }
+unsafe fn run_one(x: &mut Exec, op: *const Op, decoded: Option<u32>) -> Outcome<()> {
+    if let Some(number) = decoded {
+        let instr: Instruction = x.engine.code.instructions[number as usize];
+        return x.execute(&instr);
     }
+    if let Some(instr) = x.engine.code.retried(op) {
+        return x.execute(&instr);
+    }
+    let mut instr = Instruction::default();
+    x.fetch(&mut instr)?;
+    // An instruction with a handler of its own is inside the page its block came from, and so cannot change
+    // while the block lives.
+    if !std::ptr::fn_addr_eq(unsafe { (*op).handler }, retry as Handler) {
+        x.engine.code.remember_retried(op, &instr);
+    }
+    x.execute(&instr)
 }

@@ -12,6 +12,7 @@ use super::control::{
 };
 use super::handlers::*;
 use super::op::{Far, Handler, INSTRUCTIONS_MAX, Links, Op, ZERO};
+use super::pairs::Joiner;
 use super::{MODE_32, MODE_FLAT};
 use iced_x86::{
     Code as C, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
@@ -296,7 +297,7 @@ impl Builder<'_> {
         self.one_link(next);
     }
 
-    fn finish(self, bytes: usize) -> *const Op {
+    fn finish(mut self, bytes: usize) -> *const Op {
         assert!(self.code.slots.len() <= self.code.slots.capacity(), "slots never move");
         let total = self.count as u8;
         self.code.metas[self.first_slot].count = total;
@@ -312,7 +313,25 @@ impl Builder<'_> {
                 op.d = total;
             }
         }
+        self.join();
         self.code.add(self.key, bytes as u16, self.first_slot as u32)
+    }
+
+    /// Joins neighbours as pairs.
+    fn join(&mut self) {
+        let mut joiner = Joiner::new();
+        let mut at = self.first_slot;
+        while let Some(&Meta { slots: slots @ 1.., access, .. }) = self.code.metas.get(at) {
+            // SAFETY: where a meta has slots, an operation stands.
+            let handler = unsafe { self.code.slots[at].op.handler };
+            if let Some((place, pair)) = joiner.next(at, handler) {
+                self.code.slots[place].op.handler = pair;
+            }
+            if access & ENDS != 0 {
+                break;
+            }
+            at += usize::from(slots);
+        }
     }
 
     /// A comparison and the conditional jump after it, as one operation. False if it is not of that form.
