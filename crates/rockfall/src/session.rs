@@ -14,8 +14,10 @@ use crate::failure::{Failure, Verdict};
 use crate::post_mortem;
 use crate::terminal::{Input, Terminal};
 
-/// Instructions a processor executes before the next has its turn.
-const TURN: u64 = 5_000;
+/// Instructions a processor executes before the next has its turn: at least so many, and up to so many more. Turns of one
+/// length can fall into step with a guest's loops, so that a lock is held at the end of each and others wait for ever.
+const TURN_MIN: u64 = 2_000;
+const TURN_SPREAD: u64 = 6_000;
 /// Machine time between two looks at console and keyboard: five milliseconds.
 const LOOK: u64 = 500_000;
 /// How long the console has to be silent before the next line is typed.
@@ -70,6 +72,8 @@ pub struct Session {
     console: Console,
     /// The processor whose turn is next.
     turn: usize,
+    /// Draws the lengths of turns, the same in every run.
+    draw: u64,
     /// When the console was last heard of, in machine time.
     heard: u64,
     untyped: Vec<char>,
@@ -85,6 +89,7 @@ impl Session {
             budget,
             console: Console::new(),
             turn: 0,
+            draw: 1,
             heard: 0,
             untyped: Vec::new(),
             ends_when_quiet: false,
@@ -208,7 +213,7 @@ impl Session {
             if self.machine.cpu(id).activity == Activity::WaitForSipi {
                 continue;
             }
-            let until = turn(TURN.min(left));
+            let until = turn(self.turn_length().min(left));
             let (time, executed) = (self.machine.instructions(), self.machine.cpu(id).executed);
             let stop = self.machine.run(id, &until, &mut events);
             let ran = self.machine.cpu(id).executed - executed;
@@ -230,6 +235,11 @@ impl Session {
             turns.push((id, until));
         }
         None
+    }
+
+    fn turn_length(&mut self) -> u64 {
+        self.draw = self.draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        TURN_MIN + (self.draw >> 33) % TURN_SPREAD
     }
 
     /// Registers, and the last branches found by running the last turn again.

@@ -182,7 +182,7 @@ fn systematic<R: Reduction>(
     let mut search = Search::new(reduction, options);
     let late = || progress_over(how.budget, started) || crate::interrupt::asked();
     search.run(&mut workers, &late, &mut |search| {
-        progress.show(search.counts().interleavings, Some(search.forecast()));
+        progress.show(search.counts().interleavings, search.forecast());
     });
     let seconds = started.elapsed().as_secs_f64();
     Outcome { verdict: search.verdict(bound), found: search.found().to_vec(), seconds }
