@@ -289,10 +289,11 @@ impl Tracker {
     /// The machine stands before an instruction of [`Tracker::stops`].
     pub fn at(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
         let registers = registers(machine, CPU);
+        // Back from a tick, which the thread's other stops in the meantime belong to.
         if let Some(thread) = self.threads.current_mut()
-            && let Some(told) = thread.told_at.take()
-            && told == (registers.pc, registers.stack_pointer().0)
+            && thread.told_at == Some((registers.pc, registers.stack_pointer().0))
         {
+            thread.told_at = None;
             return;
         }
         self.returned(machine, log, &registers, signals);
