@@ -23,6 +23,9 @@ struct Arguments {
     /// Try every n-th point only
     #[arg(long, default_value_t = 1)]
     stride: usize,
+    /// Preempt in user mode only
+    #[arg(long)]
+    user: bool,
     #[arg(required = true)]
     tests: Vec<String>,
 }
@@ -31,9 +34,10 @@ fn main() -> Result<(), guests::BuildError> {
     let arguments = Arguments::parse();
     let build = Build { faults: arguments.fault, design: Design::parse(&arguments.design)? };
     let out = std::env::temp_dir().join(format!("guests-sweep-{}", std::process::id()));
-    let lab = Lab::new(&build.image(&out)?.kernel);
+    let lab = Lab::new(&build.image(&out)?.kernel, build.design);
     for test in &arguments.tests {
-        let sweep = Sweep::of(&lab, test, arguments.preemptions, arguments.stride);
+        let sweep = if arguments.user { Sweep::of_program } else { Sweep::of };
+        let sweep = sweep(&lab, test, arguments.preemptions, arguments.stride);
         println!("{test}: {} runs", sweep.runs);
         for (outcome, (count, places)) in sweep.outcomes {
             println!("  {count:6} {outcome:?}, first with preemptions at {places:x?}");

@@ -52,8 +52,7 @@ void console_init(void)
     outb(SERIAL, 1);
     outb(SERIAL + 1, 0);
     outb(SERIAL + 3, 0x03);
-    outb(SERIAL + 2, 0x01);
-    outb(SERIAL + 4, 0x0b);
+    outb(SERIAL + 4, 0x0b); /* no FIFO: to enable it would lose a character that has come already */
     for (int row = 0; row < CONSOLE_ROWS; row++)
         clear_row(row);
     move_hardware_cursor();

@@ -102,7 +102,12 @@ impl Build {
 
     /// Builds kernel and programs into a folder.
     pub fn image(&self, out: &Path) -> Result<Image, BuildError> {
-        image::build(&sources(), &cache(), &self.macros()?, out)
+        self.image_from(&sources(), &cache(), out)
+    }
+
+    /// The same from sources elsewhere, which must be in a folder named `guests`, and with a cache elsewhere.
+    pub fn image_from(&self, sources: &Path, cache: &Path, out: &Path) -> Result<Image, BuildError> {
+        image::build(sources, cache, &self.macros()?, out)
     }
 }
 

@@ -257,7 +257,7 @@ impl Toolchain {
         let path = self.cache.join(format!("{hash}.{kind}"));
         if !path.exists() {
             let unique = NEXT.fetch_add(1, Ordering::Relaxed);
-            let new = self.cache.join(format!("{hash}.{}.{unique}", std::process::id()));
+            let new = self.cache.join(format!("{hash}-{}-{unique}", std::process::id()));
             recipe(&new)?;
             fs::rename(&new, &path).map_err(|e| BuildError::Io(path.clone(), e))?;
         }

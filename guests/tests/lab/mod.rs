@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use guests::Design;
 use machine::board::{BoardConfig, TimerMode};
 use machine::boot::{self, BootOptions, Format};
 use machine::{Events, Machine, Stop, StopSet};
@@ -15,6 +16,7 @@ use trace::{CpuId, VirtAddr};
 const CPU: CpuId = CpuId(0);
 const BOOT_MAX: u64 = 200_000_000;
 const TEST_MAX: u64 = 20_000_000;
+const USER_START: u64 = 0x0100_0000;
 const POISON: u8 = 0xa5;
 
 /// How a program's run ended.
@@ -47,16 +49,37 @@ pub fn console(kernel: &Path, command_line: &str) -> String {
     if stop == Stop::PowerOff { output } else { format!("{output}\n[ended with: {stop}]") }
 }
 
+/// The same with something typed on the serial port, each line when the kernel waits for it.
+pub fn console_with_input(kernel: &Path, input: &str) -> String {
+    let mut machine = load(kernel, "");
+    let mut lines = input.split_inclusive('\n');
+    let mut printed = Vec::new();
+    for _ in 0..BOOT_MAX / 100_000 {
+        if machine.run(CPU, &StopSet::after(100_000), &mut Events::off()) == Stop::PowerOff {
+            break;
+        }
+        printed.extend(machine.board.take_serial_output());
+        if printed.ends_with(b"$ ") {
+            let now = machine.instructions();
+            machine.board.serial_input(now, lines.next().unwrap_or_default().as_bytes());
+        }
+    }
+    printed.extend(machine.board.take_serial_output());
+    String::from_utf8_lossy(&printed).replace('\r', "")
+}
+
 pub struct Lab {
     /// At the prompt, waiting for a key, timers under control.
     at_prompt: Machine,
     run_queue: u64,
+    preempt_depth: u64,
+    current_on_queue: bool,
     one: StopSet,
     to_end: StopSet,
 }
 
 impl Lab {
-    pub fn new(kernel: &Path) -> Lab {
+    pub fn new(kernel: &Path, design: Design) -> Lab {
         let file = std::fs::read(kernel).expect("the kernel was just built");
         let elf = object::File::parse(&*file).expect("an ELF file");
         let address = |name: &str| elf.symbols().find(|s| s.name() == Ok(name)).expect(name).address();
@@ -72,7 +95,14 @@ impl Lab {
         let stop = machine.run(CPU, &StopSet::after(BOOT_MAX), &mut Events::off());
         assert_eq!(stop, Stop::Halt, "the shell waits for a key");
         let to_end = StopSet::after(TEST_MAX).at(VirtAddr(address("free")));
-        Lab { at_prompt: machine, run_queue: address("run_queue"), one: StopSet::after(1), to_end }
+        Lab {
+            at_prompt: machine,
+            run_queue: address("run_queue"),
+            preempt_depth: address("preempt_depth"),
+            current_on_queue: design.current_on_queue,
+            one: StopSet::after(1),
+            to_end,
+        }
     }
 
     /// The machine with a program's name typed, and its echo swallowed.
@@ -122,11 +152,18 @@ impl Trial<'_> {
         self.printed.clone_from(&other.printed);
     }
 
-    /// Could the timer make a difference now: is an interrupt possible and another thread runnable?
+    /// Could the timer make a difference now: does the kernel allow preemption, and is another thread runnable?
     pub fn can_preempt(&self) -> bool {
+        let read = |address: u64| self.machine.read_virt_u32(CPU, VirtAddr(address)).map_or(0, u64::from);
         let queue = self.lab.run_queue;
-        self.machine.can_interrupt(CPU)
-            && self.machine.read_virt_u32(CPU, VirtAddr(queue)) != Some(queue as u32)
+        let first = read(queue);
+        let other =
+            if self.lab.current_on_queue { first != queue && read(first) != queue } else { first != queue };
+        other && self.machine.can_interrupt(CPU) && read(self.lab.preempt_depth) == 0
+    }
+
+    pub fn in_user_mode(&self) -> bool {
+        self.machine.cpu(CPU).rip >= USER_START
     }
 
     pub fn preempt(&mut self) {
@@ -171,12 +208,23 @@ pub struct Sweep {
     /// How often each outcome came up, and the addresses of the preemptions in its first run.
     pub outcomes: BTreeMap<Outcome, (usize, Vec<u64>)>,
     stride: usize,
+    user_only: bool,
     places: Vec<u64>,
 }
 
 impl Sweep {
+    /// Preempts anywhere.
     pub fn of(lab: &Lab, program: &str, preemptions: usize, stride: usize) -> Sweep {
-        let mut sweep = Sweep { runs: 0, outcomes: BTreeMap::new(), stride, places: Vec::new() };
+        Sweep::start(lab, program, preemptions, stride, false)
+    }
+
+    /// Preempts in user mode only: enough for the thread library and for programs, and far fewer points.
+    pub fn of_program(lab: &Lab, program: &str, preemptions: usize, stride: usize) -> Sweep {
+        Sweep::start(lab, program, preemptions, stride, true)
+    }
+
+    fn start(lab: &Lab, program: &str, preemptions: usize, stride: usize, user_only: bool) -> Sweep {
+        let mut sweep = Sweep { runs: 0, outcomes: BTreeMap::new(), stride, user_only, places: Vec::new() };
         let mut trials = vec![lab.start(program); preemptions + 1];
         sweep.explore(&mut trials);
         sweep
@@ -192,7 +240,7 @@ impl Sweep {
         if !others.is_empty() {
             let mut points = 0;
             loop {
-                if trial.can_preempt() {
+                if (trial.in_user_mode() || !self.user_only) && trial.can_preempt() {
                     if points % self.stride == 0 {
                         others[0].become_like(trial);
                         others[0].preempt();
