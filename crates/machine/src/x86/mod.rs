@@ -36,6 +36,7 @@ pub mod system;
 pub mod trap;
 pub mod x87;
 pub mod x87_environment;
+pub mod x87_exponent;
 pub mod x87_transcendental;
 
 use exec::Exec;
