@@ -334,12 +334,12 @@ fn image_pointers(case: &Case, host: &Outcome) -> Vec<u32> {
     let Some(last) = disassemble(case).pop().filter(is_image_store) else { return Vec::new() };
     let address = operand_address(&last, &host.registers);
     let bytes = match (last.mnemonic(), last.memory_size().size()) {
-        (Mnemonic::Fxsave, _) => vec![6..24, 28..32],
-        (_, 14 | 94) => vec![6..14],
+        (Mnemonic::Fxsave, _) => &[6..24, 28..32][..],
+        (_, 14 | 94) => &[6..14, 0..0],
         // The upper halves of the three words are reserved.
-        _ => vec![2..4, 6..8, 10..28],
+        _ => &[2..4, 6..8, 10..28],
     };
-    bytes.into_iter().flatten().map(|i| address.wrapping_add(i)).collect()
+    bytes.iter().cloned().flatten().map(|i| address.wrapping_add(i)).collect()
 }
 
 fn show(text: &mut String, title: &str, end: Option<End>, registers: &Registers, float: bool) {

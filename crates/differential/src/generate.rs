@@ -8,7 +8,7 @@ use crate::layout::{
     CODE, DATA, DATA_PAGES, PAGE, SEGMENTS, STACK, USER_CODE, USER_DATA, WRITABLE_BYTES, local_selector,
 };
 use crate::random::Random;
-use crate::state::{CS, Case, ES, FxImage, GS, Memory, Mode, Registers, SS};
+use crate::state::{CS, Case, FS, FxImage, Memory, Mode, Registers, SS};
 use crate::undefined;
 use iced_x86::{
     Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
@@ -155,7 +155,7 @@ pub fn acceptable(code: &[u8]) -> bool {
         let instr = decode(&bytes[at..], 0);
         // What iced does not know may be known to the host. Only prefixes and the documented undefined
         // opcodes are certain.
-        !leaves_sandbox(&instr) && !(instr.is_invalid() && unknown_to_iced(&bytes[at..]))
+        !(leaves_sandbox(&instr) || instr.is_invalid() && unknown_to_iced(&bytes[at..]))
     })
 }
 
@@ -460,9 +460,7 @@ impl Generator {
         let mut segments = [USER_DATA; 6];
         segments[CS] = USER_CODE;
         for (register, segment) in segments.iter_mut().enumerate() {
-            if register > SS && register >= GS - 1
-                || register != CS && register != SS && self.random.percent(8)
-            {
+            if register >= FS || register != CS && register != SS && self.random.percent(8) {
                 *segment = self.selector();
             }
         }
@@ -477,7 +475,6 @@ impl Generator {
             flags |= 0x100;
         }
         let fx = if self.float() || self.random.percent(5) { self.fx() } else { FxImage::initial() };
-        debug_assert!(segments[ES] != 1);
         Registers { gpr, ip: CODE.into(), flags, segments, fx }
     }
 
@@ -684,7 +681,7 @@ pub fn comparable(case: &Case) -> bool {
     let reachable =
         if instructions.iter().any(is_branch) { at_every_offset(case) } else { instructions.clone() };
     // Whether an invalid instruction is fetched whole before it is refused is left open.
-    let page_ends = (case.registers.ip + case.code.len() as u64) % PAGE as u64 == 0;
+    let page_ends = (case.registers.ip + case.code.len() as u64).is_multiple_of(PAGE as u64);
     if reachable.iter().any(|instr| unwelcome(instr) || page_ends && instr.is_invalid()) {
         return false;
     }
@@ -692,7 +689,7 @@ pub fn comparable(case: &Case) -> bool {
     instructions
         .iter()
         .enumerate()
-        .all(|(i, instr)| (i == last || !is_image_store(instr)) && !(instr.is_invalid() && i != last))
+        .all(|(i, instr)| i == last || !is_image_store(instr) && !instr.is_invalid())
 }
 
 /// Address of the memory operand with these registers.

@@ -69,7 +69,7 @@ fn environment_bytes(x: &Exec, wide: bool) -> ([u8; 28], usize) {
             let ip = ip.wrapping_add(u32::from(cs) << 4);
             let dp = dp.wrapping_add(u32::from(ds) << 4);
             let above = if wide { RESERVED } else { 0 };
-            let ip_high = if wide { (ip >> 16) << 12 } else { ip >> 16 << 12 } | opcode;
+            let ip_high = ((ip >> 16) << 12) | opcode;
             [
                 words[0] | above,
                 words[1] | above,

@@ -79,8 +79,9 @@ impl Wide {
     fn times(self, other: Self) -> Self {
         let split = |w: u128| (w >> 64, w & u128::from(u64::MAX));
         let ((a, b), (c, d)) = (split(self.significand), split(other.significand));
-        let middle = (b * d >> 64) + (a * d & u128::from(u64::MAX)) + (b * c & u128::from(u64::MAX));
-        let high = a * c + (a * d >> 64) + (b * c >> 64) + (middle >> 64);
+        let ((ad_high, ad_low), (bc_high, bc_low)) = (split(a * d), split(b * c));
+        let middle = split(b * d).0 + ad_low + bc_low;
+        let high = a * c + ad_high + bc_high + (middle >> 64);
         Self::normal(self.negative != other.negative, self.exponent + other.exponent + 1, high)
     }
 
