@@ -109,9 +109,12 @@ impl Exec<'_> {
                 self.step();
                 continue;
             }
-            let limit = self.limit(end);
+            let exact = self.limit(end);
+            let limit = exact.min(self.cpu.executed + self.loggable());
             match self.compiled(limit) {
                 Ran::On => {}
+                // The log has room to spare: its limit need not be met to the instruction.
+                Ran::Tail if limit < exact => {}
                 Ran::Tail => steps_until = limit,
                 Ran::Single => {
                     // Looked at again first: it may be an address where the run stops.
@@ -147,11 +150,16 @@ impl Exec<'_> {
         if let Some(event) = self.board.next_event() {
             limit = limit.min(executed.saturating_add(event - self.now));
         }
-        if self.events.accesses {
-            let room = self.events.limit_words.saturating_sub(self.events.words.len());
-            limit = limit.min(executed + (room as u64 / 2).clamp(1, LOGGED_MAX));
-        }
         limit
+    }
+
+    /// For how many instructions the log has room, two words each. There is room for a block while it is not full.
+    fn loggable(&self) -> u64 {
+        if !self.events.accesses {
+            return COMPILED_MAX;
+        }
+        let room = self.events.limit_words.saturating_sub(self.events.words.len());
+        (room as u64 / 2).clamp(1, LOGGED_MAX)
     }
 
     /// Can the halted processor go on at once?
