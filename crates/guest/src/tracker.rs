@@ -12,6 +12,7 @@
 //! Limits: a kernel whose threads share one stack cannot be followed. An interrupt taken inside a hooked function is
 //! seen only by its own hooks.
 
+use crate::annotation::{self, Annotation};
 use crate::expression::{Expression, Inputs};
 use crate::image::{Image, Space};
 use crate::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place, Runnable};
@@ -49,7 +50,7 @@ pub enum Oddity {
     /// A thread runs that no hook announced.
     NeverCreated { key: u64, id: ThreadId },
     /// A lock was released that nobody was seen to take.
-    ReleasedNotHeld { lock: LockId, hook: HookId },
+    ReleasedNotHeld { lock: LockId, hook: Option<HookId> },
     /// An expression could not be evaluated where its hook fired.
     NoValue { hook: HookId, why: String },
 }
@@ -434,7 +435,7 @@ impl Tracker {
                     Ok(value) => value,
                     Err(why) => {
                         let why = why.to_string();
-                        Arc::make_mut(&mut self.oddities).insert(Oddity::NoValue { hook: id, why });
+                        self.note(Oddity::NoValue { hook: id, why });
                         return;
                     }
                 }
@@ -444,18 +445,7 @@ impl Tracker {
             HookEvent::Begin => self.begin_tracking(machine),
             HookEvent::Create { thread } => {
                 let key = value!(thread);
-                if self.threads.get(key).is_some_and(|known| known.standing != Standing::Exiting) {
-                    return;
-                }
-                let child = self.id_of(machine, key);
-                let program = self.threads.current().and_then(|parent| parent.program.clone());
-                let mut thread = Thread::new(child, key);
-                thread.program = program;
-                self.threads.insert(thread);
-                self.progress();
-                self.tell(machine, log, Action::Create { child });
-                signals.push(Signal::Created);
-                signals.push(Signal::Point(PointKind::Create));
+                self.created(machine, log, key, signals);
             }
             HookEvent::Exit { thread } => {
                 let key = value!(thread);
@@ -520,21 +510,7 @@ impl Tracker {
             }
             HookEvent::UnlockBegin { lock, .. } => {
                 let lock = LockId(value!(lock));
-                self.tell(machine, log, Action::Unlock { lock });
-                match self.holders.iter().rposition(|(held, _)| *held == lock) {
-                    Some(at) => _ = self.holders.remove(at),
-                    None => {
-                        let oddity = Oddity::ReleasedNotHeld { lock, hook: id };
-                        if !self.oddities.contains(&oddity) {
-                            Arc::make_mut(&mut self.oddities).insert(oddity);
-                        }
-                    }
-                }
-                for thread in self.threads.iter_mut() {
-                    if thread.yields_for == Some(lock) {
-                        thread.yields_for = None;
-                    }
-                }
+                self.released(machine, log, lock, Some(id));
             }
             HookEvent::UnlockEnd { .. } => signals.push(Signal::Point(PointKind::Unlock)),
             HookEvent::Alloc { .. } | HookEvent::Free { .. } => self.heap_event(machine, log, id, inputs),
@@ -558,6 +534,128 @@ impl Tracker {
                 let number = value!(number);
                 self.tell(machine, log, Action::SystemCall { number });
             }
+        }
+    }
+
+    /// The machine stands behind a call of `annotations/rockfall.h`.
+    pub fn annotated(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
+        let registers = registers(machine, CPU);
+        let Some(annotation) = annotation::decode(&registers, &View { machine, cpu: CPU }) else { return };
+        if !self.tracking {
+            match annotation {
+                Annotation::Begin => self.tracking = true,
+                Annotation::Panic { message } => {
+                    self.tell(machine, log, Action::Panic { message });
+                    signals.push(Signal::Crashed);
+                }
+                _ => {}
+            }
+            return;
+        }
+        let physical = |addr: VirtAddr| machine.translate(CPU, addr).unwrap_or(PhysAddr(addr.0));
+        match annotation {
+            Annotation::Begin => {}
+            Annotation::Switch { thread } => self.switch_to(machine, log, thread.into(), signals),
+            Annotation::Create { child } => self.created(machine, log, child.into(), signals),
+            Annotation::Exit => {
+                self.tell(machine, log, Action::Exit);
+                if let Some(thread) = self.threads.current_mut() {
+                    thread.standing = Standing::Exiting;
+                }
+            }
+            Annotation::Sleep => {
+                if let Some(thread) = self.threads.current_mut()
+                    && !thread.inside(Activity::Sleep)
+                {
+                    thread.enter(Activity::Sleep);
+                }
+            }
+            Annotation::Yield => {
+                self.tell(machine, log, Action::Yield);
+                self.yielded();
+            }
+            Annotation::Runnable { thread } | Annotation::NotRunnable { thread } => {
+                let queued = matches!(annotation, Annotation::Runnable { .. });
+                if let Some(thread) = self.threads.get_mut(thread.into()) {
+                    thread.queued = queued;
+                    if queued && thread.inside(Activity::Sleep) {
+                        thread.leave(Activity::Sleep);
+                    }
+                }
+                self.refresh(machine, log, signals);
+            }
+            Annotation::Lock { lock } => {
+                self.tell(machine, log, Action::LockRequest { lock: LockId(lock) });
+                signals.push(Signal::Point(PointKind::Lock));
+            }
+            Annotation::Locked { lock } => self.acquired(machine, log, LockId(lock), false),
+            Annotation::Blocked { lock, owner } => {
+                let (lock, owner) = (LockId(lock), Some(ThreadId(owner)));
+                self.tell(machine, log, Action::Block { lock: Some(lock), owner });
+                if let Some(thread) = self.threads.current_mut() {
+                    thread.yields_for = Some(lock);
+                }
+            }
+            Annotation::TryLock { .. } => signals.push(Signal::Point(PointKind::Lock)),
+            Annotation::Tried { lock, succeeded } => {
+                if succeeded {
+                    self.acquired(machine, log, LockId(lock), true);
+                }
+            }
+            Annotation::Unlock { lock } => self.released(machine, log, LockId(lock), None),
+            Annotation::Unlocked { .. } => signals.push(Signal::Point(PointKind::Unlock)),
+            Annotation::Alloc { addr, size } => {
+                Arc::make_mut(&mut self.heap).insert(addr.0, size);
+                self.tell(machine, log, Action::Alloc { addr, phys: physical(addr), size });
+            }
+            Annotation::Free { addr } => {
+                let size = Arc::make_mut(&mut self.heap).remove(&addr.0);
+                self.tell(machine, log, Action::Free { addr, phys: physical(addr), size });
+            }
+            Annotation::Panic { message } => {
+                self.tell(machine, log, Action::Panic { message });
+                signals.push(Signal::Crashed);
+            }
+            Annotation::Ready => signals.push(Signal::Ready),
+            Annotation::TestStart => signals.push(Signal::TestStart),
+            Annotation::TestEnd => signals.push(Signal::TestEnd),
+            Annotation::Point => signals.push(Signal::Point(PointKind::Function)),
+        }
+    }
+
+    /// A thread exists from here on, unless it did before.
+    fn created(&mut self, machine: &Machine, log: &mut Events, key: u64, signals: &mut Vec<Signal>) {
+        if self.threads.get(key).is_some_and(|known| known.standing != Standing::Exiting) {
+            return;
+        }
+        let child = self.id_of(machine, key);
+        let program = self.threads.current().and_then(|parent| parent.program.clone());
+        let mut thread = Thread::new(child, key);
+        thread.program = program;
+        self.threads.insert(thread);
+        self.progress();
+        self.tell(machine, log, Action::Create { child });
+        signals.push(Signal::Created);
+        signals.push(Signal::Point(PointKind::Create));
+    }
+
+    /// The running thread gives back a lock; `hook` said so, if one did.
+    fn released(&mut self, machine: &Machine, log: &mut Events, lock: LockId, hook: Option<HookId>) {
+        self.tell(machine, log, Action::Unlock { lock });
+        match self.holders.iter().rposition(|(held, _)| *held == lock) {
+            Some(at) => _ = self.holders.remove(at),
+            None => self.note(Oddity::ReleasedNotHeld { lock, hook }),
+        }
+        for thread in self.threads.iter_mut() {
+            if thread.yields_for == Some(lock) {
+                thread.yields_for = None;
+            }
+        }
+    }
+
+    fn note(&mut self, oddity: Oddity) {
+        if !self.oddities.contains(&oddity) {
+            Arc::make_mut(&mut self.oddities).insert(oddity);
         }
     }
 
@@ -744,10 +842,7 @@ impl Tracker {
         if self.threads.get(key).is_none() {
             let id = self.id_of(machine, key);
             if !self.is_idle(machine, key) {
-                let oddity = Oddity::NeverCreated { key, id };
-                if !self.oddities.contains(&oddity) {
-                    Arc::make_mut(&mut self.oddities).insert(oddity);
-                }
+                self.note(Oddity::NeverCreated { key, id });
             }
             self.threads.insert(Thread::new(id, key));
         }

@@ -51,6 +51,14 @@ pub(crate) enum Phase {
     Over,
 }
 
+/// What a run of the machine waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Until {
+    Point,
+    InterruptsOn,
+    PreemptionAllowed,
+}
+
 pub struct Uniprocessor {
     pub machine: Machine,
     pub tracker: Tracker,
@@ -64,7 +72,10 @@ pub struct Uniprocessor {
     log: Events,
     points: Arc<Compiled>,
     running: StopSet,
+    /// Until interrupts are on.
     settling: StopSet,
+    /// Until a variable that forbids preemption changes. Apart from `settling`, because watching memory costs time.
+    watching: StopSet,
     /// Addresses of the tracker that the stop sets know; 0: none yet.
     stops_built: usize,
     /// Time at which the hooks of the next instruction were told.
@@ -85,6 +96,7 @@ impl Clone for Uniprocessor {
             points: self.points.clone(),
             running: self.running.clone(),
             settling: self.settling.clone(),
+            watching: self.watching.clone(),
             stops_built: self.stops_built,
             told_time: self.told_time,
         }
@@ -123,6 +135,7 @@ impl Uniprocessor {
             points: Arc::default(),
             running: StopSet::default(),
             settling: StopSet::default(),
+            watching: StopSet::default(),
             stops_built: 0,
             told_time: None,
         }
@@ -141,11 +154,13 @@ impl Uniprocessor {
         self.stops_built = self.tracker.stops.len();
         let code = Arc::new(self.tracker.stops.union(&self.points.addresses).copied().collect());
         let flag_matters = self.points.interrupts || self.kernel().interrupts_as_lock;
-        let on = if flag_matters { Kinds::HALT.and(Kinds::INTERRUPT_FLAG) } else { Kinds::HALT };
+        let always = if self.kernel().annotations { Kinds::HALT.and(Kinds::HYPERCALL) } else { Kinds::HALT };
+        let on = if flag_matters { always.and(Kinds::INTERRUPT_FLAG) } else { always };
         self.running = StopSet { code: Arc::clone(&code), on, ..StopSet::default() };
+        let on = always.and(Kinds::INTERRUPT_FLAG);
+        self.settling = StopSet { code: Arc::clone(&code), on, ..StopSet::default() };
         let watch = Arc::new(self.preemption_variables());
-        let on = Kinds::HALT.and(Kinds::INTERRUPT_FLAG).and(Kinds::INTERRUPT);
-        self.settling = StopSet { code, on, watch, ..StopSet::default() };
+        self.watching = StopSet { code, on, watch, ..StopSet::default() };
     }
 
     /// Variables whose change can allow preemption.
@@ -155,9 +170,13 @@ impl Uniprocessor {
         variables.iter().map(|&(start, bytes)| Watch { start, bytes, reads: false, writes: true }).collect()
     }
 
-    fn run(&mut self, settling: bool, instructions_max: u64) -> Stop {
+    fn run(&mut self, until: Until, instructions_max: u64) -> Stop {
         self.set_stops();
-        let stops = if settling { &mut self.settling } else { &mut self.running };
+        let stops = match until {
+            Until::Point => &mut self.running,
+            Until::InterruptsOn => &mut self.settling,
+            Until::PreemptionAllowed => &mut self.watching,
+        };
         stops.instructions = Some(instructions_max);
         self.machine.run(CPU, stops, &mut self.log)
     }
@@ -180,18 +199,11 @@ impl Uniprocessor {
             Stop::Code(_) => {
                 self.told_time = Some(self.machine.instructions());
                 self.tracker.at(&self.machine, &mut self.log, signals);
-                if signals.contains(&Signal::Crashed) {
-                    return Err(StepEnd::Crashed);
-                }
-                if signals.contains(&Signal::Ready)
-                    && let Phase::Running { ready, .. } = &mut self.phase
-                {
-                    *ready = true;
-                }
-                if signals.contains(&Signal::TestEnd) && matches!(self.phase, Phase::Running { .. }) {
-                    return Err(self.over());
-                }
-                Ok(())
+                self.after_hooks(signals)
+            }
+            Stop::Hypercall => {
+                self.tracker.annotated(&self.machine, &mut self.log, signals);
+                self.after_hooks(signals)
             }
             Stop::InterruptFlag { enabled } => {
                 if self.kernel().interrupts_as_lock {
@@ -219,6 +231,22 @@ impl Uniprocessor {
         }
     }
 
+    /// What hooks or annotations said may end the step.
+    fn after_hooks(&mut self, signals: &[Signal]) -> Result<(), StepEnd> {
+        if signals.contains(&Signal::Crashed) {
+            return Err(StepEnd::Crashed);
+        }
+        if signals.contains(&Signal::Ready)
+            && let Phase::Running { ready, .. } = &mut self.phase
+        {
+            *ready = true;
+        }
+        if signals.contains(&Signal::TestEnd) && matches!(self.phase, Phase::Running { .. }) {
+            return Err(self.over());
+        }
+        Ok(())
+    }
+
     /// The test is over: what must hold now is checked.
     fn over(&mut self) -> StepEnd {
         let kernel = self.kernel().clone();
@@ -240,17 +268,17 @@ impl Uniprocessor {
     /// Runs until the kernel could take a tick, whoever is running then.
     fn settle(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         let mut left = SETTLE_INSTRUCTIONS_MAX;
-        let flag_only = self.kernel().preemption_allowed.is_none() || !self.settling.watch.is_empty();
         while !self.interruptible() {
-            // Right after STI, or while nothing announces that preemption is allowed again, go on by little.
-            let little = self.machine.cpu(CPU).flags.has(machine::x86::flags::IF);
-            let chunk = match (little, flag_only) {
-                (true, _) if !self.machine.can_interrupt(CPU) => 1,
-                (true, false) => PATIENCE_INSTRUCTIONS,
-                _ => left,
+            let interrupts_on = self.machine.cpu(CPU).flags.has(machine::x86::flags::IF);
+            let (until, chunk) = match interrupts_on {
+                false => (Until::InterruptsOn, left),
+                // The instruction after STI belongs to it.
+                true if !self.machine.can_interrupt(CPU) => (Until::InterruptsOn, 1),
+                true if !self.watching.watch.is_empty() => (Until::PreemptionAllowed, left),
+                true => (Until::InterruptsOn, PATIENCE_INSTRUCTIONS),
             };
             let before = self.machine.instructions();
-            let stop = self.run(true, chunk.min(left));
+            let stop = self.run(until, chunk.min(left));
             left = left.saturating_sub(self.machine.instructions() - before).max(1);
             if left == 1 {
                 let ran = SETTLE_INSTRUCTIONS_MAX;
@@ -314,7 +342,7 @@ impl Uniprocessor {
                 return StepEnd::NoProgress { instructions: ran };
             }
             signals.clear();
-            let stop = self.run(false, self.instructions_max - ran);
+            let stop = self.run(Until::Point, self.instructions_max - ran);
             let halted = stop == Stop::Halt;
             let pc = self.machine.cpu(CPU).pc();
             let at_code = matches!(stop, Stop::Code(_));
@@ -332,7 +360,7 @@ impl Uniprocessor {
             }
             if signals.contains(&Signal::Point(PointKind::InterruptsOn)) && !self.machine.can_interrupt(CPU) {
                 // The instruction after STI belongs to it.
-                let stop = self.run(false, 1);
+                let stop = self.run(Until::Point, 1);
                 if let Err(end) = self.handle(stop, &mut signals) {
                     return end;
                 }
@@ -376,7 +404,7 @@ impl Uniprocessor {
             if !nobody {
                 break;
             }
-            let stop = self.run(false, SETTLE_INSTRUCTIONS_MAX);
+            let stop = self.run(Until::Point, SETTLE_INSTRUCTIONS_MAX);
             match stop {
                 Stop::Halt => return self.halted(me),
                 Stop::Budget => return self.rest(me, pc),
@@ -523,7 +551,7 @@ impl Uniprocessor {
         instructions_max: u64,
         signals: &mut Vec<Signal>,
     ) -> Result<Stop, StepEnd> {
-        let stop = self.run(false, instructions_max);
+        let stop = self.run(Until::Point, instructions_max);
         self.handle(stop.clone(), signals)?;
         Ok(stop)
     }
