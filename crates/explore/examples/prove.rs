@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use trace::PointSet;
 
 /// A space larger than this is left out and counted.
-const INTERLEAVINGS_MAX: u64 = 20_000;
+const INTERLEAVINGS_MAX: u64 = 5_000;
 
 const NAMES: [&str; 7] =
     ["depth-first", "dpor forwards", "dpor backwards", "bound 0", "bound 1", "bound 2", "dpor divided"];

@@ -13,7 +13,7 @@
 //! byte of it is touched by anybody else (seed 000, 5.4.2).
 
 use serde::{Deserialize, Serialize};
-use trace::{Action, LockId, Step, ThreadId};
+use trace::{Action, LockId, Step, ThreadId, ThreadSet};
 
 const SPACE_BITS: u32 = 60;
 const LOCKS: u64 = 1 << SPACE_BITS;
@@ -107,6 +107,14 @@ impl Footprint {
             }
         }
         building.finish()
+    }
+
+    /// The same, but touching these threads too.
+    #[must_use]
+    pub fn with_threads(&self, threads: &ThreadSet) -> Self {
+        let mut building = Building::new(threads.len());
+        threads.iter().for_each(|thread| building.thread(thread));
+        Self::union([self, &building.finish()].into_iter())
     }
 
     /// Whether the order of the two can matter.

@@ -196,7 +196,7 @@ impl History {
     pub fn push(&mut self, path: &[Taken], races: &mut Vec<Race>) -> Option<Closing> {
         let at = self.events.len();
         let taken = &path[at];
-        let closing = self.close_previous(path);
+        let closing = self.close(path, &taken.enabled);
         let head = match self.events.last() {
             Some(previous) if continues(path, at) => previous.head,
             _ => at,
@@ -303,35 +303,42 @@ impl History {
         Some(waiting)
     }
 
-    /// The group of the last step is over if somebody else can be chosen now: who can run that could not before it?
-    fn close_previous(&mut self, path: &[Taken]) -> Option<Closing> {
-        let at = self.events.len();
-        if at == 0 || continues(path, at) {
+    /// Takes in who can be chosen after the last step. If that is somebody else than its thread, its group is over: who
+    /// can run that could not before it, and the other way round? Whoever it disabled depends on it.
+    pub fn close(&mut self, path: &[Taken], after: &ThreadSet) -> Option<Closing> {
+        let last = self.events.len().checked_sub(1)?;
+        let Event { head, thread, .. } = self.events[last];
+        let chosen = self.threads[thread];
+        if is_only(after, chosen) {
             return None;
         }
-        let previous = &self.events[at - 1];
-        let (head, chosen) = (previous.head, self.threads[previous.thread]);
-        let (before, after) = (&path[head].enabled, &path[at].enabled);
+        let before = &path[head].enabled;
         for thread in after.iter().filter(|&thread| !before.contains(thread)) {
             let number = self.number(thread);
-            if self.enablers_of[number].last() == Some(&(at - 1)) {
+            if self.enablers_of[number].last() == Some(&last) {
                 continue;
             }
             if let Some(waiting) = self.waiting_in_loop(number, path) {
-                self.woken.push(Woken { thread: number, by: at - 1, waiting });
+                self.woken.push(Woken { thread: number, by: last, waiting });
             }
-            self.enablers_of[number].push(at - 1);
+            self.enablers_of[number].push(last);
         }
-        let disabled: ThreadSet =
-            before.iter().filter(|&thread| thread != chosen && !after.contains(thread)).collect();
-        (!disabled.is_empty()).then_some(Closing { at: head, disabled })
+        let disabled = before.iter().filter(|&thread| thread != chosen && !after.contains(thread));
+        let disabled: ThreadSet = disabled.collect();
+        if disabled.is_empty() {
+            return None;
+        }
+        let footprint = &mut self.events[last].footprint;
+        *footprint = Arc::new(footprint.with_threads(&disabled));
+        Some(Closing { at: head, disabled })
     }
+}
+
+fn is_only(threads: &ThreadSet, thread: ThreadId) -> bool {
+    threads.len() == 1 && threads.contains(thread)
 }
 
 /// Whether the step at `at` goes on with the previous one's group: nobody but the same thread could be chosen.
 fn continues(path: &[Taken], at: usize) -> bool {
-    at > 0
-        && path[at].enabled.len() == 1
-        && path[at].enabled.contains(path[at - 1].thread())
-        && path[at].thread() == path[at - 1].thread()
+    at > 0 && is_only(&path[at].enabled, path[at - 1].thread())
 }

@@ -186,7 +186,7 @@ pub trait Reduction: Clone + Send {
 
     /// Who can be tried at the new decision `node` behind `nodes`. Marks what is to be explored, apart from the one
     /// that the tree then picks from among those returned; fills in who sleeps.
-    fn arrive(&mut self, node: &mut Node, nodes: &Nodes) -> ThreadSet;
+    fn arrive(&mut self, node: &mut Node, path: &[Taken], nodes: &mut Nodes) -> ThreadSet;
 
     /// The footprint of the step chosen at `at`, if it is known, for its siblings to let it sleep.
     fn explored(&self, at: usize) -> Option<Arc<Footprint>>;
@@ -319,7 +319,7 @@ impl<R: Reduction> Strategy for Tree<R> {
             weight: 0,
             done_weight: 0.0,
         };
-        let candidates = self.reduction.arrive(&mut node, &self.nodes);
+        let candidates = self.reduction.arrive(&mut node, at.path, &mut self.nodes);
         node.chosen = self.order.pick(candidates.iter(), at.current, self.last_run())?;
         node.marked.insert(node.chosen);
         let choice = Choice::Thread(node.chosen);

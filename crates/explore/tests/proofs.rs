@@ -125,7 +125,14 @@ fn hard_programs() {
         ),
         // Interrupts off between points.
         ("line:toy:0", "off add0 point0 read1 on | off add1 point0 read0 on | read0 unless1skip1 store1"),
+        // One thread's step ends where another has interrupts off: a third cannot come in between.
+        (
+            "everywhere",
+            "point0 add1 point1 goover | unless0skip2 off add1 point0 read0 on | add0 write1=1 unless0skip2 read0",
+        ),
+        ("everywhere", "store0 read0 goover | read0 goover | off add0 point0 read0 on | read0 store0 store0"),
         // The test ends while others could run.
+        ("everywhere", "try1 end yield | use1 | end read1 add1 | lock0 unlock0"),
         ("", "end | add0 | add0"),
         // A lock that is asked for in vain leaves a trace.
         ("lock,unlock", "add0 lock0 read0 unlock0 | lock0 store0 unlock0 | lock0 add0 unlock0"),

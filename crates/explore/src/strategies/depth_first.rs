@@ -17,7 +17,7 @@ impl Reduction for DepthFirst {
 
     fn end(&mut self, _execution: &Execution, _nodes: &mut Nodes) {}
 
-    fn arrive(&mut self, node: &mut Node, _nodes: &Nodes) -> ThreadSet {
+    fn arrive(&mut self, node: &mut Node, _path: &[Taken], _nodes: &mut Nodes) -> ThreadSet {
         node.marked = node.enabled.clone();
         node.enabled.clone()
     }

@@ -100,7 +100,10 @@ impl Reduction for Dpor {
         }
     }
 
-    fn arrive(&mut self, node: &mut Node, nodes: &Nodes) -> ThreadSet {
+    fn arrive(&mut self, node: &mut Node, path: &[Taken], nodes: &mut Nodes) -> ThreadSet {
+        if let Some(closing) = self.history.close(path, &node.enabled) {
+            nodes.mark_all(closing.at, &closing.disabled);
+        }
         if let Some(parent) = nodes.list.last() {
             let step = self.history.footprint(nodes.list.len() - 1);
             let still =

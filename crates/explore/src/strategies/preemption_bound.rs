@@ -87,7 +87,7 @@ impl Reduction for PreemptionBound {
         }
     }
 
-    fn arrive(&mut self, node: &mut Node, _nodes: &Nodes) -> ThreadSet {
+    fn arrive(&mut self, node: &mut Node, _path: &[Taken], _nodes: &mut Nodes) -> ThreadSet {
         self.affordable(node, &node.enabled)
     }
 

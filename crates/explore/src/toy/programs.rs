@@ -34,13 +34,13 @@ pub fn random(random: &mut Random) -> (Program, PointSet) {
     let threads = [2, 2, 3, 3, 3, 4][random.below(6)];
     let length_max = [0, 0, 6, 4, 3][threads];
     let cells = 1 + random.below(3);
-    let features = random.next();
+    let kinds = Kinds { allowed: random.next(), often: [random.below(KINDS), random.below(KINDS)] };
     let mut program = Program::default();
     for me in 0..threads {
         let length = 1 + random.below(length_max);
         let mut thread = Vec::new();
         while thread.len() < length {
-            push_random(&mut thread, features, cells, (me, threads), random);
+            push_random(&mut thread, kinds, cells, (me, threads), random);
         }
         program.threads.push(thread);
     }
@@ -64,10 +64,29 @@ fn points(random: &mut Random) -> PointSet {
     set
 }
 
-/// Appends an instruction, or a small idiom, of the kinds that `features` allows.
+/// Which kinds of instructions a program has. A few come often, so that rare ones meet each other.
+#[derive(Clone, Copy)]
+struct Kinds {
+    allowed: u64,
+    often: [usize; 2],
+}
+
+/// Kinds of instructions, and the first that is not allowed to all programs.
+const KINDS: usize = 29;
+const KINDS_SPECIAL: usize = 14;
+
+impl Kinds {
+    fn pick(self, random: &mut Random) -> usize {
+        let kind = if random.below(3) == 0 { self.often[random.below(2)] } else { random.below(KINDS) };
+        let is_allowed = self.often.contains(&kind) || self.allowed >> kind & 1 == 1;
+        if kind < KINDS_SPECIAL || is_allowed { kind } else { random.below(KINDS_SPECIAL) }
+    }
+}
+
+/// Appends an instruction, or a small idiom.
 fn push_random(
     thread: &mut Vec<Instr>,
-    features: u64,
+    kinds: Kinds,
     cells: usize,
     (me, threads): (usize, usize),
     random: &mut Random,
@@ -77,16 +96,15 @@ fn push_random(
     let other = u8::try_from(random.below(threads)).expect("few threads");
     // Made by one before it, so that somebody is there to begin with.
     let child = u8::try_from(me + 1 + random.below(threads - me)).expect("few threads");
-    let allows = |bit: u32| features >> bit & 1 == 1;
     let n = cell(random);
-    match random.below(29) {
+    match kinds.pick(random) {
         0..=2 => thread.push(Instr::Read(n)),
         3..=4 => thread.push(Instr::Write(n, 1)),
         5..=6 => thread.push(Instr::Store(n)),
         7..=8 => thread.push(Instr::Add(n)),
         9..=10 => thread.push(Instr::SkipUnless(bit(random), 1 + bit(random))),
         11..=13 => thread.push(Instr::Point(bit(random))),
-        14..=15 if allows(0) => {
+        14..=15 => {
             thread.push(Instr::Lock(n));
             thread.push(if random.below(2) == 0 {
                 Instr::Add(cell(random))
@@ -95,31 +113,29 @@ fn push_random(
             });
             thread.push(Instr::Unlock(n));
         }
-        16 if allows(1) => thread.push(Instr::Lock(n)),
-        17 if allows(1) => thread.push(Instr::Unlock(n)),
-        18 if allows(2) => thread.push(Instr::TryLock(n)),
-        19 if allows(3) => thread.push(Instr::Yield),
-        20 if allows(4) => thread.push(if random.below(2) == 0 { Instr::Wait(n) } else { Instr::Signal(n) }),
-        21 if allows(5) => thread.push(Instr::Spin(n, 1)),
-        21..=22 if allows(6) => thread.push(Instr::SpinEither(n, cell(random))),
-        23 if allows(7) => {
-            thread.push(if random.below(3) > 0 { Instr::Create(child) } else { Instr::Join(other) })
-        }
-        24 if allows(8) => thread.push(match random.below(3) {
+        16 => thread.push(Instr::Lock(n)),
+        17 => thread.push(Instr::Unlock(n)),
+        18 => thread.push(Instr::TryLock(n)),
+        19 => thread.push(Instr::Yield),
+        20 => thread.push(if random.below(2) == 0 { Instr::Wait(n) } else { Instr::Signal(n) }),
+        21 => thread.push(Instr::Spin(n, 1)),
+        22 => thread.push(Instr::SpinEither(n, cell(random))),
+        23 => thread.push(if random.below(3) > 0 { Instr::Create(child) } else { Instr::Join(other) }),
+        24 => thread.push(match random.below(3) {
             0 => Instr::Free(n),
             1 => Instr::Alloc(n),
             _ => Instr::Use(n),
         }),
-        25 if allows(9) => thread.push(Instr::Assert(bit(random))),
-        26 if allows(10) => {
+        25 => thread.push(Instr::Assert(bit(random))),
+        26 => {
             thread.push(Instr::Off);
             thread.push(Instr::Add(cell(random)));
             thread.push(Instr::Point(0));
             thread.push(Instr::Read(cell(random)));
             thread.push(Instr::On);
         }
-        27 if allows(11) => thread.push(Instr::GoOver),
-        28 if allows(12) && allows(13) => thread.push(Instr::End),
+        27 => thread.push(Instr::GoOver),
+        28 => thread.push(Instr::End),
         _ => {}
     }
 }
