@@ -7,6 +7,7 @@ pub mod annotation;
 pub mod code;
 pub mod compiled;
 pub mod description;
+pub mod doctor;
 pub mod dwarf;
 pub mod expression;
 pub mod frames;

@@ -41,6 +41,8 @@ pub struct Setup {
     /// User programs that may be met, by name, for naming their functions.
     pub programs: Vec<Arc<Image>>,
     pub instructions_max: u64,
+    /// Count how often each hook fires, for [`crate::doctor`].
+    pub count_hooks: bool,
 }
 
 impl Default for Setup {
@@ -53,6 +55,7 @@ impl Default for Setup {
             test: String::new(),
             programs: Vec::new(),
             instructions_max: BOOT_INSTRUCTIONS_MAX,
+            count_hooks: false,
         }
     }
 }
@@ -228,6 +231,7 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
         .map_err(NotStarted::Boot)?;
     let mut tracker = Tracker::new(kernel.clone(), Recorder::new(Arc::default(), 32));
     tracker.programs = Arc::new(setup.programs.clone());
+    tracker.fired = setup.count_hooks.then(Arc::default);
     Ok(Boot {
         subject: Uniprocessor::new(machine, tracker),
         console: String::new(),

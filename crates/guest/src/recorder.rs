@@ -21,7 +21,8 @@ pub struct Scope {
     pub ignored_code: Vec<Range<u64>>,
     /// Data to which accesses are left out.
     pub ignored_data: Vec<Range<u64>>,
-    /// Addresses under test: the kernel's part of the address space, or the program's.
+    /// Addresses under test: the kernel's part of the address space, or the program's. Accesses to them and accesses by
+    /// code in them count.
     pub tested: Vec<Range<u64>>,
     /// Only accesses by code in here count. `None`: all.
     pub tested_code: Option<Range<u64>>,
@@ -178,7 +179,9 @@ impl Recorder {
             return;
         }
         *slot = key;
-        if !within(&self.scope.tested, addr) || within(&self.scope.ignored_data, addr) {
+        // What tested code does to the rest of memory counts: a kernel that reads a program's page relies on it.
+        let tested = |at| within(&self.scope.tested, at);
+        if !(tested(addr) || tested(pc)) || within(&self.scope.ignored_data, addr) {
             return;
         }
         let (scope, bitness) = (&self.scope, self.bitness);

@@ -26,8 +26,22 @@ pub struct Activation {
 pub enum Standing {
     Runnable,
     Blocked,
-    /// Has announced its end; gone once it has left the processor.
+    /// Has announced its end; gone once it has left the processor and can no longer come back.
     Exiting,
+}
+
+/// Whether a thread that its kernel calls runnable gets the processor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Turn {
+    /// As far as is known.
+    #[default]
+    Comes,
+    /// Ticks did not bring it: others go first, or the kernel has lost it.
+    PassedOver,
+    /// Is offered once more, now that nobody else can go on.
+    LastChance,
+    /// Did not come even then.
+    Never,
 }
 
 /// A thread that stays runnable for its kernel and yet waits for others, in a loop around yields.
@@ -54,6 +68,7 @@ pub struct Thread {
     /// Yields inside a lock function whose lock another thread holds: waits for it, whatever the run queue says.
     pub yields_for: Option<LockId>,
     pub looping: Arc<Loop>,
+    pub turn: Turn,
     /// Where a tick took it away with the hooks of the next instruction already told.
     pub told_at: Option<(u64, u64)>,
     kernel: Vec<Activation>,
@@ -77,6 +92,7 @@ impl Thread {
             wants: None,
             yields_for: None,
             looping: Arc::default(),
+            turn: Turn::Comes,
             told_at: None,
             kernel: Vec::new(),
             user: Vec::new(),

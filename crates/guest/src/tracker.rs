@@ -18,7 +18,7 @@ use crate::image::{Image, Space};
 use crate::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place, Runnable};
 use crate::recorder::{Logged, Recorder};
 use crate::state::{Memory as _, Registers};
-use crate::threads::{Activation, Standing, Thread, Threads};
+use crate::threads::{Activation, Standing, Thread, Threads, Turn};
 use crate::view::{View, registers};
 use machine::{Events, Machine, Rw};
 use std::collections::{BTreeMap, BTreeSet};
@@ -773,9 +773,6 @@ impl Tracker {
 
     #[must_use]
     pub fn runnable(&self, machine: &Machine, thread: &Thread) -> bool {
-        if thread.standing == Standing::Exiting {
-            return false;
-        }
         match &self.kernel.runnable {
             Runnable::State(when) => {
                 self.anywhere(machine, when, &[thread.key]).is_some_and(|value| value != 0)
@@ -816,25 +813,21 @@ impl Tracker {
         if let Some(previous) = self.threads.current() {
             by_tick = previous.inside(Activity::Timer);
             let (key, standing) = (previous.key, previous.standing);
+            self.drain(machine, log);
+            let previous = self.threads.get(key).expect("it ran");
+            // Whoever has left the processor no longer counts as running.
+            let queued = match &self.kernel.runnable {
+                Runnable::State(_) => self.runnable(machine, previous),
+                Runnable::Queue { .. } | Runnable::Annotated => previous.queued,
+            };
             match standing {
-                Standing::Exiting => {
-                    self.drain(machine, log);
-                    self.threads.remove(key);
-                }
+                _ if queued || self.is_idle(machine, key) => {}
+                Standing::Exiting => self.threads.remove(key),
                 Standing::Runnable | Standing::Blocked => {
-                    self.drain(machine, log);
-                    let previous = self.threads.get(key).expect("it ran");
-                    // Whoever has left the processor no longer counts as running.
-                    let queued = match &self.kernel.runnable {
-                        Runnable::State(_) => self.runnable(machine, previous),
-                        Runnable::Queue { .. } | Runnable::Annotated => previous.queued,
-                    };
-                    if !queued && !self.is_idle(machine, key) {
-                        let lock = previous.wants.map(|(_, lock)| lock);
-                        let owner = self.owner(machine, previous);
-                        self.tell(machine, log, Action::Block { lock, owner });
-                        self.threads.get_mut(key).expect("it ran").standing = Standing::Blocked;
-                    }
+                    let lock = previous.wants.map(|(_, lock)| lock);
+                    let owner = self.owner(machine, previous);
+                    self.tell(machine, log, Action::Block { lock, owner });
+                    self.threads.get_mut(key).expect("it ran").standing = Standing::Blocked;
                 }
             }
         }
@@ -847,6 +840,9 @@ impl Tracker {
             self.threads.insert(Thread::new(id, key));
         }
         self.threads.set_current(key);
+        if let Some(thread) = self.threads.current_mut() {
+            thread.turn = Turn::Comes;
+        }
         if let Some(thread) = self.threads.current_mut()
             && thread.standing == Standing::Blocked
         {

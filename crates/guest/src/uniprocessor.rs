@@ -15,7 +15,7 @@
 
 use crate::compiled::Compiled;
 use crate::kernel::{Activity, Kernel};
-use crate::threads::{Standing, Thread};
+use crate::threads::{Standing, Thread, Turn};
 use crate::tracker::{CPU, Signal, Tracker};
 use machine::{Events, Kinds, Machine, Stop, StopSet, Watch};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub const YIELDS_MAX: u32 = 10;
 pub const RETRIES_MAX: u32 = 128;
 /// Ticks after which a thread that never gets the processor is given up.
 pub const TICKS_MAX: u32 = 4096;
+/// The same for one that does not sleep: enough for many threads with long time slices.
+pub const TURN_TICKS_MAX: u32 = 1024;
 /// Instructions of a step without a preemption point, unless [`Subject::limit_step`] says otherwise.
 pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
 /// Instructions a kernel may take from one tick to where the next could be taken.
@@ -197,6 +199,8 @@ impl Uniprocessor {
     fn handle(&mut self, stop: Stop, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         match stop {
             Stop::Code(_) => {
+                // Before the hooks, which may say that another thread runs now.
+                self.take_console();
                 self.told_time = Some(self.machine.instructions());
                 self.tracker.at(&self.machine, &mut self.log, signals);
                 self.after_hooks(signals)
@@ -298,13 +302,29 @@ impl Uniprocessor {
         let mut signals = Vec::new();
         let mut ticks = 0;
         while self.running_id() != Some(target) || !self.interruptible() {
-            if ticks == TICKS_MAX || self.tracker.threads.by_id(target).is_none() {
+            let Some(thread) = self.tracker.threads.by_id(target) else {
                 return Err(StepEnd::NotScheduled { ticks });
+            };
+            let sleeps = thread.inside(Activity::Sleep);
+            if ticks == if sleeps { TICKS_MAX } else { TURN_TICKS_MAX } {
+                return Err(self.passed_over(target, ticks));
             }
             ticks += 1;
             self.tick(&mut signals)?;
         }
         Ok(())
+    }
+
+    /// Ticks do not bring a thread that the kernel calls runnable. Others have their turn; if it still does not come
+    /// when none of them can go on, the kernel has lost it.
+    fn passed_over(&mut self, target: ThreadId, ticks: u32) -> StepEnd {
+        let Some(thread) = self.tracker.threads.iter_mut().find(|thread| thread.id == target) else {
+            return StepEnd::NotScheduled { ticks };
+        };
+        thread.turn = if thread.turn == Turn::LastChance { Turn::Never } else { Turn::PassedOver };
+        self.current = None;
+        let pc = VirtAddr(self.machine.cpu(CPU).pc());
+        StepEnd::Point(Point { kind: PointKind::Blocked, thread: target, pc })
     }
 
     /// One tick, up to where the next one could be taken.
@@ -455,9 +475,11 @@ impl Uniprocessor {
             Standing::Blocked => {
                 thread.inside(Activity::Sleep) || self.tracker.runnable(&self.machine, thread)
             }
-            Standing::Exiting => false,
+            // It may announce its end long before it leaves the processor for the last time.
+            Standing::Exiting => runs || self.tracker.runnable(&self.machine, thread),
         };
-        standing && thread.yields_for.is_none() && !self.tracker.is_idle(&self.machine, thread.key)
+        let comes = matches!(thread.turn, Turn::Comes | Turn::LastChance);
+        standing && comes && thread.yields_for.is_none() && !self.tracker.is_idle(&self.machine, thread.key)
     }
 
     /// Who can be chosen, leaving out those who wait in a loop.
@@ -522,6 +544,11 @@ impl Uniprocessor {
                 }
             }
         }
+        if self.choices().is_empty() {
+            for thread in self.tracker.threads.iter_mut().filter(|thread| thread.turn == Turn::PassedOver) {
+                thread.turn = Turn::LastChance;
+            }
+        }
         if self.choices().is_empty() && self.retries < RETRIES_MAX {
             let waiting = self.tracker.threads.iter_mut().filter(|thread| thread.looping.waits);
             let mut any = false;
@@ -535,8 +562,14 @@ impl Uniprocessor {
 
     /// Lines that the guest printed since last asked become actions.
     fn take_console(&mut self) {
+        if !matches!(self.phase, Phase::Running { .. }) {
+            return;
+        }
         let mut output = self.machine.board.take_serial_output();
         output.extend(self.machine.board.take_debug_output());
+        if output.is_empty() {
+            return;
+        }
         self.console.push_str(&String::from_utf8_lossy(&output));
         while let Some(end) = self.console.find('\n') {
             let line: String = self.console.drain(..=end).collect();
@@ -562,7 +595,8 @@ impl Uniprocessor {
         self.machine.board.set_timer_mode(now, machine::board::TimerMode::Controlled);
         let mut signals = Vec::new();
         self.settle(&mut signals)?;
-        self.take_console();
+        self.machine.board.take_serial_output();
+        self.machine.board.take_debug_output();
         self.phase = Phase::Running { population, ready: false };
         self.current = None;
         Ok(())

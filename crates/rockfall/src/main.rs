@@ -33,6 +33,9 @@ enum Command {
     Demo(commands::demo::Arguments),
     Explore(commands::explore::Arguments),
     Replay(commands::replay::Arguments),
+    Report(commands::report::Arguments),
+    Init(commands::init::Arguments),
+    Doctor(commands::doctor::Arguments),
 }
 
 const EXIT_CODES: &str = "\
@@ -50,6 +53,9 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => commands::demo::run(&arguments),
         Command::Explore(arguments) => commands::explore::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),
+        Command::Report(arguments) => commands::report::run(&arguments),
+        Command::Init(arguments) => commands::init::run(&arguments),
+        Command::Doctor(arguments) => commands::doctor::run(&arguments),
     });
     let verdict = match outcome {
         Ok(Ok(verdict)) => verdict,

@@ -188,7 +188,16 @@ impl Target {
 
     /// Boots the kernel and brings it to the beginning of the test.
     pub fn start(&self) -> Result<Started, Failure> {
-        lifecycle::start(&self.kernel, &self.file, &self.setup).map_err(|error| {
+        self.start_with(&self.setup)
+    }
+
+    /// The same with every hook counted, for checking the description.
+    pub fn start_counting(&self) -> Result<Started, Failure> {
+        self.start_with(&Setup { count_hooks: true, ..self.setup.clone() })
+    }
+
+    fn start_with(&self, setup: &Setup) -> Result<Started, Failure> {
+        lifecycle::start(&self.kernel, &self.file, setup).map_err(|error| {
             let advice = match error {
                 lifecycle::NotStarted::Stage { .. } => {
                     "\nIf the kernel is all right, 'test.ready', 'test.start' or the test's name does not fit; \

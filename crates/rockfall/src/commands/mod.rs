@@ -1,6 +1,9 @@
 //! One file per command: its flags, and what it does with them.
 
 pub mod demo;
+pub mod doctor;
 pub mod explore;
+pub mod init;
 pub mod replay;
+pub mod report;
 pub mod run;

@@ -1,4 +1,4 @@
-//! `rockfall replay` and `rockfall report`: a finding seen again from its file.
+//! `rockfall replay`: a finding seen again from its file.
 
 use crate::failure::{Failure, Verdict};
 use crate::finding_file::{FindingFile, write_whole};
@@ -6,7 +6,8 @@ use crate::narrate::narrate;
 use crate::target::Target;
 use crate::terminal::text_options;
 use clap::Args;
-use std::path::PathBuf;
+use report::Story;
+use std::path::{Path, PathBuf};
 
 /// Runs the schedule of a finding again and shows it.
 #[derive(Args)]
@@ -26,15 +27,20 @@ pub struct Arguments {
     pub quiet: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    let file = FindingFile::read(&arguments.finding)?;
+/// Runs the schedule of a finding file again and tells what happens.
+pub fn story(finding: &Path, kernel: Option<&Path>) -> Result<Story, Failure> {
+    let file = FindingFile::read(finding)?;
     let mut recipe = file.target.clone();
-    if let Some(kernel) = &arguments.kernel {
-        recipe.kernel.clone_from(kernel);
+    if let Some(kernel) = kernel {
+        recipe.kernel = kernel.to_owned();
     }
     let target = Target::make(recipe)?;
     let world = target.world(target.start()?);
-    let story = narrate(&target, &world, &file, &arguments.finding)?;
+    narrate(&target, &world, &file, finding)
+}
+
+pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    let story = story(&arguments.finding, arguments.kernel.as_deref())?;
     if let Some(path) = &arguments.html {
         write_whole(path, report::html(&story).as_bytes())?;
     }

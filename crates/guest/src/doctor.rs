@@ -1,0 +1,203 @@
+//! A description checked against a run of its kernel.
+//!
+//! The test is run once, the running thread going on wherever it can, and one tick is tried where another thread could
+//! be chosen. What the hooks saw is then compared with what a kernel must show: threads that are created, switch and
+//! wait, locks released by who holds them, a timer that interrupts, an idle kernel at the end.
+//!
+//! Contract: every complaint names the line of the description that it is about, where there is one, and what to do.
+//! A hook that did not fire is only a remark: the test may not need it.
+
+use crate::kernel::{Activity, Event, HookId, Kernel};
+use crate::lifecycle::Started;
+use crate::tracker::{CPU, Oddity};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use trace::{Action, Choice, PointSet, StepEnd, Subject};
+
+/// Steps of the one run.
+const STEPS_MAX: usize = 10_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Severity {
+    /// Exploration cannot be trusted, or does not work.
+    Wrong,
+    /// Perhaps on purpose.
+    Remark,
+    Fine,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Advice {
+    pub severity: Severity,
+    /// Line of the description.
+    pub line: Option<usize>,
+    pub text: String,
+}
+
+fn wrong(line: Option<usize>, text: String) -> Advice {
+    Advice { severity: Severity::Wrong, line, text }
+}
+
+fn fine(text: String) -> Advice {
+    Advice { severity: Severity::Fine, line: None, text }
+}
+
+/// Runs the test of `started` once and tells what is odd. `started` must have counted its hooks from the boot on.
+#[must_use]
+pub fn examine(started: &Started) -> Vec<Advice> {
+    let mut subject = started.subject.clone();
+    let kernel = subject.kernel().clone();
+    let mut advice = Vec::new();
+    let points = PointSet::default();
+    let (mut steps, mut ticks) = (0, 0);
+    let mut ran = BTreeSet::new();
+    let mut end = None;
+    let mut last = None;
+    while steps < STEPS_MAX {
+        let enabled = subject.enabled();
+        // Whoever is next in turn, so that everybody who can be chosen is chosen at some time.
+        let next = enabled.iter().find(|thread| last.is_none_or(|last| *thread > last)).or(enabled.first());
+        let Some(thread) = next else { break };
+        if subject.tracker.threads.current().is_some_and(|current| current.id != thread) {
+            ticks += 1;
+        }
+        last = Some(thread);
+        ran.insert(thread);
+        let step = subject.step(Choice::Thread(thread), &points);
+        steps += 1;
+        if !matches!(step.end, StepEnd::Point(_)) {
+            let panic = step.events.iter().find_map(|event| match &event.action {
+                Action::Panic { message } => Some(message.clone()),
+                _ => None,
+            });
+            end = Some((thread, step.end, panic));
+            break;
+        }
+    }
+    match end {
+        Some((_, StepEnd::Finished, _)) => {
+            advice.push(fine(format!(
+                "the test ran to its end in {steps} steps, {} threads took part, {ticks} switches by ticks",
+                ran.len()
+            )));
+        }
+        Some((thread, StepEnd::NotScheduled { ticks }, _)) => advice.push(wrong(
+            line_of(&kernel, |event| matches!(event, Event::Create { .. } | Event::QueueAdd { .. })),
+            format!(
+                "{thread} counts as runnable but did not get the processor in {ticks} ticks: it is announced before \
+                 the scheduler knows it ('threads.create'), or 'runnable' says yes too early"
+            ),
+        )),
+        Some((_, StepEnd::Stuck { waiting }, _)) => {
+            let who: Vec<String> = waiting.iter().map(|waiting| waiting.thread.to_string()).collect();
+            advice.push(wrong(
+                None,
+                format!(
+                    "nobody could go on and the test was not over ({} waited): 'runnable' misses a state, or the end \
+                     of the test is not recognised ('test.ready', 'test.end')",
+                    who.join(", ")
+                ),
+            ));
+        }
+        Some((thread, StepEnd::NoProgress { instructions }, _)) => advice.push(wrong(
+            None,
+            format!(
+                "{thread} ran {instructions} instructions without giving way: if it waits in a loop, name the \
+                 function it yields with in 'functions.yield', or what it waits for in 'functions.idle'"
+            ),
+        )),
+        Some((thread, StepEnd::Crashed, message)) => advice.push(wrong(
+            None,
+            format!("the kernel crashed in {thread}{}", message.map(|m| format!(": {m}")).unwrap_or_default()),
+        )),
+        Some((_, StepEnd::Unsupported { what }, _)) => advice.push(wrong(None, what)),
+        Some((_, StepEnd::Point(_), _)) | None => advice.push(wrong(
+            None,
+            format!("the test was not over after {steps} steps; if the kernel was idle, 'test.ready' or 'test.end' does not fit"),
+        )),
+    }
+    oddities(&kernel, &subject.tracker.oddities, &mut advice);
+    silent_hooks(&kernel, subject.tracker.fired.as_ref(), &mut advice);
+    if subject.machine.board.armed_timer(CPU).is_none() {
+        advice.push(wrong(None, "the kernel has set no timer, so nothing can be preempted".into()));
+    }
+    if kernel.idle_thread.is_none() && kernel.idle_when.is_none() && !has(&kernel, Activity::Idle) {
+        advice.push(Advice {
+            severity: Severity::Remark,
+            line: None,
+            text: "nothing says when the kernel is idle ('idle.thread', 'idle.when' or 'functions.idle'); that is right \
+                   only if it halts on the stack of the last thread"
+                .into(),
+        });
+    }
+    advice.sort();
+    advice
+}
+
+fn has(kernel: &Kernel, activity: Activity) -> bool {
+    kernel.hooks.iter().any(|hook| matches!(hook.event, Event::Enter(a) if a == activity))
+}
+
+fn line_of(kernel: &Kernel, is: impl Fn(&Event) -> bool) -> Option<usize> {
+    kernel.hooks.iter().find(|hook| is(&hook.event)).map(|hook| hook.line)
+}
+
+fn oddities(kernel: &Kernel, oddities: &BTreeSet<Oddity>, advice: &mut Vec<Advice>) {
+    for oddity in oddities {
+        advice.push(match oddity {
+            Oddity::NeverCreated { key, id } => wrong(
+                line_of(kernel, |event| matches!(event, Event::Create { .. })),
+                format!(
+                    "{id} (control block {key:#x}) runs but was never created: add the place that makes it to \
+                     'threads.create', or name it in 'threads.existing' if it is there from the start"
+                ),
+            ),
+            Oddity::ReleasedNotHeld { lock, hook } => wrong(
+                hook.map(|hook| kernel.hook(hook).line),
+                format!(
+                    "{lock} is released but nobody was seen to take it: a function that takes it is missing in \
+                     'lock' or 'trylock', or it is a semaphore (kind = \"semaphore\")"
+                ),
+            ),
+            Oddity::NoValue { hook, why } => {
+                let hook = kernel.hook(*hook);
+                wrong(Some(hook.line), format!("an expression at {} has no value: {why}", hook.name))
+            }
+        });
+    }
+}
+
+fn silent_hooks(kernel: &Kernel, fired: Option<&Arc<BTreeMap<HookId, u64>>>, advice: &mut Vec<Advice>) {
+    let Some(fired) = fired else { return };
+    let count = |at: usize| fired.get(&HookId(at as u32)).copied().unwrap_or(0);
+    for (at, hook) in kernel.hooks.iter().enumerate() {
+        if count(at) > 0 {
+            continue;
+        }
+        let (severity, fix) = match &hook.event {
+            Event::Enter(Activity::Timer) => {
+                (Severity::Wrong, "it is not the handler of the timer, or no tick came; see 'functions.timer'")
+            }
+            Event::Enter(Activity::Switch) => {
+                (Severity::Wrong, "it is not how this kernel changes threads; see 'functions.switch'")
+            }
+            Event::Create { .. } => (Severity::Remark, "threads are made elsewhere too, or not at all in this test"),
+            Event::Enter(_)
+            | Event::LockRequest { .. }
+            | Event::Alloc { .. }
+            | Event::Free { .. }
+            | Event::Exit { .. }
+            | Event::UnlockBegin { .. }
+            | Event::Ready => (Severity::Remark, "that is fine if this test does not come there"),
+            // The other end of a function already told about, or what should not happen.
+            _ => continue,
+        };
+        advice.push(Advice {
+            severity,
+            line: Some(hook.line),
+            text: format!("{} never happened: {fix}", hook.name),
+        });
+    }
+    let total: u64 = fired.values().sum();
+    advice.push(fine(format!("{} of {} hooks fired, {total} times in all", fired.len(), kernel.hooks.len())));
+}

@@ -1,0 +1,42 @@
+//! `rockfall doctor`: a description checked against a run.
+
+use crate::failure::{Failure, Verdict};
+use crate::target::{Target, TargetArguments};
+use clap::Args;
+use guest::doctor::{Severity, examine};
+
+/// Runs a test once and checks the kernel description against what happens.
+#[derive(Args)]
+#[command(after_help = "Example:\n  rockfall doctor kernel -k my.toml -t vanish_vanish")]
+pub struct Arguments {
+    #[command(flatten)]
+    pub target: TargetArguments,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    let target = Target::load(&arguments.target)?;
+    println!("ok      every name in {} exists in the kernel", target.recipe.description_name);
+    let started = target.start_counting()?;
+    println!(
+        "ok      the kernel booted and the test '{}' started after {} instructions",
+        target.recipe.test,
+        started.subject.machine.instructions()
+    );
+    let advice = examine(&started);
+    for advice in &advice {
+        let word = match advice.severity {
+            Severity::Wrong => "wrong",
+            Severity::Remark => "remark",
+            Severity::Fine => "ok",
+        };
+        match advice.line {
+            Some(line) => println!("{word:7} {}:{line}: {}", target.recipe.description_name, advice.text),
+            None => println!("{word:7} {}", advice.text),
+        }
+    }
+    let wrong = advice.iter().filter(|advice| advice.severity == Severity::Wrong).count();
+    if wrong > 0 {
+        return Err(Failure::BadInput(format!("{wrong} things in the description must be mended")));
+    }
+    Ok(Verdict::Fine)
+}
