@@ -33,7 +33,7 @@ pub enum Engine {
     Untraced,
     /// Our machine with each memory access logged, the log read word by word and emptied.
     Traced,
-    /// Our machine with each memory access logged and handed over in full.
+    /// Our machine with each memory access logged, and handed over in full without most repetitions.
     Drained,
 }
 

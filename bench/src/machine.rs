@@ -327,8 +327,8 @@ fn write_document(table: &Table, qemu: Option<&Qemu>) -> Result<(), String> {
          The guests are Multiboot kernels with paging on, the same bytes for every engine: `hot` runs eight small loops of \
          kernel-like work, `wide` calls 4,000 generated functions in changing order, and its first pass is a measure of its \
          own. Times are processor times between two halts of the guest, so booting is in none of them. *Traced* logs each \
-         memory access and reads the log word by word; *drained* hands each access over in full (physical address, size, \
-         direction, instruction).\n\n{}",
+         memory access and reads the log word by word; *drained* hands accesses over in full (physical address, \
+         size, direction, instruction), most repetitions left out, as the trackers take them.\n\n{}",
         table.markdown()
     );
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results/machine.md");

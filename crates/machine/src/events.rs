@@ -240,7 +240,7 @@ impl Events {
         }
         let mut pages = FxHashMap::default();
         let mut last = u64::MAX;
-        each(&self.words, from, self.words.len(), code, |_, entry| {
+        each(&self.words, from, self.words.len(), code, &mut (), |_, entry| {
             if let Raw::Access { linear, .. } = entry
                 && linear >> 12 != last
             {
@@ -251,38 +251,36 @@ impl Events {
         self.settled.push(Settled { until: self.words.len(), pages });
     }
 
-    /// Hands every event to `sink`, oldest first, and empties the log. `cpu` is the processor that ran last.
+    /// Hands events to `sink`, oldest first, and empties the log. `cpu` is the processor that ran last. Accesses that
+    /// `filter` knows already are left out.
     pub(crate) fn drain_with(
         &mut self,
         cpu: &Cpu,
         memory: &Memory,
         code: &Code,
+        filter: &mut impl Filter,
         mut sink: impl FnMut(Event),
     ) {
         let words = std::mem::take(&mut self.words);
         let settled = std::mem::take(&mut self.settled);
-        let mut current = FxHashMap::default();
         let mut from = 0;
         for stretch in settled.iter().map(Some).chain([None]) {
             let until = stretch.map_or(words.len(), |s| s.until);
-            let (mut last, mut last_frame) = (u64::MAX, NOT_MAPPED);
-            each(&words, from, until, code, |_, entry| match entry {
+            let mut frames = Frames::default();
+            each(&words, from, until, code, filter, |_, entry| match entry {
                 Raw::Access { linear, size, rw, atomic, pc } => {
-                    if linear >> 12 != last {
-                        last = linear >> 12;
-                        last_frame = match stretch {
-                            Some(stretch) => stretch.pages.get(&last).copied().unwrap_or(NOT_MAPPED),
-                            None => *current.entry(last).or_insert_with(|| physical_page(cpu, memory, last)),
-                        };
-                    }
-                    let physical =
-                        (last_frame != NOT_MAPPED).then_some(PhysAddr(last_frame | linear & 0xfff));
+                    let frame = frames.get(linear >> 12, |page| match stretch {
+                        Some(stretch) => stretch.pages.get(&page).copied().unwrap_or(NOT_MAPPED),
+                        None => physical_page(cpu, memory, page),
+                    });
+                    let physical = (frame != NOT_MAPPED).then_some(PhysAddr(frame | linear & 0xfff));
                     let address = VirtAddr(linear);
                     sink(Event::Access(Access { address, physical, size, rw, atomic, pc: VirtAddr(pc) }));
                 }
                 Raw::Happening(now, happening) => sink(Event::Happening(now, happening)),
             });
             from = until;
+            filter.restart();
         }
         self.words = words;
         self.clear();
@@ -290,6 +288,26 @@ impl Events {
 }
 
 const NOT_MAPPED: u64 = u64::MAX;
+
+/// Where pages are, each remembered in the one place it can be in.
+struct Frames([(u64, u64); 64]);
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self([(u64::MAX, NOT_MAPPED); 64])
+    }
+}
+
+impl Frames {
+    #[inline]
+    fn get(&mut self, page: u64, find: impl FnOnce(u64) -> u64) -> u64 {
+        let slot = &mut self.0[page as usize % 64];
+        if slot.0 != page {
+            *slot = (page, find(page));
+        }
+        slot.1
+    }
+}
 
 fn physical_page(cpu: &Cpu, memory: &Memory, page: u64) -> u64 {
     walk(cpu, memory, page << 12, Intent::Read, false).map_or(NOT_MAPPED, |w| w.physical)
@@ -300,12 +318,59 @@ enum Raw {
     Happening(u64, Happening),
 }
 
+/// Leaves accesses out that were handed over already. `()` leaves out none.
+pub(crate) trait Filter {
+    /// Was this word handed over since the last restart?
+    fn knows(&mut self, word: u64) -> bool;
+    /// What follows is another matter.
+    fn restart(&mut self);
+}
+
+impl Filter for () {
+    fn knows(&mut self, _: u64) -> bool {
+        false
+    }
+    fn restart(&mut self) {}
+}
+
+/// Words in a [`Recent`].
+const RECENT: usize = 1 << 11;
+
+/// Remembers the words handed over last, each in the one place it can be in.
+pub(crate) struct Recent(Box<[u64; RECENT]>);
+
+impl Recent {
+    pub fn new() -> Self {
+        Self(Box::new([0; RECENT]))
+    }
+}
+
+impl Filter for Recent {
+    #[inline]
+    fn knows(&mut self, word: u64) -> bool {
+        let at = (word ^ word >> 34).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT.trailing_zeros());
+        std::mem::replace(&mut self.0[at as usize % RECENT], word) == word
+    }
+
+    fn restart(&mut self) {
+        self.0.fill(0);
+    }
+}
+
 /// Decodes the words of a stretch.
-fn each(words: &[u64], from: usize, until: usize, code: &Code, mut sink: impl FnMut(usize, Raw)) {
+fn each(
+    words: &[u64],
+    from: usize,
+    until: usize,
+    code: &Code,
+    filter: &mut impl Filter,
+    mut sink: impl FnMut(usize, Raw),
+) {
     let mut at = from;
     while at < until {
         let word = words[at];
         match word >> 32 & 15 {
+            0 if filter.knows(word) => at += 1,
             0 => {
                 let site = code.site(word);
                 let linear = word & 0xffff_ffff;
@@ -352,6 +417,7 @@ fn each(words: &[u64], from: usize, until: usize, code: &Code, mut sink: impl Fn
                     _ => Happening::Mode { cr0: a, cpl: small as u8 },
                 };
                 sink(at, Raw::Happening(now, happening));
+                filter.restart();
                 at += 4;
             }
         }

@@ -5,7 +5,7 @@
 //! `live.clone_from(&checkpoint)`.
 
 use crate::board::{Board, BoardConfig, Signal};
-use crate::events::{Event, Events};
+use crate::events::{Event, Events, Recent};
 use crate::hash::StableHasher;
 use crate::memory::{Memory, Touched};
 use crate::stop::{Stop, StopSet};
@@ -15,6 +15,9 @@ use crate::x86::mmu::{Intent, walk};
 use crate::x86::run::Exit;
 use crate::x86::state::{Activity, Cpu, Seg, Segment, Table, cr0};
 use trace::{CpuId, PhysAddr, VirtAddr};
+
+/// Words of a log that are worth a table of the recent ones.
+const DISTINCT_WORDS_MIN: usize = 256;
 
 /// A PC.
 pub struct Machine {
@@ -330,6 +333,16 @@ impl Machine {
     /// Hands everything logged to `sink`, oldest first, with physical addresses, and empties the log.
     pub fn drain(&self, events: &mut Events, sink: impl FnMut(Event)) {
         let cpu = events.cpu().unwrap_or_default();
-        events.drain_with(self.cpu(cpu), &self.memory, &self.engine.code, sink);
+        events.drain_with(self.cpu(cpu), &self.memory, &self.engine.code, &mut (), sink);
+    }
+
+    /// As [`Machine::drain`], for readers who need to know what was accessed rather than how often: between two
+    /// happenings, most repetitions of an access by the same instruction are left out.
+    pub fn drain_distinct(&self, events: &mut Events, sink: impl FnMut(Event)) {
+        if events.words().len() < DISTINCT_WORDS_MIN {
+            return self.drain(events, sink);
+        }
+        let cpu = events.cpu().unwrap_or_default();
+        events.drain_with(self.cpu(cpu), &self.memory, &self.engine.code, &mut Recent::new(), sink);
     }
 }
