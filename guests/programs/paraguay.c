@@ -50,6 +50,9 @@ int main(void)
     mutex_unlock(&lock);
     cond_signal(&first);
     await(1);
+    mutex_unlock(&lock);
+    yield(-1); /* time for a wake-up to show that should not have come */
+    mutex_lock(&lock);
     second_sent = 1;
     mutex_unlock(&lock);
     cond_signal(&second);
