@@ -152,9 +152,7 @@ impl Machine {
     /// Runs one processor until something in `until` happens, or something that always ends a run.
     pub fn run(&mut self, id: CpuId, until: &StopSet, events: &mut Events) -> Stop {
         self.prepare(until);
-        let before = events.cpu().filter(|&c| c != id);
-        let before = before.map(|c| (&self.cpus[usize::from(c.0)], &self.memory, &self.engine.code));
-        events.begin(id, self.instructions, before);
+        self.begin(id, events);
         let here = self.cpu(id).executed;
         let end = until.instructions.map_or(u64::MAX, |n| here.saturating_add(n));
         let mut resumed = self.resume.take() == Some((id, self.cpu(id).executed));
@@ -185,6 +183,13 @@ impl Machine {
                 }
             }
         }
+    }
+
+    /// What is logged from now on is this processor's; what another one logged is settled under its own tables.
+    fn begin(&self, id: CpuId, events: &mut Events) {
+        let before = events.cpu().filter(|&c| c != id);
+        let before = before.map(|c| (&self.cpus[usize::from(c.0)], &self.memory, &self.engine.code));
+        events.begin(id, self.instructions, before);
     }
 
     /// Acts on what the board asks for.
@@ -265,6 +270,13 @@ impl Machine {
         self.engine.second_tier_only = true;
     }
 
+    /// Where the last calls would return to, newest first: how it came to where it is, for a message. Only what
+    /// ran since this machine was made or cloned.
+    #[must_use]
+    pub fn recent_calls(&self) -> Vec<VirtAddr> {
+        self.engine.code.recent_calls().map(|at| VirtAddr(at.into())).collect()
+    }
+
     /// Could the processor take an interrupt before its next instruction?
     #[must_use]
     pub fn can_interrupt(&self, id: CpuId) -> bool {
@@ -277,7 +289,7 @@ impl Machine {
         let until = StopSet::default();
         self.prepare(&until);
         self.resume = None;
-        events.begin(id, self.instructions, None);
+        self.begin(id, events);
         let mut exec = self.exec(id, &until, events);
         let done = exec.interrupt(vector);
         exec.delivered(done);

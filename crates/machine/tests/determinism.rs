@@ -326,7 +326,7 @@ fn stop_addresses_may_come_and_go() {
         let left = 100_000 - stopped.cpus[0].executed;
         round += 1;
         let mut set = StopSet { instructions: Some(left.min(997)), ..handler.clone() };
-        if round % 3 != 0 {
+        if !round.is_multiple_of(3) {
             set = addresses.iter().fold(set, |set, &at| set.at(at));
         }
         stopped.run(BSP, &set, &mut Events::off());

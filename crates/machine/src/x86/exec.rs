@@ -270,8 +270,15 @@ impl Exec<'_> {
         let linear = self.linear(seg, offset, bytes.len(), false)?;
         let user = self.cpu.cpl() == 3;
         self.probe_linear(linear, bytes.len(), Intent::Read, user)?;
-        for (i, byte) in bytes.iter_mut().enumerate() {
-            *byte = self.load_linear(linear.wrapping_add(i as u64) & 0xffff_ffff, 1, user)? as u8;
+        for (i, piece) in bytes.chunks_mut(8).enumerate() {
+            let at = linear.wrapping_add(8 * i as u64) & 0xffff_ffff;
+            if piece.len() == 8 {
+                piece.copy_from_slice(&self.load_linear(at, 8, user)?.to_le_bytes());
+                continue;
+            }
+            for (i, byte) in piece.iter_mut().enumerate() {
+                *byte = self.load_linear(at.wrapping_add(i as u64) & 0xffff_ffff, 1, user)? as u8;
+            }
         }
         self.record(linear, bytes.len(), Rw::Read);
         Ok(())
@@ -282,8 +289,15 @@ impl Exec<'_> {
         let linear = self.linear(seg, offset, bytes.len(), true)?;
         let user = self.cpu.cpl() == 3;
         self.probe_linear(linear, bytes.len(), Intent::Write, user)?;
-        for (i, &byte) in bytes.iter().enumerate() {
-            self.store_linear(linear.wrapping_add(i as u64) & 0xffff_ffff, 1, byte.into(), user)?;
+        for (i, piece) in bytes.chunks(8).enumerate() {
+            let at = linear.wrapping_add(8 * i as u64) & 0xffff_ffff;
+            if let Ok(word) = piece.try_into() {
+                self.store_linear(at, 8, u64::from_le_bytes(word), user)?;
+                continue;
+            }
+            for (i, &byte) in piece.iter().enumerate() {
+                self.store_linear(at.wrapping_add(i as u64) & 0xffff_ffff, 1, byte.into(), user)?;
+            }
         }
         self.record(linear, bytes.len(), Rw::Write);
         Ok(())
@@ -466,6 +480,7 @@ impl Exec<'_> {
     /// Reads memory or a device; never crosses a page.
     pub(crate) fn load_physical(&mut self, physical: u64, size: usize) -> u64 {
         if self.board.mmio_claims(PhysAddr(physical)) {
+            self.leave = true;
             return self.board.mmio_read(self.now, self.id, PhysAddr(physical), size as u8)
                 & flags::mask(size);
         }

@@ -266,7 +266,7 @@ mod tests {
                     assert_eq!(f.cf(), a < b + ic as u64);
                     assert_eq!(f.of(), !(-128..128).contains(&(ia - ib - ic)));
                     assert_eq!(f.af(), (a & 15) < (b & 15) + ic as u64);
-                    assert_eq!(f.pf(), (r as u8).count_ones() % 2 == 0);
+                    assert_eq!(f.pf(), (r as u8).count_ones().is_multiple_of(2));
                 }
             }
         }

@@ -263,10 +263,10 @@ pub fn fast_call(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         if x.cpu.cpl() != 0 {
             return Err(Trap::GP0);
         }
-        x.set_segment(Seg::Ss, Segment::flat(base + 24 | 3, false, 3));
+        x.set_segment(Seg::Ss, Segment::flat((base + 24) | 3, false, 3));
         let (stack, target) = (x.get_sized(reg::CX, 4), x.get_sized(reg::DX, 4));
         x.set_sized(reg::SP, 4, stack);
-        x.commit_code(Segment::flat(base + 16 | 3, true, 3), target);
+        x.commit_code(Segment::flat((base + 16) | 3, true, 3), target);
     }
     Ok(())
 }

@@ -75,6 +75,7 @@ pub(crate) fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         M::Xchg => moves::exchange(x, instr),
         M::Xlatb => moves::translate(x, instr),
         M::Lahf | M::Sahf => moves::flags_byte(x, instr),
+        M::Salc => moves::set_al(x),
         M::Clc | M::Stc | M::Cmc | M::Cld | M::Std => moves::flag(x, instr),
         M::Push => stack::push(x, instr),
         M::Pop if stack::of_segment(instr) => stack::pop_segment(x, instr),

@@ -85,6 +85,13 @@ pub fn translate(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     Ok(())
 }
 
+/// SALC: AL becomes all carry flag. Undocumented for long, and in every processor.
+pub fn set_al(x: &mut Exec) -> Outcome<()> {
+    let value = if x.cpu.flags.cf() { 0xff } else { 0 };
+    x.set_sized(reg::AX, 1, value);
+    Ok(())
+}
+
 /// LAHF and SAHF.
 pub fn flags_byte(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let image = x.cpu.flags.image();

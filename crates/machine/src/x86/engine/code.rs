@@ -29,7 +29,7 @@ pub(crate) const ENDS: u8 = 0x80;
 const RETRIED: usize = 64;
 
 fn retried_index(op: *const Op) -> usize {
-    op as usize / size_of::<Slot>() & (RETRIED - 1)
+    (op as usize / size_of::<Slot>()) & (RETRIED - 1)
 }
 
 /// One slot of a block.
@@ -271,6 +271,15 @@ impl Code {
             self.retried = vec![(0, Instruction::default()); RETRIED];
         }
         self.retried[retried_index(op)] = (op as usize, *instr);
+    }
+
+    /// Return addresses of the last calls, newest first.
+    pub fn recent_calls(&self) -> impl Iterator<Item = u32> {
+        let top = self.returns_top / size_of::<Return>();
+        (0..RETURNS)
+            .map(move |i| self.returns[(top + RETURNS - i) % RETURNS][0])
+            .take_while(|&t| t != 0)
+            .map(|t| t as u32)
     }
 
     /// Links the block that was left through `stub` to its successor.

@@ -13,6 +13,7 @@ pub(crate) mod code;
 mod control;
 mod handlers;
 pub(crate) mod op;
+mod operands;
 mod pairs;
 pub(crate) mod run;
 mod translate;

@@ -12,10 +12,13 @@ use super::control::{
 };
 use super::handlers::*;
 use super::op::{Far, Handler, INSTRUCTIONS_MAX, Links, Op, ZERO};
+use super::operands::{
+    Address, address, encoding, immediate, may_fuse, offset, offset_if_general, plain_string,
+};
 use super::pairs::Joiner;
 use super::{MODE_32, MODE_FLAT};
 use iced_x86::{
-    Code as C, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+    Code as C, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
 };
 
 const READ: u8 = 4;
@@ -68,75 +71,6 @@ macro_rules! by_condition {
 /// Conditions that a comparison decides without looking at parity or overflow alone.
 macro_rules! by_fused_condition {
     ($v:expr, |$CC:ident| $body:expr) => { by_number!($v, |$CC| $body, 2 3 4 5 6 7 8 9 12 13 14 15) };
-}
-
-/// Byte offset of a general register in the frame.
-fn offset(register: Register) -> u8 {
-    let n = register as usize;
-    let in_row = |first: Register| (n - first as usize) as u8;
-    match register.size() {
-        1 if n >= Register::AH as usize && n <= Register::BH as usize => in_row(Register::AH) * 8 + 1,
-        1 => in_row(Register::AL) * 8,
-        2 => in_row(Register::AX) * 8,
-        _ => in_row(Register::EAX) * 8,
-    }
-}
-
-/// The sixteen conditions by their encoding.
-fn encoding(code: ConditionCode) -> u8 {
-    use ConditionCode as Q;
-    match code {
-        Q::o => 0,
-        Q::no => 1,
-        Q::b => 2,
-        Q::ae => 3,
-        Q::e => 4,
-        Q::ne => 5,
-        Q::be => 6,
-        Q::a => 7,
-        Q::s => 8,
-        Q::ns => 9,
-        Q::p => 10,
-        Q::np => 11,
-        Q::l => 12,
-        Q::ge => 13,
-        Q::le => 14,
-        _ => 15,
-    }
-}
-
-/// The memory operand of an instruction in flat 32-bit code.
-struct Address {
-    form: u8,
-    base: u8,
-    index: u8,
-    scale: u8,
-    displacement: u32,
-}
-
-fn address(instr: &Instruction) -> Option<Address> {
-    let (base, index) = (instr.memory_base(), instr.memory_index());
-    if !matches!(instr.memory_segment(), Register::DS | Register::SS | Register::ES) {
-        return None;
-    }
-    let wide = |r: Register| r == Register::None || r.size() == 4;
-    if !wide(base) || !wide(index) {
-        return None;
-    }
-    let place = |r: Register| if r == Register::None { ZERO } else { offset(r) };
-    let form = match (base, index) {
-        (Register::None, Register::None) if instr.memory_displ_size() == 4 => 2,
-        (Register::None, Register::None) => return None,
-        (_, Register::None) => 0,
-        _ => 1,
-    };
-    Some(Address {
-        form,
-        base: place(base),
-        index: place(index),
-        scale: instr.memory_index_scale().trailing_zeros() as u8,
-        displacement: instr.memory_displacement32(),
-    })
 }
 
 struct Builder<'a> {
@@ -885,36 +819,8 @@ impl Builder<'_> {
     }
 }
 
-/// A string instruction without a prefix, with 32-bit addresses and its usual segments.
-fn plain_string(instr: &Instruction, target: OpKind) -> bool {
-    let bare = !instr.has_rep_prefix() && !instr.has_repne_prefix();
-    let usual = !instr.has_segment_prefix();
-    bare && usual && instr.is_string_instruction() && instr.op0_kind() == target
-}
-
-/// Is this worth looking ahead for a jump?
-fn may_fuse(instr: &Instruction) -> bool {
-    use Mnemonic as M;
-    match instr.mnemonic() {
-        M::Cmp | M::Test => true,
-        M::Add | M::Sub | M::And | M::Inc | M::Dec => {
-            instr.op0_kind() == OpKind::Register && instr.op1_kind() != OpKind::Memory
-        }
-        _ => false,
-    }
-}
-
-fn offset_if_general(register: Register) -> Option<u8> {
-    register.is_gpr().then(|| offset(register))
-}
-
 fn modifies(kind: u8) -> u8 {
     if matches!(kind, CMP | TEST) { READ } else { READ | WRITE }
-}
-
-/// Immediate operand, cut to the size of the operation.
-fn immediate(instr: &Instruction, i: u32, size: usize) -> u32 {
-    instr.immediate(i) as u32 & crate::x86::flags::mask(size) as u32
 }
 
 fn select_fused(immediate: bool, kind: u8, size: usize, cc: u8) -> Handler {
