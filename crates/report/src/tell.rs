@@ -8,10 +8,23 @@ use crate::words::{self, Facts};
 use detect::{Finding, FindingKind, INTERRUPTS, Role};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use trace::{
     Access, Action, Choice, Event, Frame, LockId, Occurrence, Point, PointKind, PointSet, Resolve, Schedule,
     Stack, Step, StepEnd, ThreadId, VirtAddr,
 };
+
+/// Bytes in the words that accesses are looked up by.
+const WORD: u64 = 8;
+
+/// Drops what is known of a block of memory.
+fn forget<T>(known: &mut BTreeMap<u64, T>, block: &Range<u64>) {
+    let words: Vec<u64> =
+        known.range(block.start / WORD..block.end.div_ceil(WORD)).map(|(word, _)| *word).collect();
+    for word in words {
+        known.remove(&word);
+    }
+}
 
 /// More conflicts than this are counted, not shown.
 const CONFLICTS_MAX: usize = 500;
@@ -197,6 +210,10 @@ struct Draft {
     instructions: u64,
     notes: Vec<Note>,
     accesses: Vec<Access>,
+    /// Memory that was allocated, and before which access: what was there before has nothing to do with what follows.
+    allocated: Vec<(usize, Range<u64>)>,
+    /// Threads that were created, and before which access: what was done before came first in every execution.
+    created: Vec<(usize, ThreadId)>,
     /// The last event that says how the thread stopped by itself.
     stopped: Option<Action>,
     stack: Stack,
@@ -213,6 +230,8 @@ impl Draft {
             instructions: 0,
             notes: Vec::new(),
             accesses: Vec::new(),
+            allocated: Vec::new(),
+            created: Vec::new(),
             stopped: None,
             stack: Vec::new(),
             end: None,
@@ -256,6 +275,12 @@ impl Teller<'_> {
                             draft.end = Some((self.gave_way(draft.stopped.as_ref(), Some(to)), place));
                             drafts.push(Draft::new(to, index));
                             continue;
+                        }
+                        if let Action::Create { child } = event.action {
+                            draft.created.push((draft.accesses.len(), child));
+                        }
+                        if let Action::Alloc { phys, size, .. } = event.action {
+                            draft.allocated.push((draft.accesses.len(), phys.0..phys.0.saturating_add(size)));
                         }
                         self.event(draft, event);
                     }
@@ -578,7 +603,8 @@ impl Teller<'_> {
     fn conflicts(&self, drafts: &[Draft], sides: &[SideView]) -> (Vec<Conflict>, usize) {
         let library = self.library;
         // By word: the last access of each thread and kind, and its row.
-        let mut last: BTreeMap<u64, Vec<(usize, Access)>> = BTreeMap::new();
+        let mut last: BTreeMap<u64, Vec<(usize, usize, Access)>> = BTreeMap::new();
+        let mut births: BTreeMap<ThreadId, (usize, usize)> = BTreeMap::new();
         let mut found: BTreeMap<(bool, usize, usize, String), Conflict> = BTreeMap::new();
         let touch = |access: &Access| Touch {
             verb: words::present(access.kind),
@@ -586,15 +612,25 @@ impl Teller<'_> {
             place: library.at(access.pc),
         };
         for (row, draft) in drafts.iter().enumerate() {
-            for access in &draft.accesses {
+            births.extend(draft.created.iter().map(|(before, child)| (*child, (row, *before))));
+            let birth = births.get(&draft.thread).copied();
+            let mut allocated = draft.allocated.iter().peekable();
+            for (at, access) in draft.accesses.iter().enumerate() {
+                while let Some((_, block)) = allocated.next_if(|(before, _)| *before <= at) {
+                    forget(&mut last, block);
+                }
                 let words =
                     access.phys.0 / 8..=(access.phys.0 + u64::from(access.size.clamp(1, 4096)) - 1) / 8;
                 for word in words {
                     let known = last.entry(word).or_default();
-                    let other = |(earlier, before): &&(usize, Access)| {
-                        drafts[*earlier].thread != draft.thread && before.conflicts(access)
+                    let other = |(earlier, place, before): &&(usize, usize, Access)| {
+                        drafts[*earlier].thread != draft.thread
+                            && birth.is_none_or(|birth| (*earlier, *place) >= birth)
+                            && before.conflicts(access)
                     };
-                    if let Some((earlier, before)) = known.iter().filter(other).max_by_key(|(row, _)| *row) {
+                    if let Some((earlier, _, before)) =
+                        known.iter().filter(other).max_by_key(|(row, ..)| *row)
+                    {
                         let what = library.data(access);
                         let bug = self.concerns(access);
                         found.entry((!bug, *earlier, row, what.clone())).or_insert_with(|| Conflict {
@@ -605,15 +641,16 @@ impl Teller<'_> {
                             bug,
                         });
                     }
-                    let same = |(earlier, before): &(usize, Access)| {
+                    let same = |(earlier, _, before): &(usize, usize, Access)| {
                         drafts[*earlier].thread == draft.thread
                             && (before.kind, before.phys, before.size)
                                 == (access.kind, access.phys, access.size)
                     };
                     known.retain(|entry| !same(entry));
-                    known.push((row, *access));
+                    known.push((row, at, *access));
                 }
             }
+            allocated.for_each(|(_, block)| forget(&mut last, block));
         }
         if let Some((key, conflict)) = self.freed_then_used(sides) {
             found.insert(key, conflict);

@@ -57,6 +57,9 @@ where
     Ok(tell(&steps, finding, &resolve, &|file| target.source(file), &context))
 }
 
+/// Arrays from this size on are taken to be the ground of an allocator.
+const ARENA_BYTES_MIN: u64 = 16 << 10;
+
 /// Names from the kernel; user programs are named in the stacks, where it is known which one runs.
 struct Names<'a> {
     target: &'a Target,
@@ -68,6 +71,11 @@ impl Resolve for Names<'_> {
     }
 
     fn data(&self, addr: trace::VirtAddr) -> Option<String> {
-        self.target.kernel.image.data(addr)
+        let image = &self.target.kernel.image;
+        let name = image.data(addr)?;
+        // An array that a heap lives in has a name, but not one that says anything of its blocks.
+        let array = name.split_once('[').and_then(|(array, _)| image.data_range(array));
+        let arena = array.is_some_and(|range| range.end - range.start >= ARENA_BYTES_MIN);
+        (!arena).then_some(name)
     }
 }

@@ -260,7 +260,8 @@ impl Session {
         }
         let branches = post_mortem::last_branches(before, id, ran);
         let registers = post_mortem::registers(self.machine.cpu(id));
-        format!("{id}:\n{registers}last branches:\n{branches}")
+        let heading = if branches.is_empty() { "" } else { "last branches:\n" };
+        format!("{id}:\n{registers}{heading}{branches}")
     }
 
     fn summary(&self, end: &End, story: &str, seconds: f64) -> String {

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 /// Drafts a kernel description from the symbols of an ELF file.
 #[derive(Args)]
-#[command(after_help = "Example:\n  rockfall init kernel > my.toml\n  rockfall doctor kernel -k my.toml -t mytest")]
+#[command(
+    after_help = "Example:\n  rockfall init kernel > my.toml\n  rockfall doctor kernel -k my.toml -t mytest"
+)]
 pub struct Arguments {
     /// The kernel, with symbols and debugging information
     pub kernel: PathBuf,
