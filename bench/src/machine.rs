@@ -57,7 +57,7 @@ impl Options {
 const HOT_REPEAT: u32 = 40;
 const WIDE_REPEAT: u32 = 100;
 /// Repetitions under valgrind: counts are exact, so few are enough.
-const COUNTED_REPEATS: [u32; 2] = [1, 3];
+const COUNTED_REPEATS: [u32; 2] = [1, 2];
 /// Phases that only prepare.
 const UNMEASURED: &[&str] = &["warm", "prepare"];
 const FIRST: &str = "first";
