@@ -89,7 +89,7 @@ fn unwelcome(instr: &Instruction) -> bool {
         // Left over from old steppings; the host takes them for something else.
         M::Umov | M::Ibts | M::Xbts | M::Loadall | M::Fstdw | M::Fstsg | M::Frstpm => true,
         // Undocumented, and a move to a segment register that does not exist.
-        M::Ffreep | M::Fstpnce | M::Fneni | M::Fndisi | M::Fnsetpm | M::Salc => true,
+        M::Fneni | M::Fndisi | M::Fnsetpm => true,
         // AMD's processors have it for memory operands only.
         M::Reservednop
             if matches!(instr.code(), Code::Reservednop_rm16_r16_0F0D | Code::Reservednop_rm32_r32_0F0D) =>
@@ -262,7 +262,7 @@ impl Generator {
     fn address(&mut self) -> u32 {
         let island = match self.random.below(8) {
             0 => STACK + PAGE as u32 / 4 + self.random.below(PAGE / 2) as u32,
-            1 => DATA + (self.random.below((DATA_PAGES + 2) * PAGE) as u32).wrapping_sub(PAGE as u32),
+            1 => DATA - PAGE as u32 + self.random.below((DATA_PAGES + 2) * PAGE) as u32,
             2 => {
                 let edge = DATA + (self.random.below(DATA_PAGES + 1) * PAGE) as u32;
                 edge.wrapping_sub(8).wrapping_add(self.random.below(16) as u32)

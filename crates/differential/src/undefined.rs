@@ -95,7 +95,7 @@ pub fn codes(instr: &Instruction) -> u16 {
     use Mnemonic as M;
     const C1: u16 = 0x200;
     match instr.mnemonic() {
-        M::Ffree | M::Fcomi | M::Fcomip | M::Fucomi | M::Fucomip => C1,
+        M::Ffree | M::Ffreep | M::Fcomi | M::Fcomip | M::Fucomi | M::Fucomip => C1,
         _ => 0,
     }
 }

@@ -355,9 +355,19 @@ fn on_stack(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         M::Ffree | M::Ffreep => {
             let physical = fpu.physical(stack_index(instr, 0));
             fpu.tags &= !(1 << physical);
+            fpu.codes(C1, 0);
             if instr.mnemonic() == M::Ffreep {
-                fpu.set_top(fpu.top() + 1);
+                fpu.pop();
             }
+        }
+        // Undocumented: FSTP that leaves an empty register alone.
+        M::Fstpnce => {
+            if !fpu.is_empty(0) {
+                let value = fpu.get(0);
+                fpu.set(stack_index(instr, 0), value);
+            }
+            fpu.codes(C1, 0);
+            fpu.pop();
         }
         M::Fld1 => constant(fpu, Value::integer(1), 0),
         M::Fldz => constant(fpu, Value::zero(false), 0),
