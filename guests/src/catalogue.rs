@@ -21,6 +21,8 @@ pub struct Fault {
     pub flag: Option<String>,
     /// The program that exposes it.
     pub test: String,
+    /// Preemption points in the kernel that suffice to find it; empty: voluntary switches do.
+    pub points: Option<String>,
     /// Names of finding kinds that count as having found it; empty: there must be none.
     pub findings: Vec<String>,
     /// The fewest preemptions that expose it in the default design, as far as known.

@@ -38,6 +38,8 @@ pub enum Signal {
     /// A place where the thread could be preempted, if asked for.
     Point(PointKind),
     Created,
+    /// The thread stands where it stood before a tick took it away: all was told then.
+    Again,
     Crashed,
     Ready,
     TestStart,
@@ -295,6 +297,7 @@ impl Tracker {
             && thread.told_at == Some((registers.pc, registers.stack_pointer().0))
         {
             thread.told_at = None;
+            signals.push(Signal::Again);
             return;
         }
         self.returned(machine, log, &registers, signals);

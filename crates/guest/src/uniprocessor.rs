@@ -369,7 +369,8 @@ impl Uniprocessor {
             if let Err(end) = self.handle(stop, &mut signals) {
                 return end;
             }
-            if at_code && let Some(kind) = self.points.at(pc) {
+            let new = at_code && !signals.contains(&Signal::Again);
+            if new && let Some(kind) = self.points.at(pc) {
                 signals.push(Signal::Point(kind));
             }
             if halted {
