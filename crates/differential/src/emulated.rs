@@ -120,7 +120,7 @@ impl Emulated {
             write(&mut machine, IDT + 8 * vector, gate);
             machine.memory.write(PhysAddr(HANDLERS + 16 * vector), &[0xf4]);
         }
-        write(&mut machine, TSS + 4, SUPERVISOR + KERNEL_STACK_TOP | u64::from(KERNEL_DATA) << 32);
+        write(&mut machine, TSS + 4, (SUPERVISOR + KERNEL_STACK_TOP) | (u64::from(KERNEL_DATA) << 32));
         // The permission map of ports begins behind the end: none may be used.
         machine.memory.write(PhysAddr(TSS + 0x66), &0x68u16.to_le_bytes());
         const USER: u64 = 4;
