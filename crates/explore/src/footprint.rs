@@ -63,6 +63,8 @@ pub struct Footprint {
     chunks: Vec<Chunk>,
     touched: Bloom,
     written: Bloom,
+    /// The step ended the execution: nobody could do anything after it.
+    last: bool,
 }
 
 const fn hash(number: u64) -> u64 {
@@ -97,7 +99,9 @@ impl Footprint {
     #[must_use]
     pub fn union<'a>(parts: impl Iterator<Item = &'a Self>) -> Self {
         let mut building = Building::new(16);
+        let mut last = false;
         for part in parts {
+            last |= part.last;
             for (&number, chunk) in part.numbers.iter().zip(&part.chunks) {
                 let mine = building.chunk(number);
                 for at in 0..WORDS {
@@ -106,7 +110,13 @@ impl Footprint {
                 }
             }
         }
-        building.finish()
+        Self { last, ..building.finish() }
+    }
+
+    /// The same as a step that ended the execution, which conflicts with everything.
+    #[must_use]
+    pub fn ending(&self) -> Self {
+        Self { last: true, ..self.clone() }
     }
 
     /// The same, but touching these threads too.
@@ -120,6 +130,9 @@ impl Footprint {
     /// Whether the order of the two can matter.
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
+        if self.last || other.last {
+            return true;
+        }
         if !self.written.meets(&other.touched) && !self.touched.meets(&other.written) {
             return false;
         }
@@ -228,6 +241,7 @@ impl Building {
             chunks: order.iter().map(|(_, at)| self.chunks[*at as usize]).collect(),
             touched,
             written,
+            last: false,
         }
     }
 }

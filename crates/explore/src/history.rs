@@ -151,6 +151,13 @@ impl History {
         &self.events[at].footprint
     }
 
+    /// The last step ended the execution.
+    pub fn end(&mut self) {
+        if let Some(event) = self.events.last_mut() {
+            event.footprint = Arc::new(event.footprint.ending());
+        }
+    }
+
     /// Where the group of step `at` was chosen.
     #[must_use]
     pub fn head(&self, at: usize) -> usize {

@@ -346,13 +346,13 @@ impl<R: Reduction> Tree<R> {
         // A limit that has become stricter can end an execution before the end of its prefix.
         self.nodes.list.truncate(execution.path.len());
         self.learn(&execution.path);
+        if matches!(execution.end, End::Step | End::Found) {
+            self.reduction.end(execution, &mut self.nodes);
+        }
         if let (None, Some(before)) = (&self.entry, self.nodes.base.checked_sub(1))
             && let Some(footprint) = self.reduction.explored(before)
         {
             self.entry = Some(Sleeper { thread: self.nodes.list[before].chosen, footprint });
-        }
-        if matches!(execution.end, End::Step | End::Found) {
-            self.reduction.end(execution, &mut self.nodes);
         }
         self.state = if self.backtrack() { State::Ready } else { State::Exhausted };
     }

@@ -131,6 +131,11 @@ fn hard_programs() {
             "point0 add1 point1 goover | unless0skip2 off add1 point0 read0 on | add0 write1=1 unless0skip2 read0",
         ),
         ("everywhere", "store0 read0 goover | read0 goover | off add0 point0 read0 on | read0 store0 store0"),
+        // A crash does not commute with what others do.
+        (
+            "lock,unlock,create,line:toy:0,line:toy:1",
+            "use1 read1 alloc0 write1=1 | assert0 point1 read1 | alloc1 free1",
+        ),
         // The test ends while others could run.
         ("everywhere", "try1 end yield | use1 | end read1 add1 | lock0 unlock0"),
         ("", "end | add0 | add0"),

@@ -166,7 +166,7 @@ fn a_cancelled_search_loses_nothing() {
 #[test]
 fn every_finding_replays() {
     let mut findings = 0;
-    for (program, points) in large_programs(10, 60) {
+    for (program, points) in large_programs(10, 120) {
         let world = world(&program, true);
         let search =
             search_with(Dpor::default(), &options(Until::Exhausted), &mut workers(2, &world, &points, 256));

@@ -20,8 +20,8 @@
 //! ([`History::races_of_sleeper`]).
 //!
 //! A step that ends the execution (a crash, a finding, the end of the test) takes away from all others the chance to
-//! run, so all that were enabled beside it are marked. What independent steps others had made by then is not
-//! distinguished: a crash is found once, not once for each of those.
+//! run, so all that were enabled beside it are marked, and it never sleeps: no step commutes with it. What independent
+//! steps others had made by then is not distinguished: such an end need not be reached once for each of those.
 
 use crate::execution::{Execution, Taken};
 use crate::footprint::Footprint;
@@ -97,6 +97,7 @@ impl Reduction for Dpor {
         if let Some(last) = self.history.len().checked_sub(1) {
             let head = self.history.head(last);
             nodes.mark_all(head, &execution.path[head].enabled);
+            self.history.end();
         }
     }
 

@@ -1,0 +1,39 @@
+//! Detectors and a race detector as one observer. Races are notes: worth remembering, no reason to stop.
+//!
+//! Going on without the race detector is a matter of the world that workers are given: notes have the same type.
+
+use crate::world::{Observer, Seen};
+use detect::{Detectors, Limits, Progress, Race, RaceDetector};
+use trace::Step;
+
+#[derive(Clone, Debug)]
+pub struct Watch {
+    detectors: Detectors,
+    races: Option<RaceDetector>,
+}
+
+impl Watch {
+    #[must_use]
+    pub const fn new(detectors: Detectors, races: Option<RaceDetector>) -> Self {
+        Self { detectors, races }
+    }
+}
+
+impl Observer for Watch {
+    type Note = Race;
+
+    fn observe(&mut self, step: &Step, seen: &mut Seen<Race>) {
+        self.detectors.observe(step, &mut seen.findings);
+        if let Some(races) = &mut self.races {
+            races.observe(step, &mut seen.notes);
+        }
+    }
+
+    fn set_limits(&mut self, limits: Limits) {
+        self.detectors.set_limits(limits);
+    }
+
+    fn completed(&self) -> Progress {
+        self.detectors.completed()
+    }
+}
