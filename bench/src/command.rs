@@ -1,9 +1,11 @@
 //! The subcommands.
 
 use crate::guests::Guest;
+use crate::landslide;
 use crate::machine;
 use crate::ours::{self, Logging};
 use crate::qemu::Qemu;
+use crate::space::Space;
 use clap::Parser;
 
 /// Measures Rockfall.
@@ -12,6 +14,10 @@ use clap::Parser;
 pub enum Command {
     /// The speed of the machine, beside plain QEMU's on the same guests, and of clones.
     Machine(machine::Options),
+    /// Bugs found, spaces exhausted and speed of exploring the bundled kernel, beside the figures of Landslide (2012).
+    Landslide(landslide::Options),
+    /// Searches one space of the bundled kernel and prints what came of it as an object of JSON.
+    Space(Space),
     /// Runs one benchmark guest and prints its phases as lines of JSON.
     Guest {
         /// hot or wide
@@ -52,6 +58,12 @@ impl Command {
     pub fn run(self) -> Result<(), String> {
         match self {
             Self::Machine(options) => machine::run(&options),
+            Self::Landslide(options) => landslide::run(&options),
+            Self::Space(space) => {
+                let outcome = space.search()?;
+                println!("{}", serde_json::to_string(&outcome).map_err(|e| e.to_string())?);
+                Ok(())
+            }
             Self::Guest { name, repeat, engine } => {
                 let guest = Guest::named(&name).ok_or_else(|| format!("no guest is called {name}"))?;
                 let kernel = guest.build()?;

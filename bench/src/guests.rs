@@ -103,7 +103,7 @@ impl Guest {
     }
 }
 
-fn folder() -> Result<PathBuf, String> {
+pub fn folder() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
     let target = program.parent().and_then(Path::parent).ok_or("this program has no folder")?;
     Ok(target.join("bench-guests"))

@@ -3,10 +3,12 @@
 mod command;
 mod cpu_time;
 mod guests;
+mod landslide;
 mod machine;
 mod ours;
 mod phase;
 mod qemu;
+mod space;
 mod table;
 mod wide;
 
