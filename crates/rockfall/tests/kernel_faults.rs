@@ -1,0 +1,162 @@
+//! Every kernel fault of the catalogue is found with the points it states, and seen again from its file; the correct
+//! kernel is searched to the end in all designs without a report; strategies and orders agree.
+
+mod lab;
+
+use explore::strategies::{DepthFirst, Dpor};
+use explore::{Order, Until};
+use guests::{Build, Design, Fault, Place};
+use lab::{KernelWorld, explore, finds, folder, kernel, signatures, world};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use trace::{PointSet, Schedule, Subject as _};
+
+/// The tests of the correct kernel and the system calls that each is about.
+const TESTS: [(&str, &str); 4] = [
+    ("vanish_vanish", "within:sys_vanish"),
+    ("double_wait", "within:sys_wait"),
+    ("double_thread_fork", "within:sys_thread_fork,within:sys_vanish"),
+    ("yield_vanish", "within:sys_yield,within:sys_vanish"),
+];
+const SETS: [&str; 4] = ["", "lock", "unlock", "lock,unlock"];
+/// Spaces of thousands of interleavings, which `bench landslide` exhausts.
+const LARGE: [(&str, &str); 2] = [("double_wait", "lock"), ("double_wait", "lock,unlock")];
+/// The first of the catalogue: those that real kernels had.
+const CASE_STUDIES: usize = 6;
+
+fn kernel_faults() -> Vec<Fault> {
+    guests::faults().into_iter().filter(|fault| fault.place == Place::Kernel).collect()
+}
+
+fn faulty(name: &str) -> Build {
+    Build { faults: vec![name.to_owned()], ..Build::default() }
+}
+
+/// The points `set`, restricted to what the test is about.
+fn within(set: &str, test: &str) -> String {
+    let filter = TESTS.iter().find(|(name, _)| *name == test).map_or("", |(_, filter)| filter);
+    if set.is_empty() { String::new() } else { format!("{set},{filter}") }
+}
+
+/// Does `work` for each item, two at a time.
+fn in_pairs<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
+    let next = Mutex::new(items.iter());
+    let toil = || {
+        loop {
+            let item = next.lock().expect("no other failed").next();
+            let Some(item) = item else { return };
+            work(item);
+        }
+    };
+    std::thread::scope(|scope| {
+        for worker in [scope.spawn(toil), scope.spawn(toil)] {
+            if let Err(panic) = worker.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+}
+
+fn rockfall(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_rockfall")).args(arguments).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), format!("{}{errors}", String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Follows a schedule from a fresh boot; the state it ends in.
+fn state_after(kernel: &Path, test: &str, points: &PointSet, schedule: &Schedule) -> u64 {
+    let mut subject = world(kernel, test).subject;
+    for choice in &schedule.0 {
+        subject.step(*choice, points);
+    }
+    subject.machine.state_hash()
+}
+
+#[test]
+fn faults_are_found_and_seen_again() {
+    in_pairs(&kernel_faults(), |fault| {
+        let name = &fault.name;
+        let path = kernel(name, &faulty(name));
+        let points = fault.points.as_deref().unwrap_or_else(|| panic!("{name} states no points"));
+        let file = folder(name).join("finding.json");
+        let file_name = file.to_str().expect("UTF-8");
+        let kernel_name = path.to_str().expect("UTF-8");
+        let explore = ["explore", kernel_name, "-k", "pebbles", "-t", &fault.test, "--points", points];
+        let (code, output) = rockfall(&[&explore[..], &["--json", "-o", file_name]].concat());
+        assert_eq!(code, Some(1), "{name}: {output}");
+        let summary: Value = serde_json::from_str(&output).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let kind = summary["finding"]["kind"].as_str().unwrap_or_default();
+        assert!(fault.findings.iter().any(|expected| expected == kind), "{name}: found {kind}: {output}");
+        let preemptions = summary["preemptions"].as_u64();
+        assert!(preemptions <= fault.preemptions.map(u64::from), "{name}: {preemptions:?} preemptions");
+
+        let seen = [0, 1].map(|_| rockfall(&["replay", file_name]));
+        assert_eq!(seen[0].0, Some(1), "{name}: {}", seen[0].1);
+        assert_eq!(seen[0], seen[1], "{name}");
+
+        let file: Value = serde_json::from_slice(&std::fs::read(&file).expect("written")).expect("JSON");
+        let points: PointSet = serde_json::from_value(file["points"].clone()).expect("points");
+        let schedule: Schedule = serde_json::from_value(file["schedule"].clone()).expect("a schedule");
+        let states = [0, 1].map(|_| state_after(&path, &fault.test, &points, &schedule));
+        assert_eq!(states[0], states[1], "{name}: {schedule}");
+    });
+}
+
+/// Seed 000, 7.3.1: whether there is a bug depends neither on the order of the search nor on its strategy, and more
+/// points find no less.
+#[test]
+fn orders_strategies_and_supersets_agree() {
+    in_pairs(&kernel_faults()[..CASE_STUDIES], |fault| {
+        let world = world(&kernel(&fault.name, &faulty(&fault.name)), &fault.test);
+        let mut found = Vec::new();
+        for set in SETS {
+            let points = within(set, &fault.test);
+            let verdict = |order| {
+                finds(&explore(&world, &points, Dpor::default(), order, Until::FirstFinding).verdict(None))
+                    .unwrap_or_else(|| panic!("{} with {points} did not end", fault.name))
+            };
+            let [forwards, backwards] = [Order::Forwards, Order::Backwards].map(verdict);
+            assert_eq!(forwards, backwards, "{} with {points}", fault.name);
+            found.push(forwards);
+        }
+        let [default, lock, unlock, both] = found[..] else { panic!("as many as sets") };
+        assert!(
+            lock >= default && unlock >= default && both >= (lock || unlock),
+            "{}: {found:?}",
+            fault.name
+        );
+    });
+}
+
+#[test]
+fn reduction_loses_no_finding() {
+    in_pairs(&kernel_faults(), |fault| {
+        let world = world(&kernel(&fault.name, &faulty(&fault.name)), &fault.test);
+        let points = fault.points.as_deref().unwrap_or_default();
+        let reduced = signatures(&world, points, Dpor::default());
+        assert_eq!(reduced, signatures(&world, points, DepthFirst), "{}", fault.name);
+        assert!(!reduced.is_empty(), "{}", fault.name);
+    });
+}
+
+fn exhaust(world: &KernelWorld, what: &str, points: &str) {
+    let search = explore(world, points, Dpor::default(), Order::Forwards, Until::FirstFinding);
+    let verdict = search.verdict(None);
+    assert_eq!(finds(&verdict), Some(false), "{what} with {points}: {verdict}");
+}
+
+#[test]
+fn correct_kernels_are_exhausted_in_all_designs() {
+    let designs: Vec<(usize, Design)> = Design::all().enumerate().collect();
+    in_pairs(&designs, |&(number, design)| {
+        let path = kernel(&format!("design_{number}"), &Build { design, ..Build::default() });
+        for (test, _) in TESTS {
+            let world = world(&path, test);
+            for set in SETS.into_iter().filter(|set| !LARGE.contains(&(test, set))) {
+                exhaust(&world, &format!("{test} of {design:?}"), &within(set, test));
+            }
+        }
+    });
+}
