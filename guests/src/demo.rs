@@ -22,3 +22,10 @@ pub const CORRECT: Demo = Demo {
     test: "double_thread_fork",
     program: include_bytes!(concat!(env!("OUT_DIR"), "/correct/programs/double_thread_fork")),
 };
+
+/// The text of a source file of the guests, by the name that debugging information gives it.
+#[must_use]
+pub fn source(name: &str) -> Option<&'static str> {
+    const SOURCES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sources.rs"));
+    SOURCES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}

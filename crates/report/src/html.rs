@@ -172,7 +172,11 @@ fn run(page: &mut String, story: &Story) {
 fn trace(page: &mut String, story: &Story) {
     let threads = story.threads.len().max(1);
     let wide = if threads > COLUMNS_FIT { " wide" } else { "" };
-    let column = if threads > COLUMNS_FIT { 250 } else { 200 };
+    let column = match threads {
+        0..COLUMNS_FIT => 200,
+        COLUMNS_FIT => 170,
+        _ => 250,
+    };
     let _ = write!(
         page,
         "<div class=\"bar\"><h2>What happened</h2><span class=\"keys\"><kbd>↑</kbd> <kbd>↓</kbd> rows \
