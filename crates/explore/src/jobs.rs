@@ -33,13 +33,13 @@ pub enum Purpose {
     Initial,
     /// One instruction of a race seen in both orders.
     Small,
-    /// The same with the points of the job that saw it.
-    Big,
-    /// As before, of a race seen in one order only: more likely harmless.
+    /// One of a race seen in one order only, which is more likely harmless.
     SmallSingle,
-    BigSingle,
-    /// All points known.
+    /// All points known. Before the big ones: if it can be finished, they are needless.
     Maximal,
+    /// An instruction of a race seen in both orders with the points of the job that saw it.
+    Big,
+    BigSingle,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -215,9 +215,9 @@ impl Plan {
 
     /// A strict subset that answers `test`.
     fn has_subset(&self, job: &Job, test: impl Fn(&Job) -> bool) -> bool {
-        self.jobs.iter().any(|other| {
-            test(other) && other.points != job.points && is_subset(&other.points, &job.points)
-        })
+        self.jobs
+            .iter()
+            .any(|other| test(other) && other.points != job.points && is_subset(&other.points, &job.points))
     }
 
     /// Who gets the next slice, with so many seconds left in all. `None`: nothing is left to do.
@@ -241,9 +241,8 @@ impl Plan {
                 _ => false,
             })
             .min_by_key(|(id, job)| (job.purpose, job.points.rules.len(), *id));
-        let least = |(_, a): &(JobId, &Job), (_, b): &(JobId, &Job)| {
-            a.seconds_left().total_cmp(&b.seconds_left())
-        };
+        let least =
+            |(_, a): &(JobId, &Job), (_, b): &(JobId, &Job)| a.seconds_left().total_cmp(&b.seconds_left());
         let others = untried
             .or_else(|| self.ids().filter(|(_, job)| job.state == State::Started).min_by(least))
             .or_else(|| {
@@ -325,7 +324,7 @@ impl Plan {
                 // Until it shows in the other order, the second access gets no point: a preemption before the first
                 // one shows whether there is another order.
                 let second = (known.order == Order::Both).then_some(known.race.second.pc);
-                [Some(known.race.first.pc), second].into_iter().flatten().map(|pc| (pc, known.order))
+                [Some(known.race.first.pc), second].into_iter().flatten().map(move |pc| (pc, known.order))
             })
             .collect();
         for (pc, order) in worthy {
@@ -365,9 +364,8 @@ impl Plan {
     #[must_use]
     pub fn races(&self) -> RaceLog {
         let mut races = self.races.clone();
-        let verified = |pc| {
-            self.jobs.iter().any(|job| job.state.is_verified() && job.points.rules.contains(&rule(pc)))
-        };
+        let verified =
+            |pc| self.jobs.iter().any(|job| job.state.is_verified() && job.points.rules.contains(&rule(pc)));
         let benign: Vec<_> = races
             .iter()
             .filter(|known| known.status == RaceStatus::Untested)
@@ -386,10 +384,12 @@ impl Plan {
     /// The spaces exhausted that are not part of another one.
     pub fn verified(&self) -> impl Iterator<Item = &Job> {
         let exhausted = |job: &&Job| job.state == State::Exhausted;
-        self.jobs.iter().filter(exhausted).filter(|job| {
-            !self.jobs.iter().filter(exhausted).any(|other| {
-                other.points != job.points && is_subset(&job.points, &other.points)
-            })
+        self.jobs.iter().filter(exhausted).filter(move |job| {
+            !self
+                .jobs
+                .iter()
+                .filter(exhausted)
+                .any(|other| other.points != job.points && is_subset(&job.points, &other.points))
         })
     }
 

@@ -5,6 +5,7 @@ mod console;
 mod failure;
 mod finding_file;
 mod interrupt;
+mod jobs_view;
 mod narrate;
 mod points;
 mod post_mortem;
@@ -32,6 +33,7 @@ enum Command {
     Run(commands::run::Arguments),
     Demo(commands::demo::Arguments),
     Explore(commands::explore::Arguments),
+    Test(commands::test::Arguments),
     Replay(commands::replay::Arguments),
     Report(commands::report::Arguments),
     Init(commands::init::Arguments),
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Demo(arguments) => commands::demo::run(&arguments),
         Command::Explore(arguments) => commands::explore::run(&arguments),
+        Command::Test(arguments) => commands::test::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),
         Command::Report(arguments) => commands::report::run(&arguments),
         Command::Init(arguments) => commands::init::run(&arguments),

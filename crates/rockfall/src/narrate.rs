@@ -61,8 +61,8 @@ where
 const ARENA_BYTES_MIN: u64 = 16 << 10;
 
 /// Names from the kernel; user programs are named in the stacks, where it is known which one runs.
-struct Names<'a> {
-    target: &'a Target,
+pub struct Names<'a> {
+    pub target: &'a Target,
 }
 
 impl Resolve for Names<'_> {

@@ -343,7 +343,7 @@ fn shorten(world: &KernelWorld, how: &How, found: &Found, seconds: f64) -> Minim
     minimize(world, &how.points, found, budget, &late)
 }
 
-fn default_path(test: &str) -> PathBuf {
+pub fn default_path(test: &str) -> PathBuf {
     let name: String =
         test.chars().map(|c| if c.is_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect();
     let name = if name.is_empty() { "test".to_owned() } else { name };

@@ -7,3 +7,4 @@ pub mod init;
 pub mod replay;
 pub mod report;
 pub mod run;
+pub mod test;

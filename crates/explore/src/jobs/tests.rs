@@ -1,0 +1,221 @@
+use super::*;
+use detect::RaceSide;
+use expect_test::{Expect, expect};
+use std::fmt::Write;
+use trace::{AccessKind, ThreadId};
+
+fn points(text: &str) -> PointSet {
+    text.parse().unwrap()
+}
+
+/// The jobs `sets`, separated by blanks; `-` is the empty set.
+fn plan(sets: &str) -> Plan {
+    Plan::new(sets.split_whitespace().map(|set| points(set.trim_matches('-'))))
+}
+
+fn race(first: u64, second: u64) -> Race {
+    let side = |thread, pc| RaceSide {
+        thread: ThreadId(thread),
+        pc: VirtAddr(pc),
+        kind: AccessKind::Write,
+        atomic: false,
+        locks: Vec::new(),
+        system_call: None,
+    };
+    Race { first: side(1, first), second: side(2, second), addr: VirtAddr(0), size: 4 }
+}
+
+fn id(plan: &Plan, set: &str) -> JobId {
+    let set = points(set.trim_matches('-'));
+    plan.find(|job| job.points == set).unwrap_or_else(|| panic!("no job {set}"))
+}
+
+fn name(points: &PointSet) -> String {
+    if points.rules.is_empty() { "-".to_string() } else { points.to_string() }
+}
+
+fn show(plan: &Plan, expected: &Expect) {
+    let mut text = String::new();
+    for job in plan.jobs() {
+        let state = match &job.state {
+            State::Covered { by } => format!("covered by {}", name(&plan.job(*by).points)),
+            State::Cancelled { by } => format!("cancelled by {}", name(&plan.job(*by).points)),
+            state => format!("{state:?}").to_lowercase(),
+        };
+        writeln!(text, "{:24} {:?} {state}", name(&job.points), job.purpose).unwrap();
+    }
+    expected.assert_eq(&text);
+}
+
+/// Reports, as `SET INTERLEAVINGS SECONDS|exhausted|bug` lines, and who comes next with so many seconds left.
+fn follow(plan: &mut Plan, seconds_left: f64, reports: &str) -> String {
+    for line in reports.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let [set, interleavings, how] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        let id = id(plan, set);
+        if plan.job(id).state == State::Pending {
+            plan.jobs[id.0].state = State::Started;
+        }
+        let outcome = match how {
+            "exhausted" => Outcome::Exhausted,
+            "bug" => Outcome::Bug,
+            _ => Outcome::GoesOn,
+        };
+        let standing = Standing {
+            interleavings: interleavings.parse().unwrap(),
+            explored: 0.5,
+            seconds_left: how.parse().ok(),
+        };
+        plan.report(id, standing, outcome);
+    }
+    plan.next(seconds_left).map_or("nobody".to_string(), |id| name(&plan.job(id).points))
+}
+
+#[test]
+fn who_comes_next() {
+    for (sets, seconds_left, reports, next) in [
+        // Small sets first, and each until its estimate means something.
+        ("- lock unlock lock,unlock", 60.0, "", "-"),
+        ("- lock unlock lock,unlock", 60.0, "- 31 999", "-"),
+        ("- lock unlock lock,unlock", 60.0, "- 32 50", "lock"),
+        // Then the one with the least to do, although the largest goes every second time if it can be finished.
+        ("- lock", 60.0, "- 40 30\nlock 40 70", "-"),
+        ("- lock", 60.0, "- 40 30\nlock 40 59", "lock"),
+        // Supersets of what is suspended are not begun.
+        ("- lock unlock lock,unlock", 10.0, "- 40 1\nlock 40 21", "unlock"),
+        ("- lock unlock lock,unlock", 10.0, "- 40 1\nlock 40 21\nunlock 40 8", "-"),
+        ("- lock unlock lock,unlock", 10.0, "- 40 1\nlock 40 19\nunlock 40 8", "lock,unlock"),
+        // When only large ones are left, the one with the least to do is resumed, smaller sets before larger ones.
+        ("- lock unlock", 10.0, "- 40 exhausted\nlock 40 500\nunlock 40 300", "unlock"),
+        (
+            "- lock unlock lock,unlock",
+            10.0,
+            "- 9 exhausted\nlock 40 99\nunlock 40 90\nlock,unlock 40 50",
+            "unlock",
+        ),
+        ("- lock", 60.0, "- 9 exhausted\nlock 40 exhausted", "nobody"),
+        ("- lock", 60.0, "- 9 bug", "nobody"),
+    ] {
+        assert_eq!(follow(&mut plan(sets), seconds_left, reports), next, "{sets}: {reports}");
+    }
+}
+
+#[test]
+fn the_largest_space_has_every_second_turn() {
+    let mut plan = plan("- lock unlock");
+    let first = follow(&mut plan, 60.0, "- 40 5\nlock 40 6\nunlock 40 7\nlock,unlock 40 50");
+    let turns: Vec<String> = (0..3).map(|_| follow(&mut plan, 60.0, "")).collect();
+    assert_eq!((first.as_str(), turns), ("lock,unlock", vec!["-".into(), "lock,unlock".into(), "-".into()]));
+}
+
+#[test]
+fn a_race_begets_small_and_big_jobs() {
+    let mut plan = plan("- lock");
+    let (empty, lock) = (id(&plan, "-"), id(&plan, "lock"));
+    assert!(plan.saw(empty, &[race(0x10, 0x20)], true));
+    assert!(!plan.saw(empty, &[race(0x10, 0x20)], false));
+    show(
+        &plan,
+        &expect![[r#"
+            -                        Initial pending
+            lock                     Initial pending
+            race:0x10                SmallSingle pending
+            lock,race:0x10           Maximal pending
+        "#]],
+    );
+    // The other order makes it more urgent, and the second instruction gets its point.
+    assert!(plan.saw(lock, &[race(0x20, 0x10)], false));
+    show(
+        &plan,
+        &expect![[r#"
+            -                        Initial pending
+            lock                     Initial pending
+            race:0x10                Small pending
+            lock,race:0x10           Big pending
+            race:0x20                Small pending
+            lock,race:0x20           Big pending
+            lock,race:0x10,race:0x20 Maximal pending
+        "#]],
+    );
+}
+
+#[test]
+fn offspring_of_offspring_waits_until_its_parent_is_exhausted() {
+    let mut plan = plan("- lock");
+    let lock = id(&plan, "lock");
+    plan.saw(lock, &[race(0x10, 0x20), race(0x30, 0x10)], true);
+    let big = id(&plan, "lock,race:0x10");
+    let before = plan.jobs().len();
+    plan.saw(big, &[race(0x30, 0x20)], false);
+    assert_eq!(plan.jobs().len(), before);
+    follow(&mut plan, 60.0, "lock 9 exhausted\nlock,race:0x10 40 exhausted");
+    show(
+        &plan,
+        &expect![[r#"
+        -                        Initial covered by lock
+        lock                     Initial exhausted
+        race:0x10                SmallSingle covered by lock,race:0x10
+        lock,race:0x10           BigSingle exhausted
+        race:0x30                SmallSingle started
+        lock,race:0x30           BigSingle pending
+        lock,race:0x10,race:0x30 BigSingle pending
+    "#]],
+    );
+}
+
+#[test]
+fn a_bug_cancels_supersets_and_exhaustion_covers_subsets() {
+    let mut plan = plan("- lock unlock");
+    let empty = id(&plan, "-");
+    plan.saw(empty, &[race(0x10, 0x20)], true);
+    follow(&mut plan, 60.0, "lock 5 exhausted\nunlock 7 bug");
+    show(
+        &plan,
+        &expect![[r#"
+            -                        Initial covered by lock
+            lock                     Initial exhausted
+            unlock                   Initial buggy
+            lock,unlock,race:0x10    Maximal cancelled by unlock
+            race:0x10                SmallSingle started
+        "#]],
+    );
+}
+
+#[test]
+fn races_are_judged_by_what_was_exhausted() {
+    for (seen, reports, failed_at, status) in [
+        (vec![race(1, 2)], "", vec![], RaceStatus::Untested),
+        (vec![race(1, 2)], "race:0x1 40 9", vec![], RaceStatus::Untested),
+        (vec![race(1, 2)], "race:0x1 40 exhausted", vec![], RaceStatus::Benign),
+        (vec![race(1, 2), race(2, 1)], "race:0x1 40 exhausted", vec![], RaceStatus::Untested),
+        (
+            vec![race(1, 2), race(2, 1)],
+            "race:0x1 9 exhausted\nrace:0x2 9 exhausted",
+            vec![],
+            RaceStatus::Benign,
+        ),
+        (vec![race(1, 2)], "race:0x1 9 bug", vec![1], RaceStatus::Failing),
+        (vec![race(1, 2)], "race:0x1 9 bug", vec![7], RaceStatus::Untested),
+    ] {
+        let mut plan = plan("- lock");
+        let empty = id(&plan, "-");
+        for race in &seen {
+            plan.saw(empty, [race], true);
+        }
+        follow(&mut plan, 60.0, reports);
+        plan.failed_at(&failed_at.into_iter().map(VirtAddr).collect());
+        let all: Vec<_> = plan.races().iter().map(|known| known.status).collect();
+        assert_eq!(all, [status], "{reports}");
+    }
+}
+
+#[test]
+fn what_was_verified_is_told_once() {
+    let mut plan = plan("- lock unlock");
+    follow(&mut plan, 60.0, "- 3 exhausted\nlock 5 exhausted");
+    let verified = |plan: &Plan| plan.verified().map(|job| name(&job.points)).collect::<Vec<_>>();
+    assert_eq!((verified(&plan), plan.is_complete()), (vec!["lock".to_string()], false));
+    assert_eq!(follow(&mut plan, 60.0, "lock,unlock 9 exhausted"), "nobody");
+    assert_eq!((verified(&plan), plan.is_complete()), (vec!["lock,unlock".to_string()], true));
+}
