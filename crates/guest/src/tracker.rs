@@ -81,6 +81,8 @@ pub struct Tracker {
     /// Fired so far, by hook: for checking a description. `None`: not counted.
     pub fired: Option<Arc<BTreeMap<HookId, u64>>>,
     pub oddities: Arc<BTreeSet<Oddity>>,
+    /// Programs that were executed.
+    pub executed: Arc<BTreeSet<String>>,
 }
 
 impl Clone for Tracker {
@@ -100,6 +102,7 @@ impl Clone for Tracker {
             narrated: self.narrated,
             fired: self.fired.clone(),
             oddities: self.oddities.clone(),
+            executed: self.executed.clone(),
         }
     }
 
@@ -122,6 +125,7 @@ impl Clone for Tracker {
         self.narrated = source.narrated;
         self.fired.clone_from(&source.fired);
         self.oddities.clone_from(&source.oddities);
+        self.executed.clone_from(&source.executed);
     }
 }
 
@@ -151,6 +155,7 @@ impl Tracker {
             narrated: false,
             fired: None,
             oddities: Arc::default(),
+            executed: Arc::default(),
         }
     }
 
@@ -704,6 +709,9 @@ impl Tracker {
 
     /// The running thread's address space is given to a program; its functions can be named if its file is known.
     fn exec(&mut self, name: &str) {
+        if !self.executed.contains(name) {
+            Arc::make_mut(&mut self.executed).insert(name.to_string());
+        }
         let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
         if let Some(program) = self.programs.iter().find(|image| base(&image.name) == base(name)) {
             let program = Some(program.clone());
@@ -829,7 +837,12 @@ impl Tracker {
                 Standing::Runnable | Standing::Blocked => {
                     let lock = previous.wants.map(|(_, lock)| lock);
                     let owner = self.owner(machine, previous);
+                    let stands_at = previous.innermost(0).map(|switch| VirtAddr(switch.return_to));
                     self.tell(machine, log, Action::Block { lock, owner });
+                    // The processor already stands where the next thread goes on.
+                    if let (Some(pc), Some(event)) = (stands_at, self.events.last_mut()) {
+                        event.pc = pc;
+                    }
                     self.threads.get_mut(key).expect("it ran").standing = Standing::Blocked;
                 }
             }
