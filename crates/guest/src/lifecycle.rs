@@ -21,7 +21,7 @@ use machine::devices::disk::Disk;
 use machine::{Machine, Stop};
 use std::fmt;
 use std::sync::Arc;
-use trace::{Action, Choice, Event, Step, StepEnd, ThreadId, VirtAddr};
+use trace::{Action, Choice, Event, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
 
 /// Instructions a kernel may take to get ready, and then to start its test.
 pub const BOOT_INSTRUCTIONS_MAX: u64 = 2_000_000_000;
@@ -67,6 +67,8 @@ pub enum NotStarted {
     Boot(boot::BootError),
     /// A character of the test's name has no key.
     NoKey(char),
+    /// The kernel never executed the test's program.
+    NoProgram { name: String, printed: Vec<String> },
     /// A stage was not reached.
     Stage { stage: &'static str, how: String, console: String, instructions: u64 },
 }
@@ -77,6 +79,16 @@ impl fmt::Display for NotStarted {
             NotStarted::Boot(error) => error.fmt(f),
             NotStarted::NoKey(key) => {
                 write!(f, "the test's name has the character {key:?}, which no key types")
+            }
+            NotStarted::NoProgram { name, printed } => {
+                write!(
+                    f,
+                    "there is no test '{name}': the kernel was told to run it and executed no program of that name"
+                )?;
+                match printed.iter().rfind(|line| !line.trim().is_empty()) {
+                    Some(line) => write!(f, "; it printed \"{line}\""),
+                    None => Ok(()),
+                }
             }
             NotStarted::Stage { stage, how, console, instructions } => {
                 write!(f, "{stage}: {how} after {instructions} instructions")?;
@@ -208,8 +220,41 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
     let scope = scope(kernel, &boot.subject.tracker, &boot.subject.machine);
     let bitness = if kernel.image.architecture == Architecture::X86 { 32 } else { 64 };
     boot.subject.tracker.recorder = Recorder::new(Arc::new(scope), bitness);
+    check_program(kernel, &boot.subject, &setup.test)?;
     let prologue = prologue(&boot.subject);
     Ok(Started { subject: boot.subject, prologue, console: boot.console })
+}
+
+/// Steps of the run that tells whether the test is there at all.
+const TRIAL_STEPS_MAX: usize = 10_000;
+
+/// A shell that is given a wrong name makes a thread too, so the test seems to start. Where programs can be told, one
+/// run without preemptions must execute the test's.
+fn check_program(kernel: &Kernel, subject: &Uniprocessor, test: &str) -> Result<(), NotStarted> {
+    let told = kernel.hooks.iter().any(|hook| matches!(hook.event, crate::kernel::Event::Exec { .. }));
+    let Some(name) = test.split_whitespace().next().filter(|_| told) else { return Ok(()) };
+    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
+    let mut trial = subject.clone();
+    let mut printed = Vec::new();
+    for _ in 0..TRIAL_STEPS_MAX {
+        if trial.tracker.executed.iter().any(|program| base(program) == base(name)) {
+            return Ok(());
+        }
+        let Some(thread) = trial.current().or(trial.enabled().first()) else { break };
+        let step = trial.step(Choice::Thread(thread), &PointSet::default());
+        printed.extend(step.events.into_iter().filter_map(|event| match event.action {
+            Action::Console { line } => Some(line),
+            _ => None,
+        }));
+        if matches!(step.end, StepEnd::Crashed) {
+            // A kernel that falls over on the way is worth exploring.
+            return Ok(());
+        }
+    }
+    if trial.tracker.executed.iter().any(|program| base(program) == base(name)) {
+        return Ok(());
+    }
+    Err(NotStarted::NoProgram { name: name.to_string(), printed })
 }
 
 fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<Boot, NotStarted> {
