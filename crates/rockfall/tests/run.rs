@@ -150,17 +150,16 @@ fn what_the_machine_lacks_is_named_and_not_skipped() {
     files.check(
         &["run", &kernel],
         &expect![[r#"
-        rockfall: cpu0: unsupported: virtual-8086 mode at 0x00100015: cf  iret
-        cpu0:
-          eax 00000000  ecx 00000000  edx 00000000  ebx 00000000
-          esp 0006ffdc  ebp 00000000  esi 00000000  edi 00000000
-          eip 00100015  eflags 00000002  cr0 00000011  cr2 00000000  cr3 00000000  cr4 00000000  ring 0
-          cs 0008  ss 0010  ds 0010  es 0010  fs 0010  gs 0010
-          gdt 000f0800+0017  idt 00000000+ffff  tr 0000
-        last branches:
-        rockfall: 9 instructions
-        exit code 3
-    "#]],
+            rockfall: cpu0: unsupported: virtual-8086 mode at 0x00100015: cf  iret
+            cpu0:
+              eax 00000000  ecx 00000000  edx 00000000  ebx 00000000
+              esp 0006ffdc  ebp 00000000  esi 00000000  edi 00000000
+              eip 00100015  eflags 00000002  cr0 00000011  cr2 00000000  cr3 00000000  cr4 00000000  ring 0
+              cs 0008  ss 0010  ds 0010  es 0010  fs 0010  gs 0010
+              gdt 000f0800+0017  idt 00000000+ffff  tr 0000
+            rockfall: 9 instructions
+            exit code 3
+        "#]],
     );
 }
 
