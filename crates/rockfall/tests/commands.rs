@@ -1,0 +1,124 @@
+//! The commands as their users meet them: what goes wrong is told in a sentence with what to do, and ends with the right
+//! code. 'bundled' stands for the kernel that comes with the tool.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("commands").join(name);
+    std::fs::create_dir_all(&folder).expect("a folder for the test");
+    folder
+}
+
+fn rockfall(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    command.args(arguments).current_dir(folder).output().expect("the command starts")
+}
+
+fn check(folder: &Path, arguments: &[&str], code: i32, says: &[&str]) -> String {
+    let output = rockfall(folder, arguments);
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{text}");
+    for said in says {
+        assert!(text.contains(said), "{arguments:?} does not say {said:?}:\n{text}");
+    }
+    text
+}
+
+#[test]
+fn bad_input_is_told_in_a_sentence() {
+    let folder = folder("bad_input");
+    let pebbles = include_str!("../../../kernels/pebbles.toml");
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("written");
+    write("typo.toml", &pebbles.replace("[threads]\n", "[threads]\ncurent = \"x\"\n"));
+    write("symbol.toml", &pebbles.replace("[\"context_switch\"]", "[\"contxt_switch\"]"));
+    write("never_ready.toml", &pebbles.replace("enter readline", "enter sys_halt"));
+    write("empty.json", "{}");
+    write("not_elf", "not a kernel at all");
+    let explore = |kernel, description, test, more: &[&'static str]| -> Vec<&'static str> {
+        [&["explore", kernel, "-k", description, "-t", test], more].concat()
+    };
+    for (arguments, says) in [
+        (explore("bundled", "pebbles", "no_such_test", &[]), "there is no test 'no_such_test'"),
+        (explore("bundled", "pebbels", "vanish_vanish", &[]), "there is no description 'pebbels'"),
+        (explore("bundled", "typo.toml", "vanish_vanish", &[]), "did you mean 'current'?"),
+        (explore("bundled", "symbol.toml", "vanish_vanish", &[]), "did you mean 'context_switch'"),
+        (
+            explore("bundled", "never_ready.toml", "vanish_vanish", &[]),
+            "waiting for the kernel to ask for input",
+        ),
+        (explore("bundled", "pebbles", "vanish_vanish", &["--points", "lcok"]), "is not a preemption point"),
+        (explore("bundled", "pebbles", "vanish_vanish", &["--points", "fn:yeild"]), "did you mean 'yield'"),
+        (explore("bundled", "pebbles", "vanish_vanish", &["--budget", "soon"]), "is not a time"),
+        (explore("no_such_file", "pebbles", "vanish_vanish", &[]), "cannot read no_such_file"),
+        (explore("not_elf", "pebbles", "vanish_vanish", &[]), "not_elf"),
+        (vec!["replay", "empty.json"], "is not a finding of Rockfall"),
+        (vec!["replay", "no_such_file"], "cannot read no_such_file"),
+        (vec!["init", "not_elf"], "not_elf"),
+        (
+            vec!["doctor", "bundled", "-k", "symbol.toml", "-t", "vanish_vanish"],
+            "did you mean 'context_switch'",
+        ),
+    ] {
+        let text = check(&folder, &arguments, 2, &[says]);
+        assert!(!text.contains("panicked"), "{text}");
+    }
+}
+
+#[test]
+fn a_finding_replays_from_its_file_and_only_on_its_kernel() {
+    let folder = folder("replay");
+    let found =
+        check(&folder, &["demo", "--json"], 0, &["\"verdict\":\"bug\"", "\"kind\":\"use-after-free\""]);
+    assert_eq!(found.trim().lines().count(), 1, "one object: {found}");
+    let file = "rockfall-demo.finding.json";
+    let once = check(&folder, &["replay", file], 1, &["Use after free", "sys_thread_fork"]);
+    let again = check(&folder, &["replay", file], 1, &[]);
+    assert_eq!(once, again);
+    check(&folder, &["report", file, "--html", "page.html"], 0, &[]);
+    let page = std::fs::read_to_string(folder.join("page.html")).expect("written");
+    assert!(
+        page.contains("tid = thread-&gt;tid") || page.contains("tid = thread-\\u003etid"),
+        "the source is in it"
+    );
+
+    let text = std::fs::read_to_string(folder.join(file)).expect("written");
+    let at = text.find("\"image\": \"").expect("the kernel's hash") + "\"image\": \"".len();
+    let digit = if text.as_bytes()[at] == b'0' { "1" } else { "0" };
+    let other = format!("{}{digit}{}", &text[..at], &text[at + 1..]);
+    std::fs::write(folder.join("other.json"), other).expect("written");
+    check(&folder, &["replay", "other.json"], 2, &["is not the kernel of this finding"]);
+}
+
+#[test]
+fn what_was_explored_is_said_exactly() {
+    let folder = folder("explored");
+    let explore = ["explore", "bundled", "-k", "pebbles", "-t", "vanish_vanish"];
+    check(&folder, &explore, 0, &["exhausted", "voluntary switches only"]);
+    let more = [&explore[..], &["--points", "lock", "--interleavings", "5"]].concat();
+    check(&folder, &more, 0, &["out of budget", "This is no proof"]);
+    let more = [&explore[..], &["--strategy", "random", "--interleavings", "5"]].concat();
+    check(&folder, &more, 0, &["chosen by chance"]);
+    let more = [&explore[..], &["--list-points", "--points", "lock"]].concat();
+    check(&folder, &more, 0, &["Lock by t", "mutex_lock", "the test is over"]);
+}
+
+#[test]
+fn a_description_is_checked_and_drafted() {
+    let folder = folder("doctor");
+    check(
+        &folder,
+        &["doctor", "bundled", "-k", "pebbles", "-t", "vanish_vanish"],
+        0,
+        &["the test ran to its end"],
+    );
+    // Announced before the scheduler can bring it.
+    let pebbles = include_str!("../../../kernels/pebbles.toml");
+    let line = pebbles.lines().find(|line| line.starts_with("create = ")).expect("how threads are created");
+    let early = pebbles.replace(line, "create = [{ on = \"leave thread_create\", thread = \"ret\" }]");
+    std::fs::write(folder.join("early.toml"), early).expect("written");
+    let output = rockfall(&folder, &["doctor", "bundled", "-k", "early.toml", "-t", "double_thread_fork"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("wrong") && text.contains("early.toml:"), "{text}");
+}
