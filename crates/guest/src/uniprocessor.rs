@@ -293,8 +293,19 @@ impl Uniprocessor {
             if halted {
                 return Ok(());
             }
+            if self.only_offers() {
+                return Err(StepEnd::Stuck { waiting: self.waiting() });
+            }
         }
         Ok(())
+    }
+
+    /// Everybody waits for a lock that another one has, and those who should block offer each other the processor,
+    /// where no tick is taken.
+    fn only_offers(&self) -> bool {
+        matches!(self.phase, Phase::Running { .. })
+            && self.tracker.threads.current().is_some_and(|thread| thread.yields_for.is_some())
+            && self.choices().is_empty()
     }
 
     /// Fires the timer until the kernel has landed on `target`.
@@ -370,7 +381,7 @@ impl Uniprocessor {
                 return end;
             }
             let new = at_code && !signals.contains(&Signal::Again);
-            if new && let Some(kind) = self.points.at(pc) {
+            if new && let Some(kind) = self.points.at(pc, me) {
                 signals.push(Signal::Point(kind));
             }
             if halted {

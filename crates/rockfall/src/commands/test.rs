@@ -24,6 +24,8 @@ use trace::{PointKind, PointRule, PointSet, Resolve, Step, VirtAddr};
 const CLONES_MAX: usize = 1024;
 /// Jobs that keep their worlds while others run: the largest space and another one take turns.
 const JOBS_WARM_MAX: usize = 2;
+/// State spaces listed at the end, of each sort.
+const SPACES_TOLD_MAX: usize = 20;
 const SLICE: Duration = Duration::from_millis(250);
 /// Executions of a task in one round; small, so that a slice can end in time.
 const QUANTUM: u64 = 8;
@@ -343,16 +345,22 @@ fn statement(
             "Exhausted, up to the order of independent steps, without a bug (and so is every part of these):"
                 .into(),
         );
-        for job in verified {
+        for job in verified.iter().take(SPACES_TOLD_MAX) {
             say(format!("  {}: {} interleavings", name(&job.points, &words), job.standing.interleavings));
+        }
+        if let Some(more) = verified.len().checked_sub(SPACES_TOLD_MAX + 1) {
+            say(format!("  and {} more", more + 1));
         }
     }
     let open: Vec<_> = plan.jobs().iter().filter(|job| job.state.is_open()).collect();
     let begun: Vec<_> = open.iter().filter(|job| job.state != State::Pending).collect();
     if !begun.is_empty() {
         say("Begun and not finished:".into());
-        for job in &begun {
+        for job in begun.iter().take(SPACES_TOLD_MAX) {
             say(format!("  {}: {}", name(&job.points, &words), standing(job)));
+        }
+        if let Some(more) = begun.len().checked_sub(SPACES_TOLD_MAX + 1) {
+            say(format!("  and {} more", more + 1));
         }
     }
     let pending = open.len() - begun.len();
@@ -373,7 +381,12 @@ fn statement(
     say(format!(
         "Data races: {failing} lead to the bug, {benign} are harmless in the spaces exhausted, {untested} are untested."
     ));
-    let shown = races.iter().filter(|known| known.status != RaceStatus::Benign);
+    // After a bug it is the bug that matters; those untested are for the next run.
+    let shown = races.iter().filter(|known| match known.status {
+        RaceStatus::Failing => true,
+        RaceStatus::Untested => bug.is_none(),
+        RaceStatus::Benign => false,
+    });
     out += &report::races(shown, &Names { target }, &|file| target.source(file));
     out
 }

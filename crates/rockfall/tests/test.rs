@@ -1,0 +1,79 @@
+//! `rockfall test` as its users meet it: faults that points at locks alone do not show are found with no other option
+//! than a budget, the correct kernel ends without a report, and the statement says what was verified.
+
+use guests::{Build, Fault};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("test").join(name)
+}
+
+/// Builds the bundled kernel with a fault, or none; its path.
+fn kernel(name: &str, faults: &[&str]) -> PathBuf {
+    let build = Build { faults: faults.iter().map(|&fault| fault.to_owned()).collect(), ..Build::default() };
+    build.image(&folder(name)).unwrap_or_else(|error| panic!("{name}: {error}")).kernel
+}
+
+/// Exit code and output.
+fn rockfall(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_rockfall"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("the command starts");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("bug in Rockfall"));
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn fault(name: &str) -> Fault {
+    let all = guests::faults().into_iter();
+    all.into_iter().find(|fault| fault.name == name).expect("in the catalogue")
+}
+
+/// Each with whether the points that show it include a racing instruction.
+#[test]
+fn faults_are_found_with_a_budget_alone() {
+    for (name, by_race) in
+        [("new_pages_unlocked", true), ("yield_vanish", false), ("wait_misses_exit", false)]
+    {
+        let fault = fault(name);
+        let kernel = kernel(name, &[name]);
+        let kernel = kernel.to_str().expect("a plain path");
+        let arguments = ["test", kernel, "-k", "pebbles", "-t", &fault.test, "--budget", "60s"];
+        let (code, text) = rockfall(&folder(name), &[&arguments[..], &["--json"]].concat());
+        assert_eq!(code, Some(1), "{name}: {text}");
+        let object: Value = serde_json::from_str(&text).expect("one object");
+        let kind = object["finding"]["kind"].as_str().expect("a finding").to_owned();
+        assert!(fault.findings.contains(&kind), "{name}: {kind}");
+        let scope = object["scope"].as_str().expect("text");
+        assert_eq!(scope.contains("race:"), by_race, "{name}: {scope}");
+        let file = format!("{}.finding.json", fault.test);
+        assert_eq!(rockfall(&folder(name), &["replay", &file]).0, Some(1), "{name} is seen again");
+        if by_race {
+            let (_, text) = rockfall(&folder(name), &arguments);
+            assert!(text.contains(": leads to a bug;"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_correct_kernel_ends_without_a_report() {
+    let kernel = kernel("correct", &[]);
+    let kernel = kernel.to_str().expect("a plain path");
+    let arguments = ["test", kernel, "-k", "pebbles", "-t", "double_thread_fork", "--budget"];
+    let (code, text) = rockfall(&folder("correct"), &[&arguments[..], &["4s"]].concat());
+    assert_eq!(code, Some(0), "{text}");
+    // The space of voluntary switches has few interleavings: there is time for that one at least.
+    assert!(text.contains("\nExhausted, "), "{text}");
+    assert!(text.contains("Data races: 0 lead to the bug"), "{text}");
+    // What is not exhausted must not look as if it were.
+    let proof = text.contains("no bug, and all that is known to matter is exhausted");
+    assert_ne!(proof, text.contains("this is no proof (time is up)"), "{text}");
+    assert_ne!(proof, text.contains("Begun and not finished:"), "{text}");
+
+    let (code, text) = rockfall(&folder("correct"), &[&arguments[..], &["1s", "--json"]].concat());
+    let object: Value = serde_json::from_str(&text).expect("one object");
+    assert_eq!((code, &object["finding"]), (Some(0), &Value::Null));
+}
