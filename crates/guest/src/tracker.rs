@@ -831,19 +831,31 @@ impl Tracker {
                 Runnable::State(_) => self.runnable(machine, previous),
                 Runnable::Queue { .. } | Runnable::Annotated => previous.queued,
             };
-            match standing {
-                _ if queued || self.is_idle(machine, key) => {}
-                Standing::Exiting => self.threads.remove(key),
-                Standing::Runnable | Standing::Blocked => {
-                    let lock = previous.wants.map(|(_, lock)| lock);
-                    let owner = self.owner(machine, previous);
-                    let stands_at = previous.innermost(0).map(|switch| VirtAddr(switch.return_to));
-                    self.tell(machine, log, Action::Block { lock, owner });
-                    // The processor already stands where the next thread goes on.
-                    if let (Some(pc), Some(event)) = (stands_at, self.events.last_mut()) {
-                        event.pc = pc;
-                    }
-                    self.threads.get_mut(key).expect("it ran").standing = Standing::Blocked;
+            let lock = previous.wants.map(|(_, lock)| lock);
+            let owner = self.owner(machine, previous);
+            let other = owner.is_some_and(|owner| owner != previous.id);
+            let stands_at = previous.innermost(0).map(|switch| VirtAddr(switch.return_to));
+            let blocks = match standing {
+                _ if self.is_idle(machine, key) => false,
+                // Gives way while somebody else has the lock it wants: waits, whatever the run queue says.
+                _ if queued => !by_tick && other,
+                Standing::Exiting => {
+                    self.threads.remove(key);
+                    false
+                }
+                Standing::Runnable | Standing::Blocked => true,
+            };
+            if blocks {
+                self.tell(machine, log, Action::Block { lock, owner });
+                // The processor already stands where the next thread goes on.
+                if let (Some(pc), Some(event)) = (stands_at, self.events.last_mut()) {
+                    event.pc = pc;
+                }
+                let previous = self.threads.get_mut(key).expect("it ran");
+                if queued {
+                    previous.yields_for = lock;
+                } else {
+                    previous.standing = Standing::Blocked;
                 }
             }
         }

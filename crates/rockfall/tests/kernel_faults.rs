@@ -104,6 +104,20 @@ fn faults_are_found_and_seen_again() {
     });
 }
 
+/// With everything done the other way: yielding mutexes, no idle thread, children first, a flag against preemption.
+#[test]
+fn faults_are_found_in_another_design() {
+    let design = Design::parse(&Design::NAMES).expect("its own names");
+    in_pairs(&kernel_faults(), |fault| {
+        let build = Build { design, ..faulty(&fault.name) };
+        let world = world(&kernel(&format!("{}_otherwise", fault.name), &build), &fault.test);
+        let points = fault.points.as_deref().unwrap_or_default();
+        let search = explore(&world, points, Dpor::default(), Order::Forwards, Until::FirstFinding);
+        let kind = search.found().first().map_or("nothing", |found| found.finding.kind.name());
+        assert!(fault.findings.iter().any(|expected| expected == kind), "{}: found {kind}", fault.name);
+    });
+}
+
 /// Seed 000, 7.3.1: whether there is a bug depends neither on the order of the search nor on its strategy, and more
 /// points find no less.
 #[test]
