@@ -108,6 +108,10 @@ pub fn run(options: &Options) -> Result<(), String> {
     if options.write { write_document(&text, options) } else { Ok(()) }
 }
 
+fn shown(points: &str) -> String {
+    if points.is_empty() { "voluntary switches only".to_owned() } else { format!("`{points}`") }
+}
+
 /// Seconds with as many digits as matter.
 fn seconds(seconds: f64) -> String {
     if seconds < 10.0 { format!("{seconds:.2} s") } else { format!("{seconds:.0} s") }
@@ -189,7 +193,7 @@ fn case_studies(text: &mut String, options: &Options) -> Result<(), String> {
     for paper in &PAPER {
         let fault = fault_of(paper)?;
         let points = fault.points.clone().unwrap_or_default();
-        let mut cells = vec![format!("`{}`", fault.name), format!("`{points}`")];
+        let mut cells = vec![format!("`{}`", fault.name), shown(&points)];
         for backwards in [false, true] {
             let space = Space {
                 fault: Some(fault.name.clone()),
@@ -222,8 +226,7 @@ fn catalogue(text: &mut String, options: &Options) -> Result<(), String> {
     for fault in ::guests::faults().into_iter().filter(|fault| fault.place == Place::Kernel) {
         let points = fault.points.clone().unwrap_or_default();
         let expected = fault.findings.join(", ");
-        let mut cells =
-            vec![format!("`{}`", fault.name), fault.test.clone(), format!("`{points}`"), expected];
+        let mut cells = vec![format!("`{}`", fault.name), fault.test.clone(), shown(&points), expected];
         for design in [Vec::new(), Design::NAMES.map(ToOwned::to_owned).to_vec()] {
             eprintln!("bench: {} in {design:?}", fault.name);
             let space = Space {
@@ -241,7 +244,7 @@ fn catalogue(text: &mut String, options: &Options) -> Result<(), String> {
                     let preemptions = outcome.preemptions.unwrap_or(0);
                     let n = outcome.interleavings;
                     format!(
-                        "{kind}, interleaving {n}, {preemptions} preemptions, {}",
+                        "{kind} in interleaving {n}, preempted {preemptions} ×, {}",
                         seconds(outcome.whole_seconds)
                     )
                 }
