@@ -175,13 +175,16 @@ fn silent_hooks(kernel: &Kernel, fired: Option<&Arc<BTreeMap<HookId, u64>>>, adv
             continue;
         }
         let (severity, fix) = match &hook.event {
-            Event::Enter(Activity::Timer) => {
-                (Severity::Wrong, "it is not the handler of the timer, or no tick came; see 'functions.timer'")
-            }
+            Event::Enter(Activity::Timer) => (
+                Severity::Wrong,
+                "it is not the handler of the timer, or no tick came; see 'functions.timer'",
+            ),
             Event::Enter(Activity::Switch) => {
                 (Severity::Wrong, "it is not how this kernel changes threads; see 'functions.switch'")
             }
-            Event::Create { .. } => (Severity::Remark, "threads are made elsewhere too, or not at all in this test"),
+            Event::Create { .. } => {
+                (Severity::Remark, "threads are made elsewhere too, or not at all in this test")
+            }
             Event::Enter(_)
             | Event::LockRequest { .. }
             | Event::Alloc { .. }

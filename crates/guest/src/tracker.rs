@@ -229,7 +229,7 @@ impl Tracker {
         let id = thread.map(|thread| thread.id);
         let before = self.recorder.accesses.len();
         let recorder = &mut self.recorder;
-        machine.drain(log, |event| {
+        machine.drain_distinct(log, |event| {
             let machine::Event::Access(access) = event else { return };
             let logged = Logged {
                 addr: access.address,
@@ -418,7 +418,7 @@ impl Tracker {
         let kernel = self.kernel.clone();
         let hook = kernel.hook(id);
         if let Some(condition) = &hook.condition
-            && !self.value(machine, condition, inputs).is_some_and(|value| value != 0)
+            && self.value(machine, condition, inputs).is_none_or(|value| value == 0)
         {
             return;
         }

@@ -62,7 +62,6 @@ enum End {
     Stopped(CpuId, Stop),
     Budget,
     Interrupted,
-    Quiet,
 }
 
 pub struct Session {
@@ -77,8 +76,6 @@ pub struct Session {
     /// When the console was last heard of, in machine time.
     heard: u64,
     untyped: Vec<char>,
-    /// End when everything is typed and the console is silent.
-    ends_when_quiet: bool,
 }
 
 impl Session {
@@ -92,14 +89,7 @@ impl Session {
             draw: 1,
             heard: 0,
             untyped: Vec::new(),
-            ends_when_quiet: false,
         }
-    }
-
-    /// For a guest that never ends by itself: stop when it has been told everything and has answered.
-    pub fn ending_when_quiet(mut self) -> Self {
-        self.ends_when_quiet = true;
-        self
     }
 
     fn executed(&self) -> u64 {
@@ -160,9 +150,6 @@ impl Session {
             if now.saturating_sub(self.heard) > clock.micros(QUIET_MICROS)
                 && self.machine.board.keys_waiting() == 0
             {
-                if self.ends_when_quiet && self.typing.lines.is_empty() {
-                    return Ok((End::Quiet, String::new()));
-                }
                 self.type_line();
                 self.heard = now;
             }
@@ -270,7 +257,6 @@ impl Session {
             End::Stopped(cpu, stop) => writeln!(text, "rockfall: {}", describe(*cpu, stop)),
             End::Budget => writeln!(text, "rockfall: stopped after the given number of instructions"),
             End::Interrupted => writeln!(text, "rockfall: interrupted from the terminal"),
-            End::Quiet => writeln!(text, "rockfall: the guest waits for more"),
         };
         text.push_str(story);
         let executed = self.executed();
@@ -341,7 +327,7 @@ fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

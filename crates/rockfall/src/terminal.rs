@@ -115,6 +115,16 @@ fn sequence(bytes: &[u8]) -> Option<Key> {
     }
 }
 
+/// How a report is laid out on the standard output: as wide as the terminal, with colour only there.
+pub fn text_options() -> report::TextOptions {
+    let out = stdout();
+    let terminal = out.is_terminal();
+    let size = rustix::termios::tcgetwinsize(&out).ok().filter(|size| terminal && size.ws_col > 0);
+    let plain = report::TextOptions::default();
+    let colour = terminal && std::env::var_os("NO_COLOR").is_none();
+    report::TextOptions { width: size.map_or(plain.width, |size| usize::from(size.ws_col)), colour, ..plain }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,14 +143,4 @@ mod tests {
             assert_eq!(decode(bytes), expected, "{bytes:x?}");
         }
     }
-}
-
-/// How a report is laid out on the standard output: as wide as the terminal, with colour only there.
-pub fn text_options() -> report::TextOptions {
-    let out = stdout();
-    let terminal = out.is_terminal();
-    let size = rustix::termios::tcgetwinsize(&out).ok().filter(|size| terminal && size.ws_col > 0);
-    let plain = report::TextOptions::default();
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-    report::TextOptions { width: size.map_or(plain.width, |size| usize::from(size.ws_col)), colour, ..plain }
 }

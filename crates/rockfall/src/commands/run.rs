@@ -74,7 +74,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err("give a size as 512K, 64M or 1G".to_owned()),
     };
     let number: u64 = digits.parse().map_err(|_| "give a size as 512K, 64M or 1G".to_owned())?;
-    let bytes = number.checked_mul(1 << shift).unwrap_or(u64::MAX);
+    let bytes = number.saturating_mul(1 << shift);
     if (MEMORY_MIN..=MEMORY_MAX).contains(&bytes) { Ok(bytes) } else { Err("between 1M and 3G".to_owned()) }
 }
 
