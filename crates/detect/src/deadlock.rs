@@ -53,6 +53,7 @@ impl Deadlock {
             }
             self.held.act(thread, &event.action);
             match event.action {
+                Action::Unlock { lock } => self.released(lock),
                 Action::LockRequest { lock } => self.waiter(thread).asked.push((lock, event.pc)),
                 Action::Lock { lock, .. } => self.got(thread, lock),
                 Action::HandOff { lock, to } => {
@@ -119,6 +120,22 @@ impl Deadlock {
     fn got(&mut self, thread: ThreadId, lock: LockId) {
         if self.waits.contains_key(&thread) {
             self.waiter(thread).asked.retain(|(asked, _)| *asked != lock);
+        }
+    }
+
+    /// Who was said to own the lock no longer does, although those who wait for it may not have been woken yet.
+    fn released(&mut self, lock: LockId) {
+        let waits_for = |waiter: &Waiter| {
+            let blocked = waiter.blocked.as_ref();
+            blocked.is_some_and(|blocked| blocked.lock == Some(lock) && blocked.owner.is_some())
+        };
+        if !self.waits.values().any(waits_for) {
+            return;
+        }
+        for waiter in Arc::make_mut(&mut self.waits).values_mut().filter(|waiter| waits_for(waiter)) {
+            if let Some(blocked) = &mut waiter.blocked {
+                blocked.owner = None;
+            }
         }
     }
 
@@ -256,7 +273,7 @@ mod tests {
         );
     }
 
-    /// A recursive lock; a semaphore signalled by another; a wakeup and a hand-off that end the wait.
+    /// A recursive lock; a semaphore signalled by another; a wakeup, a hand-off and a release that end the wait.
     #[test]
     fn leaves_alone() {
         check("t1: request a; lock a; request a; lock a; unlock a; unlock a", expect![""]);
@@ -278,6 +295,13 @@ mod tests {
             "t1: lock a
              t2: lock b; request a; block a
              t1: handoff a t2; block b",
+            expect![""],
+        );
+        // Passed on by the kernel, and told as a wakeup only later.
+        check(
+            "t1: lock a
+             t2: block a t1
+             t1: unlock a; block a t2; wake t2",
             expect![""],
         );
     }
