@@ -214,6 +214,8 @@ struct Draft {
     allocated: Vec<(usize, Range<u64>)>,
     /// Threads that were created, and before which access: what was done before came first in every execution.
     created: Vec<(usize, ThreadId)>,
+    /// The kernel only passed through this thread on its way to another.
+    transit: bool,
     /// The last event that says how the thread stopped by itself.
     stopped: Option<Action>,
     stack: Stack,
@@ -232,6 +234,7 @@ impl Draft {
             accesses: Vec::new(),
             allocated: Vec::new(),
             created: Vec::new(),
+            transit: false,
             stopped: None,
             stack: Vec::new(),
             end: None,
@@ -273,6 +276,7 @@ impl Teller<'_> {
                             let place = self.library.event_place(event);
                             draft.stack = event.stack.clone().unwrap_or_default();
                             draft.end = Some((self.gave_way(draft.stopped.as_ref(), Some(to)), place));
+                            draft.transit = draft.stopped.is_none();
                             drafts.push(Draft::new(to, index));
                             continue;
                         }
@@ -292,6 +296,9 @@ impl Teller<'_> {
             let next = self.steps.get(index + 1).map(|next| next.thread);
             self.end(draft, index, step, next);
         }
+        // On the way to the chosen thread the kernel may touch others, who do nothing worth a row.
+        let quiet = |draft: &Draft| draft.notes.is_empty() && !draft.accesses.iter().any(|a| a.kind.writes());
+        drafts.retain(|draft| !(draft.transit && quiet(draft)));
         drafts
     }
 
