@@ -184,7 +184,7 @@ fn scope(kernel: &Kernel, tracker: &Tracker, machine: &Machine) -> Scope {
     let user = kernel.user_region.as_ref().and_then(region);
     let tested = match user {
         Some(user) => vec![0..user.start, user.end..u64::MAX],
-        None => vec![0..u64::MAX],
+        None => std::iter::once(0..u64::MAX).collect(),
     };
     let mut ignored_data = kernel.ignored_data.clone();
     ignored_data.extend(kernel.ignored_regions.iter().filter_map(region));
