@@ -814,6 +814,24 @@ impl Tracker {
             self.tell(machine, log, Action::Wake { thread });
             signals.push(Signal::Point(PointKind::Wake));
         }
+        let freed: Vec<u64> = self
+            .threads
+            .iter()
+            .filter(|thread| thread.yields_for.is_some() && self.lock_is_free(machine, thread))
+            .map(|thread| thread.key)
+            .collect();
+        for key in freed {
+            self.threads.get_mut(key).expect("listed").yields_for = None;
+        }
+    }
+
+    /// Whether the lock that a thread yields for has no other owner as the kernel has it. A release is told where the
+    /// function is entered; who looks at the lock before it is free yields once more.
+    fn lock_is_free(&self, machine: &Machine, thread: &Thread) -> bool {
+        let wanted = thread.wants.filter(|(_, lock)| thread.yields_for == Some(*lock));
+        let told_by_kernel =
+            wanted.is_some_and(|(class, _)| self.kernel.locks[usize::from(class.0)].owner.is_some());
+        told_by_kernel && self.owner(machine, thread).is_none_or(|owner| owner == thread.id)
     }
 
     fn switch_to(&mut self, machine: &Machine, log: &mut Events, key: u64, signals: &mut Vec<Signal>) {
