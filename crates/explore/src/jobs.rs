@@ -191,6 +191,7 @@ impl Plan {
     /// Makes sure that there is a job with all points.
     fn grow_maximal(&mut self) {
         let mut all = PointSet::default();
+        all.rules.extend(self.racing().into_iter().map(|(pc, _)| rule(pc)));
         for job in &self.jobs {
             all.rules.extend(job.points.rules.iter().cloned());
             all.filters.clone_from(&job.points.filters);
@@ -278,8 +279,7 @@ impl Plan {
                     }
                 }
                 if matches!(self.jobs[id.0].purpose, Purpose::Big | Purpose::BigSingle) {
-                    self.add_offspring(id);
-                    self.grow_maximal();
+                    self.add_offspring(id, true);
                 }
             }
             Outcome::Bug => {
@@ -304,30 +304,30 @@ impl Plan {
         for race in races {
             news |= self.races.add(race, on_first_run);
         }
-        if news && self.jobs[id.0].purpose == Purpose::Initial {
-            self.add_offspring(id);
-        }
         if news {
+            // First, because as long as it is pending it grows in its place, which may be that of a big one.
             self.grow_maximal();
+            let has_big_ones = self.jobs[id.0].purpose == Purpose::Initial;
+            self.add_offspring(id, has_big_ones);
         }
         news
     }
 
-    /// Small and big jobs for every race known. All races of a test are offered, whoever saw them: on a job's own
-    /// points they may well show again.
-    fn add_offspring(&mut self, id: JobId) {
+    /// Instructions that get a point. Until a race shows in the other order its second access gets none: a preemption
+    /// before the first one shows whether there is another order.
+    fn racing(&self) -> Vec<(VirtAddr, Order)> {
+        let sides = self.races.iter().flat_map(|known| {
+            let second = (known.order == Order::Both).then_some(known.race.second.pc);
+            [Some(known.race.first.pc), second].into_iter().flatten().map(|pc| (pc, known.order))
+        });
+        sides.collect()
+    }
+
+    /// Small jobs for every race known, and, if so wished, big ones with the points of a job. All races of the test are
+    /// offered, whoever saw them: on the job's own points they may well show again.
+    fn add_offspring(&mut self, id: JobId, has_big_ones: bool) {
         let parent = self.jobs[id.0].points.clone();
-        let worthy: Vec<(VirtAddr, Order)> = self
-            .races
-            .iter()
-            .flat_map(|known| {
-                // Until it shows in the other order, the second access gets no point: a preemption before the first
-                // one shows whether there is another order.
-                let second = (known.order == Order::Both).then_some(known.race.second.pc);
-                [Some(known.race.first.pc), second].into_iter().flatten().map(move |pc| (pc, known.order))
-            })
-            .collect();
-        for (pc, order) in worthy {
+        for (pc, order) in self.racing() {
             let (small, big) = match order {
                 Order::Both => (Purpose::Small, Purpose::Big),
                 Order::Single => (Purpose::SmallSingle, Purpose::BigSingle),
@@ -335,7 +335,8 @@ impl Plan {
             let alone = PointSet { rules: BTreeSet::from([rule(pc)]), filters: parent.filters.clone() };
             let mut with = parent.clone();
             with.rules.insert(rule(pc));
-            for (points, purpose) in [(alone, small), (with, big)] {
+            let big = has_big_ones.then_some((with, big));
+            for (points, purpose) in [Some((alone, small)), big].into_iter().flatten() {
                 match self.jobs.iter_mut().find(|job| job.points == points) {
                     // A race now known in both orders is more urgent.
                     Some(job) if job.state == State::Pending => job.purpose = job.purpose.min(purpose),

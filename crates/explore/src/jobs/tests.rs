@@ -120,8 +120,8 @@ fn a_race_begets_small_and_big_jobs() {
         &expect![[r#"
             -                        Initial pending
             lock                     Initial pending
-            race:0x10                SmallSingle pending
             lock,race:0x10           Maximal pending
+            race:0x10                SmallSingle pending
         "#]],
     );
     // The other order makes it more urgent, and the second instruction gets its point.
@@ -131,11 +131,11 @@ fn a_race_begets_small_and_big_jobs() {
         &expect![[r#"
             -                        Initial pending
             lock                     Initial pending
+            lock,race:0x10,race:0x20 Maximal pending
             race:0x10                Small pending
             lock,race:0x10           Big pending
             race:0x20                Small pending
             lock,race:0x20           Big pending
-            lock,race:0x10,race:0x20 Maximal pending
         "#]],
     );
 }
@@ -153,14 +153,38 @@ fn offspring_of_offspring_waits_until_its_parent_is_exhausted() {
     show(
         &plan,
         &expect![[r#"
-        -                        Initial covered by lock
-        lock                     Initial exhausted
-        race:0x10                SmallSingle covered by lock,race:0x10
-        lock,race:0x10           BigSingle exhausted
-        race:0x30                SmallSingle started
-        lock,race:0x30           BigSingle pending
-        lock,race:0x10,race:0x30 BigSingle pending
-    "#]],
+            -                        Initial covered by lock
+            lock                     Initial exhausted
+            lock,race:0x10,race:0x30 Maximal pending
+            race:0x10                SmallSingle covered by lock,race:0x10
+            lock,race:0x10           BigSingle exhausted
+            race:0x30                SmallSingle started
+            lock,race:0x30           BigSingle pending
+        "#]],
+    );
+}
+
+/// Otherwise the largest space would not be the largest, and its exhaustion would say too much.
+#[test]
+fn races_that_only_the_largest_space_shows_get_their_points() {
+    let mut plan = plan("- lock");
+    let empty = id(&plan, "-");
+    plan.saw(empty, &[race(0x10, 0x20)], true);
+    let maximal = plan.maximal().unwrap();
+    follow(&mut plan, 60.0, "lock,race:0x10 40 9");
+    plan.saw(maximal, &[race(0x30, 0x20)], false);
+    follow(&mut plan, 60.0, "lock,race:0x10 90 exhausted");
+    assert!(!plan.is_complete());
+    show(
+        &plan,
+        &expect![[r#"
+            -                        Initial covered by lock,race:0x10
+            lock                     Initial covered by lock,race:0x10
+            lock,race:0x10           Maximal exhausted
+            race:0x10                SmallSingle covered by lock,race:0x10
+            lock,race:0x10,race:0x30 Maximal pending
+            race:0x30                SmallSingle started
+        "#]],
     );
 }
 

@@ -26,6 +26,9 @@ const CLONES_MAX: usize = 1024;
 const JOBS_WARM_MAX: usize = 2;
 /// State spaces listed at the end, of each sort.
 const SPACES_TOLD_MAX: usize = 20;
+/// After so many interleavings without a new race a job is no longer watched for races, unless it has all points: what
+/// is said of that one is said of all races.
+const QUIET_INTERLEAVINGS_MAX: u64 = 1000;
 const SLICE: Duration = Duration::from_millis(250);
 /// Executions of a task in one round; small, so that a slice can end in time.
 const QUANTUM: u64 = 8;
@@ -77,18 +80,33 @@ type WatchedWorld = World<Uniprocessor, Watch>;
 struct Begun {
     search: Search<Dpor, Race>,
     seconds: f64,
+    /// Interleavings up to which it last saw a race that nobody had seen before.
+    news_at: u64,
+}
+
+impl Begun {
+    fn new() -> Self {
+        Self { search: Search::new(Dpor::default(), options()), seconds: 0.0, news_at: 0 }
+    }
+
+    /// Looking for races takes about half of the time, and most show early.
+    fn is_quiet(&self) -> bool {
+        self.search.counts().interleavings - self.news_at > QUIET_INTERLEAVINGS_MAX
+    }
 }
 
 struct Session<'a> {
     kernel: &'a Kernel,
     world: WatchedWorld,
+    /// The same without a look at races.
+    unwatched: WatchedWorld,
     workers: usize,
     budget: Duration,
     started: Instant,
     plan: Plan,
     begun: BTreeMap<JobId, Begun>,
-    /// The latest last.
-    warm: Vec<(JobId, Workers<Uniprocessor, Watch>)>,
+    /// The latest last, and whether they look for races.
+    warm: Vec<(JobId, bool, Workers<Uniprocessor, Watch>)>,
 }
 
 /// What a kernel offers before anything is known of it.
@@ -150,21 +168,22 @@ impl Session<'_> {
         self.plan.saw(JobId(0), &races, true);
     }
 
-    fn workers(&mut self, id: JobId) -> Workers<Uniprocessor, Watch> {
-        if let Some(at) = self.warm.iter().position(|(job, _)| *job == id) {
-            return self.warm.remove(at).1;
+    fn workers(&mut self, id: JobId, watch: bool) -> Workers<Uniprocessor, Watch> {
+        if let Some(at) = self.warm.iter().position(|(job, ..)| *job == id) {
+            let (_, watched, workers) = self.warm.remove(at);
+            if watched == watch {
+                return workers;
+            }
         }
-        let points = &self.plan.job(id).points;
-        Workers::new(self.workers, &self.world, points, options().depth_max, CLONES_MAX)
+        let world = if watch { &self.world } else { &self.unwatched };
+        Workers::new(self.workers, world, &self.plan.job(id).points, options().depth_max, CLONES_MAX)
     }
 
     /// Runs a job for a slice; a bug, if it found one.
     fn slice(&mut self, id: JobId) -> Option<Found> {
-        let mut workers = self.workers(id);
-        let mut job = self
-            .begun
-            .remove(&id)
-            .unwrap_or_else(|| Begun { search: Search::new(Dpor::default(), options()), seconds: 0.0 });
+        let mut job = self.begun.remove(&id).unwrap_or_else(Begun::new);
+        let watch = self.plan.maximal() == Some(id) || !job.is_quiet();
+        let mut workers = self.workers(id, watch);
         let (budget, started, begun) = (self.budget, self.started, Instant::now());
         let late = || started.elapsed() >= budget || crate::interrupt::asked();
         while !job.search.is_over() && !late() && begun.elapsed() < SLICE {
@@ -172,7 +191,9 @@ impl Session<'_> {
         }
         job.seconds += begun.elapsed().as_secs_f64();
         let races: Vec<Race> = job.search.notes().iter().filter(|race| self.counts(race)).cloned().collect();
-        self.plan.saw(id, &races, false);
+        if self.plan.saw(id, &races, false) {
+            job.news_at = job.search.counts().interleavings;
+        }
         let forecast = job.search.forecast();
         let standing = Standing {
             interleavings: job.search.counts().interleavings,
@@ -190,7 +211,7 @@ impl Session<'_> {
         };
         if outcome == Outcome::GoesOn {
             self.begun.insert(id, job);
-            self.warm.push((id, workers));
+            self.warm.push((id, watch, workers));
             if self.warm.len() > JOBS_WARM_MAX {
                 self.warm.remove(0);
             }
@@ -231,6 +252,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let mut session = Session {
         kernel: &target.kernel,
         world: World::new(plain.subject.clone(), watch),
+        unwatched: World::new(plain.subject.clone(), Watch::new(plain.observer.clone(), None)),
         workers: arguments.workers.unwrap_or_else(cores).max(1),
         budget: arguments.budget,
         started: Instant::now(),
