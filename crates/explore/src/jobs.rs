@@ -8,9 +8,9 @@
 //!
 //! Different from the source, where each processor keeps a job until it is suspended: here one job at a time runs for
 //! a slice. Every job is first tried until its estimate means something; then the one with the least left to do goes
-//! first. Every second slice goes to the largest space as long as that one can be finished, because it makes all others
-//! needless. A job that is itself the offspring of a race has offspring only once it is exhausted without a bug, so that
-//! there are never many more jobs than can be run.
+//! first, a set before its supersets. Every second slice goes to the largest space as long as that one can be finished,
+//! because it makes all others needless. A job that is itself the offspring of a race has big ones of its own only once
+//! it is exhausted without a bug, so that there are never many more jobs than can be run.
 //!
 //! A pure planner: no clock, no threads. Whoever runs the jobs says how they fare and how many seconds are left.
 
@@ -244,12 +244,13 @@ impl Plan {
             .min_by_key(|(id, job)| (job.purpose, job.points.rules.len(), *id));
         let least =
             |(_, a): &(JobId, &Job), (_, b): &(JobId, &Job)| a.seconds_left().total_cmp(&b.seconds_left());
+        // A set before its supersets: their spaces are larger, whatever the estimates say.
+        let begun = |job: &Job| matches!(job.state, State::Started | State::Suspended);
+        let started = |job: &Job| job.state == State::Started && !self.has_subset(job, begun);
+        let minimal = |job: &Job| suspended(job) && !self.has_subset(job, begun);
         let others = untried
-            .or_else(|| self.ids().filter(|(_, job)| job.state == State::Started).min_by(least))
-            .or_else(|| {
-                let minimal = |job: &Job| suspended(job) && !self.has_subset(job, suspended);
-                self.ids().filter(|(_, job)| minimal(job)).min_by(least)
-            })
+            .or_else(|| self.ids().filter(|(_, job)| started(job)).min_by(least))
+            .or_else(|| self.ids().filter(|(_, job)| minimal(job)).min_by(least))
             .map(|(id, _)| id);
         let next = match maximal {
             Some(maximal) if !self.maximal_had_turn => Some(maximal),

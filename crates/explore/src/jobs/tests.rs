@@ -82,6 +82,12 @@ fn who_comes_next() {
         // Then the one with the least to do, although the largest goes every second time if it can be finished.
         ("- lock", 60.0, "- 40 30\nlock 40 70", "-"),
         ("- lock", 60.0, "- 40 30\nlock 40 59", "lock"),
+        (
+            "lock lock,unlock irq-off",
+            60.0,
+            "lock 40 50\nlock,unlock 40 10\nirq-off 40 55\nlock,unlock,irq-off 40 100",
+            "lock",
+        ),
         // Supersets of what is suspended are not begun.
         ("- lock unlock lock,unlock", 10.0, "- 40 1\nlock 40 21", "unlock"),
         ("- lock unlock lock,unlock", 10.0, "- 40 1\nlock 40 21\nunlock 40 8", "-"),
