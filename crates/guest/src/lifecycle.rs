@@ -197,9 +197,10 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
     let mut boot = load(kernel, file, setup, &text)?;
     if matches!(kernel.test.input, Input::Keyboard | Input::Serial) {
         let mut ready = false;
-        boot.until("waiting for the kernel to ask for input", |_, signals, stop| {
+        boot.until("waiting for the kernel to ask for input", |subject, signals, stop| {
             ready |= signals.contains(&Signal::Ready);
-            ready && *stop == Stop::Halt
+            // Not every kernel halts when it has nothing to do.
+            ready && (*stop == Stop::Halt || subject.tracker.idles(&subject.machine))
         })?;
         let now = boot.subject.machine.instructions();
         if kernel.test.input == Input::Serial {

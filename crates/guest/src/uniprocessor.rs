@@ -36,6 +36,8 @@ pub const TURN_TICKS_MAX: u32 = 1024;
 pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
 /// Instructions a kernel may take from one tick to where the next could be taken.
 const SETTLE_INSTRUCTIONS_MAX: u64 = 10_000_000;
+/// Instructions an idle kernel may take to halt; one that has not by then does not halt when it is idle.
+const IDLE_INSTRUCTIONS_MAX: u64 = 20_000;
 /// Instructions at a time while waiting for a condition that has no address of its own.
 const PATIENCE_INSTRUCTIONS: u64 = 64;
 
@@ -436,7 +438,7 @@ impl Uniprocessor {
             if !nobody {
                 break;
             }
-            let stop = self.run(Until::Point, SETTLE_INSTRUCTIONS_MAX);
+            let stop = self.run(Until::Point, IDLE_INSTRUCTIONS_MAX);
             match stop {
                 Stop::Halt => return self.halted(me),
                 Stop::Budget => return self.rest(me, pc),
