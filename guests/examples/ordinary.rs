@@ -28,7 +28,12 @@ fn main() -> Result<(), guests::BuildError> {
             }
         }
         failing += usize::from(!failed.is_empty());
-        println!("{:28} {} of {runs} runs failed {:?}", fault.name, failed.len(), &failed[..failed.len().min(5)]);
+        println!(
+            "{:28} {} of {runs} runs failed {:?}",
+            fault.name,
+            failed.len(),
+            &failed[..failed.len().min(5)]
+        );
     }
     println!("{failing} faults showed in an ordinary run");
     Ok(())
