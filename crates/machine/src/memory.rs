@@ -25,7 +25,7 @@ use trace::PhysAddr;
 pub const PAGE: usize = 4096;
 const FANOUT: usize = 64;
 /// Recycled page buffers kept at most.
-const POOL_PAGES_MAX: usize = 4096;
+const POOL_PAGES_MAX: usize = 256;
 /// External writes remembered one by one; beyond it everything counts as touched.
 const TOUCHED_MAX: usize = 4096;
 
