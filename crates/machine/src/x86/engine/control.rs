@@ -16,6 +16,7 @@ impl State {
     /// Goes on with one of the two operations in the slot after this one.
     #[inline(always)]
     unsafe fn link(self, slots: usize, taken: bool) {
+        // SAFETY: as for all methods of `State`; the translator put links into that slot.
         unsafe {
             let links = self.op.add(slots).cast::<Links>();
             // A branch of the host, not a choice between two pointers: it predicts the one far better than the
@@ -329,6 +330,7 @@ unsafe fn exec_of<'a>(f: *mut Frame) -> &'a mut Exec<'a> {
 /// or 0 if compiled code must be left; then `Frame::why` says so and the processor's state is up to date.
 #[inline(never)]
 unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
+    // SAFETY: the frame is that of the running compiled code.
     let x = unsafe { exec_of(f) };
     let Meta { pc, index, slots, access, .. } = *x.engine.code.meta(f.op);
     let ends = access & ENDS != 0;
@@ -341,6 +343,7 @@ unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
     x.cpu.executed = executed;
     x.take_log(f.log);
     x.leave = false;
+    // SAFETY: `op` is the present operation of the block store.
     let outcome = unsafe { run_one(x, f.op, decoded) };
     let failed = outcome.is_err();
     x.finish(outcome);
@@ -368,6 +371,7 @@ unsafe fn run_one(x: &mut Exec, op: *const Op, decoded: Option<u32>) -> Outcome<
     x.fetch(&mut instr)?;
     // An instruction with a handler of its own is inside the page its block came from, and so cannot change
     // while the block lives.
+    // SAFETY: `op` is an operation of the block store.
     if !std::ptr::fn_addr_eq(unsafe { (*op).handler }, retry as Handler) {
         x.engine.code.remember_retried(op, &instr);
     }

@@ -156,6 +156,10 @@ macro_rules! handlers {
 }
 pub(crate) use handlers;
 
+// SAFETY, for every method: a `State` exists only while compiled code runs (see the handlers' argument above). Until it is
+// left, `f`, `op`, `log` and `t` point into the frame, the block store, the log and the TLB that the entry lent; register
+// offsets and slot counts come from the translator, which put operations, links and jumps where these methods look;
+// blocks and the log keep room for a whole stretch; and a TLB tag that matches vouches for the page behind it.
 impl State {
     /// Goes to an operation.
     #[inline(always)]
