@@ -12,13 +12,17 @@
 //! Limits: a kernel whose threads share one stack cannot be followed. An interrupt taken inside a hooked function is
 //! seen only by its own hooks.
 
-use crate::annotation::{self, Annotation};
+mod annotated;
+mod heap;
+mod locks;
+mod scheduling;
+
 use crate::expression::{Expression, Inputs};
 use crate::image::{Image, Space};
-use crate::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place, Runnable};
+use crate::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place};
 use crate::recorder::{Logged, Recorder};
 use crate::state::{Memory as _, Registers};
-use crate::threads::{Activation, Standing, Thread, Threads, Turn};
+use crate::threads::{Activation, Standing, Thread, Threads};
 use crate::view::{View, registers};
 use machine::{Events, Machine, Rw};
 use std::collections::{BTreeMap, BTreeSet};
@@ -545,122 +549,6 @@ impl Tracker {
         }
     }
 
-    /// The machine stands behind a call of `annotations/rockfall.h`.
-    pub fn annotated(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
-        let registers = registers(machine, CPU);
-        let Some(annotation) = annotation::decode(&registers, &View { machine, cpu: CPU }) else { return };
-        if !self.tracking {
-            match annotation {
-                Annotation::Begin => self.tracking = true,
-                Annotation::Panic { message } => {
-                    self.tell(machine, log, Action::Panic { message });
-                    signals.push(Signal::Crashed);
-                }
-                _ => {}
-            }
-            return;
-        }
-        let physical = |addr: VirtAddr| machine.translate(CPU, addr).unwrap_or(PhysAddr(addr.0));
-        match annotation {
-            Annotation::Begin => {}
-            Annotation::Switch { thread } => self.switch_to(machine, log, thread.into(), signals),
-            Annotation::Create { child } => self.created(machine, log, child.into(), signals),
-            Annotation::Exit => {
-                self.tell(machine, log, Action::Exit);
-                if let Some(thread) = self.threads.current_mut() {
-                    thread.standing = Standing::Exiting;
-                }
-            }
-            Annotation::Sleep => {
-                if let Some(thread) = self.threads.current_mut()
-                    && !thread.inside(Activity::Sleep)
-                {
-                    thread.enter(Activity::Sleep);
-                }
-            }
-            Annotation::Yield => {
-                self.tell(machine, log, Action::Yield);
-                self.yielded();
-            }
-            Annotation::Runnable { thread } | Annotation::NotRunnable { thread } => {
-                let queued = matches!(annotation, Annotation::Runnable { .. });
-                if let Some(thread) = self.threads.get_mut(thread.into()) {
-                    thread.queued = queued;
-                    if queued && thread.inside(Activity::Sleep) {
-                        thread.leave(Activity::Sleep);
-                    }
-                }
-                self.refresh(machine, log, signals);
-            }
-            Annotation::Lock { lock } => {
-                self.tell(machine, log, Action::LockRequest { lock: LockId(lock) });
-                signals.push(Signal::Point(PointKind::Lock));
-            }
-            Annotation::Locked { lock } => self.acquired(machine, log, LockId(lock), false),
-            Annotation::Blocked { lock, owner } => {
-                let (lock, owner) = (LockId(lock), Some(ThreadId(owner)));
-                self.tell(machine, log, Action::Block { lock: Some(lock), owner });
-                if let Some(thread) = self.threads.current_mut() {
-                    thread.yields_for = Some(lock);
-                }
-            }
-            Annotation::TryLock { .. } => signals.push(Signal::Point(PointKind::Lock)),
-            Annotation::Tried { lock, succeeded } => {
-                if succeeded {
-                    self.acquired(machine, log, LockId(lock), true);
-                }
-            }
-            Annotation::Unlock { lock } => self.released(machine, log, LockId(lock), None),
-            Annotation::Unlocked { .. } => signals.push(Signal::Point(PointKind::Unlock)),
-            Annotation::Alloc { addr, size } => {
-                Arc::make_mut(&mut self.heap).insert(addr.0, size);
-                self.tell(machine, log, Action::Alloc { addr, phys: physical(addr), size });
-            }
-            Annotation::Free { addr } => {
-                let size = Arc::make_mut(&mut self.heap).remove(&addr.0);
-                self.tell(machine, log, Action::Free { addr, phys: physical(addr), size });
-            }
-            Annotation::Panic { message } => {
-                self.tell(machine, log, Action::Panic { message });
-                signals.push(Signal::Crashed);
-            }
-            Annotation::Ready => signals.push(Signal::Ready),
-            Annotation::TestStart => signals.push(Signal::TestStart),
-            Annotation::TestEnd => signals.push(Signal::TestEnd),
-            Annotation::Point => signals.push(Signal::Point(PointKind::Function)),
-        }
-    }
-
-    /// A thread exists from here on, unless it did before.
-    fn created(&mut self, machine: &Machine, log: &mut Events, key: u64, signals: &mut Vec<Signal>) {
-        if self.threads.get(key).is_some_and(|known| known.standing != Standing::Exiting) {
-            return;
-        }
-        let child = self.id_of(machine, key);
-        let program = self.threads.current().and_then(|parent| parent.program.clone());
-        let mut thread = Thread::new(child, key);
-        thread.program = program;
-        self.threads.insert(thread);
-        self.progress();
-        self.tell(machine, log, Action::Create { child });
-        signals.push(Signal::Created);
-        signals.push(Signal::Point(PointKind::Create));
-    }
-
-    /// The running thread gives back a lock; `hook` said so, if one did.
-    fn released(&mut self, machine: &Machine, log: &mut Events, lock: LockId, hook: Option<HookId>) {
-        self.tell(machine, log, Action::Unlock { lock });
-        match self.holders.iter().rposition(|(held, _)| *held == lock) {
-            Some(at) => _ = self.holders.remove(at),
-            None => self.note(Oddity::ReleasedNotHeld { lock, hook }),
-        }
-        for thread in self.threads.iter_mut() {
-            if thread.yields_for == Some(lock) {
-                thread.yields_for = None;
-            }
-        }
-    }
-
     fn note(&mut self, oddity: Oddity) {
         if !self.oddities.contains(&oddity) {
             Arc::make_mut(&mut self.oddities).insert(oddity);
@@ -683,30 +571,6 @@ impl Tracker {
         signals.push(Signal::Crashed);
     }
 
-    fn heap_event(&mut self, machine: &Machine, log: &mut Events, id: HookId, inputs: &Inputs<'_>) {
-        let kernel = self.kernel.clone();
-        let physical = |addr: u64| machine.translate(CPU, VirtAddr(addr)).unwrap_or(PhysAddr(addr));
-        let action = match &kernel.hook(id).event {
-            HookEvent::Alloc { address, size, .. } => {
-                let (address, size) =
-                    (self.value(machine, address, inputs), self.value(machine, size, inputs));
-                let (Some(addr), Some(size)) = (address.filter(|addr| *addr != 0), size) else { return };
-                Arc::make_mut(&mut self.heap).insert(addr, size);
-                Action::Alloc { addr: VirtAddr(addr), phys: physical(addr), size }
-            }
-            HookEvent::Free { address, .. } => {
-                // Freeing nothing is allowed everywhere.
-                let Some(addr) = self.value(machine, address, inputs).filter(|addr| *addr != 0) else {
-                    return;
-                };
-                let size = Arc::make_mut(&mut self.heap).remove(&addr);
-                Action::Free { addr: VirtAddr(addr), phys: physical(addr), size }
-            }
-            _ => return,
-        };
-        self.tell(machine, log, action);
-    }
-
     /// The running thread's address space is given to a program; its functions can be named if its file is known.
     fn exec(&mut self, name: &str) {
         if !self.executed.contains(name) {
@@ -719,196 +583,6 @@ impl Tracker {
                 thread.program = program;
             }
         }
-    }
-
-    fn begin_tracking(&mut self, machine: &Machine) {
-        let kernel = self.kernel.clone();
-        for existing in &kernel.threads.existing {
-            if let Some(key) = self.anywhere(machine, existing, &[]).filter(|key| *key != 0) {
-                let id = self.id_of(machine, key);
-                self.threads.insert(Thread::new(id, key));
-            }
-        }
-        if let Some(key) = self.current_key(machine)
-            && self.threads.get(key).is_some()
-        {
-            self.threads.set_current(key);
-        }
-    }
-
-    // --- threads ---
-
-    /// The running thread did something that no idle loop does.
-    fn progress(&mut self) {
-        if let Some(thread) = self.threads.current_mut()
-            && thread.looping.yields > 0
-        {
-            thread.looping = Arc::default();
-        }
-    }
-
-    fn yielded(&mut self) {
-        let reads: Vec<_> = self.recorder.accesses.clone();
-        let held = |lock: LockId, id: ThreadId| self.holders.iter().any(|(l, by)| *l == lock && *by != id);
-        let Some(thread) = self.threads.current() else { return };
-        let yields_for = thread.wants.map(|(_, lock)| lock).filter(|lock| held(*lock, thread.id));
-        let thread = self.threads.current_mut().expect("still runs");
-        thread.yields_for = yields_for;
-        let looping = Arc::make_mut(&mut thread.looping);
-        looping.yields += 1;
-        looping.reads = reads;
-    }
-
-    fn acquired(&mut self, machine: &Machine, log: &mut Events, lock: LockId, attempt: bool) {
-        self.tell(machine, log, Action::Lock { lock, attempt });
-        if let Some(thread) = self.threads.current_mut() {
-            thread.wants = None;
-            thread.yields_for = None;
-            let id = thread.id;
-            self.holders.push((lock, id));
-        }
-    }
-
-    /// The thread that holds a lock, as the kernel has it, or else as seen.
-    #[must_use]
-    pub fn owner(&self, machine: &Machine, thread: &Thread) -> Option<ThreadId> {
-        let (class, lock) = thread.wants?;
-        match &self.kernel.locks[usize::from(class.0)].owner {
-            Some(owner) => {
-                let key = self.anywhere(machine, owner, &[lock.0, thread.key]).filter(|key| *key != 0)?;
-                self.threads.get(key).map(|owner| owner.id)
-            }
-            None => self.holders.iter().rev().find(|(held, _)| *held == lock).map(|(_, by)| *by),
-        }
-    }
-
-    #[must_use]
-    pub fn runnable(&self, machine: &Machine, thread: &Thread) -> bool {
-        match &self.kernel.runnable {
-            Runnable::State(when) => {
-                self.anywhere(machine, when, &[thread.key]).is_some_and(|value| value != 0)
-            }
-            Runnable::Queue { current } => {
-                thread.queued
-                    || self.threads.current().is_some_and(|running| running.key == thread.key)
-                        && current.as_ref().is_none_or(|current| {
-                            self.anywhere(machine, current, &[thread.key]).is_some_and(|value| value != 0)
-                        })
-            }
-            Runnable::Annotated => thread.queued,
-        }
-    }
-
-    /// Brings everybody's standing up to date and tells who was woken.
-    pub fn refresh(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
-        let current = self.threads.current().map(|thread| thread.key);
-        let woken: Vec<(u64, ThreadId)> = self
-            .threads
-            .iter()
-            .filter(|thread| thread.standing == Standing::Blocked && Some(thread.key) != current)
-            .filter(|thread| self.runnable(machine, thread))
-            .map(|thread| (thread.key, thread.id))
-            .collect();
-        for (key, thread) in woken {
-            self.threads.get_mut(key).expect("listed").standing = Standing::Runnable;
-            self.tell(machine, log, Action::Wake { thread });
-            signals.push(Signal::Point(PointKind::Wake));
-        }
-        let freed: Vec<u64> = self
-            .threads
-            .iter()
-            .filter(|thread| thread.yields_for.is_some() && self.lock_is_free(machine, thread))
-            .map(|thread| thread.key)
-            .collect();
-        for key in freed {
-            self.threads.get_mut(key).expect("listed").yields_for = None;
-        }
-    }
-
-    /// Whether the lock that a thread yields for has no other owner as the kernel has it. A release is told where the
-    /// function is entered; who looks at the lock before it is free yields once more.
-    fn lock_is_free(&self, machine: &Machine, thread: &Thread) -> bool {
-        let wanted = thread.wants.filter(|(_, lock)| thread.yields_for == Some(*lock));
-        let told_by_kernel =
-            wanted.is_some_and(|(class, _)| self.kernel.locks[usize::from(class.0)].owner.is_some());
-        told_by_kernel && self.owner(machine, thread).is_none_or(|owner| owner == thread.id)
-    }
-
-    fn switch_to(&mut self, machine: &Machine, log: &mut Events, key: u64, signals: &mut Vec<Signal>) {
-        if self.threads.current().is_some_and(|thread| thread.key == key) {
-            return;
-        }
-        let mut by_tick = false;
-        if let Some(previous) = self.threads.current() {
-            by_tick = previous.inside(Activity::Timer);
-            let (key, standing) = (previous.key, previous.standing);
-            self.drain(machine, log);
-            let previous = self.threads.get(key).expect("it ran");
-            // Whoever has left the processor no longer counts as running.
-            let queued = match &self.kernel.runnable {
-                Runnable::State(_) => self.runnable(machine, previous),
-                Runnable::Queue { .. } | Runnable::Annotated => previous.queued,
-            };
-            let lock = previous.wants.map(|(_, lock)| lock);
-            let owner = self.owner(machine, previous);
-            let other = owner.is_some_and(|owner| owner != previous.id);
-            let stands_at = previous.innermost(0).map(|switch| VirtAddr(switch.return_to));
-            let blocks = match standing {
-                _ if self.is_idle(machine, key) => false,
-                // Gives way while somebody else has the lock it wants: waits, whatever the run queue says.
-                _ if queued => !by_tick && other,
-                Standing::Exiting => {
-                    self.threads.remove(key);
-                    false
-                }
-                Standing::Runnable | Standing::Blocked => true,
-            };
-            if blocks {
-                self.tell(machine, log, Action::Block { lock, owner });
-                // The processor already stands where the next thread goes on.
-                if let (Some(pc), Some(event)) = (stands_at, self.events.last_mut()) {
-                    event.pc = pc;
-                }
-                let previous = self.threads.get_mut(key).expect("it ran");
-                if queued {
-                    previous.yields_for = lock;
-                } else {
-                    previous.standing = Standing::Blocked;
-                }
-            }
-        }
-        log.clear();
-        if self.threads.get(key).is_none() {
-            let id = self.id_of(machine, key);
-            if !self.is_idle(machine, key) {
-                self.note(Oddity::NeverCreated { key, id });
-            }
-            self.threads.insert(Thread::new(id, key));
-        }
-        self.threads.set_current(key);
-        if let Some(thread) = self.threads.current_mut() {
-            thread.turn = Turn::Comes;
-        }
-        if let Some(thread) = self.threads.current_mut()
-            && thread.standing == Standing::Blocked
-        {
-            thread.standing = Standing::Runnable;
-            let id = thread.id;
-            self.events.push(trace::Event {
-                action: Action::Wake { thread: id },
-                pc: VirtAddr(machine.cpu(CPU).pc()),
-                accesses_before: self.recorder.accesses.len(),
-                stack: None,
-            });
-        }
-        signals.push(Signal::Switched { by_tick });
-        self.refresh(machine, log, signals);
-    }
-
-    /// The lock that each thread was seen to hold.
-    #[must_use]
-    pub fn holders(&self) -> &[(LockId, ThreadId)] {
-        &self.holders
     }
 }
 

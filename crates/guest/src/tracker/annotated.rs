@@ -1,0 +1,98 @@
+//! What an annotated kernel says, understood the way the hooks of a description are.
+
+use super::{CPU, Signal, Tracker};
+use crate::annotation::{self, Annotation};
+use crate::kernel::Activity;
+use crate::threads::Standing;
+use crate::view::{View, registers};
+use machine::{Events, Machine};
+use std::sync::Arc;
+use trace::{Action, LockId, PhysAddr, PointKind, ThreadId, VirtAddr};
+
+impl Tracker {
+    /// The machine stands behind a call of `annotations/rockfall.h`.
+    pub fn annotated(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
+        let registers = registers(machine, CPU);
+        let Some(annotation) = annotation::decode(&registers, &View { machine, cpu: CPU }) else { return };
+        if !self.tracking {
+            match annotation {
+                Annotation::Begin => self.tracking = true,
+                Annotation::Panic { message } => {
+                    self.tell(machine, log, Action::Panic { message });
+                    signals.push(Signal::Crashed);
+                }
+                _ => {}
+            }
+            return;
+        }
+        let physical = |addr: VirtAddr| machine.translate(CPU, addr).unwrap_or(PhysAddr(addr.0));
+        match annotation {
+            Annotation::Begin => {}
+            Annotation::Switch { thread } => self.switch_to(machine, log, thread.into(), signals),
+            Annotation::Create { child } => self.created(machine, log, child.into(), signals),
+            Annotation::Exit => {
+                self.tell(machine, log, Action::Exit);
+                if let Some(thread) = self.threads.current_mut() {
+                    thread.standing = Standing::Exiting;
+                }
+            }
+            Annotation::Sleep => {
+                if let Some(thread) = self.threads.current_mut()
+                    && !thread.inside(Activity::Sleep)
+                {
+                    thread.enter(Activity::Sleep);
+                }
+            }
+            Annotation::Yield => {
+                self.tell(machine, log, Action::Yield);
+                self.yielded();
+            }
+            Annotation::Runnable { thread } | Annotation::NotRunnable { thread } => {
+                let queued = matches!(annotation, Annotation::Runnable { .. });
+                if let Some(thread) = self.threads.get_mut(thread.into()) {
+                    thread.queued = queued;
+                    if queued && thread.inside(Activity::Sleep) {
+                        thread.leave(Activity::Sleep);
+                    }
+                }
+                self.refresh(machine, log, signals);
+            }
+            Annotation::Lock { lock } => {
+                self.tell(machine, log, Action::LockRequest { lock: LockId(lock) });
+                signals.push(Signal::Point(PointKind::Lock));
+            }
+            Annotation::Locked { lock } => self.acquired(machine, log, LockId(lock), false),
+            Annotation::Blocked { lock, owner } => {
+                let (lock, owner) = (LockId(lock), Some(ThreadId(owner)));
+                self.tell(machine, log, Action::Block { lock: Some(lock), owner });
+                if let Some(thread) = self.threads.current_mut() {
+                    thread.yields_for = Some(lock);
+                }
+            }
+            Annotation::TryLock { .. } => signals.push(Signal::Point(PointKind::Lock)),
+            Annotation::Tried { lock, succeeded } => {
+                if succeeded {
+                    self.acquired(machine, log, LockId(lock), true);
+                }
+            }
+            Annotation::Unlock { lock } => self.released(machine, log, LockId(lock), None),
+            Annotation::Unlocked { .. } => signals.push(Signal::Point(PointKind::Unlock)),
+            Annotation::Alloc { addr, size } => {
+                Arc::make_mut(&mut self.heap).insert(addr.0, size);
+                self.tell(machine, log, Action::Alloc { addr, phys: physical(addr), size });
+            }
+            Annotation::Free { addr } => {
+                let size = Arc::make_mut(&mut self.heap).remove(&addr.0);
+                self.tell(machine, log, Action::Free { addr, phys: physical(addr), size });
+            }
+            Annotation::Panic { message } => {
+                self.tell(machine, log, Action::Panic { message });
+                signals.push(Signal::Crashed);
+            }
+            Annotation::Ready => signals.push(Signal::Ready),
+            Annotation::TestStart => signals.push(Signal::TestStart),
+            Annotation::TestEnd => signals.push(Signal::TestEnd),
+            Annotation::Point => signals.push(Signal::Point(PointKind::Function)),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Threads come, go and change places: what the tracker makes of the kernel's scheduler.
+
+use super::{CPU, Oddity, Signal, Tracker};
+use crate::kernel::{Activity, Runnable};
+use crate::threads::{Standing, Thread, Turn};
+use machine::{Events, Machine};
+use std::sync::Arc;
+use trace::{Action, PointKind, ThreadId, VirtAddr};
+
+impl Tracker {
+    pub(super) fn begin_tracking(&mut self, machine: &Machine) {
+        let kernel = self.kernel.clone();
+        for existing in &kernel.threads.existing {
+            if let Some(key) = self.anywhere(machine, existing, &[]).filter(|key| *key != 0) {
+                let id = self.id_of(machine, key);
+                self.threads.insert(Thread::new(id, key));
+            }
+        }
+        if let Some(key) = self.current_key(machine)
+            && self.threads.get(key).is_some()
+        {
+            self.threads.set_current(key);
+        }
+    }
+
+    /// A thread exists from here on, unless it did before.
+    pub(super) fn created(
+        &mut self,
+        machine: &Machine,
+        log: &mut Events,
+        key: u64,
+        signals: &mut Vec<Signal>,
+    ) {
+        if self.threads.get(key).is_some_and(|known| known.standing != Standing::Exiting) {
+            return;
+        }
+        let child = self.id_of(machine, key);
+        let program = self.threads.current().and_then(|parent| parent.program.clone());
+        let mut thread = Thread::new(child, key);
+        thread.program = program;
+        self.threads.insert(thread);
+        self.progress();
+        self.tell(machine, log, Action::Create { child });
+        signals.push(Signal::Created);
+        signals.push(Signal::Point(PointKind::Create));
+    }
+
+    /// The running thread did something that no idle loop does.
+    pub(super) fn progress(&mut self) {
+        if let Some(thread) = self.threads.current_mut()
+            && thread.looping.yields > 0
+        {
+            thread.looping = Arc::default();
+        }
+    }
+
+    #[must_use]
+    pub fn runnable(&self, machine: &Machine, thread: &Thread) -> bool {
+        match &self.kernel.runnable {
+            Runnable::State(when) => {
+                self.anywhere(machine, when, &[thread.key]).is_some_and(|value| value != 0)
+            }
+            Runnable::Queue { current } => {
+                thread.queued
+                    || self.threads.current().is_some_and(|running| running.key == thread.key)
+                        && current.as_ref().is_none_or(|current| {
+                            self.anywhere(machine, current, &[thread.key]).is_some_and(|value| value != 0)
+                        })
+            }
+            Runnable::Annotated => thread.queued,
+        }
+    }
+
+    /// Brings everybody's standing up to date and tells who was woken.
+    pub fn refresh(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
+        let current = self.threads.current().map(|thread| thread.key);
+        let woken: Vec<(u64, ThreadId)> = self
+            .threads
+            .iter()
+            .filter(|thread| thread.standing == Standing::Blocked && Some(thread.key) != current)
+            .filter(|thread| self.runnable(machine, thread))
+            .map(|thread| (thread.key, thread.id))
+            .collect();
+        for (key, thread) in woken {
+            self.threads.get_mut(key).expect("listed").standing = Standing::Runnable;
+            self.tell(machine, log, Action::Wake { thread });
+            signals.push(Signal::Point(PointKind::Wake));
+        }
+        let freed: Vec<u64> = self
+            .threads
+            .iter()
+            .filter(|thread| thread.yields_for.is_some() && self.lock_is_free(machine, thread))
+            .map(|thread| thread.key)
+            .collect();
+        for key in freed {
+            self.threads.get_mut(key).expect("listed").yields_for = None;
+        }
+    }
+
+    pub(super) fn switch_to(
+        &mut self,
+        machine: &Machine,
+        log: &mut Events,
+        key: u64,
+        signals: &mut Vec<Signal>,
+    ) {
+        if self.threads.current().is_some_and(|thread| thread.key == key) {
+            return;
+        }
+        let mut by_tick = false;
+        if let Some(previous) = self.threads.current() {
+            by_tick = previous.inside(Activity::Timer);
+            let (key, standing) = (previous.key, previous.standing);
+            self.drain(machine, log);
+            let previous = self.threads.get(key).expect("it ran");
+            // Whoever has left the processor no longer counts as running.
+            let queued = match &self.kernel.runnable {
+                Runnable::State(_) => self.runnable(machine, previous),
+                Runnable::Queue { .. } | Runnable::Annotated => previous.queued,
+            };
+            let lock = previous.wants.map(|(_, lock)| lock);
+            let owner = self.owner(machine, previous);
+            let other = owner.is_some_and(|owner| owner != previous.id);
+            let stands_at = previous.innermost(0).map(|switch| VirtAddr(switch.return_to));
+            let blocks = match standing {
+                _ if self.is_idle(machine, key) => false,
+                // Gives way while somebody else has the lock it wants: waits, whatever the run queue says.
+                _ if queued => !by_tick && other,
+                Standing::Exiting => {
+                    self.threads.remove(key);
+                    false
+                }
+                Standing::Runnable | Standing::Blocked => true,
+            };
+            if blocks {
+                self.tell(machine, log, Action::Block { lock, owner });
+                // The processor already stands where the next thread goes on.
+                if let (Some(pc), Some(event)) = (stands_at, self.events.last_mut()) {
+                    event.pc = pc;
+                }
+                let previous = self.threads.get_mut(key).expect("it ran");
+                if queued {
+                    previous.yields_for = lock;
+                } else {
+                    previous.standing = Standing::Blocked;
+                }
+            }
+        }
+        log.clear();
+        if self.threads.get(key).is_none() {
+            let id = self.id_of(machine, key);
+            if !self.is_idle(machine, key) {
+                self.note(Oddity::NeverCreated { key, id });
+            }
+            self.threads.insert(Thread::new(id, key));
+        }
+        self.threads.set_current(key);
+        if let Some(thread) = self.threads.current_mut() {
+            thread.turn = Turn::Comes;
+        }
+        if let Some(thread) = self.threads.current_mut()
+            && thread.standing == Standing::Blocked
+        {
+            thread.standing = Standing::Runnable;
+            let id = thread.id;
+            self.events.push(trace::Event {
+                action: Action::Wake { thread: id },
+                pc: VirtAddr(machine.cpu(CPU).pc()),
+                accesses_before: self.recorder.accesses.len(),
+                stack: None,
+            });
+        }
+        signals.push(Signal::Switched { by_tick });
+        self.refresh(machine, log, signals);
+    }
+}
