@@ -13,7 +13,7 @@ use crate::x86::engine::Engine;
 use crate::x86::exec::Exec;
 use crate::x86::mmu::{Intent, walk};
 use crate::x86::run::Exit;
-use crate::x86::state::{Activity, Cpu, Seg, Segment, Table, cr0};
+use crate::x86::state::{Activity, Cpu, Seg, Segment, Table, cr0, cr4, efer};
 use trace::{CpuId, PhysAddr, VirtAddr};
 
 /// Words of a log that are worth a table of the recent ones.
@@ -82,6 +82,33 @@ impl Machine {
         cpu.gdtr = Table::default();
         cpu.idtr = Table::default();
         cpu.rip = 0;
+        machine
+    }
+
+    /// One processor in 64-bit mode with flat segments and interrupts off, for code that needs nothing more. The
+    /// lowest and the highest 512 GiB of addresses lead to physical memory from 0 on, for every ring, by tables in the
+    /// last two pages. Selectors 8 and 16 are its code and data segments.
+    #[must_use]
+    pub fn flat64(memory_bytes: u64) -> Self {
+        let mut machine = Self::flat32(memory_bytes);
+        const PRESENT_WRITABLE_USER: u64 = 7;
+        const LARGE: u64 = 0x80;
+        let end = machine.memory.size();
+        let (top, gigabytes) = (end - 0x2000, end - 0x1000);
+        for i in [0, 511] {
+            let entry = gigabytes | PRESENT_WRITABLE_USER;
+            machine.memory.load(PhysAddr(top + 8 * i), &entry.to_le_bytes());
+        }
+        for i in 0..512 {
+            let entry = i << 30 | LARGE | PRESENT_WRITABLE_USER;
+            machine.memory.load(PhysAddr(gigabytes + 8 * i), &entry.to_le_bytes());
+        }
+        let cpu = &mut machine.cpus[0];
+        cpu.cr3 = top;
+        cpu.cr4 = cr4::PAE | cr4::OSFXSR | cr4::OSXMMEXCPT;
+        cpu.efer = efer::LME | efer::LMA | efer::NXE | efer::SCE;
+        cpu.cr0 |= cr0::PG | cr0::WP;
+        cpu.segments[Seg::Cs as usize] = Segment::long(8, 0);
         machine
     }
 

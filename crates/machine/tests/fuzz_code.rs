@@ -4,7 +4,7 @@ mod fuzz;
 
 use fuzz::Random;
 use machine::board::BoardConfig;
-use machine::x86::state::{Table, cr0, cr4};
+use machine::x86::state::{Table, cr0, cr4, efer};
 use machine::{Machine, Seg, Segment, Stop};
 use std::collections::BTreeMap;
 use trace::PhysAddr;
@@ -16,6 +16,11 @@ const TSS: u64 = 0x3000;
 const HANDLERS: u64 = 0x4000;
 const DIRECTORY: u64 = 0x5000;
 const TABLE: u64 = 0x6000;
+/// Tables of the third and second level of long mode.
+const POINTERS: u64 = 0x7000;
+const MIDDLE: u64 = 0x8000;
+/// Where memory begins again in long mode.
+const HIGH: u64 = 0xffff_ff80_0000_0000;
 const CODE: u64 = 0x1_0000;
 const CODE_BYTES: usize = 0x800;
 const STACK: u64 = 0x8_0000;
@@ -98,6 +103,16 @@ fn value(random: &mut Random) -> u64 {
     }
 }
 
+/// The same in 64 bits.
+fn long_value(random: &mut Random) -> u64 {
+    match random.below(8) {
+        0 => random.u64(),
+        1 => 0x8000_0000_0000u64.wrapping_add(random.below(32)).wrapping_sub(16),
+        2 | 3 => HIGH | value(random),
+        _ => value(random),
+    }
+}
+
 fn descriptor(base: u64, limit: u64, access: u64, flags: u64) -> u64 {
     (limit & 0xffff)
         | (base & 0xff_ffff) << 16
@@ -113,6 +128,12 @@ enum Mode {
     Flat,
     Paged,
     User,
+    Long,
+    LongUser,
+}
+
+impl Mode {
+    const ALL: [Self; 6] = [Self::Real, Self::Flat, Self::Paged, Self::User, Self::Long, Self::LongUser];
 }
 
 /// A machine about to run random code. Handlers step over the byte that faulted, so that a round gets further than
@@ -138,6 +159,9 @@ fn machine(random: &mut Random, mode: Mode) -> Machine {
         cpu.regs[..8].copy_from_slice(&regs);
         cpu.regs[4] = 0x8000;
         return machine;
+    }
+    if matches!(mode, Mode::Long | Mode::LongUser) {
+        return long_machine(random, machine, mode == Mode::LongUser);
     }
     let entries = [
         descriptor(0, 0xfffff, 0x9b, 0xc),
@@ -196,6 +220,81 @@ fn machine(random: &mut Random, mode: Mode) -> Machine {
     machine
 }
 
+/// The same for 64-bit code: selectors 8 and 16 are the kernel's, 0x1b 32-bit user code, 0x23 and 0x2b user data
+/// and 64-bit code.
+fn long_machine(random: &mut Random, mut machine: Machine, user: bool) -> Machine {
+    let write =
+        |machine: &mut Machine, at: u64, value: u64| machine.memory.write(PhysAddr(at), &value.to_le_bytes());
+    let entries = [
+        descriptor(0, 0xfffff, 0x9b, 0xa),
+        descriptor(0, 0xfffff, 0x93, 0xc),
+        descriptor(0, 0xfffff, 0xfb, 0xc),
+        descriptor(0, 0xfffff, 0xf3, 0xc),
+        descriptor(0, 0xfffff, 0xfb, 0xa),
+        descriptor(TSS, 0x67, 0x8b, 0),
+        HIGH >> 32,
+        // A call gate to the handlers.
+        (HANDLERS & 0xffff) | 8 << 16 | 0xec00 << 32,
+        HIGH >> 32,
+        descriptor(random.u64(), random.u64(), random.below(256), random.below(16)),
+        random.u64(),
+    ];
+    for (i, entry) in entries.into_iter().enumerate() {
+        write(&mut machine, GDT + 8 * (i as u64 + 1), entry);
+    }
+    // push rbp; mov rbp, rsp; inc qword [rbp + 8]; pop rbp; iretq; then the same above an error code.
+    let handler = [0x55, 0x48, 0x89, 0xe5, 0x48, 0xff, 0x45, 0x08, 0x5d, 0x48, 0xcf];
+    machine.memory.load(PhysAddr(HANDLERS), &handler);
+    let above = [0x55, 0x48, 0x89, 0xe5, 0x48, 0xff, 0x45, 0x10, 0x5d, 0x48, 0x83, 0xc4, 0x08, 0x48, 0xcf];
+    machine.memory.load(PhysAddr(HANDLERS + 0x20), &above);
+    for vector in 0..256u64 {
+        let handler = if matches!(vector, 8 | 10..=14 | 17) { HANDLERS + 0x20 } else { HANDLERS };
+        let kind = if random.percent(50) { 0xee00 } else { 0x8f00 };
+        let stack = if random.percent(80) { 0 } else { random.below(8) };
+        write(&mut machine, IDT + 16 * vector, (handler & 0xffff) | 8 << 16 | (kind | stack) << 32);
+        write(&mut machine, IDT + 16 * vector + 8, HIGH >> 32);
+    }
+    for stack in 0..13 {
+        write(&mut machine, TSS + 4 + 8 * stack, STACK - 0x4000 - 0x800 * stack + random.below(16));
+    }
+    for (at, entry) in [(0, POINTERS), (8 * 511, POINTERS)] {
+        write(&mut machine, DIRECTORY + at, entry | 7);
+    }
+    write(&mut machine, POINTERS, MIDDLE | 7);
+    write(&mut machine, POINTERS + 8, 0x87 | random.below(4) << 30);
+    write(&mut machine, MIDDLE, TABLE | 7);
+    write(&mut machine, MIDDLE + 8, 0x87 | random.below(4) << 21);
+    for page in 0..256u64 {
+        let bits = match random.below(100) {
+            0..95 => 7,
+            95..97 => 7 | 1 << 63,
+            _ => random.below(0x1000) | random.u64() << 52,
+        };
+        write(&mut machine, TABLE + 8 * page, page << 12 | bits);
+    }
+    let regs: [u64; 16] = std::array::from_fn(|_| long_value(random));
+    let cpu = &mut machine.cpus[0];
+    cpu.cr0 = cr0::PE | cr0::ET | cr0::PG | if random.percent(50) { cr0::NE | cr0::WP | cr0::AM } else { 0 };
+    cpu.cr4 = cr4::PAE | if random.percent(80) { cr4::OSFXSR | cr4::OSXMMEXCPT } else { 0 };
+    cpu.cr3 = DIRECTORY;
+    cpu.efer = efer::LME | efer::LMA | efer::SCE | if random.percent(80) { efer::NXE } else { 0 };
+    cpu.msrs.star = 0x001b_0008 << 32;
+    cpu.msrs.lstar = HIGH + HANDLERS;
+    cpu.msrs.kernel_gs_base = HIGH + STACK;
+    cpu.gdtr = Table { base: HIGH + GDT, limit: 0x5f };
+    cpu.idtr = Table { base: HIGH + IDT, limit: 0xfff };
+    cpu.tr = Segment { selector: 0x30, base: HIGH + TSS, limit: 0x67, attributes: 0x8b };
+    let (code, data, ring) = if user { (0x2b, 0x23, 3) } else { (0x08, 0x10, 0) };
+    cpu.segments = [Segment::flat(data, false, ring); 6];
+    cpu.segments[Seg::Cs as usize] = Segment::long(code, ring);
+    cpu.segments[Seg::Fs as usize].base = regs[1];
+    cpu.rip = if random.percent(50) { CODE } else { HIGH + CODE };
+    cpu.regs = regs;
+    cpu.regs[4] = if random.percent(50) { STACK } else { HIGH + STACK };
+    cpu.flags.set_image(random.u64() as u32 & 0xed7 | 2);
+    machine
+}
+
 fn kind_of(stop: &Stop) -> String {
     match stop {
         Stop::Unsupported(what) => format!("unsupported: {}", what.what),
@@ -208,7 +307,7 @@ fn random_code_never_breaks_the_machine() {
     const BUDGET: u64 = 3000;
     let mut seen: BTreeMap<(Mode, String), u64> = BTreeMap::new();
     for seed in fuzz::first_seed()..fuzz::first_seed() + fuzz::rounds(400) {
-        for mode in [Mode::Real, Mode::Flat, Mode::Paged, Mode::User] {
+        for mode in Mode::ALL {
             let mut random = Random(seed);
             let machine = machine(&mut random, mode);
             let quota = 1 + random.below(200);
@@ -218,7 +317,7 @@ fn random_code_never_breaks_the_machine() {
     }
     println!("{seen:?}");
     // The rounds must not all die at once, or they test nothing.
-    for mode in [Mode::Real, Mode::Flat, Mode::Paged, Mode::User] {
+    for mode in Mode::ALL {
         let all: u64 = seen.iter().filter(|((m, _), _)| *m == mode).map(|(_, n)| n).sum();
         let long = seen.get(&(mode, kind_of(&Stop::Budget))).copied().unwrap_or(0);
         assert!(all < 50 || long * 10 > all, "{mode:?}: {seen:?}");

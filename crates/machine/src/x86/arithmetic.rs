@@ -139,12 +139,14 @@ pub fn divide(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     Ok(())
 }
 
-/// CBW, CWDE, CWD, CDQ.
+/// CBW, CWDE, CDQE, CWD, CDQ, CQO.
 pub fn extend_accumulator(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let sign = |x: &Exec, size| sign_extend(x.get_sized(reg::AX, size), size);
     match instr.mnemonic() {
         Mnemonic::Cbw => x.set_sized(reg::AX, 2, sign(x, 1)),
         Mnemonic::Cwde => x.set_sized(reg::AX, 4, sign(x, 2)),
+        Mnemonic::Cdqe => x.set_sized(reg::AX, 8, sign(x, 4)),
+        Mnemonic::Cqo => x.set_sized(reg::DX, 8, signed_high(x.get_sized(reg::AX, 8), 8)),
         Mnemonic::Cwd => x.set_sized(reg::DX, 2, signed_high(x.get_sized(reg::AX, 2), 2)),
         _ => x.set_sized(reg::DX, 4, signed_high(x.get_sized(reg::AX, 4), 4)),
     }
@@ -209,6 +211,30 @@ pub fn compare_exchange_8b(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     if !equal {
         x.set_sized(reg::AX, 4, old);
         x.set_sized(reg::DX, 4, old >> 32);
+    }
+    x.cpu.flags.replace(flags::ZF, if equal { flags::ZF } else { 0 });
+    Ok(())
+}
+
+/// CMPXCHG16B; its operand must be aligned.
+pub fn compare_exchange_16b(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
+    const BYTES: usize = 16;
+    let (seg, offset) = x.address(instr);
+    if x.linear(seg, offset, BYTES, true)? & (BYTES as u64 - 1) != 0 {
+        return Err(Trap::GP0);
+    }
+    x.probe_write(seg, offset, BYTES)?;
+    let mut bytes = [0; BYTES];
+    x.load_bytes(seg, offset, &mut bytes)?;
+    let old = u128::from_le_bytes(bytes);
+    let pair =
+        |x: &Exec, high: usize, low: usize| u128::from(x.cpu.regs[high]) << 64 | u128::from(x.cpu.regs[low]);
+    let equal = pair(x, reg::DX, reg::AX) == old;
+    let new = if equal { pair(x, reg::CX, reg::BX) } else { old };
+    x.store_bytes(seg, offset, &new.to_le_bytes())?;
+    if !equal {
+        x.cpu.regs[reg::AX] = old as u64;
+        x.cpu.regs[reg::DX] = (old >> 64) as u64;
     }
     x.cpu.flags.replace(flags::ZF, if equal { flags::ZF } else { 0 });
     Ok(())

@@ -52,7 +52,8 @@ pub fn test(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
 pub fn scan(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let a = x.read(instr, 1)?;
     if a != 0 {
-        let at = if instr.mnemonic() == Mnemonic::Bsf { a.trailing_zeros() } else { 63 - a.leading_zeros() };
+        let up = matches!(instr.mnemonic(), Mnemonic::Bsf | Mnemonic::Tzcnt);
+        let at = if up { a.trailing_zeros() } else { 63 - a.leading_zeros() };
         x.write(instr, 0, at.into())?;
     }
     x.cpu.flags.replace(flags::ZF, if a == 0 { flags::ZF } else { 0 });

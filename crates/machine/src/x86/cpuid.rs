@@ -1,14 +1,17 @@
 //! CPUID and the hypercall leaf.
 //!
-//! The processor announces what is modelled and no more, so that a kernel takes no path that is not.
+//! The processor announces what is modelled and no more, so that a kernel takes no path that is not. It calls itself
+//! an early Intel Atom: the one family with long mode that never executed ahead of time, so that kernels need no
+//! defences against what such execution gave away; and one under a hypervisor, so that they leave its microcode alone.
 
 use super::exec::Exec;
+use super::paging::PHYSICAL_BITS;
 use super::state::{cr4, reg};
 use super::trap::Outcome;
 use crate::stop::{Kinds, Stop};
 
-/// Family 6, model 8, stepping 6: a Pentium III, plus SSE2.
-pub const SIGNATURE: u32 = 0x686;
+/// Family 6, model 0x1c, stepping 10.
+pub const SIGNATURE: u32 = 0x106ca;
 
 /// EAX of a CPUID that is a call to us ("ROCK"). Works in every ring; elsewhere it does nothing harmful.
 pub const HYPERCALL_LEAF: u32 = 0x524f_434b;
@@ -17,6 +20,7 @@ const FPU: u32 = 1;
 const PSE: u32 = 1 << 3;
 const TSC: u32 = 1 << 4;
 const MSR: u32 = 1 << 5;
+const PAE: u32 = 1 << 6;
 const CX8: u32 = 1 << 8;
 const APIC: u32 = 1 << 9;
 const SEP: u32 = 1 << 11;
@@ -28,12 +32,33 @@ const FXSR: u32 = 1 << 24;
 const SSE: u32 = 1 << 25;
 const SSE2: u32 = 1 << 26;
 
+// Leaf 1, ECX.
+const CX16: u32 = 1 << 13;
+const HYPERVISOR: u32 = 1 << 31;
+
+// Leaf 8000_0001, ECX and EDX.
+const LAHF_LONG: u32 = 1;
+const SYSCALL: u32 = 1 << 11;
+const NO_EXECUTE: u32 = 1 << 20;
+const PAGES_1_GIB: u32 = 1 << 26;
+const LONG_MODE: u32 = 1 << 29;
+
+/// Leaf 8000_0007, EDX: the time-stamp counter never stops or changes its pace.
+const INVARIANT_TSC: u32 = 1 << 8;
+
 /// Cache line that CLFLUSH flushes, in units of eight bytes, as leaf 1 has it.
 const FLUSH_LINE: u32 = 8 << 8;
 
+/// Bits of a linear address.
+const LINEAR_BITS: u32 = 48;
+
+/// Highest leaves of the basic and of the extended range.
+const BASIC_MAX: u32 = 2;
+const EXTENDED_MAX: u32 = 0x8000_0008;
+
 /// CR4 bits that may be set.
 pub(crate) const CR4_ALLOWED: u64 =
-    cr4::TSD | cr4::DE | cr4::PSE | cr4::PGE | cr4::PCE | cr4::OSFXSR | cr4::OSXMMEXCPT;
+    cr4::TSD | cr4::DE | cr4::PSE | cr4::PAE | cr4::PGE | cr4::PCE | cr4::OSFXSR | cr4::OSXMMEXCPT;
 
 /// CPUID.
 pub fn execute(x: &mut Exec) -> Outcome<()> {
@@ -44,17 +69,45 @@ pub fn execute(x: &mut Exec) -> Outcome<()> {
         }
         return Ok(());
     }
-    let text = |s: &[u8; 4]| u32::from_le_bytes(*s);
-    let apic = if x.cpu.msrs.apic_base & 0x800 != 0 { APIC } else { 0 };
-    let features = FPU | PSE | TSC | MSR | CX8 | apic | SEP | PGE | CMOV | CLFSH | MMX | FXSR | SSE | SSE2;
-    let [a, b, c, d] = match leaf {
-        0x8000_0000.. => [0; 4],
-        0 => [1, text(b"Genu"), text(b"ntel"), text(b"ineI")],
-        // Above the highest leaf Intel processors answer as for the highest.
-        _ => [SIGNATURE, u32::from(x.board.lapic_id(x.id)) << 24 | FLUSH_LINE, 0, features],
-    };
-    for (index, value) in [(reg::AX, a), (reg::BX, b), (reg::CX, c), (reg::DX, d)] {
+    for (index, value) in [reg::AX, reg::BX, reg::CX, reg::DX].into_iter().zip(answer(x, leaf)) {
         x.set_sized(index, 4, value.into());
     }
     Ok(())
+}
+
+/// EAX, EBX, ECX and EDX.
+fn answer(x: &Exec, leaf: u32) -> [u32; 4] {
+    let text = |s: &[u8], at: usize| {
+        let mut word = [0; 4];
+        let rest = s.get(at..).unwrap_or_default();
+        let n = rest.len().min(4);
+        word[..n].copy_from_slice(&rest[..n]);
+        u32::from_le_bytes(word)
+    };
+    let apic = if x.cpu.msrs.apic_base & 0x800 != 0 { APIC } else { 0 };
+    match leaf {
+        0 => [BASIC_MAX, text(b"Genu", 0), text(b"ntel", 0), text(b"ineI", 0)],
+        1 => {
+            let features =
+                FPU | PSE | TSC | MSR | PAE | CX8 | apic | SEP | PGE | CMOV | CLFSH | MMX | FXSR | SSE | SSE2;
+            let id = u32::from(x.board.lapic_id(x.id)) << 24;
+            [SIGNATURE, id | FLUSH_LINE, CX16 | HYPERVISOR, features]
+        }
+        // Who the hypervisor is: nobody that guests know.
+        0x4000_0000 => [leaf, text(b"Rock", 0), text(b"fall", 0), 0],
+        0x8000_0000 => [EXTENDED_MAX, 0, 0, 0],
+        0x8000_0001 => [0, 0, LAHF_LONG, SYSCALL | NO_EXECUTE | PAGES_1_GIB | LONG_MODE],
+        0x8000_0002..=0x8000_0004 => {
+            let at = 16 * (leaf - 0x8000_0002) as usize;
+            std::array::from_fn(|i| text(b"Rockfall deterministic processor", at + 4 * i))
+        }
+        0x8000_0005 => [0; 4],
+        // The second cache: 2 MiB, eight ways, lines of 64 bytes.
+        0x8000_0006 => [0, 0, 2048 << 16 | 6 << 12 | 64, 0],
+        0x8000_0007 => [0, 0, 0, INVARIANT_TSC],
+        0x8000_0008 => [PHYSICAL_BITS | LINEAR_BITS << 8, 0, 0, 0],
+        _ if leaf > EXTENDED_MAX => [0; 4],
+        // Caches of 32 KiB, 32 KiB and 2 MiB. Above the highest leaf Intel processors answer as for the highest.
+        _ => [0x005b_5001, 0, 0, 0x007d_302c],
+    }
 }

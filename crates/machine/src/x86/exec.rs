@@ -13,7 +13,7 @@
 use super::engine::Engine;
 use super::flags;
 use super::mmu::{Intent, Mmu, walk};
-use super::state::{Cpu, Seg, Segment, cr0, reg};
+use super::state::{Cpu, Seg, Segment, canonical, cr0, reg};
 use super::trap::{Outcome, Trap};
 use crate::board::Board;
 use crate::events::{Access, Events, Rw};
@@ -207,11 +207,57 @@ impl Exec<'_> {
     /// Effective address of the memory operand: segment and offset.
     #[must_use]
     pub fn address(&self, instr: &Instruction) -> (Seg, u64) {
-        let part = |r: Register| if r == Register::None { 0 } else { self.get(r) };
+        // iced has added RIP to the displacement already.
+        let nothing = |r| matches!(r, Register::None | Register::RIP | Register::EIP);
+        let part = |r: Register| if nothing(r) { 0 } else { self.get(r) };
         let offset = part(instr.memory_base())
             .wrapping_add(part(instr.memory_index()).wrapping_mul(instr.memory_index_scale().into()))
             .wrapping_add(instr.memory_displacement64());
-        (segment_of(instr.memory_segment()), offset & flags::mask(self.address_size(instr)))
+        (self.operand_segment(instr), offset & flags::mask(self.address_size(instr)))
+    }
+
+    /// The segment of the source of a string instruction. 64-bit code ignores prefixes but those for FS and GS.
+    #[must_use]
+    pub fn string_segment(&self, instr: &Instruction) -> Seg {
+        match segment_of(instr.memory_segment()) {
+            seg @ (Seg::Fs | Seg::Gs) => seg,
+            _ if self.cpu.long_code() => Seg::Ds,
+            seg => seg,
+        }
+    }
+
+    /// The segment of the memory operand.
+    fn operand_segment(&self, instr: &Instruction) -> Seg {
+        let seg = segment_of(instr.memory_segment());
+        if self.cpu.long_code() && !matches!(seg, Seg::Fs | Seg::Gs) {
+            return match instr.memory_base() {
+                Register::RSP | Register::RBP | Register::ESP | Register::EBP => Seg::Ss,
+                _ => Seg::Ds,
+            };
+        }
+        seg
+    }
+
+    /// Linear address of offset 0 of a segment: in 64-bit code, zero for all but FS and GS.
+    #[inline]
+    #[must_use]
+    pub fn segment_base(&self, seg: Seg) -> u64 {
+        if self.cpu.long_code() && !matches!(seg, Seg::Fs | Seg::Gs) { 0 } else { self.cpu.seg(seg).base }
+    }
+
+    /// Linear addresses wrap here.
+    #[inline]
+    #[must_use]
+    pub(crate) fn linear_mask(&self) -> u64 {
+        if self.cpu.long_code() { u64::MAX } else { 0xffff_ffff }
+    }
+
+    /// The address `bytes` further, as one access goes on. The processor's own accesses in long mode reach
+    /// beyond 4 GiB from compatibility code too.
+    #[inline]
+    pub(crate) fn linear_after(&self, linear: u64, bytes: u64) -> u64 {
+        let next = linear.wrapping_add(bytes);
+        if self.cpu.long() && (linear >> 32 != 0 || self.cpu.long_code()) { next } else { next & 0xffff_ffff }
     }
 
     // ---- memory by segment and offset
@@ -221,6 +267,11 @@ impl Exec<'_> {
         let s = self.cpu.seg(seg);
         let bad = if seg == Seg::Ss { Trap::ss(0) } else { Trap::GP0 };
         let last = offset.wrapping_add(size as u64 - 1);
+        if self.cpu.long_code() {
+            let linear = self.segment_base(seg).wrapping_add(offset);
+            let fits = canonical(linear) && canonical(linear.wrapping_add(size as u64 - 1));
+            return if fits { Ok(linear) } else { Err(bad) };
+        }
         if self.cpu.protected() {
             if !s.usable() {
                 return Err(bad);
@@ -271,13 +322,13 @@ impl Exec<'_> {
         let user = self.cpu.cpl() == 3;
         self.probe_linear(linear, bytes.len(), Intent::Read, user)?;
         for (i, piece) in bytes.chunks_mut(8).enumerate() {
-            let at = linear.wrapping_add(8 * i as u64) & 0xffff_ffff;
+            let at = self.linear_after(linear, 8 * i as u64);
             if piece.len() == 8 {
                 piece.copy_from_slice(&self.load_linear(at, 8, user)?.to_le_bytes());
                 continue;
             }
             for (i, byte) in piece.iter_mut().enumerate() {
-                *byte = self.load_linear(at.wrapping_add(i as u64) & 0xffff_ffff, 1, user)? as u8;
+                *byte = self.load_linear(self.linear_after(at, i as u64), 1, user)? as u8;
             }
         }
         self.record(linear, bytes.len(), Rw::Read);
@@ -290,13 +341,13 @@ impl Exec<'_> {
         let user = self.cpu.cpl() == 3;
         self.probe_linear(linear, bytes.len(), Intent::Write, user)?;
         for (i, piece) in bytes.chunks(8).enumerate() {
-            let at = linear.wrapping_add(8 * i as u64) & 0xffff_ffff;
+            let at = self.linear_after(linear, 8 * i as u64);
             if let Ok(word) = piece.try_into() {
                 self.store_linear(at, 8, u64::from_le_bytes(word), user)?;
                 continue;
             }
             for (i, &byte) in piece.iter().enumerate() {
-                self.store_linear(at.wrapping_add(i as u64) & 0xffff_ffff, 1, byte.into(), user)?;
+                self.store_linear(self.linear_after(at, i as u64), 1, byte.into(), user)?;
             }
         }
         self.record(linear, bytes.len(), Rw::Write);
@@ -337,7 +388,8 @@ impl Exec<'_> {
 
     #[cold]
     fn watch(&mut self, linear: u64, size: u64, rw: Rw) {
-        let overlaps = |start: u64, bytes: u64| linear < start + bytes && start < linear + size;
+        let overlaps =
+            |start: u64, bytes: u64| linear.wrapping_sub(start) < bytes || start.wrapping_sub(linear) < size;
         for watch in self.stops.watch.iter() {
             let wanted = if rw == Rw::Read { watch.reads } else { watch.writes };
             if wanted && overlaps(watch.start.0, watch.bytes) && self.stop.is_none() {
@@ -383,24 +435,24 @@ impl Exec<'_> {
     pub(crate) fn translate(&mut self, linear: u64, intent: Intent, user: bool) -> Outcome<u64> {
         let done = walk(self.cpu, self.memory, linear, intent, user)?;
         for &(at, entry) in done.updates() {
-            self.store_table_entry(at, entry);
+            self.store_table_entry(at, &entry.to_le_bytes()[..done.entry_bytes()]);
         }
         self.engine.mmu.fill(self.memory, linear, &done, user, intent == Intent::Write);
         Ok(done.physical)
     }
 
     /// Sets accessed and dirty bits, which no cached translation depends on.
-    fn store_table_entry(&mut self, at: u64, entry: u32) {
+    fn store_table_entry(&mut self, at: u64, entry: &[u8]) {
         let frame = at >> 12;
         if frame < self.memory.frames() && self.engine.mmu.is_code(frame) {
-            self.engine.drop_code(frame, at as usize & 0xfff, 4);
+            self.engine.drop_code(frame, at as usize & 0xfff, entry.len());
             self.leave = true;
         }
         if let Some((page, moved)) = self.memory.frame_ptr_mut(frame) {
             if moved {
                 self.engine.mmu.forget_frame(frame);
             }
-            self.engine.poke(page, at as usize & 0xfff, &entry.to_le_bytes());
+            self.engine.poke(page, at as usize & 0xfff, entry);
         }
     }
 
@@ -413,11 +465,10 @@ impl Exec<'_> {
         user: bool,
     ) -> Outcome<()> {
         let first = linear & !0xfff;
-        let last = linear.wrapping_add(size as u64 - 1) & 0xffff_f000;
+        let last = self.linear_after(linear, size as u64 - 1) & !0xfff;
         for page in [first, last] {
             let entry = &self.engine.mmu.tlb(user).entries[Mmu::index(page)];
-            let tag = if intent == Intent::Write { entry.write } else { entry.read };
-            if tag != page {
+            if !entry.allows(page, intent) {
                 let at = if page == first { linear } else { page };
                 self.translate(at, intent, user)?;
             }
@@ -443,7 +494,7 @@ impl Exec<'_> {
             let physical = self.translate(linear, Intent::Read, user)?;
             return Ok(self.load_physical(physical, size));
         }
-        let second = linear.wrapping_add(in_first as u64) & 0xffff_ffff;
+        let second = self.linear_after(linear, in_first as u64);
         let a = self.translate(linear, Intent::Read, user)?;
         let b = self.translate(second, Intent::Read, user)?;
         let low = self.load_physical(a, in_first);
@@ -467,7 +518,7 @@ impl Exec<'_> {
             self.store_physical(physical, size, value);
             return Ok(());
         }
-        let second = linear.wrapping_add(in_first as u64) & 0xffff_ffff;
+        let second = self.linear_after(linear, in_first as u64);
         let a = self.translate(linear, Intent::Write, user)?;
         let b = self.translate(second, Intent::Write, user)?;
         self.store_physical(a, in_first, value);
@@ -524,14 +575,19 @@ impl Exec<'_> {
     /// Does a write to a page table change an entry that a cached translation may come from? Entries that
     /// were not present cannot be cached.
     fn table_write_matters(&self, physical: u64, size: usize, value: u64) -> bool {
-        let first = physical & !3;
+        self.engine.mmu.entry_sizes().any(|bytes| self.entry_changes(physical, size, value, bytes))
+    }
+
+    fn entry_changes(&self, physical: u64, size: usize, value: u64, entry_bytes: usize) -> bool {
+        let first = physical & !(entry_bytes as u64 - 1);
         let mut old = [0; 16];
-        let span = (physical + size as u64).next_multiple_of(4) - first;
+        let span = (physical + size as u64).next_multiple_of(entry_bytes as u64) - first;
         self.memory.read(PhysAddr(first), &mut old[..span as usize]);
         let mut new = old;
         let at = (physical - first) as usize;
         new[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
-        old.chunks_exact(4).zip(new.chunks_exact(4)).any(|(old, new)| old[0] & 1 != 0 && old != new)
+        let entries = |bytes| <[u8]>::chunks_exact(bytes, entry_bytes);
+        entries(&old).zip(entries(&new)).any(|(old, new)| old[0] & 1 != 0 && old != new)
     }
 
     // ---- the stack
@@ -539,7 +595,13 @@ impl Exec<'_> {
     /// Bytes of a stack pointer: by the stack segment.
     #[must_use]
     pub fn stack_size(&self) -> usize {
-        if self.cpu.seg(Seg::Ss).has(Segment::BIG) { 4 } else { 2 }
+        if self.cpu.long_code() {
+            8
+        } else if self.cpu.seg(Seg::Ss).has(Segment::BIG) {
+            4
+        } else {
+            2
+        }
     }
 
     /// The stack pointer, `bytes` lower.

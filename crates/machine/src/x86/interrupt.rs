@@ -1,12 +1,13 @@
 //! Delivery of interrupts and exceptions, INT n, INT3, INTO, IRET.
 //!
 //! A fault during delivery is combined with the one being delivered by the manual's table into a double fault,
-//! and a fault during that ends in shutdown. Not modelled: task gates and virtual-8086 mode.
+//! and a fault during that ends in shutdown. Delivery in long mode is in [`super::long`]. Not modelled: task gates and
+//! virtual-8086 mode.
 
 use super::exec::Exec;
 use super::flags;
 use super::segment::is_null;
-use super::state::{Seg, Segment, reg};
+use super::state::{Seg, reg};
 use super::trap::{Exception, Outcome, Trap};
 use crate::events::Happening;
 use crate::stop::{Kinds, Stop};
@@ -81,7 +82,9 @@ impl Exec<'_> {
         back: u64,
     ) -> Outcome<()> {
         self.implicit = true;
-        let done = if self.cpu.protected() {
+        let done = if self.cpu.long() {
+            self.deliver_long(vector, error, source, back)
+        } else if self.cpu.protected() {
             self.deliver_protected(vector, error, source, back)
         } else {
             self.deliver_real(vector, back)
@@ -108,7 +111,7 @@ impl Exec<'_> {
         Ok(())
     }
 
-    fn clear_flags(&mut self, which: u32) {
+    pub(crate) fn clear_flags(&mut self, which: u32) {
         let old = self.cpu.flags.other;
         self.cpu.flags.put(which, false);
         self.interrupt_flag_changed(old);
@@ -234,39 +237,17 @@ pub fn software(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
 
 /// IRET.
 pub fn iret(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
-    let size = if instr.code() == Code::Iretw { 2 } else { 4 };
+    let size = match instr.code() {
+        Code::Iretw => 2,
+        Code::Iretd => 4,
+        _ => 8,
+    };
     x.far_return(size, 0, true)?;
     x.cpu.nmi_blocked = false;
-    let pc = VirtAddr(x.cpu.seg(Seg::Cs).base.wrapping_add(x.next) & 0xffff_ffff);
+    let pc = VirtAddr(x.cpu.code_address(x.next));
     x.events.push(x.now, Happening::InterruptReturn { pc });
     if x.stops.on.has(Kinds::INTERRUPT_RETURN) {
         x.stop_after(Stop::InterruptReturn);
-    }
-    Ok(())
-}
-
-/// SYSENTER and SYSEXIT.
-pub fn fast_call(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
-    let base = x.cpu.msrs.sysenter_cs as u16 & !3;
-    if !x.cpu.protected() || base == 0 {
-        return Err(Trap::GP0);
-    }
-    if instr.mnemonic() == Mnemonic::Sysenter {
-        let old = x.cpu.flags.other;
-        x.cpu.flags.put(flags::VM | flags::IF | flags::RF, false);
-        x.interrupt_flag_changed(old);
-        x.set_segment(Seg::Ss, Segment::flat(base + 8, false, 0));
-        x.set_sized(reg::SP, 4, x.cpu.msrs.sysenter_esp);
-        let target = x.cpu.msrs.sysenter_eip & 0xffff_ffff;
-        x.commit_code(Segment::flat(base, true, 0), target);
-    } else {
-        if x.cpu.cpl() != 0 {
-            return Err(Trap::GP0);
-        }
-        x.set_segment(Seg::Ss, Segment::flat((base + 24) | 3, false, 3));
-        let (stack, target) = (x.get_sized(reg::CX, 4), x.get_sized(reg::DX, 4));
-        x.set_sized(reg::SP, 4, stack);
-        x.commit_code(Segment::flat((base + 16) | 3, true, 3), target);
     }
     Ok(())
 }

@@ -10,11 +10,12 @@
 //! are shared by all processors. Per space there is one table for supervisor and one for user accesses. An entry
 //! answers reads and writes by separate tags and holds one host pointer. Entries exist only for ordinary memory:
 //! device pages, holes, ROM writes, writes to flagged pages and watched pages always take the slow path.
+//!
+//! The walk itself, for two, three and four levels, is in [`super::paging`].
 
-use super::state::{Cpu, cr0, cr4};
-use super::trap::{Outcome, Trap};
+pub(crate) use super::paging::{Intent, Walk, walk};
+use super::state::{Cpu, cr0, cr4, efer};
 use crate::memory::Memory;
-use trace::PhysAddr;
 
 /// Entries in one table, a power of two.
 pub(crate) const ENTRIES: usize = 256;
@@ -22,7 +23,7 @@ pub(crate) const ENTRIES: usize = 256;
 const SPACES: usize = 8;
 /// A tag no address has.
 pub(crate) const NEVER: u64 = u64::MAX;
-const NO_FRAME: u64 = u64::MAX;
+const NO_FRAME: u32 = u32::MAX;
 
 /// One translation.
 #[repr(C, align(32))]
@@ -35,10 +36,24 @@ pub(crate) struct Entry {
     /// Host address minus linear address.
     pub addend: u64,
     /// Physical frame.
-    pub frame: u64,
+    pub frame: u32,
+    /// Where reads are allowed, fetches are too.
+    pub executable: bool,
 }
 
-const EMPTY: Entry = Entry { read: NEVER, write: NEVER, addend: 0, frame: NO_FRAME };
+const EMPTY: Entry = Entry { read: NEVER, write: NEVER, addend: 0, frame: NO_FRAME, executable: false };
+
+impl Entry {
+    /// May the page be used so, by what is remembered?
+    #[inline]
+    pub fn allows(&self, page: u64, intent: Intent) -> bool {
+        match intent {
+            Intent::Read => self.read == page,
+            Intent::Write => self.write == page,
+            Intent::Fetch => self.read == page && self.executable,
+        }
+    }
+}
 
 /// Translations for one privilege in one address space.
 #[repr(C)]
@@ -68,38 +83,6 @@ const TABLE: u8 = 2;
 /// More than two TLB indices: a revocation must look everywhere.
 const MANY: u8 = 4;
 
-/// What the guest does with memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Intent {
-    Read,
-    Write,
-    Fetch,
-}
-
-/// A finished page walk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk {
-    pub physical: u64,
-    tables: [u64; 2],
-    levels: usize,
-    /// Accessed and dirty bits to set: where, and the whole entry.
-    updates: [(u64, u32); 2],
-    updates_len: usize,
-}
-
-impl Walk {
-    fn update(&mut self, at: u64, old: u32, new: u32) {
-        if old != new {
-            self.updates[self.updates_len] = (at, new);
-            self.updates_len += 1;
-        }
-    }
-
-    pub fn updates(&self) -> &[(u64, u32)] {
-        &self.updates[..self.updates_len]
-    }
-}
-
 /// Derived translation state of the whole machine.
 #[derive(Default)]
 pub(crate) struct Mmu {
@@ -114,6 +97,8 @@ pub(crate) struct Mmu {
     pub slow_pages: Vec<(u64, u64)>,
     /// Set when translations were forgotten: code that runs must look itself up again.
     pub flushed: bool,
+    /// Translations came from tables with entries of four bytes, of eight bytes.
+    entries_seen: [bool; 2],
 }
 
 /// The control state translations depend on: page directory and the bits that change how it is read.
@@ -121,7 +106,15 @@ fn space_key(cpu: &Cpu) -> u64 {
     if cpu.cr0 & cr0::PG == 0 {
         return 1;
     }
-    (cpu.cr3 & !0xfff) | 2 | (cpu.cr0 >> 14 & 4) | (cpu.cr4 >> 1 & 8)
+    let bits = [
+        cpu.cr0 & cr0::WP,
+        cpu.cr4 & cr4::PSE,
+        cpu.cr4 & cr4::PAE,
+        cpu.efer & efer::LMA,
+        cpu.efer & efer::NXE,
+    ];
+    let control = bits.iter().fold(1, |all, &bit| all << 1 | u64::from(bit != 0));
+    control << 56 | cpu.cr3 & !0x1f
 }
 
 impl Mmu {
@@ -213,6 +206,12 @@ impl Mmu {
         for frame in self.tables.drain(..) {
             self.frames[frame as usize].flags &= !TABLE;
         }
+        self.entries_seen = [false; 2];
+    }
+
+    /// Bytes of the table entries that translations came from.
+    pub fn entry_sizes(&self) -> impl Iterator<Item = usize> {
+        [4, 8].into_iter().zip(self.entries_seen).filter_map(|(bytes, seen)| seen.then_some(bytes))
     }
 
     /// After a clone: pages are shared again, no cached pointer may be written through.
@@ -232,7 +231,7 @@ impl Mmu {
         if info.flags & MANY != 0 {
             for space in &mut self.spaces {
                 for entry in space.tlbs.iter_mut().flat_map(|t| &mut t.entries) {
-                    if entry.frame == frame {
+                    if u64::from(entry.frame) == frame {
                         change(entry);
                     }
                 }
@@ -243,7 +242,7 @@ impl Mmu {
             for space in &mut self.spaces {
                 for tlb in &mut space.tlbs {
                     let entry = &mut tlb.entries[usize::from(slot) - 1];
-                    if entry.frame == frame {
+                    if u64::from(entry.frame) == frame {
                         change(entry);
                     }
                 }
@@ -291,7 +290,8 @@ impl Mmu {
     /// Remembers a finished walk for the current space, if the page is ordinary memory.
     pub fn fill(&mut self, memory: &mut Memory, linear: u64, walk: &Walk, user: bool, write: bool) {
         let frame = walk.physical >> 12;
-        for &table in &walk.tables[..walk.levels] {
+        self.entries_seen[usize::from(walk.entry_bytes() == 8)] = true;
+        for &table in walk.tables() {
             if table < memory.frames() && !self.is_table(table) {
                 self.tables.push(table as u32);
                 self.flag(table, TABLE);
@@ -326,77 +326,8 @@ impl Mmu {
             read: page,
             write: if may_write { page } else { NEVER },
             addend: (host as u64).wrapping_sub(page),
-            frame,
+            frame: frame as u32,
+            executable: walk.executable,
         };
     }
-}
-
-const PRESENT: u32 = 1;
-const WRITABLE: u32 = 2;
-const USER: u32 = 4;
-const ACCESSED: u32 = 0x20;
-const DIRTY: u32 = 0x40;
-const LARGE: u32 = 0x80;
-/// Bits 13–21 of a 4 MiB entry; bit 12 is PAT.
-const LARGE_RESERVED: u32 = 0x3f_e000;
-
-/// Page-fault error code bits.
-const ERROR_PRESENT: u32 = 1;
-const ERROR_WRITE: u32 = 2;
-const ERROR_USER: u32 = 4;
-const ERROR_RESERVED: u32 = 8;
-
-/// Walks the page tables for one access. Has no effect; the accessed and dirty bits it would set are in the
-/// answer.
-pub(crate) fn walk(cpu: &Cpu, memory: &Memory, linear: u64, intent: Intent, user: bool) -> Outcome<Walk> {
-    let mut done = Walk { physical: linear, tables: [0; 2], levels: 0, updates: [(0, 0); 2], updates_len: 0 };
-    if cpu.cr0 & cr0::PG == 0 {
-        return Ok(done);
-    }
-    if cpu.cr4 & cr4::PAE != 0 {
-        return Err(Trap::Unsupported("paging with PAE"));
-    }
-    let write = intent == Intent::Write;
-    let fault = |error: u32| {
-        let error = error | if write { ERROR_WRITE } else { 0 } | if user { ERROR_USER } else { 0 };
-        Err(Trap::pf(linear, error))
-    };
-    let allowed = |entry: u32| {
-        !(user && entry & USER == 0) && !(write && entry & WRITABLE == 0 && (user || cpu.cr0 & cr0::WP != 0))
-    };
-    let accessed = ACCESSED | if write { DIRTY } else { 0 };
-    let directory = cpu.cr3 & 0xffff_f000;
-    let pde_at = directory | linear >> 20 & 0xffc;
-    let pde = memory.read_u32(PhysAddr(pde_at));
-    if pde & PRESENT == 0 {
-        return fault(0);
-    }
-    done.tables[0] = directory >> 12;
-    if pde & LARGE != 0 && cpu.cr4 & cr4::PSE != 0 {
-        if pde & LARGE_RESERVED != 0 {
-            return fault(ERROR_PRESENT | ERROR_RESERVED);
-        }
-        if !allowed(pde) {
-            return fault(ERROR_PRESENT);
-        }
-        done.update(pde_at, pde, pde | accessed);
-        done.physical = u64::from(pde & 0xffc0_0000) | linear & 0x3f_ffff;
-        done.levels = 1;
-        return Ok(done);
-    }
-    let table = u64::from(pde & 0xffff_f000);
-    let pte_at = table | linear >> 10 & 0xffc;
-    let pte = memory.read_u32(PhysAddr(pte_at));
-    if pte & PRESENT == 0 {
-        return fault(0);
-    }
-    if !allowed(pde) || !allowed(pte) {
-        return fault(ERROR_PRESENT);
-    }
-    done.update(pde_at, pde, pde | ACCESSED);
-    done.update(pte_at, pte, pte | accessed);
-    done.physical = u64::from(pte & 0xffff_f000) | linear & 0xfff;
-    done.tables[1] = table >> 12;
-    done.levels = 2;
-    Ok(done)
 }

@@ -7,7 +7,7 @@
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 2 and 3.
 //!
-//! Not modelled, reported as unsupported: virtual-8086 mode, hardware task switches, PAE.
+//! Not modelled, reported as unsupported: virtual-8086 mode, hardware task switches.
 
 pub mod arithmetic;
 pub mod bcd;
@@ -16,12 +16,15 @@ pub mod control;
 pub mod cpuid;
 pub(crate) mod engine;
 pub mod exec;
+pub mod fast_call;
 pub mod flags;
 pub mod interrupt;
 pub mod io;
 pub mod logic;
+pub(crate) mod long;
 pub(crate) mod mmu;
 pub mod moves;
+pub(crate) mod paging;
 pub(crate) mod run;
 pub mod segment;
 pub mod shift;
@@ -55,22 +58,24 @@ pub(crate) fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         M::Imul if instr.op_count() == 1 => arithmetic::multiply(x, instr),
         M::Imul => arithmetic::multiply_truncated(x, instr),
         M::Div | M::Idiv => arithmetic::divide(x, instr),
-        M::Cbw | M::Cwde | M::Cwd | M::Cdq => arithmetic::extend_accumulator(x, instr),
+        M::Cbw | M::Cwde | M::Cwd | M::Cdq | M::Cdqe | M::Cqo => arithmetic::extend_accumulator(x, instr),
         M::Bound => arithmetic::bound(x, instr),
         M::Xadd => arithmetic::exchange_add(x, instr),
         M::Cmpxchg => arithmetic::compare_exchange(x, instr),
         M::Cmpxchg8b => arithmetic::compare_exchange_8b(x, instr),
+        M::Cmpxchg16b => arithmetic::compare_exchange_16b(x, instr),
         M::And | M::Or | M::Xor | M::Test => logic::binary(x, instr),
         M::Not => logic::not(x, instr),
         M::Shl | M::Sal | M::Shr | M::Sar | M::Rol | M::Ror | M::Rcl | M::Rcr => shift::single(x, instr),
         M::Shld | M::Shrd => shift::double(x, instr),
         M::Bt | M::Bts | M::Btr | M::Btc => bits::test(x, instr),
-        M::Bsf | M::Bsr => bits::scan(x, instr),
+        // Without the features that gave them a meaning, the prefixes of TZCNT and LZCNT are ignored.
+        M::Bsf | M::Bsr | M::Tzcnt | M::Lzcnt => bits::scan(x, instr),
         M::Bswap => bits::swap(x, instr),
         M::Mov if special_register(instr) => system::mov(x, instr),
         M::Mov if segment_register(instr) => segment::mov(x, instr),
         M::Mov => moves::mov(x, instr),
-        M::Movzx | M::Movsx => moves::extend(x, instr),
+        M::Movzx | M::Movsx | M::Movsxd => moves::extend(x, instr),
         M::Lea => moves::lea(x, instr),
         M::Xchg => moves::exchange(x, instr),
         M::Xlatb => moves::translate(x, instr),
@@ -81,8 +86,8 @@ pub(crate) fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         M::Pop if stack::of_segment(instr) => stack::pop_segment(x, instr),
         M::Pop => stack::pop(x, instr),
         M::Pusha | M::Pushad | M::Popa | M::Popad => stack::all(x, instr),
-        M::Pushf | M::Pushfd => stack::push_flags(x, instr),
-        M::Popf | M::Popfd => stack::pop_flags(x, instr),
+        M::Pushf | M::Pushfd | M::Pushfq => stack::push_flags(x, instr),
+        M::Popf | M::Popfd | M::Popfq => stack::pop_flags(x, instr),
         M::Enter => stack::enter(x, instr),
         M::Leave => stack::leave(x, instr),
         M::Daa | M::Das | M::Aaa | M::Aas | M::Aam | M::Aad => bcd::execute(x, instr),
@@ -91,10 +96,12 @@ pub(crate) fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         M::Call => control::call(x, instr),
         M::Ret => control::ret(x, instr),
         M::Retf => segment::far_ret(x, instr),
-        M::Loop | M::Loope | M::Loopne | M::Jcxz | M::Jecxz => control::count(x, instr),
+        M::Loop | M::Loope | M::Loopne | M::Jcxz | M::Jecxz | M::Jrcxz => control::count(x, instr),
         M::Int | M::Int3 | M::Into | M::Int1 => interrupt::software(x, instr),
-        M::Iret | M::Iretd => interrupt::iret(x, instr),
-        M::Sysenter | M::Sysexit => interrupt::fast_call(x, instr),
+        M::Iret | M::Iretd | M::Iretq => interrupt::iret(x, instr),
+        M::Sysenter | M::Sysexit | M::Sysexitq => fast_call::sysenter(x, instr),
+        M::Syscall | M::Sysret | M::Sysretq => fast_call::syscall(x, instr),
+        M::Swapgs => fast_call::swap_gs(x),
         M::Lds | M::Les | M::Lfs | M::Lgs | M::Lss => segment::load_pointer(x, instr),
         M::Lldt | M::Ltr => segment::load_system(x, instr),
         M::Sldt | M::Str => segment::store_system(x, instr),
@@ -109,7 +116,7 @@ pub(crate) fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         // Hints of later processors, which earlier ones take for what they are to us: nothing.
         M::Nop | M::Reservednop | M::Endbr32 | M::Endbr64 | M::Rdsspd | M::Rdsspq => Ok(()),
         M::Invlpg => system::invalidate(x, instr),
-        M::Invd | M::Wbinvd => system::caches(x),
+        M::Invd | M::Wbinvd | M::Wbnoinvd => system::caches(x),
         M::Rdtsc => system::time_stamp(x),
         M::Rdmsr | M::Wrmsr => system::model_specific(x, instr),
         M::Cpuid => cpuid::execute(x),

@@ -38,11 +38,11 @@ pub fn mov(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     x.write(instr, 0, value)
 }
 
-/// MOVZX and MOVSX.
+/// MOVZX, MOVSX and MOVSXD.
 pub fn extend(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let value = x.read(instr, 1)?;
     let value =
-        if instr.mnemonic() == Mnemonic::Movsx { sign_extend(value, x.size(instr, 1)) } else { value };
+        if instr.mnemonic() == Mnemonic::Movzx { value } else { sign_extend(value, x.size(instr, 1)) };
     x.write(instr, 0, value)
 }
 

@@ -5,11 +5,11 @@ use super::exec::Exec;
 use super::flags;
 use super::interrupt::Delivered;
 use super::mmu::Intent;
-use super::state::{Activity, Seg};
+use super::state::{Activity, Seg, canonical};
 use super::trap::{Exception, Outcome, Trap};
 use crate::board::TimerMode;
 use crate::stop::{Stop, Unsupported};
-use iced_x86::{Decoder, DecoderError, DecoderOptions, Formatter, Instruction, NasmFormatter};
+use iced_x86::{Decoder, DecoderError, DecoderOptions, Formatter, Instruction, Mnemonic, NasmFormatter};
 use trace::VirtAddr;
 
 /// Longest instruction.
@@ -138,6 +138,7 @@ impl Exec<'_> {
     fn steps_only(&self) -> bool {
         let due = self.board.interrupt_pending(self.id) || self.cpu.nmi_pending;
         self.engine.second_tier_only
+            || self.cpu.long_code()
             || due && self.cpu.shadow_at == self.cpu.executed
             || self.cpu.flags.other & (flags::TF | flags::RF) != 0
             || self.cpu.dr[7] & 0xff != 0
@@ -204,7 +205,7 @@ impl Exec<'_> {
         let resume_flag = self.cpu.flags.other & flags::RF;
         let mark = self.events.words.len();
         // Not iced's idea of it, which wraps at 64 KiB: running over the end of the segment is a fault.
-        self.next = self.cpu.rip + instr.len() as u64;
+        self.next = self.cpu.rip.wrapping_add(instr.len() as u64);
         self.atomic = instr.has_lock_prefix();
         let outcome = super::execute(self, instr);
         match outcome {
@@ -216,7 +217,7 @@ impl Exec<'_> {
                     self.leave = true;
                 }
                 if resume_flag != 0
-                    && !matches!(instr.mnemonic(), iced_x86::Mnemonic::Iret | iced_x86::Mnemonic::Iretd)
+                    && !matches!(instr.mnemonic(), Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq)
                 {
                     self.cpu.flags.put(flags::RF, false);
                 }
@@ -250,21 +251,25 @@ impl Exec<'_> {
         self.check_instruction_breakpoints()?;
         let cs = *self.cpu.seg(Seg::Cs);
         let rip = self.cpu.rip;
-        if rip > cs.limit.into() {
+        let long = self.cpu.long_code();
+        if if long { !canonical(rip) } else { rip > cs.limit.into() } {
             return Err(Trap::GP0);
         }
         let linear = self.pc();
         let user = self.cpu.cpl() == 3;
         let mut bytes = [0; INSTRUCTION_BYTES_MAX];
         let in_page = 0x1000 - (linear & 0xfff) as usize;
-        let in_segment = (u64::from(cs.limit) - rip + 1).min(15) as usize;
+        let in_segment = if long { 15 } else { (u64::from(cs.limit) - rip + 1).min(15) as usize };
         let first = in_page.min(INSTRUCTION_BYTES_MAX).min(in_segment);
         self.fetch_bytes(linear, &mut bytes[..first], user)?;
         if self.decode(&bytes[..first], instr)? {
             return Ok(());
         }
         if in_page < in_segment.min(INSTRUCTION_BYTES_MAX) {
-            let second = linear.wrapping_add(in_page as u64) & 0xffff_ffff;
+            let second = self.linear_after(linear, in_page as u64);
+            if long && !canonical(second) {
+                return Err(Trap::GP0);
+            }
             self.fetch_bytes(second, &mut bytes[first..in_segment], user)?;
             if self.decode(&bytes[..in_segment], instr)? {
                 return Ok(());
@@ -317,7 +322,7 @@ impl Exec<'_> {
         let mut bytes = Vec::new();
         let linear = self.pc();
         for i in 0..INSTRUCTION_BYTES_MAX as u64 {
-            let Some(at) = self.physical(linear + i) else { break };
+            let Some(at) = self.physical(linear.wrapping_add(i)) else { break };
             bytes.push(self.memory.read_u8(at));
         }
         let mut decoder = Decoder::with_ip(self.cpu.bitness(), &bytes, self.cpu.rip, DecoderOptions::NONE);
@@ -333,7 +338,7 @@ impl Exec<'_> {
 /// Instructions after which no single-step trap is taken: a load of SS holds it back, and a software interrupt
 /// has cleared TF on its way.
 fn holds_back_single_step(instr: &Instruction, next: u64) -> bool {
-    use iced_x86::Mnemonic as M;
+    use Mnemonic as M;
     match instr.mnemonic() {
         M::Mov | M::Pop => instr.op0_register() == iced_x86::Register::SS,
         M::Int | M::Int1 | M::Int3 | M::Into => next != instr.next_ip(),

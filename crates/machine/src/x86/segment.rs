@@ -1,11 +1,11 @@
 //! Segment registers, descriptors and far transfers: MOV and POP of segment registers, LDS and its kin, far
 //! JMP, CALL and RET, call gates, LLDT, LTR, LAR, LSL, VERR, VERW, ARPL.
 //!
-//! Not modelled: hardware task switches.
+//! What long mode does differently with gates and stacks is in [`super::long`]. Not modelled: hardware task switches.
 
 use super::exec::{Exec, segment_of};
 use super::flags::{self, mask};
-use super::state::{Seg, Segment, reg};
+use super::state::{Seg, Segment, canonical, reg};
 use super::trap::{Outcome, Trap};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
@@ -14,8 +14,8 @@ const TASK_SWITCH: Trap = Trap::Unsupported("hardware task switch");
 /// A descriptor as found in its table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptor {
-    at: u64,
-    raw: u64,
+    pub at: u64,
+    pub raw: u64,
 }
 
 impl Descriptor {
@@ -35,11 +35,11 @@ impl Descriptor {
         self.raw >> 47 & 1 != 0
     }
 
-    fn gate_selector(self) -> u16 {
+    pub fn gate_selector(self) -> u16 {
         (self.raw >> 16) as u16
     }
 
-    fn gate_offset(self) -> u64 {
+    pub fn gate_offset(self) -> u64 {
         self.raw & 0xffff | self.raw >> 32 & 0xffff_0000
     }
 }
@@ -51,12 +51,19 @@ pub(crate) fn is_null(selector: u16) -> bool {
 impl Exec<'_> {
     /// Reads as the processor itself, for tables and task state segments.
     pub(crate) fn system_load(&mut self, linear: u64, size: usize) -> Outcome<u64> {
-        self.load_linear(linear & 0xffff_ffff, size, false)
+        self.load_linear(self.system_address(linear)?, size, false)
     }
 
     /// Writes as the processor itself.
     pub(crate) fn system_store(&mut self, linear: u64, size: usize, value: u64) -> Outcome<()> {
-        self.store_linear(linear & 0xffff_ffff, size, value, false)
+        self.store_linear(self.system_address(linear)?, size, value, false)
+    }
+
+    fn system_address(&self, linear: u64) -> Outcome<u64> {
+        if !self.cpu.long() {
+            return Ok(linear & 0xffff_ffff);
+        }
+        if canonical(linear) { Ok(linear) } else { Err(Trap::GP0) }
     }
 
     /// The descriptor a selector names; `None` if it lies outside its table.
@@ -72,7 +79,7 @@ impl Exec<'_> {
         if offset + 7 > limit {
             return Ok(None);
         }
-        let at = base + u64::from(offset);
+        let at = base.wrapping_add(offset.into());
         Ok(Some(Descriptor { at, raw: self.system_load(at, 8)? }))
     }
 
@@ -107,6 +114,11 @@ impl Exec<'_> {
             self.set_segment(seg, segment);
         } else if seg == Seg::Ss {
             let cpl = self.cpu.cpl();
+            if self.cpu.long_code() && is_null(selector) && cpl < 3 && selector as u8 & 3 == cpl {
+                self.set_segment(seg, Segment::null_stack(selector, cpl));
+                self.shadow();
+                return Ok(());
+            }
             let segment = self.stack_segment(selector, cpl, Trap::gp)?;
             self.set_segment(seg, segment);
         } else {
@@ -172,7 +184,11 @@ impl Exec<'_> {
         offset: u64,
     ) -> Outcome<Segment> {
         let segment = d.segment(selector & !3 | u16::from(cpl));
-        if offset > segment.limit.into() {
+        let long = self.cpu.long() && segment.has(Segment::LONG);
+        if long && segment.has(Segment::BIG) {
+            return Err(Trap::gp(selector));
+        }
+        if if long { !canonical(offset) } else { offset > segment.limit.into() } {
             return Err(Trap::GP0);
         }
         self.mark_accessed(&mut d)?;
@@ -216,6 +232,8 @@ impl Exec<'_> {
                 self.commit_code(segment, offset);
                 Ok(())
             }
+            0xc if self.cpu.long() => self.through_long_gate(d, selector, call),
+            _ if self.cpu.long() => Err(Trap::gp(selector)),
             0x4 | 0xc => self.through_gate(d, selector, call),
             1 | 5 | 9 => Err(TASK_SWITCH),
             _ => Err(Trap::gp(selector)),
@@ -365,9 +383,9 @@ impl Exec<'_> {
         let cpl = self.cpu.cpl();
         if let Some(image) = image {
             if self.cpu.flags.has(flags::NT) {
-                return Err(TASK_SWITCH);
+                return Err(if self.cpu.long() { Trap::GP0 } else { TASK_SWITCH });
             }
-            if size == 4 && image & flags::VM != 0 && cpl == 0 {
+            if !self.cpu.long() && size == 4 && image & flags::VM != 0 && cpl == 0 {
                 return Err(Trap::Unsupported("virtual-8086 mode"));
             }
         }
@@ -385,7 +403,8 @@ impl Exec<'_> {
         if !d.present() {
             return Err(Trap::np(selector));
         }
-        if rpl == cpl {
+        // IRET of 64-bit code pops the stack pointer in any case.
+        if rpl == cpl && !(iret && self.cpu.long_code()) {
             let segment = self.enter_code(d, selector, cpl, offset)?;
             self.release(popped + extra);
             if let Some(image) = image {
@@ -396,18 +415,25 @@ impl Exec<'_> {
         }
         let top = self.peek(popped + extra, size)?;
         let stack_selector = self.peek(popped + extra + step, size)? as u16;
-        let stack = self.stack_segment(stack_selector, rpl, Trap::gp)?;
+        let to_long = self.cpu.long() && d.segment(selector).has(Segment::LONG);
+        let stack = if to_long && is_null(stack_selector) && rpl < 3 {
+            Segment::null_stack(stack_selector, rpl)
+        } else {
+            self.stack_segment(stack_selector, rpl, Trap::gp)?
+        };
         let segment = self.enter_code(d, selector, rpl, offset)?;
         if let Some(image) = image {
             self.load_flags(image, size, true);
         }
         self.set_segment(Seg::Ss, stack);
         self.set_stack(top.wrapping_add(extra));
-        if stack.has(Segment::BIG) && size == 2 {
+        if stack.has(Segment::BIG) && size == 2 && !self.cpu.long_code() {
             self.set_sized(reg::SP, 4, top.wrapping_add(extra) & 0xffff);
         }
         self.commit_code(segment, offset);
-        self.drop_inner_segments(rpl);
+        if rpl != cpl {
+            self.drop_inner_segments(rpl);
+        }
         Ok(())
     }
 
@@ -452,7 +478,11 @@ pub fn far(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
 
 /// Far RET.
 pub fn far_ret(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
-    let size = if matches!(instr.code(), Code::Retfw | Code::Retfw_imm16) { 2 } else { 4 };
+    let size = match instr.code() {
+        Code::Retfw | Code::Retfw_imm16 => 2,
+        Code::Retfd | Code::Retfd_imm16 => 4,
+        _ => 8,
+    };
     let extra = if instr.op_count() == 1 { u64::from(instr.immediate16()) } else { 0 };
     x.far_return(size, extra, false)
 }
@@ -524,7 +554,8 @@ pub fn load_system(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         return Err(Trap::gp(selector));
     }
     let d = x.descriptor(selector)?;
-    let fits = if task { matches!(d.kind(), 1 | 9) } else { d.kind() == 2 };
+    let long = x.cpu.long();
+    let fits = if task { d.kind() == 9 || d.kind() == 1 && !long } else { d.kind() == 2 };
     if !fits {
         return Err(Trap::gp(selector));
     }
@@ -532,6 +563,12 @@ pub fn load_system(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         return Err(Trap::np(selector));
     }
     let mut segment = d.segment(selector);
+    if long {
+        segment.base |= x.upper_half(d, selector)? << 32;
+        if !canonical(segment.base) {
+            return Err(Trap::gp(selector));
+        }
+    }
     if task {
         x.system_store(d.at + 5, 1, d.raw >> 40 | 2)?;
         segment.attributes |= 2;
@@ -583,8 +620,12 @@ pub fn inspect(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         let conforming = d.kind() & 0x1c == 0x1c;
         conforming || privilege <= d.dpl()
     });
+    let long = x.cpu.long();
     let answer = visible.and_then(|d| {
         let kind = d.kind();
+        if long && matches!(kind, 0 | 1 | 3..=8) {
+            return None;
+        }
         match instr.mnemonic() {
             Mnemonic::Verr => (kind & 0x10 != 0 && kind & 0xa != 8).then_some(0),
             Mnemonic::Verw => (kind & 0x1a == 0x12).then_some(0),

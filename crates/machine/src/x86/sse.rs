@@ -34,11 +34,11 @@ pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
             let (seg, offset) = x.address(instr);
             return x.load(seg, offset, 1).map(|_| ());
         }
-        M::Fxsave | M::Fxrstor => {
+        M::Fxsave | M::Fxrstor | M::Fxsave64 | M::Fxrstor64 => {
             if x.cpu.cr0 & (cr0::EM | cr0::TS) != 0 {
                 return Err(Trap::NM);
             }
-            return if instr.mnemonic() == M::Fxsave {
+            return if matches!(instr.mnemonic(), M::Fxsave | M::Fxsave64) {
                 x87_environment::fxsave(x, instr)
             } else {
                 x87_environment::fxrstor(x, instr)
@@ -169,7 +169,7 @@ pub(crate) fn write(x: &mut Exec, instr: &Instruction, i: u32, value: u128) -> O
 fn vector_address(x: &Exec, instr: &Instruction, write: bool) -> Outcome<(Seg, u64)> {
     let (seg, offset) = x.address(instr);
     let unaligned = matches!(instr.mnemonic(), Mnemonic::Movups | Mnemonic::Movupd | Mnemonic::Movdqu);
-    if !unaligned && x.cpu.seg(seg).base.wrapping_add(offset) & 15 != 0 {
+    if !unaligned && x.segment_base(seg).wrapping_add(offset) & 15 != 0 {
         return Err(Trap::GP0);
     }
     let linear = x.linear(seg, offset, XMM, write)?;
@@ -269,7 +269,7 @@ fn masked_store(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         OpKind::MemorySegRDI => (Register::RDI, width(instr, 1)),
         _ => (Register::EDI, width(instr, 1)),
     };
-    let (seg, offset) = (super::exec::segment_of(instr.memory_segment()), x.get(base));
+    let (seg, offset) = (x.string_segment(instr), x.get(base));
     let chosen = |i: usize| mask >> (8 * i + 7) & 1 != 0;
     let address = |i: usize| offset.wrapping_add(i as u64) & super::flags::mask(base.size());
     // Bytes that are not stored are looked at all the same.

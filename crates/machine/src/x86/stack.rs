@@ -6,7 +6,7 @@ use super::state::{Seg, reg};
 use super::trap::{Outcome, Trap};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-/// 2 or 4: the size of what is pushed, which iced puts into the change of the stack pointer.
+/// 2, 4 or 8: the size of what is pushed, which iced puts into the change of the stack pointer.
 fn operand_size(instr: &Instruction) -> usize {
     instr.stack_pointer_increment().unsigned_abs() as usize
 }
@@ -125,7 +125,8 @@ impl Exec<'_> {
 pub fn enter(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let size = match instr.code() {
         iced_x86::Code::Enterw_imm16_imm8 => 2,
-        _ => 4,
+        iced_x86::Code::Enterd_imm16_imm8 => 4,
+        _ => 8,
     };
     let (bytes, level) = (u64::from(instr.immediate16()), u64::from(instr.immediate8_2nd() & 31));
     let m = mask(x.stack_size());
@@ -163,7 +164,8 @@ pub fn enter(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
 pub fn leave(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let size = match instr.code() {
         iced_x86::Code::Leavew => 2,
-        _ => 4,
+        iced_x86::Code::Leaved => 4,
+        _ => 8,
     };
     let stack = x.stack_size();
     let at = x.get_sized(reg::BP, stack);

@@ -79,6 +79,18 @@ impl Segment {
         Self { selector, base: 0, limit: u32::MAX, attributes: 0xc000 | kind | dpl << 5 }
     }
 
+    /// A 64-bit code segment of ring `dpl`.
+    #[must_use]
+    pub const fn long(selector: u16, dpl: u16) -> Self {
+        Self { selector, base: 0, limit: u32::MAX, attributes: 0xa09b | dpl << 5 }
+    }
+
+    /// What a null selector leaves in SS in 64-bit mode: nothing but the privilege level.
+    #[must_use]
+    pub const fn null_stack(selector: u16, cpl: u8) -> Self {
+        Self { selector, base: 0, limit: 0, attributes: (cpl as u16) << 5 }
+    }
+
     /// From the eight bytes of a code, data or system descriptor.
     #[must_use]
     pub const fn from_descriptor(selector: u16, descriptor: u64) -> Self {
@@ -246,6 +258,26 @@ pub mod cr4 {
     pub const OSXMMEXCPT: u64 = 1 << 10;
 }
 
+/// Bits of the extended-feature register.
+pub mod efer {
+    #![allow(missing_docs)]
+    /// SYSCALL and SYSRET.
+    pub const SCE: u64 = 1;
+    /// Long mode wanted.
+    pub const LME: u64 = 1 << 8;
+    /// Long mode active: LME was set when paging was switched on.
+    pub const LMA: u64 = 1 << 10;
+    /// No-execute pages.
+    pub const NXE: u64 = 1 << 11;
+}
+
+/// Are the upper bits of a 64-bit address copies of bit 47?
+#[inline]
+#[must_use]
+pub const fn canonical(address: u64) -> bool {
+    (address << 16) as i64 >> 16 == address as i64
+}
+
 /// Branches remembered for crash messages.
 pub const LAST_BRANCHES: usize = 16;
 
@@ -360,16 +392,46 @@ impl Cpu {
         self.cr0 & cr0::PE != 0
     }
 
+    /// In long mode, with 64-bit code or in its compatibility mode?
+    #[inline]
+    #[must_use]
+    pub fn long(&self) -> bool {
+        self.efer & efer::LMA != 0
+    }
+
+    /// Executing 64-bit code?
+    #[inline]
+    #[must_use]
+    pub fn long_code(&self) -> bool {
+        self.long() && self.segments[Seg::Cs as usize].has(Segment::LONG)
+    }
+
     /// 16, 32 or 64: the default size of the code segment.
     #[must_use]
     pub fn bitness(&self) -> u32 {
-        if self.segments[Seg::Cs as usize].has(Segment::BIG) { 32 } else { 16 }
+        if self.long_code() {
+            64
+        } else if self.segments[Seg::Cs as usize].has(Segment::BIG) {
+            32
+        } else {
+            16
+        }
+    }
+
+    /// Linear address of an offset in the code segment.
+    #[must_use]
+    pub fn code_address(&self, offset: u64) -> u64 {
+        if self.long_code() {
+            offset
+        } else {
+            self.segments[Seg::Cs as usize].base.wrapping_add(offset) & 0xffff_ffff
+        }
     }
 
     /// Linear address of the next instruction.
     #[must_use]
     pub fn pc(&self) -> u64 {
-        self.segments[Seg::Cs as usize].base.wrapping_add(self.rip) & 0xffff_ffff
+        self.code_address(self.rip)
     }
 
     /// Could a maskable interrupt be taken before the next instruction?

@@ -5,7 +5,7 @@
 //! depend on the addresses alone. A fault can only come at the start of a stretch, with the registers telling
 //! how far it got. The log gets one access a stretch and direction.
 
-use super::exec::{Exec, segment_of};
+use super::exec::Exec;
 use super::flags::{self, mask};
 use super::mmu::Intent;
 use super::state::{Seg, reg};
@@ -68,13 +68,13 @@ impl Row {
     fn in_page(self, base: u64, start: u64) -> u64 {
         let size = self.size as u64;
         let linear = base.wrapping_add(start) & 0xfff;
-        if linear + size > 0x1000 || start + size - 1 > self.address_mask {
+        if linear + size > 0x1000 || start.checked_add(size - 1).is_none_or(|last| last > self.address_mask) {
             return 0;
         }
         if self.down {
             (linear / size).min(start / size) + 1
         } else {
-            ((0x1000 - linear) / size).min((self.address_mask - start + 1) / size)
+            ((0x1000 - linear) / size).min((self.address_mask - start).saturating_add(1) / size)
         }
     }
 }
@@ -85,15 +85,20 @@ pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let mut source = None;
     let mut target = None;
     let mut address_size = 4;
+    let size = |k: OpKind| match k {
+        OpKind::MemorySegSI | OpKind::MemoryESDI => 2,
+        OpKind::MemorySegRSI | OpKind::MemoryESRDI => 8,
+        _ => 4,
+    };
     for i in 0..instr.op_count() {
         match instr.op_kind(i) {
             k @ (OpKind::MemorySegSI | OpKind::MemorySegESI | OpKind::MemorySegRSI) => {
-                source = Some(Pointer { seg: segment_of(instr.memory_segment()), index: reg::SI });
-                address_size = if k == OpKind::MemorySegSI { 2 } else { 4 };
+                source = Some(Pointer { seg: x.string_segment(instr), index: reg::SI });
+                address_size = size(k);
             }
             k @ (OpKind::MemoryESDI | OpKind::MemoryESEDI | OpKind::MemoryESRDI) => {
                 target = Some(Pointer { seg: Seg::Es, index: reg::DI });
-                address_size = if k == OpKind::MemoryESDI { 2 } else { 4 };
+                address_size = size(k);
             }
             _ => {}
         }
@@ -115,7 +120,7 @@ pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     // Single-stepping stops after every element.
     let mut n = if x.cpu.flags.has(flags::TF) { 1 } else { count };
     for pointer in [source, target].into_iter().flatten() {
-        n = n.min(row.in_page(x.cpu.seg(pointer.seg).base, x.get_sized(pointer.index, address_size)));
+        n = n.min(row.in_page(x.segment_base(pointer.seg), x.get_sized(pointer.index, address_size)));
     }
     // An element across pages, or a stretch that does not fit its segment, goes one by one.
     let straddles = n == 0;
@@ -179,7 +184,7 @@ fn elements(
         let Some(p) = p else { return Ok((0, 0)) };
         let start = x.get_sized(p.index, address_size);
         let low = x.linear(p.seg, row.lowest(start, n), bytes, write)?;
-        let first = x.cpu.seg(p.seg).base.wrapping_add(start) & 0xffff_ffff;
+        let first = x.segment_base(p.seg).wrapping_add(start) & x.linear_mask();
         Ok((first, low))
     };
     let (from, from_low) = locate(x, source, false)?;
@@ -193,9 +198,10 @@ fn elements(
         x.check_alignment(to, size)?;
         x.probe_linear(to, size, if writes { Intent::Write } else { Intent::Read }, user)?;
     }
+    let linear_mask = x.linear_mask();
     let at = |start: u64, i: u64| {
         let distance = i * size as u64;
-        (if row.down { start.wrapping_sub(distance) } else { start.wrapping_add(distance) }) & 0xffff_ffff
+        (if row.down { start.wrapping_sub(distance) } else { start.wrapping_add(distance) }) & linear_mask
     };
     let mut done = n;
     let mut ended = None;

@@ -223,7 +223,7 @@ fn remember(x: &mut Exec, instr: &Instruction) {
 fn opcode(x: &mut Exec) -> u16 {
     let pc = x.pc();
     let user = x.cpu.cpl() == 3;
-    let mut byte = |i: u64| x.load_linear(pc.wrapping_add(i) & 0xffff_ffff, 1, user).unwrap_or(0) as u16;
+    let mut byte = |i: u64| x.load_linear(x.linear_after(pc, i), 1, user).unwrap_or(0) as u16;
     let mut i = 0;
     while i < 15 && byte(i) & 0xf8 != 0xd8 {
         i += 1;

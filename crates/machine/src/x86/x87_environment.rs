@@ -9,7 +9,7 @@ use super::softfloat::{Class, Value};
 use super::state::{F80, Fpu, Seg, cr4};
 use super::trap::{Outcome, Trap};
 use super::x87::{check_pending, status};
-use iced_x86::{Code, Instruction};
+use iced_x86::{Code, Instruction, Mnemonic};
 
 /// Bits of MXCSR that exist, reported by FXSAVE.
 pub const MXCSR_MASK: u32 = 0xffff;
@@ -204,6 +204,16 @@ fn aligned_area(x: &mut Exec, instr: &Instruction, write: bool) -> Outcome<(Seg,
     Ok((seg, offset))
 }
 
+/// Does the image hold 64-bit pointers instead of selectors and offsets?
+fn has_pointers(instr: &Instruction) -> bool {
+    matches!(instr.mnemonic(), Mnemonic::Fxsave64 | Mnemonic::Fxrstor64)
+}
+
+/// XMM registers that exist in the present mode.
+fn vectors(x: &Exec) -> usize {
+    if x.cpu.long_code() { 16 } else { 8 }
+}
+
 /// FXSAVE. The XMM registers are part of it if the system has announced (CR4.OSFXSR) that it saves them.
 pub(crate) fn fxsave(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let (seg, offset) = aligned_area(x, instr, true)?;
@@ -217,10 +227,15 @@ pub(crate) fn fxsave(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     area[2..4].copy_from_slice(&fpu.status.to_le_bytes());
     area[4..6].copy_from_slice(&[fpu.tags, 0]);
     area[6..8].copy_from_slice(&fpu.opcode.to_le_bytes());
-    area[8..12].copy_from_slice(&(fpu.instruction_pointer as u32).to_le_bytes());
-    area[12..16].copy_from_slice(&u32::from(fpu.instruction_selector).to_le_bytes());
-    area[16..20].copy_from_slice(&(fpu.data_pointer as u32).to_le_bytes());
-    area[20..24].copy_from_slice(&u32::from(fpu.data_selector).to_le_bytes());
+    if has_pointers(instr) {
+        area[8..16].copy_from_slice(&fpu.instruction_pointer.to_le_bytes());
+        area[16..24].copy_from_slice(&fpu.data_pointer.to_le_bytes());
+    } else {
+        area[8..12].copy_from_slice(&(fpu.instruction_pointer as u32).to_le_bytes());
+        area[12..16].copy_from_slice(&u32::from(fpu.instruction_selector).to_le_bytes());
+        area[16..20].copy_from_slice(&(fpu.data_pointer as u32).to_le_bytes());
+        area[20..24].copy_from_slice(&u32::from(fpu.data_selector).to_le_bytes());
+    }
     area[24..28].copy_from_slice(&fpu.mxcsr.to_le_bytes());
     area[28..32].copy_from_slice(&MXCSR_MASK.to_le_bytes());
     for i in 0..8 {
@@ -228,7 +243,7 @@ pub(crate) fn fxsave(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         put(&mut area[32 + 16 * i..], fpu.get(i));
     }
     if x.cpu.cr4 & cr4::OSFXSR != 0 {
-        for i in 0..8 {
+        for i in 0..vectors(x) {
             area[160 + 16 * i..][..16].copy_from_slice(&fpu.xmm[i].to_le_bytes());
         }
     }
@@ -242,6 +257,8 @@ pub(crate) fn fxrstor(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     x.load_bytes(seg, offset, &mut area)?;
     let u16_at = |i: usize| u16::from_le_bytes([area[i], area[i + 1]]);
     let u32_at = |i: usize| u32::from(u16_at(i)) | u32::from(u16_at(i + 2)) << 16;
+    let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
+    let vectors = vectors(x);
     let with_xmm = x.cpu.cr4 & cr4::OSFXSR != 0;
     if with_xmm && u32_at(24) & !MXCSR_MASK != 0 {
         return Err(Trap::GP0);
@@ -251,15 +268,18 @@ pub(crate) fn fxrstor(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     fpu.status = u16_at(2);
     fpu.tags = area[4];
     fpu.opcode = u16_at(6) & 0x7ff;
-    fpu.instruction_pointer = u32_at(8).into();
-    fpu.instruction_selector = u16_at(12);
-    fpu.data_pointer = u32_at(16).into();
-    fpu.data_selector = u16_at(20);
+    if has_pointers(instr) {
+        (fpu.instruction_pointer, fpu.instruction_selector) = (u64_at(8), 0);
+        (fpu.data_pointer, fpu.data_selector) = (u64_at(16), 0);
+    } else {
+        (fpu.instruction_pointer, fpu.instruction_selector) = (u32_at(8).into(), u16_at(12));
+        (fpu.data_pointer, fpu.data_selector) = (u32_at(16).into(), u16_at(20));
+    }
     set_stack(fpu, |i| take(&area[32 + 16 * i..]));
     fpu.summarize();
     if with_xmm {
         fpu.mxcsr = u32_at(24);
-        for i in 0..8 {
+        for i in 0..vectors {
             let mut bytes = [0; 16];
             bytes.copy_from_slice(&area[160 + 16 * i..][..16]);
             fpu.xmm[i] = u128::from_le_bytes(bytes);

@@ -26,6 +26,7 @@ impl Bench {
         let mut memory = Memory::new(32 << 20);
         rom::install(&mut memory, &board);
         let mut cpu = Cpu::reset(true);
+        cpu.regs = [0; 16];
         cpu.segments[Seg::Ss as usize] = Segment::real(0);
         Self { cpu, memory, board, now: 0 }
     }

@@ -72,7 +72,7 @@ impl Engine {
         }
         self.code.prepare();
         self.code.stop_at(&until.code);
-        let pages = |w: &Watch| (w.start.0 >> 12, (w.start.0 + w.bytes.max(1) - 1) >> 12);
+        let pages = |w: &Watch| (w.start.0 >> 12, w.start.0.saturating_add(w.bytes.max(1) - 1) >> 12);
         if !self.mmu.slow_pages.iter().copied().eq(until.watch.iter().map(pages)) {
             self.mmu.flush();
             self.mmu.slow_pages = until.watch.iter().map(pages).collect();

@@ -104,8 +104,8 @@ impl Exec<'_> {
         }
         let user = mode & MODE_USER != 0;
         let entry = self.engine.mmu.tlb(user).entries[Mmu::index(linear)];
-        let physical = if entry.read == linear & !0xfff {
-            entry.frame << 12 | linear & 0xfff
+        let physical = if entry.allows(linear & !0xfff, Intent::Fetch) {
+            u64::from(entry.frame) << 12 | linear & 0xfff
         } else {
             self.translate(linear, Intent::Fetch, user).map_err(|_| Ran::Single)?
         };
