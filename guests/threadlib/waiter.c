@@ -20,6 +20,7 @@ void waiter_wait(struct waiter *w)
 void waiter_wake(struct waiter *w)
 {
     int tid = w->tid;
+    asm volatile("" : : "r"(tid) : "memory"); /* read before, whatever the compiler would like better */
     w->woken = 1;
     make_runnable(tid);
 }

@@ -4,9 +4,11 @@
 //! anybody who also needs them off. The flag is the processor's, so a switch made with interrupts off passes that lock
 //! on (seed 001, 3.4.4, the cli/sti hand-off). On several processors turning interrupts off excludes nobody, so steps
 //! chosen by processor leave it out.
+//!
+//! Also which trusted code each thread is inside of, since that too decides how its accesses are judged.
 
 use std::sync::Arc;
-use trace::{Action, Choice, LockId, Step, ThreadId};
+use trace::{Action, Choice, LockId, Step, ThreadId, Trusted};
 
 /// Stands for "interrupts are off" among locks.
 pub const INTERRUPTS: LockId = LockId(u64::MAX);
@@ -19,6 +21,8 @@ pub struct Held {
     masked_by: Option<ThreadId>,
     /// Steps are chosen by processor, so there are several.
     several: bool,
+    /// Trusted code entered and not left; one may call another.
+    inside: Arc<Vec<(ThreadId, Trusted)>>,
 }
 
 /// What an action did to the locks, as edges for an order between threads.
@@ -49,6 +53,18 @@ impl Held {
             return self.masked_by;
         }
         self.locks.iter().find(|(_, held)| *held == lock).map(|(owner, _)| *owner)
+    }
+
+    /// Whether what the thread does now is no race whatever it touches.
+    #[must_use]
+    pub fn is_trusted(&self, thread: ThreadId) -> bool {
+        self.inside.iter().any(|(by, _)| *by == thread)
+    }
+
+    /// Whether the thread manages the heap.
+    #[must_use]
+    pub fn is_in_heap(&self, thread: ThreadId) -> bool {
+        self.inside.contains(&(thread, Trusted::Heap))
     }
 
     /// To be told of each step before its actions. Says from whom the running thread took over a processor whose
@@ -91,6 +107,19 @@ impl Held {
             Action::Create { child } => {
                 if self.locks.iter().any(|(owner, _)| owner == child) {
                     Arc::make_mut(&mut self.locks).retain(|(owner, _)| owner != child);
+                }
+                if self.inside.iter().any(|(by, _)| by == child) {
+                    Arc::make_mut(&mut self.inside).retain(|(by, _)| by != child);
+                }
+                Change::None
+            }
+            Action::EnterTrusted { code } => {
+                Arc::make_mut(&mut self.inside).push((thread, *code));
+                Change::None
+            }
+            Action::LeaveTrusted { code } => {
+                if let Some(at) = self.inside.iter().rposition(|entered| *entered == (thread, *code)) {
+                    Arc::make_mut(&mut self.inside).remove(at);
                 }
                 Change::None
             }

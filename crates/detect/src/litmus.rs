@@ -54,6 +54,12 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
         "t1: write x; lock m; write y; unlock m\n t2: lock m; read y; unlock m; write x",
         [true, false, true],
     ),
+    ("inside a trusted lock", "t1: enter lock; write x\n t2: enter lock; write x", [false, false, false]),
+    (
+        "behind a trusted lock's code, though on the same stack as the heap's",
+        "t1: enter lock; enter heap; leave heap; leave lock; write x\n t2: write x",
+        [true, true, true],
+    ),
     ("readers only", "t1: read x\n t2: read x\n t3: read x", [false, false, false]),
     (
         "set up by one, then only read",

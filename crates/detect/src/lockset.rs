@@ -86,6 +86,7 @@ impl Lockset {
                         _ => {}
                     }
                 }
+                Item::Accesses(_) if self.held.is_trusted(thread) => {}
                 Item::Accesses(accesses) => {
                     let context = self.contexts.of(thread, self.held.by(thread));
                     for access in accesses {

@@ -42,6 +42,7 @@ impl RaceLimited {
                         _ => {}
                     }
                 }
+                Item::Accesses(_) if self.held.is_trusted(thread) => {}
                 Item::Accesses(accesses) => {
                     let epoch = self.clocks.epoch(thread);
                     let context = self.contexts.of(thread, self.held.by(thread));

@@ -11,7 +11,7 @@ use crate::{Config, Detectors, Finding};
 use std::collections::BTreeMap;
 use trace::{
     Access, AccessKind, Action, Choice, Event, LockId, PhysAddr, Point, PointKind, Step, StepEnd, ThreadId,
-    VirtAddr, Waiting,
+    Trusted, VirtAddr, Waiting,
 };
 
 #[derive(Default)]
@@ -43,6 +43,14 @@ impl Names {
             false => self.number("var ", name, 0x1_0000, 0x10),
         };
         (base + offset, size)
+    }
+}
+
+fn trusted(text: &str) -> Trusted {
+    match text {
+        "lock" => Trusted::Lock,
+        "heap" => Trusted::Heap,
+        _ => panic!("trusted code {text:?}"),
     }
 }
 
@@ -170,6 +178,8 @@ fn step(line: &str, names: &mut Names) -> Step {
             "handoff" => Action::HandOff { lock: names.lock(next()), to: thread(next()) },
             "off" => Action::InterruptsOff,
             "on" => Action::InterruptsOn,
+            "enter" => Action::EnterTrusted { code: trusted(next()) },
+            "leave" => Action::LeaveTrusted { code: trusted(next()) },
             "alloc" => {
                 let addr = names.place(next()).0;
                 Action::Alloc { addr: VirtAddr(addr), phys: PhysAddr(addr), size: next().parse().unwrap() }

@@ -21,6 +21,7 @@ impl UseAfterFree {
         let known = findings.len();
         for (thread, item) in in_order(step) {
             let event = match item {
+                Item::Accesses(_) if self.held.is_in_heap(thread) => continue,
                 Item::Accesses(accesses) => {
                     for access in accesses {
                         let Some(gone) = self.heap.touched(access) else { continue };
@@ -113,6 +114,17 @@ mod tests {
             "#]],
         );
         check(
+            "t1: alloc A 16; free A 16
+             t2: enter lock; update A; leave lock",
+            expect![[r#"
+                use after free: t2 updated 4 bytes at 0x00100000, in the block of 16 bytes at 0x00100000 after t1 had freed it
+                  = use-after-free at 0x00002002
+                  t2 updated it at 2002
+                  t1 freed it at 1002
+                  t1 allocated it at 1001
+            "#]],
+        );
+        check(
             "t1: free A 16
              t2: write A+15:1",
             expect![[r#"
@@ -179,6 +191,7 @@ mod tests {
         check("t1: alloc A 16; free A 16; alloc A 16; read A; free A 16", expect![""]);
         check("t1: alloc A 32; free A 32; alloc A 16; read A+8", expect![""]);
         check("t1: free NULL", expect![""]);
+        check("t1: alloc A 16; free A 16; enter heap; write A; leave heap", expect![""]);
         check("t1: alloc A 16; free A 16; read A/2", expect![""]);
     }
 }

@@ -23,19 +23,23 @@ pub struct Compiled {
 impl Compiled {
     #[must_use]
     pub fn new(set: &PointSet, kernel: &Kernel) -> Self {
-        let image = &kernel.image;
+        let images = [Some(&kernel.image), kernel.tested.as_ref().map(|tested| &tested.image)];
+        let images = || images.iter().copied().flatten();
         let mut kinds = BTreeMap::new();
         let mut threads: BTreeMap<u64, BTreeSet<ThreadId>> = BTreeMap::new();
         let mut unqualified = BTreeSet::new();
         for rule in &set.rules {
             match rule {
                 PointRule::Function(name) => {
-                    for &function in image.function(name) {
-                        kinds.insert(image.get(function).start.0, PointKind::Function);
+                    for image in images() {
+                        let functions = image.function(name).iter();
+                        kinds.extend(functions.map(|id| (image.get(*id).start.0, PointKind::Function)));
                     }
                 }
                 PointRule::Line { file, line } => {
-                    kinds.extend(image.lines(file, *line).iter().map(|addr| (addr.0, PointKind::Line)));
+                    for image in images() {
+                        kinds.extend(image.lines(file, *line).iter().map(|addr| (addr.0, PointKind::Line)));
+                    }
                 }
                 PointRule::Race { pc, thread, .. } => {
                     kinds.insert(pc.0, PointKind::Race);
@@ -45,7 +49,7 @@ impl Compiled {
                     }
                 }
                 PointRule::InterruptsOff => {
-                    let at = crate::code::interrupts_off(image);
+                    let at = crate::code::interrupts_off(&kernel.image);
                     kinds.extend(at.iter().map(|addr| (addr.0, PointKind::InterruptsOff)));
                 }
                 _ => {}

@@ -200,6 +200,8 @@ tables! {
         device: Option<Names>,
         /// Waits for an interrupt because nothing can run.
         idle: Option<Names>,
+        /// Of a library: correct as far as the test is concerned, so its accesses do not count.
+        trusted: Option<Names>,
     }
 
     struct Idle {
@@ -225,6 +227,8 @@ tables! {
         available: Option<Text>,
         kind: LockKind,
         waiting: Waiting,
+        /// Of a library: tests of the lock itself, in which its own accesses may race.
+        tested_by: Vec<String>,
     }
 
     struct Heap {
@@ -286,6 +290,16 @@ tables! {
         /// Or: where a program is put into the running thread's address space.
         exec: Vec<Spanned<ExecHook>>,
         system_call: Vec<Spanned<CallHook>>,
+        /// The page directory of thread `t`'s address space, as CR3 has it while `t` runs.
+        space: Option<Text>,
+        /// The running thread leaves its program, whose memory is still there.
+        exit: Vec<Spanned<TestHook>>,
+        /// The program of the running thread is over, whatever its threads do.
+        end: Vec<Spanned<TestHook>>,
+        /// The running thread's program did what it must not and cannot go on.
+        fault: Vec<Spanned<Fault>>,
+        /// Description of the thread library that programs are usually linked with.
+        library: Option<String>,
     }
 
     struct ExecHook {
@@ -298,6 +312,8 @@ tables! {
         on: Option<Names>,
         r#if: Option<Text>,
         number: Option<Text>,
+        /// The program's instruction that called.
+        from: Option<Text>,
     }
 
     /// Accesses that do not count.
@@ -323,6 +339,8 @@ tables! {
         name: Option<String>,
         /// What must be true when the test is over.
         holds: Option<Text>,
+        /// Unless this is not.
+        r#if: Option<Text>,
     }
 }
 

@@ -305,6 +305,10 @@ impl Image {
             }
         }
         for (at, variable) in self.dwarf.variables.iter().enumerate() {
+            // What the linker has dropped keeps its description, at address 0.
+            if variable.address == 0 && !self.covers(VirtAddr(0)) {
+                continue;
+            }
             self.variables_named.entry(variable.name.clone()).or_default().push(at as u32);
             let size = self.dwarf.types.size(variable.ty).unwrap_or(1).max(1);
             self.data.push((variable.address..variable.address.saturating_add(size), at as u32));
@@ -388,6 +392,13 @@ impl Image {
     }
 
     /// Whether `addr` lies in code of this file.
+    /// Whether `addr` is in what is loaded from this file.
+    #[must_use]
+    pub fn covers(&self, addr: VirtAddr) -> bool {
+        let within = |at: u64, size: u64| addr.0.checked_sub(at).is_some_and(|offset| offset < size);
+        self.segments.iter().any(|segment| within(segment.addr.0, segment.size))
+    }
+
     #[must_use]
     pub fn is_code(&self, addr: VirtAddr) -> bool {
         self.code.iter().any(|range| range.contains(&addr.0))
@@ -707,14 +718,8 @@ impl Space {
     /// The file whose code or data `addr` is.
     #[must_use]
     pub fn image_at(&self, addr: VirtAddr) -> Option<&Arc<Image>> {
-        let has = |image: &Image| {
-            image
-                .segments
-                .iter()
-                .any(|segment| addr.0.checked_sub(segment.addr.0).is_some_and(|offset| offset < segment.size))
-        };
         let known = std::iter::once(&self.kernel).chain(&self.program);
-        let mut known = known.filter(|image| has(image));
+        let mut known = known.filter(|image| image.covers(addr));
         known.next()
     }
 

@@ -8,6 +8,7 @@
 //! choice: [`Hook::place`] tells the entries (for keeping arguments and the return address) and the instructions that
 //! return.
 
+mod library;
 mod resolve;
 
 use crate::description::{Console, Description, Input, LockKind, Problem, Waiting};
@@ -17,7 +18,7 @@ use crate::state::{Architecture, Memory, Registers};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use trace::VirtAddr;
+use trace::{Trusted, VirtAddr};
 
 /// Index into [`Kernel::hooks`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -40,6 +41,8 @@ pub enum Activity {
     Sleep,
     Device,
     Idle,
+    /// Code of a program's library that is taken to be correct.
+    Trusted,
 }
 
 /// What a hook tells. Expressions are evaluated at the hook.
@@ -111,11 +114,25 @@ pub enum Event {
     TestEnd,
     SystemCall {
         number: Expression,
+        /// The program's instruction that called.
+        from: Option<Expression>,
     },
     /// The running thread's address space is given to this program.
     Exec {
         program: Expression,
     },
+    /// The running thread leaves its program.
+    ProgramExit,
+    /// The running thread's program is over.
+    ProgramEnd,
+    /// The running thread's program did what it must not.
+    ProgramFault {
+        vector: Option<Expression>,
+        address: Option<Expression>,
+    },
+    /// Code of a program that is not under suspicion: entered, left.
+    EnterTrusted(Trusted),
+    LeaveTrusted(Trusted),
 }
 
 impl Event {
@@ -127,7 +144,11 @@ impl Event {
             | Event::SwitchEnd
             | Event::Ready
             | Event::TestStart
-            | Event::TestEnd => Vec::new(),
+            | Event::TestEnd
+            | Event::ProgramExit
+            | Event::ProgramEnd
+            | Event::EnterTrusted(_)
+            | Event::LeaveTrusted(_) => Vec::new(),
             Event::Create { thread }
             | Event::Exit { thread }
             | Event::QueueAdd { thread }
@@ -141,8 +162,10 @@ impl Event {
             Event::Alloc { address, size, .. } => vec![address, size],
             Event::Free { address, .. } => vec![address],
             Event::Panic { message } => message.iter().collect(),
-            Event::Fault { vector, address } => vector.iter().chain(address).collect(),
-            Event::SystemCall { number } => vec![number],
+            Event::Fault { vector, address } | Event::ProgramFault { vector, address } => {
+                vector.iter().chain(address).collect()
+            }
+            Event::SystemCall { number, from } => std::iter::once(number).chain(from).collect(),
             Event::Exec { program } => vec![program],
         }
     }
@@ -253,8 +276,18 @@ pub struct Test {
 #[derive(Clone, Debug)]
 pub struct Check {
     pub name: String,
+    /// It counts only if this holds.
+    pub condition: Option<Expression>,
     pub holds: Expression,
     pub line: usize,
+}
+
+/// A program under test on a kernel that is trusted.
+#[derive(Clone, Debug)]
+pub struct Tested {
+    pub image: Arc<Image>,
+    /// The name of its thread library's description.
+    pub library: Arc<str>,
 }
 
 /// A kernel understood.
@@ -277,12 +310,16 @@ pub struct Kernel {
     pub test: Test,
     pub user_region: Option<Region>,
     pub program: Option<Expression>,
+    /// With `t` bound: the page directory of its address space.
+    pub space: Option<Expression>,
+    /// The library description that its programs usually go with.
+    pub library: Option<Arc<str>>,
+    /// In user-space mode: the program under test.
+    pub tested: Option<Tested>,
     pub ignored_code: Vec<Range<u64>>,
     pub ignored_data: Vec<Range<u64>>,
     pub ignored_regions: Vec<Region>,
     pub raceless_code: Vec<Range<u64>>,
-    /// Variables by which preemption is allowed or not.
-    pub guards: Vec<Range<u64>>,
     pub console: Vec<Console>,
     pub checks: Vec<Check>,
     entered: FxHashMap<u64, Vec<HookId>>,
@@ -293,6 +330,23 @@ impl Kernel {
     /// Applies a description to an image, or tells everything that is wrong with it.
     pub fn resolve(description: &Description, image: &Arc<Image>) -> Result<Arc<Kernel>, Vec<Problem>> {
         resolve::resolve(description, image)
+    }
+
+    /// The same kernel, trusted, with a program under test: what is watched are the locks, the heap and the assertions of
+    /// the program, as a library's description tells them.
+    pub fn with_program(
+        &self,
+        library: &Description,
+        program: &Arc<Image>,
+        test: &str,
+    ) -> Result<Arc<Kernel>, Vec<Problem>> {
+        library::with_program(self, library, program, test)
+    }
+
+    /// What is tested: the kernel's file, or the program's.
+    #[must_use]
+    pub fn subject(&self) -> &Arc<Image> {
+        self.tested.as_ref().map_or(&self.image, |tested| &tested.image)
     }
 
     #[must_use]

@@ -17,6 +17,7 @@ pub mod kernel;
 pub mod lifecycle;
 pub mod location;
 pub mod nearest;
+pub mod program;
 pub mod recorder;
 pub mod stack;
 pub mod state;

@@ -69,6 +69,8 @@ pub enum NotStarted {
     NoKey(char),
     /// The kernel never executed the test's program.
     NoProgram { name: String, printed: Vec<String> },
+    /// The file given for the program is not what the kernel runs.
+    OtherProgram { file: String, at: VirtAddr },
     /// A stage was not reached.
     Stage { stage: &'static str, how: String, console: String, instructions: u64 },
 }
@@ -90,6 +92,11 @@ impl fmt::Display for NotStarted {
                     None => Ok(()),
                 }
             }
+            NotStarted::OtherProgram { file, at } => write!(
+                f,
+                "the kernel runs another '{file}' than the file given: they differ at {at}; give the file that was \
+                 built with this kernel"
+            ),
             NotStarted::Stage { stage, how, console, instructions } => {
                 write!(f, "{stage}: {how} after {instructions} instructions")?;
                 let lines: Vec<&str> = console.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -177,31 +184,21 @@ impl Boot {
     }
 }
 
-/// What may be conflicted on: the kernel's memory, without what the description leaves out.
+/// What may be conflicted on: the kernel's memory, without what the description leaves out. With a program under test
+/// its memory too; the kernel's stays, because by it system calls depend on each other.
 fn scope(kernel: &Kernel, tracker: &Tracker, machine: &Machine) -> Scope {
     let value = |expression: &Expression| tracker.anywhere(machine, expression, &[]);
     let region = |region: &crate::kernel::Region| Some(value(&region.from)?..value(&region.to)?);
     let user = kernel.user_region.as_ref().and_then(region);
-    let tested = match user {
-        Some(user) => vec![0..user.start, user.end..u64::MAX],
-        None => std::iter::once(0..u64::MAX).collect(),
+    let tested = match &user {
+        Some(user) if kernel.tested.is_none() => vec![0..user.start, user.end..u64::MAX],
+        _ => std::iter::once(0..u64::MAX).collect(),
     };
+    let program = user.filter(|_| kernel.tested.is_some());
     let mut ignored_data = kernel.ignored_data.clone();
     ignored_data.extend(kernel.ignored_regions.iter().filter_map(region));
-    let learned = tracker.scheduler.as_ref();
-    let variables = kernel.preemption_allowed.iter().chain(&kernel.threads.current);
-    let known: Vec<_> = variables
-        .flat_map(Expression::variables)
-        .map(|(addr, _)| machine.translate(CPU, addr).unwrap_or(trace::PhysAddr(addr.0)))
-        .collect();
-    Scope {
-        ignored_code: kernel.ignored_code.clone(),
-        ignored_data,
-        tested,
-        tested_code: None,
-        scheduler: learned.map(|words| words.shared(&known)).unwrap_or_default(),
-    }
-    .tidy()
+    Scope { ignored_code: kernel.ignored_code.clone(), ignored_data, tested, tested_code: None, program }
+        .tidy()
 }
 
 /// Boots a kernel and brings it to the beginning of its test.
@@ -224,20 +221,42 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
     }
     let population = boot.subject.alive();
     let hooked = kernel.test.start_hooked;
-    boot.until("waiting for the test to start", |subject, signals, _| {
-        if hooked { signals.contains(&Signal::TestStart) } else { subject.alive() > population }
-    })?;
+    match &kernel.tested {
+        Some(tested) => begin_program(&mut boot, &tested.image)?,
+        None => boot.until("waiting for the test to start", |subject, signals, _| {
+            if hooked { signals.contains(&Signal::TestStart) } else { subject.alive() > population }
+        })?,
+    }
     let population = (!kernel.test.end_hooked).then_some(population);
     if let Err(end) = boot.subject.take_control(population) {
         return Err(boot.failed("taking control at the start of the test", format!("{end:?}")));
     }
     let scope = scope(kernel, &boot.subject.tracker, &boot.subject.machine);
     let bitness = if kernel.image.architecture == Architecture::X86 { 32 } else { 64 };
-    boot.subject.tracker.scheduler = None;
     boot.subject.tracker.recorder = Recorder::new(Arc::new(scope), bitness);
-    check_program(kernel, &boot.subject, &setup.test)?;
+    if kernel.tested.is_none() {
+        check_program(kernel, &boot.subject, &setup.test)?;
+    }
     let prologue = prologue(&boot.subject);
     Ok(Started { subject: boot.subject, prologue, console: boot.console })
+}
+
+/// Runs until the program under test has begun: at its `main`, where it has one.
+fn begin_program(boot: &mut Boot, image: &Arc<Image>) -> Result<(), NotStarted> {
+    let main = image.function("main").first().map_or(image.entry, |main| image.get(*main).start);
+    boot.subject.tracker.stop_at(main.0);
+    boot.until("waiting for the program to start", |subject, _, _| {
+        let cpu = subject.machine.cpu(CPU);
+        let thread = subject.tracker.threads.current();
+        let own = thread.and_then(|thread| thread.program.as_ref());
+        cpu.pc() == main.0 && cpu.cpl() != 0 && own.is_some_and(|own| Arc::ptr_eq(own, image))
+    })?;
+    if let Some(at) = crate::program::differs(&boot.subject.machine, image) {
+        return Err(NotStarted::OtherProgram { file: image.name.to_string(), at });
+    }
+    let cr3 = boot.subject.machine.cpu(CPU).cr3;
+    boot.subject.tracker.tested_space = Some(cr3);
+    Ok(())
 }
 
 /// Steps of the run that tells whether the test is there at all.
@@ -289,9 +308,7 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     let Machine { cpus, memory, board, .. } = &mut machine;
     boot::load(format, file, &options, memory, &mut cpus[usize::from(CPU.0)], board)
         .map_err(NotStarted::Boot)?;
-    let ignored = Scope { ignored_code: kernel.ignored_code.clone(), ..Scope::default() };
-    let mut tracker = Tracker::new(kernel.clone(), Recorder::new(Arc::new(ignored.tidy()), 32));
-    tracker.scheduler = Some(Box::default());
+    let mut tracker = Tracker::new(kernel.clone(), Recorder::new(Arc::default(), 32));
     tracker.programs = Arc::new(setup.programs.clone());
     tracker.fired = setup.count_hooks.then(Arc::default);
     Ok(Boot {

@@ -71,6 +71,12 @@ pub struct Thread {
     pub turn: Turn,
     /// Where a tick took it away with the hooks of the next instruction already told.
     pub told_at: Option<(u64, u64)>,
+    /// The program's instruction that called the kernel last.
+    pub called_from: Option<u64>,
+    /// Another had the processor since it last offered it.
+    pub gave_way: bool,
+    /// Has left its program for good, though it still has to end.
+    pub left: bool,
     kernel: Vec<Activation>,
     user: Vec<Activation>,
     depth: [u8; ACTIVITIES],
@@ -78,7 +84,7 @@ pub struct Thread {
     pub quiet: u16,
 }
 
-const ACTIVITIES: usize = 6;
+const ACTIVITIES: usize = 7;
 
 impl Thread {
     #[must_use]
@@ -94,6 +100,9 @@ impl Thread {
             looping: Arc::default(),
             turn: Turn::Comes,
             told_at: None,
+            called_from: None,
+            gave_way: false,
+            left: false,
             kernel: Vec::new(),
             user: Vec::new(),
             depth: [0; ACTIVITIES],

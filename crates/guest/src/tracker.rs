@@ -15,22 +15,19 @@
 mod annotated;
 mod heap;
 mod locks;
-mod log;
 mod scheduling;
-
-pub use log::SchedulerWords;
 
 use crate::expression::{Expression, Inputs};
 use crate::image::{Image, Space};
 use crate::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place};
-use crate::recorder::Recorder;
+use crate::recorder::{Logged, Recorder};
 use crate::state::{Memory as _, Registers};
 use crate::threads::{Activation, Standing, Thread, Threads};
 use crate::view::{View, registers};
-use machine::{Events, Machine};
+use machine::{Events, Machine, Rw};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, CpuId, LockId, PointKind, Stack, ThreadId, VirtAddr};
+use trace::{Action, CpuId, LockId, PhysAddr, PointKind, Stack, ThreadId, VirtAddr};
 
 /// The one processor.
 pub const CPU: CpuId = CpuId(0);
@@ -48,6 +45,10 @@ pub enum Signal {
     /// The thread stands where it stood before a tick took it away: all was told then.
     Again,
     Crashed,
+    /// Offered the processor to others and still has it.
+    YieldedInVain,
+    /// The last thread leaves the program under test.
+    ProgramOver,
     Ready,
     TestStart,
     TestEnd,
@@ -74,6 +75,8 @@ pub struct Tracker {
     /// Live heap blocks: size by address.
     pub heap: Arc<BTreeMap<u64, u64>>,
     tracking: bool,
+    /// The page directory of the program under test, once it runs.
+    pub tested_space: Option<u64>,
     /// Where the machine must stop: hooks, and `learned`.
     pub stops: Arc<BTreeSet<u64>>,
     /// Return addresses of hooked functions, in the order seen.
@@ -83,10 +86,6 @@ pub struct Tracker {
     pub events: Vec<trace::Event>,
     /// Whose accesses and actions the step is understood to hold so far.
     attributed: Option<ThreadId>,
-    /// Whether a tick could come when the log was last emptied.
-    open: bool,
-    /// Words that the scheduler was seen to work on; `None` once the test has begun.
-    pub scheduler: Option<Box<SchedulerWords>>,
     /// Actions carry stacks.
     pub narrated: bool,
     /// Fired so far, by hook: for checking a description. `None`: not counted.
@@ -105,13 +104,12 @@ impl Clone for Tracker {
             holders: self.holders.clone(),
             heap: self.heap.clone(),
             tracking: self.tracking,
+            tested_space: self.tested_space,
             stops: self.stops.clone(),
             learned: self.learned.clone(),
             recorder: self.recorder.clone(),
             events: self.events.clone(),
             attributed: self.attributed,
-            open: self.open,
-            scheduler: self.scheduler.clone(),
             narrated: self.narrated,
             fired: self.fired.clone(),
             oddities: self.oddities.clone(),
@@ -129,14 +127,13 @@ impl Clone for Tracker {
         self.holders.clone_from(&source.holders);
         self.heap.clone_from(&source.heap);
         self.tracking = source.tracking;
+        self.tested_space = source.tested_space;
         if !self.learned.starts_with(&source.learned) {
             source.learned.iter().for_each(|addr| self.learn(*addr));
         }
         self.recorder.clone_from(&source.recorder);
         self.events.clone_from(&source.events);
         self.attributed = source.attributed;
-        self.open = source.open;
-        self.scheduler.clone_from(&source.scheduler);
         self.narrated = source.narrated;
         self.fired.clone_from(&source.fired);
         self.oddities.clone_from(&source.oddities);
@@ -145,6 +142,11 @@ impl Clone for Tracker {
 }
 
 impl Tracker {
+    /// The machine is to stop here too.
+    pub(crate) fn stop_at(&mut self, addr: u64) {
+        self.learn(addr);
+    }
+
     fn learn(&mut self, addr: u64) {
         if !self.stops.contains(&addr) {
             Arc::make_mut(&mut self.stops).insert(addr);
@@ -159,6 +161,7 @@ impl Tracker {
             stops: Arc::new(kernel.stops().iter().map(|addr| addr.0).collect()),
             learned: Vec::new(),
             tracking: !begins,
+            tested_space: None,
             programs: Arc::default(),
             kernel,
             threads: Threads::default(),
@@ -167,8 +170,6 @@ impl Tracker {
             recorder,
             events: Vec::new(),
             attributed: None,
-            open: false,
-            scheduler: None,
             narrated: false,
             fired: None,
             oddities: Arc::default(),
@@ -233,6 +234,43 @@ impl Tracker {
 
     // --- the step being built ---
 
+    /// Takes the machine's log into the step. Accesses made in quiet functions do not count.
+    pub fn drain(&mut self, machine: &Machine, log: &mut Events) {
+        if log.is_empty() {
+            return;
+        }
+        let thread = self.threads.current();
+        if thread.is_none_or(|thread| thread.quiet > 0) {
+            log.clear();
+            return;
+        }
+        let id = thread.map(|thread| thread.id);
+        self.recorder.called_from = thread.and_then(|thread| thread.called_from).map(VirtAddr);
+        self.recorder.program_counts = thread.is_none_or(|thread| !thread.inside(Activity::Trusted));
+        let before = self.recorder.accesses.len();
+        let recorder = &mut self.recorder;
+        machine.drain_distinct(log, |event| {
+            let machine::Event::Access(access) = event else { return };
+            let logged = Logged {
+                addr: access.address,
+                phys: access.physical.unwrap_or(PhysAddr(access.address.0)),
+                size: access.size,
+                writes: access.rw == Rw::Write,
+                atomic: access.atomic,
+                pc: access.pc,
+            };
+            recorder.record(logged, |pc| {
+                let mut bytes = [0; 16];
+                let there =
+                    (1..=16).rev().find(|&n| machine.read_virt(CPU, pc, &mut bytes[..n])).unwrap_or(0);
+                bytes[..there].to_vec()
+            });
+        });
+        if self.recorder.accesses.len() > before {
+            self.attribute(machine, id, before);
+        }
+    }
+
     /// What follows `accesses_before` accesses is `thread`'s.
     fn attribute(&mut self, machine: &Machine, thread: Option<ThreadId>, accesses_before: usize) {
         let Some(to) = thread.filter(|_| thread != self.attributed) else { return };
@@ -279,6 +317,10 @@ impl Tracker {
     /// The machine stands before an instruction of [`Tracker::stops`].
     pub fn at(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
         let registers = registers(machine, CPU);
+        // Other programs have other code at the same addresses.
+        if registers.ring != 0 && !self.is_tested_space(registers.cr3) {
+            return;
+        }
         // Back from a tick, which the thread's other stops in the meantime belong to.
         if let Some(thread) = self.threads.current_mut()
             && thread.told_at == Some((registers.pc, registers.stack_pointer().0))
@@ -287,7 +329,6 @@ impl Tracker {
             signals.push(Signal::Again);
             return;
         }
-        self.drain(machine, log);
         self.returned(machine, log, &registers, signals);
         let pc = VirtAddr(registers.pc);
         let kernel = self.kernel.clone();
@@ -302,7 +343,7 @@ impl Tracker {
         }
         let stays = |id: &HookId| {
             let hook = kernel.hook(*id);
-            matches!(hook.place, Place::Leave { .. }) || is_quiet(&hook.event)
+            matches!(hook.place, Place::Leave { .. }) || is_quiet(&kernel, &[*id])
         };
         if entered.iter().any(stays) {
             self.entered(machine, log, &registers, entered);
@@ -319,7 +360,7 @@ impl Tracker {
             arguments.extend(kernel.hook(*id).capture(architecture, registers, &view));
         }
         self.learn(return_to);
-        let quiet = hooks.iter().any(|id| is_quiet(&kernel.hook(*id).event));
+        let quiet = is_quiet(&kernel, hooks);
         if quiet {
             self.drain(machine, log);
         }
@@ -327,21 +368,26 @@ impl Tracker {
         let activation =
             Activation { entry: registers.pc, return_to, sp: registers.stack_pointer().0, arguments };
         let abandoned = thread.push(registers.ring, activation);
+        let mut left = Vec::new();
         for activation in abandoned {
             for id in kernel.entered(VirtAddr(activation.entry)) {
                 match kernel.hook(*id).event {
                     HookEvent::Leave(activity) => thread.leave(activity),
                     HookEvent::LockHeld { .. } => thread.wants = None,
+                    HookEvent::LeaveTrusted(code) => left.push(code),
                     _ => {}
                 }
             }
             let hooks = kernel.entered(VirtAddr(activation.entry));
-            if hooks.iter().any(|id| is_quiet(&kernel.hook(*id).event)) {
+            if is_quiet(&kernel, hooks) {
                 thread.quiet = thread.quiet.saturating_sub(1);
             }
         }
         if quiet {
             thread.quiet += 1;
+        }
+        for code in left {
+            self.tell(machine, log, Action::LeaveTrusted { code });
         }
     }
 
@@ -381,7 +427,7 @@ impl Tracker {
                     self.fire(machine, log, id, &inputs, signals);
                 }
             }
-            if hooks.iter().any(|id| is_quiet(&kernel.hook(*id).event)) {
+            if is_quiet(&kernel, hooks) {
                 log.clear();
                 if let Some(thread) = self.threads.get_mut(key) {
                     thread.quiet = thread.quiet.saturating_sub(1);
@@ -407,6 +453,11 @@ impl Tracker {
         }
         if let Some(fired) = &mut self.fired {
             *Arc::make_mut(fired).entry(id).or_default() += 1;
+        }
+        if is_lock(&hook.event)
+            && self.threads.current().is_some_and(|thread| thread.inside(Activity::Trusted))
+        {
+            return;
         }
         if !self.tracking {
             if matches!(hook.event, HookEvent::Begin) {
@@ -459,15 +510,27 @@ impl Tracker {
                 if *activity == Activity::Yield {
                     self.tell(machine, log, Action::Yield);
                     self.yielded();
+                    if let Some(thread) = self.threads.current_mut() {
+                        thread.gave_way = false;
+                    }
+                }
+                if *activity == Activity::Trusted {
+                    self.drain(machine, log);
                 }
                 if let Some(thread) = self.threads.current_mut() {
                     thread.enter(*activity);
                 }
             }
             HookEvent::Leave(activity) => {
+                if *activity == Activity::Trusted {
+                    self.drain(machine, log);
+                }
                 // Returning from a switch happens on the stack of whoever runs now; `returned` has noticed that.
                 if let Some(thread) = self.threads.current_mut() {
                     thread.leave(*activity);
+                    if *activity == Activity::Yield && !thread.inside(Activity::Yield) && !thread.gave_way {
+                        signals.push(Signal::YieldedInVain);
+                    }
                 }
                 if *activity == Activity::Switch
                     && let Some(key) = self.current_key(machine)
@@ -507,11 +570,7 @@ impl Tracker {
             HookEvent::Alloc { .. } | HookEvent::Free { .. } => self.heap_event(machine, log, id, inputs),
             HookEvent::Panic { .. } => self.panic(machine, log, &hook.event, inputs, signals),
             HookEvent::Fault { vector, address } => {
-                let vector =
-                    vector.as_ref().and_then(|vector| vector.value(&view, inputs).ok()).unwrap_or(14);
-                let addr = address.as_ref().and_then(|addr| addr.value(&view, inputs).ok()).map(VirtAddr);
-                self.tell(machine, log, Action::Fault { vector: vector as u8, error: None, addr });
-                signals.push(Signal::Crashed);
+                self.fault(machine, log, (vector.as_ref(), address.as_ref()), inputs, signals);
             }
             HookEvent::Exec { program } => {
                 if let Ok(name) = program.text(&view, inputs) {
@@ -521,9 +580,30 @@ impl Tracker {
             HookEvent::Ready => signals.push(Signal::Ready),
             HookEvent::TestStart => signals.push(Signal::TestStart),
             HookEvent::TestEnd => signals.push(Signal::TestEnd),
-            HookEvent::SystemCall { number } => {
+            HookEvent::SystemCall { number, from } => {
                 let number = value!(number);
+                let from = from.as_ref().and_then(|from| from.value(&view, inputs).ok());
                 self.tell(machine, log, Action::SystemCall { number });
+                if let Some(thread) = self.threads.current_mut() {
+                    thread.called_from = from;
+                }
+            }
+            HookEvent::ProgramExit => self.leaves_program(machine, signals),
+            HookEvent::ProgramEnd => {
+                if self.runs_tested(machine) {
+                    signals.push(Signal::ProgramOver);
+                }
+            }
+            HookEvent::ProgramFault { vector, address } => {
+                if self.runs_tested(machine) {
+                    self.fault(machine, log, (vector.as_ref(), address.as_ref()), inputs, signals);
+                }
+            }
+            HookEvent::EnterTrusted(code) => {
+                self.tell(machine, log, Action::EnterTrusted { code: *code });
+            }
+            HookEvent::LeaveTrusted(code) => {
+                self.tell(machine, log, Action::LeaveTrusted { code: *code });
             }
         }
     }
@@ -550,27 +630,52 @@ impl Tracker {
         signals.push(Signal::Crashed);
     }
 
+    fn fault(
+        &mut self,
+        machine: &Machine,
+        log: &mut Events,
+        (vector, address): (Option<&Expression>, Option<&Expression>),
+        inputs: &Inputs<'_>,
+        signals: &mut Vec<Signal>,
+    ) {
+        let vector = vector.and_then(|vector| self.value(machine, vector, inputs)).unwrap_or(14);
+        let addr = address.and_then(|addr| self.value(machine, addr, inputs)).map(VirtAddr);
+        self.tell(machine, log, Action::Fault { vector: vector as u8, error: None, addr });
+        signals.push(Signal::Crashed);
+    }
+
     /// The running thread's address space is given to a program; its functions can be named if its file is known.
     fn exec(&mut self, name: &str) {
         if !self.executed.contains(name) {
             Arc::make_mut(&mut self.executed).insert(name.to_string());
         }
         let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
-        if let Some(program) = self.programs.iter().find(|image| base(&image.name) == base(name)) {
-            let program = Some(program.clone());
-            if let Some(thread) = self.threads.current_mut() {
-                thread.program = program;
-            }
+        let program = self.programs.iter().find(|image| base(&image.name) == base(name)).cloned();
+        if let Some(thread) = self.threads.current_mut() {
+            thread.program = program;
         }
     }
 }
 
-/// Accesses made inside do not count: the timer, the change-over, and the allocator, whose blocks are the news.
-fn is_quiet(event: &HookEvent) -> bool {
+/// Accesses made inside do not count: the timer, the change-over, and the allocator, whose blocks are the news. A
+/// program's allocator is another matter: it may wait for a lock, and what it then does in the kernel counts.
+fn is_quiet(kernel: &Kernel, hooks: &[HookId]) -> bool {
+    hooks.iter().any(|id| match kernel.hook(*id).event {
+        HookEvent::Enter(Activity::Timer | Activity::Switch | Activity::Idle) => true,
+        HookEvent::Alloc { .. } | HookEvent::Free { .. } => kernel.tested.is_none(),
+        _ => false,
+    })
+}
+
+/// What happens to locks inside a trusted function is part of what is trusted.
+const fn is_lock(event: &HookEvent) -> bool {
     matches!(
         event,
-        HookEvent::Enter(Activity::Timer | Activity::Switch | Activity::Idle)
-            | HookEvent::Alloc { .. }
-            | HookEvent::Free { .. }
+        HookEvent::LockRequest { .. }
+            | HookEvent::LockHeld { .. }
+            | HookEvent::TryRequest { .. }
+            | HookEvent::TryDone { .. }
+            | HookEvent::UnlockBegin { .. }
+            | HookEvent::UnlockEnd { .. }
     )
 }

@@ -61,6 +61,8 @@ enum Until {
     Point,
     InterruptsOn,
     PreemptionAllowed,
+    /// Also where the kernel returns to a program.
+    Program,
 }
 
 pub struct Uniprocessor {
@@ -80,6 +82,8 @@ pub struct Uniprocessor {
     settling: StopSet,
     /// Until a variable that forbids preemption changes. Apart from `settling`, because watching memory costs time.
     watching: StopSet,
+    /// Until the kernel returns to a program.
+    returning: StopSet,
     /// Addresses of the tracker that the stop sets know; 0: none yet.
     stops_built: usize,
     /// Time at which the hooks of the next instruction were told.
@@ -101,6 +105,7 @@ impl Clone for Uniprocessor {
             running: self.running.clone(),
             settling: self.settling.clone(),
             watching: self.watching.clone(),
+            returning: self.returning.clone(),
             stops_built: self.stops_built,
             told_time: self.told_time,
         }
@@ -122,8 +127,6 @@ impl Clone for Uniprocessor {
 fn new_log() -> Events {
     let mut log = Events::off();
     log.accesses = true;
-    // Page faults and changes of the address space tell what accesses depended on.
-    log.happenings = true;
     log
 }
 
@@ -142,6 +145,7 @@ impl Uniprocessor {
             running: StopSet::default(),
             settling: StopSet::default(),
             watching: StopSet::default(),
+            returning: StopSet::default(),
             stops_built: 0,
             told_time: None,
         }
@@ -165,6 +169,8 @@ impl Uniprocessor {
         self.running = StopSet { code: Arc::clone(&code), on, ..StopSet::default() };
         let on = always.and(Kinds::INTERRUPT_FLAG);
         self.settling = StopSet { code: Arc::clone(&code), on, ..StopSet::default() };
+        let until_return = always.and(Kinds::INTERRUPT_RETURN);
+        self.returning = StopSet { code: Arc::clone(&code), on: until_return, ..StopSet::default() };
         let watch = Arc::new(self.preemption_variables());
         self.watching = StopSet { code, on, watch, ..StopSet::default() };
     }
@@ -182,6 +188,7 @@ impl Uniprocessor {
             Until::Point => &mut self.running,
             Until::InterruptsOn => &mut self.settling,
             Until::PreemptionAllowed => &mut self.watching,
+            Until::Program => &mut self.returning,
         };
         stops.instructions = Some(instructions_max);
         self.machine.run(CPU, stops, &mut self.log)
@@ -249,7 +256,8 @@ impl Uniprocessor {
         {
             *ready = true;
         }
-        if signals.contains(&Signal::TestEnd) && matches!(self.phase, Phase::Running { .. }) {
+        let over = signals.contains(&Signal::TestEnd) || signals.contains(&Signal::ProgramOver);
+        if over && matches!(self.phase, Phase::Running { .. }) {
             return Err(self.over());
         }
         Ok(())
@@ -262,6 +270,11 @@ impl Uniprocessor {
             let registers = crate::view::registers(&self.machine, CPU);
             let view = crate::view::View { machine: &self.machine, cpu: CPU };
             let inputs = crate::expression::Inputs::new(&registers);
+            let counts =
+                |condition: &crate::expression::Expression| condition.holds(&view, &inputs) == Ok(true);
+            if !check.condition.as_ref().is_none_or(counts) {
+                continue;
+            }
             if check.holds.holds(&view, &inputs).ok() != Some(true) {
                 let found = check.holds.text(&view, &inputs).unwrap_or_else(|why| why.to_string());
                 let action = Action::CheckFailed { check: check.name.clone(), found };
@@ -302,6 +315,34 @@ impl Uniprocessor {
             }
         }
         Ok(())
+    }
+
+    /// Whether the next instruction is the kernel's or the program's under test, and not another program's.
+    fn is_own_code(&self) -> bool {
+        let cpu = self.machine.cpu(CPU);
+        cpu.cpl() == 0 || self.tracker.is_tested_space(cpu.cr3)
+    }
+
+    /// Runs until a tick could be taken in what is tested: the kernel, or the program. A trusted kernel is not interrupted
+    /// where it would return to the program anyway.
+    fn settle_in_subject(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
+        self.settle(signals)?;
+        let switched = |signals: &[Signal]| signals.iter().any(|s| matches!(s, Signal::Switched { .. }));
+        let mut left = SETTLE_INSTRUCTIONS_MAX;
+        while self.kernel().tested.is_some() && self.machine.cpu(CPU).cpl() == 0 && !switched(signals) {
+            let before = self.machine.instructions();
+            let stop = self.run(Until::Program, left);
+            left = left.saturating_sub(self.machine.instructions() - before);
+            if left == 0 {
+                return Err(StepEnd::NoProgress { instructions: SETTLE_INSTRUCTIONS_MAX });
+            }
+            let halted = stop == Stop::Halt;
+            self.handle(stop, signals)?;
+            if halted {
+                break;
+            }
+        }
+        self.settle(signals)
     }
 
     /// Everybody waits for a lock that another one has, and those who should block offer each other the processor,
@@ -363,7 +404,6 @@ impl Uniprocessor {
             let what = format!("the timer's interrupt was not taken ({stop})");
             return Err(StepEnd::Unsupported { what });
         }
-        self.tracker.drain(&self.machine, &mut self.log);
         self.settle(signals)
     }
 
@@ -385,7 +425,7 @@ impl Uniprocessor {
             if let Err(end) = self.handle(stop, &mut signals) {
                 return end;
             }
-            let new = at_code && !signals.contains(&Signal::Again);
+            let new = at_code && !signals.contains(&Signal::Again) && self.is_own_code();
             if new && let Some(kind) = self.points.at(pc, me) {
                 signals.push(Signal::Point(kind));
             }
@@ -402,15 +442,19 @@ impl Uniprocessor {
                     return end;
                 }
             }
+            // A program that yields in vain is still at a place where another could go on.
+            if signals.contains(&Signal::YieldedInVain) && self.kernel().tested.is_some() {
+                return self.gave_way(me, PointKind::Voluntary);
+            }
             let wanted = signals.iter().find_map(|signal| match signal {
                 Signal::Point(kind) if self.points.wants(*kind) => Some(*kind),
                 _ => None,
             });
             let Some(kind) = wanted else { continue };
             // Threads are made runnable where no tick is taken; the point comes as soon as one could be.
-            if matches!(kind, PointKind::Create | PointKind::Wake) && !self.interruptible() {
+            if matches!(kind, PointKind::Create | PointKind::Wake) {
                 let mut signals = Vec::new();
-                if let Err(end) = self.settle(&mut signals) {
+                if let Err(end) = self.settle_in_subject(&mut signals) {
                     return end;
                 }
                 if signals.iter().any(|signal| matches!(signal, Signal::Switched { .. })) {
@@ -507,8 +551,11 @@ impl Uniprocessor {
 
     /// Everybody who cannot go on and should.
     fn waiting(&self) -> Vec<Waiting> {
+        let program = self.kernel().tested.is_some();
         let waits = |thread: &&Thread| {
-            !thread.inside(Activity::Device) && !self.tracker.is_idle(&self.machine, thread.key)
+            !thread.inside(Activity::Device)
+                && !self.tracker.is_idle(&self.machine, thread.key)
+                && (!program || self.tracker.is_tested(&self.machine, thread))
         };
         self.tracker
             .threads
@@ -534,7 +581,14 @@ impl Uniprocessor {
         let Some(sp) = saved.and_then(|sp| self.tracker.anywhere(&self.machine, sp, &[thread.key])) else {
             return Vec::new();
         };
-        let view = crate::view::View { machine: &self.machine, cpu: CPU };
+        // Its program's part of the stack is in its own address space.
+        let space = kernel.space.as_ref();
+        let space = space.and_then(|space| self.tracker.anywhere(&self.machine, space, &[thread.key]));
+        let mut machine = None;
+        if let Some(space) = space.filter(|space| *space != 0 && *space != self.machine.cpu(CPU).cr3) {
+            machine.insert(self.machine.clone()).cpu_mut(CPU).cr3 = space;
+        }
+        let view = crate::view::View { machine: machine.as_ref().unwrap_or(&self.machine), cpu: CPU };
         let switches: Vec<&str> = kernel.switch_functions().collect();
         crate::stack::switched_out(&kernel.image, &switches, sp)
             .map(|registers| crate::stack::trace(&self.tracker.space(Some(thread)), &registers, &view))

@@ -300,7 +300,15 @@ fn a_draft_of_anything_parses() {
 #[test]
 fn the_reference_is_complete() {
     let page = std::fs::read_to_string(kernels().join("../docs/kernels.md")).unwrap();
-    let hooks = ["threads.create", "runnable.add", "test.ready", "user.exec", "user.system-call"];
+    let hooks = [
+        "threads.create",
+        "runnable.add",
+        "test.ready",
+        "user.exec",
+        "user.system-call",
+        "user.exit",
+        "user.fault",
+    ];
     let inner = ["heap.alloc", "heap.free"];
     let mut texts = vec!["zzzzzzzzzzzz = 1".to_string()];
     for table in ["threads", "runnable", "preemption", "timer", "functions", "idle", "test", "user", "ignore"]

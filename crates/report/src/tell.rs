@@ -333,7 +333,7 @@ impl Teller<'_> {
                 draft.stopped = Some(Action::Yield);
                 (NoteKind::Thread, "yields".to_string(), false)
             }
-            Action::Switch { .. } => return,
+            Action::Switch { .. } | Action::EnterTrusted { .. } | Action::LeaveTrusted { .. } => return,
             Action::LockRequest { lock } => (NoteKind::Lock, format!("asks for {}", lock_name(lock)), false),
             Action::Lock { lock, attempt } => {
                 let how = if *attempt { " at the first try" } else { "" };
@@ -365,11 +365,6 @@ impl Teller<'_> {
             Action::CheckFailed { check, found } => {
                 (NoteKind::Bug, format!("does not hold: {check} (found {found})"), true)
             }
-            Action::Exposed => (
-                NoteKind::Interrupts,
-                "changes what the scheduler works on, with preemption allowed".to_string(),
-                true,
-            ),
             Action::TestStart => (NoteKind::Point, "the test starts".to_string(), false),
             Action::TestEnd => (NoteKind::Point, "the test ends".to_string(), false),
         };

@@ -60,18 +60,27 @@ where
 /// Arrays from this size on are taken to be the ground of an allocator.
 const ARENA_BYTES_MIN: u64 = 16 << 10;
 
-/// Names from the kernel; user programs are named in the stacks, where it is known which one runs.
+/// Names from the kernel and from the program under test; other programs are named in the stacks, where it is known
+/// which one runs.
 pub struct Names<'a> {
     pub target: &'a Target,
 }
 
+impl Names<'_> {
+    fn image_at(&self, addr: trace::VirtAddr) -> &guest::image::Image {
+        let kernel = &self.target.kernel;
+        let tested = kernel.tested.as_ref().map(|tested| &tested.image);
+        tested.filter(|program| program.covers(addr)).unwrap_or(&kernel.image)
+    }
+}
+
 impl Resolve for Names<'_> {
     fn frames(&self, pc: trace::VirtAddr) -> Vec<trace::Frame> {
-        self.target.kernel.image.frames(pc)
+        self.image_at(pc).frames(pc)
     }
 
     fn data(&self, addr: trace::VirtAddr) -> Option<String> {
-        let image = &self.target.kernel.image;
+        let image = self.image_at(addr);
         let name = image.data(addr)?;
         // An array that a heap lives in has a name, but not one that says anything of its blocks.
         let array = name.split_once('[').and_then(|(array, _)| image.data_range(array));

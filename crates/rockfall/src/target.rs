@@ -18,6 +18,7 @@ use std::sync::Arc;
 /// Descriptions that come with the tool, by name.
 pub const BUNDLED_DESCRIPTIONS: &[(&str, &str)] = &[
     ("pebbles", include_str!("../../../kernels/pebbles.toml")),
+    ("pebbles-threads", include_str!("../../../kernels/pebbles-threads.toml")),
     ("pintos", include_str!("../../../kernels/pintos.toml")),
     ("xv6", include_str!("../../../kernels/xv6.toml")),
 ];
@@ -32,9 +33,17 @@ pub struct TargetArguments {
     /// Description of the kernel: one that comes with Rockfall (pebbles, pintos, xv6) or a TOML file
     #[arg(short = 'k', long, value_name = "NAME|FILE")]
     pub kernel_description: String,
-    /// The test to run, as it is typed to the kernel
+    /// The test to run, as it is typed to the kernel [default with --program: the program's name]
     #[arg(short, long, value_name = "NAME", default_value = "")]
     pub test: String,
+    /// Test this user program and its thread library instead of the kernel, which is then trusted: its ELF file with
+    /// symbols
+    #[arg(short = 'P', long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    /// With --program: description of the thread library, by name or as a TOML file [default: the one that the kernel's
+    /// description names]
+    #[arg(short = 'L', long, value_name = "NAME|FILE", requires = "program")]
+    pub library: Option<String>,
     /// Memory of the machine
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     pub memory: u64,
@@ -71,6 +80,19 @@ pub struct Recipe {
     pub disks: Vec<PathBuf>,
     pub symbols: Option<PathBuf>,
     pub programs: Option<PathBuf>,
+    /// With a program under test: its file and how its library is described.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tested: Option<TestedRecipe>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TestedRecipe {
+    pub program: PathBuf,
+    /// Hash of that file.
+    pub image: String,
+    pub library_name: String,
+    /// `None`: that which the kernel's description names.
+    pub library: Option<String>,
 }
 
 pub struct Target {
@@ -104,19 +126,34 @@ pub fn description(name: &str) -> Result<(String, String), Failure> {
 
 impl Target {
     pub fn load(arguments: &TargetArguments) -> Result<Self, Failure> {
-        let (description_name, description) = description(&arguments.kernel_description)?;
+        let (description_name, text) = description(&arguments.kernel_description)?;
+        let tested = match &arguments.program {
+            Some(program) => {
+                let library = arguments.library.as_deref().map(description).transpose()?;
+                let (library_name, library) =
+                    library.map_or_else(Default::default, |(name, text)| (name, Some(text)));
+                Some(TestedRecipe { program: program.clone(), image: String::new(), library_name, library })
+            }
+            None => None,
+        };
+        let stem = tested.as_ref().and_then(|tested| tested.program.file_stem()?.to_str());
+        let test = match (arguments.test.as_str(), stem) {
+            ("", Some(stem)) => stem.to_owned(),
+            (test, _) => test.to_owned(),
+        };
         Self::make(Recipe {
             kernel: arguments.kernel.clone(),
             image: String::new(),
             description_name,
-            description,
-            test: arguments.test.clone(),
+            description: text,
+            test,
             memory_bytes: arguments.memory,
             append: arguments.append.clone(),
             modules: arguments.module.clone(),
             disks: arguments.disk.clone(),
             symbols: arguments.symbols.clone(),
             programs: arguments.programs.clone(),
+            tested,
         })
     }
 
@@ -135,6 +172,7 @@ impl Target {
             disks: Vec::new(),
             symbols: None,
             programs: None,
+            tested: None,
         })
     }
 
@@ -174,6 +212,10 @@ impl Target {
         } else {
             programs(&recipe)?
         };
+        let (kernel, programs) = match &mut recipe.tested {
+            Some(tested) => with_program(tested, &recipe.test, &kernel, programs)?,
+            None => (kernel, programs),
+        };
         let setup = Setup {
             memory_bytes: recipe.memory_bytes,
             command_line: recipe.append.clone(),
@@ -212,7 +254,9 @@ impl Target {
     /// The world at the beginning of the test, with everything watched that can be.
     pub fn world(&self, started: Started) -> World<Uniprocessor, Detectors> {
         let console = self.kernel.console.iter().map(|console| console.pattern.clone()).collect();
-        let mut detectors = Detectors::new(&Config { console, ..Config::default() });
+        // What a program does not free goes with it.
+        let leak = self.kernel.tested.is_none();
+        let mut detectors = Detectors::new(&Config { console, leak, ..Config::default() });
         let mut findings = Vec::new();
         detectors.observe(&started.prologue, &mut findings);
         World::new(started.subject, detectors)
@@ -227,6 +271,54 @@ impl Target {
         let roots = [PathBuf::new(), beside];
         roots.iter().find_map(|root| std::fs::read_to_string(root.join(file)).ok())
     }
+}
+
+/// A kernel with a program under test, and that program among those that may be met.
+fn with_program(
+    tested: &mut TestedRecipe,
+    test: &str,
+    kernel: &Arc<Kernel>,
+    others: Vec<Arc<Image>>,
+) -> Result<(Arc<Kernel>, Vec<Arc<Image>>), Failure> {
+    let path = &tested.program;
+    let file = read(path)?;
+    let hash = format!("{:032x}", ImageHash::of(&file).0);
+    if !tested.image.is_empty() && tested.image != hash {
+        return Err(Failure::BadInput(format!(
+            "{} is not the program of this finding: its hash is {hash}, the finding's is {}; give the right file with \
+             --program",
+            path.display(),
+            tested.image
+        )));
+    }
+    tested.image = hash;
+    let library = match &tested.library {
+        Some(text) => text.clone(),
+        None => {
+            let Some(name) = &kernel.library else {
+                return Err(Failure::BadFlag(format!(
+                    "the description of {} names no thread library: describe the program's with --library",
+                    kernel.name
+                )));
+            };
+            let (name, text) = description(name)?;
+            tested.library_name = name;
+            tested.library.insert(text).clone()
+        }
+    };
+    // The kernel knows it by the name that is typed, whatever the file is called.
+    let name = test.split_whitespace().next().unwrap_or_default();
+    let image = Image::parse(name, &file).map_err(|error| Failure::BadInput(error.to_string()))?;
+    let parsed = Description::parse(&tested.library_name, &library)
+        .map_err(|problem| Failure::BadInput(problem.to_string()))?;
+    let kernel = kernel.with_program(&parsed, &image, name).map_err(|problems| {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let path = path.display();
+        Failure::BadInput(format!("the library's description does not fit {path}:\n  {}", lines.join("\n  ")))
+    })?;
+    let base = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
+    let others = others.into_iter().filter(|other| base(&other.name) != base(name));
+    Ok((kernel, std::iter::once(image.clone()).chain(others).collect()))
 }
 
 /// The ELF files of the user programs, as far as there are any.

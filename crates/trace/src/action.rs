@@ -3,6 +3,16 @@
 use crate::{LockId, PhysAddr, Stack, ThreadId, VirtAddr};
 use serde::{Deserialize, Serialize};
 
+/// Code of a program that is not under suspicion itself. Its accesses conflict as any others do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trusted {
+    /// Takes or gives back a lock: what it does to the lock is no race.
+    Lock,
+    /// Manages the heap: no race either, and it may touch blocks that are free.
+    Heap,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -47,6 +57,13 @@ pub enum Action {
     },
     InterruptsOff,
     InterruptsOn,
+    /// The running thread enters code that is trusted, or leaves it.
+    EnterTrusted {
+        code: Trusted,
+    },
+    LeaveTrusted {
+        code: Trusted,
+    },
     Alloc {
         addr: VirtAddr,
         phys: PhysAddr,
@@ -82,9 +99,6 @@ pub enum Action {
         check: String,
         found: String,
     },
-    /// The running thread changed what the scheduler works on, where a tick could have come: whoever runs next may
-    /// depend on it.
-    Exposed,
     TestStart,
     TestEnd,
 }

@@ -16,7 +16,7 @@ pub mod step;
 pub mod subject;
 
 pub use access::{Access, AccessKind};
-pub use action::{Action, Event, Waiting};
+pub use action::{Action, Event, Trusted, Waiting};
 pub use address::{PhysAddr, VirtAddr};
 pub use choice::{Choice, ParseScheduleError, Schedule};
 pub use ids::{CpuId, LockId, ThreadId, ThreadSet};

@@ -12,20 +12,13 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use trace::VirtAddr;
+use trace::{Trusted, VirtAddr};
 
 /// The vector that a PC's first timer has in nearly every kernel.
 const TIMER_VECTOR_DEFAULT: u8 = 0x20;
 
 pub(super) fn resolve(description: &Description, image: &Arc<Image>) -> Result<Arc<Kernel>, Vec<Problem>> {
-    let definitions = description
-        .tables
-        .define
-        .iter()
-        .map(|(name, value)| (name.clone(), value.as_ref().0.clone()))
-        .collect();
-    let mut resolver =
-        Resolver { description, image, definitions, problems: Vec::new(), hooks: Vec::new(), thread: None };
+    let mut resolver = Resolver::new(description, image, "kernel");
     let kernel = resolver.kernel();
     let mut problems = resolver.problems;
     problems.sort();
@@ -33,12 +26,14 @@ pub(super) fn resolve(description: &Description, image: &Arc<Image>) -> Result<A
     if problems.is_empty() { Ok(Arc::new(kernel)) } else { Err(problems) }
 }
 
-struct Resolver<'a> {
+pub(super) struct Resolver<'a> {
     description: &'a Description,
     image: &'a Arc<Image>,
+    /// How messages call the image.
+    whose: &'static str,
     definitions: BTreeMap<String, String>,
-    problems: Vec<Problem>,
-    hooks: Vec<Hook>,
+    pub problems: Vec<Problem>,
+    pub hooks: Vec<Hook>,
     /// The type of a thread, from `threads.current`.
     thread: Option<Ty>,
 }
@@ -66,6 +61,14 @@ enum When {
 }
 
 impl<'a> Resolver<'a> {
+    pub fn new(description: &'a Description, image: &'a Arc<Image>, whose: &'static str) -> Self {
+        let definitions = &description.tables.define;
+        let definitions =
+            definitions.iter().map(|(name, value)| (name.clone(), value.as_ref().0.clone())).collect();
+        let (problems, hooks) = (Vec::new(), Vec::new());
+        Self { description, image, whose, definitions, problems, hooks, thread: None }
+    }
+
     fn problem(&mut self, at: usize, message: impl Into<String>) {
         self.problems.push(self.description.problem(at, message));
     }
@@ -164,7 +167,7 @@ impl<'a> Resolver<'a> {
             );
         } else if !optional {
             let near = suggestion(&self.image.nearest_functions(name));
-            self.problem(at, format!("the kernel has no function '{name}'{near}"));
+            self.problem(at, format!("the {} has no function '{name}'{near}", self.whose));
         }
         None
     }
@@ -233,7 +236,9 @@ impl<'a> Resolver<'a> {
                 Some(near) => {
                     format!("no code comes from line {line} of {file}; the nearest line with code is {near}")
                 }
-                None => format!("the kernel has no source file '{file}' with line information"),
+                None => {
+                    format!("the {} has no source file '{file}' with line information", self.whose)
+                }
             };
             self.problem(at, message);
             return None;
@@ -297,7 +302,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Each function of a list with both its ends.
-    fn activity(&mut self, names: Option<&Names>, activity: Activity) {
+    pub fn activity(&mut self, names: Option<&Names>, activity: Activity) {
         let Some(names) = names else { return };
         for name in &names.as_ref().0 {
             let at = self.description.item(&names.span(), name);
@@ -317,7 +322,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn lock(&mut self, index: usize, lock: &toml::Spanned<d::Lock>) -> Lock {
+    pub fn lock(&mut self, index: usize, lock: &toml::Spanned<d::Lock>) -> Lock {
         let class = LockClass(index as u16);
         let (span, lock) = (lock.span(), lock.as_ref());
         if lock.lock.is_none() && lock.trylock.is_none() {
@@ -375,7 +380,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn heap(&mut self, index: usize, heap: &toml::Spanned<d::Heap>) -> Heap {
+    pub fn heap(&mut self, index: usize, heap: &toml::Spanned<d::Heap>) -> Heap {
         let id = HeapId(index as u16);
         let (span, heap) = (heap.span(), heap.as_ref());
         if heap.alloc.is_empty() || heap.free.is_empty() {
@@ -427,7 +432,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn code_ranges(&mut self, names: Option<&Names>) -> Vec<Range<u64>> {
+    pub fn code_ranges(&mut self, names: Option<&Names>) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         let Some(names) = names else { return ranges };
         for name in &names.as_ref().0 {
@@ -435,14 +440,14 @@ impl<'a> Resolver<'a> {
             let found = self.image.ranges(name.trim_end_matches('?'));
             if found.is_empty() && !name.ends_with('?') {
                 let near = suggestion(&self.image.nearest_functions(name));
-                self.problem(at, format!("the kernel has no function '{name}'{near}"));
+                self.problem(at, format!("the {} has no function '{name}'{near}", self.whose));
             }
             ranges.extend(found);
         }
         ranges
     }
 
-    fn data_ranges(&mut self, names: Option<&Names>) -> Vec<Range<u64>> {
+    pub fn data_ranges(&mut self, names: Option<&Names>) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         let Some(names) = names else { return ranges };
         for name in &names.as_ref().0 {
@@ -463,16 +468,15 @@ impl<'a> Resolver<'a> {
                 ranges.push(range);
             } else if plain.len() == name.len() {
                 let near = suggestion(&self.image.nearest_values(name));
-                self.problem(at, format!("the kernel has no variable '{name}'{near}"));
+                self.problem(at, format!("the {} has no variable '{name}'{near}", self.whose));
             }
         }
         ranges
     }
 
-    fn kernel(&mut self) -> Kernel {
+    pub fn check_definitions(&mut self) {
         let description: &'a Description = self.description;
-        let tables = &description.tables;
-        for (name, value) in &tables.define {
+        for (name, value) in &description.tables.define {
             if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
                 self.problem(
                     value.span().start,
@@ -480,6 +484,101 @@ impl<'a> Resolver<'a> {
                 );
             }
         }
+    }
+
+    pub fn panics(&mut self) {
+        let description: &'a Description = self.description;
+        for panic in &description.tables.panic {
+            for place in self.places(panic.as_ref().on.as_ref(), &panic.span()) {
+                let message = self.at(panic.as_ref().message.as_ref(), &place, None);
+                self.add(Event::Panic { message }, place, panic.as_ref().r#if.as_ref());
+            }
+        }
+    }
+
+    fn faults(
+        &mut self,
+        faults: &[toml::Spanned<d::Fault>],
+        event: impl Fn(Option<Expression>, Option<Expression>) -> Event,
+    ) {
+        for fault in faults {
+            for place in self.places(fault.as_ref().on.as_ref(), &fault.span()) {
+                let vector = self.at(fault.as_ref().vector.as_ref(), &place, None);
+                let address = self.at(fault.as_ref().address.as_ref(), &place, None);
+                self.add(event(vector, address), place, fault.as_ref().r#if.as_ref());
+            }
+        }
+    }
+
+    pub fn checks(&mut self) -> Vec<Check> {
+        let description: &'a Description = self.description;
+        let mut checks = Vec::new();
+        for check in &description.tables.check {
+            let Some(text) = &check.holds else {
+                self.missing("check.holds", "what must be true when the test is over");
+                continue;
+            };
+            let condition = self.anywhere(check.r#if.as_ref(), &[]);
+            // What does not count here need not make sense here.
+            if condition.as_ref().is_some_and(|condition| condition.constant() == Some(0)) {
+                continue;
+            }
+            let name = check.name.clone().unwrap_or_else(|| text.as_ref().clone());
+            let line = self.description.line(text.span().start);
+            if let Some(holds) = self.anywhere(Some(text), &[]) {
+                checks.push(Check { name, condition, holds, line });
+            }
+        }
+        checks
+    }
+
+    pub fn ignored_regions(&mut self) -> Vec<Region> {
+        let description: &'a Description = self.description;
+        let regions = &description.tables.ignore.regions;
+        regions.iter().filter_map(|region| self.region(Some(region), &[])).collect()
+    }
+
+    /// The functions that the hooks from `first` on are at are trusted.
+    pub fn trust(&mut self, first: usize, code: Trusted) {
+        let mut functions: Vec<FunctionId> = Vec::new();
+        for hook in &self.hooks[first..] {
+            if let Place::Enter { entries } | Place::Leave { entries, .. } = &hook.place {
+                functions.extend(entries.iter().filter_map(|entry| self.image.function_at(*entry)));
+            }
+        }
+        functions.sort_unstable();
+        functions.dedup();
+        for function in functions {
+            let name: Arc<str> = self.image.get(function).name.clone();
+            let [enter, leave] =
+                [When::Enter, When::Leave].map(|when| self.place_of(&[function], when, &name, 0));
+            self.add(Event::EnterTrusted(code), enter, None);
+            self.add(Event::LeaveTrusted(code), leave, None);
+        }
+    }
+
+    /// What a library's description has no business with.
+    pub fn refuse_kernel_tables(&mut self) {
+        let tables = &self.description.tables;
+        let has = [
+            ("threads", tables.threads.current.is_some() || !tables.threads.create.is_empty()),
+            ("runnable", tables.runnable.when.is_some() || !tables.runnable.add.is_empty()),
+            ("preemption", tables.preemption.allowed.is_some()),
+            ("timer", tables.timer.vector.is_some()),
+            ("idle", tables.idle.thread.is_some() || tables.idle.when.is_some()),
+            ("test", !tables.test.ready.is_empty() || !tables.test.start.is_empty()),
+            ("user", tables.user.region.is_some() || !tables.user.exec.is_empty()),
+        ];
+        for (table, _) in has.into_iter().filter(|(_, has)| *has) {
+            let at = self.description.table(table);
+            self.problem(at, format!("'{table}' belongs to the kernel's description, not to a library's"));
+        }
+    }
+
+    fn kernel(&mut self) -> Kernel {
+        let description: &'a Description = self.description;
+        let tables = &description.tables;
+        self.check_definitions();
 
         let current = self.anywhere(tables.threads.current.as_ref(), &[]);
         self.thread = current.as_ref().map(|current| current.ty().clone());
@@ -564,19 +663,8 @@ impl<'a> Resolver<'a> {
 
         let locks = tables.lock.iter().enumerate().map(|(index, lock)| self.lock(index, lock)).collect();
         let heaps = tables.heap.iter().enumerate().map(|(index, heap)| self.heap(index, heap)).collect();
-        for panic in &tables.panic {
-            for place in self.places(panic.as_ref().on.as_ref(), &panic.span()) {
-                let message = self.at(panic.as_ref().message.as_ref(), &place, None);
-                self.add(Event::Panic { message }, place, panic.as_ref().r#if.as_ref());
-            }
-        }
-        for fault in &tables.fault {
-            for place in self.places(fault.as_ref().on.as_ref(), &fault.span()) {
-                let vector = self.at(fault.as_ref().vector.as_ref(), &place, None);
-                let address = self.at(fault.as_ref().address.as_ref(), &place, None);
-                self.add(Event::Fault { vector, address }, place, fault.as_ref().r#if.as_ref());
-            }
-        }
+        self.panics();
+        self.faults(&tables.fault, |vector, address| Event::Fault { vector, address });
         let test = &tables.test;
         self.test_hooks(&test.ready, &Event::Ready);
         self.test_hooks(&test.start, &Event::TestStart);
@@ -591,7 +679,8 @@ impl<'a> Resolver<'a> {
         for call in &tables.user.system_call {
             for place in self.places(call.as_ref().on.as_ref(), &call.span()) {
                 if let Some(number) = self.at(call.as_ref().number.as_ref(), &place, Some("arg0")) {
-                    self.add(Event::SystemCall { number }, place, call.as_ref().r#if.as_ref());
+                    let from = self.at(call.as_ref().from.as_ref(), &place, None);
+                    self.add(Event::SystemCall { number, from }, place, call.as_ref().r#if.as_ref());
                 }
             }
         }
@@ -602,18 +691,10 @@ impl<'a> Resolver<'a> {
                 }
             }
         }
-        let mut checks = Vec::new();
-        for check in &tables.check {
-            let Some(text) = &check.holds else {
-                self.missing("check.holds", "what must be true when the test is over");
-                continue;
-            };
-            let name = check.name.clone().unwrap_or_else(|| text.as_ref().clone());
-            let line = self.description.line(text.span().start);
-            if let Some(holds) = self.anywhere(Some(text), &[]) {
-                checks.push(Check { name, holds, line });
-            }
-        }
+        self.test_hooks(&tables.user.exit, &Event::ProgramExit);
+        self.test_hooks(&tables.user.end, &Event::ProgramEnd);
+        self.faults(&tables.user.fault, |vector, address| Event::ProgramFault { vector, address });
+        let checks = self.checks();
         let mut kernel = Kernel {
             name: Arc::from(tables.name.as_str()),
             image: self.image.clone(),
@@ -639,24 +720,19 @@ impl<'a> Resolver<'a> {
             },
             user_region: self.region(tables.user.region.as_ref(), &[]),
             program: self.anywhere(tables.user.program.as_ref(), &[]),
+            space: self.anywhere(tables.user.space.as_ref(), &bindings),
+            library: tables.user.library.as_deref().map(Arc::from),
+            tested: None,
             ignored_code: self.code_ranges(tables.ignore.functions.as_ref()),
             ignored_data: self.data_ranges(tables.ignore.symbols.as_ref()),
-            ignored_regions: tables
-                .ignore
-                .regions
-                .iter()
-                .filter_map(|region| self.region(Some(region), &[]))
-                .collect(),
+            ignored_regions: self.ignored_regions(),
             raceless_code: self.code_ranges(tables.ignore.races.as_ref()),
-            guards: Vec::new(),
             console: tables.console.clone(),
             checks,
             hooks: std::mem::take(&mut self.hooks),
             entered: FxHashMap::default(),
             passed: FxHashMap::default(),
         };
-        let variables = kernel.preemption_allowed.iter().flat_map(Expression::variables);
-        kernel.guards = variables.map(|(start, bytes)| start.0..start.0 + bytes).collect();
         kernel.index();
         kernel
     }

@@ -132,6 +132,9 @@ impl Tracker {
                 }
                 Standing::Runnable | Standing::Blocked => true,
             };
+            if let Some(previous) = self.threads.get_mut(key) {
+                previous.gave_way = true;
+            }
             if blocks {
                 self.tell(machine, log, Action::Block { lock, owner });
                 // The processor already stands where the next thread goes on.

@@ -109,8 +109,22 @@ struct Session<'a> {
     warm: Vec<(JobId, bool, Workers<Uniprocessor, Watch>)>,
 }
 
-/// What a kernel offers before anything is known of it.
+/// What a kernel, or a program, offers before anything is known of it.
 fn initial(kernel: &Kernel) -> Vec<PointSet> {
+    let sets = if kernel.tested.is_some() { initial_of_program() } else { initial_of_kernel(kernel) };
+    let set = |rules: Vec<PointRule>| PointSet { rules: rules.into_iter().collect(), filters: Vec::new() };
+    sets.into_iter().map(set).collect()
+}
+
+/// The four of seed 001, 4.2.2. Threads that become runnable count in each of them, as they do there (3.1.4).
+fn initial_of_program() -> Vec<Vec<PointRule>> {
+    let runnable = [PointRule::Create, PointRule::Wake];
+    let sets: [&[PointRule]; 4] =
+        [&[], &[PointRule::Lock], &[PointRule::Unlock], &[PointRule::Lock, PointRule::Unlock]];
+    sets.iter().map(|set| [&runnable[..], set].concat()).collect()
+}
+
+fn initial_of_kernel(kernel: &Kernel) -> Vec<Vec<PointRule>> {
     let mut sets: Vec<Vec<PointRule>> = vec![vec![]];
     if !kernel.locks.is_empty() {
         sets.extend([
@@ -123,8 +137,7 @@ fn initial(kernel: &Kernel) -> Vec<PointSet> {
         sets.extend([vec![PointRule::InterruptsOff], vec![PointRule::InterruptsOn]]);
     }
     sets.push(vec![PointRule::Create, PointRule::Wake]);
-    let set = |rules: Vec<PointRule>| PointSet { rules: rules.into_iter().collect(), filters: Vec::new() };
-    sets.into_iter().map(set).collect()
+    sets
 }
 
 fn watched(detectors: &Detectors, races: Races, prologue: &Step) -> Watch {
@@ -148,10 +161,10 @@ impl Session<'_> {
         self.budget.saturating_sub(self.started.elapsed()).as_secs_f64()
     }
 
-    /// Only races of the kernel's own code: the test program is not what is tested.
+    /// Only races of the code that is tested: the kernel's own, or the program's.
     fn counts(&self, race: &Race) -> bool {
         let own = |pc: VirtAddr| {
-            self.kernel.image.function_at(pc).is_some()
+            self.kernel.subject().function_at(pc).is_some()
                 && !self.kernel.raceless_code.iter().any(|range| range.contains(&pc.0))
         };
         own(race.first.pc) && own(race.second.pc)
@@ -231,7 +244,7 @@ impl Session<'_> {
 /// A rule in words: a racing instruction by its function and line.
 fn rule_in_words(kernel: &Kernel, rule: &PointRule) -> String {
     let PointRule::Race { pc, .. } = rule else { return rule.to_string() };
-    let frames = kernel.image.frames(*pc);
+    let frames = kernel.subject().frames(*pc);
     let frame = frames.first();
     match frame.and_then(|frame| Some((frame.function.as_ref()?, frame.file.as_ref()?, frame.line?))) {
         Some((function, file, line)) => {

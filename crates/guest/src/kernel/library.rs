@@ -1,0 +1,92 @@
+//! A program under test: the description of its thread library applied to its file, on top of a kernel that is trusted.
+//!
+//! The language is that of kernel descriptions; of its tables a library has those that speak of locks, heap, panics,
+//! checks and what to leave out, the rest is the kernel's matter. Of the kernel's own hooks those for locks and heap are
+//! dropped: what the kernel does still conflicts by the memory it touches, which is what makes the order of two system
+//! calls count (seed 001 leaves the kernel's memory out altogether, and has a system call to make up for some of it).
+//! Addresses of kernel and program do not overlap, so hooks of both live in one table.
+
+use super::resolve::Resolver;
+use super::{Activity, Event, Kernel, Tested};
+use crate::description::{Description, Problem};
+use crate::image::Image;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use trace::Trusted;
+
+pub(super) fn with_program(
+    kernel: &Kernel,
+    description: &Description,
+    program: &Arc<Image>,
+    test: &str,
+) -> Result<Arc<Kernel>, Vec<Problem>> {
+    let mut resolver = Resolver::new(description, program, "program");
+    let tables = &description.tables;
+    resolver.refuse_kernel_tables();
+    resolver.check_definitions();
+    resolver.activity(tables.functions.trusted.as_ref(), Activity::Trusted);
+    let locks = tables.lock.iter().enumerate().map(|(index, lock)| {
+        // The lock's own code: around the hooks that say what happens to the lock.
+        let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
+        let tested = lock.as_ref().tested_by.iter().any(|name| *name == base(test));
+        let first = resolver.hooks.len();
+        let resolved = resolver.lock(index, lock);
+        if !tested {
+            resolver.trust(first, Trusted::Lock);
+        }
+        resolved
+    });
+    let locks = locks.collect();
+    let heaps = tables.heap.iter().enumerate().map(|(index, heap)| {
+        let first = resolver.hooks.len();
+        let resolved = resolver.heap(index, heap);
+        resolver.trust(first, Trusted::Heap);
+        resolved
+    });
+    let heaps = heaps.collect();
+    resolver.panics();
+    let checks = resolver.checks();
+    let ignored_code = resolver.code_ranges(tables.ignore.functions.as_ref());
+    let ignored_data = resolver.data_ranges(tables.ignore.symbols.as_ref());
+    let raceless_code = resolver.code_ranges(tables.ignore.races.as_ref());
+    let ignored_regions = resolver.ignored_regions();
+    let (hooks, mut problems) = (resolver.hooks, resolver.problems);
+    problems.sort();
+    problems.dedup();
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let of_kernel = kernel.hooks.iter().filter(|hook| !is_lock_or_heap(&hook.event)).cloned();
+    let mut all = Kernel {
+        hooks: of_kernel.chain(hooks).collect(),
+        interrupts_as_lock: false,
+        locks,
+        heaps,
+        checks,
+        ignored_code: kernel.ignored_code.iter().cloned().chain(ignored_code).collect(),
+        ignored_data: kernel.ignored_data.iter().cloned().chain(ignored_data).collect(),
+        ignored_regions: kernel.ignored_regions.iter().cloned().chain(ignored_regions).collect(),
+        raceless_code,
+        console: kernel.console.iter().chain(&tables.console).cloned().collect(),
+        tested: Some(Tested { image: program.clone(), library: Arc::from(tables.name.as_str()) }),
+        entered: FxHashMap::default(),
+        passed: FxHashMap::default(),
+        ..kernel.clone()
+    };
+    all.index();
+    Ok(Arc::new(all))
+}
+
+fn is_lock_or_heap(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::LockRequest { .. }
+            | Event::LockHeld { .. }
+            | Event::TryRequest { .. }
+            | Event::TryDone { .. }
+            | Event::UnlockBegin { .. }
+            | Event::UnlockEnd { .. }
+            | Event::Alloc { .. }
+            | Event::Free { .. }
+    )
+}

@@ -1,0 +1,67 @@
+//! The program under test: which threads are in it, and whether its file is what runs.
+//!
+//! A program is recognised by its address space, not by its name alone: a test may fork, and a shell may run the same
+//! file twice. The first space that is given to the program when the test starts is the one under test.
+
+use crate::image::Image;
+use crate::threads::Thread;
+use crate::tracker::{CPU, Signal, Tracker};
+use machine::Machine;
+use std::sync::Arc;
+use trace::VirtAddr;
+
+/// What a page directory's address is without the bits beside it.
+const DIRECTORY: u64 = !0xfff;
+
+impl Tracker {
+    #[must_use]
+    pub(crate) fn is_tested_space(&self, cr3: u64) -> bool {
+        self.tested_space.is_some_and(|space| space & DIRECTORY == cr3 & DIRECTORY)
+    }
+
+    /// Whether a thread is in the program under test. Where the description does not tell address spaces, by its file.
+    #[must_use]
+    pub fn is_tested(&self, machine: &Machine, thread: &Thread) -> bool {
+        let Some(tested) = &self.kernel.tested else { return false };
+        match &self.kernel.space {
+            Some(space) => {
+                self.anywhere(machine, space, &[thread.key]).is_some_and(|space| self.is_tested_space(space))
+            }
+            None => thread.program.as_ref().is_some_and(|program| Arc::ptr_eq(program, &tested.image)),
+        }
+    }
+
+    /// Whether the running thread is.
+    #[must_use]
+    pub(crate) fn runs_tested(&self, machine: &Machine) -> bool {
+        self.threads.current().is_some_and(|thread| self.is_tested(machine, thread))
+    }
+
+    /// The running thread leaves its program; if nobody else is in it, its test is over.
+    pub(crate) fn leaves_program(&mut self, machine: &Machine, signals: &mut Vec<Signal>) {
+        if !self.runs_tested(machine) {
+            return;
+        }
+        if let Some(thread) = self.threads.current_mut() {
+            thread.left = true;
+        }
+        if self.threads.iter().all(|thread| thread.left || !self.is_tested(machine, thread)) {
+            signals.push(Signal::ProgramOver);
+        }
+    }
+}
+
+/// The first place where memory is not what the file says, for what may not be written: code and constants.
+#[must_use]
+pub fn differs(machine: &Machine, image: &Image) -> Option<VirtAddr> {
+    for segment in image.segments.iter().filter(|segment| !segment.writable) {
+        let mut memory = vec![0; segment.bytes.len()];
+        if !machine.read_virt(CPU, segment.addr, &mut memory) {
+            return Some(segment.addr);
+        }
+        if let Some(at) = memory.iter().zip(&*segment.bytes).position(|(a, b)| a != b) {
+            return Some(segment.addr.offset(at as u64));
+        }
+    }
+    None
+}

@@ -1,0 +1,161 @@
+//! User-space mode as its users meet it: faults of the thread library and of programs are found with a budget alone and
+//! seen again; programs whose spaces are small are exhausted; races that do not matter are told as such.
+
+use guests::{Build, Fault, Place};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Found only after thousands of interleavings: a matter of `bench threads`.
+const LONG: [&str; 3] = ["stolen_wakeup", "broadcast_late_next", "missing_recheck"];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("user_faults").join(name)
+}
+
+fn build(name: &str, faults: &[&str]) -> PathBuf {
+    let faults = faults.iter().map(|&fault| fault.to_owned()).collect();
+    let build = Build { faults, ..Build::default() };
+    build.image(&folder(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    folder(name)
+}
+
+/// Exit code, output and what was said about errors.
+fn rockfall(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_rockfall"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("the command starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let errors = text(&output.stderr);
+    assert!(!errors.contains("bug in Rockfall"), "{errors}");
+    (output.status.code(), text(&output.stdout), errors)
+}
+
+fn test(folder: &Path, program: &str, more: &[&str]) -> (Option<i32>, String, String) {
+    let program = format!("programs/{program}");
+    let arguments = ["test", "kernel", "-k", "pebbles", "--program", &program, "--budget", "60s"];
+    rockfall(folder, &[&arguments[..], more].concat())
+}
+
+fn faults() -> impl Iterator<Item = Fault> {
+    guests::faults().into_iter().filter(|fault| fault.place != Place::Kernel && fault.flag.is_some())
+}
+
+#[test]
+fn faults_are_found_with_a_budget_alone() {
+    for fault in faults().filter(|fault| !LONG.contains(&fault.name.as_str())) {
+        let name = &fault.name;
+        let folder = build(name, &[name]);
+        let (code, text, errors) = test(&folder, &fault.test, &["--json"]);
+        assert_eq!(code, Some(1), "{name}: {text}{errors}");
+        let object: Value = serde_json::from_str(&text).expect("one object");
+        let kind = object["finding"]["kind"].as_str().expect("a finding").to_owned();
+        assert!(fault.findings.contains(&kind), "{name}: {kind}");
+        let preemptions = object["preemptions"].as_u64();
+        assert_ne!(preemptions, Some(0), "{name} must not show in an ordinary run");
+        assert!(preemptions <= fault.preemptions.map(u64::from), "{name}: {preemptions:?} preemptions");
+        let (code, told, errors) = rockfall(&folder, &["replay", &format!("{}.finding.json", fault.test)]);
+        assert_eq!(code, Some(1), "{name} is seen again: {errors}");
+        let files = [&*fault.test, "thr", "mutex", "cond", "atomic"].map(|file| format!("({file}.c:"));
+        assert!(
+            files.iter().any(|file| told.contains(file)),
+            "{name} is told in the program's lines: {told}"
+        );
+    }
+}
+
+/// Whether races are there and what became of them.
+#[test]
+fn correct_programs_are_exhausted() {
+    let folder = build("correct", &[]);
+    for (program, races) in [
+        ("benign_race", true),
+        ("lockfree_queue", true),
+        ("mutex_test", true),
+        ("publish_test", true),
+        ("atomic_exchange", true),
+        ("atomic_compare_swap", true),
+        ("atomic_fetch_add", true),
+        ("atomic_fetch_sub", true),
+    ] {
+        let (code, text, errors) = test(&folder, program, &[]);
+        assert_eq!(code, Some(0), "{program}: {text}{errors}");
+        assert!(text.contains("no bug, and all that is known to matter is exhausted"), "{program}: {text}");
+        let line = text.lines().find(|line| line.starts_with("Data races: ")).expect("a line on races");
+        assert!(
+            line.contains("0 lead to the bug") && line.ends_with(" 0 are untested."),
+            "{program}: {line}"
+        );
+        assert_eq!(!line.contains(", 0 are harmless"), races, "{program}: {line}");
+    }
+}
+
+/// The correct library's larger tests: no report, though no proof within a test's time.
+#[test]
+fn correct_programs_are_not_reported() {
+    let folder = build("unreported", &[]);
+    for program in ["broadcast_test", "thr_exit_join", "lock_order_test"] {
+        let explored =
+            ["explore", "kernel", "-k", "pebbles", "--points", "lock,unlock,create,wake", "--program"];
+        let file = format!("programs/{program}");
+        let (code, text, errors) = rockfall(&folder, &[&explored[..], &[&file]].concat());
+        assert_eq!(code, Some(0), "{program}: {text}{errors}");
+        assert!(text.contains("exhausted"), "{program}: {text}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_said() {
+    let folder = build("misfits", &[]);
+    build("misfits_other", &["lost_wakeup"]);
+    std::fs::write(folder.join("typo.toml"), "[[lock]]\nlock = \"mutex_lok\"\nunlock = \"mutex_unlock\"\n")
+        .unwrap();
+    std::fs::write(folder.join("kernel.toml"), "[runnable]\nwhen = \"1\"\n").unwrap();
+    let other = folder.join("../misfits_other/programs/broadcast_test");
+    let other = other.to_str().expect("UTF-8");
+    let own = "programs/broadcast_test";
+    for (arguments, expected) in [
+        (vec!["--program", "programs/none"], "programs/none"),
+        (vec!["--program", other], "the kernel runs another 'broadcast_test' than the file given"),
+        (
+            vec!["--program", own, "--library", "typo.toml"],
+            "the program has no function 'mutex_lok'; did you mean 'mutex_lock'",
+        ),
+        (
+            vec!["--program", own, "--library", "kernel.toml"],
+            "'runnable' belongs to the kernel's description",
+        ),
+        (vec!["--program", own, "-t", "no_such_test"], "waiting for the program to start"),
+        (vec!["--library", "pebbles-threads", "-t", "broadcast_test"], "--program"),
+    ] {
+        let (code, _, errors) =
+            rockfall(&folder, &[&["test", "kernel", "-k", "pebbles"][..], &arguments].concat());
+        assert_eq!(code, Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(expected), "{arguments:?}: {errors}");
+    }
+}
+
+/// Filters name functions of the program; those of others are refused.
+#[test]
+fn points_are_the_programs() {
+    let folder = build("points", &[]);
+    let list = |points: &str| {
+        let arguments = ["explore", "kernel", "-k", "pebbles", "--program", "programs/broadcast_test"];
+        rockfall(&folder, &[&arguments[..], &["--list-points", "--points", points]].concat())
+    };
+    let count = |points: &str| list(points).1.matches(": Lock by").count();
+    let all = count("lock");
+    let [joins, others] = ["lock,within:thr_join", "lock,without:thr_join"].map(count);
+    assert!(joins > 0 && others > 0, "{joins} and {others} of {all}");
+    assert_eq!(joins + others, all);
+    let (_, text, _) = list("fn:cond_broadcast");
+    assert!(
+        text.contains(": Function by") && text.contains("in cond_broadcast at guests/threadlib/cond.c"),
+        "{text}"
+    );
+    let (code, _, errors) = list("lock,within:thr_joinn");
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("the program has no function 'thr_joinn'"), "{errors}");
+}
