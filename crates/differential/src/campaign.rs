@@ -1,7 +1,8 @@
 //! Many cases in a row, and what came of them.
 
 use crate::compare::{Pair, Verdict};
-use crate::generate::{Generator, Kind, disassemble};
+use crate::generate::{Generator, Kind};
+use crate::screen::disassemble;
 use iced_x86::Code;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +32,7 @@ pub fn run(
     mut progress: impl FnMut(&Summary),
 ) -> Summary {
     let mut summary = Summary::default();
-    let mut generator = Generator::new(seed, kind);
+    let mut generator = Generator::new(seed, pair.mode, kind);
     let mut tried = 0;
     while summary.agreed < sequences && summary.differed < differences_max {
         if tried % BATCH == 0 {

@@ -1,13 +1,13 @@
 //! Do two outcomes agree? And if not: where, and for which shortest sequence?
 
-use crate::emulated::{Emulated, Tier, in_supervisor_region};
-use crate::generate::{
-    at_every_offset, comparable, disassemble, is_image_store, operand_address, undefined_codes,
-    undefined_flags,
-};
-use crate::layout::{DATA, PAGE, STACK};
+use crate::emulated::{Emulated, Tier};
+use crate::layout::PAGE;
 use crate::native::{Host, plain_registers};
-use crate::state::{Case, End, FxImage, Memory, Outcome, Registers};
+use crate::screen::{
+    comparable, disassemble, is_image_store, operand_address, reachable, undefined_codes, undefined_flags,
+};
+use crate::state::{Case, End, FS, FxImage, Memory, Mode, Outcome, Registers};
+use crate::system::in_supervisor_region;
 use crate::undefined;
 use iced_x86::{Formatter, Mnemonic, NasmFormatter};
 use std::fmt::Write;
@@ -26,8 +26,9 @@ pub enum Verdict {
     Differ(Vec<String>),
 }
 
-/// Both processors, and the memory that cases start from.
+/// Both processors in one mode, and the memory that cases start from.
 pub struct Pair {
+    pub mode: Mode,
     pub host: Host,
     machines: Vec<Emulated>,
     memory: Memory,
@@ -37,14 +38,15 @@ pub struct Pair {
 
 impl Pair {
     /// Each tier is compared with the host, and so with the other.
-    pub fn new(tiers: &[Tier]) -> Result<Pair, String> {
+    pub fn new(mode: Mode, tiers: &[Tier]) -> Result<Pair, String> {
         let read_only: [u8; PAGE] = std::array::from_fn(|i| (i * 7 + 3) as u8);
         Ok(Pair {
-            host: Host::new(&read_only)?,
-            machines: tiers.iter().map(|&tier| Emulated::new(&read_only, tier)).collect(),
-            memory: Memory::zeroed(),
-            host_memory: Memory::zeroed(),
-            machine_memory: Memory::zeroed(),
+            mode,
+            host: Host::new(mode, &read_only)?,
+            machines: tiers.iter().map(|&tier| Emulated::new(mode, &read_only, tier)).collect(),
+            memory: Memory::zeroed(mode),
+            host_memory: Memory::zeroed(mode),
+            machine_memory: Memory::zeroed(mode),
         })
     }
 
@@ -54,7 +56,7 @@ impl Pair {
     }
 
     fn run_host(&mut self, case: &Case) -> Outcome {
-        self.host_memory.0.copy_from_slice(&self.memory.0);
+        self.host_memory.bytes.copy_from_slice(&self.memory.bytes);
         self.host.run(case, &mut self.host_memory)
     }
 
@@ -90,14 +92,16 @@ impl Pair {
         if host.registers.fx.u32(24) & !0xffff != 0 {
             return Verdict::Unfinished;
         }
-        if jumped_into_data(host.end) {
+        if self.mode == Mode::Bits32 && jumped_into_data(host.end) {
             return Verdict::Unfinished;
         }
         let mut differences = Vec::new();
-        let last = at_every_offset(case).into_iter().find(|instr| instr.ip() == host.registers.ip);
+        let last = reachable(case).into_iter().find(|instr| instr.ip() == host.registers.ip);
         let (mut host_end, mut machine_end) = (host.end, machine.end);
         if let Some(instr) = last {
-            if undefined::fault_order(&instr) && is_access_fault(host_end) && is_access_fault(machine_end) {
+            let either = undefined::fault_order(&instr)
+                || self.mode == Mode::Bits64 && undefined::based_offset(&instr, &host.registers);
+            if either && is_access_fault(host_end) && is_access_fault(machine_end) {
                 machine_end = host_end;
             }
             if undefined::large_operand(&instr) {
@@ -110,15 +114,19 @@ impl Pair {
         {
             machine_end = host_end;
         }
-        compare_ends(host_end, machine_end, &mut differences);
+        compare_ends(self.mode, host_end, machine_end, &mut differences);
         if last.is_some_and(|instr| undefined::done_in_parts(&instr))
             && host.registers.ip == machine.registers.ip
         {
             return if differences.is_empty() { Verdict::Agree } else { Verdict::Differ(differences) };
         }
         let Some(codes) = undefined_codes(case) else { return Verdict::Unfinished };
+        let late = disassemble(case).iter().any(undefined::unmasks);
         for fx in [&mut host.registers.fx, &mut machine.registers.fx] {
             fx.set_u16(2, fx.u16(2) & !codes);
+            if late {
+                fx.set_u16(6, 0);
+            }
         }
         let excused = undefined_flags(case, host.registers.ip).unwrap_or(0);
         compare_registers(&host.registers, &machine.registers, excused.into(), &mut differences);
@@ -132,10 +140,10 @@ impl Pair {
         }
         let excused = image_pointers(case, host);
         let mut shown = 0;
-        for (i, (h, m)) in self.host_memory.0.iter().zip(self.machine_memory.0.iter()).enumerate() {
-            let data = self.host_memory.data().len();
-            let address = if i < data { DATA + i as u32 } else { STACK + (i - data) as u32 };
-            if h != m && !excused.contains(&address) && shown < 16 {
+        let pairs = self.host_memory.bytes.iter().zip(self.machine_memory.bytes.iter());
+        for (i, (h, m)) in pairs.enumerate().filter(|(_, (h, m))| h != m) {
+            let address = self.host_memory.address(i);
+            if !excused.contains(&address) && shown < 16 {
                 differences.push(format!("[{address:#x}] host {h:02x} machine {m:02x}"));
                 shown += 1;
             }
@@ -164,15 +172,15 @@ impl Pair {
                 break;
             }
         }
-        let plain = plain_registers();
-        for i in 0..8 {
+        let plain = plain_registers(case.mode);
+        for i in 0..16 {
             let mut simpler = best.clone();
             simpler.registers.gpr[i] = plain.gpr[i];
             if differs(&simpler) {
                 best = simpler;
             }
         }
-        let changes: [fn(&mut Registers, &Registers); 8] = [
+        let changes: [fn(&mut Registers, &Registers); 9] = [
             |r, plain| r.fx = plain.fx.clone(),
             |r, plain| r.fx.0[..32].copy_from_slice(&plain.fx.0[..32]),
             |r, plain| r.fx.0[..4].copy_from_slice(&plain.fx.0[..4]),
@@ -180,7 +188,13 @@ impl Pair {
             |r, _| r.fx.0[32..160].fill(0),
             |r, _| r.fx.0[160..].fill(0),
             |r, plain| r.flags = plain.flags,
-            |r, plain| r.segments = plain.segments,
+            |r, plain| {
+                // A selector that names a segment has its base.
+                for i in (0..2).filter(|i| r.segments[FS + i] < 4) {
+                    r.bases[i] = plain.bases[i];
+                }
+            },
+            |r, plain| (r.segments, r.bases) = (plain.segments, plain.bases),
         ];
         for change in changes {
             let mut simpler = best.clone();
@@ -263,11 +277,12 @@ fn by_page(end: End) -> End {
     }
 }
 
-fn compare_ends(host: End, machine: End, differences: &mut Vec<String>) {
+fn compare_ends(mode: Mode, host: End, machine: End, differences: &mut Vec<String>) {
     let normal = |end: End| match end {
         End::Exception { vector: 14, error, address } => {
-            let hidden = address.is_some_and(in_supervisor_region);
-            let error = error & !undefined::FETCH_BIT & if hidden { !1 } else { !0 };
+            let hidden = address.is_some_and(|address| in_supervisor_region(mode, address));
+            let fetch = if mode == Mode::Bits32 { undefined::FETCH_BIT } else { 0 };
+            let error = error & !fetch & if hidden { !1 } else { !0 };
             End::Exception { vector: 14, error, address }
         }
         other => other,
@@ -277,7 +292,10 @@ fn compare_ends(host: End, machine: End, differences: &mut Vec<String>) {
     }
 }
 
-const NAMES: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
+const NAMES: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+    "r15",
+];
 const SEGMENT_NAMES: [&str; 6] = ["es", "cs", "ss", "ds", "fs", "gs"];
 
 fn compare_registers(host: &Registers, machine: &Registers, excused: u64, differences: &mut Vec<String>) {
@@ -287,12 +305,12 @@ fn compare_registers(host: &Registers, machine: &Registers, excused: u64, differ
         }
     }
     if host.ip != machine.ip {
-        differences.push(format!("eip: host {:#x} machine {:#x}", host.ip, machine.ip));
+        differences.push(format!("rip: host {:#x} machine {:#x}", host.ip, machine.ip));
     }
     let mask = !(excused & STATUS_FLAGS | RESUME_FLAG);
     if (host.flags ^ machine.flags) & mask != 0 {
         let (h, m) = (host.flags & mask, machine.flags & mask);
-        differences.push(format!("eflags: host {h:#x} machine {m:#x} (differing {:#x})", h ^ m));
+        differences.push(format!("rflags: host {h:#x} machine {m:#x} (differing {:#x})", h ^ m));
     }
     for (i, name) in SEGMENT_NAMES.iter().enumerate() {
         // A null selector is a null selector: the host's kernel clears its privilege level on the way to us.
@@ -302,11 +320,27 @@ fn compare_registers(host: &Registers, machine: &Registers, excused: u64, differ
                 .push(format!("{name}: host {:#x} machine {:#x}", host.segments[i], machine.segments[i]));
         }
     }
+    for (i, name) in ["fs base", "gs base"].iter().enumerate() {
+        if host.bases[i] != machine.bases[i] {
+            differences.push(format!("{name}: host {:#x} machine {:#x}", host.bases[i], machine.bases[i]));
+        }
+    }
     compare_fx(&host.fx, &machine.fx, differences);
 }
 
-/// Everything but the addresses of the last instruction and operand.
+/// The addresses of the last instruction and operand count while an exception waits to be told them.
 fn compare_fx(host: &FxImage, machine: &FxImage, differences: &mut Vec<String>) {
+    const SUMMARY: u16 = 0x80;
+    if host.u16(2) & machine.u16(2) & SUMMARY != 0 {
+        for (at, name) in [(8, "fip"), (16, "fdp")] {
+            if host.u64(at) != machine.u64(at) {
+                differences.push(format!("{name}: host {:#x} machine {:#x}", host.u64(at), machine.u64(at)));
+            }
+        }
+        if host.u16(6) != machine.u16(6) {
+            differences.push(format!("fop: host {:#x} machine {:#x}", host.u16(6), machine.u16(6)));
+        }
+    }
     for (at, name) in [(0, "fcw"), (2, "fsw"), (4, "ftw")] {
         if host.u16(at) != machine.u16(at) {
             differences.push(format!("{name}: host {:#06x} machine {:#06x}", host.u16(at), machine.u16(at)));
@@ -319,6 +353,8 @@ fn compare_fx(host: &FxImage, machine: &FxImage, differences: &mut Vec<String>) 
         if host.st(i) != machine.st(i) {
             differences.push(format!("st{i}: host {} machine {}", hex(host.st(i)), hex(machine.st(i))));
         }
+    }
+    for i in 0..16 {
         if host.xmm(i) != machine.xmm(i) {
             differences.push(format!("xmm{i}: host {} machine {}", hex(host.xmm(i)), hex(machine.xmm(i))));
         }
@@ -330,27 +366,27 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Bytes of a stored x87 image that hold pointers, selectors and opcode of the last instruction.
-fn image_pointers(case: &Case, host: &Outcome) -> Vec<u32> {
+fn image_pointers(case: &Case, host: &Outcome) -> Vec<u64> {
     let Some(last) = disassemble(case).pop().filter(is_image_store) else { return Vec::new() };
-    let address = operand_address(&last, &host.registers);
+    let address = operand_address(case.mode, &last, &host.registers);
     let bytes = match (last.mnemonic(), last.memory_size().size()) {
-        (Mnemonic::Fxsave, _) => &[6..24, 28..32][..],
+        (Mnemonic::Fxsave | Mnemonic::Fxsave64, _) => &[6..24, 28..32][..],
         (_, 14 | 94) => &[6..14, 0..0],
         // The upper halves of the three words are reserved.
         _ => &[2..4, 6..8, 10..28],
     };
-    bytes.iter().cloned().flatten().map(|i| address.wrapping_add(i)).collect()
+    bytes.iter().cloned().flatten().map(|i: u64| address.wrapping_add(i)).collect()
 }
 
 fn show(text: &mut String, title: &str, end: Option<End>, registers: &Registers, float: bool) {
     let _ = write!(text, "  {title:<8}");
     for (i, name) in NAMES.iter().enumerate() {
-        let _ = write!(text, " {name} {:08x}", registers.gpr[i]);
+        let _ = write!(text, " {name} {:x}", registers.gpr[i]);
     }
     let _ = write!(
         text,
-        " eip {:08x} eflags {:x} segments {:x?}",
-        registers.ip, registers.flags, registers.segments
+        " rip {:x} rflags {:x} segments {:x?} bases {:x?}",
+        registers.ip, registers.flags, registers.segments, registers.bases
     );
     if let Some(end) = end {
         let _ = write!(text, " {end:x?}");
@@ -367,6 +403,9 @@ fn show(text: &mut String, title: &str, end: Option<End>, registers: &Registers,
         );
         for i in 0..8 {
             let _ = write!(text, "\n           st{i} {}  xmm{i} {}", hex(fx.st(i)), hex(fx.xmm(i)));
+        }
+        for i in (8..16).filter(|&i| fx.xmm(i) != [0; 16]) {
+            let _ = write!(text, "\n           xmm{i} {}", hex(fx.xmm(i)));
         }
     }
     text.push('\n');

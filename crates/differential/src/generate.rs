@@ -4,15 +4,11 @@
 //! immediate of which it uses what it needs. iced decodes it; what is not of the wanted kind is thrown away. So every
 //! operand form of every opcode comes up without a table of forms.
 
-use crate::layout::{
-    CODE, DATA, DATA_PAGES, PAGE, SEGMENTS, STACK, USER_CODE, USER_DATA, WRITABLE_BYTES, local_selector,
-};
+use crate::layout::{Island, LOW_DATA, PAGE, USER_DATA, local_selector, selector_base};
 use crate::random::Random;
+use crate::screen::{comparable, decode, is_float, leaves_sandbox, relative_width, unwelcome};
 use crate::state::{CS, Case, FS, FxImage, Memory, Mode, Registers, SS};
-use crate::undefined;
-use iced_x86::{
-    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
-};
+use iced_x86::{Decoder, DecoderOptions};
 
 /// What the sequences are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,340 +24,93 @@ pub enum Kind {
 /// Instructions of a sequence at most.
 const LENGTH_MAX: usize = 8;
 
-/// Would running this, even by a jump into the middle of another instruction, leave the sandbox? System calls and
-/// transfers to other code segments.
-pub fn leaves_sandbox(instr: &Instruction) -> bool {
-    use Mnemonic as M;
-    match instr.mnemonic() {
-        M::Int => instr.immediate8() == 0x80,
-        M::Syscall | M::Sysenter | M::Sysret | M::Sysexit | M::Iret | M::Iretd | M::Iretq | M::Retf => true,
-        M::Jmp | M::Call => {
-            matches!(instr.op0_kind(), OpKind::FarBranch16 | OpKind::FarBranch32)
-                || matches!(
-                    instr.code(),
-                    Code::Jmp_m1616
-                        | Code::Jmp_m1632
-                        | Code::Jmp_m1664
-                        | Code::Call_m1616
-                        | Code::Call_m1632
-                        | Code::Call_m1664
-                )
-        }
-        _ => !modelled(instr),
-    }
-}
-
-/// Part of what the machine announces?
-fn modelled(instr: &Instruction) -> bool {
-    use CpuidFeature as F;
-    const KNOWN: [CpuidFeature; 23] = [
-        F::INTEL8086,
-        F::INTEL8086_ONLY,
-        F::INTEL186,
-        F::INTEL286,
-        F::INTEL286_ONLY,
-        F::INTEL386,
-        F::INTEL386_ONLY,
-        F::INTEL386_A0_ONLY,
-        F::INTEL486,
-        F::INTEL486_A_ONLY,
-        F::FPU,
-        F::FPU287,
-        F::FPU387,
-        F::CMOV,
-        F::CX8,
-        F::MMX,
-        F::SSE,
-        F::SSE2,
-        F::FXSR,
-        F::CLFSH,
-        F::MULTIBYTENOP,
-        F::PAUSE,
-        F::MSR,
-    ];
-    instr.cpuid_features().iter().all(|f| KNOWN.contains(f))
-}
-
-/// Instructions that are not part of sequences although both sides have them.
-fn unwelcome(instr: &Instruction) -> bool {
-    use Mnemonic as M;
-    match instr.mnemonic() {
-        // Left over from old steppings; the host takes them for something else.
-        M::Umov | M::Ibts | M::Xbts | M::Loadall | M::Fstdw | M::Fstsg | M::Frstpm => true,
-        // Undocumented, and a move to a segment register that does not exist.
-        M::Fneni | M::Fndisi | M::Fnsetpm => true,
-        // AMD's processors have it for memory operands only.
-        M::Reservednop
-            if matches!(instr.code(), Code::Reservednop_rm16_r16_0F0D | Code::Reservednop_rm32_r32_0F0D) =>
-        {
-            true
-        }
-        // The host's kernel serves breakpoints itself, and answers these for debuggers.
-        M::Int1 => true,
-        _ => undefined::result(instr) && !is_image_store(instr) && !is_image_load(instr),
-    }
-}
-
-/// Stores an image that contains addresses of the last instruction: comparable if it comes last.
-pub fn is_image_store(instr: &Instruction) -> bool {
-    matches!(instr.mnemonic(), Mnemonic::Fnstenv | Mnemonic::Fnsave | Mnemonic::Fxsave)
-}
-
-fn is_image_load(instr: &Instruction) -> bool {
-    matches!(instr.mnemonic(), Mnemonic::Fldenv | Mnemonic::Frstor | Mnemonic::Fxrstor)
-}
-
-pub fn decode(code: &[u8], ip: u64) -> Instruction {
-    let mut decoder = Decoder::with_ip(32, code, ip, DecoderOptions::NONE);
-    decoder.decode()
-}
-
-/// The bytes of a sequence and what follows them on its page, as far as one instruction can reach.
-fn with_rest_of_page(case: &Case) -> Vec<u8> {
-    const INT3: u8 = 0xcc;
-    const INSTRUCTION_MAX: usize = 15;
-    let end = (case.registers.ip - u64::from(CODE)) as usize + case.code.len();
-    let mut bytes = case.code.clone();
-    bytes.resize(case.code.len() + INSTRUCTION_MAX.min(PAGE - end), INT3);
-    bytes
-}
-
-/// The instructions of a sequence, in order of address. The last may take its end from the filling behind the
-/// sequence.
-pub fn disassemble(case: &Case) -> Vec<Instruction> {
-    let bytes = with_rest_of_page(case);
-    let mut at = 0;
-    let mut instructions = Vec::new();
-    while at < case.code.len() {
-        let instr = decode(&bytes[at..], case.registers.ip + at as u64);
-        at += instr.len().max(1);
-        instructions.push(instr);
-    }
-    instructions
-}
-
-/// The instructions that begin at any byte of a sequence: where branches may lead.
-pub fn at_every_offset(case: &Case) -> Vec<Instruction> {
-    let bytes = with_rest_of_page(case);
-    (0..case.code.len()).map(|at| decode(&bytes[at..], case.registers.ip + at as u64)).collect()
-}
-
-/// No offset leaves the sandbox.
-pub fn acceptable(code: &[u8]) -> bool {
-    // What follows the code is INT3, and may be taken for an operand.
-    let mut bytes = code.to_vec();
-    bytes.extend([0xcc; 16]);
-    (0..code.len()).all(|at| {
-        let instr = decode(&bytes[at..], 0);
-        // What iced does not know may be known to the host. Only prefixes and the documented undefined
-        // opcodes are certain.
-        !(leaves_sandbox(&instr) || instr.is_invalid() && unknown_to_iced(&bytes[at..]))
-    })
-}
-
-/// Invalid for iced in a way that says nothing about the host.
-fn unknown_to_iced(bytes: &[u8]) -> bool {
-    let opcode =
-        bytes.iter().position(|b| !matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3));
-    opcode.is_some_and(|at| matches!(bytes[at], 0x0f | 0xc4 | 0xc5 | 0x62 | 0x8f))
-}
-
-/// A branch whose way cannot be told from the order of the instructions.
-fn is_branch(instr: &Instruction) -> bool {
-    !matches!(instr.flow_control(), FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception)
-}
-
-/// Flags whose value is undefined when the instruction at `ip` is next, or `None` if an instruction before it depends
-/// on one that was.
-pub fn undefined_flags(case: &Case, ip: u64) -> Option<u32> {
-    let instructions = disassemble(case);
-    if instructions.iter().any(is_branch) {
-        // Any order of execution, from any byte on: what one leaves undefined no other may read.
-        let instructions = at_every_offset(case);
-        let all = instructions.iter().fold(0, |all, instr| all | undefined::flags(instr));
-        let reads = instructions.iter().fold(0, |all, instr| all | undefined::read(instr));
-        return (all & reads == 0).then_some(all);
-    }
-    let mut undefined = 0;
-    for instr in &instructions {
-        if instr.ip() >= ip {
-            break;
-        }
-        if undefined::read(instr) & undefined != 0 {
-            return None;
-        }
-        undefined = undefined & !undefined::overwritten(instr) | undefined::flags(instr);
-    }
-    Some(undefined)
-}
-
-/// Condition codes of the x87 status word that are not compared, or `None` if their values went elsewhere.
-pub fn undefined_codes(case: &Case) -> Option<u16> {
-    let mut undefined = 0;
-    for instr in disassemble(case) {
-        if undefined != 0 && undefined::reads_codes(&instr) {
-            return None;
-        }
-        undefined |= undefined::codes(&instr);
-    }
-    Some(undefined)
+/// ModRM, SIB and displacement, with the bits that a REX prefix must have for them.
+struct Operand {
+    bytes: Vec<u8>,
+    rex: u8,
 }
 
 pub struct Generator {
     random: Random,
+    mode: Mode,
     kind: Kind,
+    memory: Memory,
+    /// An address whose contents are in registers, so that comparing and exchanging succeeds there.
+    favourite: Option<u64>,
 }
 
 impl Generator {
-    pub fn new(seed: u64, kind: Kind) -> Generator {
-        Generator { random: Random::new(seed), kind }
+    pub fn new(seed: u64, mode: Mode, kind: Kind) -> Generator {
+        Generator { random: Random::new(seed), mode, kind, memory: Memory::zeroed(mode), favourite: None }
     }
 
     fn float(&self) -> bool {
         self.kind == Kind::Float
     }
 
+    fn wide(&self) -> bool {
+        self.mode == Mode::Bits64
+    }
+
     // ---- values
 
+    /// As wide as a register.
     fn integer(&mut self) -> u64 {
-        const EDGES: [u64; 24] = [
-            0,
-            1,
-            2,
-            3,
-            7,
-            8,
-            15,
-            16,
-            31,
-            32,
-            33,
-            63,
-            64,
-            0x7f,
-            0x80,
-            0xff,
-            0x100,
-            0x7fff,
-            0x8000,
-            0xffff,
-            0x7fff_ffff,
-            0x8000_0000,
-            0xffff_ffff,
-            0xffff_fffe,
-        ];
-        match self.random.below(4) {
-            0 => self.random.pick(&EDGES),
-            1 => self.random.u64() & 0xff,
-            2 => (self.random.u64() & 0xff).wrapping_neg(),
-            _ => self.random.u64(),
-        }
+        let value = self.random.integer();
+        if self.wide() { value } else { value & 0xffff_ffff }
     }
 
     /// An address of the islands, now and then one across or beyond an edge.
-    fn address(&mut self) -> u32 {
+    fn address(&mut self) -> u64 {
+        if let Some(favourite) = self.favourite
+            && self.random.percent(30)
+        {
+            return favourite;
+        }
+        if self.wide() && self.random.percent(4) {
+            return self.far_address();
+        }
+        let layout = self.mode.layout();
+        let (data, stack) = (layout.data(), layout.stack());
+        let data = if self.wide() && self.random.percent(15) { LOW_DATA } else { data.address };
+        self.near(data, stack)
+    }
+
+    /// An address below 4 GiB.
+    fn low_address(&mut self) -> u64 {
+        self.near(LOW_DATA, Mode::Bits32.layout().stack())
+    }
+
+    fn near(&mut self, data: u64, stack: &Island) -> u64 {
+        let page = PAGE as u64;
+        let pages = self.mode.layout().data().pages;
         let island = match self.random.below(8) {
-            0 => STACK + PAGE as u32 / 4 + self.random.below(PAGE / 2) as u32,
-            1 => DATA - PAGE as u32 + self.random.below((DATA_PAGES + 2) * PAGE) as u32,
+            0 => stack.address + page / 4 + self.random.below(PAGE / 2) as u64,
+            1 => data - page + self.random.below((pages + 2) * PAGE) as u64,
             2 => {
-                let edge = DATA + (self.random.below(DATA_PAGES + 1) * PAGE) as u32;
-                edge.wrapping_sub(8).wrapping_add(self.random.below(16) as u32)
+                let edge = data + (self.random.below(pages + 1) * PAGE) as u64;
+                edge - 8 + self.random.below(16) as u64
             }
-            _ => DATA + 64 + self.random.below(2 * PAGE - 128) as u32,
+            _ => data + 64 + self.random.below(2 * PAGE - 128) as u64,
         };
         match self.random.below(3) {
             0 => island,
-            1 => island & !3,
+            1 => island & !7,
             _ => island & !15,
         }
     }
 
-    fn single(&mut self) -> u32 {
-        const EDGES: [u32; 20] = [
-            0,
-            1,
-            0x007f_ffff,
-            0x0080_0000,
-            0x0080_0001,
-            0x3f80_0000,
-            0x3f80_0001,
-            0x3f7f_ffff,
-            0x4000_0000,
-            0x4f00_0000,
-            0x4eff_ffff,
-            0x5f00_0000,
-            0x7f7f_ffff,
-            0x7f80_0000,
-            0x7f80_0001,
-            0x7fc0_0000,
-            0x7fff_ffff,
-            0x7fa1_2345,
-            0x3fc0_0000,
-            0x4b00_0001,
-        ];
-        let bits = match self.random.below(4) {
-            0 => self.random.pick(&EDGES),
-            1 => (self.random.below(0x2000_0000) as i32 as f32 / 64.0).to_bits(),
-            2 => self.random.u32() & 0x807f_ffff | (120 + self.random.below(16) as u32) << 23,
-            _ => self.random.u32(),
-        };
-        bits ^ if self.random.percent(40) { 0x8000_0000 } else { 0 }
-    }
-
-    fn double(&mut self) -> u64 {
-        const EDGES: [u64; 20] = [
-            0,
-            1,
-            0x000f_ffff_ffff_ffff,
-            0x0010_0000_0000_0000,
-            0x0010_0000_0000_0001,
-            0x3ff0_0000_0000_0000,
-            0x3ff0_0000_0000_0001,
-            0x3fef_ffff_ffff_ffff,
-            0x4000_0000_0000_0000,
-            0x41df_ffff_ffc0_0000,
-            0x41e0_0000_0000_0000,
-            0x43e0_0000_0000_0000,
-            0x7fef_ffff_ffff_ffff,
-            0x7ff0_0000_0000_0000,
-            0x7ff0_0000_0000_0001,
-            0x7ff8_0000_0000_0000,
-            0x7fff_ffff_ffff_ffff,
-            0x380f_ffff_ffff_ffff,
-            0x3690_0000_0000_0000,
-            0x47ef_ffff_f000_0000,
-        ];
-        let bits = match self.random.below(5) {
-            0 => self.random.pick(&EDGES),
-            1 => f64::from(f32::from_bits(self.single())).to_bits(),
-            2 => (self.random.u64() as i64 as f64 / 1024.0).to_bits(),
-            3 => self.random.u64() & 0x800f_ffff_ffff_ffff | (1016 + self.random.below(16) as u64) << 52,
-            _ => self.random.u64(),
-        };
-        bits ^ if self.random.percent(40) { 1 << 63 } else { 0 }
-    }
-
-    /// Ten bytes of an 80-bit number, including patterns that are no numbers.
-    fn extended(&mut self) -> [u8; 10] {
-        let exponent = match self.random.below(8) {
-            0 => self.random.pick(&[0, 1, 2, 0x7ffe, 0x7fff, 0x7fff]),
-            1 => self.random.below(0x8000) as u16,
-            2 => 0x3fff + 55 + self.random.below(16) as u16,
-            3 => 0x3fff - 63 + self.random.below(64) as u16,
-            _ => 0x3fff - 8 + self.random.below(16) as u16,
-        };
-        let mantissa = match self.random.below(8) {
-            0 => self.random.pick(&[0, 1, 1 << 63, 3 << 62, u64::MAX, 1 << 62, (1 << 63) | 1, u64::MAX >> 1]),
-            1 => self.random.u64(),
-            2 => self.random.u64() << 40 | 1 << 63,
-            3 => self.random.u64() << 11 | 1 << 63,
-            _ => self.random.u64() | 1 << 63,
-        };
-        let sign = if self.random.percent(40) { 0x8000 } else { 0 };
-        let mut bytes = [0; 10];
-        bytes[..8].copy_from_slice(&mantissa.to_le_bytes());
-        bytes[8..].copy_from_slice(&(exponent | sign).to_le_bytes());
-        bytes
+    /// About the edges of what is an address at all, or anywhere.
+    fn far_address(&mut self) -> u64 {
+        const EDGES: [u64; 6] = [0, 1 << 32, 1 << 46, 1 << 47, 0xffff_8000_0000_0000, 0xffff_ffff_8000_0000];
+        match self.random.below(4) {
+            0 => self.random.u64(),
+            1 => self.random.u64() >> 17,
+            _ => {
+                let edge = self.random.pick(&EDGES);
+                edge.wrapping_sub(16).wrapping_add(self.random.below(32) as u64)
+            }
+        }
     }
 
     fn fx(&mut self) -> FxImage {
@@ -390,44 +139,40 @@ impl Generator {
         };
         fx.set_u32(24, mxcsr);
         for i in 0..8 {
-            let value = self.extended();
+            let value = self.random.extended();
             fx.0[32 + 16 * i..][..10].copy_from_slice(&value);
-            let vector = self.vector();
+        }
+        let count = if self.wide() { 16 } else { 8 };
+        for i in 0..count {
+            let vector = self.random.vector();
             fx.0[160 + 16 * i..][..16].copy_from_slice(&vector);
         }
         fx
     }
 
-    fn vector(&mut self) -> [u8; 16] {
-        let mut vector = [0; 16];
-        match self.random.below(3) {
-            0 => vector.chunks_exact_mut(4).for_each(|c| c.copy_from_slice(&self.single().to_le_bytes())),
-            1 => vector.chunks_exact_mut(8).for_each(|c| c.copy_from_slice(&self.double().to_le_bytes())),
-            _ => vector
-                .chunks_exact_mut(4)
-                .for_each(|c| c.copy_from_slice(&(self.integer() as u32).to_le_bytes())),
-        }
-        vector
-    }
-
     /// Contents of memory: sixteen bytes of one sort after the other.
     pub fn memory(&mut self) -> Memory {
-        let mut memory = Memory::zeroed();
-        for at in (0..WRITABLE_BYTES).step_by(16) {
-            let chunk = &mut memory.0[at..at + 16];
+        let mut memory = Memory::zeroed(self.mode);
+        let word_bytes = if self.wide() { 8 } else { 4 };
+        for chunk in memory.bytes.chunks_exact_mut(16) {
             match self.random.below(if self.float() { 4 } else { 2 }) {
-                0 => chunk.copy_from_slice(&self.vector()),
-                1 => chunk.chunks_exact_mut(4).for_each(|c| {
-                    let word = if self.random.percent(30) { self.address() } else { self.integer() as u32 };
-                    c.copy_from_slice(&word.to_le_bytes());
+                0 | 3 => chunk.copy_from_slice(&self.random.vector()),
+                1 => chunk.chunks_exact_mut(word_bytes).for_each(|c| {
+                    let word = match self.random.below(20) {
+                        0..=5 => self.address(),
+                        // Somewhere to return to.
+                        6 => self.mode.layout().code + self.random.below(PAGE) as u64,
+                        _ => self.random.integer(),
+                    };
+                    c.copy_from_slice(&word.to_le_bytes()[..word_bytes]);
                 }),
-                2 => {
-                    chunk[..10].copy_from_slice(&self.extended());
+                _ => {
+                    chunk[..10].copy_from_slice(&self.random.extended());
                     chunk[10..].copy_from_slice(&self.random.u64().to_le_bytes()[..6]);
                 }
-                _ => chunk.copy_from_slice(&self.vector()),
             }
         }
+        self.memory = memory.clone();
         memory
     }
 
@@ -441,26 +186,53 @@ impl Generator {
         }
     }
 
+    /// FS or GS of 64-bit code: by a descriptor, or a base of its own.
+    fn segment_with_base(&mut self) -> (u16, u64) {
+        if self.random.percent(25) {
+            let selector = self.selector();
+            return (selector, selector_base(selector));
+        }
+        let layout = self.mode.layout();
+        let base = match self.random.below(6) {
+            0 => 0,
+            1 => LOW_DATA + 0x800,
+            2 => 0x7fff_ffff_e000,
+            3 => self.random.u64() >> 18,
+            _ => layout.data().address + self.random.below(PAGE) as u64,
+        };
+        (0, base)
+    }
+
     fn registers(&mut self) -> Registers {
+        let layout = self.mode.layout();
+        let (stack, word) = (layout.stack().address, if self.wide() { 8 } else { 4 });
+        let count = if self.wide() { 16 } else { 8 };
         let mut gpr = [0; 16];
-        for value in &mut gpr[..8] {
-            *value = if self.random.percent(45) {
-                self.address().into()
-            } else {
-                u64::from(self.integer() as u32)
-            };
+        for value in &mut gpr[..count] {
+            *value = if self.random.percent(45) { self.address() } else { self.integer() };
         }
         gpr[4] = match self.random.below(20) {
             0 => gpr[4],
-            1 => u64::from(STACK) + self.random.below(PAGE + 8) as u64,
-            2 => u64::from(STACK) + self.random.below(24) as u64,
-            3 => u64::from(STACK) + PAGE as u64 - self.random.below(24) as u64,
-            _ => u64::from(STACK) + 4 * (128 + self.random.below(PAGE / 4 - 256)) as u64,
+            1 => stack + self.random.below(PAGE + 8) as u64,
+            2 => stack + self.random.below(24) as u64,
+            3 => stack + PAGE as u64 - self.random.below(24) as u64,
+            _ => stack + (word * (128 + self.random.below(PAGE / word - 256))) as u64,
         };
+        self.favourite = None;
+        if self.random.percent(8) {
+            self.prime(&mut gpr, word);
+        } else if self.random.percent(10) {
+            // A dividend that leaves a quotient.
+            gpr[2] = if self.random.percent(50) { 0 } else { (gpr[0] as i64 >> 63) as u64 };
+            gpr[2] &= u64::MAX >> (64 - 8 * word);
+        }
         let mut segments = [USER_DATA; 6];
-        segments[CS] = USER_CODE;
+        let mut bases = [0; 2];
+        segments[CS] = layout.code_selector;
         for (register, segment) in segments.iter_mut().enumerate() {
-            if register >= FS || register != CS && register != SS && self.random.percent(8) {
+            if self.wide() && register >= FS {
+                (*segment, bases[register - FS]) = self.segment_with_base();
+            } else if register >= FS || register != CS && register != SS && self.random.percent(8) {
                 *segment = self.selector();
             }
         }
@@ -475,14 +247,29 @@ impl Generator {
             flags |= 0x100;
         }
         let fx = if self.float() || self.random.percent(5) { self.fx() } else { FxImage::initial() };
-        Registers { gpr, ip: CODE.into(), flags, segments, fx }
+        Registers { gpr, ip: layout.code, flags, segments, bases, fx }
+    }
+
+    /// Loads the accumulator with what is at an address, and remembers that.
+    fn prime(&mut self, gpr: &mut [u64; 16], word: usize) {
+        let address = self.mode.layout().data().address + 16 * self.random.below(2 * PAGE / 16) as u64;
+        let Some(at) = self.memory.position(address) else { return };
+        let load = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes[..word].copy_from_slice(&self.memory.bytes[at..at + word]);
+            u64::from_le_bytes(bytes)
+        };
+        gpr[0] = load(at);
+        gpr[2] = load(at + word);
+        gpr[self.random.pick(&[1, 3, 6, 7])] = address;
+        self.favourite = Some(address);
     }
 
     // ---- instructions
 
     fn prefixes(&mut self, code: &mut Vec<u8>, float: bool) {
         if self.random.percent(8) {
-            code.push(self.random.pick(&[0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65]));
+            code.push(self.random.pick(&[0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x64, 0x65]));
         }
         if self.random.percent(if float { 2 } else { 15 }) {
             code.push(0x66);
@@ -498,98 +285,193 @@ impl Generator {
         }
     }
 
-    fn opcode(&mut self, code: &mut Vec<u8>, float: bool) {
+    /// A prefix that belongs to the opcode, and the opcode.
+    fn opcode(&mut self, float: bool) -> (&'static [u8], Vec<u8>) {
         if float {
             if self.random.percent(45) {
-                code.push(0xd8 + self.random.below(8) as u8);
-                return;
+                return (&[], vec![0xd8 + self.random.below(8) as u8]);
             }
             if self.random.percent(2) {
-                code.push(0x9b);
-                return;
+                return (&[], vec![0x9b]);
             }
-            code.extend(self.random.pick(&[&[][..], &[0x66], &[0xf2], &[0xf3]]));
-            code.push(0x0f);
-            code.push(match self.random.below(10) {
+            let prefix = self.random.pick(&[&[][..], &[0x66], &[0xf2], &[0xf3]]);
+            let second = match self.random.below(10) {
                 0 => 0x10 + self.random.below(8) as u8,
                 1 => 0x28 + self.random.below(8) as u8,
                 2..=5 => 0x50 + self.random.below(0x30) as u8,
                 6 => self.random.pick(&[0xae, 0xc2, 0xc4, 0xc5, 0xc6, 0xc3, 0x77]),
                 _ => 0xd0 + self.random.below(0x30) as u8,
-            });
-            return;
+            };
+            return (prefix, vec![0x0f, second]);
         }
-        if self.random.percent(35) {
-            code.push(0x0f);
-            code.push(match self.random.below(8) {
-                0 => 0x40 + self.random.below(16) as u8,
-                1 => 0x80 + self.random.below(16) as u8,
-                2 => 0x90 + self.random.below(16) as u8,
-                3 | 4 => 0xa0 + self.random.below(16) as u8,
-                5 => 0xb0 + self.random.below(16) as u8,
-                6 => 0xc0 + self.random.below(16) as u8,
-                _ => self.random.u8(),
-            });
-        } else {
-            code.push(self.random.u8());
+        if !self.random.percent(35) {
+            return (&[], vec![self.random.u8()]);
         }
+        let second = match self.random.below(8) {
+            0 => 0x40 + self.random.below(16) as u8,
+            1 => 0x80 + self.random.below(16) as u8,
+            2 => 0x90 + self.random.below(16) as u8,
+            3 | 4 => 0xa0 + self.random.below(16) as u8,
+            5 => 0xb0 + self.random.below(16) as u8,
+            6 => 0xc0 + self.random.below(16) as u8,
+            // CMPXCHG8B and CMPXCHG16B, which few operands agree with.
+            _ if self.favourite.is_some() && self.random.percent(50) => 0xc7,
+            _ => self.random.u8(),
+        };
+        (&[], vec![0x0f, second])
     }
 
-    /// ModRM, SIB and displacement. Most memory operands are aimed with the registers as they are at the start.
-    fn operand(&mut self, code: &mut Vec<u8>, registers: &Registers, short: bool) {
+    /// Most memory operands are aimed with the registers as they are at the start.
+    fn operand(&mut self, registers: &Registers, short: bool) -> Operand {
         let middle = (self.random.below(8) as u8) << 3;
-        if self.random.percent(40) || short {
-            code.push(0xc0 | middle | self.random.below(8) as u8);
-            if short {
-                *code.last_mut().expect("just pushed") = self.random.u8();
-                code.extend(self.random.u32().to_le_bytes());
-            }
-            return;
+        if short {
+            // 16-bit addresses reach nothing but by a segment with a base.
+            let mut bytes = vec![self.random.u8()];
+            bytes.extend(self.random.u32().to_le_bytes());
+            return Operand { bytes, rex: 0 };
+        }
+        if self.random.percent(40) {
+            return Operand { bytes: vec![0xc0 | middle | self.random.below(8) as u8], rex: 0 };
         }
         let value = |number: usize| registers.gpr[number] as u32;
-        let target = self.address();
+        let target = self.address() as u32;
+        let mut bytes = Vec::with_capacity(6);
         match self.random.below(6) {
             0 => {
-                code.push(middle | 5);
-                code.extend(target.to_le_bytes());
+                bytes.push(middle | 5);
+                bytes.extend(target.to_le_bytes());
             }
             1 => {
                 let base = self.random.below(8);
-                code.push(0x40 | middle | base as u8);
+                bytes.push(0x40 | middle | base as u8);
                 if base == 4 {
-                    code.push(self.random.u8());
+                    bytes.push(self.random.u8());
                 }
-                code.push(self.random.u8());
+                bytes.push(self.random.u8());
             }
             2 | 3 => {
                 let base = self.random.pick(&[0, 1, 2, 3, 5, 6, 7]);
-                code.push(0x80 | middle | base as u8);
-                code.extend(target.wrapping_sub(value(base)).to_le_bytes());
+                bytes.push(0x80 | middle | base as u8);
+                bytes.extend(target.wrapping_sub(value(base)).to_le_bytes());
             }
             _ => {
                 let (base, index, scale) = (self.random.below(8), self.random.below(8), self.random.below(4));
-                code.push(0x80 | middle | 4);
-                code.push((scale as u8) << 6 | (index as u8) << 3 | base as u8);
+                bytes.push(0x80 | middle | 4);
+                bytes.push((scale as u8) << 6 | (index as u8) << 3 | base as u8);
                 let scaled = if index == 4 { 0 } else { value(index) << scale };
-                code.extend(target.wrapping_sub(value(base)).wrapping_sub(scaled).to_le_bytes());
+                bytes.extend(target.wrapping_sub(value(base)).wrapping_sub(scaled).to_le_bytes());
+            }
+        }
+        Operand { bytes, rex: 0 }
+    }
+
+    /// The same in 64-bit code: more registers, and displacements that reach only so far. `narrow` is the prefix for
+    /// 32-bit addresses.
+    fn wide_operand(&mut self, registers: &Registers, narrow: bool, segment_base: u64) -> Operand {
+        const B: u8 = 1;
+        const X: u8 = 2;
+        let middle = (self.random.below(8) as u8) << 3;
+        if self.random.percent(40) {
+            let rex = self.random.u8() & (B | X);
+            return Operand { bytes: vec![0xc0 | middle | self.random.below(8) as u8], rex };
+        }
+        let mut bytes = Vec::with_capacity(6);
+        match self.random.below(8) {
+            // Relative to RIP. The place is not known yet; `aim` finds a displacement.
+            0 | 1 => {
+                bytes.push(middle | 5);
+                bytes.extend(self.random.u32().to_le_bytes());
+                Operand { bytes, rex: self.random.u8() & (B | X) }
+            }
+            2 => {
+                bytes.extend([middle | 4, 0x25]);
+                bytes.extend((self.low_address() as u32).to_le_bytes());
+                Operand { bytes, rex: self.random.u8() & B }
+            }
+            3 => {
+                let base = self.random.below(16);
+                bytes.push(0x40 | middle | base as u8 & 7);
+                if base & 7 == 4 {
+                    bytes.push(self.random.u8());
+                }
+                bytes.push(self.random.u8());
+                Operand { bytes, rex: base as u8 >> 3 }
+            }
+            form => {
+                let indexed = form >= 6;
+                // Few sums of two registers lie near an island.
+                for _ in 0..20 {
+                    let (base, index, scale) =
+                        (self.random.below(16), self.random.below(16), self.random.below(4));
+                    let scaled = if indexed && index != 4 { registers.gpr[index] << scale } else { 0 };
+                    let sum = registers.gpr[base].wrapping_add(scaled);
+                    let target = if narrow { self.low_address() } else { self.address() };
+                    let distance = target.wrapping_sub(segment_base).wrapping_sub(sum);
+                    let displacement = distance as u32;
+                    if !narrow && displacement as i32 as u64 != distance {
+                        continue;
+                    }
+                    if indexed {
+                        bytes.push(0x80 | middle | 4);
+                        bytes.push((scale as u8) << 6 | (index as u8 & 7) << 3 | base as u8 & 7);
+                    } else {
+                        bytes.push(0x80 | middle | base as u8 & 7);
+                        if base & 7 == 4 {
+                            bytes.push(0x24);
+                        }
+                    }
+                    bytes.extend(displacement.to_le_bytes());
+                    let extended_index = if indexed { index as u8 >> 3 << 1 } else { 0 };
+                    return Operand { bytes, rex: base as u8 >> 3 | extended_index };
+                }
+                // Any registers will do: mostly a fault, which must be the same one.
+                bytes.push(0x80 | middle | 4);
+                bytes.push(self.random.u8());
+                bytes.extend(self.random.u32().to_le_bytes());
+                Operand { bytes, rex: self.random.u8() & (B | X) }
             }
         }
     }
 
     /// One instruction of the wanted kind.
     fn instruction(&mut self, registers: &Registers) -> Vec<u8> {
+        const W: u8 = 8;
+        const R: u8 = 4;
         loop {
             let float = self.float() && self.random.percent(85);
             let mut code = Vec::with_capacity(32);
             self.prefixes(&mut code, float);
-            let short = code.contains(&0x67);
-            self.opcode(&mut code, float);
-            self.operand(&mut code, registers, short);
-            for _ in 0..2 {
-                let immediate = if self.random.percent(20) { self.address() } else { self.integer() as u32 };
-                code.extend(immediate.to_le_bytes());
+            let narrow = code.contains(&0x67);
+            let (prefix, opcode) = self.opcode(float);
+            let operand = if self.wide() {
+                let segment_base = match code.first() {
+                    Some(0x64) => registers.bases[0],
+                    Some(0x65) => registers.bases[1],
+                    _ => 0,
+                };
+                self.wide_operand(registers, narrow, segment_base)
+            } else {
+                self.operand(registers, narrow)
+            };
+            code.extend(prefix);
+            if self.wide() && (operand.rex != 0 || self.random.percent(60)) {
+                let w = if self.random.percent(60) { W } else { 0 };
+                code.push(0x40 | w | self.random.u8() & R | operand.rex);
             }
-            let instr = decode(&code, 0);
+            code.extend(opcode);
+            code.extend(operand.bytes);
+            match self.random.below(8) {
+                0 => code.extend(self.address().to_le_bytes()),
+                1 => code.extend(self.integer().to_le_bytes()),
+                _ => {
+                    for _ in 0..2 {
+                        let immediate =
+                            if self.random.percent(20) { self.low_address() } else { self.integer() };
+                        code.extend((immediate as u32).to_le_bytes());
+                    }
+                }
+            }
+            let instr = decode(self.mode, &code, 0);
             if instr.is_invalid() || leaves_sandbox(&instr) || unwelcome(&instr) {
                 continue;
             }
@@ -601,18 +483,37 @@ impl Generator {
         }
     }
 
-    /// Makes near branches go to later instructions (the end counts as one).
-    fn aim_branches(&mut self, pieces: &mut [Vec<u8>]) {
+    /// Makes near branches go to later instructions (the end counts as one), and operands relative to RIP reach the
+    /// islands.
+    fn aim(&mut self, pieces: &mut [Vec<u8>], registers: &Registers) {
+        let mut next = registers.ip;
         for i in 0..pieces.len() {
-            let instr = decode(&pieces[i], 0);
-            let Some(width) = relative_width(&instr) else { continue };
+            next += pieces[i].len() as u64;
+            let mut decoder = Decoder::new(self.mode.bits(), &pieces[i], DecoderOptions::NONE);
+            let instr = decoder.decode();
+            let offsets = decoder.get_constant_offsets(&instr);
             if self.random.percent(5) {
                 continue;
             }
-            let over = self.random.below(pieces.len() - i);
-            let distance: usize = pieces[i + 1..=i + over].iter().map(Vec::len).sum();
-            let length = pieces[i].len();
-            pieces[i][length - width..].copy_from_slice(&(distance as u32).to_le_bytes()[..width]);
+            if let Some(width) = relative_width(&instr) {
+                let over = self.random.below(pieces.len() - i);
+                let distance: usize = pieces[i + 1..=i + over].iter().map(Vec::len).sum();
+                let length = pieces[i].len();
+                pieces[i][length - width..].copy_from_slice(&(distance as u32).to_le_bytes()[..width]);
+            } else if instr.is_ip_rel_memory_operand() {
+                let base = match instr.memory_segment() {
+                    iced_x86::Register::FS => registers.bases[0],
+                    iced_x86::Register::GS => registers.bases[1],
+                    _ => 0,
+                };
+                let narrow = instr.memory_base() == iced_x86::Register::EIP;
+                let target = if narrow { self.low_address() } else { self.address() };
+                let distance = target.wrapping_sub(base).wrapping_sub(next);
+                if narrow || distance as i32 as u64 == distance {
+                    pieces[i][offsets.displacement_offset()..][..4]
+                        .copy_from_slice(&(distance as u32).to_le_bytes());
+                }
+            }
         }
     }
 
@@ -620,91 +521,34 @@ impl Generator {
     pub fn case(&mut self) -> Case {
         loop {
             let mut registers = self.registers();
-            let code = if self.kind == Kind::Bytes {
+            let mut pieces: Vec<Vec<u8>> = if self.kind == Kind::Bytes {
                 let length = 1 + self.random.below(14);
-                (0..length).map(|_| self.random.u8()).collect()
+                let mut bytes: Vec<u8> = (0..length).map(|_| self.random.u8()).collect();
+                if self.wide() && self.random.percent(40) {
+                    bytes[0] = 0x40 | bytes[0] & 15;
+                }
+                vec![bytes]
             } else {
                 let length = 1 + self.random.below(LENGTH_MAX);
-                let mut pieces: Vec<Vec<u8>> = (0..length).map(|_| self.instruction(&registers)).collect();
-                self.aim_branches(&mut pieces);
-                pieces.concat()
+                (0..length).map(|_| self.instruction(&registers)).collect()
             };
+            let length: usize = pieces.iter().map(Vec::len).sum();
             // Now and then the sequence runs into the end of its page.
-            let start = if self.random.percent(5) { PAGE - code.len() } else { 256 + self.random.below(64) };
-            registers.ip = u64::from(CODE) + start as u64;
+            let start = if self.random.percent(5) { PAGE - length } else { 256 + self.random.below(64) };
+            registers.ip = self.mode.layout().code + start as u64;
+            if self.kind != Kind::Bytes {
+                self.aim(&mut pieces, &registers);
+            }
             if self.random.percent(10) {
                 // Somewhere to return or jump to.
-                let slot = self.random.pick(&[0, 1, 2, 3, 6, 7]);
-                registers.gpr[slot] = registers.ip + code.len() as u64;
+                let slots = [0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+                let slot = self.random.pick(if self.wide() { &slots } else { &slots[..6] });
+                registers.gpr[slot] = registers.ip + length as u64;
             }
-            let case = Case { mode: Mode::Bits32, registers, code };
+            let case = Case { mode: self.mode, registers, code: pieces.concat() };
             if comparable(&case) {
                 return case;
             }
         }
     }
-}
-
-/// Bytes of the relative displacement of a near branch.
-fn relative_width(instr: &Instruction) -> Option<usize> {
-    match instr.op0_kind() {
-        OpKind::NearBranch32
-            if instr.is_jcc_short()
-                || instr.is_jmp_short()
-                || instr.is_loop()
-                || instr.is_loopcc()
-                || instr.is_jcx_short() =>
-        {
-            Some(1)
-        }
-        OpKind::NearBranch32 => Some(4),
-        _ => None,
-    }
-}
-
-/// Works on x87, MMX or XMM registers, or their control registers.
-fn is_float(instr: &Instruction) -> bool {
-    use CpuidFeature as F;
-    instr
-        .cpuid_features()
-        .iter()
-        .any(|f| matches!(f, F::FPU | F::FPU287 | F::FPU387 | F::MMX | F::SSE | F::SSE2 | F::FXSR))
-}
-
-/// Both sides can be asked to agree on this case.
-pub fn comparable(case: &Case) -> bool {
-    let instructions = disassemble(case);
-    if !acceptable(&case.code) || undefined_flags(case, u64::MAX).is_none() {
-        return false;
-    }
-    // A branch may lead into the middle of an instruction.
-    let reachable =
-        if instructions.iter().any(is_branch) { at_every_offset(case) } else { instructions.clone() };
-    // Whether an invalid instruction is fetched whole before it is refused is left open.
-    let page_ends = (case.registers.ip + case.code.len() as u64).is_multiple_of(PAGE as u64);
-    if reachable.iter().any(|instr| unwelcome(instr) || page_ends && instr.is_invalid()) {
-        return false;
-    }
-    let last = instructions.len() - 1;
-    instructions
-        .iter()
-        .enumerate()
-        .all(|(i, instr)| i == last || !is_image_store(instr) && !instr.is_invalid())
-}
-
-/// Address of the memory operand with these registers.
-pub fn operand_address(instr: &Instruction, registers: &Registers) -> u32 {
-    let value = |register: Register| match register {
-        Register::None => 0,
-        r => registers.gpr[r.number()] as u32,
-    };
-    let (base, index) = (instr.memory_base(), instr.memory_index());
-    let offset = value(base)
-        .wrapping_add(value(index).wrapping_mul(instr.memory_index_scale()))
-        .wrapping_add(instr.memory_displacement32());
-    let short = base.is_gpr16() || index.is_gpr16() || instr.memory_displ_size() == 2;
-    let offset = if short { offset & 0xffff } else { offset };
-    let selector = registers.segments[instr.memory_segment() as usize - Register::ES as usize];
-    let segment = if selector & 4 != 0 { SEGMENTS[usize::from(selector >> 3)].base } else { 0 };
-    segment.wrapping_add(offset)
 }

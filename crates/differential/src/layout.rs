@@ -1,24 +1,93 @@
 //! Where a sequence lives: the same addresses, pages and segments on the host and in the machine.
 //!
-//! Everything a sequence can reach lies in three islands below 4 GiB with nothing mapped around them, so that a
-//! stray access faults on both sides. The local descriptor table gives segments with a base, a limit, expand-down
-//! growth, write protection and absence, without which segment overrides and 16-bit addresses would test nothing.
+//! Everything a sequence can reach lies in a few islands with nothing mapped around them, so that a stray access
+//! faults on both sides. 32-bit code has them below 4 GiB. 64-bit code has them far above, where the upper halves of
+//! addresses count, within reach of RIP-relative operands, and one more below 4 GiB, at the same low halves but with
+//! other contents: there an access goes whose address was cut to 32 bits.
+//!
+//! The local descriptor table gives segments with a base, a limit, expand-down growth, write protection and absence,
+//! without which segment overrides and 16-bit addresses would test nothing.
+
+use crate::state::Mode;
 
 pub const PAGE: usize = 4096;
 
-/// One page, readable and executable; unused bytes hold `INT3`, which is how every sequence ends.
-pub const CODE: u32 = 0x1000_0000;
-/// Two writable pages and one that may only be read.
-pub const DATA: u32 = 0x2000_0000;
-pub const DATA_WRITABLE_PAGES: usize = 2;
-pub const DATA_PAGES: usize = 3;
-/// One writable page.
-pub const STACK: u32 = 0x3000_0000;
+/// Pages in a row, the first of them writable, the others only readable.
+#[derive(Clone, Copy, Debug)]
+pub struct Island {
+    pub address: u64,
+    pub pages: usize,
+    pub writable_pages: usize,
+}
 
-pub const WRITABLE_BYTES: usize = (DATA_WRITABLE_PAGES + 1) * PAGE;
+impl Island {
+    pub const fn writable_bytes(&self) -> usize {
+        self.writable_pages * PAGE
+    }
+}
+
+/// The places of one mode.
+#[derive(Debug)]
+pub struct Layout {
+    /// One page, readable and executable; unused bytes hold `INT3`, which is how every sequence ends.
+    pub code: u64,
+    /// Data first, then the stack, then what else there is.
+    pub islands: &'static [Island],
+    /// Selector of the code segment.
+    pub code_selector: u16,
+}
+
+const fn data(address: u64) -> Island {
+    Island { address, pages: 3, writable_pages: 2 }
+}
+
+const fn stack(address: u64) -> Island {
+    Island { address, pages: 1, writable_pages: 1 }
+}
+
+/// Linear address of the data that 32-bit addresses and the segments below reach.
+pub const LOW_DATA: u64 = 0x2000_0000;
+
+static BITS32: Layout =
+    Layout { code: 0x1000_0000, islands: &[data(LOW_DATA), stack(0x3000_0000)], code_selector: USER_CODE_32 };
+
+static BITS64: Layout = Layout {
+    code: 0x1234_1000_0000,
+    islands: &[data(0x1234_2000_0000), stack(0x1234_3000_0000), data(LOW_DATA)],
+    code_selector: USER_CODE_64,
+};
+
+impl Mode {
+    pub fn layout(self) -> &'static Layout {
+        match self {
+            Mode::Bits32 => &BITS32,
+            Mode::Bits64 => &BITS64,
+        }
+    }
+    pub fn bits(self) -> u32 {
+        match self {
+            Mode::Bits32 => 32,
+            Mode::Bits64 => 64,
+        }
+    }
+}
+
+impl Layout {
+    pub fn data(&self) -> &'static Island {
+        &self.islands[0]
+    }
+    pub fn stack(&self) -> &'static Island {
+        &self.islands[1]
+    }
+    /// What all islands together hold that can change.
+    pub fn writable_bytes(&self) -> usize {
+        self.islands.iter().map(Island::writable_bytes).sum()
+    }
+}
 
 /// Selectors every side agrees on: Linux's user segments, and the table below.
-pub const USER_CODE: u16 = 0x23;
+pub const USER_CODE_32: u16 = 0x23;
+pub const USER_CODE_64: u16 = 0x33;
 pub const USER_DATA: u16 = 0x2b;
 
 /// One entry of the local descriptor table.
@@ -40,16 +109,23 @@ pub enum SegmentKind {
     ExecuteOnly,
 }
 
+const BASE: u32 = LOW_DATA as u32;
+
 /// Entry `i` has selector `8 * i + 7`: local table, privilege level 3.
 pub const SEGMENTS: [Segment; 6] = [
-    Segment { base: DATA, limit: 0x1fff, pages: false, kind: SegmentKind::Data, present: true },
-    Segment { base: DATA, limit: 0x0fff, pages: false, kind: SegmentKind::ExpandDown, present: true },
-    Segment { base: DATA + 0x800, limit: 1, pages: true, kind: SegmentKind::ReadOnly, present: true },
-    Segment { base: DATA, limit: 0x1fff, pages: false, kind: SegmentKind::Data, present: false },
-    Segment { base: DATA, limit: 0x17ff, pages: false, kind: SegmentKind::ReadableCode, present: true },
-    Segment { base: DATA, limit: 0x17ff, pages: false, kind: SegmentKind::ExecuteOnly, present: true },
+    Segment { base: BASE, limit: 0x1fff, pages: false, kind: SegmentKind::Data, present: true },
+    Segment { base: BASE, limit: 0x0fff, pages: false, kind: SegmentKind::ExpandDown, present: true },
+    Segment { base: BASE + 0x800, limit: 1, pages: true, kind: SegmentKind::ReadOnly, present: true },
+    Segment { base: BASE, limit: 0x1fff, pages: false, kind: SegmentKind::Data, present: false },
+    Segment { base: BASE, limit: 0x17ff, pages: false, kind: SegmentKind::ReadableCode, present: true },
+    Segment { base: BASE, limit: 0x17ff, pages: false, kind: SegmentKind::ExecuteOnly, present: true },
 ];
 
 pub const fn local_selector(index: usize) -> u16 {
     (index as u16) * 8 + 7
+}
+
+/// Base of the segment that this selector names.
+pub fn selector_base(selector: u16) -> u64 {
+    if selector & 4 != 0 { SEGMENTS[usize::from(selector >> 3)].base.into() } else { 0 }
 }

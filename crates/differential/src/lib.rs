@@ -10,8 +10,11 @@ pub mod emulated;
 pub mod generate;
 pub mod layout;
 pub mod random;
+pub mod screen;
 pub mod state;
+pub mod system;
 pub mod undefined;
+mod values;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod campaign;

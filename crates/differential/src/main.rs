@@ -19,10 +19,11 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-const USAGE: &str = "usage: differential [--sequences N] [--kind integer|float|bytes|all] [--seed N] [--differences N] [--tiers first|second|both]
+const USAGE: &str = "usage: differential [--sequences N] [--bits 32|64|both] [--kind integer|float|bytes|all] [--seed N]
+                    [--differences N] [--tiers first|second|both]
 
-Runs random 32-bit instruction sequences on this processor and in the machine until N of each kind have agreed, or
-until some have differed (100 unless told otherwise), of which one of each sort is shown in its shortest form.";
+Runs random instruction sequences on this processor and in the machine until N of each kind have agreed, or until some
+have differed (100 unless told otherwise), of which one of each sort is shown in its shortest form.";
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn run() -> Result<bool, String> {
@@ -30,8 +31,10 @@ fn run() -> Result<bool, String> {
     use differential::compare::Pair;
     use differential::emulated::Tier;
     use differential::generate::Kind;
+    use differential::state::Mode;
     let (mut sequences, mut seed, mut differences_max) = (100_000, 1, 100);
     let mut kinds = vec![Kind::Integer, Kind::Float, Kind::Bytes];
+    let mut modes = vec![Mode::Bits32, Mode::Bits64];
     let mut tiers = vec![Tier::First, Tier::Second];
     let mut arguments = std::env::args().skip(1);
     while let Some(flag) = arguments.next() {
@@ -42,6 +45,14 @@ fn run() -> Result<bool, String> {
             "--sequences" => sequences = number(value()?)?,
             "--seed" => seed = number(value()?)?,
             "--differences" => differences_max = number(value()?)?,
+            "--bits" => {
+                modes = match value()?.as_str() {
+                    "32" => vec![Mode::Bits32],
+                    "64" => vec![Mode::Bits64],
+                    "both" => modes,
+                    other => return Err(format!("no such width: {other}\n\n{USAGE}")),
+                }
+            }
             "--kind" => {
                 kinds = match value()?.as_str() {
                     "integer" => vec![Kind::Integer],
@@ -62,28 +73,32 @@ fn run() -> Result<bool, String> {
             _ => return Err(USAGE.into()),
         }
     }
-    let mut pair = Pair::new(&tiers)?;
     let mut clean = true;
-    for kind in kinds {
-        let mut next = 100_000;
-        let summary = campaign::run(&mut pair, seed, kind, sequences, differences_max, |summary| {
-            if summary.agreed >= next {
-                eprintln!("{kind:?}: {} agreed", summary.agreed);
-                next += 100_000;
+    for mode in modes {
+        let bits = mode.bits();
+        let mut pair = Pair::new(mode, &tiers)?;
+        for &kind in &kinds {
+            let mut next = 100_000;
+            let summary = campaign::run(&mut pair, seed, kind, sequences, differences_max, |summary| {
+                if summary.agreed >= next {
+                    eprintln!("{bits}-bit {kind:?}: {} agreed", summary.agreed);
+                    next += 100_000;
+                }
+            });
+            for (topic, (cases, report)) in &summary.differences {
+                println!("{topic} ({cases} cases)\n{report}");
             }
-        });
-        for (topic, (cases, report)) in &summary.differences {
-            println!("{topic} ({cases} cases)\n{report}");
+            println!(
+                "{bits}-bit {kind:?}: {} sequences of {} instruction forms agreed, {} differed, {} had no outcome, \
+                 unsupported {:?}",
+                summary.agreed,
+                summary.forms.len(),
+                summary.differed,
+                summary.unfinished,
+                summary.unsupported
+            );
+            clean &= summary.differed == 0;
         }
-        println!(
-            "{kind:?}: {} sequences of {} instruction forms agreed, {} differed, {} had no outcome, unsupported {:?}",
-            summary.agreed,
-            summary.forms.len(),
-            summary.differed,
-            summary.unfinished,
-            summary.unsupported
-        );
-        clean &= summary.differed == 0;
     }
     Ok(clean)
 }

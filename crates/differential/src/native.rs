@@ -1,19 +1,20 @@
 //! The host side: a sequence runs on the processor this process runs on.
 //!
-//! 32-bit code needs no 32-bit process: `IRETQ` to Linux's 32-bit user code segment continues in compatibility
-//! mode, with every register taken from a frame that 32-bit code cannot address. A sequence always ends in an
-//! exception, at the latest in the `INT3` behind it; the signal handler copies the interrupted state and jumps
-//! back to the caller instead of returning. A periodic alarm ends sequences that loop.
+//! `IRETQ` enters the sequence with every register taken from a frame it cannot know: to Linux's 32-bit user code
+//! segment, which needs no 32-bit process, or to the 64-bit one. A sequence always ends in an exception, at the
+//! latest in the `INT3` behind it; the signal handler copies the interrupted state and jumps back to the caller
+//! instead of returning. A periodic alarm ends sequences that loop.
 //!
-//! Contract: the caller must have screened the bytes (see `generate::acceptable`): no offset of the code may decode
-//! to a system call or a far transfer. Nothing else below 4 GiB may be mapped; a position-independent executable
-//! on Linux has nothing there.
+//! Contract: the caller must have screened the bytes (see `screen::acceptable`): nothing that they may execute is a
+//! system call or a far transfer. A filter on system calls stops those made from the code page all the same.
+//! What keeps a sequence away from the memory of this process: 32-bit code cannot address it, a position-independent
+//! executable having nothing below 4 GiB; 64-bit code could, but no register that it can read holds an address of
+//! ours (FS and GS have bases of the case while it runs), and a random one hits our few megabytes of 2⁶⁴ bytes less
+//! than once in 10¹² accesses.
 #![allow(unsafe_code)]
 
-use crate::layout::{
-    CODE, DATA, DATA_PAGES, DATA_WRITABLE_PAGES, PAGE, SEGMENTS, STACK, SegmentKind, USER_CODE, USER_DATA,
-};
-use crate::state::{CS, Case, DS, ES, End, FS, FxImage, GS, Memory, Outcome, Registers, SS};
+use crate::layout::{Island, Layout, PAGE, SEGMENTS, SegmentKind, USER_DATA};
+use crate::state::{CS, Case, DS, ES, End, FS, FxImage, GS, Memory, Mode, Outcome, Registers, SS};
 use std::ffi::c_void;
 use std::ptr::addr_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -32,9 +33,17 @@ struct Frame {
     data_segments: [u16; 4],
     host_rsp: u64,
     host_fs_base: u64,
+    /// Bases of FS and GS; `KEEP` leaves what the selector gave.
+    bases: [u64; 2],
+    /// The processor is in the sequence, or on its way there.
+    running: bool,
+    wide: bool,
     outcome: Option<Outcome>,
     ticks: u32,
 }
+
+/// No base that a program can have.
+const KEEP: u64 = u64::MAX;
 
 const _: () = {
     assert!(std::mem::offset_of!(Frame, r15_to_rax) == 512);
@@ -42,13 +51,21 @@ const _: () = {
     assert!(std::mem::offset_of!(Frame, data_segments) == 672);
     assert!(std::mem::offset_of!(Frame, host_rsp) == 680);
     assert!(std::mem::offset_of!(Frame, host_fs_base) == 688);
+    assert!(std::mem::offset_of!(Frame, bases) == 696);
+    assert!(std::mem::offset_of!(Frame, running) == 712);
 };
 
 /// Alarms that may pass inside one sequence before it is given up.
 const TICKS_MAX: u32 = 2;
 const TICK_NANOSECONDS: i64 = 20_000_000;
 
+/// How sequences end, the alarm apart.
+const SIGNALS: [i32; 6] =
+    [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGBUS, libc::SIGSYS];
+
 static FRAME: AtomicPtr<Frame> = AtomicPtr::new(std::ptr::null_mut());
+static SIGNAL_STACK: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+const SIGNAL_STACK_BYTES: usize = 256 * 1024;
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 std::arch::global_asm!(
@@ -62,12 +79,28 @@ differential_enter:
     push r14
     push r15
     mov [rdi + 680], rsp
-    fxrstor [rdi]
+    mov byte ptr [rdi + 712], 1
+    fxrstor64 [rdi]
     mov es, word ptr [rdi + 672]
     mov ds, word ptr [rdi + 674]
     mov fs, word ptr [rdi + 676]
     mov gs, word ptr [rdi + 678]
-    lea rsp, [rdi + 512]
+    mov rbx, rdi
+    mov rsi, [rbx + 696]
+    cmp rsi, -1
+    je 1f
+    mov eax, 158
+    mov edi, 0x1002
+    syscall
+1:
+    mov rsi, [rbx + 704]
+    cmp rsi, -1
+    je 2f
+    mov eax, 158
+    mov edi, 0x1001
+    syscall
+2:
+    lea rsp, [rbx + 512]
     pop r15
     pop r14
     pop r13
@@ -84,6 +117,8 @@ differential_enter:
     pop rcx
     pop rax
     iretq
+    .globl differential_entered
+differential_entered:
 
     .globl differential_leave
 differential_leave:
@@ -112,6 +147,7 @@ differential_signal:
 
 unsafe extern "C" {
     fn differential_enter(frame: *mut c_void);
+    fn differential_entered();
     fn differential_leave(frame: *mut c_void) -> !;
     fn differential_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void);
 }
@@ -123,7 +159,11 @@ extern "C" fn handle(signal: i32, _info: *mut libc::siginfo_t, context: *mut c_v
     // SAFETY: the kernel passes a valid context, and the frame lives as long as the handler is installed.
     let (context, frame) = unsafe { (&*context.cast::<libc::ucontext_t>(), &mut *frame) };
     let word = |register: i32| context.uc_mcontext.gregs[register as usize] as u64;
-    let inside = word(libc::REG_RIP) >> 32 == 0;
+    let ip = word(libc::REG_RIP);
+    let entering = differential_enter as *const () as u64..differential_entered as *const () as u64;
+    let handling = SIGNAL_STACK.load(Ordering::Relaxed) as u64;
+    let handling = handling..handling + SIGNAL_STACK_BYTES as u64;
+    let inside = frame.running && !entering.contains(&ip) && !handling.contains(&word(libc::REG_RSP));
     if signal == libc::SIGALRM {
         frame.ticks += 1;
         if !inside || frame.ticks < TICKS_MAX {
@@ -164,22 +204,39 @@ extern "C" fn handle(signal: i32, _info: *mut libc::siginfo_t, context: *mut c_v
     let vector = word(libc::REG_TRAPNO) as u8;
     let end = match signal {
         libc::SIGALRM => End::Unfinished,
+        libc::SIGSYS => End::SystemCall,
         _ => End::Exception {
             vector,
             error: word(libc::REG_ERR) as u32,
             address: (vector == 14).then(|| word(libc::REG_CR2)),
         },
     };
-    let registers = Registers { gpr, ip: word(libc::REG_RIP), flags: word(libc::REG_EFL), segments, fx };
+    const ARCH_GET_FS: u64 = 0x1003;
+    const ARCH_GET_GS: u64 = 0x1004;
+    let bases = if frame.wide { [arch_prctl(ARCH_GET_FS), arch_prctl(ARCH_GET_GS)] } else { [0; 2] };
+    let registers = Registers { gpr, ip, flags: word(libc::REG_EFL), segments, bases, fx };
     frame.outcome = Some(Outcome { end, registers });
+    frame.running = false;
     // SAFETY: we are on the alternate stack above an interrupted sequence, which `differential_enter` left behind
     // with its stack pointer in the frame. The outcome owns no heap memory, so nothing is leaked.
     unsafe { differential_leave((&raw mut *frame).cast()) }
 }
 
-/// The host processor, ready to run sequences. There is one: the islands have fixed addresses and signal handlers
-/// belong to the process.
+/// Reads a segment base without a look at thread-local storage, which a function of the C library might take.
+fn arch_prctl(code: u64) -> u64 {
+    let mut value = 0u64;
+    // SAFETY: the system call writes one word to the given address.
+    unsafe {
+        std::arch::asm!("syscall", inlateout("rax") libc::SYS_arch_prctl => _, in("rdi") code,
+            in("rsi") &raw mut value, out("rcx") _, out("r11") _, options(nostack));
+    }
+    value
+}
+
+/// The host processor, ready to run sequences of one mode. There is one at a time: the islands have fixed addresses
+/// and signal handlers belong to the process.
 pub struct Host {
+    layout: &'static Layout,
     frame: Box<Frame>,
     code: *mut u8,
     alarm: libc::timer_t,
@@ -188,22 +245,15 @@ pub struct Host {
 
 impl Host {
     /// Maps the islands and takes over the signals. A sentence says why where that cannot be.
-    pub fn new(read_only: &[u8; PAGE]) -> Result<Host, String> {
+    pub fn new(mode: Mode, read_only: &[u8; PAGE]) -> Result<Host, String> {
         if TAKEN.swap(true, Ordering::SeqCst) {
             return Err("the host processor is already in use by another test of this process".into());
         }
-        let code = map_code()?;
-        map_fixed(DATA, DATA_PAGES * PAGE)?;
-        map_fixed(STACK, PAGE)?;
-        // SAFETY: the page was mapped above and is writable until the next line.
-        unsafe {
-            let page = (DATA as usize + DATA_WRITABLE_PAGES * PAGE) as *mut u8;
-            std::ptr::copy_nonoverlapping(read_only.as_ptr(), page, PAGE);
-            if libc::mprotect(page.cast(), PAGE, libc::PROT_READ) != 0 {
-                return Err(last_error("protecting a page"));
-            }
-        }
+        let layout = mode.layout();
+        let code = map_code(layout.code)?;
+        layout.islands.iter().try_for_each(|island| map_island(island, read_only))?;
         install_segments()?;
+        forbid_system_calls(layout.code)?;
         let mut frame = Box::new(Frame {
             fx: FxImage::initial(),
             r15_to_rax: [0; 15],
@@ -215,26 +265,25 @@ impl Host {
             data_segments: [0; 4],
             host_rsp: 0,
             host_fs_base: 0,
+            bases: [KEEP; 2],
+            wide: mode == Mode::Bits64,
+            running: false,
             outcome: None,
             ticks: 0,
         });
-        const ARCH_GET_FS: i32 = 0x1003;
-        // SAFETY: writes one word to the given address.
-        if unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &mut frame.host_fs_base) } != 0 {
-            return Err(last_error("reading the FS base"));
-        }
+        const ARCH_GET_FS: u64 = 0x1003;
+        frame.host_fs_base = arch_prctl(ARCH_GET_FS);
         FRAME.store(&mut *frame, Ordering::SeqCst);
         take_signals()?;
         let alarm = start_alarm()?;
-        Ok(Host { frame, code, alarm, dirty_code: 0..PAGE })
+        Ok(Host { layout, frame, code, alarm, dirty_code: 0..PAGE })
     }
 
     /// Runs one case. `memory` holds the writable bytes before and receives those after.
     pub fn run(&mut self, case: &Case, memory: &mut Memory) -> Outcome {
         const INT3: u8 = 0xcc;
-        let start = (case.registers.ip - u64::from(CODE)) as usize;
+        let start = (case.registers.ip - self.layout.code) as usize;
         assert!(start + case.code.len() <= PAGE, "code must fit its page");
-        let (data, stack) = (memory.data().len(), PAGE);
         let frame = &mut *self.frame;
         let registers = &case.registers;
         frame.fx = registers.fx.clone();
@@ -248,6 +297,11 @@ impl Host {
         frame.rsp = registers.gpr[4];
         frame.ss = registers.segments[SS].into();
         frame.data_segments = [ES, DS, FS, GS].map(|s| registers.segments[s]);
+        let base = |segment: usize| match registers.segments[segment] {
+            0..4 if frame.wide => registers.bases[segment - FS],
+            _ => KEEP,
+        };
+        frame.bases = [FS, GS].map(base);
         frame.outcome = None;
         frame.ticks = 0;
         // SAFETY: the code page's writable alias and the islands are mapped for the life of the process, the sizes
@@ -257,15 +311,15 @@ impl Host {
             let page = std::slice::from_raw_parts_mut(self.code, PAGE);
             page[self.dirty_code.clone()].fill(INT3);
             page[start..start + case.code.len()].copy_from_slice(&case.code);
-            std::ptr::copy_nonoverlapping(memory.data().as_ptr(), DATA as usize as *mut u8, data);
-            std::ptr::copy_nonoverlapping(memory.stack().as_ptr(), STACK as usize as *mut u8, stack);
+            for (island, range) in memory.windows() {
+                let source = memory.bytes[range.clone()].as_ptr();
+                std::ptr::copy_nonoverlapping(source, island.address as *mut u8, range.len());
+            }
             differential_enter((&raw mut *frame).cast());
-            std::ptr::copy_nonoverlapping(DATA as usize as *const u8, memory.0.as_mut_ptr(), data);
-            std::ptr::copy_nonoverlapping(
-                STACK as usize as *const u8,
-                memory.0.as_mut_ptr().add(data),
-                stack,
-            );
+            for (island, range) in memory.windows() {
+                let target = memory.bytes[range.clone()].as_mut_ptr();
+                std::ptr::copy_nonoverlapping(island.address as *const u8, target, range.len());
+            }
         }
         self.dirty_code = start..start + case.code.len();
         // SAFETY: the handler wrote it behind the compiler's back.
@@ -279,23 +333,34 @@ fn last_error(doing: &str) -> String {
     format!("{doing} failed: {}", std::io::Error::last_os_error())
 }
 
-fn map_fixed(address: u32, bytes: usize) -> Result<(), String> {
-    // SAFETY: MAP_FIXED_NOREPLACE never replaces an existing mapping.
-    let got = unsafe {
-        libc::mmap(
-            address as usize as *mut c_void,
-            bytes,
+fn map_island(island: &Island, read_only: &[u8; PAGE]) -> Result<(), String> {
+    // SAFETY: MAP_FIXED_NOREPLACE never replaces an existing mapping. The pages filled lie in the new one and are
+    // writable until they are protected.
+    unsafe {
+        let got = libc::mmap(
+            island.address as *mut c_void,
+            island.pages * PAGE,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_POPULATE,
             -1,
             0,
-        )
-    };
-    if got as usize == address as usize { Ok(()) } else { Err(last_error("mapping memory below 4 GiB")) }
+        );
+        if got as u64 != island.address {
+            return Err(last_error("mapping memory for sequences"));
+        }
+        for page in island.writable_pages..island.pages {
+            let page = (island.address as usize + page * PAGE) as *mut u8;
+            std::ptr::copy_nonoverlapping(read_only.as_ptr(), page, PAGE);
+            if libc::mprotect(page.cast(), PAGE, libc::PROT_READ) != 0 {
+                return Err(last_error("protecting a page"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Maps the code page twice: executable at its address, writable elsewhere; returns the writable side.
-fn map_code() -> Result<*mut u8, String> {
+fn map_code(address: u64) -> Result<*mut u8, String> {
     // SAFETY: fresh mappings of a fresh file; the fixed one never replaces another.
     unsafe {
         let file = libc::memfd_create(c"sequence".as_ptr(), 0);
@@ -303,7 +368,7 @@ fn map_code() -> Result<*mut u8, String> {
             return Err(last_error("creating the code page"));
         }
         let executable = libc::mmap(
-            CODE as usize as *mut c_void,
+            address as *mut c_void,
             PAGE,
             libc::PROT_READ | libc::PROT_EXEC,
             libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_POPULATE,
@@ -319,11 +384,39 @@ fn map_code() -> Result<*mut u8, String> {
             0,
         );
         libc::close(file);
-        if executable as usize != CODE as usize || writable == libc::MAP_FAILED {
+        if executable as u64 != address || writable == libc::MAP_FAILED {
             return Err(last_error("mapping the code page"));
         }
         Ok(writable.cast())
     }
+}
+
+/// From now on a system call of this thread from the code page raises `SIGSYS` and does nothing.
+fn forbid_system_calls(code: u64) -> Result<(), String> {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
+    let instruction = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
+    let pointer = std::mem::offset_of!(libc::seccomp_data, instruction_pointer) as u32;
+    let low = code as u32;
+    // The address the kernel sees is that of the next instruction.
+    let mut filter = [
+        instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0, pointer + 4),
+        instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, 4, (code >> 32) as u32),
+        instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0, pointer),
+        instruction(BPF_JMP | BPF_JGE | BPF_K, 0, 2, low),
+        instruction(BPF_JMP | BPF_JGT | BPF_K, 1, 0, low + PAGE as u32),
+        instruction(BPF_RET | BPF_K, 0, 0, libc::SECCOMP_RET_TRAP),
+        instruction(BPF_RET | BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program lives across the calls.
+    unsafe {
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+        {
+            return Err(last_error("forbidding system calls"));
+        }
+    }
+    Ok(())
 }
 
 fn install_segments() -> Result<(), String> {
@@ -353,22 +446,18 @@ fn install_segments() -> Result<(), String> {
 }
 
 fn take_signals() -> Result<(), String> {
-    const STACK_BYTES: usize = 256 * 1024;
+    let stack = Box::leak(vec![0u8; SIGNAL_STACK_BYTES].into_boxed_slice()).as_mut_ptr();
+    SIGNAL_STACK.store(stack, Ordering::SeqCst);
     // SAFETY: the alternate stack is leaked, so it outlives every signal; the actions are fully initialised.
     unsafe {
-        let stack = libc::stack_t {
-            ss_sp: Box::leak(vec![0u8; STACK_BYTES].into_boxed_slice()).as_mut_ptr().cast(),
-            ss_flags: 0,
-            ss_size: STACK_BYTES,
-        };
+        let stack = libc::stack_t { ss_sp: stack.cast(), ss_flags: 0, ss_size: SIGNAL_STACK_BYTES };
         if libc::sigaltstack(&stack, std::ptr::null_mut()) != 0 {
             return Err(last_error("sigaltstack"));
         }
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = differential_signal as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
-        let signals = [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGBUS, libc::SIGALRM];
-        for signal in signals {
+        for signal in SIGNALS.into_iter().chain([libc::SIGALRM]) {
             if libc::sigaction(signal, &action, std::ptr::null_mut()) != 0 {
                 return Err(last_error("sigaction"));
             }
@@ -400,50 +489,66 @@ fn start_alarm() -> Result<libc::timer_t, String> {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // SAFETY: stops the alarm and gives the signals back before the frame goes.
+        // SAFETY: stops the alarm and gives the signals back before the frame goes; nobody holds on to the islands.
         unsafe {
             libc::timer_delete(self.alarm);
-            for signal in [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGBUS] {
+            for signal in SIGNALS {
                 libc::signal(signal, libc::SIG_DFL);
             }
             libc::signal(libc::SIGALRM, libc::SIG_IGN);
+            libc::munmap(self.layout.code as *mut c_void, PAGE);
+            libc::munmap(self.code.cast(), PAGE);
+            for island in self.layout.islands {
+                libc::munmap(island.address as *mut c_void, island.pages * PAGE);
+            }
         }
+        TAKEN.store(false, Ordering::SeqCst);
     }
 }
 
 /// The registers a sequence starts with unless told otherwise: zeros, flat segments, the stack in the middle of
 /// its page.
-pub fn plain_registers() -> Registers {
+pub fn plain_registers(mode: Mode) -> Registers {
+    let layout = mode.layout();
     let mut gpr = [0; 16];
-    gpr[4] = u64::from(STACK) + PAGE as u64 / 2;
+    gpr[4] = layout.stack().address + PAGE as u64 / 2;
     let mut segments = [USER_DATA; 6];
-    segments[CS] = USER_CODE;
+    segments[CS] = layout.code_selector;
     segments[FS] = 0;
     segments[GS] = 0;
-    Registers { gpr, ip: CODE.into(), flags: 0x202, segments, fx: FxImage::initial() }
+    Registers { gpr, ip: layout.code, flags: 0x202, segments, bases: [0; 2], fx: FxImage::initial() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn trap(vector: u8, error: u32, address: Option<u64>) -> End {
+        End::Exception { vector, error, address }
+    }
+
+    /// One test, because there is one host processor to be had per process.
     #[test]
     fn runs_and_reports_the_state_at_the_end() {
-        let mut host = match Host::new(&[0x5a; PAGE]) {
-            Ok(host) => host,
-            Err(why) => return println!("skipped: {why}"),
-        };
-        let mut memory = Memory::zeroed();
+        for (mode, run) in [(Mode::Bits32, runs_32 as fn(&mut Host)), (Mode::Bits64, runs_64)] {
+            match Host::new(mode, &[0x5a; PAGE]) {
+                Ok(mut host) => run(&mut host),
+                Err(why) => println!("skipped: {why}"),
+            }
+        }
+    }
+
+    fn runs_32(host: &mut Host) {
+        let mut memory = Memory::zeroed(Mode::Bits32);
         let mut run = |code: &[u8]| {
-            let case =
-                Case { mode: crate::state::Mode::Bits32, registers: plain_registers(), code: code.to_vec() };
-            let outcome = host.run(&case, &mut memory);
-            (outcome.end, outcome.registers.ip as u32 - CODE, outcome.registers.gpr[0] as u32, memory.0[0])
+            let registers = plain_registers(Mode::Bits32);
+            let start = registers.ip;
+            let outcome = host.run(&Case { mode: Mode::Bits32, registers, code: code.to_vec() }, &mut memory);
+            (outcome.end, outcome.registers.ip - start, outcome.registers.gpr[0], memory.bytes[0])
         };
-        let trap = |vector, error, address| End::Exception { vector, error, address };
         // inc eax (a REX prefix in 64-bit mode: this shows that the code ran as 32-bit code)
         assert_eq!(run(&[0x40]), (trap(3, 0, None), 2, 1, 0));
-        // mov byte [DATA], 7
+        // mov byte [data], 7
         assert_eq!(run(&[0xc6, 5, 0, 0, 0, 0x20, 7]), (trap(3, 0, None), 8, 0, 7));
         // mov eax, [0]
         assert_eq!(run(&[0xa1, 0, 0, 0, 0]), (trap(14, 4, Some(0)), 0, 0, 7));
@@ -454,5 +559,50 @@ mod tests {
         // jmp $
         assert_eq!(run(&[0xeb, 0xfe]).0, End::Unfinished);
         assert_eq!(run(&[0x40]), (trap(3, 0, None), 2, 1, 7));
+        // int 0x80: the net under the screen
+        assert_eq!(run(&[0xcd, 0x80]).0, End::SystemCall);
+    }
+
+    fn runs_64(host: &mut Host) {
+        let mut memory = Memory::zeroed(Mode::Bits64);
+        let plain = plain_registers(Mode::Bits64);
+        let mut run = |registers: &Registers, code: &[u8]| {
+            let case = Case { mode: Mode::Bits64, registers: registers.clone(), code: code.to_vec() };
+            let outcome = host.run(&case, &mut memory);
+            (outcome, memory.bytes[0])
+        };
+        // mov r15, -1; inc r15d; lea rax, [rip]
+        let (outcome, _) = run(
+            &plain,
+            &[0x49, 0xc7, 0xc7, 0xff, 0xff, 0xff, 0xff, 0x41, 0xff, 0xc7, 0x48, 0x8d, 5, 0, 0, 0, 0],
+        );
+        assert_eq!((outcome.end, outcome.registers.gpr[15]), (trap(3, 0, None), 0));
+        assert_eq!(outcome.registers.gpr[0], plain.ip + 17);
+        // mov byte fs:[rax], 9; mov al, gs:[0]
+        let mut based = plain.clone();
+        based.gpr[0] = 0x800;
+        based.bases = [Mode::Bits64.layout().data().address - 0x800, 0x7fff_ffff_0000];
+        let (outcome, byte) = run(&based, &[0x64, 0xc6, 0, 9, 0x65, 0x8a, 4, 0x25, 0, 0, 0, 0]);
+        assert_eq!((outcome.end, byte), (trap(14, 4, Some(0x7fff_ffff_0000)), 9));
+        assert_eq!(outcome.registers.bases, based.bases);
+        // Beyond what is an address: mov al, [rax] and push rax
+        let mut far = plain.clone();
+        far.gpr[0] = 1 << 47;
+        far.gpr[4] = 1 << 63;
+        assert_eq!(run(&far, &[0x8a, 0]).0.end, trap(13, 0, None));
+        assert_eq!(run(&far, &[0x50]).0.end, trap(12, 0, None));
+        // call rax to a page that does not exist
+        let mut lost = plain.clone();
+        lost.gpr[0] = 0x4444_0000_0000;
+        let (outcome, _) = run(&lost, &[0xff, 0xd0]);
+        assert_eq!(outcome.end, trap(14, 0x14, Some(0x4444_0000_0000)));
+        assert_eq!(outcome.registers.ip, 0x4444_0000_0000);
+        // jmp $
+        assert_eq!(run(&plain, &[0xeb, 0xfe]).0.end, End::Unfinished);
+        // syscall, and at the end of the page
+        assert_eq!(run(&plain, &[0x0f, 5]).0.end, End::SystemCall);
+        let mut last = plain.clone();
+        last.ip += PAGE as u64 - 2;
+        assert_eq!(run(&last, &[0x0f, 5]).0.end, End::SystemCall);
     }
 }

@@ -1,11 +1,13 @@
 //! What goes into a run and what comes out of it, the same for the host and the machine.
 
-use crate::layout::{PAGE, WRITABLE_BYTES};
+use crate::layout::Island;
 
 /// Width of the code under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
+    /// A 32-bit code segment: protected mode, and compatibility mode on the host.
     Bits32,
+    Bits64,
 }
 
 /// Register numbers are the processor's encoding: 0 is (E/R)AX, 4 is (E/R)SP.
@@ -16,7 +18,9 @@ pub struct Registers {
     pub flags: u64,
     /// ES, CS, SS, DS, FS, GS: the processor's encoding.
     pub segments: [u16; 6],
-    /// x87, MMX and SSE state in the layout of the 32-bit FXSAVE.
+    /// Bases of FS and GS, which 64-bit code can have apart from any descriptor. Zero in 32-bit code.
+    pub bases: [u64; 2],
+    /// x87, MMX and SSE state in the layout of FXSAVE, the 64-bit one in 64-bit code.
     pub fx: FxImage,
 }
 
@@ -49,6 +53,9 @@ impl FxImage {
     pub fn u32(&self, at: usize) -> u32 {
         u32::from_le_bytes(self.0[at..at + 4].try_into().unwrap_or([0; 4]))
     }
+    pub fn u64(&self, at: usize) -> u64 {
+        u64::from(self.u32(at)) | u64::from(self.u32(at + 4)) << 32
+    }
     pub fn set_u32(&mut self, at: usize, value: u32) {
         self.0[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
@@ -68,23 +75,43 @@ pub enum End {
     Exception { vector: u8, error: u32, address: Option<u64> },
     /// Neither side can be held to an outcome: the host ran too long, or the machine used up its instructions.
     Unfinished,
+    /// The host was about to make a system call, which the screen should have kept out.
+    SystemCall,
     /// The machine refused an instruction.
     Unsupported,
 }
 
-/// The writable bytes: the data pages, then the stack page.
+/// The writable bytes of all islands of a mode, one after the other.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Memory(pub Box<[u8]>);
+pub struct Memory {
+    pub mode: Mode,
+    pub bytes: Box<[u8]>,
+}
 
 impl Memory {
-    pub fn zeroed() -> Memory {
-        Memory(vec![0; WRITABLE_BYTES].into_boxed_slice())
+    pub fn zeroed(mode: Mode) -> Memory {
+        Memory { mode, bytes: vec![0; mode.layout().writable_bytes()].into_boxed_slice() }
     }
-    pub fn data(&self) -> &[u8] {
-        &self.0[..WRITABLE_BYTES - PAGE]
+    /// Each island with the place of its bytes.
+    pub fn windows(&self) -> impl Iterator<Item = (&'static Island, std::ops::Range<usize>)> + use<> {
+        self.mode.layout().islands.iter().scan(0, |at, island| {
+            let range = *at..*at + island.writable_bytes();
+            *at = range.end;
+            Some((island, range))
+        })
     }
-    pub fn stack(&self) -> &[u8] {
-        &self.0[WRITABLE_BYTES - PAGE..]
+    /// The place of the byte at this address, if it is one of them.
+    pub fn position(&self, address: u64) -> Option<usize> {
+        self.windows().find_map(|(island, range)| {
+            let offset = address.wrapping_sub(island.address);
+            (offset < range.len() as u64).then(|| range.start + offset as usize)
+        })
+    }
+    /// The address of the byte at this place.
+    pub fn address(&self, position: usize) -> u64 {
+        self.windows()
+            .find(|(_, range)| range.contains(&position))
+            .map_or(0, |(island, range)| island.address + (position - range.start) as u64)
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Source: Intel's manual, volume 2, "Flags Affected" of each instruction, and volume 1, appendix A.
 
-use iced_x86::{Instruction, MemorySize, Mnemonic, OpKind, RflagsBits};
+use crate::screen::operand_offset;
+use crate::state::Registers;
+use iced_x86::{Instruction, MemorySize, Mnemonic, OpKind, Register, RflagsBits};
 
 const CF: u32 = 1;
 const PF: u32 = 4;
@@ -29,20 +31,26 @@ pub fn read(instr: &Instruction) -> u32 {
     image(instr.rflags_read())
 }
 
+/// Bytes of the first operand.
+fn size(instr: &Instruction) -> usize {
+    if instr.op_count() > 0 && instr.op_kind(0) == OpKind::Register {
+        instr.op_register(0).size()
+    } else {
+        instr.memory_size().size()
+    }
+}
+
 /// A shift or rotate count that is part of the instruction, masked as the processor does.
 fn count(instr: &Instruction) -> Option<u32> {
     let last = instr.op_count() - 1;
-    (instr.op_kind(last) != OpKind::Register).then(|| u32::from(instr.immediate(last) as u8) & 31)
+    let mask = if size(instr) == 8 { 63 } else { 31 };
+    (instr.op_kind(last) != OpKind::Register).then(|| u32::from(instr.immediate(last) as u8) & mask)
 }
 
 /// Flags that have no defined value after the instruction.
 pub fn flags(instr: &Instruction) -> u32 {
     use Mnemonic as M;
-    let size = if instr.op_count() > 0 && instr.op_kind(0) == OpKind::Register {
-        instr.op_register(0).size()
-    } else {
-        instr.memory_size().size()
-    };
+    let size = size(instr);
     match instr.mnemonic() {
         M::And | M::Or | M::Xor | M::Test => AF,
         M::Mul | M::Imul => SF | ZF | AF | PF,
@@ -55,7 +63,7 @@ pub fn flags(instr: &Instruction) -> u32 {
             // The last bit shifted out exists only while the count does not exceed the size (SAR repeats the sign).
             Some(n) if n as usize <= 8 * size || instr.mnemonic() == M::Sar => AF | OF,
             Some(_) => AF | OF | CF,
-            None if size == 4 || instr.mnemonic() == M::Sar => AF | OF,
+            None if size >= 4 || instr.mnemonic() == M::Sar => AF | OF,
             None => AF | OF | CF,
         },
         M::Rol | M::Ror | M::Rcl | M::Rcr => match count(instr) {
@@ -100,10 +108,16 @@ pub fn codes(instr: &Instruction) -> u16 {
     }
 }
 
+/// May make an exception of one that had happened masked. Processors that keep the opcode of unmasked exceptions only
+/// then have none.
+pub fn unmasks(instr: &Instruction) -> bool {
+    matches!(instr.mnemonic(), Mnemonic::Fldcw)
+}
+
 /// Makes the condition codes visible elsewhere.
 pub fn reads_codes(instr: &Instruction) -> bool {
     use Mnemonic as M;
-    matches!(instr.mnemonic(), M::Fnstsw | M::Fnstenv | M::Fnsave | M::Fxsave)
+    matches!(instr.mnemonic(), M::Fnstsw | M::Fnstenv | M::Fnsave | M::Fxsave | M::Fxsave64)
 }
 
 /// Does it have a result that is undefined, or a different one on every processor?
@@ -128,7 +142,8 @@ pub fn result(instr: &Instruction) -> bool {
         // Digits above nine.
         M::Fbld => true,
         // They contain the addresses of the last instruction and operand, of which processors keep different ones.
-        M::Fnstenv | M::Fnsave | M::Fxsave | M::Fldenv | M::Frstor | M::Fxrstor => true,
+        M::Fnstenv | M::Fnsave | M::Fxsave | M::Fxsave64 => true,
+        M::Fldenv | M::Frstor | M::Fxrstor | M::Fxrstor64 => true,
         _ => false,
     }
 }
@@ -140,13 +155,26 @@ pub const FETCH_BIT: u32 = 0x10;
 /// Which of two memory operands is looked at first, and so which fault is reported, is left open.
 pub fn fault_order(instr: &Instruction) -> bool {
     use Mnemonic as M;
-    let string = matches!(instr.mnemonic(), M::Movsb | M::Movsw | M::Movsd | M::Cmpsb | M::Cmpsw | M::Cmpsd);
+    let string = matches!(
+        instr.mnemonic(),
+        M::Movsb | M::Movsw | M::Movsd | M::Movsq | M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq
+    );
     // Ten bytes are read as eight and two.
     let ten = matches!(instr.memory_size(), MemorySize::Float80 | MemorySize::Bcd);
     string && instr.is_string_instruction()
         || ten
         || large_operand(instr)
         || instr.mnemonic() == M::Maskmovdqu
+        // The place for the return address, or the target that is no address.
+        || instr.is_call_near_indirect()
+}
+
+/// Does it reach memory from the base of FS or GS by an offset that is no address itself? AMD's processors refuse that
+/// before they add the base; Intel's, which the machine follows, look at the sum.
+pub fn based_offset(instr: &Instruction, registers: &Registers) -> bool {
+    let canonical = |address: u64| (address << 16) as i64 >> 16 == address as i64;
+    let based = matches!(instr.memory_segment(), Register::FS | Register::GS);
+    based && !canonical(operand_offset(instr, registers))
 }
 
 /// Interrupted by a fault, these may have done part of their work, which a restart does again: stack slots below the
@@ -162,7 +190,9 @@ pub fn large_operand(instr: &Instruction) -> bool {
     matches!(
         instr.mnemonic(),
         M::Fxsave
+            | M::Fxsave64
             | M::Fxrstor
+            | M::Fxrstor64
             | M::Fnsave
             | M::Frstor
             | M::Fnstenv

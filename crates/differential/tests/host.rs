@@ -12,14 +12,19 @@ use differential::state::{Case, FxImage, Mode};
 /// One test, because there is one host processor to be had per process.
 #[test]
 fn the_machine_agrees_with_the_host() {
-    let mut pair = match Pair::new(&[Tier::First, Tier::Second]) {
-        Ok(pair) => pair,
-        Err(why) => return println!("skipped: sequences cannot be run on this host: {why}"),
-    };
+    for mode in [Mode::Bits32, Mode::Bits64] {
+        match Pair::new(mode, &[Tier::First, Tier::Second]) {
+            Ok(mut pair) => agree(&mut pair),
+            Err(why) => println!("skipped: sequences cannot be run on this host: {why}"),
+        }
+    }
+}
+
+fn agree(pair: &mut Pair) {
     for (kind, sequences, forms_min) in
         [(Kind::Integer, 20_000, 500), (Kind::Float, 20_000, 500), (Kind::Bytes, 10_000, 300)]
     {
-        let summary = campaign::run(&mut pair, 7, kind, sequences, 3, |_| {});
+        let summary = campaign::run(pair, 7, kind, sequences, 3, |_| {});
         for (topic, (cases, report)) in &summary.differences {
             println!("{topic} ({cases} cases)\n{report}");
         }
@@ -31,7 +36,7 @@ fn the_machine_agrees_with_the_host() {
             summary.unfinished
         );
     }
-    transcendental_functions_are_close(&mut pair);
+    transcendental_functions_are_close(pair);
 }
 
 /// F2XM1 and its family differ between processors in the last place, and must not differ more.
@@ -48,7 +53,7 @@ fn transcendental_functions_are_close(pair: &mut Pair) {
     let mut random = Random::new(11);
     for (name, code, spread) in functions {
         for _ in 0..2000 {
-            let mut registers = plain_registers();
+            let mut registers = plain_registers(pair.mode);
             registers.fx.0[4] = 0xff;
             for i in 0..2 {
                 // Below 1 - √½ in magnitude, where all of them are defined, or spread around 1.
@@ -60,7 +65,7 @@ fn transcendental_functions_are_close(pair: &mut Pair) {
                 registers.fx.0[32 + 16 * i..][..8].copy_from_slice(&(random.u64() | 1 << 63).to_le_bytes());
                 registers.fx.set_u16(40 + 16 * i, exponent | if negative { 0x8000 } else { 0 });
             }
-            let case = Case { mode: Mode::Bits32, registers, code: code.to_vec() };
+            let case = Case { mode: pair.mode, registers, code: code.to_vec() };
             let (host, machine) = pair.run(&case);
             let distance = order(&host.registers.fx) - order(&machine.registers.fx);
             assert!(distance.abs() <= UNITS_MAX, "{name}: {distance} units\n{}", pair.describe(&case));
