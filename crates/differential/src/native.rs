@@ -59,6 +59,9 @@ const _: () = {
 const TICKS_MAX: u32 = 2;
 const TICK_NANOSECONDS: i64 = 20_000_000;
 
+/// From here on the kernel serves calls to addresses that programs once had their clock at.
+const EMULATED_CALLS: u64 = 0xffff_ffff << 32;
+
 /// How sequences end, the alarm apart.
 const SIGNALS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGBUS, libc::SIGSYS];
@@ -154,7 +157,7 @@ unsafe extern "C" {
 
 /// Runs with whatever FS base the sequence left behind, so it must not touch thread-local storage: it copies and
 /// leaves.
-extern "C" fn handle(signal: i32, _info: *mut libc::siginfo_t, context: *mut c_void) {
+extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     let frame = FRAME.load(Ordering::Relaxed);
     // SAFETY: the kernel passes a valid context, and the frame lives as long as the handler is installed.
     let (context, frame) = unsafe { (&*context.cast::<libc::ucontext_t>(), &mut *frame) };
@@ -204,6 +207,8 @@ extern "C" fn handle(signal: i32, _info: *mut libc::siginfo_t, context: *mut c_v
     let vector = word(libc::REG_TRAPNO) as u8;
     let end = match signal {
         libc::SIGALRM => End::Unfinished,
+        // SAFETY: the kernel passes valid information, for this signal with the address of the call.
+        libc::SIGSYS if unsafe { (*info).si_addr() } as u64 >= EMULATED_CALLS => End::Unfinished,
         libc::SIGSYS => End::SystemCall,
         _ => End::Exception {
             vector,
@@ -391,7 +396,8 @@ fn map_code(address: u64) -> Result<*mut u8, String> {
     }
 }
 
-/// From now on a system call of this thread from the code page raises `SIGSYS` and does nothing.
+/// From now on a system call of this thread from the code page, or one that the kernel emulates, raises `SIGSYS` and
+/// does nothing.
 fn forbid_system_calls(code: u64) -> Result<(), String> {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
     let instruction = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
@@ -400,6 +406,7 @@ fn forbid_system_calls(code: u64) -> Result<(), String> {
     // The address the kernel sees is that of the next instruction.
     let mut filter = [
         instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0, pointer + 4),
+        instruction(BPF_JMP | BPF_JEQ | BPF_K, 4, 0, (EMULATED_CALLS >> 32) as u32),
         instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, 4, (code >> 32) as u32),
         instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0, pointer),
         instruction(BPF_JMP | BPF_JGE | BPF_K, 0, 2, low),
@@ -599,6 +606,13 @@ mod tests {
         assert_eq!(outcome.registers.ip, 0x4444_0000_0000);
         // jmp $
         assert_eq!(run(&plain, &[0xeb, 0xfe]).0.end, End::Unfinished);
+        // call rax to where the kernel emulates getcpu, which writes to [rdi] and [rsi]
+        let mut emulated = plain.clone();
+        emulated.gpr[0] = 0xffff_ffff_ff60_0800;
+        emulated.gpr[7] = Mode::Bits64.layout().data().address;
+        let (outcome, byte) = run(&emulated, &[0xff, 0xd0]);
+        assert_ne!(outcome.end, trap(3, 0, None));
+        assert_eq!(byte, 9);
         // syscall, and at the end of the page
         assert_eq!(run(&plain, &[0x0f, 5]).0.end, End::SystemCall);
         let mut last = plain.clone();

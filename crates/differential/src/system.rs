@@ -8,13 +8,7 @@ use crate::layout::{PAGE, SEGMENTS, Segment, SegmentKind, USER_CODE_32, USER_COD
 use crate::state::{CS, End, FS, Mode, Outcome, Registers, SS};
 use machine::Machine;
 use machine::board::BoardConfig;
-use machine::x86::state::{Cpu, Segment as Hidden, Table, cr0, cr4};
-mod efer {
-    pub const SCE: u64 = 1;
-    pub const LME: u64 = 1 << 8;
-    pub const LMA: u64 = 1 << 10;
-    pub const NXE: u64 = 1 << 11;
-}
+use machine::x86::state::{Cpu, Segment as Hidden, Table, cr0, cr4, efer};
 use trace::{CpuId, PhysAddr};
 
 pub const CPU: CpuId = CpuId(0);

@@ -114,6 +114,17 @@ pub fn unmasks(instr: &Instruction) -> bool {
     matches!(instr.mnemonic(), Mnemonic::Fldcw)
 }
 
+/// Does every processor keep this pointer to the last x87 instruction or operand? A restored image may have any value
+/// in its place, of which they keep as many bits as their addresses have.
+pub fn kept(pointer: u64) -> bool {
+    canonical(pointer)
+}
+
+/// Are the upper bits copies of bit 47?
+fn canonical(address: u64) -> bool {
+    (address << 16) as i64 >> 16 == address as i64
+}
+
 /// Makes the condition codes visible elsewhere.
 pub fn reads_codes(instr: &Instruction) -> bool {
     use Mnemonic as M;
@@ -172,7 +183,6 @@ pub fn fault_order(instr: &Instruction) -> bool {
 /// Does it reach memory from the base of FS or GS by an offset that is no address itself? AMD's processors refuse that
 /// before they add the base; Intel's, which the machine follows, look at the sum.
 pub fn based_offset(instr: &Instruction, registers: &Registers) -> bool {
-    let canonical = |address: u64| (address << 16) as i64 >> 16 == address as i64;
     let based = matches!(instr.memory_segment(), Register::FS | Register::GS);
     based && !canonical(operand_offset(instr, registers))
 }

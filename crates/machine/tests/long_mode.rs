@@ -112,6 +112,22 @@ fn instructions() {
             (N, N + 2, 0),
         ),
         (
+            "cmpxchg that fails leaves a register alone",
+            |a| a.cmpxchg(edx, ecx),
+            (0, 0, N),
+            (0x5566_7788, N, CF | SF | AF | PF),
+        ),
+        (
+            "with REX.B no pause",
+            |a| {
+                a.mov(r8, rcx)?;
+                a.db(&[0xf3, 0x49, 0x90])?;
+                a.mov(rdx, r8)
+            },
+            (1, N, 0),
+            (N, 1, 0),
+        ),
+        (
             "push and pop are 64 bits",
             |a| {
                 a.push(-2)?;

@@ -193,8 +193,10 @@ pub fn compare_exchange(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     if expected == old {
         x.write(instr, 0, new)?;
     } else {
-        // The destination is written back even when it stays the same.
-        x.write(instr, 0, old)?;
+        // Memory is written back even when it stays the same. A register is left alone, its upper half too.
+        if instr.op_kind(0) == OpKind::Memory {
+            x.write(instr, 0, old)?;
+        }
         x.set_sized(reg::AX, size, old);
     }
     x.cpu.flags = flags;

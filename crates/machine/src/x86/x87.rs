@@ -185,7 +185,11 @@ pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         _ => check_pending(x)?,
     }
     match instr.mnemonic() {
-        M::Wait | M::Fnop => return Ok(()),
+        M::Wait => return Ok(()),
+        M::Fnop => {
+            remember(x, instr);
+            return Ok(());
+        }
         M::Fldcw => {
             let control = x.read(instr, 0)? as u16;
             x.cpu.fpu.control = control & 0x1f7f | 0x40;
