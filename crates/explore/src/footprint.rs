@@ -9,6 +9,9 @@
 //! it, whether or not the subject logs the lock's own bytes) and a thread (whoever runs in a step writes its own
 //! progress, so that a step in which the kernel went over to a second thread depends on that thread's other steps).
 //!
+//! Choosing a thread makes the scheduler work on its queues, which are left out of account as long as the kernel guards
+//! them. A step that touched them unguarded (`Exposed`) conflicts with every other one.
+//!
 //! `Free` and `Alloc` write their whole block: an access on the other side of either is another matter even if no
 //! byte of it is touched by anybody else (seed 000, 5.4.2).
 
@@ -63,8 +66,9 @@ pub struct Footprint {
     chunks: Vec<Chunk>,
     touched: Bloom,
     written: Bloom,
-    /// The step ended the execution: nobody could do anything after it.
-    last: bool,
+    /// The order with respect to any other step can matter: the step ended the execution, so that nobody could do
+    /// anything after it, or it was exposed to the scheduler.
+    whole: bool,
 }
 
 const fn hash(number: u64) -> u64 {
@@ -87,6 +91,7 @@ impl Footprint {
                 | Action::HandOff { lock, .. }
                 | Action::Block { lock: Some(lock), .. } => building.lock(lock),
                 Action::Switch { to } => building.thread(to),
+                Action::Exposed => building.whole = true,
                 Action::Free { phys, size, .. } => building.range(phys.0, size.unwrap_or(1).max(1), true),
                 Action::Alloc { phys, size, .. } => building.range(phys.0, size.max(1), true),
                 _ => {}
@@ -99,9 +104,9 @@ impl Footprint {
     #[must_use]
     pub fn union<'a>(parts: impl Iterator<Item = &'a Self>) -> Self {
         let mut building = Building::new(16);
-        let mut last = false;
+        let mut whole = false;
         for part in parts {
-            last |= part.last;
+            whole |= part.whole;
             for (&number, chunk) in part.numbers.iter().zip(&part.chunks) {
                 let mine = building.chunk(number);
                 for at in 0..WORDS {
@@ -110,13 +115,13 @@ impl Footprint {
                 }
             }
         }
-        Self { last, ..building.finish() }
+        Self { whole, ..building.finish() }
     }
 
     /// The same as a step that ended the execution, which conflicts with everything.
     #[must_use]
     pub fn ending(&self) -> Self {
-        Self { last: true, ..self.clone() }
+        Self { whole: true, ..self.clone() }
     }
 
     /// The same, but touching these threads too.
@@ -130,7 +135,7 @@ impl Footprint {
     /// Whether the order of the two can matter.
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
-        if self.last || other.last {
+        if self.whole || other.whole {
             return true;
         }
         if !self.written.meets(&other.touched) && !self.touched.meets(&other.written) {
@@ -155,6 +160,7 @@ struct Building {
     /// Open addressing: one more than the place in `chunks`, or 0.
     table: Vec<u32>,
     last: usize,
+    whole: bool,
 }
 
 impl Building {
@@ -165,6 +171,7 @@ impl Building {
             chunks: Vec::with_capacity(room / 2),
             table: vec![0; room],
             last: 0,
+            whole: false,
         }
     }
 
@@ -241,7 +248,7 @@ impl Building {
             chunks: order.iter().map(|(_, at)| self.chunks[*at as usize]).collect(),
             touched,
             written,
-            last: false,
+            whole: self.whole,
         }
     }
 }
@@ -284,6 +291,7 @@ mod tests {
                 "free" => Action::Free { addr, phys, size: Some(u64::from(size)) },
                 "alloc" => Action::Alloc { addr, phys, size: u64::from(size) },
                 "lock" => Action::Lock { lock: LockId(at), attempt: false },
+                "exposed" => Action::Exposed,
                 "to" => Action::Switch { to: ThreadId(u32::try_from(at).unwrap()) },
                 _ => panic!("{name}"),
             };
@@ -305,6 +313,7 @@ mod tests {
             ("t1 lock5", "t2 lock5", true),
             ("t1 lock5", "t2 lock6", false),
             ("t1 lock100", "t2 w100+4", false),
+            ("t1 exposed0", "t2 r1+1", true),
             ("t1 to2", "t2 r1+1", true),
             ("t1 to2", "t3 r1+1", false),
             ("t1 free0+1048576", "t2 r70000+4", true),

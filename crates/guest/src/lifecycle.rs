@@ -197,8 +197,21 @@ fn scope(kernel: &Kernel, tracker: &Tracker, machine: &Machine) -> Scope {
     let program = user.filter(|_| kernel.tested.is_some());
     let mut ignored_data = kernel.ignored_data.clone();
     ignored_data.extend(kernel.ignored_regions.iter().filter_map(region));
-    Scope { ignored_code: kernel.ignored_code.clone(), ignored_data, tested, tested_code: None, program }
-        .tidy()
+    let learned = tracker.scheduler.as_ref();
+    let variables = kernel.preemption_allowed.iter().chain(&kernel.threads.current);
+    let known: Vec<_> = variables
+        .flat_map(Expression::variables)
+        .map(|(addr, _)| machine.translate(CPU, addr).unwrap_or(trace::PhysAddr(addr.0)))
+        .collect();
+    Scope {
+        ignored_code: kernel.ignored_code.clone(),
+        ignored_data,
+        tested,
+        tested_code: None,
+        program,
+        scheduler: learned.map(|words| words.shared(&known)).unwrap_or_default(),
+    }
+    .tidy()
 }
 
 /// Boots a kernel and brings it to the beginning of its test.
@@ -233,6 +246,7 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
     }
     let scope = scope(kernel, &boot.subject.tracker, &boot.subject.machine);
     let bitness = if kernel.image.architecture == Architecture::X86 { 32 } else { 64 };
+    boot.subject.tracker.scheduler = None;
     boot.subject.tracker.recorder = Recorder::new(Arc::new(scope), bitness);
     if kernel.tested.is_none() {
         check_program(kernel, &boot.subject, &setup.test)?;
@@ -308,7 +322,9 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     let Machine { cpus, memory, board, .. } = &mut machine;
     boot::load(format, file, &options, memory, &mut cpus[usize::from(CPU.0)], board)
         .map_err(NotStarted::Boot)?;
-    let mut tracker = Tracker::new(kernel.clone(), Recorder::new(Arc::default(), 32));
+    let ignored = Scope { ignored_code: kernel.ignored_code.clone(), ..Scope::default() };
+    let mut tracker = Tracker::new(kernel.clone(), Recorder::new(Arc::new(ignored.tidy()), 32));
+    tracker.scheduler = Some(Box::default());
     tracker.programs = Arc::new(setup.programs.clone());
     tracker.fired = setup.count_hooks.then(Arc::default);
     Ok(Boot {

@@ -6,6 +6,11 @@
 //! description ignores, and the half of the address space that is not under test. A read-modify-write, logged as a
 //! read and then a write, becomes one update.
 //!
+//! *Ignored code* is taken to be guarded: what the scheduler does with its queues is of no concern as long as no tick
+//! can come in between. That holds where preemption is off. What ignored code writes elsewhere, to words that the
+//! scheduler works on ([`Scope::scheduler`]), is *exposed*: it counts, and from then on what ignored code does to these
+//! words counts as well.
+//!
 //! This is the busiest code of a run after the machine itself, so facts about an instruction are looked up once and
 //! repetitions are dropped by a direct-mapped table before anything else is asked.
 
@@ -29,6 +34,8 @@ pub struct Scope {
     /// In user-space mode, addresses of programs: what the kernel does to them is the work of the instruction that
     /// called it.
     pub program: Option<Range<u64>>,
+    /// Physical words (addresses divided by four) that the scheduler works on where no tick can come, ascending.
+    pub scheduler: Vec<u64>,
 }
 
 fn within(ranges: &[Range<u64>], at: u64) -> bool {
@@ -56,7 +63,27 @@ impl Scope {
         tidy(&mut self.ignored_code);
         tidy(&mut self.ignored_data);
         tidy(&mut self.tested);
+        self.scheduler.sort_unstable();
         self
+    }
+
+    /// Whether the access touches a word that the scheduler works on.
+    fn is_scheduler_s(&self, logged: &Logged) -> bool {
+        let (first, last) = (logged.phys.0 / 4, (logged.phys.0 + u64::from(logged.size.max(1)) - 1) / 4);
+        let at = self.scheduler.partition_point(|word| *word < first);
+        self.scheduler.get(at).is_some_and(|word| *word <= last)
+    }
+
+    /// Whether the code at `pc` is left out.
+    #[must_use]
+    pub fn ignores(&self, pc: u64) -> bool {
+        within(&self.ignored_code, pc)
+    }
+
+    /// Whether `pc` is under test and `addr` is not: the kernel at a program's memory.
+    #[must_use]
+    pub fn reaches_out(&self, pc: u64, addr: u64) -> bool {
+        within(&self.tested, pc) && !within(&self.tested, addr)
     }
 }
 
@@ -115,6 +142,8 @@ pub struct Logged {
 
 /// Repetitions remembered at a time.
 const SLOTS: usize = 1 << 11;
+/// Marks an address as that of a page-table entry; no address reaches up to it.
+const ENTRY: u64 = 1 << 62;
 
 /// Collects the accesses of one step. The tables are caches only: they change nothing but speed.
 #[derive(Debug)]
@@ -130,12 +159,23 @@ pub struct Recorder {
     /// Accesses by the program's own code count.
     pub program_counts: bool,
     pub accesses: Vec<Access>,
+    /// Something was exposed in this execution.
+    exposed: bool,
+}
+
+/// What became of an access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weighed {
+    Plain,
+    /// Ignored code wrote what the scheduler works on, where a tick could have come.
+    Exposed,
 }
 
 impl Clone for Recorder {
     fn clone(&self) -> Self {
         let mut new = Self::new(self.scope.clone(), self.bitness);
         new.accesses.clone_from(&self.accesses);
+        new.exposed = self.exposed;
         new
     }
 
@@ -146,6 +186,7 @@ impl Clone for Recorder {
         }
         self.bitness = source.bitness;
         self.accesses.clone_from(&source.accesses);
+        self.exposed = source.exposed;
         self.forget();
     }
 }
@@ -162,7 +203,13 @@ impl Recorder {
             called_from: None,
             program_counts: true,
             accesses: Vec::new(),
+            exposed: false,
         }
+    }
+
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        &self.scope
     }
 
     /// An action lies between what came before and what follows: equal accesses count anew.
@@ -174,42 +221,68 @@ impl Recorder {
         }
     }
 
-    /// Weighs one access. `code` reads the bytes of the instruction at `pc` the first time it is met.
-    pub fn record(&mut self, logged: Logged, code: impl FnOnce(VirtAddr) -> Vec<u8>) {
+    /// A word of memory that an access depended on without being told: nobody can leave that out.
+    pub fn depends(&mut self, phys: PhysAddr, size: u32, pc: VirtAddr) {
+        // Told apart from what the instruction itself does at the same address.
+        if !self.is_repeated((phys.0 | ENTRY) << 1, pc.0, size) {
+            let addr = VirtAddr(phys.0);
+            self.accesses.push(Access { phys, addr, size, kind: AccessKind::Read, atomic: false, pc });
+        }
+    }
+
+    /// Whether that was met before, since the last [`Recorder::forget`].
+    fn is_repeated(&mut self, what: u64, pc: u64, size: u32) -> bool {
         if self.slots.is_empty() {
             self.slots = vec![(0, 0, 0, 0); SLOTS];
         }
-        let (addr, pc) = (logged.addr.0, logged.pc.0);
-        let key = (addr << 1 | u64::from(logged.writes), pc, logged.size, self.epoch);
-        let mixed =
-            (addr ^ pc.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17)) << 1 | u64::from(logged.writes);
+        let key = (what, pc, size, self.epoch);
+        let mixed = what ^ pc.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
         let slot = &mut self.slots[(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % SLOTS];
-        if *slot == key {
-            return;
-        }
+        let repeated = *slot == key;
         *slot = key;
+        repeated
+    }
+
+    /// Weighs one access, made where a tick could come (`open`) or not. `code` reads the bytes of the instruction at
+    /// `pc` the first time it is met.
+    pub fn record(&mut self, logged: Logged, open: bool, code: impl FnOnce(VirtAddr) -> Vec<u8>) -> Weighed {
+        let (addr, pc) = (logged.addr.0, logged.pc.0);
+        if self.is_repeated(addr << 1 | u64::from(logged.writes), pc, logged.size) {
+            return Weighed::Plain;
+        }
         // What tested code does to the rest of memory counts: a kernel that reads a program's page relies on it.
         let tested = |at| within(&self.scope.tested, at);
-        if !(tested(addr) || tested(pc)) || within(&self.scope.ignored_data, addr) {
-            return;
+        if !(tested(addr) || tested(pc)) {
+            return Weighed::Plain;
         }
         let (scope, bitness) = (&self.scope, self.bitness);
         let instruction = *self.instructions.entry(pc).or_insert_with(|| {
             let untested = scope.tested_code.as_ref().is_some_and(|range| !range.contains(&pc));
-            if untested || within(&scope.ignored_code, pc) {
+            if untested || scope.ignores(pc) {
                 Instruction::Ignored
             } else {
                 classify(&code(logged.pc), bitness)
             }
         });
+        let mut weighed = Weighed::Plain;
         match (instruction, logged.writes) {
-            (Instruction::Ignored, _) | (Instruction::Pushes, true) | (Instruction::Pops, false) => return,
+            (Instruction::Ignored, writes) => {
+                if !(self.exposed || open && writes) || !scope.is_scheduler_s(&logged) {
+                    return Weighed::Plain;
+                }
+                if open && writes {
+                    self.exposed = true;
+                    weighed = Weighed::Exposed;
+                }
+            }
+            (Instruction::Pushes, true) | (Instruction::Pops, false) => return Weighed::Plain,
+            _ if within(&scope.ignored_data, addr) => return Weighed::Plain,
             _ => {}
         }
         let mut by = logged.pc;
         if let Some(program) = &self.scope.program {
             match (program.contains(&pc), program.contains(&addr)) {
-                (true, _) if !self.program_counts => return,
+                (true, _) if !self.program_counts => return Weighed::Plain,
                 (false, true) => by = self.called_from.unwrap_or(by),
                 _ => {}
             }
@@ -222,10 +295,11 @@ impl Recorder {
             && (last.addr, last.pc, last.size) == (logged.addr, logged.pc, logged.size)
         {
             last.kind = AccessKind::Update;
-            return;
+            return weighed;
         }
         let Logged { addr, phys, size, atomic, pc, .. } = logged;
         self.accesses.push(Access { phys, addr, size, kind, atomic, pc });
+        weighed
     }
 }
 
@@ -262,6 +336,7 @@ mod tests {
             tested: vec![0x1000..0x10000],
             tested_code: None,
             program: None,
+            scheduler: vec![0x3000 / 4, 0x2008 / 4],
         };
         Recorder::new(Arc::new(scope.tidy()), 32)
     }
@@ -282,7 +357,7 @@ mod tests {
         ] {
             let mut recorder = recorder();
             for entry in entries {
-                recorder.record(entry, code);
+                recorder.record(entry, false, code);
             }
             assert_eq!(recorder.accesses.len(), expected, "{what}");
         }
@@ -291,12 +366,43 @@ mod tests {
     #[test]
     fn an_action_in_between_makes_equal_accesses_count_again() {
         let mut recorder = recorder();
-        recorder.record(logged(0x1000, false, 0x10), code);
+        recorder.record(logged(0x1000, false, 0x10), false, code);
         recorder.forget();
-        recorder.record(logged(0x1000, false, 0x10), code);
+        recorder.record(logged(0x1000, false, 0x10), false, code);
         assert_eq!(recorder.accesses.len(), 2);
-        recorder.record(logged(0x1000, false, 0x40), code);
-        recorder.record(logged(0x1000, true, 0x40), code);
+        recorder.record(logged(0x1000, false, 0x40), false, code);
+        recorder.record(logged(0x1000, true, 0x40), false, code);
         assert_eq!(recorder.accesses[2].kind, AccessKind::Update);
+    }
+
+    /// Of ignored code only what it writes to the scheduler's words counts, where a tick could come; after that, all
+    /// that it does to them.
+    #[test]
+    fn what_is_exposed_counts() {
+        for (what, entries, expected, exposed) in [
+            ("guarded", vec![(logged(0x3000, true, 0x50), false)], 0, false),
+            ("a read", vec![(logged(0x3000, false, 0x50), true)], 0, false),
+            ("not the scheduler's", vec![(logged(0x4000, true, 0x50), true)], 0, false),
+            ("exposed", vec![(logged(0x3000, true, 0x50), true)], 1, true),
+            ("also where data are ignored", vec![(logged(0x2008, true, 0x50), true)], 1, true),
+            (
+                "guarded ones after that",
+                vec![(logged(0x3000, true, 0x50), true), (logged(0x2008, false, 0x54), false)],
+                2,
+                true,
+            ),
+            (
+                "but not before",
+                vec![(logged(0x2008, false, 0x54), false), (logged(0x3000, true, 0x50), true)],
+                1,
+                true,
+            ),
+        ] {
+            let mut recorder = recorder();
+            let weighed: Vec<_> =
+                entries.into_iter().map(|(entry, open)| recorder.record(entry, open, code)).collect();
+            assert_eq!(recorder.accesses.len(), expected, "{what}");
+            assert_eq!(weighed.contains(&Weighed::Exposed), exposed, "{what}");
+        }
     }
 }

@@ -15,19 +15,22 @@
 mod annotated;
 mod heap;
 mod locks;
+mod log;
 mod scheduling;
+
+pub use log::SchedulerWords;
 
 use crate::expression::{Expression, Inputs};
 use crate::image::{Image, Space};
 use crate::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place};
-use crate::recorder::{Logged, Recorder};
+use crate::recorder::Recorder;
 use crate::state::{Memory as _, Registers};
 use crate::threads::{Activation, Standing, Thread, Threads};
 use crate::view::{View, registers};
-use machine::{Events, Machine, Rw};
+use machine::{Events, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, CpuId, LockId, PhysAddr, PointKind, Stack, ThreadId, VirtAddr};
+use trace::{Action, CpuId, LockId, PointKind, Stack, ThreadId, VirtAddr};
 
 /// The one processor.
 pub const CPU: CpuId = CpuId(0);
@@ -86,6 +89,10 @@ pub struct Tracker {
     pub events: Vec<trace::Event>,
     /// Whose accesses and actions the step is understood to hold so far.
     attributed: Option<ThreadId>,
+    /// Whether a tick could come when the log was last emptied.
+    open: bool,
+    /// Words that the scheduler was seen to work on; `None` once the test has begun.
+    pub scheduler: Option<Box<SchedulerWords>>,
     /// Actions carry stacks.
     pub narrated: bool,
     /// Fired so far, by hook: for checking a description. `None`: not counted.
@@ -110,6 +117,8 @@ impl Clone for Tracker {
             recorder: self.recorder.clone(),
             events: self.events.clone(),
             attributed: self.attributed,
+            open: self.open,
+            scheduler: self.scheduler.clone(),
             narrated: self.narrated,
             fired: self.fired.clone(),
             oddities: self.oddities.clone(),
@@ -134,6 +143,8 @@ impl Clone for Tracker {
         self.recorder.clone_from(&source.recorder);
         self.events.clone_from(&source.events);
         self.attributed = source.attributed;
+        self.open = source.open;
+        self.scheduler.clone_from(&source.scheduler);
         self.narrated = source.narrated;
         self.fired.clone_from(&source.fired);
         self.oddities.clone_from(&source.oddities);
@@ -170,6 +181,8 @@ impl Tracker {
             recorder,
             events: Vec::new(),
             attributed: None,
+            open: false,
+            scheduler: None,
             narrated: false,
             fired: None,
             oddities: Arc::default(),
@@ -234,43 +247,6 @@ impl Tracker {
 
     // --- the step being built ---
 
-    /// Takes the machine's log into the step. Accesses made in quiet functions do not count.
-    pub fn drain(&mut self, machine: &Machine, log: &mut Events) {
-        if log.is_empty() {
-            return;
-        }
-        let thread = self.threads.current();
-        if thread.is_none_or(|thread| thread.quiet > 0) {
-            log.clear();
-            return;
-        }
-        let id = thread.map(|thread| thread.id);
-        self.recorder.called_from = thread.and_then(|thread| thread.called_from).map(VirtAddr);
-        self.recorder.program_counts = thread.is_none_or(|thread| !thread.inside(Activity::Trusted));
-        let before = self.recorder.accesses.len();
-        let recorder = &mut self.recorder;
-        machine.drain_distinct(log, |event| {
-            let machine::Event::Access(access) = event else { return };
-            let logged = Logged {
-                addr: access.address,
-                phys: access.physical.unwrap_or(PhysAddr(access.address.0)),
-                size: access.size,
-                writes: access.rw == Rw::Write,
-                atomic: access.atomic,
-                pc: access.pc,
-            };
-            recorder.record(logged, |pc| {
-                let mut bytes = [0; 16];
-                let there =
-                    (1..=16).rev().find(|&n| machine.read_virt(CPU, pc, &mut bytes[..n])).unwrap_or(0);
-                bytes[..there].to_vec()
-            });
-        });
-        if self.recorder.accesses.len() > before {
-            self.attribute(machine, id, before);
-        }
-    }
-
     /// What follows `accesses_before` accesses is `thread`'s.
     fn attribute(&mut self, machine: &Machine, thread: Option<ThreadId>, accesses_before: usize) {
         let Some(to) = thread.filter(|_| thread != self.attributed) else { return };
@@ -329,6 +305,7 @@ impl Tracker {
             signals.push(Signal::Again);
             return;
         }
+        self.drain(machine, log);
         self.returned(machine, log, &registers, signals);
         let pc = VirtAddr(registers.pc);
         let kernel = self.kernel.clone();

@@ -127,6 +127,8 @@ impl Clone for Uniprocessor {
 fn new_log() -> Events {
     let mut log = Events::off();
     log.accesses = true;
+    // Page faults and changes of the address space tell what accesses depended on.
+    log.happenings = true;
     log
 }
 
@@ -404,6 +406,7 @@ impl Uniprocessor {
             let what = format!("the timer's interrupt was not taken ({stop})");
             return Err(StepEnd::Unsupported { what });
         }
+        self.tracker.drain(&self.machine, &mut self.log);
         self.settle(signals)
     }
 

@@ -6,6 +6,7 @@
 pub mod board;
 pub mod boot;
 pub mod devices;
+pub mod entries;
 pub mod events;
 pub mod hash;
 mod machine;

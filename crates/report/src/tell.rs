@@ -365,6 +365,11 @@ impl Teller<'_> {
             Action::CheckFailed { check, found } => {
                 (NoteKind::Bug, format!("does not hold: {check} (found {found})"), true)
             }
+            Action::Exposed => (
+                NoteKind::Interrupts,
+                "changes what the scheduler works on, with preemption allowed".to_string(),
+                true,
+            ),
             Action::TestStart => (NoteKind::Point, "the test starts".to_string(), false),
             Action::TestEnd => (NoteKind::Point, "the test ends".to_string(), false),
         };

@@ -14,6 +14,7 @@ mod session;
 mod target;
 mod terminal;
 
+use std::any::Any;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -47,8 +48,21 @@ Exit codes:
   2  bad input: a flag, a file
   3  a bug or a gap in Rockfall itself";
 
+/// Whoever reads the output has left, as `head` does: no bug of anybody.
+fn is_closed_pipe(payload: &(dyn Any + Send)) -> bool {
+    payload
+        .downcast_ref::<String>()
+        .is_some_and(|text| text.starts_with("failed printing to") && text.contains("Broken pipe"))
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !is_closed_pipe(panic.payload()) {
+            tell(panic);
+        }
+    }));
     // A panic is a bug of ours, whichever thread it happens in; the terminal is restored as the stack unwinds.
     let outcome = std::panic::catch_unwind(|| match arguments.command {
         Command::Run(arguments) => commands::run::run(&arguments),
@@ -66,6 +80,7 @@ fn main() -> ExitCode {
             eprintln!("rockfall: {failure}");
             failure.verdict()
         }
+        Err(payload) if is_closed_pipe(payload.as_ref()) => Verdict::BadInput,
         Err(_) => {
             eprintln!(
                 "rockfall: this is a bug in Rockfall; please report it with the command that led to it"

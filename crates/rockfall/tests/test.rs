@@ -37,10 +37,14 @@ fn fault(name: &str) -> Fault {
 /// racing instruction does.
 #[test]
 fn faults_are_found_with_a_budget_alone() {
-    let cases: [(&str, &[&str], bool); 3] = [
+    let cases: [(&str, &[&str], bool); 5] = [
         ("new_pages_unlocked", &["preempt_flag"], true),
         ("yield_vanish", &[], false),
         ("wait_misses_exit", &[], false),
+        // Only where it is unguarded does the run queue have racing instructions.
+        ("unprotected_run_queue", &[], true),
+        // The copy depends on the page table.
+        ("check_then_copy", &[], true),
     ];
     for (name, design, by_race) in cases {
         let fault = fault(name);

@@ -99,6 +99,9 @@ pub enum Action {
         check: String,
         found: String,
     },
+    /// The running thread changed what the scheduler works on, where a tick could have come: whoever runs next may
+    /// depend on it.
+    Exposed,
     TestStart,
     TestEnd,
 }

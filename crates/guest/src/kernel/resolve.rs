@@ -727,12 +727,15 @@ impl<'a> Resolver<'a> {
             ignored_data: self.data_ranges(tables.ignore.symbols.as_ref()),
             ignored_regions: self.ignored_regions(),
             raceless_code: self.code_ranges(tables.ignore.races.as_ref()),
+            guards: Vec::new(),
             console: tables.console.clone(),
             checks,
             hooks: std::mem::take(&mut self.hooks),
             entered: FxHashMap::default(),
             passed: FxHashMap::default(),
         };
+        let variables = kernel.preemption_allowed.iter().flat_map(Expression::variables);
+        kernel.guards = variables.map(|(start, bytes)| start.0..start.0 + bytes).collect();
         kernel.index();
         kernel
     }
