@@ -121,10 +121,10 @@ impl Pair {
             return if differences.is_empty() { Verdict::Agree } else { Verdict::Differ(differences) };
         }
         let Some(codes) = undefined_codes(case) else { return Verdict::Unfinished };
-        let late = disassemble(case).iter().any(undefined::unmasks);
+        let opcode_lost = disassemble(case).iter().any(undefined::loses_opcode);
         for fx in [&mut host.registers.fx, &mut machine.registers.fx] {
             fx.set_u16(2, fx.u16(2) & !codes);
-            if late {
+            if opcode_lost {
                 fx.set_u16(6, 0);
             }
         }

@@ -4,7 +4,7 @@
 
 use crate::screen::operand_offset;
 use crate::state::Registers;
-use iced_x86::{Instruction, MemorySize, Mnemonic, OpKind, Register, RflagsBits};
+use iced_x86::{Code, Instruction, MemorySize, Mnemonic, OpKind, Register, RflagsBits};
 
 const CF: u32 = 1;
 const PF: u32 = 4;
@@ -108,10 +108,12 @@ pub fn codes(instr: &Instruction) -> u16 {
     }
 }
 
-/// May make an exception of one that had happened masked. Processors that keep the opcode of unmasked exceptions only
-/// then have none.
-pub fn unmasks(instr: &Instruction) -> bool {
-    matches!(instr.mnemonic(), Mnemonic::Fldcw)
+/// Does it leave open what the opcode of the last x87 instruction is? FLDCW may make an exception of one that had
+/// happened masked, and processors that keep the opcode of unmasked exceptions only then have none; small images of the
+/// environment have no room for it.
+pub fn loses_opcode(instr: &Instruction) -> bool {
+    use Code as C;
+    matches!(instr.code(), C::Fldcw_m2byte | C::Fldenv_m14byte | C::Frstor_m94byte)
 }
 
 /// Does every processor keep this pointer to the last x87 instruction or operand? A restored image may have any value

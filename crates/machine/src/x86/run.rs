@@ -201,7 +201,7 @@ impl Exec<'_> {
 
     /// Executes a decoded instruction at RIP, without counting it.
     pub(crate) fn execute(&mut self, instr: &Instruction) -> Outcome<()> {
-        let single_step = self.cpu.flags.other & flags::TF != 0;
+        let stepped = self.cpu.flags.other & flags::TF != 0;
         let resume_flag = self.cpu.flags.other & flags::RF;
         let mark = self.events.words.len();
         // Not iced's idea of it, which wraps at 64 KiB: running over the end of the segment is a fault.
@@ -211,7 +211,7 @@ impl Exec<'_> {
         match outcome {
             Ok(()) => {
                 self.cpu.rip = self.next;
-                if single_step && !holds_back_single_step(instr, self.next) {
+                if self.single_step_due(instr, stepped) {
                     self.cpu.dr[6] |= 1 << 14;
                     self.cpu.trap_pending = true;
                     self.leave = true;
@@ -335,13 +335,16 @@ impl Exec<'_> {
     }
 }
 
-/// Instructions after which no single-step trap is taken: a load of SS holds it back, and a software interrupt
-/// has cleared TF on its way.
-fn holds_back_single_step(instr: &Instruction, next: u64) -> bool {
-    use Mnemonic as M;
-    match instr.mnemonic() {
-        M::Mov | M::Pop => instr.op0_register() == iced_x86::Register::SS,
-        M::Int | M::Int1 | M::Int3 | M::Into => next != instr.next_ip(),
-        _ => false,
+impl Exec<'_> {
+    /// Does a single-step trap follow this instruction? It does if TF was set when it began. A load of SS holds the
+    /// trap back, and a software interrupt has cleared TF on its way; SYSCALL and SYSRET take the new TF at once.
+    fn single_step_due(&self, instr: &Instruction, stepped: bool) -> bool {
+        use Mnemonic as M;
+        match instr.mnemonic() {
+            M::Mov | M::Pop => stepped && instr.op0_register() != iced_x86::Register::SS,
+            M::Int | M::Int1 | M::Int3 | M::Into => stepped && self.next == instr.next_ip(),
+            M::Syscall | M::Sysret | M::Sysretq => self.cpu.flags.has(flags::TF),
+            _ => stepped,
+        }
     }
 }

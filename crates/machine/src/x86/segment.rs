@@ -416,7 +416,7 @@ impl Exec<'_> {
         let top = self.peek(popped + extra, size)?;
         let stack_selector = self.peek(popped + extra + step, size)? as u16;
         let to_long = self.cpu.long() && d.segment(selector).has(Segment::LONG);
-        let stack = if to_long && is_null(stack_selector) && rpl < 3 {
+        let stack = if to_long && is_null(stack_selector) && rpl < 3 && stack_selector as u8 & 3 == rpl {
             Segment::null_stack(stack_selector, rpl)
         } else {
             self.stack_segment(stack_selector, rpl, Trap::gp)?
