@@ -86,6 +86,9 @@ impl Held {
                 self.drop_lock(thread, *lock);
                 Change::Released(*lock)
             }
+            // Nobody else is kept out, but who comes down later comes after who went up.
+            Action::Down { semaphore } => Change::Acquired(*semaphore),
+            Action::Up { semaphore } => Change::Released(*semaphore),
             Action::HandOff { lock, to } => {
                 self.drop_lock(thread, *lock);
                 self.take(*to, *lock);

@@ -89,6 +89,8 @@ impl Footprint {
                 | Action::Lock { lock, .. }
                 | Action::Unlock { lock }
                 | Action::HandOff { lock, .. }
+                | Action::Down { semaphore: lock }
+                | Action::Up { semaphore: lock }
                 | Action::Block { lock: Some(lock), .. } => building.lock(lock),
                 Action::Switch { to } => building.thread(to),
                 Action::Exposed => building.whole = true,

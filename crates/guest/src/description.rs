@@ -225,6 +225,8 @@ tables! {
         acquired: Option<Text>,
         /// Whether thread `t` would get `lock` now. Default: as seen by the hooks.
         available: Option<Text>,
+        /// The one that is held across a switch: whoever comes gives it back.
+        scheduler: Option<Text>,
         kind: LockKind,
         waiting: Waiting,
         /// Of a library: tests of the lock itself, in which its own accesses may race.
@@ -270,11 +272,25 @@ tables! {
         input: Input,
         /// What is typed; `{test}` stands for the test's name.
         r#type: Option<String>,
+        /// Where the kernel finds its command line, if its boot loader is not one of ours.
+        command_line: Option<Spanned<CommandLine>>,
         /// The kernel waits for input here.
         ready: Vec<Spanned<TestHook>>,
         /// The test begins and ends here. Default: by the number of threads.
         start: Vec<Spanned<TestHook>>,
         end: Vec<Spanned<TestHook>>,
+    }
+
+    /// Words, each with a NUL behind it.
+    struct CommandLine {
+        /// Before the kernel looks at it.
+        on: Option<Names>,
+        /// Address of the first word.
+        words: Option<Text>,
+        /// Bytes there are for all of them.
+        length: Option<Text>,
+        /// Address of a 32-bit number: how many there are.
+        count: Option<Text>,
     }
 
     struct TestHook {

@@ -109,6 +109,8 @@ pub enum Event {
         vector: Option<Expression>,
         address: Option<Expression>,
     },
+    /// The kernel is about to look for its command line.
+    CommandLine,
     Ready,
     TestStart,
     TestEnd,
@@ -142,6 +144,7 @@ impl Event {
             | Event::Enter(_)
             | Event::Leave(_)
             | Event::SwitchEnd
+            | Event::CommandLine
             | Event::Ready
             | Event::TestStart
             | Event::TestEnd
@@ -252,6 +255,8 @@ pub struct Lock {
     pub owner: Option<Expression>,
     /// With `lock` and `t` bound: whether `t` would get it now.
     pub available: Option<Expression>,
+    /// The one that is held across a switch.
+    pub scheduler: Option<Expression>,
     /// The type of the lock, for naming its fields.
     pub points_to: Option<crate::types::TypeId>,
 }
@@ -268,9 +273,18 @@ pub struct Test {
     pub input: Input,
     /// With `{test}` in it.
     pub text: String,
+    pub command_line: Option<CommandLine>,
     /// Whether hooks say when the test starts and ends; otherwise the number of threads does.
     pub start_hooked: bool,
     pub end_hooked: bool,
+}
+
+/// Where a boot loader that is not one of ours leaves the words of the command line.
+#[derive(Clone, Debug)]
+pub struct CommandLine {
+    pub words: Expression,
+    pub length: Expression,
+    pub count: Option<Expression>,
 }
 
 #[derive(Clone, Debug)]

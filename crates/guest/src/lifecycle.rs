@@ -67,6 +67,8 @@ pub enum NotStarted {
     Boot(boot::BootError),
     /// A character of the test's name has no key.
     NoKey(char),
+    /// The kernel has not that much room for its command line, or it is not where the description says.
+    CommandLine { bytes: usize, why: String },
     /// The kernel never executed the test's program.
     NoProgram { name: String, printed: Vec<String> },
     /// The file given for the program is not what the kernel runs.
@@ -81,6 +83,9 @@ impl fmt::Display for NotStarted {
             NotStarted::Boot(error) => error.fmt(f),
             NotStarted::NoKey(key) => {
                 write!(f, "the test's name has the character {key:?}, which no key types")
+            }
+            NotStarted::CommandLine { bytes, why } => {
+                write!(f, "the command line of {bytes} bytes could not be given to the kernel: {why}")
             }
             NotStarted::NoProgram { name, printed } => {
                 write!(
@@ -126,6 +131,7 @@ pub struct Started {
 
 struct Boot {
     subject: Uniprocessor,
+    command_line: String,
     console: String,
     left: u64,
 }
@@ -170,6 +176,9 @@ impl Boot {
                     return Err(self.failed(stage, how));
                 }
             };
+            if signals.contains(&Signal::CommandLine) {
+                self.leave_command_line()?;
+            }
             // Before the test nobody asks for the actions.
             self.subject.tracker.begin_step(None);
             if done(&self.subject, &signals, &stop) {
@@ -178,10 +187,57 @@ impl Boot {
         }
     }
 
+    /// Does what the kernel's own boot loader would have done, had it been told the command line.
+    fn leave_command_line(&mut self) -> Result<(), NotStarted> {
+        let kernel = self.subject.kernel().clone();
+        let Some(place) = &kernel.test.command_line else { return Ok(()) };
+        let words = split_words(&self.command_line);
+        let text: Vec<u8> = words.iter().flat_map(|word| word.bytes().chain([0])).collect();
+        let fail = |why: String| Err(NotStarted::CommandLine { bytes: text.len(), why });
+        let value = |subject: &Uniprocessor, expression: &Expression| {
+            subject.tracker.anywhere(&subject.machine, expression, &[])
+        };
+        let (Some(addr), Some(room)) =
+            (value(&self.subject, &place.words), value(&self.subject, &place.length))
+        else {
+            return fail("'words' or 'length' of 'test.command-line' has no value there".into());
+        };
+        if text.len() as u64 > room {
+            return fail(format!("it has room for {room}"));
+        }
+        let count = place.count.as_ref().map(|count| value(&self.subject, count));
+        let mut bytes = text.clone();
+        bytes.resize(room as usize, 0);
+        let machine = &mut self.subject.machine;
+        let mut written = machine.write_virt(CPU, VirtAddr(addr), &bytes);
+        if let Some(count) = count {
+            let number = (words.len() as u32).to_le_bytes();
+            written &= count.is_some_and(|at| machine.write_virt(CPU, VirtAddr(at), &number));
+        }
+        if written { Ok(()) } else { fail(format!("{addr:#x} or its count is not mapped there")) }
+    }
+
     fn failed(&self, stage: &'static str, how: String) -> NotStarted {
         let instructions = self.subject.machine.instructions();
         NotStarted::Stage { stage, how, console: self.console.clone(), instructions }
     }
+}
+
+/// Words of a command line; single quotes keep spaces together.
+fn split_words(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
+    for c in text.chars() {
+        match c {
+            '\'' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            c if c.is_whitespace() && !quoted => words.extend(word.take()),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
 }
 
 /// What may be conflicted on: the kernel's memory, without what the description leaves out. With a program under test
@@ -233,14 +289,18 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
         }
     }
     let population = boot.subject.alive();
+    // An annotated kernel may tell where its test begins; then it tells where it ends too.
     let hooked = kernel.test.start_hooked;
+    let mut annotated = false;
     match &kernel.tested {
         Some(tested) => begin_program(&mut boot, &tested.image)?,
         None => boot.until("waiting for the test to start", |subject, signals, _| {
-            if hooked { signals.contains(&Signal::TestStart) } else { subject.alive() > population }
+            let starts = signals.contains(&Signal::TestStart);
+            annotated = starts && !hooked;
+            starts || !hooked && subject.alive() > population
         })?,
     }
-    let population = (!kernel.test.end_hooked).then_some(population);
+    let population = (!kernel.test.end_hooked && !annotated).then_some(population);
     if let Err(end) = boot.subject.take_control(population) {
         return Err(boot.failed("taking control at the start of the test", format!("{end:?}")));
     }
@@ -318,7 +378,7 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     if kernel.test.input == Input::CommandLine {
         command_line = format!("{command_line} {}", text.trim()).trim().to_string();
     }
-    let options = BootOptions { command_line, modules: setup.modules.clone() };
+    let options = BootOptions { command_line: command_line.clone(), modules: setup.modules.clone() };
     let Machine { cpus, memory, board, .. } = &mut machine;
     boot::load(format, file, &options, memory, &mut cpus[usize::from(CPU.0)], board)
         .map_err(NotStarted::Boot)?;
@@ -329,6 +389,7 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     tracker.fired = setup.count_hooks.then(Arc::default);
     Ok(Boot {
         subject: Uniprocessor::new(machine, tracker),
+        command_line,
         console: String::new(),
         left: setup.instructions_max,
     })
@@ -362,5 +423,23 @@ fn prologue(subject: &Uniprocessor) -> Step {
         instructions: 0,
         end: StepEnd::Point(trace::Point { kind: trace::PointKind::Start, thread, pc }),
         stack: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_words;
+
+    #[test]
+    fn words_of_a_command_line() {
+        for (text, words) in [
+            ("", &[][..]),
+            ("  run  alarm ", &["run", "alarm"]),
+            ("-q run 'echo x  y'", &["-q", "run", "echo x  y"]),
+            ("run ''", &["run", ""]),
+            ("a'b c'd", &["ab cd"]),
+        ] {
+            assert_eq!(split_words(text), words, "{text:?}");
+        }
     }
 }

@@ -63,8 +63,8 @@ pub struct Thread {
     pub queued: bool,
     /// The program it executes, where its file is known.
     pub program: Option<Arc<Image>>,
-    /// Asked for and not yet got.
-    pub wants: Option<(LockClass, LockId)>,
+    /// Asked for and not yet got, innermost last: a lock may be made of others.
+    pub wants: Vec<(LockClass, LockId)>,
     /// Yields inside a lock function whose lock another thread holds: waits for it, whatever the run queue says.
     pub yields_for: Option<LockId>,
     pub looping: Arc<Loop>,
@@ -95,7 +95,7 @@ impl Thread {
             standing: Standing::Runnable,
             queued: false,
             program: None,
-            wants: None,
+            wants: Vec::new(),
             yields_for: None,
             looping: Arc::default(),
             turn: Turn::Comes,
@@ -132,10 +132,16 @@ impl Thread {
         if ring == 0 { self.kernel.last() } else { self.user.last() }
     }
 
-    /// Enters a function. Those deeper in the stack than `sp` were left without a return; they are handed back.
+    /// Enters a function. Those deeper in the stack than `sp` were left without a return; they are handed back. One that
+    /// jumped to this function at its end shares its return address, and returns when it does.
     pub fn push(&mut self, ring: u8, activation: Activation) -> Vec<Activation> {
         let activations = self.activations(ring);
-        let alive = activations.iter().rposition(|outer| outer.sp > activation.sp).map_or(0, |at| at + 1);
+        let jumped = |outer: &Activation| {
+            (outer.sp, outer.return_to) == (activation.sp, activation.return_to)
+                && outer.entry != activation.entry
+        };
+        let goes_on = |outer: &Activation| outer.sp > activation.sp || jumped(outer);
+        let alive = activations.iter().rposition(goes_on).map_or(0, |at| at + 1);
         let left = activations.split_off(alive);
         activations.push(activation);
         left
@@ -148,11 +154,22 @@ impl Thread {
 }
 
 /// All threads alive, in order of creation.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Threads {
     all: Vec<Thread>,
-    /// Position in `all` of the one that runs.
+    /// Position in `all` of the one that runs. `None`: nobody does.
     current: Option<usize>,
+    /// What runs while nobody does: the boot, or a scheduler with a stack of its own. Never chosen, never told of.
+    nobody: Thread,
+}
+
+/// The id of whatever runs while nobody does; no kernel counts that far.
+pub const NOBODY: ThreadId = ThreadId(u32::MAX);
+
+impl Default for Threads {
+    fn default() -> Self {
+        Self { all: Vec::new(), current: None, nobody: Thread::new(NOBODY, u64::MAX) }
+    }
 }
 
 impl Threads {
@@ -163,6 +180,41 @@ impl Threads {
 
     pub fn current_mut(&mut self) -> Option<&mut Thread> {
         self.current.map(|at| &mut self.all[at])
+    }
+
+    /// Whoever executes instructions: the current thread, or what runs while there is none.
+    #[must_use]
+    pub fn runner(&self) -> &Thread {
+        self.current().unwrap_or(&self.nobody)
+    }
+
+    pub fn runner_mut(&mut self) -> &mut Thread {
+        match self.current {
+            Some(at) => &mut self.all[at],
+            None => &mut self.nobody,
+        }
+    }
+
+    #[must_use]
+    pub fn nobody(&self) -> &Thread {
+        &self.nobody
+    }
+
+    /// The thread with this key turns out to be what ran as nobody, on the same stack.
+    pub fn adopt(&mut self, key: u64) {
+        let nobody = std::mem::replace(&mut self.nobody, Thread::new(NOBODY, u64::MAX));
+        if let Some(thread) = self.get_mut(key) {
+            thread.kernel.splice(0..0, nobody.kernel);
+            for (mine, theirs) in thread.depth.iter_mut().zip(nobody.depth) {
+                *mine = mine.saturating_add(theirs);
+            }
+            thread.quiet += nobody.quiet;
+        }
+    }
+
+    /// From here on nobody runs.
+    pub fn set_nobody(&mut self) {
+        self.current = None;
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Thread> {
@@ -228,6 +280,17 @@ mod tests {
     }
 
     #[test]
+    fn a_jump_at_the_end_leaves_both_functions_at_once() {
+        let mut thread = Thread::new(ThreadId(1), 1);
+        for entry in [1, 2, 2] {
+            let left = thread.push(0, activation(entry, 0x1000));
+            assert!(left.iter().all(|left| left.entry == entry), "a loop to the entry begins anew");
+        }
+        let left: Vec<_> = std::iter::from_fn(|| thread.pop(0)).map(|a| a.entry).collect();
+        assert_eq!(left, [2, 1]);
+    }
+
+    #[test]
     fn functions_left_without_a_return_are_noticed_at_the_next_entry() {
         let mut thread = Thread::new(ThreadId(1), 1);
         assert!(thread.push(0, activation(1, 0x1000)).is_empty());
@@ -236,6 +299,20 @@ mod tests {
         let left = thread.push(0, activation(3, 0x0f80));
         assert_eq!(left.iter().map(|a| a.entry).collect::<Vec<_>>(), [2]);
         assert_eq!(thread.innermost(0).unwrap().entry, 3);
+    }
+
+    #[test]
+    fn who_ran_as_nobody_keeps_the_functions_it_is_inside_of() {
+        let mut threads = Threads::default();
+        threads.runner_mut().push(0, activation(1, 0x1000));
+        threads.runner_mut().enter(Activity::Switch);
+        threads.insert(Thread::new(ThreadId(1), 1));
+        threads.adopt(1);
+        threads.set_current(1);
+        assert_eq!(threads.runner().innermost(0).unwrap().entry, 1);
+        assert!(threads.runner().inside(Activity::Switch));
+        threads.set_nobody();
+        assert!(threads.runner().innermost(0).is_none());
     }
 
     #[test]

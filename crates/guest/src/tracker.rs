@@ -52,6 +52,8 @@ pub enum Signal {
     YieldedInVain,
     /// The last thread leaves the program under test.
     ProgramOver,
+    /// The kernel is about to look for its command line.
+    CommandLine,
     Ready,
     TestStart,
     TestEnd,
@@ -218,7 +220,10 @@ impl Tracker {
 
     /// The key of the thread that runs, as the kernel has it.
     fn current_key(&self, machine: &Machine) -> Option<u64> {
-        self.anywhere(machine, self.kernel.threads.current.as_ref()?, &[])
+        let current = self.kernel.threads.current.as_ref()?;
+        // A control block that is not there is nobody's; a number may well be 0.
+        let key = self.anywhere(machine, current, &[])?;
+        (key != 0 || current.points_to().is_none()).then_some(key)
     }
 
     #[must_use]
@@ -234,7 +239,7 @@ impl Tracker {
         told || self
             .threads
             .current()
-            .is_some_and(|thread| thread.inside(Activity::Idle) || self.is_idle(machine, thread.key))
+            .is_none_or(|thread| thread.inside(Activity::Idle) || self.is_idle(machine, thread.key))
     }
 
     #[must_use]
@@ -298,10 +303,9 @@ impl Tracker {
             return;
         }
         // Back from a tick, which the thread's other stops in the meantime belong to.
-        if let Some(thread) = self.threads.current_mut()
-            && thread.told_at == Some((registers.pc, registers.stack_pointer().0))
-        {
-            thread.told_at = None;
+        let runner = self.threads.runner_mut();
+        if runner.told_at == Some((registers.pc, registers.stack_pointer().0)) {
+            runner.told_at = None;
             signals.push(Signal::Again);
             return;
         }
@@ -341,7 +345,7 @@ impl Tracker {
         if quiet {
             self.drain(machine, log);
         }
-        let Some(thread) = self.threads.current_mut() else { return };
+        let thread = self.threads.runner_mut();
         let activation =
             Activation { entry: registers.pc, return_to, sp: registers.stack_pointer().0, arguments };
         let abandoned = thread.push(registers.ring, activation);
@@ -350,7 +354,7 @@ impl Tracker {
             for id in kernel.entered(VirtAddr(activation.entry)) {
                 match kernel.hook(*id).event {
                     HookEvent::Leave(activity) => thread.leave(activity),
-                    HookEvent::LockHeld { .. } => thread.wants = None,
+                    HookEvent::LockHeld { .. } => drop(thread.wants.pop()),
                     HookEvent::LeaveTrusted(code) => left.push(code),
                     _ => {}
                 }
@@ -384,16 +388,16 @@ impl Tracker {
         };
         // A function may return to where its caller was entered from: several may end here at once.
         loop {
-            let Some(key) = self.threads.iter().find(just_left).map(|thread| thread.key) else {
-                return;
-            };
-            let thread = self.threads.get_mut(key).expect("just found");
-            let Some(activation) = thread.pop(registers.ring) else { return };
-            let hooks = kernel.entered(VirtAddr(activation.entry));
-            let other = self.threads.current().is_none_or(|current| current.key != key);
-            if other {
+            let left = self.threads.iter().find(just_left).map(|thread| thread.key);
+            if let Some(key) = left {
                 self.switch_to(machine, log, key, signals);
+            } else if just_left(&self.threads.nobody()) {
+                self.back_to_nobody(machine, log, signals);
+            } else {
+                return;
             }
+            let Some(activation) = self.threads.runner_mut().pop(registers.ring) else { return };
+            let hooks = kernel.entered(VirtAddr(activation.entry));
             let mut kept = activation.arguments.as_slice();
             for &id in hooks {
                 let hook = kernel.hook(id);
@@ -406,9 +410,8 @@ impl Tracker {
             }
             if is_quiet(&kernel, hooks) {
                 log.clear();
-                if let Some(thread) = self.threads.get_mut(key) {
-                    thread.quiet = thread.quiet.saturating_sub(1);
-                }
+                let thread = self.threads.runner_mut();
+                thread.quiet = thread.quiet.saturating_sub(1);
             }
         }
     }
@@ -440,6 +443,8 @@ impl Tracker {
             if matches!(hook.event, HookEvent::Begin) {
                 self.tracking = true;
                 self.begin_tracking(machine);
+            } else if matches!(hook.event, HookEvent::CommandLine) {
+                signals.push(Signal::CommandLine);
             } else if matches!(hook.event, HookEvent::Panic { .. }) {
                 self.panic(machine, log, &hook.event, inputs, signals);
             } else if let HookEvent::Alloc { .. } | HookEvent::Free { .. } = hook.event {
@@ -484,7 +489,7 @@ impl Tracker {
                 self.refresh(machine, log, signals);
             }
             HookEvent::Enter(activity) => {
-                if *activity == Activity::Yield {
+                if *activity == Activity::Yield && !self.silent() {
                     self.tell(machine, log, Action::Yield);
                     self.yielded();
                     if let Some(thread) = self.threads.current_mut() {
@@ -494,54 +499,50 @@ impl Tracker {
                 if *activity == Activity::Trusted {
                     self.drain(machine, log);
                 }
-                if let Some(thread) = self.threads.current_mut() {
-                    thread.enter(*activity);
-                }
+                self.threads.runner_mut().enter(*activity);
             }
             HookEvent::Leave(activity) => {
                 if *activity == Activity::Trusted {
                     self.drain(machine, log);
                 }
                 // Returning from a switch happens on the stack of whoever runs now; `returned` has noticed that.
-                if let Some(thread) = self.threads.current_mut() {
-                    thread.leave(*activity);
-                    if *activity == Activity::Yield && !thread.inside(Activity::Yield) && !thread.gave_way {
-                        signals.push(Signal::YieldedInVain);
-                    }
+                let thread = self.threads.runner_mut();
+                thread.leave(*activity);
+                if *activity == Activity::Yield && !thread.inside(Activity::Yield) && !thread.gave_way {
+                    signals.push(Signal::YieldedInVain);
                 }
                 if *activity == Activity::Switch
+                    && self.threads.current().is_some()
                     && let Some(key) = self.current_key(machine)
                 {
                     self.switch_to(machine, log, key, signals);
                 }
             }
-            HookEvent::SwitchEnd => {
-                if let Some(key) = self.current_key(machine) {
-                    self.switch_to(machine, log, key, signals);
-                }
-            }
+            HookEvent::SwitchEnd => match self.current_key(machine) {
+                Some(key) => self.switch_to(machine, log, key, signals),
+                None => self.nobody_runs(machine, log, signals),
+            },
             HookEvent::LockRequest { class, lock } => {
                 let lock = LockId(value!(lock));
-                self.tell(machine, log, Action::LockRequest { lock });
-                if let Some(thread) = self.threads.current_mut() {
-                    thread.wants = Some((*class, lock));
+                if !self.silent() {
+                    self.asked(machine, log, *class, lock);
+                    signals.push(Signal::Point(PointKind::Lock));
                 }
-                signals.push(Signal::Point(PointKind::Lock));
             }
-            HookEvent::LockHeld { lock, .. } => {
+            HookEvent::LockHeld { class, lock } => {
                 let lock = LockId(value!(lock));
-                self.acquired(machine, log, lock, false);
+                self.acquired(machine, log, Some(*class), lock, false);
             }
             HookEvent::TryRequest { .. } => signals.push(Signal::Point(PointKind::Lock)),
-            HookEvent::TryDone { lock, acquired, .. } => {
+            HookEvent::TryDone { class, lock, acquired } => {
                 let lock = LockId(value!(lock));
                 if value!(acquired) != 0 {
-                    self.acquired(machine, log, lock, true);
+                    self.acquired(machine, log, Some(*class), lock, true);
                 }
             }
-            HookEvent::UnlockBegin { lock, .. } => {
+            HookEvent::UnlockBegin { class, lock } => {
                 let lock = LockId(value!(lock));
-                self.released(machine, log, lock, Some(id));
+                self.released(machine, log, Some(*class), lock, Some(id));
             }
             HookEvent::UnlockEnd { .. } => signals.push(Signal::Point(PointKind::Unlock)),
             HookEvent::Alloc { .. } | HookEvent::Free { .. } => self.heap_event(machine, log, id, inputs),
@@ -554,6 +555,7 @@ impl Tracker {
                     self.exec(&name);
                 }
             }
+            HookEvent::CommandLine => signals.push(Signal::CommandLine),
             HookEvent::Ready => signals.push(Signal::Ready),
             HookEvent::TestStart => signals.push(Signal::TestStart),
             HookEvent::TestEnd => signals.push(Signal::TestEnd),

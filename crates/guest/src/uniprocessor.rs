@@ -198,9 +198,10 @@ impl Uniprocessor {
 
     /// Whether the kernel could take a tick before the next instruction.
     pub(crate) fn interruptible(&self) -> bool {
-        let thread = self.tracker.threads.current();
+        let runner = self.tracker.threads.runner();
         self.machine.can_interrupt(CPU)
-            && thread.is_none_or(|thread| !thread.inside(Activity::Timer) && !thread.inside(Activity::Switch))
+            && !runner.inside(Activity::Timer)
+            && !runner.inside(Activity::Switch)
             && self.tracker.preemption_allowed(&self.machine)
     }
 
@@ -350,9 +351,13 @@ impl Uniprocessor {
     /// Everybody waits for a lock that another one has, and those who should block offer each other the processor,
     /// where no tick is taken.
     fn only_offers(&self) -> bool {
+        // What a thread yields for may have become free since that was last brought up to date.
+        let goes_on =
+            |thread: &Thread| thread.yields_for.is_some() && self.tracker.lock_is_free(&self.machine, thread);
         matches!(self.phase, Phase::Running { .. })
             && self.tracker.threads.current().is_some_and(|thread| thread.yields_for.is_some())
             && self.choices().is_empty()
+            && !self.tracker.threads.iter().any(goes_on)
     }
 
     /// Fires the timer until the kernel has landed on `target`.
@@ -367,10 +372,36 @@ impl Uniprocessor {
             if ticks == if sleeps { TICKS_MAX } else { TURN_TICKS_MAX } {
                 return Err(self.passed_over(target, ticks));
             }
+            if self.finds_somebody(&mut signals)? {
+                continue;
+            }
             ticks += 1;
             self.tick(&mut signals)?;
         }
         Ok(())
+    }
+
+    /// While nobody runs, the kernel may look for somebody without being told by a tick. Says whether it found one; the
+    /// next tick can be taken afterwards in any case.
+    fn finds_somebody(&mut self, signals: &mut Vec<Signal>) -> Result<bool, StepEnd> {
+        if self.tracker.threads.current().is_some() {
+            return Ok(false);
+        }
+        let until = self.machine.instructions() + IDLE_INSTRUCTIONS_MAX;
+        while self.tracker.threads.current().is_none() {
+            let now = self.machine.instructions();
+            if now >= until {
+                break;
+            }
+            let stop = self.run(Until::Point, until - now);
+            let halted = stop == Stop::Halt;
+            self.handle(stop, signals)?;
+            if halted {
+                return Ok(false);
+            }
+        }
+        self.settle(signals)?;
+        Ok(self.tracker.threads.current().is_some())
     }
 
     /// Ticks do not bring a thread that the kernel calls runnable. Others have their turn; if it still does not come
@@ -394,10 +425,8 @@ impl Uniprocessor {
         }
         let pc = self.machine.cpu(CPU).pc();
         let sp = self.machine.cpu(CPU).regs[crate::state::SP];
-        if self.told_time == Some(now)
-            && let Some(thread) = self.tracker.threads.current_mut()
-        {
-            thread.told_at = Some((pc, sp));
+        if self.told_time == Some(now) {
+            self.tracker.threads.runner_mut().told_at = Some((pc, sp));
         }
         // It could be taken, so it is taken before anything else happens.
         let taking = StopSet { instructions: Some(1), on: Kinds::INTERRUPT, ..StopSet::default() };
@@ -476,6 +505,7 @@ impl Uniprocessor {
     fn gave_way(&mut self, me: Option<ThreadId>, kind: PointKind) -> StepEnd {
         let pc = VirtAddr(self.machine.cpu(CPU).pc());
         let mut signals = Vec::new();
+        let until = self.machine.instructions() + IDLE_INSTRUCTIONS_MAX;
         loop {
             if let Err(end) = self.settle(&mut signals) {
                 return end;
@@ -488,10 +518,12 @@ impl Uniprocessor {
             if !nobody {
                 break;
             }
-            let stop = self.run(Until::Point, IDLE_INSTRUCTIONS_MAX);
-            match stop {
+            let left = until.saturating_sub(self.machine.instructions());
+            if left == 0 {
+                return self.rest(me, pc);
+            }
+            match self.run(Until::Point, left) {
                 Stop::Halt => return self.halted(me),
-                Stop::Budget => return self.rest(me, pc),
                 stop => {
                     if let Err(end) = self.handle(stop, &mut signals) {
                         return end;
@@ -566,7 +598,7 @@ impl Uniprocessor {
             .filter(waits)
             .map(|thread| Waiting {
                 thread: thread.id,
-                lock: thread.yields_for.or(thread.wants.map(|(_, lock)| lock)),
+                lock: thread.yields_for.or(self.tracker.wanted(thread).map(|(_, lock)| lock)),
                 owner: self.tracker.owner(&self.machine, thread),
                 stack: self.stack_of(thread),
             })

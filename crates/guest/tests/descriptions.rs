@@ -324,6 +324,7 @@ fn the_reference_is_complete() {
             inner => format!("[{outer}]\n{inner} = [{{ zzzzzzzzzzzz = 1 }}]"),
         });
     }
+    texts.push("[test]\ncommand-line = { zzzzzzzzzzzz = 1 }".into());
     for text in texts {
         let problem = Description::parse("k", &text).expect_err(&text).message;
         let (_, keys) = problem.split_once("known are ").unwrap_or_else(|| panic!("{text}: {problem}"));

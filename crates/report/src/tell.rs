@@ -76,6 +76,8 @@ pub fn tell(
                 | Action::Lock { .. }
                 | Action::Unlock { .. }
                 | Action::HandOff { .. }
+                | Action::Down { .. }
+                | Action::Up { .. }
                 | Action::Alloc { .. }
                 | Action::Free { .. }
                 | Action::Panic { .. }
@@ -342,6 +344,12 @@ impl Teller<'_> {
             Action::Unlock { lock } => {
                 (NoteKind::Unlock, format!("releases {}", lock_name(lock)), shared(lock))
             }
+            Action::Down { semaphore } => {
+                (NoteKind::Lock, format!("counts {} down", lock_name(semaphore)), shared(semaphore))
+            }
+            Action::Up { semaphore } => {
+                (NoteKind::Unlock, format!("counts {} up", lock_name(semaphore)), shared(semaphore))
+            }
             Action::HandOff { lock, to } => {
                 draft.changes.push((*to, Lane::Ready));
                 (NoteKind::Unlock, format!("hands {} to {to}", lock_name(lock)), true)
@@ -465,7 +473,14 @@ impl Teller<'_> {
         match point.kind {
             PointKind::Lock => match (last, upcoming()) {
                 (Some(Action::LockRequest { lock }), _)
-                | (_, Some(Action::LockRequest { lock } | Action::Lock { lock, .. })) => {
+                | (
+                    _,
+                    Some(
+                        Action::LockRequest { lock }
+                        | Action::Lock { lock, .. }
+                        | Action::Down { semaphore: lock },
+                    ),
+                ) => {
                     format!("before taking {}", library.lock(*lock))
                 }
                 _ => "before taking a lock".to_string(),
@@ -473,6 +488,9 @@ impl Teller<'_> {
             PointKind::Unlock => match (last, upcoming()) {
                 (Some(Action::Unlock { lock } | Action::HandOff { lock, .. }), _) => {
                     format!("after releasing {}", library.lock(*lock))
+                }
+                (Some(Action::Up { semaphore }), _) => {
+                    format!("after counting {} up", library.lock(*semaphore))
                 }
                 (_, Some(Action::Unlock { lock })) => format!("before releasing {}", library.lock(*lock)),
                 _ => "after releasing a lock".to_string(),

@@ -113,12 +113,16 @@ fn a_description_is_checked_and_drafted() {
         0,
         &["the test ran to its end"],
     );
-    // Announced before the scheduler can bring it.
+    // Only the very first thread is announced.
     let pebbles = include_str!("../../../kernels/pebbles.toml");
     let line = pebbles.lines().find(|line| line.starts_with("create = ")).expect("how threads are created");
-    let early = pebbles.replace(line, "create = [{ on = \"leave thread_create\", thread = \"ret\" }]");
-    std::fs::write(folder.join("early.toml"), early).expect("written");
-    let output = rockfall(&folder, &["doctor", "bundled", "-k", "early.toml", "-t", "double_thread_fork"]);
+    let first =
+        pebbles.replace(line, "create = [{ on = \"enter runq_add\", thread = \"t\", if = \"!current\" }]");
+    std::fs::write(folder.join("first.toml"), first).expect("written");
+    let output = rockfall(&folder, &["doctor", "bundled", "-k", "first.toml", "-t", "double_thread_fork"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("wrong") && text.contains("early.toml:"), "{text}");
+    assert!(
+        text.contains("wrong") && text.contains("first.toml:") && text.contains("never created"),
+        "{text}"
+    );
 }

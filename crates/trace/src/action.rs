@@ -50,6 +50,13 @@ pub enum Action {
     Unlock {
         lock: LockId,
     },
+    /// The running thread has counted `semaphore` down; it does not own it.
+    Down {
+        semaphore: LockId,
+    },
+    Up {
+        semaphore: LockId,
+    },
     /// `lock` went from the running thread to `to` without being free in between.
     HandOff {
         lock: LockId,

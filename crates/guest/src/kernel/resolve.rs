@@ -376,6 +376,7 @@ impl<'a> Resolver<'a> {
             waiting: lock.waiting,
             owner: self.anywhere(lock.owner.as_ref(), &binding),
             available: self.anywhere(lock.available.as_ref(), &binding),
+            scheduler: self.anywhere(lock.scheduler.as_ref(), &[]),
             points_to,
         }
     }
@@ -430,6 +431,21 @@ impl<'a> Resolver<'a> {
                 self.add(event.clone(), place, hook.as_ref().r#if.as_ref());
             }
         }
+    }
+
+    fn command_line(&mut self, command_line: &toml::Spanned<d::CommandLine>) -> Option<super::CommandLine> {
+        let (span, table) = (command_line.span(), command_line.as_ref());
+        for place in self.places(table.on.as_ref(), &span) {
+            self.add(Event::CommandLine, place, None);
+        }
+        if table.words.is_none() || table.length.is_none() {
+            self.problem(span.start, "a command line needs 'words' and 'length': where it lies and its room");
+        }
+        Some(super::CommandLine {
+            words: self.anywhere(table.words.as_ref(), &[])?,
+            length: self.anywhere(table.length.as_ref(), &[])?,
+            count: self.anywhere(table.count.as_ref(), &[]),
+        })
     }
 
     pub fn code_ranges(&mut self, names: Option<&Names>) -> Vec<Range<u64>> {
@@ -669,6 +685,7 @@ impl<'a> Resolver<'a> {
         self.test_hooks(&test.ready, &Event::Ready);
         self.test_hooks(&test.start, &Event::TestStart);
         self.test_hooks(&test.end, &Event::TestEnd);
+        let command_line = test.command_line.as_ref().and_then(|table| self.command_line(table));
         let by_hand = matches!(test.input, Input::Keyboard | Input::Serial);
         if !tables.annotations && by_hand && test.ready.is_empty() {
             self.missing(
@@ -714,6 +731,7 @@ impl<'a> Resolver<'a> {
             heaps,
             test: Test {
                 input: test.input,
+                command_line,
                 text: test.r#type.clone().unwrap_or_else(|| "{test}\n".into()),
                 start_hooked: self.hooks.iter().any(|hook| matches!(hook.event, Event::TestStart)),
                 end_hooked: self.hooks.iter().any(|hook| matches!(hook.event, Event::TestEnd)),

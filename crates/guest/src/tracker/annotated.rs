@@ -61,7 +61,7 @@ impl Tracker {
                 self.tell(machine, log, Action::LockRequest { lock: LockId(lock) });
                 signals.push(Signal::Point(PointKind::Lock));
             }
-            Annotation::Locked { lock } => self.acquired(machine, log, LockId(lock), false),
+            Annotation::Locked { lock } => self.acquired(machine, log, None, LockId(lock), false),
             Annotation::Blocked { lock, owner } => {
                 let (lock, owner) = (LockId(lock), Some(ThreadId(owner)));
                 self.tell(machine, log, Action::Block { lock: Some(lock), owner });
@@ -72,10 +72,10 @@ impl Tracker {
             Annotation::TryLock { .. } => signals.push(Signal::Point(PointKind::Lock)),
             Annotation::Tried { lock, succeeded } => {
                 if succeeded {
-                    self.acquired(machine, log, LockId(lock), true);
+                    self.acquired(machine, log, None, LockId(lock), true);
                 }
             }
-            Annotation::Unlock { lock } => self.released(machine, log, LockId(lock), None),
+            Annotation::Unlock { lock } => self.released(machine, log, None, LockId(lock), None),
             Annotation::Unlocked { .. } => signals.push(Signal::Point(PointKind::Unlock)),
             Annotation::Alloc { addr, size } => {
                 Arc::make_mut(&mut self.heap).insert(addr.0, size);

@@ -4,8 +4,9 @@
 //! owner, the kernel's word goes before it.
 
 use super::{Oddity, Tracker};
-use crate::kernel::HookId;
-use crate::threads::Thread;
+use crate::description::LockKind;
+use crate::kernel::{Activity, HookId, Lock, LockClass};
+use crate::threads::{NOBODY, Thread};
 use machine::{Events, Machine};
 use std::sync::Arc;
 use trace::{Action, LockId, ThreadId};
@@ -15,7 +16,8 @@ impl Tracker {
         let reads: Vec<_> = self.recorder.accesses.clone();
         let held = |lock: LockId, id: ThreadId| self.holders.iter().any(|(l, by)| *l == lock && *by != id);
         let Some(thread) = self.threads.current() else { return };
-        let yields_for = thread.wants.map(|(_, lock)| lock).filter(|lock| held(*lock, thread.id));
+        let wanted = self.wanted(thread).map(|(_, lock)| lock);
+        let yields_for = wanted.filter(|lock| held(*lock, thread.id));
         let thread = self.threads.current_mut().expect("still runs");
         thread.yields_for = yields_for;
         let looping = Arc::make_mut(&mut thread.looping);
@@ -23,13 +25,66 @@ impl Tracker {
         looping.reads = reads;
     }
 
-    pub(super) fn acquired(&mut self, machine: &Machine, log: &mut Events, lock: LockId, attempt: bool) {
-        self.tell(machine, log, Action::Lock { lock, attempt });
-        if let Some(thread) = self.threads.current_mut() {
-            thread.wants = None;
+    /// What happens to locks now is the scheduler's own: a tick is being handled, or nobody runs.
+    pub(super) fn silent(&self) -> bool {
+        self.threads.current().is_none_or(|thread| thread.inside(Activity::Timer))
+    }
+
+    /// What a thread waits for, if it waits. A lock made of others asks for those too: the one whose owner the kernel
+    /// knows says most, else the innermost.
+    #[must_use]
+    pub fn wanted(&self, thread: &Thread) -> Option<(LockClass, LockId)> {
+        let owned = |(class, _): &&(LockClass, LockId)| self.class(*class).owner.is_some();
+        thread.wants.iter().rev().find(owned).or(thread.wants.last()).copied()
+    }
+
+    fn class(&self, class: LockClass) -> &Lock {
+        &self.kernel.locks[usize::from(class.0)]
+    }
+
+    fn is_semaphore(&self, class: Option<LockClass>) -> bool {
+        class.is_some_and(|class| self.class(class).kind == LockKind::Semaphore)
+    }
+
+    pub(super) fn asked(&mut self, machine: &Machine, log: &mut Events, class: LockClass, lock: LockId) {
+        self.tell(machine, log, Action::LockRequest { lock });
+        self.threads.runner_mut().wants.push((class, lock));
+    }
+
+    /// The runner has a lock now, of `class` where a hook said so.
+    pub(super) fn acquired(
+        &mut self,
+        machine: &Machine,
+        log: &mut Events,
+        class: Option<LockClass>,
+        lock: LockId,
+        attempt: bool,
+    ) {
+        let semaphore = self.is_semaphore(class);
+        if !self.silent() {
+            let action =
+                if semaphore { Action::Down { semaphore: lock } } else { Action::Lock { lock, attempt } };
+            self.tell(machine, log, action);
+            let thread = self.threads.runner_mut();
+            thread.wants.retain(|(_, wanted)| *wanted != lock);
             thread.yields_for = None;
-            let id = thread.id;
-            self.holders.push((lock, id));
+        }
+        if !semaphore {
+            self.holders.push((lock, self.threads.runner().id));
+        }
+    }
+
+    /// The scheduler's locks stay held across a switch and are given back by whoever comes: nobody's in between.
+    pub(super) fn pass_on(&mut self, machine: &Machine, log: &mut Events) {
+        let kernel = self.kernel.clone();
+        let me = self.threads.runner().id;
+        for scheduler in kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref()) {
+            let Some(lock) = self.anywhere(machine, scheduler, &[]).map(LockId) else { continue };
+            let Some(at) = self.holders.iter().rposition(|held| *held == (lock, me)) else { continue };
+            self.holders[at].1 = NOBODY;
+            if !self.silent() {
+                self.tell(machine, log, Action::Unlock { lock });
+            }
         }
     }
 
@@ -38,11 +93,20 @@ impl Tracker {
         &mut self,
         machine: &Machine,
         log: &mut Events,
+        class: Option<LockClass>,
         lock: LockId,
         hook: Option<HookId>,
     ) {
-        self.tell(machine, log, Action::Unlock { lock });
-        match self.holders.iter().rposition(|(held, _)| *held == lock) {
+        if self.is_semaphore(class) {
+            self.tell(machine, log, Action::Up { semaphore: lock });
+            return;
+        }
+        let holder = self.holders.iter().rposition(|(held, _)| *held == lock);
+        let passed_on = holder.is_some_and(|at| self.holders[at].1 == NOBODY);
+        if !passed_on && !self.silent() {
+            self.tell(machine, log, Action::Unlock { lock });
+        }
+        match holder {
             Some(at) => _ = self.holders.remove(at),
             None => self.note(Oddity::ReleasedNotHeld { lock, hook }),
         }
@@ -56,8 +120,8 @@ impl Tracker {
     /// The thread that holds a lock, as the kernel has it, or else as seen.
     #[must_use]
     pub fn owner(&self, machine: &Machine, thread: &Thread) -> Option<ThreadId> {
-        let (class, lock) = thread.wants?;
-        match &self.kernel.locks[usize::from(class.0)].owner {
+        let (class, lock) = self.wanted(thread)?;
+        match &self.class(class).owner {
             Some(owner) => {
                 let key = self.anywhere(machine, owner, &[lock.0, thread.key]).filter(|key| *key != 0)?;
                 self.threads.get(key).map(|owner| owner.id)
@@ -68,10 +132,10 @@ impl Tracker {
 
     /// Whether the lock that a thread yields for has no other owner as the kernel has it. A release is told where the
     /// function is entered; who looks at the lock before it is free yields once more.
-    pub(super) fn lock_is_free(&self, machine: &Machine, thread: &Thread) -> bool {
-        let wanted = thread.wants.filter(|(_, lock)| thread.yields_for == Some(*lock));
-        let told_by_kernel =
-            wanted.is_some_and(|(class, _)| self.kernel.locks[usize::from(class.0)].owner.is_some());
+    #[must_use]
+    pub fn lock_is_free(&self, machine: &Machine, thread: &Thread) -> bool {
+        let wanted = self.wanted(thread).filter(|(_, lock)| thread.yields_for == Some(*lock));
+        let told_by_kernel = wanted.is_some_and(|(class, _)| self.class(class).owner.is_some());
         told_by_kernel && self.owner(machine, thread).is_none_or(|owner| owner == thread.id)
     }
 

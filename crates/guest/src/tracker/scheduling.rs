@@ -19,6 +19,7 @@ impl Tracker {
         if let Some(key) = self.current_key(machine)
             && self.threads.get(key).is_some()
         {
+            self.threads.adopt(key);
             self.threads.set_current(key);
         }
     }
@@ -107,49 +108,7 @@ impl Tracker {
         if self.threads.current().is_some_and(|thread| thread.key == key) {
             return;
         }
-        let mut by_tick = false;
-        if let Some(previous) = self.threads.current() {
-            by_tick = previous.inside(Activity::Timer);
-            let (key, standing) = (previous.key, previous.standing);
-            self.drain(machine, log);
-            let previous = self.threads.get(key).expect("it ran");
-            // Whoever has left the processor no longer counts as running.
-            let queued = match &self.kernel.runnable {
-                Runnable::State(_) => self.runnable(machine, previous),
-                Runnable::Queue { .. } | Runnable::Annotated => previous.queued,
-            };
-            let lock = previous.wants.map(|(_, lock)| lock);
-            let owner = self.owner(machine, previous);
-            let other = owner.is_some_and(|owner| owner != previous.id);
-            let stands_at = previous.innermost(0).map(|switch| VirtAddr(switch.return_to));
-            let blocks = match standing {
-                _ if self.is_idle(machine, key) => false,
-                // Gives way while somebody else has the lock it wants: waits, whatever the run queue says.
-                _ if queued => !by_tick && other,
-                Standing::Exiting => {
-                    self.threads.remove(key);
-                    false
-                }
-                Standing::Runnable | Standing::Blocked => true,
-            };
-            if let Some(previous) = self.threads.get_mut(key) {
-                previous.gave_way = true;
-            }
-            if blocks {
-                self.tell(machine, log, Action::Block { lock, owner });
-                // The processor already stands where the next thread goes on.
-                if let (Some(pc), Some(event)) = (stands_at, self.events.last_mut()) {
-                    event.pc = pc;
-                }
-                let previous = self.threads.get_mut(key).expect("it ran");
-                if queued {
-                    previous.yields_for = lock;
-                } else {
-                    previous.standing = Standing::Blocked;
-                }
-            }
-        }
-        log.clear();
+        let by_tick = self.gives_way(machine, log);
         if self.threads.get(key).is_none() {
             let id = self.id_of(machine, key);
             if !self.is_idle(machine, key) {
@@ -175,5 +134,83 @@ impl Tracker {
         }
         signals.push(Signal::Switched { by_tick });
         self.refresh(machine, log, signals);
+    }
+
+    /// From here on no thread runs: the kernel looks for one, on a stack of its own.
+    pub(super) fn nobody_runs(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
+        if self.threads.current().is_none() {
+            return;
+        }
+        let by_tick = self.gives_way(machine, log);
+        self.threads.set_nobody();
+        signals.push(Signal::Switched { by_tick });
+        self.refresh(machine, log, signals);
+    }
+
+    /// A function returns that was entered while nobody ran. Either the kernel's scheduler is back on its own stack, or
+    /// the boot has become a thread in the meantime: the current one, unless that one stands in a switch elsewhere.
+    pub(super) fn back_to_nobody(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
+        if self.threads.current().is_none() {
+            return;
+        }
+        let elsewhere =
+            |key: u64| self.threads.get(key).is_some_and(|thread| thread.inside(Activity::Switch));
+        match self.current_key(machine).filter(|key| !elsewhere(*key)) {
+            Some(key) => {
+                self.switch_to(machine, log, key, signals);
+                self.threads.adopt(key);
+            }
+            None => self.nobody_runs(machine, log, signals),
+        }
+    }
+
+    /// The running thread has left the processor; says whether a tick took it away.
+    fn gives_way(&mut self, machine: &Machine, log: &mut Events) -> bool {
+        let Some(previous) = self.threads.current() else {
+            log.clear();
+            return false;
+        };
+        let by_tick = previous.inside(Activity::Timer);
+        let (key, standing) = (previous.key, previous.standing);
+        self.drain(machine, log);
+        self.pass_on(machine, log);
+        let previous = self.threads.get(key).expect("it ran");
+        // Whoever has left the processor no longer counts as running.
+        let queued = match &self.kernel.runnable {
+            Runnable::State(_) => self.runnable(machine, previous),
+            Runnable::Queue { .. } | Runnable::Annotated => previous.queued,
+        };
+        let lock = self.wanted(previous).map(|(_, lock)| lock);
+        let owner = self.owner(machine, previous);
+        let other = owner.is_some_and(|owner| owner != previous.id);
+        let stands_at = previous.innermost(0).map(|switch| VirtAddr(switch.return_to));
+        let blocks = match standing {
+            _ if self.is_idle(machine, key) => false,
+            // Gives way while somebody else has the lock it wants: waits, whatever the run queue says.
+            _ if queued => !by_tick && other,
+            Standing::Exiting => {
+                self.threads.remove(key);
+                false
+            }
+            Standing::Runnable | Standing::Blocked => true,
+        };
+        if let Some(previous) = self.threads.get_mut(key) {
+            previous.gave_way = true;
+        }
+        if blocks {
+            self.tell(machine, log, Action::Block { lock, owner });
+            // The processor already stands where the next thread goes on.
+            if let (Some(pc), Some(event)) = (stands_at, self.events.last_mut()) {
+                event.pc = pc;
+            }
+            let previous = self.threads.get_mut(key).expect("it ran");
+            if queued {
+                previous.yields_for = lock;
+            } else {
+                previous.standing = Standing::Blocked;
+            }
+        }
+        log.clear();
+        by_tick
     }
 }

@@ -34,7 +34,7 @@ REAL void run_test(const char *name) { use = *name; }
 #endif
 REAL void run_task(char **argv) { use = **argv; }
 #define PLAIN(name) REAL void name(void) { use++; }
-PLAIN(thread_start) PLAIN(thread_exit) PLAIN(thread_yield) PLAIN(switch_threads) PLAIN(kernel_thread) PLAIN(timer_sleep)
+PLAIN(thread_init) PLAIN(thread_exit) PLAIN(thread_yield) PLAIN(switch_threads) PLAIN(kernel_thread) PLAIN(timer_sleep)
 PLAIN(thread_schedule_tail) PLAIN(schedule) PLAIN(next_thread_to_run) PLAIN(running_thread) PLAIN(thread_current)
 PLAIN(thread_tick) PLAIN(timer_interrupt) PLAIN(intr_entry) PLAIN(intr_exit) PLAIN(intr_get_level) PLAIN(intr_set_level)
 PLAIN(intr_enable) PLAIN(intr_disable) PLAIN(intr_context) PLAIN(intr_yield_on_return)

@@ -9,6 +9,7 @@ struct cpu { int ncli; struct proc *proc; };
 struct spinlock { uint locked; };
 struct sleeplock { uint locked; struct spinlock lk; };
 struct cpu cpus[8];
+struct { struct spinlock lock; } ptable;
 uint ticks;
 volatile int use;
 REAL struct proc *allocproc(void) { return use ? cpus[0].proc : 0; }
@@ -29,7 +30,7 @@ REAL void panic(char *s) { use = *s; }
 REAL void syscall(void) { use++; }
 #define PLAIN(name) REAL void name(void) { use++; }
 PLAIN(scheduler) PLAIN(alltraps) PLAIN(trapret) PLAIN(mycpu) PLAIN(myproc) PLAIN(cpuid) PLAIN(pushcli) PLAIN(popcli)
-PLAIN(holding) PLAIN(getcallerpcs) PLAIN(switchuvm) PLAIN(switchkvm) PLAIN(lapiceoi)
+PLAIN(sys_sleep) PLAIN(holding) PLAIN(getcallerpcs) PLAIN(switchuvm) PLAIN(switchkvm) PLAIN(lapiceoi)
 void start(void)
 {
     allocproc();
