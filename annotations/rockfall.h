@@ -37,7 +37,9 @@ enum rockfall_code {
     ROCKFALL_READY = 48,
     ROCKFALL_TEST_START = 49,
     ROCKFALL_TEST_END = 50,
-    ROCKFALL_POINT = 51
+    ROCKFALL_POINT = 51,
+    ROCKFALL_MESSAGE = 52,
+    ROCKFALL_RESULT = 53
 };
 
 static inline void rockfall_call(enum rockfall_code code, unsigned long a, unsigned long b)
@@ -103,6 +105,26 @@ static inline void rockfall_panic(const char *message) { rockfall_call(ROCKFALL_
 static inline void rockfall_ready(void) { rockfall_call(ROCKFALL_READY, 0, 0); }
 static inline void rockfall_test_start(void) { rockfall_call(ROCKFALL_TEST_START, 0, 0); }
 static inline void rockfall_test_end(void) { rockfall_call(ROCKFALL_TEST_END, 0, 0); }
+
+/* The same for a test of several threads that are pinned to processors, each saying it for itself: thread `index` of
+ * `threads` (never 0) is in place and about to begin; has come to its end. */
+static inline void rockfall_test_start_of(int index, int threads)
+{
+    rockfall_call(ROCKFALL_TEST_START, (unsigned long)index, (unsigned long)threads);
+}
+static inline void rockfall_test_end_of(int index, int threads)
+{
+    rockfall_call(ROCKFALL_TEST_END, (unsigned long)index, (unsigned long)threads);
+}
+
+/* Something to show to the user; the text ends with a NUL. */
+static inline void rockfall_message(const char *text) { rockfall_call(ROCKFALL_MESSAGE, (unsigned long)text, 0); }
+
+/* A test is over; status 0: passed. */
+static inline void rockfall_result(const char *test, int status)
+{
+    rockfall_call(ROCKFALL_RESULT, (unsigned long)test, (unsigned long)status);
+}
 
 /* Another thread may be let in here. */
 static inline void rockfall_point(void) { rockfall_call(ROCKFALL_POINT, 0, 0); }

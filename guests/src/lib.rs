@@ -1,11 +1,13 @@
-//! The bundled Pebbles kernel: what can be built of it.
+//! What can be built to run in the machine: the bundled Pebbles kernel, and images with tests for Linux kernels (`linux`).
 //!
 //! Concept: one set of C sources, a handful of design variants and a catalogue of seeded faults, each a macro; `Build` picks
 //! some and makes a bootable image. Contract: the same sources, choice and compiler give the same bits in any folder.
 
 mod catalogue;
+pub mod cpio;
 pub mod demo;
 mod image;
+pub mod linux;
 pub mod qemu;
 mod toolchain;
 

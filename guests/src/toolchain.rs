@@ -43,7 +43,7 @@ impl fmt::Display for BuildError {
             BuildError::NoSources(path) => {
                 write!(f, "the sources of the guest kernels are not at {}", path.display())
             }
-            BuildError::Refused(text) => write!(f, "a guest kernel does not build:\n{text}"),
+            BuildError::Refused(text) => write!(f, "a guest does not build:\n{text}"),
             BuildError::Unknown(text) => f.write_str(text),
             BuildError::Io(path, error) => write!(f, "{}: {error}", path.display()),
         }
@@ -282,7 +282,7 @@ fn sources(root: &Path, folder: &'static str, extensions: &[&str]) -> Result<Vec
     Ok(found)
 }
 
-fn run(tool: &'static str, command: &mut Command) -> Result<Output> {
+pub fn run(tool: &'static str, command: &mut Command) -> Result<Output> {
     let output = command.env("LC_ALL", "C").output().map_err(|_| BuildError::NoTool(tool))?;
     if output.status.success() {
         Ok(output)

@@ -39,6 +39,7 @@ enum Command {
     Report(commands::report::Arguments),
     Init(commands::init::Arguments),
     Doctor(commands::doctor::Arguments),
+    Linux(commands::linux::Arguments),
 }
 
 const EXIT_CODES: &str = "\
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => commands::report::run(&arguments),
         Command::Init(arguments) => commands::init::run(&arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Linux(arguments) => commands::linux::run(&arguments),
     });
     let verdict = match outcome {
         Ok(Ok(verdict)) => verdict,

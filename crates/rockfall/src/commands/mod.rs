@@ -4,6 +4,7 @@ pub mod demo;
 pub mod doctor;
 pub mod explore;
 pub mod init;
+pub mod linux;
 pub mod replay;
 pub mod report;
 pub mod run;

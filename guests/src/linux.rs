@@ -1,0 +1,111 @@
+//! From a test in C to a file system image that a Linux kernel boots into.
+//!
+//! Contract: `/init` is the helper of `guests/linux`; every test is linked with the harness (unless it has a `main` of its
+//! own) and lies in `/tests`, kernel modules in `/modules`, both in the order given; other files lie where the caller says. Programs are static and
+//! need nothing of the host but its C compiler. The image is a function of its inputs and the compiler.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::cpio::Archive;
+use crate::toolchain::{BuildError, run};
+
+const SOURCES: [(&str, &str); 4] = [
+    ("rockfall.h", include_str!("../../annotations/rockfall.h")),
+    ("rockfall_test.h", include_str!("../linux/rockfall_test.h")),
+    ("harness.c", include_str!("../linux/harness.c")),
+    ("init.c", include_str!("../linux/init.c")),
+];
+const FLAGS: [&str; 6] = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-static", "-s"];
+/// Folders the helper mounts file systems on, and `/root`, which the kernel wants.
+const FOLDERS: [&str; 7] = ["dev", "proc", "sys", "tmp", "root", "tests", "modules"];
+
+/// A file of the host and where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    pub from: PathBuf,
+    /// Path in the image, without a leading slash.
+    pub to: String,
+}
+
+/// What goes into an image.
+#[derive(Clone, Debug, Default)]
+pub struct Pack {
+    /// C files, each a test or a program with `main`.
+    pub tests: Vec<PathBuf>,
+    pub modules: Vec<PathBuf>,
+    pub files: Vec<Placed>,
+}
+
+/// A folder that goes away again.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, BuildError> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let unique = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("rockfall-pack-{}-{unique}", std::process::id()));
+        fs::create_dir_all(&path).map_err(|e| BuildError::Io(path.clone(), e))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left behind in the folder for temporary files does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
+    fs::read(path).map_err(|e| BuildError::Io(path.to_owned(), e))
+}
+
+impl Pack {
+    /// Compiles and packs.
+    pub fn build(&self) -> Result<Vec<u8>, BuildError> {
+        let scratch = Scratch::new()?;
+        let folder = &scratch.0;
+        for (name, text) in SOURCES {
+            let path = folder.join(name);
+            fs::write(&path, text).map_err(|e| BuildError::Io(path, e))?;
+        }
+        let gcc = || {
+            let mut command = Command::new("gcc");
+            command.args(FLAGS).arg("-I").arg(folder);
+            command.arg(format!("-ffile-prefix-map={}=.", folder.display()));
+            command
+        };
+        let object = folder.join("harness.o");
+        run("gcc", gcc().args(["-c", "-o"]).arg(&object).arg(folder.join("harness.c")))?;
+        // A library, so that the harness is left out where a test has a `main`.
+        let harness = folder.join("libharness.a");
+        run("ar", Command::new("ar").arg("rcsD").arg(&harness).arg(&object))?;
+        let program = |source: &Path, name: &str| {
+            let path = folder.join(name);
+            run("gcc", gcc().arg("-o").arg(&path).arg(source).arg(&harness).args(["-lpthread", "-lm"]))?;
+            read(&path)
+        };
+
+        let mut archive = Archive::default();
+        FOLDERS.iter().for_each(|folder| archive.folder(folder));
+        archive.file("init", &program(&folder.join("init.c"), "init")?);
+        for (number, test) in self.tests.iter().enumerate() {
+            // The compiler must not take what is missing for an option, nor complain in its own words.
+            fs::metadata(test).map_err(|e| BuildError::Io(test.clone(), e))?;
+            let source = test.canonicalize().map_err(|e| BuildError::Io(test.clone(), e))?;
+            let name = test.file_stem().unwrap_or_default().to_string_lossy();
+            archive.file(&format!("tests/{name}"), &program(&source, &format!("test-{number}"))?);
+        }
+        for (number, module) in self.modules.iter().enumerate() {
+            let name = module.file_name().unwrap_or_default().to_string_lossy();
+            archive.file(&format!("modules/{number:02}-{name}"), &read(module)?);
+        }
+        for Placed { from, to } in &self.files {
+            archive.file(to.trim_start_matches('/'), &read(from)?);
+        }
+        Ok(archive.finish())
+    }
+}
