@@ -11,7 +11,7 @@ use std::hash::{Hash, Hasher};
 
 use trace::{CpuId, PhysAddr};
 
-use crate::devices::clock::{Clock, LAPIC_HZ, PIT_HZ, RTC_HZ};
+use crate::devices::clock::{Clock, LAPIC_HZ, PIT_HZ, PM_TIMER_HZ, RTC_HZ};
 use crate::devices::disk::Disk;
 use crate::devices::ide::Ide;
 use crate::devices::ioapic::{self, IoApic};
@@ -19,6 +19,7 @@ use crate::devices::keyboard::Key;
 use crate::devices::lapic::{self, DeliveryMode, Destination, Ipi, Lapic};
 use crate::devices::pic::PicPair;
 use crate::devices::pit::Pit;
+use crate::devices::power::{self, Power};
 use crate::devices::rtc::{self, Rtc};
 use crate::devices::serial::{Outbox, Serial};
 use crate::devices::vga::Vga;
@@ -132,6 +133,7 @@ pub struct Board {
     vga: Vga,
     serial: [Serial; 2],
     ide: [Ide; 2],
+    power: Power,
     pci_address: u32,
     reset_control: u8,
     port_92: u8,
@@ -151,7 +153,7 @@ impl Hash for Board {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // What is left out is derived, diagnostic, or already with the caller.
         (self.clock, self.timers, &self.pic, &self.pit, &self.lapics, &self.ioapic).hash(state);
-        (&self.rtc, &self.i8042, &self.vga, &self.serial, &self.ide).hash(state);
+        (&self.rtc, &self.i8042, &self.vga, &self.serial, &self.ide, &self.power).hash(state);
         (self.pci_address, self.reset_control, self.port_92, self.post_code, self.shutdown_matched)
             .hash(state);
         (&self.signals, self.now).hash(state);
@@ -176,6 +178,7 @@ impl Board {
             vga: Vga::default(),
             serial: [Serial::default(), Serial::default()],
             ide: [Ide::new([disk0, disk1]), Ide::new([disk2, disk3])],
+            power: Power::default(),
             pci_address: 0,
             reset_control: 0,
             port_92: 2,
@@ -545,6 +548,7 @@ impl Board {
             0x3f6 => self.ide[0].port_read(8),
             0x171..=0x177 => self.ide[1].port_read(port & 7),
             0x376 => self.ide[1].port_read(8),
+            power::STATUS..=power::LAST => self.power.read(port, self.clock.ticks(self.now, PM_TIMER_HZ)),
             0xcf9 => self.reset_control,
             0xcf8 | 0xcfa | 0xcfb => (self.pci_address >> (8 * (port & 3))) as u8,
             // No device answers in PCI configuration space.
@@ -570,9 +574,14 @@ impl Board {
                 }
             }
             (0xcf8, 4) => self.pci_address = value,
-            // ACPI sleep control of QEMU, of Bochs and old QEMU, and of VirtualBox: sleep enable is bit 13.
-            (0x604 | 0xb004 | 0x4004, 2 | 4) => {
-                if value & 0x2000 != 0 {
+            (power::STATUS..power::TIMER, 2 | 4) => {
+                if self.power.write(port, value as u16) {
+                    self.signals.push_back(Signal::PowerOff);
+                }
+            }
+            // ACPI sleep control of Bochs and old QEMU, and of VirtualBox.
+            (0xb004 | 0x4004, 2 | 4) => {
+                if value & u32::from(power::SLEEP_ENABLE) != 0 {
                     self.signals.push_back(Signal::PowerOff);
                 }
             }

@@ -1,10 +1,10 @@
-//! 32-bit x86 ELF executables.
+//! x86 ELF executables, of 32 and of 64 bits.
 //!
 //! Contract: `load` puts every loadable segment at its physical address in fresh (hence zero) memory and says where
 //! execution begins and which memory is taken. Every number in the file is checked against the file and the memory.
 
 use object::Endianness;
-use object::elf::{self, FileHeader32};
+use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
 use trace::PhysAddr;
 
@@ -15,7 +15,7 @@ use crate::memory::Memory;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loaded {
     /// Physical address of the first instruction.
-    pub entry: u32,
+    pub entry: u64,
     /// Physical memory the segments occupy, as (start, end).
     pub segments: Vec<(u64, u64)>,
 }
@@ -36,60 +36,80 @@ pub fn is_elf(file: &[u8]) -> bool {
     file.starts_with(&elf::ELFMAG)
 }
 
+/// Whether the file is an ELF file of 64 bits.
+pub fn is_elf64(file: &[u8]) -> bool {
+    is_elf(file) && file.get(4) == Some(&elf::ELFCLASS64.0)
+}
+
 pub fn load(file: &[u8], memory: &mut Memory) -> Result<Loaded, BootError> {
-    let malformed = |error: object::read::Error| BootError::Malformed(error.to_string());
-    let length = file.len() as u64;
-    if length < size_of::<FileHeader32<Endianness>>() as u64 {
-        return Err(BootError::Truncated { what: "the ELF header", needed: 52, length });
-    }
-    if file[4] == elf::ELFCLASS64.0 {
+    if is_elf64(file) {
         return Err(BootError::WrongClass);
     }
-    let header = FileHeader32::<Endianness>::parse(file).map_err(malformed)?;
+    load_class::<FileHeader32<Endianness>>(file, elf::EM_386, memory)
+}
+
+pub fn load64(file: &[u8], memory: &mut Memory) -> Result<Loaded, BootError> {
+    load_class::<FileHeader64<Endianness>>(file, elf::EM_X86_64, memory)
+}
+
+fn load_class<H: FileHeader<Endian = Endianness>>(
+    file: &[u8],
+    wanted: elf::Machine,
+    memory: &mut Memory,
+) -> Result<Loaded, BootError> {
+    let malformed = |error: object::read::Error| BootError::Malformed(error.to_string());
+    let length = file.len() as u64;
+    let header_size = size_of::<H>() as u64;
+    if length < header_size {
+        return Err(BootError::Truncated { what: "the ELF header", needed: header_size, length });
+    }
+    let header = H::parse(file).map_err(malformed)?;
     let endian = header.endian().map_err(malformed)?;
     let machine = header.e_machine(endian);
-    if machine != elf::EM_386 || endian != Endianness::Little {
+    if machine != wanted || endian != Endianness::Little {
         return Err(BootError::WrongMachine(machine.0));
     }
     if header.e_type(endian) != elf::ET_EXEC {
         return Err(BootError::WrongType);
     }
-    let table_end = u64::from(header.e_phoff(endian))
-        + u64::from(header.e_phentsize(endian)) * u64::from(header.e_phnum(endian));
+    let table_size = u64::from(header.e_phentsize(endian)) * u64::from(header.e_phnum(endian));
+    let table_end = header.e_phoff(endian).into().saturating_add(table_size);
     if table_end > length {
         return Err(BootError::Truncated { what: "the program header table", needed: table_end, length });
     }
-    let mut entry = header.e_entry(endian);
+    let given_entry: u64 = header.e_entry(endian).into();
+    let mut entry = given_entry;
     let mut segments = Vec::new();
     for segment in header.program_headers(endian, file).map_err(malformed)? {
         if segment.p_type(endian) != elf::PT_LOAD {
             continue;
         }
-        let (physical, virtual_start) = (segment.p_paddr(endian), segment.p_vaddr(endian));
-        let (in_file, in_memory) = (u64::from(segment.p_filesz(endian)), u64::from(segment.p_memsz(endian)));
-        let offset = u64::from(segment.p_offset(endian));
+        let (start, virtual_start): (u64, u64) =
+            (segment.p_paddr(endian).into(), segment.p_vaddr(endian).into());
+        let (in_file, in_memory): (u64, u64) =
+            (segment.p_filesz(endian).into(), segment.p_memsz(endian).into());
+        let offset: u64 = segment.p_offset(endian).into();
         if in_file > in_memory {
             return Err(BootError::Malformed(format!(
-                "the segment at {physical:#x} has {in_file} bytes in the file but only {in_memory} in memory"
+                "the segment at {start:#x} has {in_file} bytes in the file but only {in_memory} in memory"
             )));
         }
-        if offset + in_file > length {
-            return Err(BootError::Truncated { what: "a segment", needed: offset + in_file, length });
+        let file_end = offset.saturating_add(in_file);
+        if file_end > length {
+            return Err(BootError::Truncated { what: "a segment", needed: file_end, length });
         }
         if in_memory == 0 {
             continue;
         }
-        let (start, end) = (u64::from(physical), u64::from(physical) + in_memory);
+        let end = start.saturating_add(in_memory);
         if end > memory.size() {
             let what = "a segment of the kernel".to_owned();
             return Err(BootError::OutOfMemory { what, start, end, memory: memory.size() });
         }
-        memory.load(PhysAddr(start), &file[offset as usize..(offset + in_file) as usize]);
+        memory.load(PhysAddr(start), &file[offset as usize..file_end as usize]);
         // An entry point may be given as the kernel will see it once it has switched paging on.
-        if header.e_entry(endian) >= virtual_start
-            && u64::from(header.e_entry(endian) - virtual_start) < in_memory
-        {
-            entry = header.e_entry(endian) - virtual_start + physical;
+        if given_entry >= virtual_start && given_entry - virtual_start < in_memory {
+            entry = given_entry - virtual_start + start;
         }
         segments.push((start, end));
     }

@@ -28,6 +28,12 @@ pub enum BootError {
     /// The Multiboot header asks for something we cannot give.
     UnknownFlags(u32),
     Graphics,
+    /// A Linux kernel that cannot be entered in 64-bit mode.
+    NoLongEntry,
+    CommandLine {
+        length: usize,
+        max: u32,
+    },
     NoDisk,
     NoBootSignature,
 }
@@ -38,7 +44,7 @@ impl fmt::Display for BootError {
             Self::Empty => write!(f, "the file is empty"),
             Self::NotAKernel => write!(
                 f,
-                "not a kernel: neither an ELF file, nor a Multiboot header in the first 8 KiB, nor a boot sector that ends in 55 AA"
+                "not a kernel: neither an ELF file, nor a Linux image, nor a Multiboot header in the first 8 KiB, nor a boot sector that ends in 55 AA"
             ),
             Self::Truncated { what, needed, length } => {
                 write!(f, "the file is truncated: {what} reaches to byte {needed}, but the file has {length}")
@@ -69,6 +75,14 @@ impl fmt::Display for BootError {
             Self::Graphics => {
                 write!(f, "the Multiboot header demands a graphics mode; this machine has a text screen only")
             }
+            Self::NoLongEntry => write!(
+                f,
+                "this Linux kernel has no 64-bit entry; take one for amd64, of version 3.8 or later"
+            ),
+            Self::CommandLine { length, max } => write!(
+                f,
+                "the command line has {length} characters; the kernel takes {max}, and none of them may be NUL"
+            ),
             Self::NoDisk => write!(f, "there is no disk to start from"),
             Self::NoBootSignature => {
                 write!(f, "the disk's first sector does not end in 55 AA: it is not bootable")

@@ -1,13 +1,15 @@
 //! From a file to a processor about to execute its first instruction.
 //!
 //! Contract: `Image::detect` says what a file is or why it cannot be started; `load` puts it into a fresh machine and leaves the boot
-//! processor as a boot loader, or the BIOS, would. Every start finds the ROM, the BIOS data area and the multiprocessor
-//! tables in place. Hostile files end in an error, never in a panic.
+//! processor as a boot loader, or the BIOS, would. Every start finds the ROM, the BIOS data area, and the multiprocessor and
+//! ACPI tables in place. Hostile files end in an error, never in a panic.
 
+pub mod acpi;
 pub mod bios;
 pub mod disk;
 pub mod elf;
 mod error;
+pub mod linux;
 pub mod mptable;
 pub mod multiboot;
 pub mod rom;
@@ -28,6 +30,8 @@ pub enum Format {
     Elf,
     /// A disk image that starts with a boot sector.
     Disk,
+    /// A Linux kernel, compressed or as a 64-bit ELF file.
+    Linux,
 }
 
 impl std::fmt::Display for Format {
@@ -36,6 +40,7 @@ impl std::fmt::Display for Format {
             Self::Multiboot => "Multiboot kernel",
             Self::Elf => "ELF kernel",
             Self::Disk => "disk image",
+            Self::Linux => "Linux kernel",
         })
     }
 }
@@ -45,7 +50,14 @@ impl Format {
     pub fn detect(file: &[u8]) -> Result<Self, BootError> {
         let header = multiboot::Header::find(file)?;
         if elf::is_elf(file) {
-            Ok(if header.is_some() { Self::Multiboot } else { Self::Elf })
+            Ok(match header {
+                Some(_) => Self::Multiboot,
+                None if elf::is_elf64(file) => Self::Linux,
+                None => Self::Elf,
+            })
+        } else if linux::is_image(file) {
+            // It has a boot sector too, which only says that it cannot be booted that way.
+            Ok(Self::Linux)
         } else if disk::is_bootable(file) {
             // The header of a kernel that follows the boot sector on the disk is not the disk's.
             Ok(Self::Disk)
@@ -81,10 +93,11 @@ pub fn load(
         Format::Multiboot => multiboot::load(file, options, memory, cpu, board),
         Format::Elf => {
             let loaded = elf::load(file, memory)?;
-            flat_protected_mode(cpu, loaded.entry);
+            flat_protected_mode(cpu, loaded.entry as u32);
             Ok(())
         }
         Format::Disk => disk::load(memory, cpu, board),
+        Format::Linux => linux::load(file, options, memory, cpu),
     }
 }
 
@@ -115,7 +128,11 @@ mod tests {
         let mut sector = vec![0; 512];
         sector[510..].copy_from_slice(&[0x55, 0xaa]);
         let elf = b"\x7fELF".to_vec();
-        let table: [(Vec<u8>, Result<Format, BootError>); 7] = [
+        let mut linux = sector.clone();
+        linux.extend([0, 0, b'H', b'd', b'r', b'S']);
+        let table: [(Vec<u8>, Result<Format, BootError>); 9] = [
+            (linux, Ok(Format::Linux)),
+            ([&elf[..], &[2]].concat(), Ok(Format::Linux)),
             ([&elf[..], &header].concat(), Ok(Format::Multiboot)),
             (elf.clone(), Ok(Format::Elf)),
             (header.clone(), Ok(Format::Multiboot)),

@@ -109,7 +109,7 @@ impl Header {
             return Err(BootError::OutOfMemory { what, start, end, memory: memory.size() });
         }
         memory.load(PhysAddr(start), &file[first as usize..(first + size) as usize]);
-        Ok(Loaded { entry, segments: vec![(start, start + in_memory)] })
+        Ok(Loaded { entry: entry.into(), segments: vec![(start, start + in_memory)] })
     }
 }
 
@@ -139,7 +139,7 @@ pub fn load(
         ));
     };
     let info = place_info(options, &loaded, memory, board)?;
-    flat_protected_mode(cpu, loaded.entry);
+    flat_protected_mode(cpu, loaded.entry as u32);
     cpu.regs[reg::AX] = LOADER_MAGIC;
     cpu.regs[reg::BX] = info;
     Ok(())

@@ -1,11 +1,11 @@
 //! What a PC's memory holds before the first sector is read: vectors, BIOS data area, ROM.
 //!
 //! The ROM holds one stub per interrupt vector, which calls the services of `bios` through a port, and the multiprocessor
-//! tables. Source: IBM PC/AT technical reference for the data area; ACPI 15 for the shape of the memory map.
+//! and ACPI tables. Source: IBM PC/AT technical reference for the data area; ACPI 15 for the shape of the memory map.
 
 use trace::PhysAddr;
 
-use super::mptable;
+use super::{acpi, mptable};
 use crate::board::{BIOS_PORT, Board};
 use crate::memory::Memory;
 
@@ -101,6 +101,7 @@ fn image(cpus: u8) -> Vec<u8> {
         rom[usize::from(offset)..usize::from(offset) + bytes.len()].copy_from_slice(bytes);
     };
     put(TABLES as u16, &mptable::tables(ROM_BASE as u32 + TABLES, cpus));
+    put((acpi::RSDP - ROM_BASE) as u16, &acpi::tables(cpus));
     put(GDT + 8, &0x00cf_9b00_0000_ffff_u64.to_le_bytes());
     put(GDT + 16, &0x00cf_9300_0000_ffff_u64.to_le_bytes());
     // Length, model AT, submodel, revision, features: two interrupt controllers, clock, extended data area.

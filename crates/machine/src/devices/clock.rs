@@ -13,6 +13,9 @@ pub const LAPIC_HZ: u64 = 1_000_000_000;
 /// The crystal of the real-time clock.
 pub const RTC_HZ: u64 = 32_768;
 
+/// The power-management timer of ACPI: three times the interval timer's crystal.
+pub const PM_TIMER_HZ: u64 = 3_579_545;
+
 /// Relates machine time to device clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Clock {

@@ -12,6 +12,7 @@ pub mod keyboard;
 pub mod lapic;
 pub mod pic;
 pub mod pit;
+pub mod power;
 pub mod rtc;
 pub mod serial;
 pub mod vga;
