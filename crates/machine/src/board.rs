@@ -6,6 +6,7 @@
 //! Limits: the A20 gate is always open; its registers read back. A register nobody models reads as all ones, and the
 //! access is kept in `unmodelled`.
 
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
@@ -62,7 +63,7 @@ impl Default for BoardConfig {
 }
 
 /// Something the processors or the caller must act on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Signal {
     PowerOff,
     /// The debug-exit device: the status a process would exit with.
@@ -88,7 +89,7 @@ pub enum Signal {
 }
 
 /// Who decides when timers interrupt.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum TimerMode {
     /// Machine time.
     FreeRunning,
@@ -103,14 +104,14 @@ pub enum TimerSource {
     RealTimeClock,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Direction {
     Read,
     Write,
 }
 
 /// An access that no chip of this board models.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Unmodelled {
     Port(u16, Direction),
     Memory(PhysAddr, Direction),
@@ -120,7 +121,7 @@ pub enum Unmodelled {
     Message(DeliveryMode),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Board {
     clock: Clock,
     timers: TimerMode,

@@ -11,6 +11,7 @@ pub mod events;
 pub mod hash;
 mod machine;
 pub mod memory;
+pub mod snapshot;
 pub mod stop;
 pub mod x86;
 

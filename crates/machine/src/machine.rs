@@ -112,6 +112,22 @@ impl Machine {
         machine
     }
 
+    /// A machine from its parts.
+    pub(crate) fn resumed(
+        cpus: Vec<Cpu>,
+        memory: Memory,
+        board: Board,
+        instructions: u64,
+        resume: Option<(CpuId, u64)>,
+    ) -> Self {
+        Self { cpus, memory, board, instructions, resume, engine: Engine::default() }
+    }
+
+    /// A processor that stopped before an instruction at a code address.
+    pub(crate) fn resume(&self) -> Option<(CpuId, u64)> {
+        self.resume
+    }
+
     /// Machine time: instructions executed by all processors, and the time slept through.
     #[must_use]
     pub fn instructions(&self) -> u64 {

@@ -300,6 +300,21 @@ impl Memory {
         }
     }
 
+    /// The pages that are not all zeros, in order.
+    pub(crate) fn pages(&self) -> impl Iterator<Item = (u32, &[u8; PAGE])> {
+        let leaves = self.root.iter().flat_map(|branch| branch.iter());
+        leaves.enumerate().filter(|(_, leaf)| !Arc::ptr_eq(leaf, &ZERO_LEAF)).flat_map(|(index, leaf)| {
+            let pages = leaf.iter().enumerate().filter(|(_, page)| !Arc::ptr_eq(page, &ZERO_PAGE));
+            let pages = pages.map(move |(place, page)| ((index * FANOUT + place) as u32, page.bytes()));
+            pages.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0))
+        })
+    }
+
+    /// What is declared ROM, as frames: first and end.
+    pub(crate) fn rom(&self) -> &[(u64, u64)] {
+        &self.rom
+    }
+
     /// Folds the contents into `hasher`: equal bytes give equal hashes, however they are shared.
     pub(crate) fn hash_into(&self, hasher: &mut StableHasher) {
         hasher.word(self.frames);

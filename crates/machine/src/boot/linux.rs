@@ -16,7 +16,7 @@ use trace::PhysAddr;
 use super::{BootError, BootOptions, acpi, elf, rom};
 use crate::devices::clock::Clock;
 use crate::memory::{Memory, PAGE};
-use crate::x86::state::{Cpu, Seg, Segment, cr0, cr4, reg};
+use crate::x86::state::{Cpu, Seg, Segment, cr0, cr4, efer, reg};
 
 // Fields of the header and of the zero page, which has the header at the same offsets.
 const E820_COUNT: usize = 0x1e8;
@@ -61,8 +61,6 @@ const PAGE_TABLES: u64 = 0x9000;
 const STACK: u64 = 0x9_0000;
 const COMMAND_LINE_AT: u64 = 0x2_0000;
 
-/// Long mode wanted and active.
-const EFER_LONG: u64 = 1 << 8 | 1 << 10;
 const BOOT_CODE: u16 = 0x10;
 const BOOT_DATA: u16 = 0x18;
 
@@ -259,7 +257,7 @@ fn enter(cpu: &mut Cpu, memory: &mut Memory, entry: u64) {
     cpu.cr0 = cr0::PE | cr0::MP | cr0::ET | cr0::NE | cr0::WP | cr0::PG;
     cpu.cr3 = PAGE_TABLES;
     cpu.cr4 = cr4::PAE;
-    cpu.efer = EFER_LONG;
+    cpu.efer = efer::LME | efer::LMA;
     cpu.regs = [0; 16];
     cpu.regs[reg::SP] = STACK;
     cpu.regs[reg::SI] = ZERO_PAGE;

@@ -1,6 +1,8 @@
 //! A set of the 256 interrupt vectors.
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct VectorSet([u32; 8]);
 
 impl VectorSet {

@@ -4,6 +4,8 @@
 //! that measures one timer against another finds the ratios it would find on hardware. All conversions round towards zero
 //! in one place and are exact inverses: `ticks(when(t)) == t`.
 
+use serde::{Deserialize, Serialize};
+
 /// Instructions that make up one second of device time, unless configured otherwise.
 pub const INSTRUCTIONS_PER_SECOND: u64 = 100_000_000;
 /// The crystal that feeds the interval timer.
@@ -17,7 +19,7 @@ pub const RTC_HZ: u64 = 32_768;
 pub const PM_TIMER_HZ: u64 = 3_579_545;
 
 /// Relates machine time to device clocks.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Clock {
     pub instructions_per_second: u64,
 }

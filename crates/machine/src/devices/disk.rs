@@ -3,6 +3,7 @@
 //! The image is shared by all clones and never changes; what the guest writes lives in an overlay that clones share until
 //! one of them writes.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -29,6 +30,34 @@ impl Hash for Disk {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.image.digest, self.sectors).hash(state);
         self.overlay.hash(state);
+    }
+}
+
+/// A disk as it is written down.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    image: Vec<u8>,
+    overlay: Vec<(u32, Vec<u8>)>,
+}
+
+impl Serialize for Disk {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let overlay = self.overlay.iter().map(|(sector, data)| (*sector, data.to_vec())).collect();
+        Written { image: self.image.bytes.clone(), overlay }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Disk {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Written { image, overlay } = Written::deserialize(deserializer)?;
+        let mut disk = Self::new(image);
+        for (sector, data) in overlay {
+            let fits = Sector::try_from(data).is_ok_and(|data| disk.write(sector, &data));
+            if !fits {
+                return Err(serde::de::Error::custom("a sector that the disk does not have"));
+            }
+        }
+        Ok(disk)
     }
 }
 

@@ -6,13 +6,14 @@
 //! Not modelled: the test inputs, password security, port P2's data and clock pins.
 
 use super::keyboard::{Keyboard, SET2_TO_SET1};
+use serde::{Deserialize, Serialize};
 
 const SYSTEM: u8 = 0x04;
 const TRANSLATE: u8 = 0x40;
 const KEYBOARD_OFF: u8 = 0x10;
 const AUX_OFF: u8 = 0x20;
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 enum Source {
     Controller,
     Keyboard,
@@ -20,7 +21,7 @@ enum Source {
 }
 
 /// What a byte written to the data port is taken for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 enum Expect {
     ForKeyboard,
     ForAux,
@@ -38,7 +39,7 @@ pub enum Effect {
     Unmodelled,
 }
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct I8042 {
     pub keyboard: Keyboard,
     ram: [u8; 32],

@@ -6,6 +6,7 @@
 //! Not modelled: DMA, 48-bit addresses, packet devices; such commands are aborted, as a disk without them does.
 
 use super::disk::{Disk, SECTOR_SIZE};
+use serde::{Deserialize, Serialize};
 
 /// How long a disk is busy before each block of data and after each command.
 const BUSY_MICROS: u64 = 20;
@@ -22,7 +23,7 @@ const NOT_FOUND: u8 = 0x10;
 const MULTIPLE_MAX: u8 = 16;
 
 /// A run of sectors being moved.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 struct Transfer {
     sector: u32,
     sectors_left: u32,
@@ -31,7 +32,7 @@ struct Transfer {
     left_in_block: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 enum State {
     Idle,
     /// Busy, then the first sector of a block is ready to be read.
@@ -48,7 +49,7 @@ enum State {
     Finishing,
 }
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct Ide {
     disks: [Option<Disk>; 2],
     multiple: [u8; 2],
@@ -62,6 +63,7 @@ pub struct Ide {
     failed: bool,
     state: State,
     busy_until: u64,
+    #[serde(with = "crate::snapshot::array")]
     buffer: [u8; SECTOR_SIZE],
     position: usize,
     interrupt: bool,

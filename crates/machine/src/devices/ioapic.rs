@@ -5,6 +5,7 @@
 //! Not modelled: SMI delivery, and polarity (an input is "asserted" or not; the board knows no voltages).
 
 use super::lapic::{DeliveryMode, Destination, Ipi};
+use serde::{Deserialize, Serialize};
 
 pub const BASE: u64 = 0xfec0_0000;
 pub const INPUTS: u8 = 24;
@@ -21,7 +22,7 @@ pub enum Effect {
     Unmodelled,
 }
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct IoApic {
     id: u8,
     select: u8,

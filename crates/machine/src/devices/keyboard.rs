@@ -5,6 +5,7 @@
 //! Source: IBM PS/2 keyboard technical reference; scan code sets 1 and 2.
 //! Not modelled: scan code set 3 (refused), typematic repeat.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Between two bytes of one key, in microseconds.
@@ -47,7 +48,7 @@ const LEFT_SHIFT: Key = Key { code: 0x2a, extended: false };
 const LEFT_CONTROL: Key = Key { code: 0x1d, extended: false };
 
 /// A key by its scan code of set 1.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Key {
     pub code: u8,
     pub extended: bool,
@@ -93,7 +94,7 @@ fn chord(character: char) -> Option<(Key, Option<Key>)> {
 }
 
 /// What a byte from the controller is taken for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 enum Expect {
     Command,
     Leds,
@@ -101,13 +102,13 @@ enum Expect {
     Rate,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 enum ScanCodes {
     Set1,
     Set2,
 }
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct Keyboard {
     replies: VecDeque<u8>,
     /// Key events not yet sent: key, and whether it goes down.

@@ -6,6 +6,7 @@
 //! Not modelled: x2APIC, performance-counter, thermal and CMCI entries (they keep what is written), SMI, arbitration.
 
 use super::bits::VectorSet;
+use serde::{Deserialize, Serialize};
 
 pub const BASE: u64 = 0xfee0_0000;
 const VERSION: u32 = 0x0005_0014;
@@ -23,7 +24,7 @@ enum Local {
     Error = 5,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum DeliveryMode {
     Fixed,
     LowestPriority,
@@ -50,7 +51,7 @@ impl DeliveryMode {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Destination {
     Myself,
     All,
@@ -60,7 +61,7 @@ pub enum Destination {
 }
 
 /// An inter-processor interrupt, or a message of the I/O APIC.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Ipi {
     pub mode: DeliveryMode,
     pub destination: Destination,
@@ -78,7 +79,7 @@ pub enum Effect {
     Unmodelled,
 }
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct Lapic {
     id: u8,
     /// Global enable of the base-address MSR.

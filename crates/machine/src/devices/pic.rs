@@ -6,11 +6,13 @@
 //! Source: Intel 8259A data sheet (1988); ELCR as in the 82371SB.
 //! Not modelled: MCS-80 mode, buffered mode (accepted, without effect on a PC).
 
+use serde::{Deserialize, Serialize};
+
 /// The input of the master that the slave's output drives.
 const CASCADE: u8 = 2;
 
 /// Which initialisation word port A+1 expects next.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 enum Phase {
     Ready,
     Word2,
@@ -18,14 +20,14 @@ enum Phase {
     Word4,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 enum ReadSelect {
     Requests,
     InService,
 }
 
 /// One 8259A.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct Pic {
     lines: u8,
     requests: u8,
@@ -213,7 +215,7 @@ impl Pic {
 }
 
 /// Master at 0x20, slave at 0xa0, cascaded on input 2.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct PicPair {
     master: Pic,
     slave: Pic,

@@ -6,7 +6,9 @@
 //! Limits: the load of a count takes effect at once, not one clock later; modes 1 and 5 are triggered by channel 2's gate only,
 //! because the other gates are tied high.
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 enum Mode {
     /// 0: output rises at the end of the count.
     TerminalCount,
@@ -22,7 +24,7 @@ enum Mode {
     HardwareStrobe,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 enum Access {
     Low,
     High,
@@ -30,7 +32,7 @@ enum Access {
 }
 
 /// One counter.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct Channel {
     mode: Mode,
     access: Access,
@@ -271,7 +273,7 @@ fn to_bcd(value: u16) -> u16 {
 }
 
 /// The three counters of a PC.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct Pit {
     channels: [Channel; 3],
     /// Port 0x61 bit 1: the speaker listens to channel 2.

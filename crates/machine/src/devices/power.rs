@@ -4,6 +4,8 @@
 //! of its own clock. No event is ever raised, hence no interrupt: there is no button, and the timer's carry goes unreported.
 //! Source: ACPI 6.4, section 4.8.3 "Fixed Hardware Registers".
 
+use serde::{Deserialize, Serialize};
+
 /// Ports of the registers: where QEMU has them, so that kernels that know no ACPI can switch off too.
 pub const STATUS: u16 = 0x600;
 pub const ENABLE: u16 = 0x602;
@@ -16,7 +18,7 @@ pub const SLEEP_ENABLE: u16 = 1 << 13;
 /// Control: interrupts of ACPI are delivered to the operating system.
 const SCI_ENABLE: u16 = 1;
 
-#[derive(Clone, Hash, Debug, Default)]
+#[derive(Clone, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Power {
     enable: u16,
     control: u16,

@@ -6,6 +6,7 @@
 //! Not modelled: daylight saving, the square-wave pin, divider stages other than the PC's.
 
 use super::clock::RTC_HZ;
+use serde::{Deserialize, Serialize};
 
 /// 1 January 2025, 00:00 UTC, in seconds since 1970: the date every run begins at, unless configured otherwise.
 pub const START_SECONDS: u64 = 1_735_689_600;
@@ -36,9 +37,10 @@ const UPDATE: u8 = 0x10;
 const BINARY: u8 = 0x04;
 const HOURS_24: u8 = 0x02;
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct Rtc {
     index: u8,
+    #[serde(with = "crate::snapshot::array")]
     cells: [u8; 128],
     /// Seconds since 1970 at tick 0 of the crystal; setting the clock moves it.
     base_seconds: i64,

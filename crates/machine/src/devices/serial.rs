@@ -6,11 +6,12 @@
 //! Not modelled: the line itself (parity, framing and break conditions never arise), and the receiver's time-out, which
 //! is taken to have passed whenever data waits.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 const FIFO_SIZE: usize = 16;
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct Serial {
     interrupt_enable: u8,
     line_control: u8,
@@ -30,7 +31,7 @@ pub struct Serial {
 }
 
 /// Bytes on their way to the caller. They are no longer part of the machine's state, so they do not count in its hash.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outbox(Vec<u8>);
 
 impl std::hash::Hash for Outbox {

@@ -5,6 +5,7 @@
 //! Source: IBM VGA technical reference (FreeVGA).
 //! Not modelled: graphics modes, fonts, palettes on the rendered screen, plane logic.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 pub const COLUMNS: usize = 80;
@@ -23,9 +24,10 @@ const CRTC_MODE3: [u8; CRTC_REGISTERS] = [
     0x8e, 0x8f, 0x28, 0x1f, 0x96, 0xb9, 0xa3, 0xff,
 ];
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Hash, Debug, Serialize, Deserialize)]
 pub struct Vga {
     crtc_index: u8,
+    #[serde(with = "crate::snapshot::array")]
     crtc: [u8; CRTC_REGISTERS],
     sequencer_index: u8,
     sequencer: [u8; 8],
@@ -40,6 +42,7 @@ pub struct Vga {
     dac_read: u16,
     dac_write: u16,
     dac_reading: bool,
+    #[serde(with = "crate::snapshot::array")]
     dac: [u8; DAC_BYTES],
 }
 

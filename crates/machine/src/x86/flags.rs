@@ -9,6 +9,8 @@
 //! Only a pushed-back image can hold combinations no result has (ZF with SF, ZF without PF): then bit 0 of
 //! `carry`, which no addition sets, is 1 and bits 1 and 2 invert SF and PF.
 
+use serde::{Deserialize, Serialize};
+
 /// Carry.
 pub const CF: u32 = 1 << 0;
 /// Parity of the low byte.
@@ -53,7 +55,7 @@ const WEIRD_SIGN: u64 = 1 << 1;
 const WEIRD_PARITY: u64 = 1 << 2;
 
 /// The flags register.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Flags {
     pub(crate) result: u64,
     pub(crate) carry: u64,

@@ -5,6 +5,7 @@
 
 use super::flags::Flags;
 use crate::hash::StableHasher;
+use serde::{Deserialize, Serialize};
 use std::hash::Hash;
 
 /// Indices into [`Cpu::regs`].
@@ -33,7 +34,7 @@ pub enum Seg {
 }
 
 /// A segment register with its hidden part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Segment {
     /// The visible selector.
     pub selector: u16,
@@ -127,7 +128,7 @@ impl Segment {
 }
 
 /// GDTR or IDTR.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Table {
     /// Linear address.
     pub base: u64,
@@ -136,7 +137,7 @@ pub struct Table {
 }
 
 /// What the processor is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Activity {
     /// Executing instructions.
     #[default]
@@ -150,7 +151,7 @@ pub enum Activity {
 }
 
 /// Model-specific registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Msrs {
     pub apic_base: u64,
@@ -172,7 +173,7 @@ pub struct Msrs {
 }
 
 /// An 80-bit extended real as its two fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct F80 {
     /// Significand with its explicit integer bit.
     pub mantissa: u64,
@@ -181,7 +182,7 @@ pub struct F80 {
 }
 
 /// x87 and SSE state, in the terms of FXSAVE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fpu {
     /// Physical registers R0–R7; ST(i) is `st[(top + i) % 8]`, top in `status`.
     pub st: [F80; 8],
@@ -282,7 +283,7 @@ pub const fn canonical(address: u64) -> bool {
 pub const LAST_BRANCHES: usize = 16;
 
 /// One processor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Cpu {
     pub regs: [u64; 16],

@@ -32,7 +32,7 @@ A line given with --type is typed when the console has been quiet for a while.";
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A Multiboot kernel, a plain 32-bit ELF kernel, or a bootable disk image
+    /// A Multiboot kernel, a plain 32-bit ELF kernel, a Linux kernel for amd64, or a bootable disk image
     kernel: PathBuf,
     /// Processors
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(CPUS_MAX)))]
@@ -43,12 +43,15 @@ pub struct Arguments {
     /// A further disk image; what the guest writes is forgotten at the end
     #[arg(long, value_name = "FILE")]
     disk: Vec<PathBuf>,
-    /// Command line for a Multiboot kernel, after its name
+    /// Command line for a Multiboot or Linux kernel, after its name or after what every Linux kernel is told here
     #[arg(long, value_name = "TEXT", default_value = "")]
     append: String,
     /// A Multiboot module: a file, and after a blank its command line
     #[arg(long, value_name = "FILE")]
     module: Vec<String>,
+    /// An initial file system for a Linux kernel ('rockfall linux pack' makes one); several are laid over one another
+    #[arg(long, value_name = "FILE")]
+    initramfs: Vec<PathBuf>,
     /// Text for the keyboard; \n, \t, \e, \\ and \xNN are understood
     #[arg(long = "type", value_name = "TEXT", default_value = "")]
     typed: String,
