@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use machine::board::{BoardConfig, CPUS_MAX};
 use machine::boot::{self, BootOptions, Format, Module};
+use machine::devices::clock::Clock;
 use machine::devices::disk::Disk;
 use machine::{Cpu, Machine};
 
@@ -15,6 +16,8 @@ use crate::session::{Session, Typing};
 /// The address space ends in device registers.
 const MEMORY_MAX: u64 = 3 << 30;
 const MEMORY_MIN: u64 = 1 << 20;
+const MEMORY: u64 = 64 << 20;
+const LINUX_MEMORY: u64 = 512 << 20;
 const DISKS_MAX: usize = 4;
 
 const EXAMPLES: &str = "\
@@ -37,9 +40,9 @@ pub struct Arguments {
     /// Processors
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(CPUS_MAX)))]
     cpus: u8,
-    /// Memory, as 512K, 64M or 1G; a plain number is MiB
-    #[arg(long, default_value = "64M", value_name = "SIZE", value_parser = parse_size)]
-    memory: u64,
+    /// Memory, as 512K, 64M or 1G; a plain number is MiB [default: 64M, for Linux 512M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
     /// A further disk image; what the guest writes is forgotten at the end
     #[arg(long, value_name = "FILE")]
     disk: Vec<PathBuf>,
@@ -90,11 +93,10 @@ fn parse_module(text: &str) -> Result<Module, Failure> {
 pub fn boot(
     path: &Path,
     file: Vec<u8>,
+    format: Format,
     mut config: BoardConfig,
     options: &BootOptions,
-) -> Result<(Machine, Format), Failure> {
-    let not_bootable = |error| Failure::NotBootable { path: path.to_owned(), error };
-    let format = Format::detect(&file).map_err(not_bootable)?;
+) -> Result<Machine, Failure> {
     if format == Format::Disk {
         config.disks.rotate_right(1);
         if config.disks[0].is_some() {
@@ -105,8 +107,39 @@ pub fn boot(
     let mut machine = Machine::new(config);
     let Machine { cpus, memory, board, .. } = &mut machine;
     let first: &mut Cpu = &mut cpus[0];
-    boot::load(format, &file, options, memory, first, board).map_err(not_bootable)?;
-    Ok((machine, format))
+    boot::load(format, &file, options, memory, first, board)
+        .map_err(|error| Failure::NotBootable { path: path.to_owned(), error })?;
+    Ok(machine)
+}
+
+/// What the kernel is told, as far as kernels of this format can be told anything.
+fn options(arguments: &Arguments, format: Format, clock: Clock) -> Result<BootOptions, Failure> {
+    let refuse = |flags: &str, format_wanted| {
+        let kernel = arguments.kernel.display();
+        let message = format!("{flags} for {format_wanted}s, and {kernel} is not one: {format}");
+        Err(Failure::BadFlag(message))
+    };
+    if format != Format::Linux && !arguments.initramfs.is_empty() {
+        return refuse("--initramfs is", Format::Linux);
+    }
+    if format != Format::Multiboot && !arguments.module.is_empty() {
+        return refuse("--module is", Format::Multiboot);
+    }
+    let first = match format {
+        Format::Linux => boot::linux::default_command_line(clock),
+        Format::Multiboot => {
+            arguments.kernel.file_name().and_then(OsStr::to_str).unwrap_or("kernel").to_owned()
+        }
+        Format::Elf | Format::Disk if arguments.append.is_empty() => String::new(),
+        Format::Elf | Format::Disk => return refuse("--append is for Linux or", Format::Multiboot),
+    };
+    let files =
+        arguments.initramfs.iter().map(|path| Ok(Module { command_line: String::new(), bytes: read(path)? }));
+    let modules = arguments.module.iter().map(|text| parse_module(text));
+    Ok(BootOptions {
+        command_line: [&first, &arguments.append].map(String::as_str).join(" ").trim_end().to_owned(),
+        modules: modules.chain(files).collect::<Result<_, _>>()?,
+    })
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
@@ -117,22 +150,15 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     for (slot, path) in disks.iter_mut().zip(&arguments.disk) {
         *slot = Some(Disk::new(read(path)?));
     }
-    let config =
-        BoardConfig { cpus: arguments.cpus, memory_bytes: arguments.memory, disks, ..BoardConfig::default() };
-    let name = arguments.kernel.file_name().and_then(OsStr::to_str).unwrap_or("kernel");
-    let options = BootOptions {
-        command_line: [name, &arguments.append].join(" ").trim_end().to_owned(),
-        modules: arguments.module.iter().map(|text| parse_module(text)).collect::<Result<_, _>>()?,
-    };
     let typing = Typing::parse(&arguments.typed).map_err(Failure::BadFlag)?;
     let file = read(&arguments.kernel)?;
-    let (machine, format) = boot(&arguments.kernel, file, config, &options)?;
-    if format != Format::Multiboot && !(arguments.append.is_empty() && arguments.module.is_empty()) {
-        return Err(Failure::BadFlag(format!(
-            "--append and --module are for Multiboot kernels, and {} is not one: {format}",
-            arguments.kernel.display()
-        )));
-    }
+    let not_bootable = |error| Failure::NotBootable { path: arguments.kernel.clone(), error };
+    let format = Format::detect(&file).map_err(not_bootable)?;
+    let memory_default = if format == Format::Linux { LINUX_MEMORY } else { MEMORY };
+    let memory_bytes = arguments.memory.unwrap_or(memory_default);
+    let config = BoardConfig { cpus: arguments.cpus, memory_bytes, disks, ..BoardConfig::default() };
+    let options = options(arguments, format, config.clock)?;
+    let machine = boot(&arguments.kernel, file, format, config, &options)?;
     Session::new(machine, typing, arguments.instructions).run(arguments.screen)
 }
 
