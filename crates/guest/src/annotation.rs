@@ -10,27 +10,72 @@ use trace::VirtAddr;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Annotation {
     Begin,
-    Switch { thread: u32 },
-    Create { child: u32 },
+    Switch {
+        thread: u32,
+    },
+    Create {
+        child: u32,
+    },
     Exit,
     Sleep,
     Yield,
-    Runnable { thread: u32 },
-    NotRunnable { thread: u32 },
-    Lock { lock: u64 },
-    Locked { lock: u64 },
-    Blocked { lock: u64, owner: u32 },
-    TryLock { lock: u64 },
-    Tried { lock: u64, succeeded: bool },
-    Unlock { lock: u64 },
-    Unlocked { lock: u64 },
-    Alloc { addr: VirtAddr, size: u64 },
-    Free { addr: VirtAddr },
-    Panic { message: String },
+    Runnable {
+        thread: u32,
+    },
+    NotRunnable {
+        thread: u32,
+    },
+    Lock {
+        lock: u64,
+    },
+    Locked {
+        lock: u64,
+    },
+    Blocked {
+        lock: u64,
+        owner: u32,
+    },
+    TryLock {
+        lock: u64,
+    },
+    Tried {
+        lock: u64,
+        succeeded: bool,
+    },
+    Unlock {
+        lock: u64,
+    },
+    Unlocked {
+        lock: u64,
+    },
+    Alloc {
+        addr: VirtAddr,
+        size: u64,
+    },
+    Free {
+        addr: VirtAddr,
+    },
+    Panic {
+        message: String,
+    },
     Ready,
-    TestStart,
-    TestEnd,
+    /// `threads` is 0 where the kernel, rather than a thread of the test, says it.
+    TestStart {
+        thread: u32,
+        threads: u32,
+    },
+    TestEnd {
+        thread: u32,
+        threads: u32,
+    },
     Point,
+    Message {
+        text: String,
+    },
+    Result {
+        test: String,
+        status: u32,
+    },
 }
 
 /// Longest message taken from memory.
@@ -61,9 +106,11 @@ pub fn decode<M: Memory + ?Sized>(registers: &Registers, memory: &M) -> Option<A
         33 => Annotation::Free { addr: VirtAddr(a) },
         34 => Annotation::Panic { message: memory.read_text(VirtAddr(a), MESSAGE_MAX) },
         48 => Annotation::Ready,
-        49 => Annotation::TestStart,
-        50 => Annotation::TestEnd,
+        49 => Annotation::TestStart { thread, threads: b as u32 },
+        50 => Annotation::TestEnd { thread, threads: b as u32 },
         51 => Annotation::Point,
+        52 => Annotation::Message { text: memory.read_text(VirtAddr(a), MESSAGE_MAX) },
+        53 => Annotation::Result { test: memory.read_text(VirtAddr(a), MESSAGE_MAX), status: b as u32 },
         _ => return None,
     })
 }

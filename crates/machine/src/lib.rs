@@ -13,11 +13,13 @@ mod machine;
 pub mod memory;
 pub mod snapshot;
 pub mod stop;
+mod turns;
 pub mod x86;
 
 pub use events::{Access, Event, Events, Happening, Rw};
 pub use machine::Machine;
 pub use memory::Memory;
 pub use stop::{Kinds, Stop, StopSet, Unsupported, Watch};
+pub use turns::{Turn, Turns};
 pub use x86::cpuid::HYPERCALL_LEAF;
 pub use x86::state::{Activity, Cpu, Seg, Segment};

@@ -221,3 +221,81 @@ pub(crate) mod array {
         bytes.try_into().map_err(|bytes: Vec<u8>| D::Error::invalid_length(bytes.len(), &"another length"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::disk::Disk;
+    use crate::{Events, StopSet};
+
+    /// A machine in the middle of counting, writing to memory as it goes, with a disk that was written to.
+    fn machine() -> Machine {
+        let disk = Disk::new(vec![7; 5000]);
+        let disks = [Some(disk), None, None, None];
+        let mut machine =
+            Machine::new(BoardConfig { cpus: 2, memory_bytes: 64 << 20, disks, ..BoardConfig::default() });
+        assert!(machine.board.disk_mut(0).unwrap().write(3, &[9; 512]));
+        machine.memory.load(PhysAddr(0xf_0000), &[1; 16]);
+        machine.memory.protect(PhysAddr(0xf_0000), 0x1_0000);
+        // inc eax; mov [eax*8 + 0x200000], eax; jmp back
+        machine.memory.load(PhysAddr(0x10_0000), &[0x40, 0x89, 0x04, 0xc5, 0, 0, 0x20, 0, 0xeb, 0xf6]);
+        let flat = Machine::flat32(1 << 20);
+        machine.cpus[0].clone_from(&flat.cpus[0]);
+        machine.cpus[0].rip = 0x10_0000;
+        go(&mut machine, 30_000);
+        machine
+    }
+
+    fn go(machine: &mut Machine, instructions: u64) {
+        let stop = machine.run(CpuId(0), &StopSet::after(instructions), &mut Events::off());
+        assert_eq!(stop, crate::Stop::Budget);
+    }
+
+    fn file(machine: &Machine) -> Vec<u8> {
+        let mut file = Vec::new();
+        write(machine, 42, &mut file).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_is_read_goes_on_like_what_was_written() {
+        let mut original = machine();
+        let mut copy = read(&file(&original), 42).unwrap();
+        assert_eq!(copy.state_hash(), original.state_hash());
+        assert_eq!(file(&copy), file(&original));
+        go(&mut original, 5_000);
+        go(&mut copy, 5_000);
+        assert_eq!(copy.state_hash(), original.state_hash());
+        copy.memory.write_u8(PhysAddr(0xf_0000), 5);
+        assert_eq!(copy.memory.read_u8(PhysAddr(0xf_0000)), 1, "ROM stays ROM");
+        assert_eq!(copy.board.disk(0).unwrap().read(3), Some([9; 512]));
+    }
+
+    #[test]
+    fn every_damage_is_noticed() {
+        let good = file(&machine());
+        let places = (0..200).chain((200..good.len()).step_by(37)).chain(good.len() - 20..good.len());
+        for place in places {
+            for change in [0x01, 0x80, 0xff] {
+                let mut bad = good.clone();
+                bad[place] ^= change;
+                assert!(read(&bad, 42).is_err(), "byte {place}");
+            }
+            assert!(read(&good[..place], 42).is_err(), "cut at {place}");
+        }
+        assert!(read(&[&good[..], &[0]].concat(), 42).is_err(), "a byte too much");
+        assert_eq!(read(&good, 43).map(drop), Err(SnapshotError::Image));
+        assert_eq!(read(b"something else entirely", 42).map(drop), Err(SnapshotError::NotASnapshot));
+        assert_eq!(read(b"", 42).map(drop), Err(SnapshotError::NotASnapshot));
+        assert_eq!(read(&good[..good.len() / 2], 42).map(drop), Err(SnapshotError::Truncated));
+    }
+
+    #[test]
+    fn another_version_is_told_apart_from_damage() {
+        let mut other = file(&machine());
+        other[8] += 1;
+        let hash = hash_bytes(&other[..HEADER - 8]);
+        other[HEADER - 8..HEADER].copy_from_slice(&hash.to_le_bytes());
+        assert_eq!(read(&other, 42).map(drop), Err(SnapshotError::Version));
+    }
+}

@@ -11,6 +11,7 @@ mod points;
 mod post_mortem;
 mod progress;
 mod session;
+mod snapshot_file;
 mod target;
 mod terminal;
 

@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Instant;
 
+use guest::annotation::{self, Annotation};
+use guest::view::{View, registers};
 use machine::board::{Direction, Unmodelled};
-use machine::{Activity, Events, Kinds, Machine, Stop, StopSet};
+use machine::{Events, Kinds, Machine, Stop, Turn, Turns};
 use trace::CpuId;
 
 use crate::console::{Console, screen};
@@ -14,10 +16,6 @@ use crate::failure::{Failure, Verdict};
 use crate::post_mortem;
 use crate::terminal::{Input, Terminal};
 
-/// Instructions a processor executes before the next has its turn: at least so many, and up to so many more. Turns of one
-/// length can fall into step with a guest's loops, so that a lock is held at the end of each and others wait for ever.
-const TURN_MIN: u64 = 2_000;
-const TURN_SPREAD: u64 = 6_000;
 /// Machine time between two looks at console and keyboard: five milliseconds.
 const LOOK: u64 = 500_000;
 /// How long the console has to be silent before the next line is typed.
@@ -62,6 +60,24 @@ enum End {
     Stopped(CpuId, Stop),
     Budget,
     Interrupted,
+    /// The goal of the session.
+    TestStart,
+}
+
+/// How far a session goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Goal {
+    /// As far as the guest does.
+    End,
+    /// Until the threads of a test stand before its beginning.
+    TestStart,
+}
+
+/// What is left of a session.
+pub struct Finished {
+    pub machine: Machine,
+    pub verdict: Verdict,
+    pub at_test_start: bool,
 }
 
 pub struct Session {
@@ -69,24 +85,25 @@ pub struct Session {
     typing: Typing,
     budget: Option<u64>,
     console: Console,
-    /// The processor whose turn is next.
-    turn: usize,
-    /// Draws the lengths of turns, the same in every run.
-    draw: u64,
+    turns: Turns,
+    goal: Goal,
+    /// What tests in the guest came to, as they told it.
+    results: Vec<(String, u32)>,
     /// When the console was last heard of, in machine time.
     heard: u64,
     untyped: Vec<char>,
 }
 
 impl Session {
-    pub fn new(machine: Machine, typing: Typing, budget: Option<u64>) -> Self {
+    pub fn new(machine: Machine, typing: Typing, budget: Option<u64>, goal: Goal) -> Self {
         Self {
             machine,
             typing,
             budget,
             console: Console::new(),
-            turn: 0,
-            draw: 1,
+            turns: Turns::default(),
+            goal,
+            results: Vec::new(),
             heard: 0,
             untyped: Vec::new(),
         }
@@ -97,7 +114,7 @@ impl Session {
     }
 
     /// Runs to the end and reports it on the standard error.
-    pub fn run(mut self, show_screen: bool) -> Result<Verdict, Failure> {
+    pub fn run(mut self, show_screen: bool) -> Result<Finished, Failure> {
         let mut terminal = Terminal::open();
         let started = Instant::now();
         let mut out = io::stdout();
@@ -114,7 +131,9 @@ impl Session {
         }
         out.flush().map_err(Failure::Terminal)?;
         eprint!("{}", self.summary(&end, &story, seconds));
-        Ok(verdict(&end))
+        let failed = self.results.iter().any(|(_, status)| *status != 0);
+        let verdict = if failed { Verdict::GuestBug } else { verdict(&end) };
+        Ok(Finished { machine: self.machine, verdict, at_test_start: matches!(end, End::TestStart) })
     }
 
     fn until_end(
@@ -134,15 +153,17 @@ impl Session {
             }
             let mut asleep = false;
             match stopped {
-                Some((_, Stop::Halt, _)) if self.hears_keys() && !self.typing.lines.is_empty() => {
+                Some((End::Stopped(_, Stop::Halt), _))
+                    if self.hears_keys() && !self.typing.lines.is_empty() =>
+                {
                     self.type_line()
                 }
-                Some((_, Stop::Halt, _))
+                Some((End::Stopped(_, Stop::Halt), _))
                     if self.hears_keys() && terminal.as_ref().is_some_and(Terminal::is_open) =>
                 {
                     asleep = true;
                 }
-                Some((cpu, stop, story)) => return Ok((End::Stopped(cpu, stop), story)),
+                Some(end) => return Ok(end),
                 None => {}
             }
             let now = self.machine.instructions();
@@ -188,64 +209,62 @@ impl Session {
         self.untyped.extend(self.machine.board.type_text(now, text));
     }
 
-    /// Gives the processors their turns; a stop that ends the session comes with the story of how it came about.
-    fn turns(&mut self, budget: u64) -> Option<(CpuId, Stop, String)> {
+    /// Gives the processors their turns; an end comes with the story of how it came about.
+    fn turns(&mut self, budget: u64) -> Option<(End, String)> {
         let mut events = Events::off();
         let before = self.machine.clone();
         let mut turns = Vec::new();
         let (mut left, mut idle) = (budget, 0);
         while left > 0 && self.machine.instructions() - before.instructions() < LOOK {
-            let id = CpuId(self.turn as u8);
-            self.turn = (self.turn + 1) % self.machine.cpus.len();
-            if self.machine.cpu(id).activity == Activity::WaitForSipi {
-                continue;
+            let max = left.min(LOOK);
+            let Some(turn) = self.turns.take(&mut self.machine, max, Kinds::HYPERCALL, &mut events) else {
+                return Some((End::Stopped(CpuId(0), Stop::Halt), String::new()));
+            };
+            left -= turn.executed;
+            idle = if turn.stop == Stop::Halt && turn.time == 0 { idle + 1 } else { 0 };
+            if idle > self.machine.cpus.len() {
+                return Some((End::Stopped(turn.cpu, Stop::Halt), String::new()));
             }
-            let until = turn(self.turn_length().min(left));
-            let (time, executed) = (self.machine.instructions(), self.machine.cpu(id).executed);
-            let stop = self.machine.run(id, &until, &mut events);
-            let ran = self.machine.cpu(id).executed - executed;
-            left -= ran;
-            match stop {
-                Stop::Budget => idle = 0,
-                Stop::Halt if self.machine.instructions() > time => idle = 0,
-                Stop::Halt => {
-                    idle += 1;
-                    if idle > self.machine.cpus.len() {
-                        return Some((id, Stop::Halt, String::new()));
-                    }
+            if turn.stop == Stop::Hypercall {
+                if self.told(turn.cpu) {
+                    return Some((End::TestStart, String::new()));
                 }
-                stop => {
-                    let story = self.story(before, &turns, id, ran, &stop);
-                    return Some((id, stop, story));
-                }
+            } else if !turn.goes_on() {
+                let story = self.story(before, &turns, &turn);
+                return Some((End::Stopped(turn.cpu, turn.stop), story));
             }
-            turns.push((id, until));
+            turns.push(turn);
         }
         None
     }
 
-    fn turn_length(&mut self) -> u64 {
-        self.draw = self.draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        TURN_MIN + (self.draw >> 33) % TURN_SPREAD
+    /// The guest said something about a test; whether the goal is reached.
+    fn told(&mut self, cpu: CpuId) -> bool {
+        let view = View { machine: &self.machine, cpu };
+        match annotation::decode(&registers(&self.machine, cpu), &view) {
+            Some(Annotation::Result { test, status }) => self.results.push((test, status)),
+            // Who has come to the beginning waits there for the others. (Threads that share a processor with one that
+            // waits have come to the beginning too: the harness sees to that.)
+            Some(Annotation::TestStart { threads, .. }) if self.goal == Goal::TestStart => {
+                self.turns.hold(cpu);
+                return self.turns.held() >= threads.clamp(1, self.machine.cpus.len() as u32);
+            }
+            _ => {}
+        }
+        false
     }
 
     /// Registers, and the last branches found by running the last turn again.
-    fn story(
-        &self,
-        mut before: Machine,
-        turns: &[(CpuId, StopSet)],
-        id: CpuId,
-        ran: u64,
-        stop: &Stop,
-    ) -> String {
-        if !matches!(stop, Stop::TripleFault | Stop::Unsupported(_)) {
+    fn story(&self, mut before: Machine, turns: &[Turn], last: &Turn) -> String {
+        let id = last.cpu;
+        if !matches!(last.stop, Stop::TripleFault | Stop::Unsupported(_)) {
             return String::new();
         }
         let mut events = Events::off();
-        for (id, until) in turns {
-            before.run(*id, until, &mut events);
+        for turn in turns {
+            before.run(turn.cpu, &turn.until, &mut events);
         }
-        let branches = post_mortem::last_branches(before, id, ran);
+        let branches = post_mortem::last_branches(before, id, last.executed);
         let registers = post_mortem::registers(self.machine.cpu(id));
         let heading = if branches.is_empty() { "" } else { "last branches:\n" };
         format!("{id}:\n{registers}{heading}{branches}")
@@ -257,8 +276,13 @@ impl Session {
             End::Stopped(cpu, stop) => writeln!(text, "rockfall: {}", describe(*cpu, stop)),
             End::Budget => writeln!(text, "rockfall: stopped after the given number of instructions"),
             End::Interrupted => writeln!(text, "rockfall: interrupted from the terminal"),
+            End::TestStart => writeln!(text, "rockfall: the test's threads are in place"),
         };
         text.push_str(story);
+        for (test, status) in &self.results {
+            let result = if *status == 0 { "passed" } else { "failed" };
+            let _ = writeln!(text, "rockfall: test {test}: {result}");
+        }
         let executed = self.executed();
         let speed = executed as f64 / seconds.max(1e-9) / 1e6;
         let _ = writeln!(
@@ -279,11 +303,6 @@ impl Session {
         }
         text
     }
-}
-
-/// A turn ends early at HLT, so that a look never waits for a guest that sleeps.
-fn turn(instructions: u64) -> StopSet {
-    StopSet::after(instructions).on(Kinds::HALT)
 }
 
 fn verdict(end: &End) -> Verdict {

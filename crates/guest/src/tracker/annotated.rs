@@ -90,9 +90,10 @@ impl Tracker {
                 signals.push(Signal::Crashed);
             }
             Annotation::Ready => signals.push(Signal::Ready),
-            Annotation::TestStart => signals.push(Signal::TestStart),
-            Annotation::TestEnd => signals.push(Signal::TestEnd),
+            Annotation::TestStart { .. } => signals.push(Signal::TestStart),
+            Annotation::TestEnd { .. } => signals.push(Signal::TestEnd),
             Annotation::Point => signals.push(Signal::Point(PointKind::Function)),
+            Annotation::Message { .. } | Annotation::Result { .. } => {}
         }
     }
 }

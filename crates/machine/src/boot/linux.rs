@@ -270,3 +270,135 @@ fn enter(cpu: &mut Cpu, memory: &mut Memory, entry: u64) {
     cpu.flags.set_image(0);
     cpu.rip = entry;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boot::Module;
+
+    /// A 64-bit executable with one segment of `code` at 16 MiB, mapped high.
+    fn vmlinux(code: &[u8]) -> Vec<u8> {
+        let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        file.extend([2, 0, 62, 0, 1, 0, 0, 0]);
+        for word in [0xffff_ffff_8100_0002_u64, 64, 0] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend([0, 0, 0, 0]);
+        for half in [64_u16, 56, 1, 0, 0, 0] {
+            file.extend(half.to_le_bytes());
+        }
+        file.extend([1, 0, 0, 0, 7, 0, 0, 0]);
+        for word in [0x80, 0xffff_ffff_8100_0000, 0x100_0000, code.len() as u64, 0x2000, 0x20_0000] {
+            file.extend(word.to_le_bytes());
+        }
+        file.resize(0x80, 0);
+        file.extend(code);
+        file
+    }
+
+    /// A compressed image whose payload nobody here can unpack.
+    fn bzimage() -> Vec<u8> {
+        let mut file = vec![0; 1024];
+        put(&mut file, SETUP_SECTORS, [1]);
+        put(&mut file, 0x1fe, [0x55, 0xaa]);
+        put(&mut file, HEADER_LENGTH, [0x66]);
+        put(&mut file, MAGIC, *b"HdrS");
+        put(&mut file, VERSION, 0x20f_u16.to_le_bytes());
+        put(&mut file, EXTENDED_FLAGS, 1_u16.to_le_bytes());
+        put(&mut file, RAMDISK_MAX, 0x7fff_ffff_u32.to_le_bytes());
+        put(&mut file, PAYLOAD_OFFSET, 0x300_u32.to_le_bytes());
+        put(&mut file, PAYLOAD_LENGTH, 0x80_u32.to_le_bytes());
+        put(&mut file, PREFERRED_ADDRESS, 0x100_0000_u64.to_le_bytes());
+        put(&mut file, INIT_SIZE, 0x10_0000_u32.to_le_bytes());
+        file.extend((0..1024).map(|i| i as u8));
+        file
+    }
+
+    fn start(file: &[u8], options: &BootOptions) -> Result<(Memory, Cpu), BootError> {
+        let (mut memory, mut cpu) = (Memory::new(64 << 20), Cpu::reset(true));
+        load(file, options, &mut memory, &mut cpu).map(|()| (memory, cpu))
+    }
+
+    #[test]
+    fn the_kernel_finds_what_the_protocol_promises() {
+        let options = BootOptions {
+            command_line: "console=ttyS0".to_owned(),
+            modules: [&b"first"[..], b"second"]
+                .map(|bytes| Module { command_line: String::new(), bytes: bytes.to_vec() })
+                .to_vec(),
+        };
+        for (file, entry, loaded) in
+            [(vmlinux(&[1, 2, 3, 4]), 0x100_0002, 0x0403_0201), (bzimage(), 0x100_0200, 0x0302_0100)]
+        {
+            let (memory, cpu) = start(&file, &options).unwrap();
+            assert_eq!((cpu.rip, cpu.regs[reg::SI], cpu.bitness()), (entry, ZERO_PAGE, 64));
+            assert_eq!(memory.read_u32(PhysAddr(0x100_0000)), loaded);
+            let zero = |at: usize| PhysAddr(ZERO_PAGE + at as u64);
+            assert_eq!(memory.read_u32(zero(MAGIC)).to_le_bytes(), *b"HdrS");
+            assert_eq!(memory.read_u8(zero(LOADER)), 0xff);
+            let mut text = [0; 14];
+            memory.read(PhysAddr(memory.read_u32(zero(COMMAND_LINE)).into()), &mut text);
+            assert_eq!(&text, b"console=ttyS0\0");
+            let (start, size) = (memory.read_u32(zero(RAMDISK_START)), memory.read_u32(zero(RAMDISK_SIZE)));
+            let mut files = vec![0; size as usize];
+            memory.read(PhysAddr(start.into()), &mut files);
+            assert_eq!((start % 4096, files.as_slice()), (0, &b"first\0\0\0second\0\0"[..]));
+            assert_eq!(usize::from(memory.read_u8(zero(E820_COUNT))), rom::memory_map(64 << 20).len());
+            // The identity map reaches 4 GiB.
+            let (mut machine_memory, _) = (memory, ());
+            for address in [0u64, 0x123_4567, 0xfee0_0030] {
+                let walked = crate::x86::mmu::walk(
+                    &cpu,
+                    &mut machine_memory,
+                    address,
+                    crate::x86::mmu::Intent::Read,
+                    false,
+                );
+                assert_eq!(walked.map(|w| w.physical).ok(), Some(address));
+            }
+        }
+    }
+
+    #[test]
+    fn bad_files_are_refused_with_a_reason() {
+        let patched = |at: usize, bytes: &[u8]| {
+            let mut file = bzimage();
+            file[at..at + bytes.len()].copy_from_slice(bytes);
+            file
+        };
+        let xz = patched(1024 + 0x300, XZ_MAGIC);
+        let table: [(Vec<u8>, &str); 8] = [
+            (bzimage()[..0x260].to_vec(), "the header of the Linux kernel reaches to byte 612"),
+            (patched(VERSION, &[4, 2]), "no 64-bit entry"),
+            (patched(EXTENDED_FLAGS, &[0]), "no 64-bit entry"),
+            (patched(SETUP_SECTORS, &[200]), "the kernel's setup code reaches to byte"),
+            (patched(PAYLOAD_LENGTH, &[0xff; 4]), "the compressed kernel reaches to byte"),
+            (patched(INIT_SIZE, &[0xff; 4]), "give it more with --memory"),
+            (xz, "claims to have"),
+            (vmlinux(&[0; 64])[..0x90].to_vec(), "a segment reaches to byte"),
+        ];
+        for (file, expected) in table {
+            let error = start(&file, &BootOptions::default()).map(drop).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}\nlacks\n{expected}");
+        }
+        let long = BootOptions { command_line: "x".repeat(5000), ..BootOptions::default() };
+        assert!(matches!(
+            start(&vmlinux(&[0]), &long),
+            Err(BootError::CommandLine { length: 5000, max: 2047 })
+        ));
+    }
+
+    #[test]
+    fn no_corruption_of_the_header_panics() {
+        for (good, from) in [(bzimage(), HEADER), (vmlinux(&[0x90; 64]), 0)] {
+            for at in from..from + 0x78 {
+                for value in [0x00, 0x01, 0x7f, 0x80, 0xff] {
+                    let mut file = good.clone();
+                    file[at] = value;
+                    let _ = start(&file, &BootOptions::default());
+                }
+                let _ = start(&good[..at], &BootOptions::default());
+            }
+        }
+    }
+}

@@ -11,7 +11,8 @@ use machine::devices::disk::Disk;
 use machine::{Cpu, Machine};
 
 use crate::failure::{Failure, Verdict};
-use crate::session::{Session, Typing};
+use crate::session::{Goal, Session, Typing};
+use crate::snapshot_file;
 
 /// The address space ends in device registers.
 const MEMORY_MAX: u64 = 3 << 30;
@@ -25,6 +26,8 @@ Examples:
   rockfall run kernel.elf                           a Multiboot or plain ELF kernel
   rockfall run kernel.elf --append \"test=fork\" --module initrd.img
   rockfall run os.img --disk fs.img --cpus 2        a disk image, and a second disk
+  rockfall run vmlinuz --initramfs test.img --cpus 2 --save test.snapshot
+  rockfall run vmlinuz --initramfs test.img --cpus 2 --from test.snapshot
   rockfall run os.img --type \"ls\\n\" --instructions 2000000000 --screen
 
 The kernel's serial output is the console; a kernel that uses none shows its screen instead.
@@ -58,6 +61,12 @@ pub struct Arguments {
     /// Text for the keyboard; \n, \t, \e, \\ and \xNN are understood
     #[arg(long = "type", value_name = "TEXT", default_value = "")]
     typed: String,
+    /// Stop when the threads of a test are in place, and save the machine
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Start from a machine that was saved, instead of booting; kernel and flags must be the same
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
     /// Stop after so many instructions
     #[arg(long, value_name = "N")]
     instructions: Option<u64>,
@@ -158,8 +167,21 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let memory_bytes = arguments.memory.unwrap_or(memory_default);
     let config = BoardConfig { cpus: arguments.cpus, memory_bytes, disks, ..BoardConfig::default() };
     let options = options(arguments, format, config.clock)?;
-    let machine = boot(&arguments.kernel, file, format, config, &options)?;
-    Session::new(machine, typing, arguments.instructions).run(arguments.screen)
+    let image = snapshot_file::image(&file, &options, &config);
+    let machine = match &arguments.from {
+        Some(path) => snapshot_file::read(path, image)?,
+        None => boot(&arguments.kernel, file, format, config, &options)?,
+    };
+    let goal = if arguments.save.is_some() { Goal::TestStart } else { Goal::End };
+    let finished = Session::new(machine, typing, arguments.instructions, goal).run(arguments.screen)?;
+    if let Some(path) = &arguments.save {
+        if !finished.at_test_start {
+            let message = "no test began, so there is nothing to save; a test says so as docs/linux.md shows";
+            return Err(Failure::BadInput(message.to_owned()));
+        }
+        snapshot_file::write(path, &finished.machine, image)?;
+    }
+    Ok(finished.verdict)
 }
 
 #[cfg(test)]
