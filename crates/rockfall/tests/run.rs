@@ -232,9 +232,9 @@ fn what_cannot_be_started_is_refused_with_a_reason() {
         (
             &["run", &text],
             expect![[r#"
-            rockfall: cannot start text: not a kernel: neither an ELF file, nor a Multiboot header in the first 8 KiB, nor a boot sector that ends in 55 AA
-            exit code 2
-        "#]],
+                rockfall: cannot start text: not a kernel: neither an ELF file, nor a Linux image, nor a Multiboot header in the first 8 KiB, nor a boot sector that ends in 55 AA
+                exit code 2
+            "#]],
         ),
         (
             &["run", &high],
@@ -246,7 +246,7 @@ fn what_cannot_be_started_is_refused_with_a_reason() {
         (
             &["run", &kernel, "--append", "x"],
             expect![[r#"
-                rockfall: --append and --module are for Multiboot kernels, and kernel is not one: ELF kernel
+                rockfall: --append is for Linux or for Multiboot kernels, and kernel is not one: ELF kernel
                 exit code 2
             "#]],
         ),

@@ -276,6 +276,7 @@ fn enter(cpu: &mut Cpu, memory: &mut Memory, entry: u64) {
 mod tests {
     use super::*;
     use crate::boot::Module;
+    use crate::x86::mmu::{Intent, walk};
 
     /// A 64-bit executable with one segment of `code` at 16 MiB, mapped high.
     fn vmlinux(code: &[u8]) -> Vec<u8> {
@@ -346,15 +347,8 @@ mod tests {
             assert_eq!((start % 4096, files.as_slice()), (0, &b"first\0\0\0second\0\0"[..]));
             assert_eq!(usize::from(memory.read_u8(zero(E820_COUNT))), rom::memory_map(64 << 20).len());
             // The identity map reaches 4 GiB.
-            let (mut machine_memory, _) = (memory, ());
             for address in [0u64, 0x123_4567, 0xfee0_0030] {
-                let walked = crate::x86::mmu::walk(
-                    &cpu,
-                    &mut machine_memory,
-                    address,
-                    crate::x86::mmu::Intent::Read,
-                    false,
-                );
+                let walked = walk(&cpu, &memory, address, Intent::Read, false);
                 assert_eq!(walked.map(|w| w.physical).ok(), Some(address));
             }
         }
