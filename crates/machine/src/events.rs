@@ -2,8 +2,8 @@
 //!
 //! The log is a row of 64-bit words. The common access costs one word, written by compiled code without a check:
 //! the low half is the linear address, the high half names the micro-operation, whose size, direction and
-//! instruction address are looked up when the log is read. Everything else is spelled out in several words,
-//! told apart by the low four bits of the high half.
+//! instruction address are looked up when the log is read. 64-bit code takes a second word for the address. Everything
+//! else is spelled out in several words, told apart by the low four bits of the high half.
 //!
 //! Readers want physical addresses too. Mappings may change while the log fills, so just before they do the
 //! translations of the pages logged so far are noted ([`Events::settle`]); [`Events::drain`] uses them, and the
@@ -114,6 +114,8 @@ pub enum Event {
 
 pub(crate) const TAG_ACCESS: u64 = 1;
 const TAG_HAPPENING: u64 = 2;
+/// As no tag, but the address is in the next word, all 64 bits of it.
+pub(crate) const TAG_WIDE: u64 = 3;
 
 /// Translations of pages, as they were for a stretch of the log.
 #[derive(Clone, Debug, Default)]
@@ -322,12 +324,17 @@ enum Raw {
 pub(crate) trait Filter {
     /// Was this word handed over since the last restart?
     fn knows(&mut self, word: u64) -> bool;
+    /// The same for a word and the address after it.
+    fn knows_wide(&mut self, word: u64, address: u64) -> bool;
     /// What follows is another matter.
     fn restart(&mut self);
 }
 
 impl Filter for () {
     fn knows(&mut self, _: u64) -> bool {
+        false
+    }
+    fn knows_wide(&mut self, _: u64, _: u64) -> bool {
         false
     }
     fn restart(&mut self) {}
@@ -337,23 +344,41 @@ impl Filter for () {
 const RECENT: usize = 1 << 11;
 
 /// Remembers the words handed over last, each in the one place it can be in.
-pub(crate) struct Recent(Box<[u64; RECENT]>);
+pub(crate) struct Recent {
+    words: Box<[u64; RECENT]>,
+    wide: Box<[(u64, u64); RECENT]>,
+}
+
+/// The place of a word in [`Recent`].
+#[inline]
+fn recent_index(word: u64) -> usize {
+    let at = (word ^ word >> 34).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT.trailing_zeros());
+    at as usize % RECENT
+}
 
 impl Recent {
     pub fn new() -> Self {
-        Self(Box::new([0; RECENT]))
+        Self { words: Box::new([0; RECENT]), wide: Box::new([(0, 0); RECENT]) }
     }
 }
 
 impl Filter for Recent {
     #[inline]
     fn knows(&mut self, word: u64) -> bool {
-        let at = (word ^ word >> 34).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT.trailing_zeros());
-        std::mem::replace(&mut self.0[at as usize % RECENT], word) == word
+        std::mem::replace(&mut self.words[recent_index(word)], word) == word
+    }
+
+    #[inline]
+    fn knows_wide(&mut self, word: u64, address: u64) -> bool {
+        // The lower half of the word is whatever the log held before.
+        let known = (word >> 32, address);
+        let at = recent_index(word >> 32 << 32 | address & 0xffff_ffff);
+        std::mem::replace(&mut self.wide[at], known) == known
     }
 
     fn restart(&mut self) {
-        self.0.fill(0);
+        self.words.fill(0);
+        self.wide.fill((0, 0));
     }
 }
 
@@ -371,9 +396,10 @@ fn each(
         let word = words[at];
         match word >> 32 & 15 {
             0 if filter.knows(word) => at += 1,
-            0 => {
+            TAG_WIDE if filter.knows_wide(word, words[at + 1]) => at += 2,
+            tag @ (0 | TAG_WIDE) => {
                 let site = code.site(word);
-                let linear = word & 0xffff_ffff;
+                let linear = if tag == 0 { word & 0xffff_ffff } else { words[at + 1] };
                 let access =
                     |rw| Raw::Access { linear, size: site.size.into(), rw, atomic: site.atomic, pc: site.pc };
                 if site.reads {
@@ -382,7 +408,7 @@ fn each(
                 if site.writes {
                     sink(at, access(Rw::Write));
                 }
-                at += 1;
+                at += if tag == 0 { 1 } else { 2 };
             }
             TAG_ACCESS => {
                 let flags = word >> 36;

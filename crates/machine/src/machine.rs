@@ -317,7 +317,7 @@ impl Machine {
     /// ran since this machine was made or cloned.
     #[must_use]
     pub fn recent_calls(&self) -> Vec<VirtAddr> {
-        self.engine.code.recent_calls().map(|at| VirtAddr(at.into())).collect()
+        self.engine.code.recent_calls().map(VirtAddr).collect()
     }
 
     /// Could the processor take an interrupt before its next instruction?

@@ -44,7 +44,6 @@ pub mod x87_transcendental;
 
 use exec::Exec;
 use iced_x86::{Code, ConditionCode, CpuidFeature, Instruction, Mnemonic, OpKind};
-pub(crate) use state::Seg;
 use state::cr0;
 use trap::{Outcome, Trap};
 

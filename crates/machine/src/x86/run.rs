@@ -138,7 +138,6 @@ impl Exec<'_> {
     fn steps_only(&self) -> bool {
         let due = self.board.interrupt_pending(self.id) || self.cpu.nmi_pending;
         self.engine.second_tier_only
-            || self.cpu.long_code()
             || due && self.cpu.shadow_at == self.cpu.executed
             || self.cpu.flags.other & (flags::TF | flags::RF) != 0
             || self.cpu.dr[7] & 0xff != 0
@@ -154,13 +153,13 @@ impl Exec<'_> {
         limit
     }
 
-    /// For how many instructions the log has room, two words each. There is room for a block while it is not full.
+    /// For how many instructions the log has room. There is room for a block while it is not full.
     fn loggable(&self) -> u64 {
         if !self.events.accesses {
             return COMPILED_MAX;
         }
         let room = self.events.limit_words.saturating_sub(self.events.words.len());
-        (room as u64 / 2).clamp(1, LOGGED_MAX)
+        (room / self.cpu.log_words()).clamp(1, LOGGED_MAX as usize) as u64
     }
 
     /// Can the halted processor go on at once?

@@ -419,6 +419,11 @@ impl Cpu {
         }
     }
 
+    /// Words that compiled code logs for an instruction at most: two accesses, at addresses of 32 or 64 bits.
+    pub(crate) fn log_words(&self) -> usize {
+        if self.long_code() { 4 } else { 2 }
+    }
+
     /// Linear address of an offset in the code segment.
     #[must_use]
     pub fn code_address(&self, offset: u64) -> u64 {
@@ -426,6 +431,16 @@ impl Cpu {
             offset
         } else {
             self.segments[Seg::Cs as usize].base.wrapping_add(offset) & 0xffff_ffff
+        }
+    }
+
+    /// The offset in the code segment that has this linear address.
+    #[must_use]
+    pub fn code_offset(&self, linear: u64) -> u64 {
+        if self.long_code() {
+            linear
+        } else {
+            linear.wrapping_sub(self.segments[Seg::Cs as usize].base) & 0xffff_ffff
         }
     }
 

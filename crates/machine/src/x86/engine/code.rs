@@ -9,7 +9,7 @@
 
 use super::Site;
 use super::control::dead;
-use super::op::{Far, Handler, JUMPS, Jump, Links, Op, RETURNS, Return, jump_index};
+use super::op::{Far, Handler, JUMPS, Jump, Links, Op, RETURNS, Return, TAG_ADDRESS, jump_index};
 use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -28,6 +28,9 @@ pub(crate) const ENDS: u8 = 0x80;
 /// Instructions remembered for being retried, a power of two.
 const RETRIED: usize = 64;
 
+/// Keys whose tags are remembered, a power of two.
+const TAGS: usize = 16;
+
 fn retried_index(op: *const Op) -> usize {
     (op as usize / size_of::<Slot>()) & (RETRIED - 1)
 }
@@ -44,11 +47,11 @@ pub(crate) union Slot {
 /// What a slot stands for. Kept apart from the slots: it is looked at only when something unusual happens.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meta {
-    /// Linear address of the instruction.
+    /// Lower half of the linear address of the instruction; the upper one is in [`Code::uppers`].
     pub pc: u32,
     /// The instruction's number in its block.
     pub index: u8,
-    /// Instructions in the block; known in its first slot only.
+    /// Instructions in the block; known in the slots of its first and of its last operation only.
     pub count: u8,
     /// Slots to the next operation.
     pub slots: u8,
@@ -61,8 +64,8 @@ pub(crate) struct Meta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub physical: u64,
-    pub linear: u32,
-    pub offset: u32,
+    pub linear: u64,
+    pub offset: u64,
     pub mode: u32,
 }
 
@@ -96,6 +99,10 @@ pub(crate) struct Code {
     pub slots: Vec<Slot>,
     pub metas: Vec<Meta>,
     pub stubs: Vec<Slot>,
+    /// Where each stub leads.
+    pub stub_targets: Vec<u64>,
+    /// Upper halves of instructions' addresses, and the slots from which on they hold.
+    uppers: Vec<(u32, u32)>,
     pub instructions: Vec<Instruction>,
     blocks: Vec<Block>,
     /// The newest block of each physical address and mode; older ones hang off it.
@@ -106,6 +113,9 @@ pub(crate) struct Code {
     /// See [`Return`].
     returns: [[u64; 2]; RETURNS],
     pub returns_top: usize,
+    /// Keys that were given a number for the tags of the jump cache, each in the one place it can be in.
+    tags: [(u64, u16); TAGS],
+    tag_last: u16,
     /// Instructions that handlers gave up on lately.
     retried: Vec<(usize, Instruction)>,
     /// Addresses where blocks stop, wanted by this run or an earlier one.
@@ -131,6 +141,7 @@ impl Code {
             self.slots = Vec::with_capacity(SLOTS_MAX);
             self.metas = Vec::with_capacity(SLOTS_MAX);
             self.stubs = Vec::with_capacity(STUBS_MAX);
+            self.stub_targets = Vec::with_capacity(STUBS_MAX);
             self.jumps = vec![[0; 2]; JUMPS];
         }
     }
@@ -145,6 +156,8 @@ impl Code {
         self.slots.clear();
         self.metas.clear();
         self.stubs.clear();
+        self.stub_targets.clear();
+        self.uppers.clear();
         self.instructions.clear();
         self.blocks.clear();
         self.by_place.clear();
@@ -162,27 +175,65 @@ impl Code {
         self.stubs.as_ptr_range().contains(&op.cast())
     }
 
-    /// RIP of the block that begins with this operation or that this stub leads to.
+    fn stub_target(&self, op: *const Op) -> u64 {
+        self.stub_targets[(op as usize - self.stubs.as_ptr() as usize) / size_of::<Slot>()]
+    }
+
+    /// Linear address of an operation's instruction, or of where this stub leads.
     pub fn address(&self, op: *const Op) -> u64 {
-        if self.is_stub(op) {
-            // SAFETY: stubs begin with an operation.
-            unsafe { (*op).imm.into() }
-        } else {
-            // Only flat code is linked, where offsets are linear addresses.
-            self.meta(op).pc.into()
+        if self.is_stub(op) { self.stub_target(op) } else { self.pc(self.slot_of(op)) }
+    }
+
+    /// Operations from here on are of instructions with these upper halves of their addresses.
+    pub fn begin(&mut self, linear: u64) {
+        let upper = (linear >> 32) as u32;
+        if self.uppers.last().is_none_or(|&(_, last)| last != upper) {
+            self.uppers.push((self.slots.len() as u32, upper));
         }
     }
 
+    fn pc(&self, slot: usize) -> u64 {
+        let upper = match self.uppers[..] {
+            [] => 0,
+            [(_, upper)] => upper,
+            ref uppers => uppers[uppers.partition_point(|&(first, _)| first as usize <= slot) - 1].1,
+        };
+        u64::from(upper) << 32 | u64::from(self.metas[slot].pc)
+    }
+
+    /// Describes a jump to another page, for the slot after it.
+    pub fn far_meta(&self, target: u64) -> Meta {
+        let upper = self.uppers.last().map_or(0, |&(_, upper)| upper);
+        // A jump reaches into the next 4 GiB at most.
+        let further = (target >> 32).wrapping_sub(upper.into());
+        Meta { pc: target as u32, index: further as u8, ..Meta::default() }
+    }
+
     /// Where a jump to another page leads, and how many instructions its block has that are not counted yet.
-    pub fn far_target(&self, op: *const Op) -> (u32, u8) {
+    pub fn far_target(&self, op: *const Op) -> (u64, u8) {
         if self.is_stub(op) {
-            // SAFETY: stubs begin with an operation.
-            (unsafe { (*op).imm }, 0)
-        } else {
-            let at = self.slot_of(op);
-            // SAFETY: metas are looked up for operations only.
-            (self.metas[at + 1].pc, unsafe { (*op).d })
+            return (self.stub_target(op), 0);
         }
+        let at = self.slot_of(op);
+        let Meta { pc, index, .. } = self.metas[at + 1];
+        let upper = (self.pc(at) >> 32).wrapping_add(index as i8 as u64);
+        (upper << 32 | u64::from(pc), self.metas[at].count)
+    }
+
+    /// The upper bits of tags in the jump cache for a key of translations and mode.
+    pub fn tag(&mut self, key: u64) -> u64 {
+        let at = (key ^ key >> 5) as usize % TAGS;
+        if self.tags[at].0 != key {
+            if self.tag_last == u16::MAX {
+                self.jumps.fill([0; 2]);
+                self.returns = [[0; 2]; RETURNS];
+                self.tags = [(0, 0); TAGS];
+                self.tag_last = 0;
+            }
+            self.tag_last += 1;
+            self.tags[at] = (key, self.tag_last);
+        }
+        u64::from(self.tags[at].1) << 48
     }
 
     fn slot_of(&self, op: *const Op) -> usize {
@@ -195,7 +246,7 @@ impl Code {
         let at = low.wrapping_sub(self.slots.as_ptr() as usize as u32) as usize / size_of::<Slot>();
         let meta = self.metas[at];
         Site {
-            pc: meta.pc.into(),
+            pc: self.pc(at),
             size: 1 << (meta.access & 3),
             reads: meta.access & 4 != 0,
             writes: meta.access & 8 != 0,
@@ -231,15 +282,16 @@ impl Code {
         self.op(slot)
     }
 
-    pub fn remember_jump(&mut self, tag: u64, target: u32, op: *const Op) {
+    pub fn remember_jump(&mut self, tag: u64, target: u64, op: *const Op) {
         let at = jump_index(target);
         self.jumps[at ^ 1] = self.jumps[at];
-        self.jumps[at] = [tag, op as u64];
+        self.jumps[at] = [tag | target & TAG_ADDRESS, op as u64];
     }
 
     /// The live block that an address leads to, if the jump cache knows.
-    pub fn jump(&self, tag: u64, target: u32) -> Option<*const Op> {
+    pub fn jump(&self, tag: u64, target: u64) -> Option<*const Op> {
         let at = jump_index(target);
+        let tag = tag | target & TAG_ADDRESS;
         [at, at ^ 1].into_iter().map(|at| self.jumps[at]).find_map(|[known, op]| {
             let op = op as *const Op;
             // SAFETY: the cache holds operations of this store, and is emptied with it.
@@ -274,12 +326,12 @@ impl Code {
     }
 
     /// Return addresses of the last calls, newest first.
-    pub fn recent_calls(&self) -> impl Iterator<Item = u32> {
+    pub fn recent_calls(&self) -> impl Iterator<Item = u64> {
         let top = self.returns_top / size_of::<Return>();
         (0..RETURNS)
             .map(move |i| self.returns[(top + RETURNS - i) % RETURNS][0])
             .take_while(|&t| t != 0)
-            .map(|t| t as u32)
+            .map(|t| ((t << 16) as i64 >> 16) as u64)
     }
 
     /// Links the block that was left through `stub` to its successor.
@@ -380,8 +432,8 @@ impl Code {
         let fresh: BTreeSet<u64> = fresh.into_iter().collect();
         for id in 0..self.blocks.len() {
             let Block { key, bytes, .. } = self.blocks[id];
-            let start = u64::from(key.linear);
-            if fresh.range(start..start + u64::from(bytes)).next().is_some() {
+            let start = key.linear;
+            if fresh.range(start..start.saturating_add(bytes.into())).next().is_some() {
                 self.kill(id as u32);
             }
         }

@@ -3,26 +3,28 @@
 use super::code::{ENDS, Meta};
 use super::handlers::{ADD, CMP, SUB, TEST, compute, count};
 use super::op::{
-    Far, Frame, Handler, Links, Op, State, Why, carries, compares, handlers, holds, jump_index, signed, tests,
+    Far, Frame, Handler, Links, Op, State, TAG_ADDRESS, Why, carries, compares, handlers, holds, jump_index,
+    signed, tests,
 };
 use crate::x86::exec::Exec;
 use crate::x86::flags::DF;
 use crate::x86::mmu::Tlb;
-use crate::x86::state::Seg;
+use crate::x86::state::{Seg, canonical};
 use crate::x86::trap::Outcome;
 use iced_x86::Instruction;
 
 impl State {
-    /// Goes on with one of the two operations in the slot after this one.
+    /// Goes on with one of the two operations in the slot after this one. `W` tells where the block's length is: of
+    /// operations with a 64-bit address, in `b`.
     #[inline(always)]
-    unsafe fn link(self, slots: usize, taken: bool) {
+    unsafe fn link<const W: usize>(self, slots: usize, taken: bool) {
         // SAFETY: as for all methods of `State`; the translator put links into that slot.
         unsafe {
             let links = self.op.add(slots).cast::<Links>();
             // A branch of the host, not a choice between two pointers: it predicts the one far better than the
             // targets of one more indirect jump (hot code runs 1.5 times as fast). The empty assembly keeps the
             // optimiser from making a choice of it again.
-            let count = self.o().d;
+            let count = if W == 8 { self.o().b } else { self.o().d };
             if taken {
                 let target = (*links).taken;
                 std::arch::asm!("", options(nomem, nostack, preserves_flags));
@@ -46,15 +48,15 @@ handlers! {
     #[cold]
     fn jump_miss(s) {
         let f = &*s.f;
-        let target = f.rip as u32;
+        let target = f.rip;
         if f.remaining < 0 {
-            return s.leave(Why::Expired, target.into());
+            return s.leave(Why::Expired, target);
         }
         let jump = *f.jumps.add(jump_index(target) ^ 1);
-        if jump.tag == f.key | u64::from(target) {
+        if jump.tag == f.tag | target & TAG_ADDRESS {
             s.go(jump.op)
         } else {
-            s.leave(Why::Lookup, target.into())
+            s.leave(Why::Lookup, target)
         }
     }
     /// Start of a block that no longer exists.
@@ -66,10 +68,17 @@ handlers! {
     }
     /// Start of a block at an address where runs stop.
     #[cold]
-    fn stop_here(s) { s.leave(Why::Break, s.o().imm.into()) }
+    fn stop_here(s) {
+        let exec = exec_of(s.f);
+        let rip = exec.cpu.code_offset(exec.engine.code.address(s.op));
+        s.leave(Why::Break, rip)
+    }
     /// Stub: the way out of a block whose successor is not known yet.
     #[cold]
-    fn unlinked(s) { s.leave(Why::Link, s.o().imm.into()) }
+    fn unlinked(s) {
+        let rip = exec_of(s.f).engine.code.address(s.op);
+        s.leave(Why::Link, rip)
+    }
     /// Stub: the way out of a block whose addresses are offsets into a segment.
     fn outside(s) { s.leave(Why::Lookup, s.o().imm.into()) }
     /// JMP to another page.
@@ -86,54 +95,54 @@ handlers! {
         let (target, count) = exec.engine.code.far_target(s.op);
         (*s.f).remaining -= i64::from(count);
         if (*s.f).remaining < 0 {
-            return s.leave(Why::Expired, target.into());
+            return s.leave(Why::Expired, target);
         }
         let at = jump_index(target);
-        let key = (*s.f).key;
+        let (key, tag) = ((*s.f).key, (*s.f).tag);
         for at in [at, at ^ 1] {
             let jump = *(*s.f).jumps.add(at);
-            if jump.tag == key | u64::from(target) {
+            if jump.tag == tag | target & TAG_ADDRESS {
                 s.op.add(1).cast_mut().cast::<Far>().write(Far { key, target: jump.op });
                 return s.go(jump.op);
             }
         }
-        s.leave(Why::LinkFar, target.into())
+        s.leave(Why::LinkFar, target)
     }
     /// JMP, or the end of a block that ends for no reason of its own.
-    fn jump_direct(s) { s.link(1, true) }
+    fn jump_direct(s) { s.link::<4>(1, true) }
     fn jump_cc<const CC: u8>(s) {
         let taken = holds::<CC>(s.r, s.c);
-        s.link(1, taken)
+        s.link::<4>(1, taken)
     }
     /// CMP or TEST of registers, and the jump on its outcome.
     fn fused_rr<const K: u8, const Z: usize, const CC: u8>(s) {
         let (a, b) = (s.get::<Z>(s.o().a), s.get::<Z>(s.o().b));
         let taken = fused::<K, Z, CC>(&mut s, a, b);
-        s.link(1, taken)
+        s.link::<4>(1, taken)
     }
     fn fused_ri<const K: u8, const Z: usize, const CC: u8>(s) {
-        let (a, b) = (s.get::<Z>(s.o().a), s.o().imm);
+        let (a, b) = (s.get::<Z>(s.o().a), s.immediate::<Z>());
         let taken = fused::<K, Z, CC>(&mut s, a, b);
-        s.link(1, taken)
+        s.link::<4>(1, taken)
     }
     /// Arithmetic on a register and the jump on its outcome; 16 in `K` means INC or DEC.
-    fn alu_rr_jump<const K: u8, const CC: u8>(s) {
+    fn alu_rr_jump<const K: u8, const Z: usize, const CC: u8>(s) {
         let (a, b) = (s.o().a, s.o().b);
-        let result = compute::<K, 4>(s.get::<4>(a), s.get::<4>(b), &mut s);
-        s.set::<4>(a, result);
+        let result = compute::<K, Z>(s.get::<Z>(a), s.get::<Z>(b), &mut s);
+        s.set::<Z>(a, result);
         let taken = holds::<CC>(s.r, s.c);
-        s.link(1, taken)
+        s.link::<4>(1, taken)
     }
-    fn alu_ri_jump<const K: u8, const CC: u8>(s) {
-        let (a, b) = (s.o().a, s.o().imm);
+    fn alu_ri_jump<const K: u8, const Z: usize, const CC: u8>(s) {
+        let (a, b) = (s.o().a, s.immediate::<Z>());
         let result = match K {
-            16 => count::<ADD, 4>(s.get::<4>(a), &mut s),
-            21 => count::<SUB, 4>(s.get::<4>(a), &mut s),
-            _ => compute::<K, 4>(s.get::<4>(a), b, &mut s),
+            16 => count::<ADD, Z>(s.get::<Z>(a), &mut s),
+            21 => count::<SUB, Z>(s.get::<Z>(a), &mut s),
+            _ => compute::<K, Z>(s.get::<Z>(a), b, &mut s),
         };
-        s.set::<4>(a, result);
+        s.set::<Z>(a, result);
         let taken = holds::<CC>(s.r, s.c);
-        s.link(1, taken)
+        s.link::<4>(1, taken)
     }
     /// CMP or TEST of memory with the immediate in the next slot; then the jump alone, for when this one could
     /// not be done; then where it goes.
@@ -143,11 +152,11 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        let (a, b) = (State::load::<Z>(at), (*s.op.add(1)).imm);
+        s.log::<F>(address);
+        let (a, b) = (State::load::<Z>(at), s.second_immediate::<Z>());
         let taken = fused::<K, Z, CC>(&mut s, a, b);
         s.op = s.op.add(2);
-        s.link(1, taken)
+        s.link::<4>(1, taken)
     }
     fn fused_rm<const Z: usize, const F: u8, const CC: u8>(s) {
         let address = s.address::<F>();
@@ -155,11 +164,11 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         let (a, b) = (s.get::<Z>(s.o().a), State::load::<Z>(at));
         let taken = fused::<CMP, Z, CC>(&mut s, a, b);
         s.op = s.op.add(2);
-        s.link(1, taken)
+        s.link::<4>(1, taken)
     }
     fn fused_mr<const Z: usize, const F: u8, const CC: u8>(s) {
         let address = s.address::<F>();
@@ -167,108 +176,104 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         let (a, b) = (State::load::<Z>(at), s.get::<Z>(s.o().a));
         let taken = fused::<CMP, Z, CC>(&mut s, a, b);
         s.op = s.op.add(2);
-        s.link(1, taken)
+        s.link::<4>(1, taken)
     }
-    fn jump_r(s) {
-        let target = s.get::<4>(s.o().a);
+    fn jump_r<const W: usize>(s) {
+        let target = s.get::<W>(s.o().a);
+        if !reachable::<W>(target) {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
         let count = s.o().d;
         s.jump(count, target)
     }
-    fn jump_m<const F: u8>(s) {
+    fn jump_m<const W: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let (hit, at) = s.readable::<4>(address);
+        let (hit, at) = s.readable::<W>(address);
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        let target = State::load::<W>(at);
+        if !reachable::<W>(target) {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log::<F>(address);
         let count = s.o().a;
-        s.jump(count, State::load::<4>(at))
+        s.jump(count, target)
     }
-    /// CALL to a known address; `imm` is the return address.
-    fn call_direct(s) {
-        let address = s.get::<4>(32).wrapping_sub(4);
-        let (hit, at) = s.writable::<4>(address);
-        if !hit {
+    /// CALL to a known address; the address in the operation is where it returns to.
+    fn call_direct<const W: usize>(s) {
+        let back = back::<W>(&s);
+        if !s.push::<W>(back) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        let back = s.o().imm;
-        State::store::<4>(at, back);
-        s.set::<4>(32, address);
         s.foresee(1, back);
-        s.link(1, true)
+        s.link::<W>(1, true)
     }
     /// CALL into another page.
-    fn call_far(s) {
-        let address = s.get::<4>(32).wrapping_sub(4);
-        let (hit, at) = s.writable::<4>(address);
-        if !hit {
+    fn call_far<const W: usize>(s) {
+        let back = back::<W>(&s);
+        if !s.push::<W>(back) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        let back = s.o().imm;
-        State::store::<4>(at, back);
-        s.set::<4>(32, address);
         s.foresee(2, back);
-        let count = s.o().d;
+        let count = if W == 8 { s.o().b } else { s.o().d };
         s.far(count)
     }
-    fn call_r(s) {
-        let target = s.get::<4>(s.o().a);
-        let address = s.get::<4>(32).wrapping_sub(4);
-        let (hit, at) = s.writable::<4>(address);
-        if !hit {
+    fn call_r<const W: usize>(s) {
+        let target = s.get::<W>(s.o().a);
+        let back = back::<W>(&s);
+        if !reachable::<W>(target) || !s.push::<W>(back) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        let back = s.o().imm;
-        State::store::<4>(at, back);
-        s.set::<4>(32, address);
         s.foresee(1, back);
-        let count = s.o().d;
+        let count = if W == 8 { s.o().b } else { s.o().d };
         s.jump(count, target)
     }
     /// CALL through memory; the return address is in the next slot.
-    fn call_m<const F: u8>(s) {
+    fn call_m<const W: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let (hit, at) = s.readable::<4>(address);
+        let (hit, at) = s.readable::<W>(address);
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        let stack = s.get::<4>(32).wrapping_sub(4);
-        let (hit, to) = s.writable::<4>(stack);
-        if !hit {
+        let target = State::load::<W>(at);
+        let stack = s.below::<W>();
+        let (hit, to) = s.writable::<W>(stack);
+        if !hit || !reachable::<W>(target) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        s.log_second(stack);
-        let target = State::load::<4>(at);
-        let back = (*s.op.add(1)).imm;
-        State::store::<4>(to, back);
-        s.set::<4>(32, stack);
+        s.log::<F>(address);
+        s.log_second::<F>(stack);
+        let back = s.second_wide();
+        State::store::<W>(to, back);
+        s.set::<W>(32, stack);
         s.foresee(2, back);
         let count = s.o().a;
         s.jump(count, target)
     }
     /// RET; `imm` is what it releases beyond the return address.
-    fn ret(s) {
-        let address = s.get::<4>(32);
-        let (hit, at) = s.readable::<4>(address);
+    fn ret<const W: usize>(s) {
+        let address = s.get::<W>(32);
+        let (hit, at) = s.readable::<W>(address);
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        s.set::<4>(32, address.wrapping_add(4).wrapping_add(s.o().imm));
+        let target = State::load::<W>(at);
+        if !reachable::<W>(target) {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.log_wide::<W>(address);
+        s.set::<W>(32, address.wrapping_add(W as u64 + u64::from(s.o().imm)));
         let count = s.o().d;
-        s.return_to(count, State::load::<4>(at))
+        s.return_to(count, target)
     }
     /// RET to an address, in `Frame::rip`, that was not foreseen.
     fn return_elsewhere(s) {
-        let (count, target) = (s.o().d, (*s.f).rip as u32);
+        let (count, target) = (s.o().d, (*s.f).rip);
         s.jump(count, target)
     }
     /// An instruction that only the second tier knows; `imm` is its number among the decoded ones.
@@ -306,13 +311,26 @@ handlers! {
     }
 }
 
+/// Is an address of `W` bytes one that code can be at?
 #[inline(always)]
-fn fused<const K: u8, const Z: usize, const CC: u8>(s: &mut State, a: u32, b: u32) -> bool {
+fn reachable<const W: usize>(target: u64) -> bool {
+    W != 8 || canonical(target)
+}
+
+/// The return address in the operation.
+#[inline(always)]
+unsafe fn back<const W: usize>(s: &State) -> u64 {
+    // SAFETY: as for all handlers.
+    unsafe { if W == 8 { State::fixed(s.op) } else { s.o().imm.into() } }
+}
+
+#[inline(always)]
+fn fused<const K: u8, const Z: usize, const CC: u8>(s: &mut State, a: u64, b: u64) -> bool {
     const { assert!(K == CMP || K == TEST) };
     if K == CMP {
-        let difference = u64::from(a).wrapping_sub(b.into());
-        s.c = carries::<Z>(a, b, difference);
-        s.r = signed::<Z>(difference as u32);
+        let difference = a.wrapping_sub(b);
+        s.c = carries::<Z>(a, b, difference, a < b);
+        s.r = signed::<Z>(difference);
         compares::<CC, Z>(a, b)
     } else {
         s.c = 0;
@@ -332,12 +350,13 @@ unsafe fn exec_of<'a>(f: *mut Frame) -> &'a mut Exec<'a> {
 unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
     // SAFETY: the frame is that of the running compiled code.
     let x = unsafe { exec_of(f) };
-    let Meta { pc, index, slots, access, .. } = *x.engine.code.meta(f.op);
+    let Meta { index, slots, access, .. } = *x.engine.code.meta(f.op);
+    let pc = x.engine.code.address(f.op);
     let ends = access & ENDS != 0;
     x.cpu.regs = f.regs;
     x.cpu.flags.result = f.result;
     x.cpu.flags.carry = f.carry;
-    x.cpu.rip = u64::from(pc).wrapping_sub(x.cpu.seg(Seg::Cs).base) & 0xffff_ffff;
+    x.cpu.rip = x.cpu.code_offset(pc);
     let executed = f.executed(index.into());
     x.now = x.now.wrapping_add(executed.wrapping_sub(x.cpu.executed));
     x.cpu.executed = executed;
@@ -352,6 +371,7 @@ unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
         return 0;
     }
     f.regs = x.cpu.regs;
+    f.bases = [Seg::Fs, Seg::Gs].map(|seg| x.cpu.seg(seg).base);
     f.down = (x.cpu.flags.other & DF).into();
     f.result = x.cpu.flags.result;
     f.carry = x.cpu.flags.carry;

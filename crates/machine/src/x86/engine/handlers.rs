@@ -20,24 +20,36 @@ pub(crate) const XOR: u8 = 6;
 pub(crate) const CMP: u8 = 7;
 pub(crate) const TEST: u8 = 8;
 
-/// Result of an arithmetic operation; its flags go into the state.
+/// Result of an arithmetic operation; its flags go into the state. What is above `Z` bytes of it means nothing.
 #[inline(always)]
-pub(super) fn compute<const K: u8, const Z: usize>(a: u32, b: u32, s: &mut State) -> u32 {
+pub(super) fn compute<const K: u8, const Z: usize>(a: u64, b: u64, s: &mut State) -> u64 {
     let carry_in = s.c >> 32 & 1;
     match K {
         ADD | ADC => {
             let carry_in = if K == ADC { carry_in } else { 0 };
-            let sum = u64::from(a) + u64::from(b) + carry_in;
-            s.c = carries::<Z>(a, b, sum) & if K == ADC { !1 } else { !0 };
-            s.r = signed::<Z>(sum as u32);
-            sum as u32
+            let (sum, out) = if Z == 8 {
+                let (sum, out) = a.overflowing_add(b);
+                let (sum, again) = sum.overflowing_add(carry_in);
+                (sum, out | again)
+            } else {
+                (a + b + carry_in, false)
+            };
+            s.c = carries::<Z>(a, b, sum, out) & if K == ADC { !1 } else { !0 };
+            s.r = signed::<Z>(sum);
+            sum
         }
         SUB | SBB | CMP => {
             let carry_in = if K == SBB { carry_in } else { 0 };
-            let difference = u64::from(a).wrapping_sub(b.into()).wrapping_sub(carry_in);
-            s.c = carries::<Z>(a, b, difference) & if K == SBB { !1 } else { !0 };
-            s.r = signed::<Z>(difference as u32);
-            difference as u32
+            let (difference, out) = if Z == 8 {
+                let (difference, out) = a.overflowing_sub(b);
+                let (difference, again) = difference.overflowing_sub(carry_in);
+                (difference, out | again)
+            } else {
+                (a.wrapping_sub(b).wrapping_sub(carry_in), false)
+            };
+            s.c = carries::<Z>(a, b, difference, out) & if K == SBB { !1 } else { !0 };
+            s.r = signed::<Z>(difference);
+            difference
         }
         _ => {
             let result = match K {
@@ -58,7 +70,7 @@ const fn writes(kind: u8) -> bool {
 
 /// INC and DEC: as adding or subtracting 1, but CF stays.
 #[inline(always)]
-pub(super) fn count<const K: u8, const Z: usize>(a: u32, s: &mut State) -> u32 {
+pub(super) fn count<const K: u8, const Z: usize>(a: u64, s: &mut State) -> u64 {
     let before = s.c;
     let result = compute::<K, Z>(a, 1, s);
     // Where CF is not what it was, it and CF ^ OF are inverted.
@@ -67,21 +79,37 @@ pub(super) fn count<const K: u8, const Z: usize>(a: u32, s: &mut State) -> u32 {
     result
 }
 
-/// SHL, SHR and SAR by a count of 1 to 31.
+/// SHL, SHR and SAR of four or eight bytes by a count that is not zero and less than their bits.
 #[inline(always)]
-fn shift<const K: u8>(a: u32, count: u32, s: &mut State) -> u32 {
+fn shift<const K: u8, const Z: usize>(a: u64, count: u64, s: &mut State) -> u64 {
+    const { assert!(Z == 4 || Z == 8) };
+    let bits = 8 * Z as u64;
     let (result, cf, of) = match K {
         4 => {
-            let wide = u64::from(a) << count;
-            let cf = wide >> 32 & 1 != 0;
-            (wide as u32, cf, (wide as u32 >> 31 != 0) ^ cf)
+            let cf = a >> (bits - count) & 1 != 0;
+            let result = a << count;
+            (result, cf, (result >> (bits - 1) & 1 != 0) ^ cf)
         }
-        5 => (a >> count, a >> (count - 1) & 1 != 0, a >> 31 != 0),
-        _ => ((a as i32 >> count) as u32, a as i32 >> (count - 1) & 1 != 0, false),
+        5 => (a >> count, a >> (count - 1) & 1 != 0, a >> (bits - 1) != 0),
+        _ => {
+            let wide = signed::<Z>(a) as i64;
+            ((wide >> count) as u64, wide >> (count - 1) & 1 != 0, false)
+        }
     };
-    s.r = signed::<4>(result);
+    s.r = signed::<Z>(result);
     s.c = carry_word(cf, of, false);
     result
+}
+
+/// The low half of a signed product, with its flags.
+#[inline(always)]
+fn multiply<const Z: usize>(a: u64, b: u64, s: &mut State) -> u64 {
+    let (a, b) = (signed::<Z>(a) as i64, signed::<Z>(b) as i64);
+    let (product, mut overflow) = a.overflowing_mul(b);
+    s.r = signed::<Z>(product as u64);
+    overflow |= s.r != product as u64;
+    s.c = carry_word(overflow, overflow, false);
+    product as u64
 }
 
 /// Bits 0–2 of the carry word mean something only together with bit 0; otherwise they are chance.
@@ -102,14 +130,19 @@ handlers! {
     }
     fn mov_ri<const Z: usize>(s) {
         let o = s.o();
-        s.set::<Z>(o.a, o.imm);
+        s.set::<Z>(o.a, s.immediate::<Z>());
         s.next(1)
     }
-    /// MOVZX and MOVSX between registers, to 4 bytes.
-    fn extend_rr<const Z: usize, const SIGNED: bool>(s) {
+    /// Eight bytes from the next slot.
+    fn mov_ri_wide(s) {
+        s.set::<8>(s.o().a, s.second_wide());
+        s.next(2)
+    }
+    /// MOVZX, MOVSX and MOVSXD between registers, to `W` bytes.
+    fn extend_rr<const Z: usize, const SIGNED: bool, const W: usize>(s) {
         let o = s.o();
         let v = s.get::<Z>(o.b);
-        s.set::<4>(o.a, if SIGNED { signed::<Z>(v) as u32 } else { v });
+        s.set::<W>(o.a, if SIGNED { signed::<Z>(v) } else { v });
         s.next(1)
     }
     fn xchg_rr<const Z: usize>(s) {
@@ -119,8 +152,8 @@ handlers! {
         s.set::<Z>(o.b, a);
         s.next(1)
     }
-    fn lea<const F: u8>(s) {
-        s.set::<4>(s.o().a, s.address::<F>());
+    fn lea<const Z: usize, const F: u8>(s) {
+        s.set::<Z>(s.o().a, s.address::<F>());
         s.next(1)
     }
     fn load<const Z: usize, const F: u8>(s) {
@@ -129,19 +162,19 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         s.set::<Z>(s.o().a, State::load::<Z>(at));
         s.next(1)
     }
-    fn load_extend<const Z: usize, const SIGNED: bool, const F: u8>(s) {
+    fn load_extend<const Z: usize, const SIGNED: bool, const W: usize, const F: u8>(s) {
         let address = s.address::<F>();
         let (hit, at) = s.readable::<Z>(address);
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         let v = State::load::<Z>(at);
-        s.set::<4>(s.o().a, if SIGNED { signed::<Z>(v) as u32 } else { v });
+        s.set::<W>(s.o().a, if SIGNED { signed::<Z>(v) } else { v });
         s.next(1)
     }
     fn store<const Z: usize, const F: u8>(s) {
@@ -150,7 +183,7 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         State::store::<Z>(at, s.get::<Z>(s.o().a));
         s.next(1)
     }
@@ -161,8 +194,8 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        State::store::<Z>(at, (*s.op.add(1)).imm);
+        s.log::<F>(address);
+        State::store::<Z>(at, s.second_immediate::<Z>());
         s.next(2)
     }
 
@@ -177,53 +210,53 @@ handlers! {
         s.next(1)
     }
     fn alu_ri<const K: u8, const Z: usize>(s) {
-        let (a, imm) = (s.o().a, s.o().imm);
+        let (a, imm) = (s.o().a, s.immediate::<Z>());
         let result = compute::<K, Z>(s.get::<Z>(a), imm, &mut s);
         if writes(K) {
             s.set::<Z>(a, result);
         }
         s.next(1)
     }
-    /// 32 bits, flags not wanted.
-    fn alu_rr_silent<const K: u8>(s) {
+    /// 32 or 64 bits, flags not wanted.
+    fn alu_rr_silent<const K: u8, const Z: usize>(s) {
         let (a, b) = (s.o().a, s.o().b);
         let (r, c) = (s.r, s.c);
-        let result = compute::<K, 4>(s.get::<4>(a), s.get::<4>(b), &mut s);
+        let result = compute::<K, Z>(s.get::<Z>(a), s.get::<Z>(b), &mut s);
         (s.r, s.c) = (r, c);
         if writes(K) {
-            s.set::<4>(a, result);
+            s.set::<Z>(a, result);
         }
         s.next(1)
     }
-    fn alu_ri_silent<const K: u8>(s) {
-        let (a, imm) = (s.o().a, s.o().imm);
+    fn alu_ri_silent<const K: u8, const Z: usize>(s) {
+        let (a, imm) = (s.o().a, s.immediate::<Z>());
         let (r, c) = (s.r, s.c);
-        let result = compute::<K, 4>(s.get::<4>(a), imm, &mut s);
+        let result = compute::<K, Z>(s.get::<Z>(a), imm, &mut s);
         (s.r, s.c) = (r, c);
         if writes(K) {
-            s.set::<4>(a, result);
+            s.set::<Z>(a, result);
         }
         s.next(1)
     }
-    fn shift_ri_silent<const K: u8>(s) {
-        let (a, n) = (s.o().a, s.o().imm);
+    fn shift_ri_silent<const K: u8, const Z: usize>(s) {
+        let (a, n) = (s.o().a, s.o().imm.into());
         let (r, c) = (s.r, s.c);
-        let result = shift::<K>(s.get::<4>(a), n, &mut s);
+        let result = shift::<K, Z>(s.get::<Z>(a), n, &mut s);
         (s.r, s.c) = (r, c);
-        s.set::<4>(a, result);
+        s.set::<Z>(a, result);
         s.next(1)
     }
-    fn imul_rr_silent(s) {
+    fn imul_rr_silent<const Z: usize>(s) {
         let (a, b) = (s.o().a, s.o().b);
-        s.set::<4>(a, s.get::<4>(a).wrapping_mul(s.get::<4>(b)));
+        s.set::<Z>(a, s.get::<Z>(a).wrapping_mul(s.get::<Z>(b)));
         s.next(1)
     }
-    fn imul_rri_silent(s) {
+    fn imul_rri_silent<const Z: usize>(s) {
         let o = s.o();
-        s.set::<4>(o.a, s.get::<4>(o.b).wrapping_mul(o.imm));
+        s.set::<Z>(o.a, s.get::<Z>(o.b).wrapping_mul(s.immediate::<Z>()));
         s.next(1)
     }
-    /// XOR or SUB of a register with itself.
+    /// XOR or SUB of a register with itself; four bytes clear all.
     fn clear(s) {
         s.set::<4>(s.o().a, 0);
         s.r = 0;
@@ -236,7 +269,7 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         let a = s.o().a;
         let result = compute::<K, Z>(s.get::<Z>(a), State::load::<Z>(at), &mut s);
         if writes(K) {
@@ -250,7 +283,7 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         let b = s.get::<Z>(s.o().a);
         let result = compute::<K, Z>(State::load::<Z>(at), b, &mut s);
         if writes(K) {
@@ -265,8 +298,8 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        let b = (*s.op.add(1)).imm;
+        s.log::<F>(address);
+        let b = s.second_immediate::<Z>();
         let result = compute::<K, Z>(State::load::<Z>(at), b, &mut s);
         if writes(K) {
             State::store::<Z>(at, result);
@@ -286,7 +319,7 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         let result = count::<K, Z>(State::load::<Z>(at), &mut s);
         State::store::<Z>(at, result);
         s.next(1)
@@ -302,72 +335,67 @@ handlers! {
         s.set::<Z>(a, result);
         s.next(1)
     }
-    fn shift_ri<const K: u8>(s) {
-        let (a, n) = (s.o().a, s.o().imm);
-        let result = shift::<K>(s.get::<4>(a), n, &mut s);
-        s.set::<4>(a, result);
+    fn shift_ri<const K: u8, const Z: usize>(s) {
+        let (a, n) = (s.o().a, s.o().imm.into());
+        let result = shift::<K, Z>(s.get::<Z>(a), n, &mut s);
+        s.set::<Z>(a, result);
         s.next(1)
     }
-    fn shift_cl<const K: u8>(s) {
+    fn shift_cl<const K: u8, const Z: usize>(s) {
         let a = s.o().a;
-        let n = s.get::<1>(8) & 31;
-        let value = s.get::<4>(a);
+        let n = s.get::<1>(8) & (8 * Z as u64 - 1);
+        let value = s.get::<Z>(a);
         if n != 0 {
-            let result = shift::<K>(value, n, &mut s);
-            s.set::<4>(a, result);
+            let result = shift::<K, Z>(value, n, &mut s);
+            s.set::<Z>(a, result);
         } else {
-            s.set::<4>(a, value);
+            s.set::<Z>(a, value);
         }
         s.next(1)
     }
-    fn imul_rr(s) {
+    fn imul_rr<const Z: usize>(s) {
         let (a, b) = (s.o().a, s.o().b);
-        let product = i64::from(s.get::<4>(a) as i32) * i64::from(s.get::<4>(b) as i32);
-        s.set::<4>(a, product as u32);
-        s.r = signed::<4>(product as u32);
-        let overflow = product != product as i32 as i64;
-        s.c = carry_word(overflow, overflow, false);
+        let product = multiply::<Z>(s.get::<Z>(a), s.get::<Z>(b), &mut s);
+        s.set::<Z>(a, product);
         s.next(1)
     }
-    fn imul_rri(s) {
-        let (a, b, imm) = (s.o().a, s.o().b, s.o().imm);
-        let product = i64::from(s.get::<4>(b) as i32) * i64::from(imm as i32);
-        s.set::<4>(a, product as u32);
-        s.r = signed::<4>(product as u32);
-        let overflow = product != product as i32 as i64;
-        s.c = carry_word(overflow, overflow, false);
+    fn imul_rri<const Z: usize>(s) {
+        let (a, b, imm) = (s.o().a, s.o().b, s.immediate::<Z>());
+        let product = multiply::<Z>(s.get::<Z>(b), imm, &mut s);
+        s.set::<Z>(a, product);
         s.next(1)
     }
-    fn imul_rm<const F: u8>(s) {
+    fn imul_rm<const Z: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let (hit, at) = s.readable::<4>(address);
+        let (hit, at) = s.readable::<Z>(address);
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         let a = s.o().a;
-        let product = i64::from(s.get::<4>(a) as i32) * i64::from(State::load::<4>(at) as i32);
-        s.set::<4>(a, product as u32);
-        s.r = signed::<4>(product as u32);
-        let overflow = product != product as i32 as i64;
-        s.c = carry_word(overflow, overflow, false);
+        let product = multiply::<Z>(s.get::<Z>(a), State::load::<Z>(at), &mut s);
+        s.set::<Z>(a, product);
         s.next(1)
     }
-    /// MUL and IMUL of EAX into EDX:EAX.
-    fn mul_r<const SIGNED: bool>(s) {
-        let (a, b) = (s.get::<4>(0), s.get::<4>(s.o().a));
-        let product =
-            if SIGNED { (i64::from(a as i32) * i64::from(b as i32)) as u64 } else { u64::from(a) * u64::from(b) };
-        s.set::<4>(0, product as u32);
-        s.set::<4>(16, (product >> 32) as u32);
-        s.r = signed::<4>(product as u32);
-        let overflow = if SIGNED { product != s.r } else { product >> 32 != 0 };
+    /// MUL and IMUL of EAX into EDX:EAX, or of RAX into RDX:RAX.
+    fn mul_r<const SIGNED: bool, const Z: usize>(s) {
+        let (a, b) = (s.get::<Z>(0), s.get::<Z>(s.o().a));
+        let product = if SIGNED {
+            (i128::from(signed::<Z>(a) as i64) * i128::from(signed::<Z>(b) as i64)) as u128
+        } else {
+            u128::from(a) * u128::from(b)
+        };
+        let high = (product >> (8 * Z)) as u64;
+        s.set::<Z>(0, product as u64);
+        s.set::<Z>(16, high);
+        s.r = signed::<Z>(product as u64);
+        let overflow = if SIGNED { product != i128::from(s.r as i64) as u128 } else { high != 0 };
         s.c = carry_word(overflow, overflow, false);
         s.next(1)
     }
     fn div_r<const SIGNED: bool>(s) {
         let b = s.get::<4>(s.o().a);
-        let dividend = u64::from(s.get::<4>(16)) << 32 | u64::from(s.get::<4>(0));
+        let dividend = s.get::<4>(16) << 32 | s.get::<4>(0);
         if b == 0 {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
@@ -377,20 +405,38 @@ handlers! {
             if quotient != quotient as i32 as i64 || a == i64::MIN {
                 return retry(s.f, s.op, s.log, s.r, s.c, s.t);
             }
-            (quotient as u32, a.wrapping_rem(b) as u32)
+            (quotient as u64, a.wrapping_rem(b) as u64)
         } else {
-            let quotient = dividend / u64::from(b);
+            let quotient = dividend / b;
             if quotient >> 32 != 0 {
                 return retry(s.f, s.op, s.log, s.r, s.c, s.t);
             }
-            (quotient as u32, (dividend % u64::from(b)) as u32)
+            (quotient, dividend % b)
         };
         s.set::<4>(0, quotient);
         s.set::<4>(16, remainder);
         s.next(1)
     }
-    fn cdq(s) {
-        s.set::<4>(16, (s.get::<4>(0) as i32 >> 31) as u32);
+    /// DIV and IDIV of 64 bits, of dividends that fit into as many.
+    fn div_r_wide<const SIGNED: bool>(s) {
+        let (high, low, b) = (s.get::<8>(16), s.get::<8>(0), s.get::<8>(s.o().a));
+        let fits = high == if SIGNED { (low as i64 >> 63) as u64 } else { 0 };
+        if b == 0 || !fits || SIGNED && b == u64::MAX {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        let (quotient, remainder) = if SIGNED {
+            let (a, b) = (low as i64, b as i64);
+            (a.wrapping_div(b) as u64, a.wrapping_rem(b) as u64)
+        } else {
+            (low / b, low % b)
+        };
+        s.set::<8>(0, quotient);
+        s.set::<8>(16, remainder);
+        s.next(1)
+    }
+    /// CDQ and CQO.
+    fn cdq<const Z: usize>(s) {
+        s.set::<Z>(16, (signed::<Z>(s.get::<Z>(0)) as i64 >> 63) as u64);
         s.next(1)
     }
 
@@ -400,23 +446,22 @@ handlers! {
         s.set::<1>(s.o().a, holds::<CC>(s.r, s.c).into());
         s.next(1)
     }
-    fn cmov_rr<const CC: u8>(s) {
+    fn cmov_rr<const CC: u8, const Z: usize>(s) {
         let o = s.o();
-        let value = if holds::<CC>(s.r, s.c) { s.get::<4>(o.b) } else { s.get::<4>(o.a) };
-        s.set::<4>(o.a, value);
+        let value = if holds::<CC>(s.r, s.c) { s.get::<Z>(o.b) } else { s.get::<Z>(o.a) };
+        s.set::<Z>(o.a, value);
         s.next(1)
     }
-
-    fn cmov_rm<const CC: u8, const F: u8>(s) {
+    fn cmov_rm<const CC: u8, const Z: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let (hit, at) = s.readable::<4>(address);
+        let (hit, at) = s.readable::<Z>(address);
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         let a = s.o().a;
-        let value = if holds::<CC>(s.r, s.c) { State::load::<4>(at) } else { s.get::<4>(a) };
-        s.set::<4>(a, value);
+        let value = if holds::<CC>(s.r, s.c) { State::load::<Z>(at) } else { s.get::<Z>(a) };
+        s.set::<Z>(a, value);
         s.next(1)
     }
     fn set_m<const CC: u8, const F: u8>(s) {
@@ -425,7 +470,7 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         State::store::<1>(at, holds::<CC>(s.r, s.c).into());
         s.next(1)
     }
@@ -433,68 +478,76 @@ handlers! {
     // ---- bits
 
     /// BT of a register by a register or, with the register that is always zero, by `imm`.
-    fn bit_test(s) {
+    fn bit_test<const Z: usize>(s) {
         let o = s.o();
-        let n = (s.get::<4>(o.b) | o.imm) & 31;
-        let cf = u64::from(s.get::<4>(o.a) >> n & 1);
+        let n = (s.get::<Z>(o.b) | u64::from(o.imm)) & (8 * Z as u64 - 1);
+        let cf = s.get::<Z>(o.a) >> n & 1;
         let of = (s.c >> 32 ^ s.c >> 31) & 1;
         s.c = s.c & 0x17 & weird_mask(s.c) | cf << 32 | (cf ^ of) << 31;
         s.next(1)
     }
     /// BSF and BSR.
-    fn scan<const UP: bool>(s) {
+    fn scan<const UP: bool, const Z: usize>(s) {
         let o = s.o();
-        let v = s.get::<4>(o.b);
+        let v = s.get::<Z>(o.b);
         if v == 0 || s.c & 1 != 0 {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.set::<4>(o.a, if UP { v.trailing_zeros() } else { 31 - v.leading_zeros() });
+        s.set::<Z>(o.a, if UP { v.trailing_zeros() } else { 63 - v.leading_zeros() }.into());
         // Only ZF changes: keep the others, which a non-zero result can always show.
         let sign = s.r >> 63;
         let odd = (s.r as u8).count_ones() & 1;
         s.r = sign << 63 | if odd == 1 { 1 } else { 3 };
         s.next(1)
     }
-    /// ROL and ROR by 1 to 31.
-    fn rotate_ri<const LEFT: bool>(s) {
+    /// ROL and ROR by a count that is not zero and less than the bits.
+    fn rotate_ri<const LEFT: bool, const Z: usize>(s) {
         let (a, n) = (s.o().a, s.o().imm);
-        let v = s.get::<4>(a);
-        let result = if LEFT { v.rotate_left(n) } else { v.rotate_right(n) };
-        s.set::<4>(a, result);
+        let v = s.get::<Z>(a);
+        let top = 8 * Z as u32 - 1;
+        let n = if LEFT { n } else { top + 1 - n };
+        let result = if Z == 8 { v.rotate_left(n) } else { (v as u32).rotate_left(n).into() };
+        s.set::<Z>(a, result);
         let (cf, of) = if LEFT {
-            (result & 1, result >> 31 ^ result & 1)
+            (result & 1, result >> top ^ result & 1)
         } else {
-            (result >> 31, (result >> 31 ^ result >> 30) & 1)
+            (result >> top, (result >> top ^ result >> (top - 1)) & 1)
         };
-        s.c = s.c & 0x17 & weird_mask(s.c) | u64::from(cf) << 32 | u64::from(cf ^ of) << 31;
+        s.c = s.c & 0x17 & weird_mask(s.c) | cf << 32 | (cf ^ of) << 31;
+        s.next(1)
+    }
+    fn swap_bytes<const Z: usize>(s) {
+        let a = s.o().a;
+        let v = s.get::<Z>(a).swap_bytes();
+        s.set::<Z>(a, if Z == 8 { v } else { v >> 32 });
         s.next(1)
     }
 
-    // ---- strings, upwards
+    // ---- strings, upwards, with addresses of `W` bytes
 
     /// MOVS; the write is described by the next slot.
-    fn move_string<const Z: usize>(s) {
-        let (from, to) = (s.get::<4>(48), s.get::<4>(56));
+    fn move_string<const Z: usize, const W: usize>(s) {
+        let (from, to) = (s.get::<W>(48), s.get::<W>(56));
         let ((hit, source), (hit_too, target)) = (s.readable::<Z>(from), s.writable::<Z>(to));
         if !(hit & hit_too) | ((*s.f).down != 0) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(from);
-        s.log_second(to);
+        s.log_wide::<W>(from);
+        s.log_wide_second::<W>(to);
         State::store::<Z>(target, State::load::<Z>(source));
-        s.set::<4>(48, from.wrapping_add(Z as u32));
-        s.set::<4>(56, to.wrapping_add(Z as u32));
+        s.set::<W>(48, from.wrapping_add(Z as u64));
+        s.set::<W>(56, to.wrapping_add(Z as u64));
         s.next(2)
     }
-    fn store_string<const Z: usize>(s) {
-        let to = s.get::<4>(56);
+    fn store_string<const Z: usize, const W: usize>(s) {
+        let to = s.get::<W>(56);
         let (hit, target) = s.writable::<Z>(to);
         if !hit | ((*s.f).down != 0) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(to);
+        s.log_wide::<W>(to);
         State::store::<Z>(target, s.get::<Z>(0));
-        s.set::<4>(56, to.wrapping_add(Z as u32));
+        s.set::<W>(56, to.wrapping_add(Z as u64));
         s.next(1)
     }
 
@@ -507,7 +560,7 @@ handlers! {
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
+        s.log::<F>(address);
         let a = s.o().a;
         let old = State::load::<Z>(at);
         State::store::<Z>(at, s.get::<Z>(a));
@@ -515,67 +568,110 @@ handlers! {
         s.next(1)
     }
 
-    // ---- the stack (flat, 32 bits)
+    // ---- the stack (flat), `W` bytes wide
 
-    fn push_r(s) {
-        let value = s.get::<4>(s.o().a);
-        let address = s.get::<4>(32).wrapping_sub(4);
-        let (hit, at) = s.writable::<4>(address);
-        if !hit {
+    fn push_r<const W: usize>(s) {
+        let value = s.get::<W>(s.o().a);
+        if !s.push::<W>(value) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        State::store::<4>(at, value);
-        s.set::<4>(32, address);
         s.next(1)
     }
-    fn push_i(s) {
-        let address = s.get::<4>(32).wrapping_sub(4);
-        let (hit, at) = s.writable::<4>(address);
-        if !hit {
+    fn push_i<const W: usize>(s) {
+        let value = s.immediate::<W>();
+        if !s.push::<W>(value) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        State::store::<4>(at, s.o().imm);
-        s.set::<4>(32, address);
         s.next(1)
     }
     /// The pushed access is described by the next slot.
-    fn push_m<const F: u8>(s) {
+    fn push_m<const W: usize, const F: u8>(s) {
         let address = s.address::<F>();
-        let (hit, at) = s.readable::<4>(address);
-        let stack = s.get::<4>(32).wrapping_sub(4);
-        let (hit_too, to) = s.writable::<4>(stack);
+        let (hit, at) = s.readable::<W>(address);
+        let stack = s.below::<W>();
+        let (hit_too, to) = s.writable::<W>(stack);
         if !(hit & hit_too) {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        s.log_second(stack);
-        State::store::<4>(to, State::load::<4>(at));
-        s.set::<4>(32, stack);
+        s.log::<F>(address);
+        s.log_second::<F>(stack);
+        State::store::<W>(to, State::load::<W>(at));
+        s.set::<W>(32, stack);
         s.next(2)
     }
-    fn pop_r(s) {
-        let address = s.get::<4>(32);
-        let (hit, at) = s.readable::<4>(address);
-        if !hit {
+    fn pop_r<const W: usize>(s) {
+        if !s.pop::<W>() {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        s.set::<4>(32, address.wrapping_add(4));
-        s.set::<4>(s.o().a, State::load::<4>(at));
         s.next(1)
     }
     /// LEAVE.
-    fn leave_frame(s) {
-        let address = s.get::<4>(40);
-        let (hit, at) = s.readable::<4>(address);
+    fn leave_frame<const W: usize>(s) {
+        let address = s.get::<W>(40);
+        let (hit, at) = s.readable::<W>(address);
         if !hit {
             return retry(s.f, s.op, s.log, s.r, s.c, s.t);
         }
-        s.log(address);
-        s.set::<4>(32, address.wrapping_add(4));
-        s.set::<4>(40, State::load::<4>(at));
+        s.log_wide::<W>(address);
+        s.set::<W>(32, address.wrapping_add(W as u64));
+        s.set::<W>(40, State::load::<W>(at));
         s.next(1)
+    }
+}
+
+// SAFETY: as for all methods of `State`.
+impl State {
+    /// Where the next push of `W` bytes goes.
+    #[inline(always)]
+    pub(super) unsafe fn below<const W: usize>(&self) -> u64 {
+        let address = unsafe { self.get::<W>(32) }.wrapping_sub(W as u64);
+        if W == 8 { address } else { address as u32 as u64 }
+    }
+
+    /// Logs an access at an address of `W` bytes.
+    #[inline(always)]
+    pub(super) unsafe fn log_wide<const W: usize>(&mut self, address: u64) {
+        unsafe { if W == 8 { self.log::<{ super::op::WIDE }>(address) } else { self.log::<0>(address) } }
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn log_wide_second<const W: usize>(&mut self, address: u64) {
+        unsafe {
+            if W == 8 {
+                self.log_second::<{ super::op::WIDE }>(address)
+            } else {
+                self.log_second::<0>(address)
+            }
+        }
+    }
+
+    /// Pushes `W` bytes. False: it could not be done at once, and nothing has changed.
+    #[inline(always)]
+    pub(super) unsafe fn push<const W: usize>(&mut self, value: u64) -> bool {
+        unsafe {
+            let address = self.below::<W>();
+            let (hit, at) = self.writable::<W>(address);
+            if hit {
+                self.log_wide::<W>(address);
+                State::store::<W>(at, value);
+                self.set::<W>(32, address);
+            }
+            hit
+        }
+    }
+
+    /// Pops `W` bytes into the register of the operation.
+    #[inline(always)]
+    pub(super) unsafe fn pop<const W: usize>(&mut self) -> bool {
+        unsafe {
+            let address = self.get::<W>(32);
+            let (hit, at) = self.readable::<W>(address);
+            if hit {
+                self.log_wide::<W>(address);
+                self.set::<W>(32, address.wrapping_add(W as u64));
+                self.set::<W>(self.o().a, State::load::<W>(at));
+            }
+            hit
+        }
     }
 }

@@ -34,11 +34,16 @@ pub(crate) struct Site {
 pub(crate) const MODE_32: u32 = 1;
 /// Ring 3.
 pub(crate) const MODE_USER: u32 = 2;
-/// Protected mode with CS, DS, ES and SS flat, and a 32-bit stack: addresses need no segment checks.
+/// 64-bit code.
+pub(crate) const MODE_64: u32 = 8;
+/// Protected mode with CS, DS, ES and SS flat, and a 32-bit stack, or 64-bit mode: addresses need no segment checks.
 pub(crate) const MODE_FLAT: u32 = 4;
 
 /// What compiled code may take for granted.
 pub(crate) fn mode(cpu: &Cpu) -> u32 {
+    if cpu.long_code() {
+        return MODE_64 | MODE_FLAT | if cpu.cpl() == 3 { MODE_USER } else { 0 };
+    }
     let flat = |seg: Seg, wanted: u16| {
         let s = cpu.seg(seg);
         let refused = if seg == Seg::Cs { 0 } else { Segment::CODE | Segment::CONFORMING };
@@ -50,8 +55,8 @@ pub(crate) fn mode(cpu: &Cpu) -> u32 {
         && flat(Seg::Ds, data)
         && flat(Seg::Es, data)
         && flat(Seg::Ss, data | Segment::BIG);
-    let mut mode = if cpu.bitness() == 32 { MODE_32 } else { 0 };
-    mode |= if cpu.cpl() == 3 { MODE_USER } else { 0 };
+    let user = if cpu.cpl() == 3 { MODE_USER } else { 0 };
+    let mode = user | if cpu.bitness() == 32 { MODE_32 } else { 0 };
     mode | if all_flat { MODE_FLAT } else { 0 }
 }
 

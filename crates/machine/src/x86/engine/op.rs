@@ -4,13 +4,14 @@
 //! six arguments, which the optimiser turns into a jump; so the arguments live in registers for as long as
 //! compiled code runs: frame, operation, log, the two words of the lazy flags, and the TLB.
 
+use crate::events::TAG_WIDE;
 use crate::x86::mmu::{ENTRIES, Entry, Tlb};
 
 /// What an operation does.
 pub(crate) type Handler = unsafe extern "C" fn(*mut Frame, *const Op, *mut u64, u64, u64, *const Tlb);
 
 /// One micro-operation, sixteen bytes. Registers are byte offsets into the frame, so that AH is AX plus one.
-/// What does not fit goes into the next slot.
+/// What does not fit goes into the next slot. A 64-bit address that stands for itself takes `c`, `d` and `imm`.
 #[repr(C, align(16))]
 #[derive(Clone, Copy)]
 pub(crate) struct Op {
@@ -20,6 +21,20 @@ pub(crate) struct Op {
     pub c: u8,
     pub d: u8,
     pub imm: u32,
+}
+
+impl Op {
+    /// The operation with a canonical address in `c`, `d` and `imm`, see [`State::fixed`].
+    pub fn with_fixed(self, address: u64) -> Self {
+        let [_, _, c, d, imm @ ..] = (address << 16).to_le_bytes();
+        Self { c, d, imm: u32::from_le_bytes(imm), ..self }
+    }
+
+    /// The operation with eight bytes in `a` to `imm`, see [`State::wide_immediate`].
+    pub fn with_wide(self, value: u64) -> Self {
+        let [a, b, c, d, imm @ ..] = value.to_le_bytes();
+        Self { a, b, c, d, imm: u32::from_le_bytes(imm), ..self }
+    }
 }
 
 /// A slot that holds where a block goes on, instead of an operation.
@@ -41,8 +56,15 @@ pub(crate) struct Far {
 /// Byte offset in the frame of a register that is always zero.
 pub(crate) const ZERO: u8 = 128;
 
+/// Where the bases of FS and GS are in the frame, in units of eight bytes.
+pub(crate) const FS: u8 = 17;
+pub(crate) const GS: u8 = 18;
+
 /// Entries of the cache of jump targets.
 pub(crate) const JUMPS: usize = 1 << 16;
+
+/// Bits of an address that tags of the jump cache hold; all that a canonical one has.
+pub(crate) const TAG_ADDRESS: u64 = (1 << 48) - 1;
 
 /// Where an address leads, for one epoch of translations and one mode.
 #[repr(C)]
@@ -86,13 +108,17 @@ pub(crate) enum Why {
 pub(crate) struct Frame {
     pub regs: [u64; 16],
     pub zero: u64,
+    /// Bases of FS and GS, at [`FS`] and [`GS`] times eight.
+    pub bases: [u64; 2],
     /// Instructions that may still be executed when the present block began, less the longest block: a block is
     /// only begun while this is not negative.
     pub remaining: i64,
     /// 8 if accesses are logged, 0 if each overwrites the last.
     pub log_step: u64,
-    /// Upper half of the tags in the jump cache.
+    /// Names translations and mode.
     pub key: u64,
+    /// The same as the upper bits of the tags in the jump cache.
+    pub tag: u64,
     pub jumps: *mut Jump,
     /// The last calls, a ring.
     pub returns: *mut Return,
@@ -180,39 +206,73 @@ impl State {
 
     /// Register at a byte offset, `Z` bytes.
     #[inline(always)]
-    pub unsafe fn get<const Z: usize>(&self, offset: u8) -> u32 {
-        unsafe {
-            let at = self.f.cast::<u8>().add(offset as usize);
-            match Z {
-                1 => at.read().into(),
-                2 => at.cast::<u16>().read().into(),
-                _ => at.cast::<u32>().read(),
-            }
-        }
+    pub unsafe fn get<const Z: usize>(&self, offset: u8) -> u64 {
+        unsafe { Self::load::<Z>(self.f.cast::<u8>().add(offset as usize)) }
     }
 
     /// Sets the register at a byte offset; four bytes clear the upper half.
     #[inline(always)]
-    pub unsafe fn set<const Z: usize>(&self, offset: u8, value: u32) {
+    pub unsafe fn set<const Z: usize>(&self, offset: u8, value: u64) {
         unsafe {
             let at = self.f.cast::<u8>().add(offset as usize);
             match Z {
                 1 => at.write(value as u8),
                 2 => at.cast::<u16>().write(value as u16),
-                _ => at.cast::<u64>().write(value.into()),
+                4 => at.cast::<u64>().write(value as u32 as u64),
+                _ => at.cast::<u64>().write(value),
             }
         }
     }
 
-    /// Effective address. `F`: 0 base and displacement, 1 base, index and displacement, 2 displacement.
+    /// The immediate; eight bytes are its sign extension.
     #[inline(always)]
-    pub unsafe fn address<const F: u8>(&self) -> u32 {
+    pub unsafe fn immediate<const Z: usize>(&self) -> u64 {
+        unsafe { extended::<Z>(self.o().imm) }
+    }
+
+    /// The immediate in the next slot.
+    #[inline(always)]
+    pub unsafe fn second_immediate<const Z: usize>(&self) -> u64 {
+        unsafe { extended::<Z>((*self.op.add(1)).imm) }
+    }
+
+    /// The address in `c`, `d` and `imm`.
+    #[inline(always)]
+    pub unsafe fn fixed(op: *const Op) -> u64 {
+        const { assert!(std::mem::offset_of!(Op, a) == 8) };
+        unsafe { (op.cast::<i64>().add(1).read() >> 16) as u64 }
+    }
+
+    /// The eight bytes after the handler of the next slot.
+    #[inline(always)]
+    pub unsafe fn second_wide(&self) -> u64 {
+        unsafe { self.op.add(1).cast::<u64>().add(1).read() }
+    }
+
+    /// Effective address. Of 32 bits: `F` 0 base and displacement, 1 base, index and displacement, 2 displacement.
+    /// Of 64 bits: 3 base and displacement, 4 base, index and displacement, 5 an address that stands for itself,
+    /// 6 as 4 in the segment that `d` names.
+    #[inline(always)]
+    pub unsafe fn address<const F: u8>(&self) -> u64 {
         unsafe {
             let o = self.o();
+            let displacement = o.imm as i32 as u64;
+            let index = || self.get::<8>(o.c) << (o.d & 3);
             match F {
-                0 => self.get::<4>(o.b).wrapping_add(o.imm),
-                1 => self.get::<4>(o.b).wrapping_add(self.get::<4>(o.c) << (o.d & 3)).wrapping_add(o.imm),
-                _ => o.imm,
+                0 => (self.get::<4>(o.b) as u32).wrapping_add(o.imm).into(),
+                1 => {
+                    let index = (self.get::<4>(o.c) as u32) << (o.d & 3);
+                    (self.get::<4>(o.b) as u32).wrapping_add(index).wrapping_add(o.imm).into()
+                }
+                2 => o.imm.into(),
+                3 => self.get::<8>(o.b).wrapping_add(displacement),
+                4 => self.get::<8>(o.b).wrapping_add(index()).wrapping_add(displacement),
+                5 => Self::fixed(self.op),
+                _ => {
+                    let base = self.f.cast::<u64>().add((o.d >> 2) as usize).read();
+                    let offset = self.get::<8>(o.b).wrapping_add(index()).wrapping_add(displacement);
+                    base.wrapping_add(offset)
+                }
             }
         }
     }
@@ -220,80 +280,89 @@ impl State {
     /// May `Z` aligned bytes be read at once, and where are they? One comparison checks page, right and
     /// alignment.
     #[inline(always)]
-    pub unsafe fn readable<const Z: usize>(&self, address: u32) -> (bool, *const u8) {
+    pub unsafe fn readable<const Z: usize>(&self, address: u64) -> (bool, *const u8) {
         unsafe {
             let entry = self.entry(address);
-            let tag = address & (0xffff_f000 | (Z as u32 - 1));
-            let at = (*entry).addend.wrapping_add(address.into()) as *const u8;
-            ((*entry).read == tag.into(), at)
+            let tag = address & (!0xfff | (Z as u64 - 1));
+            let at = (*entry).addend.wrapping_add(address) as *const u8;
+            ((*entry).read == tag, at)
         }
     }
 
     /// As [`State::readable`], as a pointer that looks writable.
     #[inline(always)]
-    pub unsafe fn readable_too<const Z: usize>(&self, address: u32) -> (bool, *mut u8) {
+    pub unsafe fn readable_too<const Z: usize>(&self, address: u64) -> (bool, *mut u8) {
         let (hit, at) = unsafe { self.readable::<Z>(address) };
         (hit, at.cast_mut())
     }
 
     /// The same for bytes that may be written (and read).
     #[inline(always)]
-    pub unsafe fn writable<const Z: usize>(&self, address: u32) -> (bool, *mut u8) {
+    pub unsafe fn writable<const Z: usize>(&self, address: u64) -> (bool, *mut u8) {
         unsafe {
             let entry = self.entry(address);
-            let tag = address & (0xffff_f000 | (Z as u32 - 1));
-            let at = (*entry).addend.wrapping_add(address.into()) as *mut u8;
-            ((*entry).write == tag.into(), at)
+            let tag = address & (!0xfff | (Z as u64 - 1));
+            let at = (*entry).addend.wrapping_add(address) as *mut u8;
+            ((*entry).write == tag, at)
         }
     }
 
     #[inline(always)]
-    unsafe fn entry(&self, address: u32) -> *const Entry {
+    unsafe fn entry(&self, address: u64) -> *const Entry {
         const { assert!(size_of::<Entry>() == 32 && ENTRIES.is_power_of_two()) };
         let offset = (address >> 7) as usize & ((ENTRIES - 1) << 5);
         unsafe { self.t.cast::<u8>().add(offset).cast() }
     }
 
-    /// Logs an access of this operation.
+    /// Logs an access of this operation at an address of form `F`.
     #[inline(always)]
-    pub unsafe fn log(&mut self, address: u32) {
-        unsafe { self.log_as(address, self.op) }
+    pub unsafe fn log<const F: u8>(&mut self, address: u64) {
+        unsafe { self.log_as::<F>(address, self.op) }
     }
 
     /// Logs its second access, which is described by the next slot.
     #[inline(always)]
-    pub unsafe fn log_second(&mut self, address: u32) {
-        unsafe { self.log_as(address, self.op.add(1)) }
+    pub unsafe fn log_second<const F: u8>(&mut self, address: u64) {
+        unsafe { self.log_as::<F>(address, self.op.add(1)) }
     }
 
+    /// One word if the address has 32 bits, two if it has 64.
     #[inline(always)]
-    unsafe fn log_as(&mut self, address: u32, site: *const Op) {
+    unsafe fn log_as<const F: u8>(&mut self, address: u64, site: *const Op) {
         unsafe {
             let word = self.log.cast::<u32>();
-            word.write(address);
-            word.add(1).write(site as usize as u32);
-            self.log = self.log.byte_add((*self.f).log_step as usize);
-        }
-    }
-
-    #[inline(always)]
-    pub unsafe fn load<const Z: usize>(at: *const u8) -> u32 {
-        unsafe {
-            match Z {
-                1 => at.read().into(),
-                2 => at.cast::<u16>().read().into(),
-                _ => at.cast::<u32>().read(),
+            if F < WIDE {
+                word.write(address as u32);
+                word.add(1).write(site as usize as u32);
+                self.log = self.log.byte_add((*self.f).log_step as usize);
+            } else {
+                word.add(1).write(site as usize as u32 | TAG_WIDE as u32);
+                self.log.add(1).write(address);
+                self.log = self.log.byte_add(2 * (*self.f).log_step as usize);
             }
         }
     }
 
     #[inline(always)]
-    pub unsafe fn store<const Z: usize>(at: *mut u8, value: u32) {
+    pub unsafe fn load<const Z: usize>(at: *const u8) -> u64 {
+        unsafe {
+            match Z {
+                1 => at.read().into(),
+                2 => at.cast::<u16>().read().into(),
+                4 => at.cast::<u32>().read().into(),
+                _ => at.cast::<u64>().read(),
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub unsafe fn store<const Z: usize>(at: *mut u8, value: u64) {
         unsafe {
             match Z {
                 1 => at.write(value as u8),
                 2 => at.cast::<u16>().write(value as u16),
-                _ => at.cast::<u32>().write(value),
+                4 => at.cast::<u32>().write(value as u32),
+                _ => at.cast::<u64>().write(value),
             }
         }
     }
@@ -349,28 +418,28 @@ impl State {
 
     /// Foresees the return to `address`, where the second link in the slot `slots` further leads.
     #[inline(always)]
-    pub unsafe fn foresee(&self, slots: usize, address: u32) {
+    pub unsafe fn foresee(&self, slots: usize, address: u64) {
         unsafe {
             let f = &mut *self.f;
             let top = (f.returns_top + size_of::<Return>()) & (RETURNS * size_of::<Return>() - 1);
             f.returns_top = top;
             let link = &raw const (*self.op.add(slots).cast::<Links>()).otherwise;
-            *f.returns.byte_add(top) = Return { tag: f.key | u64::from(address), link };
+            *f.returns.byte_add(top) = Return { tag: f.tag | address & TAG_ADDRESS, link };
         }
     }
 
     /// Ends a block and returns to an address: as foreseen, or through the jump cache.
     #[inline(always)]
-    pub unsafe fn return_to(self, count: u8, target: u32) {
+    pub unsafe fn return_to(self, count: u8, target: u64) {
         unsafe {
             let f = &mut *self.f;
             let top = f.returns_top;
             let foreseen = f.returns.byte_add(top);
-            if (*foreseen).tag == f.key | u64::from(target) {
+            if (*foreseen).tag == f.tag | target & TAG_ADDRESS {
                 f.returns_top = top.wrapping_sub(size_of::<Return>()) & (RETURNS * size_of::<Return>() - 1);
                 self.end(count, *(*foreseen).link)
             } else {
-                f.rip = target.into();
+                f.rip = target;
                 super::control::return_elsewhere(self.f, self.op, self.log, self.r, self.c, self.t)
             }
         }
@@ -378,14 +447,14 @@ impl State {
 
     /// Ends a block and goes on at an address through the jump cache.
     #[inline(always)]
-    pub unsafe fn jump(self, count: u8, target: u32) {
+    pub unsafe fn jump(self, count: u8, target: u64) {
         unsafe {
             let jump = (*self.f).jumps.add(jump_index(target));
-            let tag = (*self.f).key | u64::from(target);
+            let tag = (*self.f).tag | target & TAG_ADDRESS;
             if self.spend(count) && (*jump).tag == tag {
                 self.go((*jump).op)
             } else {
-                (*self.f).rip = target.into();
+                (*self.f).rip = target;
                 super::control::jump_miss(self.f, self.op, self.log, self.r, self.c, self.t)
             }
         }
@@ -394,28 +463,40 @@ impl State {
 
 /// Slot of an address in the jump cache; the other one it may be in differs in the lowest bit.
 #[inline(always)]
-pub(crate) fn jump_index(target: u32) -> usize {
-    (target.wrapping_mul(0x9e37_79b1) >> (32 - JUMPS.trailing_zeros())) as usize
+pub(crate) fn jump_index(target: u64) -> usize {
+    ((target as u32).wrapping_mul(0x9e37_79b1) >> (32 - JUMPS.trailing_zeros())) as usize
 }
 
-/// Flag words of `a + b = sum`, in 64 bits on zero-extended operands; the same for differences.
+/// Forms of addresses from this one on have 64 bits.
+pub(crate) const WIDE: u8 = 3;
+
+/// An immediate of `Z` bytes as a value.
 #[inline(always)]
-pub(crate) fn carries<const Z: usize>(a: u32, b: u32, sum: u64) -> u64 {
-    let v = u64::from(a ^ b) ^ sum;
+fn extended<const Z: usize>(imm: u32) -> u64 {
+    if Z == 8 { imm as i32 as u64 } else { imm.into() }
+}
+
+/// Carry word of `sum = a + b` (or a difference), where `sum` is not cut to `Z` bytes; of eight bytes it is, and
+/// `out` is the carry.
+#[inline(always)]
+pub(crate) fn carries<const Z: usize>(a: u64, b: u64, sum: u64, out: bool) -> u64 {
+    let v = a ^ b ^ sum;
     match Z {
         1 => v & 0x10 | (v & 0x180) << 24,
         2 => v & 0x10 | (v & 0x1_8000) << 16,
-        _ => v,
+        4 => v,
+        _ => v & 0x10 | v >> 63 << 31 | u64::from(out) << 32,
     }
 }
 
 /// The result word: sign-extended.
 #[inline(always)]
-pub(crate) fn signed<const Z: usize>(v: u32) -> u64 {
+pub(crate) fn signed<const Z: usize>(v: u64) -> u64 {
     match Z {
         1 => v as i8 as i64 as u64,
         2 => v as i16 as i64 as u64,
-        _ => v as i32 as i64 as u64,
+        4 => v as i32 as i64 as u64,
+        _ => v,
     }
 }
 
@@ -449,7 +530,7 @@ pub(crate) fn holds<const CC: u8>(r: u64, c: u64) -> bool {
 
 /// Does condition `CC` hold after comparing `a` with `b` (`Z` bytes, zero-extended)?
 #[inline(always)]
-pub(crate) fn compares<const CC: u8, const Z: usize>(a: u32, b: u32) -> bool {
+pub(crate) fn compares<const CC: u8, const Z: usize>(a: u64, b: u64) -> bool {
     let (sa, sb) = (signed::<Z>(a) as i64, signed::<Z>(b) as i64);
     match CC {
         2 => a < b,

@@ -70,138 +70,6 @@ macro_rules! seconds {
     };
 }
 
-firsts! {
-    Load = load::<4, 0>, |s| {
-        let address = s.address::<0>();
-        let (hit, at) = s.readable::<4>(address);
-        if hit {
-            s.log(address);
-            s.set::<4>(s.o().a, State::load::<4>(at));
-        }
-        hit
-    }
-    LoadByte = load_extend::<1, false, 0>, |s| {
-        let address = s.address::<0>();
-        let (hit, at) = s.readable::<1>(address);
-        if hit {
-            s.log(address);
-            s.set::<4>(s.o().a, State::load::<1>(at));
-        }
-        hit
-    }
-    Store = store::<4, 0>, |s| {
-        let address = s.address::<0>();
-        let (hit, at) = s.writable::<4>(address);
-        if hit {
-            s.log(address);
-            State::store::<4>(at, s.get::<4>(s.o().a));
-        }
-        hit
-    }
-    Push = push_r, |s| {
-        let value = s.get::<4>(s.o().a);
-        let address = s.get::<4>(32).wrapping_sub(4);
-        let (hit, at) = s.writable::<4>(address);
-        if hit {
-            s.log(address);
-            State::store::<4>(at, value);
-            s.set::<4>(32, address);
-        }
-        hit
-    }
-    Pop = pop_r, |s| {
-        let address = s.get::<4>(32);
-        let (hit, at) = s.readable::<4>(address);
-        if hit {
-            s.log(address);
-            s.set::<4>(32, address.wrapping_add(4));
-            s.set::<4>(s.o().a, State::load::<4>(at));
-        }
-        hit
-    }
-    Move = mov_rr::<4>, |s| {
-        s.set::<4>(s.o().a, s.get::<4>(s.o().b));
-        true
-    }
-    Constant = mov_ri::<4>, |s| {
-        s.set::<4>(s.o().a, s.o().imm);
-        true
-    }
-    Lea = lea::<0>, |s| {
-        s.set::<4>(s.o().a, s.address::<0>());
-        true
-    }
-    LeaIndex = lea::<1>, |s| {
-        s.set::<4>(s.o().a, s.address::<1>());
-        true
-    }
-    Add = alu_rr_silent::<ADD>, |s| {
-        let (a, b) = (s.o().a, s.o().b);
-        s.set::<4>(a, s.get::<4>(a).wrapping_add(s.get::<4>(b)));
-        true
-    }
-    AddConstant = alu_ri_silent::<ADD>, |s| {
-        let (a, imm) = (s.o().a, s.o().imm);
-        s.set::<4>(a, s.get::<4>(a).wrapping_add(imm));
-        true
-    }
-    And = alu_rr_silent::<AND>, |s| {
-        let (a, b) = (s.o().a, s.o().b);
-        s.set::<4>(a, s.get::<4>(a) & s.get::<4>(b));
-        true
-    }
-    AndConstant = alu_ri_silent::<AND>, |s| {
-        let (a, imm) = (s.o().a, s.o().imm);
-        s.set::<4>(a, s.get::<4>(a) & imm);
-        true
-    }
-    Xor = alu_rr_silent::<XOR>, |s| {
-        let (a, b) = (s.o().a, s.o().b);
-        s.set::<4>(a, s.get::<4>(a) ^ s.get::<4>(b));
-        true
-    }
-    Right = shift_ri_silent::<5>, |s| {
-        let (a, n) = (s.o().a, s.o().imm);
-        s.set::<4>(a, s.get::<4>(a) >> n);
-        true
-    }
-    AddFlags = alu_rr::<ADD, 4>, |s| {
-        let (a, b) = (s.o().a, s.o().b);
-        let result = compute::<ADD, 4>(s.get::<4>(a), s.get::<4>(b), s);
-        s.set::<4>(a, result);
-        true
-    }
-    AndFlags = alu_rr::<AND, 4>, |s| {
-        let (a, b) = (s.o().a, s.o().b);
-        let result = compute::<AND, 4>(s.get::<4>(a), s.get::<4>(b), s);
-        s.set::<4>(a, result);
-        true
-    }
-    AddConstantFlags = alu_ri::<ADD, 4>, |s| {
-        let (a, imm) = (s.o().a, s.o().imm);
-        let result = compute::<ADD, 4>(s.get::<4>(a), imm, s);
-        s.set::<4>(a, result);
-        true
-    }
-}
-
-seconds! {
-    Return = ret;
-    Jump = jump_direct;
-    Call = call_direct;
-    CallFar = call_far;
-    Equal = fused_rr::<CMP, 4, 4>;
-    NotEqual = fused_rr::<CMP, 4, 5>;
-    EqualConstant = fused_ri::<CMP, 4, 4>;
-    NotEqualConstant = fused_ri::<CMP, 4, 5>;
-    Zero = fused_rr::<TEST, 4, 4>;
-    NotZero = fused_rr::<TEST, 4, 5>;
-    Left = shift_ri_silent::<4>;
-    OrAny = alu_rr_silent::<OR>;
-    Subtract = alu_rr_silent::<SUB>;
-    Clear = clear;
-}
-
 macro_rules! table {
     ([$($a:ident)*] $seconds:tt) => {
         &[$((<$a as First>::HANDLER, table!(@row $a $seconds))),*]
@@ -213,6 +81,158 @@ macro_rules! table {
 
 type Row = &'static [(Handler, Handler)];
 
+// The bodies that several widths share.
+impl State {
+    #[inline(always)]
+    unsafe fn try_load<const Z: usize, const F: u8>(&mut self) -> bool {
+        // SAFETY: as for all methods of `State`.
+        unsafe {
+            let address = self.address::<F>();
+            let (hit, at) = self.readable::<Z>(address);
+            if hit {
+                self.log::<F>(address);
+                // A byte is extended with zeros.
+                let to = self.o().a;
+                if Z == 8 {
+                    self.set::<8>(to, State::load::<Z>(at))
+                } else {
+                    self.set::<4>(to, State::load::<Z>(at))
+                }
+            }
+            hit
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn try_store<const Z: usize, const F: u8>(&mut self) -> bool {
+        // SAFETY: as for all methods of `State`.
+        unsafe {
+            let address = self.address::<F>();
+            let (hit, at) = self.writable::<Z>(address);
+            if hit {
+                self.log::<F>(address);
+                State::store::<Z>(at, self.get::<Z>(self.o().a));
+            }
+            hit
+        }
+    }
+
+    /// Arithmetic of the register in `a` with that in `b`, or with the immediate; the flags stay.
+    #[inline(always)]
+    unsafe fn silently<const K: u8, const Z: usize, const IMMEDIATE: bool>(&mut self) -> bool {
+        let (r, c) = (self.r, self.c);
+        // SAFETY: as for all methods of `State`.
+        unsafe { self.arithmetic::<K, Z, IMMEDIATE>() };
+        (self.r, self.c) = (r, c);
+        true
+    }
+
+    #[inline(always)]
+    unsafe fn arithmetic<const K: u8, const Z: usize, const IMMEDIATE: bool>(&mut self) -> bool {
+        // SAFETY: as for all methods of `State`.
+        unsafe {
+            let a = self.o().a;
+            let b = if IMMEDIATE { self.immediate::<Z>() } else { self.get::<Z>(self.o().b) };
+            let result = compute::<K, Z>(self.get::<Z>(a), b, self);
+            self.set::<Z>(a, result);
+        }
+        true
+    }
+}
+
+firsts! {
+    Load = load::<4, 0>, |s| { s.try_load::<4, 0>() }
+    LoadByte = load_extend::<1, false, 4, 0>, |s| { s.try_load::<1, 0>() }
+    Store = store::<4, 0>, |s| { s.try_store::<4, 0>() }
+    Push = push_r::<4>, |s| {
+        let value = s.get::<4>(s.o().a);
+        s.push::<4>(value)
+    }
+    Pop = pop_r::<4>, |s| { s.pop::<4>() }
+    Move = mov_rr::<4>, |s| {
+        s.set::<4>(s.o().a, s.get::<4>(s.o().b));
+        true
+    }
+    Constant = mov_ri::<4>, |s| {
+        s.set::<4>(s.o().a, s.immediate::<4>());
+        true
+    }
+    Lea = lea::<4, 0>, |s| {
+        s.set::<4>(s.o().a, s.address::<0>());
+        true
+    }
+    LeaIndex = lea::<4, 1>, |s| {
+        s.set::<4>(s.o().a, s.address::<1>());
+        true
+    }
+    Add = alu_rr_silent::<ADD, 4>, |s| { s.silently::<ADD, 4, false>() }
+    AddConstant = alu_ri_silent::<ADD, 4>, |s| { s.silently::<ADD, 4, true>() }
+    And = alu_rr_silent::<AND, 4>, |s| { s.silently::<AND, 4, false>() }
+    AndConstant = alu_ri_silent::<AND, 4>, |s| { s.silently::<AND, 4, true>() }
+    Xor = alu_rr_silent::<XOR, 4>, |s| { s.silently::<XOR, 4, false>() }
+    Right = shift_ri_silent::<5, 4>, |s| {
+        let (a, n) = (s.o().a, s.o().imm);
+        s.set::<4>(a, s.get::<4>(a) >> n);
+        true
+    }
+    AddFlags = alu_rr::<ADD, 4>, |s| { s.arithmetic::<ADD, 4, false>() }
+    AndFlags = alu_rr::<AND, 4>, |s| { s.arithmetic::<AND, 4, false>() }
+    AddConstantFlags = alu_ri::<ADD, 4>, |s| { s.arithmetic::<ADD, 4, true>() }
+
+    // Of 64-bit code, with addresses or operands of eight bytes.
+    LongLoad = load::<8, 3>, |s| { s.try_load::<8, 3>() }
+    LongLoadHalf = load::<4, 3>, |s| { s.try_load::<4, 3>() }
+    LongLoadByte = load_extend::<1, false, 4, 3>, |s| { s.try_load::<1, 3>() }
+    LongStore = store::<8, 3>, |s| { s.try_store::<8, 3>() }
+    LongStoreHalf = store::<4, 3>, |s| { s.try_store::<4, 3>() }
+    LongPush = push_r::<8>, |s| {
+        let value = s.get::<8>(s.o().a);
+        s.push::<8>(value)
+    }
+    LongPop = pop_r::<8>, |s| { s.pop::<8>() }
+    LongMove = mov_rr::<8>, |s| {
+        s.set::<8>(s.o().a, s.get::<8>(s.o().b));
+        true
+    }
+    LongLea = lea::<8, 3>, |s| {
+        s.set::<8>(s.o().a, s.address::<3>());
+        true
+    }
+    LongLeaIndex = lea::<8, 4>, |s| {
+        s.set::<8>(s.o().a, s.address::<4>());
+        true
+    }
+    LongAdd = alu_rr_silent::<ADD, 8>, |s| { s.silently::<ADD, 8, false>() }
+    LongAddConstant = alu_ri_silent::<ADD, 8>, |s| { s.silently::<ADD, 8, true>() }
+}
+
+seconds! {
+    Return = ret::<4>;
+    Jump = jump_direct;
+    Call = call_direct::<4>;
+    CallFar = call_far::<4>;
+    Equal = fused_rr::<CMP, 4, 4>;
+    NotEqual = fused_rr::<CMP, 4, 5>;
+    EqualConstant = fused_ri::<CMP, 4, 4>;
+    NotEqualConstant = fused_ri::<CMP, 4, 5>;
+    Zero = fused_rr::<TEST, 4, 4>;
+    NotZero = fused_rr::<TEST, 4, 5>;
+    Left = shift_ri_silent::<4, 4>;
+    OrAny = alu_rr_silent::<OR, 4>;
+    Subtract = alu_rr_silent::<SUB, 4>;
+    Clear = clear;
+    LongReturn = ret::<8>;
+    LongCall = call_direct::<8>;
+    LongCallFar = call_far::<8>;
+    LongEqual = fused_rr::<CMP, 8, 4>;
+    LongNotEqual = fused_rr::<CMP, 8, 5>;
+    LongZero = fused_rr::<TEST, 8, 4>;
+    LongNotZero = fused_rr::<TEST, 8, 5>;
+    LongLeft = shift_ri_silent::<4, 8>;
+    LongSubtract = alu_rr_silent::<SUB, 8>;
+    LongAnd = alu_rr_silent::<AND, 8>;
+}
+
 /// For each first operation, its pairs with each second one.
 static PAIRS: &[(Handler, Row)] = table!(
     [Load LoadByte Store Push Pop Move Constant Lea LeaIndex Add AddConstant And AndConstant Xor Right AddFlags
@@ -222,18 +242,28 @@ static PAIRS: &[(Handler, Row)] = table!(
         NotZero Left OrAny Subtract Clear]
 );
 
+/// The same in 64-bit code.
+static LONG_PAIRS: &[(Handler, Row)] = table!(
+    [LongLoad LongLoadHalf LongLoadByte LongStore LongStoreHalf LongPush LongPop LongMove Move Constant LongLea
+        LongLeaIndex LongAdd LongAddConstant AndConstant]
+    [LongLoad LongLoadHalf LongLoadByte LongStore LongStoreHalf LongPush LongPop LongMove Move Constant LongLea
+        LongLeaIndex LongAdd LongAddConstant AndConstant LongReturn Jump LongCall LongCallFar LongEqual
+        LongNotEqual EqualConstant NotEqualConstant LongZero LongNotZero Zero NotZero LongLeft LongSubtract LongAnd
+        Clear]
+);
+
 const SIZE: usize = 128;
 const NEITHER: u8 = u8::MAX;
 
-/// The numbers of handlers in [`PAIRS`], by address: open addressing, for it is asked for every operation made.
+/// The numbers of handlers in a table of pairs, by address: open addressing, for it is asked for every operation made.
 struct Numbers {
     slots: [(usize, u8, u8); SIZE],
 }
 
 impl Numbers {
-    fn new() -> Self {
+    fn new(pairs: &[(Handler, Row)]) -> Self {
         let mut numbers = Self { slots: [(0, NEITHER, NEITHER); SIZE] };
-        for (number, &(handler, row)) in PAIRS.iter().enumerate() {
+        for (number, &(handler, row)) in pairs.iter().enumerate() {
             numbers.slot(handler).1 = number as u8;
             for (number, &(handler, _)) in row.iter().enumerate() {
                 numbers.slot(handler).2 = number as u8;
@@ -270,18 +300,21 @@ impl Numbers {
     }
 }
 
-static NUMBERS: LazyLock<Numbers> = LazyLock::new(Numbers::new);
+static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::new(PAIRS));
+static LONG_NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::new(LONG_PAIRS));
 
 /// Finds the pairs in a row of operations, from the first on.
 pub(super) struct Joiner {
     numbers: &'static Numbers,
+    pairs: &'static [(Handler, Row)],
     /// The place of the last operation and its number, if it can be the first of a pair.
     open: Option<(usize, u8)>,
 }
 
 impl Joiner {
-    pub fn new() -> Self {
-        Self { numbers: &NUMBERS, open: None }
+    pub fn new(long: bool) -> Self {
+        let (numbers, pairs) = if long { (&*LONG_NUMBERS, LONG_PAIRS) } else { (&*NUMBERS, PAIRS) };
+        Self { numbers, pairs, open: None }
     }
 
     /// The next operation, at `place`. Gives the place of an operation to replace, and by what.
@@ -292,7 +325,7 @@ impl Joiner {
             && at + 1 == place
         {
             self.open = None;
-            return Some((at, PAIRS[number as usize].1[second as usize].1));
+            return Some((at, self.pairs[number as usize].1[second as usize].1));
         }
         self.open = (first != NEITHER).then_some((place, first));
         None

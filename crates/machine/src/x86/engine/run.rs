@@ -3,11 +3,12 @@
 use super::code::Key;
 use super::op::{Frame, INSTRUCTIONS_MAX, Op, Why};
 use super::translate::translate;
-use super::{MODE_FLAT, MODE_USER, mode};
+use super::{MODE_64, MODE_FLAT, MODE_USER, mode};
 use crate::memory::PAGE;
 use crate::x86::exec::Exec;
 use crate::x86::flags::DF;
 use crate::x86::mmu::{Intent, Mmu};
+use crate::x86::state::Seg;
 
 /// What running compiled code came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +28,16 @@ impl Exec<'_> {
     /// something else must be looked at first.
     pub(crate) fn compiled(&mut self, limit: u64) -> Ran {
         let mode = mode(self.cpu);
-        let key = u64::from(self.engine.mmu.epoch() << 3 | mode) << 32;
+        let key = u64::from(self.engine.mmu.epoch()) << 5 | u64::from(mode);
+        let tag = self.engine.code.tag(key);
         let mut frame = Frame {
             regs: self.cpu.regs,
             zero: 0,
+            bases: [Seg::Fs, Seg::Gs].map(|seg| self.cpu.seg(seg).base),
             remaining: (limit - self.cpu.executed) as i64 - i64::from(INSTRUCTIONS_MAX),
             log_step: if self.events.accesses { 8 } else { 0 },
             key,
+            tag,
             jumps: self.engine.code.jumps(),
             returns: self.engine.code.returns(),
             returns_top: self.engine.code.returns_top,
@@ -54,7 +58,7 @@ impl Exec<'_> {
                 Why::LinkFar => self.engine.code.linked_far(frame.op),
                 _ => true,
             };
-            let op = match self.block(mode, key, remember) {
+            let op = match self.block(mode, tag, remember) {
                 Ok(op) => op,
                 Err(ran) => return ran,
             };
@@ -70,7 +74,7 @@ impl Exec<'_> {
             let log = self.give_log(left as usize);
             let tlb: *const _ = self.engine.mmu.tlb(mode & MODE_USER != 0);
             // SAFETY: `op` is the start of a live block; frame, TLB and log outlive the call, and the log has
-            // room for two words an instruction.
+            // room for all accesses of a stretch.
             unsafe { ((*op).handler)(&raw mut frame, op, log, frame.result, frame.carry, tlb) };
             self.engine.code.returns_top = frame.returns_top;
             if frame.why == Why::Left {
@@ -98,7 +102,7 @@ impl Exec<'_> {
         let flat = mode & MODE_FLAT != 0;
         if flat
             && remember
-            && let Some(op) = self.engine.code.jump(tag | linear, linear as u32)
+            && let Some(op) = self.engine.code.jump(tag, linear)
         {
             return Ok(op);
         }
@@ -112,12 +116,11 @@ impl Exec<'_> {
         let frame = physical >> 12;
         // Blocks do not look for the end of the code segment: it must lie behind their page.
         let rest = 0xfff - (linear & 0xfff);
-        if frame >= self.memory.frames()
-            || self.cpu.rip + rest > self.cpu.seg(crate::x86::Seg::Cs).limit.into()
-        {
+        let limit = self.cpu.seg(Seg::Cs).limit;
+        if frame >= self.memory.frames() || mode & MODE_64 == 0 && self.cpu.rip + rest > limit.into() {
             return Err(Ran::Single);
         }
-        let key = Key { physical, linear: linear as u32, offset: self.cpu.rip as u32, mode };
+        let key = Key { physical, linear, offset: self.cpu.rip, mode };
         let op = match self.engine.code.find(&key) {
             Some(op) => op,
             None => {
@@ -132,7 +135,7 @@ impl Exec<'_> {
             }
         };
         if flat && remember {
-            self.engine.code.remember_jump(tag | linear, linear as u32, op);
+            self.engine.code.remember_jump(tag, linear, op);
         }
         Ok(op)
     }
@@ -147,10 +150,11 @@ impl Exec<'_> {
         }
     }
 
-    /// Where compiled code may log two words for each of `instructions`.
+    /// Where compiled code may log all accesses of as many instructions.
     pub(super) fn give_log(&mut self, instructions: usize) -> *mut u64 {
         let words = &mut self.events.words;
-        words.reserve(if self.events.accesses { 2 * instructions + 64 } else { 64 });
+        let wanted = instructions * self.cpu.log_words();
+        words.reserve(if self.events.accesses { wanted + 64 } else { 64 });
         words.spare_capacity_mut().as_mut_ptr().cast()
     }
 }

@@ -13,10 +13,10 @@ use super::control::{
 use super::handlers::*;
 use super::op::{Far, Handler, INSTRUCTIONS_MAX, Links, Op, ZERO};
 use super::operands::{
-    Address, address, encoding, immediate, may_fuse, offset, offset_if_general, plain_string,
+    Address, address, encoding, immediate, may_fuse, offset, offset_if_general, plain, plain_string,
 };
 use super::pairs::Joiner;
-use super::{MODE_32, MODE_FLAT};
+use super::{MODE_32, MODE_64, MODE_FLAT};
 use iced_x86::{
     Code as C, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
 };
@@ -34,6 +34,26 @@ macro_rules! by_size {
             }
             2 => {
                 const $Z: usize = 2;
+                $body
+            }
+            4 => {
+                const $Z: usize = 4;
+                $body
+            }
+            _ => {
+                const $Z: usize = 8;
+                $body
+            }
+        }
+    };
+}
+
+/// The sizes of whole registers.
+macro_rules! by_width {
+    ($v:expr, |$Z:ident| $body:expr) => {
+        match $v {
+            8 => {
+                const $Z: usize = 8;
                 $body
             }
             _ => {
@@ -57,7 +77,7 @@ macro_rules! by_number {
 }
 
 macro_rules! by_form {
-    ($v:expr, |$F:ident| $body:expr) => { by_number!($v, |$F| $body, 0 1 2) };
+    ($v:expr, |$F:ident| $body:expr) => { by_number!($v, |$F| $body, 0 1 2 3 4 5 6) };
 }
 
 macro_rules! by_kind {
@@ -80,6 +100,8 @@ struct Builder<'a> {
     count: u32,
     /// The operation that ends the block and must know how long it is.
     last: Option<usize>,
+    /// Bytes of addresses: 4 or 8.
+    width: usize,
     /// The last operation that set flags, if nothing since can have looked at them, and the handler that does
     /// the same without setting any.
     unseen: Option<(usize, Handler)>,
@@ -89,20 +111,26 @@ struct Builder<'a> {
 pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
     let start = key.physical as usize & 0xfff;
     let first_slot = code.slots.len();
-    let mut b = Builder { code, key, first_slot, count: 0, last: None, unseen: None };
-    if b.code.stops.contains(&key.linear.into()) {
-        b.emit(stop_here, Op { imm: key.offset, ..plain() }, 0, 1, true);
+    code.begin(key.linear);
+    let width = if key.mode & MODE_64 != 0 { 8 } else { 4 };
+    let mut b = Builder { code, key, first_slot, count: 0, last: None, width, unseen: None };
+    if b.code.stops.contains(&key.linear) {
+        b.emit(stop_here, plain(), 0, 1, true);
         return b.finish(1);
     }
-    let bitness = if key.mode & MODE_32 != 0 { 32 } else { 16 };
-    let mut decoder = Decoder::with_ip(bitness, &page[start..], key.offset.into(), DecoderOptions::NONE);
+    let bitness = match key.mode & (MODE_32 | MODE_64) {
+        0 => 16,
+        MODE_32 => 32,
+        _ => 64,
+    };
+    let mut decoder = Decoder::with_ip(bitness, &page[start..], key.offset, DecoderOptions::NONE);
     let mut instr = Instruction::default();
     let mut ahead = None;
     let mut ended = false;
     let mut bytes = 0;
     while b.count < INSTRUCTIONS_MAX && bytes < page.len() - start {
-        let linear = key.linear + bytes as u32;
-        if b.count > 0 && b.code.stops.contains(&linear.into()) {
+        let linear = key.linear + bytes as u64;
+        if b.count > 0 && b.code.stops.contains(&linear) {
             break;
         }
         match ahead.take() {
@@ -119,12 +147,12 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
             break;
         }
         bytes += instr.len();
-        if key.mode & (MODE_32 | MODE_FLAT) != MODE_32 | MODE_FLAT {
+        if key.mode & MODE_FLAT == 0 || bitness == 16 {
             ended = instr.flow_control() != FlowControl::Next;
             b.generic(&instr, linear, ended);
         } else if may_fuse(&instr) && b.count + 2 <= INSTRUCTIONS_MAX && decoder.can_decode() {
             let next = decoder.decode();
-            let stops_between = b.code.stops.contains(&(key.linear + bytes as u32).into());
+            let stops_between = b.code.stops.contains(&(key.linear + bytes as u64));
             if !stops_between && b.fused(&instr, &next, linear) {
                 bytes += next.len();
                 ended = true;
@@ -140,14 +168,10 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
         }
     }
     if !ended {
-        let next = key.offset + bytes as u32;
+        let next = key.offset.wrapping_add(bytes as u64);
         b.fall_through(next);
     }
     b.finish(bytes)
-}
-
-fn plain() -> Op {
-    Op { handler: nop, a: 0, b: 0, c: 0, d: 0, imm: 0 }
 }
 
 const NOWHERE: Far = Far { key: u64::MAX, target: std::ptr::null() };
@@ -158,23 +182,23 @@ impl Builder<'_> {
         self.emit_at(self.key.linear, handler, op, access, slots, ends);
     }
 
-    fn emit_at(&mut self, linear: u32, handler: Handler, op: Op, access: u8, slots: u8, ends: bool) {
+    fn emit_at(&mut self, linear: u64, handler: Handler, op: Op, access: u8, slots: u8, ends: bool) {
         self.unseen = None;
         if ends {
             self.last = Some(self.code.slots.len());
         }
         self.code.slots.push(Slot { op: Op { handler, ..op } });
         let access = access | if ends { ENDS } else { 0 };
-        self.code.metas.push(Meta { pc: linear, index: self.count as u8, count: 0, slots, access });
+        self.code.metas.push(Meta { pc: linear as u32, index: self.count as u8, count: 0, slots, access });
     }
 
-    /// What did not fit: an immediate, and a second access of the instruction at `linear`.
-    fn second_slot(&mut self, linear: u32, imm: u32, access: u8) {
-        self.code.slots.push(Slot { op: Op { imm, ..plain() } });
-        self.code.metas.push(Meta { pc: linear, access, ..Meta::default() });
+    /// What did not fit: an operation's worth of data, and a second access of the instruction at `linear`.
+    fn second_slot(&mut self, linear: u64, op: Op, access: u8) {
+        self.code.slots.push(Slot { op });
+        self.code.metas.push(Meta { pc: linear as u32, access, ..Meta::default() });
     }
 
-    fn generic(&mut self, instr: &Instruction, linear: u32, ends: bool) {
+    fn generic(&mut self, instr: &Instruction, linear: u64, ends: bool) {
         let number = self.code.instructions.len() as u32;
         self.code.instructions.push(*instr);
         self.emit_at(linear, generic, Op { imm: number, ..plain() }, 0, 1, ends);
@@ -188,45 +212,48 @@ impl Builder<'_> {
     }
 
     /// A stub that leads to `target`.
-    fn stub(&mut self, target: u32, otherwise: bool) -> *const Op {
+    fn stub(&mut self, target: u64, otherwise: bool) -> *const Op {
         let flat = self.key.mode & MODE_FLAT != 0;
         assert!(self.code.stubs.len() + 2 <= self.code.stubs.capacity(), "stubs never move");
         let at = self.code.stubs.len();
         if flat && target >> 12 != self.key.linear >> 12 {
-            self.code.stubs.push(Slot { op: Op { handler: elsewhere, imm: target, ..plain() } });
+            self.code.stubs.push(Slot { op: Op { handler: elsewhere, ..plain() } });
             self.code.stubs.push(Slot { far: NOWHERE });
+            self.code.stub_targets.extend([target; 2]);
         } else {
             let place = (self.code.slots.len() as u32) << 1 | u32::from(otherwise);
             let [a, b, c, d] = place.to_le_bytes();
             let handler: Handler = if flat { unlinked } else { outside };
-            self.code.stubs.push(Slot { op: Op { handler, a, b, c, d, imm: target } });
+            self.code.stubs.push(Slot { op: Op { handler, a, b, c, d, imm: target as u32 } });
+            self.code.stub_targets.push(target);
         }
         (&raw const self.code.stubs[at]).cast()
     }
 
     /// The slot with the two ways on, after the operation that chooses.
-    fn links(&mut self, taken: u32, otherwise: u32) {
+    fn links(&mut self, taken: u64, otherwise: u64) {
         let links = Links { taken: self.stub(taken, false), otherwise: self.stub(otherwise, true) };
         self.code.slots.push(Slot { links });
         self.code.metas.push(Meta::default());
     }
 
-    fn leaves_page(&self, target: u32) -> bool {
+    fn leaves_page(&self, target: u64) -> bool {
         target >> 12 != self.key.linear >> 12
     }
 
-    fn far_slot(&mut self, target: u32) {
+    fn far_slot(&mut self, target: u64) {
         self.code.slots.push(Slot { far: NOWHERE });
-        self.code.metas.push(Meta { pc: target, ..Meta::default() });
+        let meta = self.code.far_meta(target);
+        self.code.metas.push(meta);
     }
 
-    fn one_link(&mut self, target: u32) {
+    fn one_link(&mut self, target: u64) {
         let taken = self.stub(target, false);
         self.code.slots.push(Slot { links: Links { taken, otherwise: taken } });
         self.code.metas.push(Meta::default());
     }
 
-    fn fall_through(&mut self, next: u32) {
+    fn fall_through(&mut self, next: u64) {
         self.emit(jump_direct, plain(), 0, 2, true);
         self.one_link(next);
     }
@@ -239,13 +266,16 @@ impl Builder<'_> {
             // SAFETY: `last` is an operation.
             let op = unsafe { &mut self.code.slots[last].op };
             // Those with a memory operand need the usual place for its scale.
-            if self.code.metas[last].access & (READ | ENDS) == READ | ENDS
-                && !std::ptr::fn_addr_eq(op.handler, ret as Handler)
-            {
+            let is = |handler: Handler| std::ptr::fn_addr_eq(op.handler, handler);
+            let through_memory = self.code.metas[last].access & (READ | ENDS) == READ | ENDS;
+            if through_memory && !is(ret::<4>) && !is(ret::<8>) {
                 op.a = total;
+            } else if is(call_direct::<8>) || is(call_far::<8>) || is(call_r::<8>) {
+                op.b = total;
             } else {
                 op.d = total;
             }
+            self.code.metas[last].count = total;
         }
         self.join();
         self.code.add(self.key, bytes as u16, self.first_slot as u32)
@@ -253,7 +283,7 @@ impl Builder<'_> {
 
     /// Joins neighbours as pairs.
     fn join(&mut self) {
-        let mut joiner = Joiner::new();
+        let mut joiner = Joiner::new(self.width == 8);
         let mut at = self.first_slot;
         while let Some(&Meta { slots: slots @ 1.., access, .. }) = self.code.metas.get(at) {
             // SAFETY: where a meta has slots, an operation stands.
@@ -269,8 +299,8 @@ impl Builder<'_> {
     }
 
     /// A comparison and the conditional jump after it, as one operation. False if it is not of that form.
-    fn fused(&mut self, instr: &Instruction, jump: &Instruction, linear: u32) -> bool {
-        if jump.op0_kind() != OpKind::NearBranch32 || !jump.is_jcc_short_or_near() {
+    fn fused(&mut self, instr: &Instruction, jump: &Instruction, linear: u64) -> bool {
+        if !self.near(jump) || !jump.is_jcc_short_or_near() {
             return false;
         }
         let cc = encoding(jump.condition_code());
@@ -300,19 +330,19 @@ impl Builder<'_> {
         self.forget_flags();
         self.emit_at(linear, handler, op, 0, 2, true);
         self.count += 2;
-        self.links(jump.near_branch32(), jump.next_ip32());
+        self.links(jump.near_branch_target(), jump.next_ip());
         true
     }
 
     /// A comparison with memory and the jump after it. If the access cannot be made at once the comparison is
     /// executed alone, and the jump by the operation after it.
-    fn fused_memory(&mut self, instr: &Instruction, jump: &Instruction, cc: u8, linear: u32) -> Option<()> {
+    fn fused_memory(&mut self, instr: &Instruction, jump: &Instruction, cc: u8, linear: u64) -> Option<()> {
         let kind = match instr.mnemonic() {
             Mnemonic::Cmp => CMP,
             Mnemonic::Test => TEST,
             _ => return None,
         };
-        let m = address(instr)?;
+        let m = address(instr, self.width)?;
         let size = instr.memory_size().size();
         if size == 2 {
             return None;
@@ -330,9 +360,9 @@ impl Builder<'_> {
         self.memory_op(linear, handler, register, &m, size, READ, Some(imm));
         self.count += 1;
         let apart: Handler = by_condition!(cc, |CC| jump_cc::<CC>);
-        self.emit_at(jump.ip32(), apart, plain(), 0, 2, true);
+        self.emit_at(jump.ip(), apart, plain(), 0, 2, true);
         self.count += 1;
-        self.links(jump.near_branch32(), jump.next_ip32());
+        self.links(jump.near_branch_target(), jump.next_ip());
         Some(())
     }
 
@@ -342,16 +372,17 @@ impl Builder<'_> {
         instr: &Instruction,
         jump: &Instruction,
         cc: u8,
-        linear: u32,
+        linear: u64,
     ) -> Option<()> {
         let target = instr.op0_register();
-        if instr.op0_kind() != OpKind::Register || !target.is_gpr32() {
+        let size = target.size();
+        if instr.op0_kind() != OpKind::Register || size < 4 {
             return None;
         }
         let a = offset(target);
         let second = match instr.op_count() {
             2 if instr.op1_kind() == OpKind::Register => None,
-            2 => Some(immediate(instr, 1, 4)),
+            2 => Some(immediate(instr, 1, size)),
             _ => Some(1),
         };
         let kind = match instr.mnemonic() {
@@ -363,12 +394,12 @@ impl Builder<'_> {
             _ => return None,
         };
         let handler = match second {
-            Some(_) => {
-                by_number!(kind, |K| by_fused_condition!(cc, |CC| alu_ri_jump::<K, CC> as Handler), 0 4 5 16 21)
-            }
-            None => {
-                by_number!(kind, |K| by_fused_condition!(cc, |CC| alu_rr_jump::<K, CC> as Handler), 0 4 5)
-            }
+            Some(_) => by_width!(size, |Z| {
+                by_number!(kind, |K| by_fused_condition!(cc, |CC| alu_ri_jump::<K, Z, CC> as Handler), 0 4 5 16 21)
+            }),
+            None => by_width!(size, |Z| {
+                by_number!(kind, |K| by_fused_condition!(cc, |CC| alu_rr_jump::<K, Z, CC> as Handler), 0 4 5)
+            }),
         };
         let b = if second.is_none() { offset(instr.op1_register()) } else { 0 };
         if kind & 16 == 0 {
@@ -376,12 +407,12 @@ impl Builder<'_> {
         }
         self.emit_at(linear, handler, Op { a, b, imm: second.unwrap_or(0), ..plain() }, 0, 2, true);
         self.count += 2;
-        self.links(jump.near_branch32(), jump.next_ip32());
+        self.links(jump.near_branch_target(), jump.next_ip());
         Some(())
     }
 
-    /// One instruction of flat 32-bit code. True if it ends the block.
-    fn instruction(&mut self, instr: &Instruction, linear: u32) -> bool {
+    /// One instruction of flat code. True if it ends the block.
+    fn instruction(&mut self, instr: &Instruction, linear: u64) -> bool {
         if !instr.has_lock_prefix()
             && let Some(ends) = self.known(instr, linear)
         {
@@ -393,13 +424,13 @@ impl Builder<'_> {
         ends
     }
 
-    fn op(&mut self, linear: u32, handler: Handler, op: Op) -> Option<bool> {
+    fn op(&mut self, linear: u64, handler: Handler, op: Op) -> Option<bool> {
         self.emit_at(linear, handler, op, 0, 1, false);
         Some(false)
     }
 
     /// An operation that neither looks at flags nor can fault.
-    fn quiet(&mut self, linear: u32, handler: Handler, op: Op) -> Option<bool> {
+    fn quiet(&mut self, linear: u64, handler: Handler, op: Op) -> Option<bool> {
         let unseen = self.unseen;
         self.emit_at(linear, handler, op, 0, 1, false);
         self.unseen = unseen;
@@ -407,7 +438,7 @@ impl Builder<'_> {
     }
 
     /// An operation that sets all flags, looks at none and cannot fault; `silent` does the same without flags.
-    fn sets_flags(&mut self, linear: u32, handler: Handler, silent: Option<Handler>, op: Op) -> Option<bool> {
+    fn sets_flags(&mut self, linear: u64, handler: Handler, silent: Option<Handler>, op: Op) -> Option<bool> {
         self.forget_flags();
         self.emit_at(linear, handler, op, 0, 1, false);
         self.unseen = silent.map(|silent| (self.code.slots.len() - 1, silent));
@@ -424,7 +455,7 @@ impl Builder<'_> {
     #[allow(clippy::too_many_arguments)]
     fn memory_op(
         &mut self,
-        linear: u32,
+        linear: u64,
         handler: Handler,
         register: u8,
         m: &Address,
@@ -432,17 +463,17 @@ impl Builder<'_> {
         access: u8,
         imm: Option<u32>,
     ) -> Option<bool> {
-        let op = Op { a: register, b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
+        let op = m.op(register);
         let access = access | size.trailing_zeros() as u8;
         self.emit_at(linear, handler, op, access, if imm.is_some() { 2 } else { 1 }, false);
         if let Some(imm) = imm {
-            self.second_slot(linear, imm, 0);
+            self.second_slot(linear, Op { imm, ..plain() }, 0);
         }
         Some(false)
     }
 
     /// Emits the operation of an instruction the first tier knows; `None` if it does not.
-    fn known(&mut self, instr: &Instruction, linear: u32) -> Option<bool> {
+    fn known(&mut self, instr: &Instruction, linear: u64) -> Option<bool> {
         use Mnemonic as M;
         let (k0, k1) = (instr.op0_kind(), instr.op1_kind());
         let register = |i: u32| {
@@ -450,65 +481,86 @@ impl Builder<'_> {
             (instr.op_kind(i) == OpKind::Register && r.is_gpr()).then(|| (offset(r), r.size()))
         };
         match instr.mnemonic() {
-            M::Nop if k0 != OpKind::Memory => self.quiet(linear, nop, plain()),
+            M::Nop => self.quiet(linear, nop, plain()),
             M::Mov => match (register(0), register(1)) {
                 (Some((a, size)), Some((b, _))) => {
                     let h: Handler = by_size!(size, |Z| mov_rr::<Z>);
                     self.quiet(linear, h, Op { a, b, ..plain() })
                 }
                 (Some((a, size)), None) if k1 == OpKind::Memory => {
-                    let m = address(instr)?;
+                    let m = address(instr, self.width)?;
                     let h: Handler = by_size!(size, |Z| by_form!(m.form, |F| load::<Z, F>));
                     self.memory_op(linear, h, a, &m, size, READ, None)
+                }
+                (Some((a, 8)), None)
+                    if k1 == OpKind::Immediate64
+                        && instr.immediate64() != instr.immediate64() as i32 as u64 =>
+                {
+                    let unseen = self.unseen;
+                    self.emit_at(linear, mov_ri_wide, Op { a, ..plain() }, 0, 2, false);
+                    self.second_slot(linear, plain().with_wide(instr.immediate64()), 0);
+                    self.unseen = unseen;
+                    Some(false)
                 }
                 (Some((a, size)), None) if k1 != OpKind::Register => {
                     let h: Handler = by_size!(size, |Z| mov_ri::<Z>);
                     self.quiet(linear, h, Op { a, imm: immediate(instr, 1, size), ..plain() })
                 }
                 (None, Some((b, size))) if k0 == OpKind::Memory => {
-                    let m = address(instr)?;
+                    let m = address(instr, self.width)?;
                     let h: Handler = by_size!(size, |Z| by_form!(m.form, |F| store::<Z, F>));
                     self.memory_op(linear, h, b, &m, size, WRITE, None)
                 }
                 (None, None) if k0 == OpKind::Memory && k1 != OpKind::Register => {
-                    let m = address(instr)?;
+                    let m = address(instr, self.width)?;
                     let size = instr.memory_size().size();
                     let h: Handler = by_size!(size, |Z| by_form!(m.form, |F| store_imm::<Z, F>));
                     self.memory_op(linear, h, 0, &m, size, WRITE, Some(immediate(instr, 1, size)))
                 }
                 _ => None,
             },
-            M::Movzx | M::Movsx => {
-                let (a, 4) = register(0)? else { return None };
-                let signed = instr.mnemonic() == M::Movsx;
+            M::Movzx | M::Movsx | M::Movsxd => {
+                let (a, width @ (4 | 8)) = register(0)? else { return None };
+                // Zeros reach as far either way.
+                let to = if instr.mnemonic() == M::Movzx { 0 } else { width };
                 if let Some((b, size)) = register(1) {
-                    let h: Handler = match (size, signed) {
-                        (1, false) => extend_rr::<1, false>,
-                        (1, true) => extend_rr::<1, true>,
-                        (_, false) => extend_rr::<2, false>,
-                        (_, true) => extend_rr::<2, true>,
+                    let h: Handler = match (size, to) {
+                        (1, 0) => extend_rr::<1, false, 4>,
+                        (1, 4) => extend_rr::<1, true, 4>,
+                        (1, _) => extend_rr::<1, true, 8>,
+                        (2, 0) => extend_rr::<2, false, 4>,
+                        (2, 4) => extend_rr::<2, true, 4>,
+                        (2, _) => extend_rr::<2, true, 8>,
+                        (_, 4) => mov_rr::<4>,
+                        _ => extend_rr::<4, true, 8>,
                     };
                     return self.quiet(linear, h, Op { a, b, ..plain() });
                 }
-                let m = address(instr)?;
+                let m = address(instr, self.width)?;
                 let size = instr.memory_size().size();
-                let h: Handler = match (size, signed) {
-                    (1, false) => by_form!(m.form, |F| load_extend::<1, false, F>),
-                    (1, true) => by_form!(m.form, |F| load_extend::<1, true, F>),
-                    (_, false) => by_form!(m.form, |F| load_extend::<2, false, F>),
-                    (_, true) => by_form!(m.form, |F| load_extend::<2, true, F>),
+                let h: Handler = match (size, to) {
+                    (1, 0) => by_form!(m.form, |F| load_extend::<1, false, 4, F>),
+                    (1, 4) => by_form!(m.form, |F| load_extend::<1, true, 4, F>),
+                    (1, _) => by_form!(m.form, |F| load_extend::<1, true, 8, F>),
+                    (2, 0) => by_form!(m.form, |F| load_extend::<2, false, 4, F>),
+                    (2, 4) => by_form!(m.form, |F| load_extend::<2, true, 4, F>),
+                    (2, _) => by_form!(m.form, |F| load_extend::<2, true, 8, F>),
+                    (_, 4) => by_form!(m.form, |F| load::<4, F>),
+                    _ => by_form!(m.form, |F| load_extend::<4, true, 8, F>),
                 };
                 self.memory_op(linear, h, a, &m, size, READ, None)
             }
             M::Lea => {
-                let (a, 4) = register(0)? else { return None };
-                let m = address(instr)?;
-                let h: Handler = by_form!(m.form, |F| lea::<F>);
-                let op = Op { a, b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
-                self.quiet(linear, h, op)
+                let (a, size @ (4 | 8)) = register(0)? else { return None };
+                if instr.memory_segment() != iced_x86::Register::DS && instr.has_segment_prefix() {
+                    return None;
+                }
+                let m = address(instr, self.width)?;
+                let h: Handler = by_width!(size, |Z| by_form!(m.form, |F| lea::<Z, F>));
+                self.quiet(linear, h, m.op(a))
             }
             M::Xchg if k0 == OpKind::Memory => {
-                let m = address(instr)?;
+                let m = address(instr, self.width)?;
                 let (b, size) = register(1)?;
                 let h: Handler = by_size!(size, |Z| by_form!(m.form, |F| xchg_m::<Z, F>));
                 self.memory_op(linear, h, b, &m, size, READ | WRITE | ATOMIC, None)
@@ -533,11 +585,15 @@ impl Builder<'_> {
                     let h: Handler =
                         by_size!(size, |Z| if up { count_r::<ADD, Z> as Handler } else { count_r::<SUB, Z> });
                     self.emit_at(linear, h, Op { a, imm: 1, ..plain() }, 0, 1, false);
-                    let silent: Handler = if up { alu_ri_silent::<ADD> } else { alu_ri_silent::<SUB> };
-                    self.unseen = (size == 4).then(|| (self.code.slots.len() - 1, silent));
+                    let silent: Handler = by_width!(size, |Z| if up {
+                        alu_ri_silent::<ADD, Z> as Handler
+                    } else {
+                        alu_ri_silent::<SUB, Z>
+                    });
+                    self.unseen = (size >= 4).then(|| (self.code.slots.len() - 1, silent));
                     return Some(false);
                 }
-                let m = address(instr)?;
+                let m = address(instr, self.width)?;
                 let size = instr.memory_size().size();
                 let h: Handler = by_size!(size, |Z| by_form!(m.form, |F| if up {
                     count_m::<ADD, Z, F> as Handler
@@ -553,96 +609,122 @@ impl Builder<'_> {
                 self.op(linear, h, Op { a, ..plain() })
             }
             M::Shl | M::Sal | M::Shr | M::Sar => {
-                let (a, 4) = register(0)? else { return None };
+                let (a, size @ (4 | 8)) = register(0)? else { return None };
                 let kind = match instr.mnemonic() {
                     M::Shr => 5,
                     M::Sar => 7,
                     _ => 4,
                 };
                 if k1 == OpKind::Register {
-                    let h: Handler = by_number!(kind, |K| shift_cl::<K>, 4 5 7);
+                    let h: Handler = by_width!(size, |Z| by_number!(kind, |K| shift_cl::<K, Z>, 4 5 7));
                     return self.op(linear, h, Op { a, ..plain() });
                 }
-                let imm = u32::from(instr.immediate8() & 31);
+                let imm = u32::from(instr.immediate8()) & (8 * size as u32 - 1);
                 if imm == 0 {
                     return None;
                 }
-                let h: Handler = by_number!(kind, |K| shift_ri::<K>, 4 5 7);
-                let silent: Handler = by_number!(kind, |K| shift_ri_silent::<K>, 4 5 7);
+                let h: Handler = by_width!(size, |Z| by_number!(kind, |K| shift_ri::<K, Z>, 4 5 7));
+                let silent: Handler =
+                    by_width!(size, |Z| by_number!(kind, |K| shift_ri_silent::<K, Z>, 4 5 7));
                 self.sets_flags(linear, h, Some(silent), Op { a, imm, ..plain() })
             }
             M::Rol | M::Ror => {
-                let (a, 4) = register(0)? else { return None };
-                let imm = u32::from(instr.immediate8() & 31);
+                let (a, size @ (4 | 8)) = register(0)? else { return None };
+                let imm = u32::from(instr.immediate8()) & (8 * size as u32 - 1);
                 if k1 == OpKind::Register || imm == 0 {
                     return None;
                 }
                 let left = instr.mnemonic() == M::Rol;
-                let h: Handler = if left { rotate_ri::<true> } else { rotate_ri::<false> };
+                let h: Handler = by_width!(size, |Z| if left {
+                    rotate_ri::<true, Z> as Handler
+                } else {
+                    rotate_ri::<false, Z>
+                });
                 self.op(linear, h, Op { a, imm, ..plain() })
             }
             M::Bt => {
-                let (a, 4) = register(0)? else { return None };
+                let (a, size @ (4 | 8)) = register(0)? else { return None };
+                let h: Handler = by_width!(size, |Z| bit_test::<Z>);
                 match register(1) {
-                    Some((b, _)) => self.op(linear, bit_test, Op { a, b, ..plain() }),
-                    None => {
-                        let imm = u32::from(instr.immediate8() & 31);
-                        self.op(linear, bit_test, Op { a, b: ZERO, imm, ..plain() })
-                    }
+                    Some((b, _)) => self.op(linear, h, Op { a, b, ..plain() }),
+                    None => self.op(linear, h, Op { a, b: ZERO, imm: instr.immediate8().into(), ..plain() }),
                 }
             }
-            M::Bsf | M::Bsr => {
-                let ((a, 4), (b, _)) = (register(0)?, register(1)?) else { return None };
-                let h: Handler = if instr.mnemonic() == M::Bsf { scan::<true> } else { scan::<false> };
+            M::Bsf | M::Bsr | M::Tzcnt | M::Lzcnt => {
+                let ((a, size @ (4 | 8)), (b, _)) = (register(0)?, register(1)?) else { return None };
+                let up = matches!(instr.mnemonic(), M::Bsf | M::Tzcnt);
+                let h: Handler =
+                    by_width!(size, |Z| if up { scan::<true, Z> as Handler } else { scan::<false, Z> });
                 self.op(linear, h, Op { a, b, ..plain() })
             }
+            M::Bswap => {
+                let (a, size @ (4 | 8)) = register(0)? else { return None };
+                let h: Handler = by_width!(size, |Z| swap_bytes::<Z>);
+                self.quiet(linear, h, Op { a, ..plain() })
+            }
             M::Imul if instr.op_count() == 2 => {
-                let (a, 4) = register(0)? else { return None };
+                let (a, size @ (4 | 8)) = register(0)? else { return None };
                 if let Some((b, _)) = register(1) {
-                    return self.sets_flags(linear, imul_rr, Some(imul_rr_silent), Op { a, b, ..plain() });
+                    let h: Handler = by_width!(size, |Z| imul_rr::<Z>);
+                    let silent: Handler = by_width!(size, |Z| imul_rr_silent::<Z>);
+                    return self.sets_flags(linear, h, Some(silent), Op { a, b, ..plain() });
                 }
-                let m = address(instr)?;
-                let h: Handler = by_form!(m.form, |F| imul_rm::<F>);
-                self.memory_op(linear, h, a, &m, 4, READ, None)
+                let m = address(instr, self.width)?;
+                let h: Handler = by_width!(size, |Z| by_form!(m.form, |F| imul_rm::<Z, F>));
+                self.memory_op(linear, h, a, &m, size, READ, None)
             }
             M::Imul if instr.op_count() == 3 => {
-                let (a, 4) = register(0)? else { return None };
+                let (a, size @ (4 | 8)) = register(0)? else { return None };
                 let (b, _) = register(1)?;
-                let op = Op { a, b, imm: immediate(instr, 2, 4), ..plain() };
-                self.sets_flags(linear, imul_rri, Some(imul_rri_silent), op)
+                let op = Op { a, b, imm: immediate(instr, 2, size), ..plain() };
+                let h: Handler = by_width!(size, |Z| imul_rri::<Z>);
+                let silent: Handler = by_width!(size, |Z| imul_rri_silent::<Z>);
+                self.sets_flags(linear, h, Some(silent), op)
             }
             M::Mul | M::Imul | M::Div | M::Idiv => {
-                let (a, 4) = register(0)? else { return None };
-                let h: Handler = match instr.mnemonic() {
-                    M::Mul => mul_r::<false>,
-                    M::Imul => mul_r::<true>,
-                    M::Div => div_r::<false>,
-                    _ => div_r::<true>,
+                let (a, size @ (4 | 8)) = register(0)? else { return None };
+                let h: Handler = match (instr.mnemonic(), size) {
+                    (M::Mul, 4) => mul_r::<false, 4>,
+                    (M::Mul, _) => mul_r::<false, 8>,
+                    (M::Imul, 4) => mul_r::<true, 4>,
+                    (M::Imul, _) => mul_r::<true, 8>,
+                    (M::Div, 4) => div_r::<false>,
+                    (M::Div, _) => div_r_wide::<false>,
+                    (_, 4) => div_r::<true>,
+                    _ => div_r_wide::<true>,
                 };
                 self.op(linear, h, Op { a, ..plain() })
             }
-            M::Cdq => self.quiet(linear, cdq, plain()),
-            M::Cwde => self.quiet(linear, extend_rr::<2, true>, plain()),
+            M::Cdq => self.quiet(linear, cdq::<4>, plain()),
+            M::Cqo => self.quiet(linear, cdq::<8>, plain()),
+            M::Cwde => self.quiet(linear, extend_rr::<2, true, 4>, plain()),
+            M::Cdqe => self.quiet(linear, extend_rr::<4, true, 8>, plain()),
+            M::Endbr64 | M::Endbr32 => self.quiet(linear, nop, plain()),
             M::Push => self.push(instr, linear),
             M::Pop => {
-                let (a, 4) = register(0)? else { return None };
-                self.emit_at(linear, pop_r, Op { a, ..plain() }, READ | 2, 1, false);
+                let (a, size) = register(0)?;
+                if size != self.width {
+                    return None;
+                }
+                let h: Handler = by_width!(size, |W| pop_r::<W>);
+                self.emit_at(linear, h, Op { a, ..plain() }, READ | self.word(), 1, false);
                 Some(false)
             }
-            M::Leave if instr.code() == C::Leaved => {
-                self.emit_at(linear, leave_frame, plain(), READ | 2, 1, false);
+            M::Leave if matches!(instr.code(), C::Leaved | C::Leaveq) => {
+                let h: Handler = by_width!(self.width, |W| leave_frame::<W>);
+                self.emit_at(linear, h, plain(), READ | self.word(), 1, false);
                 Some(false)
             }
-            M::Movsb | M::Movsw | M::Movsd if plain_string(instr, OpKind::MemoryESEDI) => {
+            M::Movsb | M::Movsw | M::Movsd | M::Movsq if plain_string(instr, self.target()) => {
                 let size = instr.memory_size().size();
-                let h: Handler = by_size!(size, |Z| move_string::<Z>);
+                let h: Handler = by_width!(self.width, |W| by_size!(size, |Z| move_string::<Z, W>));
                 self.emit_at(linear, h, plain(), READ | size.trailing_zeros() as u8, 2, false);
-                self.second_slot(linear, 0, WRITE | size.trailing_zeros() as u8);
+                self.second_slot(linear, plain(), WRITE | size.trailing_zeros() as u8);
                 Some(false)
             }
-            M::Stosb | M::Stosw | M::Stosd if plain_string(instr, OpKind::MemoryESEDI) => {
+            M::Stosb | M::Stosw | M::Stosd | M::Stosq if plain_string(instr, self.target()) => {
                 let size = instr.memory_size().size();
-                let h: Handler = by_size!(size, |Z| store_string::<Z>);
+                let h: Handler = by_width!(self.width, |W| by_size!(size, |Z| store_string::<Z, W>));
                 self.emit_at(linear, h, plain(), WRITE | size.trailing_zeros() as u8, 1, false);
                 Some(false)
             }
@@ -651,35 +733,55 @@ impl Builder<'_> {
         }
     }
 
-    fn push(&mut self, instr: &Instruction, linear: u32) -> Option<bool> {
+    /// The size of the stack's words as a power of two.
+    fn word(&self) -> u8 {
+        self.width.trailing_zeros() as u8
+    }
+
+    /// The target operand of string instructions with addresses of the usual width.
+    fn target(&self) -> OpKind {
+        if self.width == 8 { OpKind::MemoryESRDI } else { OpKind::MemoryESEDI }
+    }
+
+    /// Is this a near branch to an address of the usual width?
+    fn near(&self, instr: &Instruction) -> bool {
+        instr.op0_kind() == if self.width == 8 { OpKind::NearBranch64 } else { OpKind::NearBranch32 }
+    }
+
+    fn push(&mut self, instr: &Instruction, linear: u64) -> Option<bool> {
+        let (width, word) = (self.width, self.word());
         match instr.op0_kind() {
-            OpKind::Register if instr.op0_register().is_gpr32() => {
+            OpKind::Register if instr.op0_register().is_gpr() && instr.op0_register().size() == width => {
                 let op = Op { a: offset(instr.op0_register()), ..plain() };
-                self.emit_at(linear, push_r, op, WRITE | 2, 1, false);
+                let h: Handler = by_width!(width, |W| push_r::<W>);
+                self.emit_at(linear, h, op, WRITE | word, 1, false);
             }
-            OpKind::Immediate32 | OpKind::Immediate8to32 => {
-                let op = Op { imm: immediate(instr, 0, 4), ..plain() };
-                self.emit_at(linear, push_i, op, WRITE | 2, 1, false);
+            OpKind::Immediate32
+            | OpKind::Immediate8to32
+            | OpKind::Immediate8to64
+            | OpKind::Immediate32to64 => {
+                let op = Op { imm: immediate(instr, 0, width), ..plain() };
+                let h: Handler = by_width!(width, |W| push_i::<W>);
+                self.emit_at(linear, h, op, WRITE | word, 1, false);
             }
-            OpKind::Memory if instr.memory_size().size() == 4 => {
-                let m = address(instr)?;
-                let h: Handler = by_form!(m.form, |F| push_m::<F>);
-                let op = Op { b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
-                self.emit_at(linear, h, op, READ | 2, 2, false);
-                self.second_slot(linear, 0, WRITE | 2);
+            OpKind::Memory if instr.memory_size().size() == width => {
+                let m = address(instr, width)?;
+                let h: Handler = by_width!(width, |W| by_form!(m.form, |F| push_m::<W, F>));
+                self.emit_at(linear, h, m.op(0), READ | word, 2, false);
+                self.second_slot(linear, plain(), WRITE | word);
             }
             _ => return None,
         }
         Some(false)
     }
 
-    fn arithmetic(&mut self, instr: &Instruction, linear: u32, kind: u8) -> Option<bool> {
+    fn arithmetic(&mut self, instr: &Instruction, linear: u64, kind: u8) -> Option<bool> {
         let (k0, k1) = (instr.op0_kind(), instr.op1_kind());
         match (k0, k1) {
             (OpKind::Register, OpKind::Register) => {
                 let (r0, r1) = (instr.op0_register(), instr.op1_register());
                 let (a, b, size) = (offset(r0), offset(r1), r0.size());
-                if r0 == r1 && size == 4 && matches!(kind, XOR | SUB) {
+                if r0 == r1 && size >= 4 && matches!(kind, XOR | SUB) {
                     return self.sets_flags(linear, clear, Some(mov_ri::<4>), Op { a, ..plain() });
                 }
                 let h: Handler = by_kind!(kind, |K| by_size!(size, |Z| alu_rr::<K, Z>));
@@ -687,25 +789,25 @@ impl Builder<'_> {
                 if matches!(kind, ADC | SBB) {
                     return self.op(linear, h, op);
                 }
-                let silent: Handler = by_kind!(kind, |K| alu_rr_silent::<K>);
-                self.sets_flags(linear, h, (size == 4).then_some(silent), op)
+                let silent: Handler = by_width!(size, |Z| by_kind!(kind, |K| alu_rr_silent::<K, Z>));
+                self.sets_flags(linear, h, (size >= 4).then_some(silent), op)
             }
             (OpKind::Register, OpKind::Memory) => {
-                let m = address(instr)?;
+                let m = address(instr, self.width)?;
                 let (a, size) = (offset(instr.op0_register()), instr.op0_register().size());
                 let h: Handler =
                     by_kind!(kind, |K| by_size!(size, |Z| by_form!(m.form, |F| alu_rm::<K, Z, F>)));
                 self.memory_op(linear, h, a, &m, size, READ, None)
             }
             (OpKind::Memory, OpKind::Register) => {
-                let m = address(instr)?;
+                let m = address(instr, self.width)?;
                 let (b, size) = (offset(instr.op1_register()), instr.op1_register().size());
                 let h: Handler =
                     by_kind!(kind, |K| by_size!(size, |Z| by_form!(m.form, |F| alu_mr::<K, Z, F>)));
                 self.memory_op(linear, h, b, &m, size, modifies(kind), None)
             }
             (OpKind::Memory, _) => {
-                let m = address(instr)?;
+                let m = address(instr, self.width)?;
                 let size = instr.memory_size().size();
                 let h: Handler =
                     by_kind!(kind, |K| by_size!(size, |Z| by_form!(m.form, |F| alu_mi::<K, Z, F>)));
@@ -718,60 +820,70 @@ impl Builder<'_> {
                 if matches!(kind, ADC | SBB) {
                     return self.op(linear, h, op);
                 }
-                let silent: Handler = by_kind!(kind, |K| alu_ri_silent::<K>);
-                self.sets_flags(linear, h, (size == 4).then_some(silent), op)
+                let silent: Handler = by_width!(size, |Z| by_kind!(kind, |K| alu_ri_silent::<K, Z>));
+                self.sets_flags(linear, h, (size >= 4).then_some(silent), op)
             }
             _ => None,
         }
     }
 
     /// Near JMP, CALL and RET.
-    fn transfer(&mut self, instr: &Instruction, linear: u32) -> Option<bool> {
-        let next = instr.next_ip32();
+    fn transfer(&mut self, instr: &Instruction, linear: u64) -> Option<bool> {
+        let next = instr.next_ip();
+        let (width, word) = (self.width, self.word());
+        let returning = |a: u8| {
+            let op = Op { a, ..plain() };
+            if width == 8 { op.with_fixed(next) } else { Op { imm: next as u32, ..op } }
+        };
         match instr.code() {
-            C::Jmp_rel8_32 | C::Jmp_rel32_32 if self.leaves_page(instr.near_branch32()) => {
-                self.emit_at(linear, jump_far, plain(), 0, 2, true);
-                self.far_slot(instr.near_branch32());
+            C::Jmp_rel8_32 | C::Jmp_rel32_32 | C::Jmp_rel8_64 | C::Jmp_rel32_64 => {
+                let target = instr.near_branch_target();
+                if self.leaves_page(target) {
+                    self.emit_at(linear, jump_far, plain(), 0, 2, true);
+                    self.far_slot(target);
+                } else {
+                    self.emit_at(linear, jump_direct, plain(), 0, 2, true);
+                    self.one_link(target);
+                }
             }
-            C::Jmp_rel8_32 | C::Jmp_rel32_32 => {
-                self.emit_at(linear, jump_direct, plain(), 0, 2, true);
-                self.one_link(instr.near_branch32());
+            C::Call_rel32_32 | C::Call_rel32_64 => {
+                let target = instr.near_branch_target();
+                if self.leaves_page(target) {
+                    let h: Handler = by_width!(width, |W| call_far::<W>);
+                    self.emit_at(linear, h, returning(0), WRITE | word, 3, true);
+                    self.far_slot(target);
+                    self.links(next, next);
+                } else {
+                    let h: Handler = by_width!(width, |W| call_direct::<W>);
+                    self.emit_at(linear, h, returning(0), WRITE | word, 2, true);
+                    self.links(target, next);
+                }
             }
-            C::Call_rel32_32 if self.leaves_page(instr.near_branch32()) => {
-                self.emit_at(linear, call_far, Op { imm: next, ..plain() }, WRITE | 2, 3, true);
-                self.far_slot(instr.near_branch32());
-                self.links(next, next);
+            C::Retnd | C::Retnq | C::Retnd_imm16 | C::Retnq_imm16 => {
+                let imm = if instr.op_count() == 1 { instr.immediate16().into() } else { 0 };
+                let h: Handler = by_width!(width, |W| ret::<W>);
+                self.emit_at(linear, h, Op { imm, ..plain() }, READ | word, 1, true);
             }
-            C::Call_rel32_32 => {
-                self.emit_at(linear, call_direct, Op { imm: next, ..plain() }, WRITE | 2, 2, true);
-                self.links(instr.near_branch32(), next);
-            }
-            C::Retnd => self.emit_at(linear, ret, plain(), READ | 2, 1, true),
-            C::Retnd_imm16 => {
-                let op = Op { imm: instr.immediate16().into(), ..plain() };
-                self.emit_at(linear, ret, op, READ | 2, 1, true);
-            }
-            C::Jmp_rm32 if instr.op0_kind() == OpKind::Register => {
+            C::Jmp_rm32 | C::Jmp_rm64 if instr.op0_kind() == OpKind::Register => {
                 let op = Op { a: offset(instr.op0_register()), ..plain() };
-                self.emit_at(linear, jump_r, op, 0, 1, true);
+                let h: Handler = by_width!(width, |W| jump_r::<W>);
+                self.emit_at(linear, h, op, 0, 1, true);
             }
-            C::Jmp_rm32 => {
-                let m = address(instr)?;
-                let h: Handler = by_form!(m.form, |F| jump_m::<F>);
-                let op = Op { b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
-                self.emit_at(linear, h, op, READ | 2, 1, true);
+            C::Jmp_rm32 | C::Jmp_rm64 => {
+                let m = address(instr, width)?;
+                let h: Handler = by_width!(width, |W| by_form!(m.form, |F| jump_m::<W, F>));
+                self.emit_at(linear, h, m.op(0), READ | word, 1, true);
             }
-            C::Call_rm32 if instr.op0_kind() == OpKind::Register => {
-                let op = Op { a: offset(instr.op0_register()), imm: next, ..plain() };
-                self.emit_at(linear, call_r, op, WRITE | 2, 2, true);
+            C::Call_rm32 | C::Call_rm64 if instr.op0_kind() == OpKind::Register => {
+                let h: Handler = by_width!(width, |W| call_r::<W>);
+                self.emit_at(linear, h, returning(offset(instr.op0_register())), WRITE | word, 2, true);
                 self.links(next, next);
             }
-            C::Call_rm32 => {
-                let m = address(instr)?;
-                let h: Handler = by_form!(m.form, |F| call_m::<F>);
-                let op = Op { b: m.base, c: m.index, d: m.scale, imm: m.displacement, ..plain() };
-                self.emit_at(linear, h, op, READ | 2, 3, true);
-                self.second_slot(linear, next, WRITE | 2);
+            C::Call_rm32 | C::Call_rm64 => {
+                let m = address(instr, width)?;
+                let h: Handler = by_width!(width, |W| by_form!(m.form, |F| call_m::<W, F>));
+                self.emit_at(linear, h, m.op(0), READ | word, 3, true);
+                self.second_slot(linear, plain().with_wide(next), WRITE | word);
                 self.links(next, next);
             }
             _ => return None,
@@ -780,23 +892,23 @@ impl Builder<'_> {
     }
 
     /// Jcc, SETcc, CMOVcc.
-    fn conditional(&mut self, instr: &Instruction, linear: u32) -> Option<bool> {
+    fn conditional(&mut self, instr: &Instruction, linear: u64) -> Option<bool> {
         let code = instr.code().condition_code();
         if code == ConditionCode::None {
             return None;
         }
         let cc = encoding(code);
         if instr.is_jcc_short_or_near() {
-            if instr.op0_kind() != OpKind::NearBranch32 {
+            if !self.near(instr) {
                 return None;
             }
             let h: Handler = by_condition!(cc, |CC| jump_cc::<CC>);
             self.emit_at(linear, h, plain(), 0, 2, true);
-            self.links(instr.near_branch32(), instr.next_ip32());
+            self.links(instr.near_branch_target(), instr.next_ip());
             return Some(true);
         }
         if instr.op0_kind() == OpKind::Memory {
-            let m = address(instr)?;
+            let m = address(instr, self.width)?;
             let h: Handler = by_condition!(cc, |CC| by_form!(m.form, |F| set_m::<CC, F>));
             return self.memory_op(linear, h, 0, &m, 1, WRITE, None);
         }
@@ -805,15 +917,20 @@ impl Builder<'_> {
             let h: Handler = by_condition!(cc, |CC| set_cc::<CC>);
             return self.op(linear, h, Op { a, ..plain() });
         }
-        if instr.op1_kind() == OpKind::Register && instr.op0_register().is_gpr32() {
+        let size = instr.op0_register().size();
+        if size < 4 {
+            return None;
+        }
+        if instr.op1_kind() == OpKind::Register {
             let b = offset(instr.op1_register());
-            let h: Handler = by_condition!(cc, |CC| cmov_rr::<CC>);
+            let h: Handler = by_width!(size, |Z| by_condition!(cc, |CC| cmov_rr::<CC, Z>));
             return self.op(linear, h, Op { a, b, ..plain() });
         }
-        if instr.op1_kind() == OpKind::Memory && instr.op0_register().is_gpr32() {
-            let m = address(instr)?;
-            let h: Handler = by_condition!(cc, |CC| by_form!(m.form, |F| cmov_rm::<CC, F>));
-            return self.memory_op(linear, h, a, &m, 4, READ, None);
+        if instr.op1_kind() == OpKind::Memory {
+            let m = address(instr, self.width)?;
+            let h: Handler =
+                by_width!(size, |Z| by_condition!(cc, |CC| by_form!(m.form, |F| cmov_rm::<CC, Z, F>)));
+            return self.memory_op(linear, h, a, &m, size, READ, None);
         }
         None
     }
@@ -837,32 +954,42 @@ fn select_fused(immediate: bool, kind: u8, size: usize, cc: u8) -> Handler {
     }
 }
 
+/// Sizes that comparisons with memory are fused for.
+macro_rules! by_compared {
+    ($v:expr, |$Z:ident| $body:expr) => {
+        match $v {
+            1 => {
+                const $Z: usize = 1;
+                $body
+            }
+            4 => {
+                const $Z: usize = 4;
+                $body
+            }
+            _ => {
+                const $Z: usize = 8;
+                $body
+            }
+        }
+    };
+}
+
 fn select_fused_mi(kind: u8, size: usize, form: u8, cc: u8) -> Handler {
     macro_rules! pick {
-        ($k:expr, $z:expr) => {
-            by_form!(form, |F| by_fused_condition!(cc, |CC| fused_mi::<{ $k }, { $z }, F, CC> as Handler))
+        ($k:expr) => {
+            by_compared!(size, |Z| by_form!(form, |F| by_fused_condition!(
+                cc,
+                |CC| fused_mi::<{ $k }, Z, F, CC> as Handler
+            )))
         };
     }
-    match (kind, size) {
-        (CMP, 1) => pick!(CMP, 1),
-        (CMP, _) => pick!(CMP, 4),
-        (_, 1) => pick!(TEST, 1),
-        _ => pick!(TEST, 4),
-    }
+    if kind == CMP { pick!(CMP) } else { pick!(TEST) }
 }
 
 fn select_fused_rm(size: usize, form: u8, cc: u8) -> Handler {
-    if size == 1 {
-        by_form!(form, |F| by_fused_condition!(cc, |CC| fused_rm::<1, F, CC> as Handler))
-    } else {
-        by_form!(form, |F| by_fused_condition!(cc, |CC| fused_rm::<4, F, CC> as Handler))
-    }
+    by_compared!(size, |Z| by_form!(form, |F| by_fused_condition!(cc, |CC| fused_rm::<Z, F, CC> as Handler)))
 }
 
 fn select_fused_mr(size: usize, form: u8, cc: u8) -> Handler {
-    if size == 1 {
-        by_form!(form, |F| by_fused_condition!(cc, |CC| fused_mr::<1, F, CC> as Handler))
-    } else {
-        by_form!(form, |F| by_fused_condition!(cc, |CC| fused_mr::<4, F, CC> as Handler))
-    }
+    by_compared!(size, |Z| by_form!(form, |F| by_fused_condition!(cc, |CC| fused_mr::<Z, F, CC> as Handler)))
 }
