@@ -346,7 +346,8 @@ const RECENT: usize = 1 << 11;
 /// Remembers the words handed over last, each in the one place it can be in.
 pub(crate) struct Recent {
     words: Box<[u64; RECENT]>,
-    wide: Box<[(u64, u64); RECENT]>,
+    /// The same for those of two words; empty until there is one.
+    wide: Vec<(u64, u64)>,
 }
 
 /// The place of a word in [`Recent`].
@@ -358,7 +359,7 @@ fn recent_index(word: u64) -> usize {
 
 impl Recent {
     pub fn new() -> Self {
-        Self { words: Box::new([0; RECENT]), wide: Box::new([(0, 0); RECENT]) }
+        Self { words: Box::new([0; RECENT]), wide: Vec::new() }
     }
 }
 
@@ -373,12 +374,15 @@ impl Filter for Recent {
         // The lower half of the word is whatever the log held before.
         let known = (word >> 32, address);
         let at = recent_index(word >> 32 << 32 | address & 0xffff_ffff);
+        if self.wide.is_empty() {
+            self.wide.resize(RECENT, (0, 0));
+        }
         std::mem::replace(&mut self.wide[at], known) == known
     }
 
     fn restart(&mut self) {
         self.words.fill(0);
-        self.wide.fill((0, 0));
+        self.wide.clear();
     }
 }
 
