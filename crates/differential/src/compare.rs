@@ -92,7 +92,7 @@ impl Pair {
         if host.registers.fx.u32(24) & !0xffff != 0 {
             return Verdict::Unfinished;
         }
-        if self.mode == Mode::Bits32 && jumped_into_data(host.end) {
+        if !self.mode.wide_system() && jumped_into_data(host.end) {
             return Verdict::Unfinished;
         }
         let mut differences = Vec::new();
@@ -100,7 +100,7 @@ impl Pair {
         let (mut host_end, mut machine_end) = (host.end, machine.end);
         if let Some(instr) = last {
             let either = undefined::fault_order(&instr)
-                || self.mode == Mode::Bits64 && undefined::based_offset(&instr, &host.registers);
+                || self.mode.wide_code() && undefined::based_offset(&instr, &host.registers);
             if either && is_access_fault(host_end) && is_access_fault(machine_end) {
                 machine_end = host_end;
             }
@@ -281,7 +281,7 @@ fn compare_ends(mode: Mode, host: End, machine: End, differences: &mut Vec<Strin
     let normal = |end: End| match end {
         End::Exception { vector: 14, error, address } => {
             let hidden = address.is_some_and(|address| in_supervisor_region(mode, address));
-            let fetch = if mode == Mode::Bits32 { undefined::FETCH_BIT } else { 0 };
+            let fetch = if mode.wide_system() { 0 } else { undefined::FETCH_BIT };
             let error = error & !fetch & if hidden { !1 } else { !0 };
             End::Exception { vector: 14, error, address }
         }

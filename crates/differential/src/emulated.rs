@@ -1,7 +1,7 @@
 //! The machine side: a sequence runs in ring 3 of the small system that `system` sets up.
 
 use crate::layout::PAGE;
-use crate::state::{Case, End, FS, FxImage, Memory, Mode, Outcome, Registers};
+use crate::state::{Case, End, FS, FxImage, GS, Memory, Mode, Outcome, Registers};
 use crate::system::{CPU, System, interrupted, load_code, load_segments};
 use machine::x86::state::{F80, Fpu};
 use machine::{Events, Kinds, Machine, Stop, StopSet};
@@ -85,16 +85,13 @@ impl Emulated {
 
     fn ended(&self, end: End) -> Outcome {
         let cpu = self.live.cpu(CPU);
-        let bases = match self.mode {
-            Mode::Bits32 => [0; 2],
-            Mode::Bits64 => [cpu.segments[FS].base, cpu.segments[FS + 1].base],
-        };
+        let base = |segment: usize| if self.mode.wide_code() { cpu.segments[segment].base } else { 0 };
         let registers = Registers {
             gpr: cpu.regs,
             ip: cpu.rip,
             flags: cpu.flags.image().into(),
             segments: cpu.segments.map(|s| s.selector),
-            bases,
+            bases: [base(FS), base(GS)],
             fx: fx_image(&cpu.fpu),
         };
         Outcome { end, registers }

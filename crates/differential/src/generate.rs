@@ -49,7 +49,7 @@ impl Generator {
     }
 
     fn wide(&self) -> bool {
-        self.mode == Mode::Bits64
+        self.mode.wide_code()
     }
 
     // ---- values
@@ -78,7 +78,7 @@ impl Generator {
 
     /// An address below 4 GiB.
     fn low_address(&mut self) -> u64 {
-        self.near(LOW_DATA, Mode::Bits32.layout().stack())
+        self.near(LOW_DATA, Mode::Protected.layout().stack())
     }
 
     fn near(&mut self, data: u64, stack: &Island) -> u64 {

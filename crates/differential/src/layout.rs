@@ -59,16 +59,17 @@ static BITS64: Layout = Layout {
 
 impl Mode {
     pub fn layout(self) -> &'static Layout {
-        match self {
-            Mode::Bits32 => &BITS32,
-            Mode::Bits64 => &BITS64,
-        }
+        if self.wide_code() { &BITS64 } else { &BITS32 }
     }
+    /// Width of the code.
     pub fn bits(self) -> u32 {
-        match self {
-            Mode::Bits32 => 32,
-            Mode::Bits64 => 64,
-        }
+        if self.wide_code() { 64 } else { 32 }
+    }
+    pub fn wide_code(self) -> bool {
+        self == Mode::Long
+    }
+    pub fn wide_system(self) -> bool {
+        self != Mode::Protected
     }
 }
 

@@ -19,8 +19,8 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-const USAGE: &str = "usage: differential [--sequences N] [--bits 32|64|both] [--kind integer|float|bytes|all] [--seed N]
-                    [--differences N] [--tiers first|second|both]
+const USAGE: &str = "usage: differential [--sequences N] [--mode protected|compatibility|long|all] [--kind integer|float|bytes|all]
+                    [--seed N] [--differences N] [--tiers first|second|both]
 
 Runs random instruction sequences on this processor and in the machine until N of each kind have agreed, or until some
 have differed (100 unless told otherwise), of which one of each sort is shown in its shortest form.";
@@ -34,7 +34,7 @@ fn run() -> Result<bool, String> {
     use differential::state::Mode;
     let (mut sequences, mut seed, mut differences_max) = (100_000, 1, 100);
     let mut kinds = vec![Kind::Integer, Kind::Float, Kind::Bytes];
-    let mut modes = vec![Mode::Bits32, Mode::Bits64];
+    let mut modes = vec![Mode::Protected, Mode::Compatibility, Mode::Long];
     let mut tiers = vec![Tier::First, Tier::Second];
     let mut arguments = std::env::args().skip(1);
     while let Some(flag) = arguments.next() {
@@ -45,12 +45,13 @@ fn run() -> Result<bool, String> {
             "--sequences" => sequences = number(value()?)?,
             "--seed" => seed = number(value()?)?,
             "--differences" => differences_max = number(value()?)?,
-            "--bits" => {
+            "--mode" => {
                 modes = match value()?.as_str() {
-                    "32" => vec![Mode::Bits32],
-                    "64" => vec![Mode::Bits64],
-                    "both" => modes,
-                    other => return Err(format!("no such width: {other}\n\n{USAGE}")),
+                    "protected" => vec![Mode::Protected],
+                    "compatibility" => vec![Mode::Compatibility],
+                    "long" => vec![Mode::Long],
+                    "all" => modes,
+                    other => return Err(format!("no such mode: {other}\n\n{USAGE}")),
                 }
             }
             "--kind" => {
@@ -75,13 +76,12 @@ fn run() -> Result<bool, String> {
     }
     let mut clean = true;
     for mode in modes {
-        let bits = mode.bits();
         let mut pair = Pair::new(mode, &tiers)?;
         for &kind in &kinds {
             let mut next = 100_000;
             let summary = campaign::run(&mut pair, seed, kind, sequences, differences_max, |summary| {
                 if summary.agreed >= next {
-                    eprintln!("{bits}-bit {kind:?}: {} agreed", summary.agreed);
+                    eprintln!("{mode:?} {kind:?}: {} agreed", summary.agreed);
                     next += 100_000;
                 }
             });
@@ -89,7 +89,7 @@ fn run() -> Result<bool, String> {
                 println!("{topic} ({cases} cases)\n{report}");
             }
             println!(
-                "{bits}-bit {kind:?}: {} sequences of {} instruction forms agreed, {} differed, {} had no outcome, \
+                "{mode:?} {kind:?}: {} sequences of {} instruction forms agreed, {} differed, {} had no outcome, \
                  unsupported {:?}",
                 summary.agreed,
                 summary.forms.len(),

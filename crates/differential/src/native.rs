@@ -271,7 +271,7 @@ impl Host {
             host_rsp: 0,
             host_fs_base: 0,
             bases: [KEEP; 2],
-            wide: mode == Mode::Bits64,
+            wide: mode.wide_code(),
             running: false,
             outcome: None,
             ticks: 0,
@@ -537,7 +537,7 @@ mod tests {
     /// One test, because there is one host processor to be had per process.
     #[test]
     fn runs_and_reports_the_state_at_the_end() {
-        for (mode, run) in [(Mode::Bits32, runs_32 as fn(&mut Host)), (Mode::Bits64, runs_64)] {
+        for (mode, run) in [(Mode::Protected, runs_32 as fn(&mut Host)), (Mode::Long, runs_64)] {
             match Host::new(mode, &[0x5a; PAGE]) {
                 Ok(mut host) => run(&mut host),
                 Err(why) => println!("skipped: {why}"),
@@ -546,11 +546,12 @@ mod tests {
     }
 
     fn runs_32(host: &mut Host) {
-        let mut memory = Memory::zeroed(Mode::Bits32);
+        let mut memory = Memory::zeroed(Mode::Protected);
         let mut run = |code: &[u8]| {
-            let registers = plain_registers(Mode::Bits32);
+            let registers = plain_registers(Mode::Protected);
             let start = registers.ip;
-            let outcome = host.run(&Case { mode: Mode::Bits32, registers, code: code.to_vec() }, &mut memory);
+            let outcome =
+                host.run(&Case { mode: Mode::Protected, registers, code: code.to_vec() }, &mut memory);
             (outcome.end, outcome.registers.ip - start, outcome.registers.gpr[0], memory.bytes[0])
         };
         // inc eax (a REX prefix in 64-bit mode: this shows that the code ran as 32-bit code)
@@ -571,10 +572,10 @@ mod tests {
     }
 
     fn runs_64(host: &mut Host) {
-        let mut memory = Memory::zeroed(Mode::Bits64);
-        let plain = plain_registers(Mode::Bits64);
+        let mut memory = Memory::zeroed(Mode::Long);
+        let plain = plain_registers(Mode::Long);
         let mut run = |registers: &Registers, code: &[u8]| {
-            let case = Case { mode: Mode::Bits64, registers: registers.clone(), code: code.to_vec() };
+            let case = Case { mode: Mode::Long, registers: registers.clone(), code: code.to_vec() };
             let outcome = host.run(&case, &mut memory);
             (outcome, memory.bytes[0])
         };
@@ -588,7 +589,7 @@ mod tests {
         // mov byte fs:[rax], 9; mov al, gs:[0]
         let mut based = plain.clone();
         based.gpr[0] = 0x800;
-        based.bases = [Mode::Bits64.layout().data().address - 0x800, 0x7fff_ffff_0000];
+        based.bases = [Mode::Long.layout().data().address - 0x800, 0x7fff_ffff_0000];
         let (outcome, byte) = run(&based, &[0x64, 0xc6, 0, 9, 0x65, 0x8a, 4, 0x25, 0, 0, 0, 0]);
         assert_eq!((outcome.end, byte), (trap(14, 4, Some(0x7fff_ffff_0000)), 9));
         assert_eq!(outcome.registers.bases, based.bases);
@@ -609,7 +610,7 @@ mod tests {
         // call rax to where the kernel emulates getcpu, which writes to [rdi] and [rsi]
         let mut emulated = plain.clone();
         emulated.gpr[0] = 0xffff_ffff_ff60_0800;
-        emulated.gpr[7] = Mode::Bits64.layout().data().address;
+        emulated.gpr[7] = Mode::Long.layout().data().address;
         let (outcome, byte) = run(&emulated, &[0xff, 0xd0]);
         assert_ne!(outcome.end, trap(3, 0, None));
         assert_eq!(byte, 9);

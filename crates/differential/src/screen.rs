@@ -164,7 +164,7 @@ pub fn acceptable(case: &Case) -> bool {
 fn unknown_to_iced(mode: Mode, bytes: &[u8]) -> bool {
     let prefix = |b: &u8| match b {
         0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3 => true,
-        0x40..=0x4f => mode == Mode::Bits64,
+        0x40..=0x4f => mode.wide_code(),
         _ => false,
     };
     let opcode = bytes.iter().position(|b| !prefix(b));
@@ -282,9 +282,11 @@ pub fn operand_offset(instr: &Instruction, registers: &Registers) -> u64 {
 pub fn operand_address(mode: Mode, instr: &Instruction, registers: &Registers) -> u64 {
     let offset = operand_offset(instr, registers);
     let segment = instr.memory_segment() as usize - Register::ES as usize;
-    match mode {
-        Mode::Bits32 => selector_base(registers.segments[segment]).wrapping_add(offset) & 0xffff_ffff,
-        Mode::Bits64 if segment >= FS => registers.bases[segment - FS].wrapping_add(offset),
-        Mode::Bits64 => offset,
+    if !mode.wide_code() {
+        selector_base(registers.segments[segment]).wrapping_add(offset) & 0xffff_ffff
+    } else if segment >= FS {
+        registers.bases[segment - FS].wrapping_add(offset)
+    } else {
+        offset
     }
 }

@@ -2,12 +2,15 @@
 
 use crate::layout::Island;
 
-/// Width of the code under test.
+/// The code under test and the system it runs on in the machine. The host's is always a 64-bit one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A 32-bit code segment: protected mode, and compatibility mode on the host.
-    Bits32,
-    Bits64,
+    /// 32-bit code of a 32-bit system.
+    Protected,
+    /// 32-bit code of a 64-bit system.
+    Compatibility,
+    /// 64-bit code.
+    Long,
 }
 
 /// Register numbers are the processor's encoding: 0 is (E/R)AX, 4 is (E/R)SP.

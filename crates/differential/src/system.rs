@@ -31,21 +31,15 @@ const LDT_SELECTOR: u16 = 0x50;
 const LDT_LIMIT: u32 = 8 * SEGMENTS.len() as u32 - 1;
 
 /// Linear address of physical address 0, for the supervisor alone.
-const fn supervisor(mode: Mode) -> u64 {
-    match mode {
-        Mode::Bits32 => 0xa7c0_0000,
-        Mode::Bits64 => 0xffff_a7c0_0000_0000,
-    }
+fn supervisor(mode: Mode) -> u64 {
+    if mode.wide_system() { 0xffff_a7c0_0000_0000 } else { 0xa7c0_0000 }
 }
 
-/// Is this an address about which the sides cannot agree whether it is mapped? In 32-bit code that is the supervisor
-/// region, which only the machine has. In 64-bit code it is everything from Linux's last page on, where it tells
-/// programs that all is mapped.
+/// Is this an address about which the sides cannot agree whether it is mapped? In a 32-bit system that is the
+/// supervisor region, which only the machine has there. In a 64-bit system it is everything from Linux's last page on,
+/// where it tells programs that all is mapped.
 pub fn in_supervisor_region(mode: Mode, address: u64) -> bool {
-    match mode {
-        Mode::Bits32 => address >> 22 == supervisor(mode) >> 22,
-        Mode::Bits64 => address >= 0x7fff_ffff_f000,
-    }
+    if mode.wide_system() { address >= 0x7fff_ffff_f000 } else { address >> 22 == supervisor(mode) >> 22 }
 }
 
 fn descriptor(base: u32, limit: u32, access: u8, flags: u8) -> u64 {
@@ -112,10 +106,8 @@ impl System {
     /// Descriptor tables, gates and handlers.
     fn describe(&mut self) {
         let base = supervisor(self.mode);
-        let kernel_code = match self.mode {
-            Mode::Bits32 => descriptor(0, 0xfffff, 0x9b, 0xc),
-            Mode::Bits64 => descriptor(0, 0xfffff, 0x9b, 0xa),
-        };
+        let wide = self.mode.wide_system();
+        let kernel_code = descriptor(0, 0xfffff, 0x9b, if wide { 0xa } else { 0xc });
         let gdt = [
             (1, descriptor(0, 0xfffff, 0x9b, 0xc)),
             (KERNEL_CODE / 8, kernel_code),
@@ -139,23 +131,21 @@ impl System {
             let user = vector == 3 || vector == 4;
             let access = if user { 0xee00 } else { 0x8e00 };
             let gate = (at & 0xffff) | u64::from(KERNEL_CODE) << 16 | (access | at & 0xffff_0000) << 32;
-            match self.mode {
-                Mode::Bits32 => self.write(IDT + 8 * vector, gate),
-                Mode::Bits64 => {
-                    self.write(IDT + 16 * vector, gate);
-                    self.write(IDT + 16 * vector + 8, at >> 32);
-                }
+            if wide {
+                self.write(IDT + 16 * vector, gate);
+                self.write(IDT + 16 * vector + 8, at >> 32);
+            } else {
+                self.write(IDT + 8 * vector, gate);
             }
             self.machine.memory.write(PhysAddr(HANDLERS + 16 * vector), &[0xf4]);
         }
         let stack = base + KERNEL_STACK_TOP;
-        match self.mode {
-            Mode::Bits32 => self.write(TSS + 4, stack | u64::from(KERNEL_DATA) << 32),
-            Mode::Bits64 => {
-                self.write(TSS + 4, stack);
-                self.write(GDT + u64::from(TSS_SELECTOR) + 8, (base + TSS) >> 32);
-                self.write(GDT + u64::from(LDT_SELECTOR) + 8, (base + LDT) >> 32);
-            }
+        if wide {
+            self.write(TSS + 4, stack);
+            self.write(GDT + u64::from(TSS_SELECTOR) + 8, (base + TSS) >> 32);
+            self.write(GDT + u64::from(LDT_SELECTOR) + 8, (base + LDT) >> 32);
+        } else {
+            self.write(TSS + 4, stack | u64::from(KERNEL_DATA) << 32);
         }
         // The permission map of ports begins behind the end: none may be used.
         self.machine.memory.write(PhysAddr(TSS + 0x66), &0x68u16.to_le_bytes());
@@ -167,8 +157,8 @@ impl System {
         const LARGE: u64 = 0x80;
         let layout = self.mode.layout();
         let page = PAGE as u64;
-        let no_execute = if self.mode == Mode::Bits64 { 1 << 63 } else { 0 };
-        self.map(layout.code, CODE_FRAME | USER | 1);
+        let no_execute = if self.mode.wide_system() { 1 << 63 } else { 0 };
+        self.map(layout.code, 12, CODE_FRAME | USER | 1);
         let mut frame = ISLAND_FRAMES;
         for island in layout.islands {
             self.frames.push(frame);
@@ -177,58 +167,38 @@ impl System {
                 if i >= island.writable_pages {
                     self.machine.memory.write(PhysAddr(frame), read_only);
                 }
-                self.map(island.address + page * i as u64, frame | no_execute | USER | writable | 1);
+                self.map(island.address + page * i as u64, 12, frame | no_execute | USER | writable | 1);
                 frame += page;
             }
         }
         let base = supervisor(self.mode);
-        match self.mode {
-            Mode::Bits32 => self.entry(TABLES, base >> 22, LARGE | WRITABLE | 1),
-            Mode::Bits64 => {
-                let directory = self.table(base, 21);
-                self.entry(directory, base >> 21 & 0x1ff, LARGE | WRITABLE | 1);
-            }
-        }
+        let shift = if self.mode.wide_system() { 21 } else { 22 };
+        self.map(base, shift, LARGE | WRITABLE | 1);
     }
 
-    /// Maps one page.
-    fn map(&mut self, linear: u64, entry: u64) {
-        let table = self.table(linear, 12);
-        let index = linear >> 12 & if self.mode == Mode::Bits32 { 0x3ff } else { 0x1ff };
-        self.entry(table, index, entry);
-    }
-
-    fn entry(&mut self, table: u64, index: u64, value: u64) {
-        match self.mode {
-            Mode::Bits32 => {
-                self.machine.memory.write(PhysAddr(table + 4 * index), &(value as u32).to_le_bytes());
-            }
-            Mode::Bits64 => self.write(table + 8 * index, value),
-        }
-    }
-
-    /// The table whose entries map units of `1 << shift` bytes about this address; makes those on the way.
-    fn table(&mut self, linear: u64, shift: u32) -> u64 {
+    /// Maps one page of `1 << shift` bytes, with the tables on the way to it.
+    fn map(&mut self, linear: u64, shift: u32, page: u64) {
         const USER_WRITABLE: u64 = 7;
-        let (mut above, bits, bytes) = match self.mode {
-            Mode::Bits32 => (22, 10, 4),
-            Mode::Bits64 => (39, 9, 8),
-        };
+        let (mut level, bits, bytes) = if self.mode.wide_system() { (39, 9, 8) } else { (22, 10, 4) };
         let mut table = TABLES;
-        while above > shift {
-            let index = linear >> above & ((1 << bits) - 1);
+        loop {
+            let at = PhysAddr(table + bytes as u64 * (linear >> level & ((1 << bits) - 1)));
             let mut entry = [0; 8];
-            self.machine.memory.read(PhysAddr(table + bytes * index), &mut entry[..bytes as usize]);
+            self.machine.memory.read(at, &mut entry[..bytes]);
             let mut value = u64::from_le_bytes(entry);
-            if value == 0 {
+            if level == shift {
+                value = page;
+            } else if value == 0 {
                 value = self.tables_end | USER_WRITABLE;
                 self.tables_end += PAGE as u64;
-                self.entry(table, index, value);
+            }
+            self.machine.memory.write(at, &value.to_le_bytes()[..bytes]);
+            if level == shift {
+                return;
             }
             table = value & !0xfff;
-            above -= bits;
+            level -= bits;
         }
-        table
     }
 
     fn start(&mut self) {
@@ -238,14 +208,13 @@ impl System {
         cpu.cr0 = cr0::PE | cr0::MP | cr0::ET | cr0::NE | cr0::WP | cr0::AM | cr0::PG;
         cpu.cr3 = TABLES;
         cpu.cr4 = cr4::OSFXSR | cr4::OSXMMEXCPT;
-        match mode {
-            Mode::Bits32 => cpu.cr4 |= cr4::PSE,
-            Mode::Bits64 => {
-                cpu.cr4 |= cr4::PAE;
-                cpu.efer = efer::SCE | efer::LME | efer::LMA | efer::NXE;
-            }
+        if mode.wide_system() {
+            cpu.cr4 |= cr4::PAE;
+            cpu.efer = efer::SCE | efer::LME | efer::LMA | efer::NXE;
+        } else {
+            cpu.cr4 |= cr4::PSE;
         }
-        let gates = if mode == Mode::Bits32 { 8 } else { 16 };
+        let gates = if mode.wide_system() { 16 } else { 8 };
         cpu.gdtr = Table { base: base + GDT, limit: 0x7f };
         cpu.idtr = Table { base: base + IDT, limit: 256 * gates - 1 };
         cpu.tr = Hidden { selector: TSS_SELECTOR, base: base + TSS, limit: 0x67, attributes: 0x8b };
@@ -262,7 +231,7 @@ pub fn load_code(machine: &mut Machine, page: &[u8; PAGE]) {
 pub fn load_segments(cpu: &mut Cpu, mode: Mode, registers: &Registers) {
     for (slot, &selector) in registers.segments.iter().enumerate() {
         cpu.segments[slot] = hidden(selector);
-        if mode == Mode::Bits64 && slot >= FS {
+        if mode.wide_code() && slot >= FS {
             cpu.segments[slot].base = registers.bases[slot - FS];
         }
     }
@@ -274,7 +243,7 @@ pub fn interrupted(machine: &Machine, mode: Mode, outcome: &mut Outcome) {
     let cpu = machine.cpu(CPU);
     let vector = ((cpu.rip - supervisor(mode) - HANDLERS) / 16) as u8;
     let has_error = matches!(vector, 8 | 10..=14 | 17);
-    let bytes = mode.bits() as usize / 8;
+    let bytes = if mode.wide_system() { 8 } else { 4 };
     let mut frame = [0; 48];
     machine.memory.read(PhysAddr(KERNEL_STACK_TOP - 6 * bytes as u64), &mut frame[..6 * bytes]);
     let word = |i: usize| {

@@ -12,7 +12,7 @@ use differential::state::{Case, FxImage, Mode};
 /// One test, because there is one host processor to be had per process.
 #[test]
 fn the_machine_agrees_with_the_host() {
-    for mode in [Mode::Bits32, Mode::Bits64] {
+    for mode in [Mode::Protected, Mode::Compatibility, Mode::Long] {
         match Pair::new(mode, &[Tier::First, Tier::Second]) {
             Ok(mut pair) => agree(&mut pair),
             Err(why) => println!("skipped: sequences cannot be run on this host: {why}"),
