@@ -79,6 +79,13 @@ impl Pair {
                 other => return (other, i),
             }
         }
+        let mut logged = (0..self.machines.len()).filter(|&i| self.machines[i].tier != Tier::First);
+        let Some(first) = logged.next() else { return (Verdict::Agree, 0) };
+        for i in logged {
+            if let Some(difference) = compare_logs(&self.machines[first], &self.machines[i]) {
+                return (Verdict::Differ(vec![difference]), first);
+            }
+        }
         (Verdict::Agree, 0)
     }
 
@@ -256,6 +263,12 @@ impl Pair {
         }
         text
     }
+}
+
+/// The first access that only one of them told, or told differently.
+fn compare_logs(a: &Emulated, b: &Emulated) -> Option<String> {
+    let at = (0..a.log.len().max(b.log.len())).find(|&i| a.log.get(i) != b.log.get(i))?;
+    Some(format!("log: {:?} {:x?} {:?} {:x?}", a.tier, a.log.get(at), b.tier, b.log.get(at)))
 }
 
 /// Data pages are not executable on the host; the machine's 32-bit page tables cannot say that.

@@ -1,10 +1,10 @@
 //! The machine side: a sequence runs in ring 3 of the small system that `system` sets up.
 
-use crate::layout::PAGE;
-use crate::state::{Case, End, FS, FxImage, GS, Memory, Mode, Outcome, Registers};
+use crate::layout::{PAGE, USER_DATA};
+use crate::state::{CS, Case, End, FS, FxImage, GS, Memory, Mode, Outcome, Registers};
 use crate::system::{CPU, System, interrupted, load_code, load_segments};
-use machine::x86::state::{F80, Fpu};
-use machine::{Events, Kinds, Machine, Stop, StopSet};
+use machine::x86::state::{Cpu, F80, Fpu};
+use machine::{Access, Event, Events, Kinds, Machine, Stop, StopSet};
 use trace::PhysAddr;
 
 const INSTRUCTIONS_MAX: u64 = 200_000;
@@ -14,7 +14,9 @@ const INSTRUCTIONS_MAX: u64 = 200_000;
 pub enum Tier {
     /// Compiled blocks, with single instructions where those do not reach.
     First,
-    /// Single instructions alone.
+    /// The same while accesses are logged.
+    Logged,
+    /// Single instructions alone, logged.
     Second,
 }
 
@@ -27,6 +29,10 @@ pub struct Emulated {
     frames: Vec<u64>,
     stops: StopSet,
     pub tier: Tier,
+    touch: Case,
+    events: Events,
+    /// What the last case accessed, if that is logged.
+    pub log: Vec<Access>,
     /// What the machine last reported as unsupported.
     pub refused: String,
 }
@@ -40,7 +46,20 @@ impl Emulated {
         if tier == Tier::Second {
             live.compile_nothing();
         }
-        Emulated { mode, checkpoint, live, frames, stops, tier, refused: String::new() }
+        let mut events = Events::off();
+        events.accesses = tier != Tier::First;
+        Emulated {
+            mode,
+            touch: touching(mode),
+            checkpoint,
+            live,
+            frames,
+            stops,
+            tier,
+            events,
+            log: Vec::new(),
+            refused: String::new(),
+        }
     }
 
     /// Sets the contents of memory that the following cases start from.
@@ -52,19 +71,19 @@ impl Emulated {
 
     /// Runs one case; `memory` receives the writable bytes after it.
     pub fn run(&mut self, case: &Case, memory: &mut Memory) -> Outcome {
-        const INT3: u8 = 0xcc;
         self.live.clone_from(&self.checkpoint);
-        let mut page = [INT3; PAGE];
-        let start = (case.registers.ip - self.mode.layout().code) as usize;
-        page[start..start + case.code.len()].copy_from_slice(&case.code);
-        load_code(&mut self.live, &page);
-        let cpu = self.live.cpu_mut(CPU);
-        cpu.regs = case.registers.gpr;
-        cpu.rip = case.registers.ip;
-        cpu.flags.set_image(case.registers.flags as u32);
-        load_segments(cpu, self.mode, &case.registers);
-        cpu.fpu = fpu_from(&case.registers.fx);
-        let stop = self.live.run(CPU, &self.stops, &mut Events::off());
+        if case.warm && self.tier != Tier::Second {
+            self.load(&self.touch.clone());
+            self.live.run(CPU, &self.stops, &mut Events::off());
+        }
+        self.load(case);
+        let stop = self.live.run(CPU, &self.stops, &mut self.events);
+        self.log.clear();
+        self.live.drain(&mut self.events, |event| {
+            if let Event::Access(access) = event {
+                self.log.push(access);
+            }
+        });
         for ((_, range), &frame) in memory.windows().zip(&self.frames) {
             self.live.memory.read(PhysAddr(frame), &mut memory.bytes[range]);
         }
@@ -83,6 +102,22 @@ impl Emulated {
         }
     }
 
+    /// Makes the case the next to run.
+    fn load(&mut self, case: &Case) {
+        const INT3: u8 = 0xcc;
+        let mut page = [INT3; PAGE];
+        let start = (case.registers.ip - self.mode.layout().code) as usize;
+        page[start..start + case.code.len()].copy_from_slice(&case.code);
+        load_code(&mut self.live, &page);
+        let cpu = self.live.cpu_mut(CPU);
+        *cpu = Cpu { executed: cpu.executed, ..self.checkpoint.cpu(CPU).clone() };
+        cpu.regs = case.registers.gpr;
+        cpu.rip = case.registers.ip;
+        cpu.flags.set_image(case.registers.flags as u32);
+        load_segments(cpu, self.mode, &case.registers);
+        cpu.fpu = fpu_from(&case.registers.fx);
+    }
+
     fn ended(&self, end: End) -> Outcome {
         let cpu = self.live.cpu(CPU);
         let base = |segment: usize| if self.mode.wide_code() { cpu.segments[segment].base } else { 0 };
@@ -96,6 +131,33 @@ impl Emulated {
         };
         Outcome { end, registers }
     }
+}
+
+/// Touches every page in all ways it may be, and changes nothing.
+fn touching(mode: Mode) -> Case {
+    let layout = mode.layout();
+    let mut code = Vec::new();
+    for island in layout.islands {
+        for page in 0..island.pages {
+            let address = island.address + (page * PAGE) as u64;
+            // mov rax, address; then lock or byte [rax], 0 or mov cl, [rax]
+            if mode.wide_code() {
+                code.push(0x48);
+            }
+            code.push(0xb8);
+            code.extend(&address.to_le_bytes()[..mode.bits() as usize / 8]);
+            code.extend(if page < island.writable_pages {
+                &[0xf0, 0x80, 0x08, 0][..]
+            } else {
+                &[0x8a, 0x08]
+            });
+        }
+    }
+    let mut segments = [USER_DATA; 6];
+    segments[CS] = layout.code_selector;
+    let fx = FxImage::initial();
+    let registers = Registers { gpr: [0; 16], ip: layout.code, flags: 2, segments, bases: [0; 2], fx };
+    Case { mode, registers, code, warm: false }
 }
 
 fn fpu_from(fx: &FxImage) -> Fpu {

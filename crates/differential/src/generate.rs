@@ -76,6 +76,11 @@ impl Generator {
         self.near(data, stack)
     }
 
+    /// An address with one of the bits changed that tell whether it is one.
+    fn disturbed(&mut self, address: u64) -> u64 {
+        address ^ 1 << (47 + self.random.below(17))
+    }
+
     /// An address below 4 GiB.
     fn low_address(&mut self) -> u64 {
         self.near(LOW_DATA, Mode::Protected.layout().stack())
@@ -103,9 +108,10 @@ impl Generator {
     /// About the edges of what is an address at all, or anywhere.
     fn far_address(&mut self) -> u64 {
         const EDGES: [u64; 6] = [0, 1 << 32, 1 << 46, 1 << 47, 0xffff_8000_0000_0000, 0xffff_ffff_8000_0000];
-        match self.random.below(4) {
+        match self.random.below(5) {
             0 => self.random.u64(),
             1 => self.random.u64() >> 17,
+            2 => self.disturbed(self.mode.layout().data().address),
             _ => {
                 let edge = self.random.pick(&EDGES);
                 edge.wrapping_sub(16).wrapping_add(self.random.below(32) as u64)
@@ -304,8 +310,19 @@ impl Generator {
             };
             return (prefix, vec![0x0f, second]);
         }
-        if !self.random.percent(35) {
-            return (&[], vec![self.random.u8()]);
+        // Opcodes with eight instructions each.
+        const GROUPS: [u8; 18] = [
+            0x80, 0x81, 0x83, 0x83, 0xc0, 0xc1, 0xd0, 0xd1, 0xd2, 0xd3, 0xc6, 0xc7, 0xc7, 0xf6, 0xf7, 0xf7,
+            0xfe, 0xff,
+        ];
+        // What compilers write most.
+        const COMMON: [u8; 14] =
+            [0x01, 0x03, 0x29, 0x2b, 0x31, 0x33, 0x39, 0x3b, 0x63, 0x85, 0x89, 0x8b, 0x8b, 0x8d];
+        match self.random.below(100) {
+            0..35 => {}
+            35..45 => return (&[], vec![self.random.pick(&GROUPS)]),
+            45..55 => return (&[], vec![self.random.pick(&COMMON)]),
+            _ => return (&[], vec![self.random.u8()]),
         }
         let second = match self.random.below(8) {
             0 => 0x40 + self.random.below(16) as u8,
@@ -517,6 +534,18 @@ impl Generator {
         }
     }
 
+    /// Makes a loop of the sequence, so that what is compiled is executed again: DEC of a counter that few others use,
+    /// and JNZ.
+    fn repeat(&mut self, pieces: &mut Vec<Vec<u8>>, registers: &mut Registers) {
+        let (counter, mut end) = if self.wide() { (15, vec![0x49, 0xff, 0xcf]) } else { (7, vec![0x4f]) };
+        registers.gpr[counter] = 1 + self.random.below(5) as u64;
+        let length: usize = pieces.iter().map(Vec::len).sum();
+        let back = -((length + end.len() + 6) as i32);
+        end.extend([0x0f, 0x85]);
+        end.extend(back.to_le_bytes());
+        pieces.push(end);
+    }
+
     /// A case that both sides can be asked to agree on.
     pub fn case(&mut self) -> Case {
         loop {
@@ -532,6 +561,9 @@ impl Generator {
                 let length = 1 + self.random.below(LENGTH_MAX);
                 (0..length).map(|_| self.instruction(&registers)).collect()
             };
+            if self.kind != Kind::Bytes && self.random.percent(8) {
+                self.repeat(&mut pieces, &mut registers);
+            }
             let length: usize = pieces.iter().map(Vec::len).sum();
             // Now and then the sequence runs into the end of its page.
             let start = if self.random.percent(5) { PAGE - length } else { 256 + self.random.below(64) };
@@ -544,8 +576,12 @@ impl Generator {
                 let slots = [0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
                 let slot = self.random.pick(if self.wide() { &slots } else { &slots[..6] });
                 registers.gpr[slot] = registers.ip + length as u64;
+                if self.wide() && self.random.percent(5) {
+                    registers.gpr[slot] = self.disturbed(registers.gpr[slot]);
+                }
             }
-            let case = Case { mode: self.mode, registers, code: pieces.concat() };
+            let case =
+                Case { mode: self.mode, registers, code: pieces.concat(), warm: self.random.percent(70) };
             if comparable(&case) {
                 return case;
             }

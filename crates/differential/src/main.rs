@@ -20,7 +20,7 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 const USAGE: &str = "usage: differential [--sequences N] [--mode protected|compatibility|long|all] [--kind integer|float|bytes|all]
-                    [--seed N] [--differences N] [--tiers first|second|both]
+                    [--seed N] [--differences N] [--tiers first|logged|second|all]
 
 Runs random instruction sequences on this processor and in the machine until N of each kind have agreed, or until some
 have differed (100 unless told otherwise), of which one of each sort is shown in its shortest form.";
@@ -35,7 +35,7 @@ fn run() -> Result<bool, String> {
     let (mut sequences, mut seed, mut differences_max) = (100_000, 1, 100);
     let mut kinds = vec![Kind::Integer, Kind::Float, Kind::Bytes];
     let mut modes = vec![Mode::Protected, Mode::Compatibility, Mode::Long];
-    let mut tiers = vec![Tier::First, Tier::Second];
+    let mut tiers = vec![Tier::First, Tier::Logged, Tier::Second];
     let mut arguments = std::env::args().skip(1);
     while let Some(flag) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value\n\n{USAGE}"));
@@ -66,8 +66,9 @@ fn run() -> Result<bool, String> {
             "--tiers" => {
                 tiers = match value()?.as_str() {
                     "first" => vec![Tier::First],
+                    "logged" => vec![Tier::Logged],
                     "second" => vec![Tier::Second],
-                    "both" => tiers,
+                    "all" => tiers,
                     other => return Err(format!("no such tier: {other}\n\n{USAGE}")),
                 }
             }

@@ -550,8 +550,10 @@ mod tests {
         let mut run = |code: &[u8]| {
             let registers = plain_registers(Mode::Protected);
             let start = registers.ip;
-            let outcome =
-                host.run(&Case { mode: Mode::Protected, registers, code: code.to_vec() }, &mut memory);
+            let outcome = host.run(
+                &Case { mode: Mode::Protected, registers, code: code.to_vec(), warm: false },
+                &mut memory,
+            );
             (outcome.end, outcome.registers.ip - start, outcome.registers.gpr[0], memory.bytes[0])
         };
         // inc eax (a REX prefix in 64-bit mode: this shows that the code ran as 32-bit code)
@@ -575,7 +577,8 @@ mod tests {
         let mut memory = Memory::zeroed(Mode::Long);
         let plain = plain_registers(Mode::Long);
         let mut run = |registers: &Registers, code: &[u8]| {
-            let case = Case { mode: Mode::Long, registers: registers.clone(), code: code.to_vec() };
+            let case =
+                Case { mode: Mode::Long, registers: registers.clone(), code: code.to_vec(), warm: false };
             let outcome = host.run(&case, &mut memory);
             (outcome, memory.bytes[0])
         };

@@ -125,6 +125,8 @@ pub struct Case {
     pub registers: Registers,
     /// Placed at `registers.ip`.
     pub code: Vec<u8>,
+    /// The machine has all pages in its cache of translations when it starts.
+    pub warm: bool,
 }
 
 #[derive(Clone, PartialEq, Eq)]

@@ -155,10 +155,12 @@ impl System {
         const USER: u64 = 4;
         const WRITABLE: u64 = 2;
         const LARGE: u64 = 0x80;
+        // Accessed and dirty: what a walk need not change survives in the machine's cache from case to case.
+        const PRESENT: u64 = 0x61;
         let layout = self.mode.layout();
         let page = PAGE as u64;
         let no_execute = if self.mode.wide_system() { 1 << 63 } else { 0 };
-        self.map(layout.code, 12, CODE_FRAME | USER | 1);
+        self.map(layout.code, 12, CODE_FRAME | USER | PRESENT);
         let mut frame = ISLAND_FRAMES;
         for island in layout.islands {
             self.frames.push(frame);
@@ -167,18 +169,22 @@ impl System {
                 if i >= island.writable_pages {
                     self.machine.memory.write(PhysAddr(frame), read_only);
                 }
-                self.map(island.address + page * i as u64, 12, frame | no_execute | USER | writable | 1);
+                self.map(
+                    island.address + page * i as u64,
+                    12,
+                    frame | no_execute | USER | writable | PRESENT,
+                );
                 frame += page;
             }
         }
         let base = supervisor(self.mode);
         let shift = if self.mode.wide_system() { 21 } else { 22 };
-        self.map(base, shift, LARGE | WRITABLE | 1);
+        self.map(base, shift, LARGE | WRITABLE | PRESENT);
     }
 
     /// Maps one page of `1 << shift` bytes, with the tables on the way to it.
     fn map(&mut self, linear: u64, shift: u32, page: u64) {
-        const USER_WRITABLE: u64 = 7;
+        const USER_WRITABLE: u64 = 0x27;
         let (mut level, bits, bytes) = if self.mode.wide_system() { (39, 9, 8) } else { (22, 10, 4) };
         let mut table = TABLES;
         loop {
