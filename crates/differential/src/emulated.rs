@@ -97,7 +97,7 @@ impl Emulated {
                 self.refused = format!("{} ({})", what.what, what.disassembly);
                 self.ended(End::Unsupported)
             }
-            Stop::Budget => self.ended(End::Unfinished),
+            Stop::Budget | Stop::LogFull => self.ended(End::Unfinished),
             other => panic!("the machine stopped unexpectedly: {other}"),
         }
     }

@@ -76,20 +76,10 @@ pub fn unwelcome(instr: &Instruction) -> bool {
         M::Fneni | M::Fndisi | M::Fnsetpm => true,
         // The host's kernel serves breakpoints itself, and answers these for debuggers.
         M::Int1 => true,
-        // AMD's processors read four bytes.
-        M::Movsxd if instr.code() == Code::Movsxd_r16_rm16 && instr.op1_kind() == OpKind::Memory => true,
-        // AMD's processors have it for memory operands only.
-        M::Reservednop
-            if matches!(
-                instr.code(),
-                Code::Reservednop_rm16_r16_0F0D
-                    | Code::Reservednop_rm32_r32_0F0D
-                    | Code::Reservednop_rm64_r64_0F0D
-            ) =>
-        {
-            true
+        _ => {
+            undefined::by_maker(instr)
+                || undefined::result(instr) && !is_image_store(instr) && !is_image_load(instr)
         }
-        _ => undefined::result(instr) && !is_image_store(instr) && !is_image_load(instr),
     }
 }
 

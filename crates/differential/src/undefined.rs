@@ -1,6 +1,16 @@
-//! What the architecture leaves open, and therefore is not compared. Nothing else is excused.
+//! What is not compared, and why. Nothing else is excused.
 //!
-//! Source: Intel's manual, volume 2, "Flags Affected" of each instruction, and volume 1, appendix A.
+//! - What the architecture leaves open: flags, condition codes, results, the order of faults, the state in the middle
+//!   of an instruction that will be done again. Source: Intel's manual, volume 2, "Flags Affected" of each instruction,
+//!   and volume 1, appendix A.
+//! - What Intel's processors, which the machine follows, and AMD's do differently: [`by_maker`], [`based_offset`], the
+//!   bytes that `screen` decodes differently for the two (66 before near branches, REX.W before LSS, LFS and LGS, the
+//!   length of UD0), and the bit of MXCSR that only AMD's have.
+//! - What the host's kernel keeps from programs: RF in pushed flags, the privilege level of null selectors, whether its
+//!   own addresses are mapped (`system::in_supervisor_region`), and the instructions that it emulates. Programs run in
+//!   ring 3 only.
+//! - What is never run, because it would leave the sandbox or the machine does not announce it: see
+//!   `screen::leaves_sandbox`.
 
 use crate::screen::operand_offset;
 use crate::state::Registers;
@@ -157,6 +167,18 @@ pub fn result(instr: &Instruction) -> bool {
         // They contain the addresses of the last instruction and operand, of which processors keep different ones.
         M::Fnstenv | M::Fnsave | M::Fxsave | M::Fxsave64 => true,
         M::Fldenv | M::Frstor | M::Fxrstor | M::Fxrstor64 => true,
+        _ => false,
+    }
+}
+
+/// Does it mean one thing to Intel's processors, which the machine follows, and another to AMD's?
+pub fn by_maker(instr: &Instruction) -> bool {
+    use Code as C;
+    match instr.code() {
+        // AMD's read four bytes.
+        C::Movsxd_r16_rm16 => instr.op1_kind() == OpKind::Memory,
+        // AMD's have it for memory operands only.
+        C::Reservednop_rm16_r16_0F0D | C::Reservednop_rm32_r32_0F0D | C::Reservednop_rm64_r64_0F0D => true,
         _ => false,
     }
 }

@@ -22,7 +22,7 @@ fn the_machine_agrees_with_the_host() {
 
 fn agree(pair: &mut Pair) {
     for (kind, sequences, forms_min) in
-        [(Kind::Integer, 20_000, 500), (Kind::Float, 20_000, 500), (Kind::Bytes, 10_000, 300)]
+        [(Kind::Integer, 8_000, 500), (Kind::Float, 8_000, 500), (Kind::Bytes, 4_000, 200)]
     {
         let summary = campaign::run(pair, 7, kind, sequences, 3, |_| {});
         for (topic, (cases, report)) in &summary.differences {
