@@ -426,6 +426,9 @@ impl Code {
         }
         self.seen = addresses.clone();
         let fresh: Vec<u64> = addresses.difference(&self.stops).copied().collect();
+        if fresh.is_empty() {
+            return;
+        }
         if self.stops.len() + fresh.len() > STOPS_MAX {
             self.stops.clear();
         }
