@@ -17,6 +17,7 @@ const KINDS: &[&str] = &[
     "check-failed",
     "console",
     "lock-order",
+    "leak",
 ];
 
 fn sources(folder: &str) -> Vec<(String, String)> {

@@ -23,23 +23,19 @@ pub struct Compiled {
 impl Compiled {
     #[must_use]
     pub fn new(set: &PointSet, kernel: &Kernel) -> Self {
-        let images = [Some(&kernel.image), kernel.tested.as_ref().map(|tested| &tested.image)];
-        let images = || images.iter().copied().flatten();
+        let image = kernel.subject();
         let mut kinds = BTreeMap::new();
         let mut threads: BTreeMap<u64, BTreeSet<ThreadId>> = BTreeMap::new();
         let mut unqualified = BTreeSet::new();
         for rule in &set.rules {
             match rule {
                 PointRule::Function(name) => {
-                    for image in images() {
-                        let functions = image.function(name).iter();
-                        kinds.extend(functions.map(|id| (image.get(*id).start.0, PointKind::Function)));
+                    for &function in image.function(name) {
+                        kinds.insert(image.get(function).start.0, PointKind::Function);
                     }
                 }
                 PointRule::Line { file, line } => {
-                    for image in images() {
-                        kinds.extend(image.lines(file, *line).iter().map(|addr| (addr.0, PointKind::Line)));
-                    }
+                    kinds.extend(image.lines(file, *line).iter().map(|addr| (addr.0, PointKind::Line)));
                 }
                 PointRule::Race { pc, thread, .. } => {
                     kinds.insert(pc.0, PointKind::Race);

@@ -257,6 +257,8 @@ pub struct Lock {
     pub available: Option<Expression>,
     /// The one that is held across a switch.
     pub scheduler: Option<Expression>,
+    /// The lock itself is tested: that it excludes anybody is not taken for granted.
+    pub under_test: bool,
     /// The type of the lock, for naming its fields.
     pub points_to: Option<crate::types::TypeId>,
 }

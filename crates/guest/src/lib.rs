@@ -19,6 +19,7 @@ pub mod location;
 pub mod nearest;
 pub mod program;
 pub mod recorder;
+pub mod spinning;
 pub mod stack;
 pub mod state;
 pub mod threads;

@@ -8,7 +8,7 @@ use crate::threads::Thread;
 use crate::tracker::{CPU, Signal, Tracker};
 use machine::Machine;
 use std::sync::Arc;
-use trace::VirtAddr;
+use trace::{Stack, VirtAddr};
 
 /// What a page directory's address is without the bits beside it.
 const DIRECTORY: u64 = !0xfff;
@@ -35,6 +35,17 @@ impl Tracker {
     #[must_use]
     pub(crate) fn runs_tested(&self, machine: &Machine) -> bool {
         self.threads.current().is_some_and(|thread| self.is_tested(machine, thread))
+    }
+
+    /// The part of a stack that is worth telling: with a program under test its own, not what the kernel does for it.
+    #[must_use]
+    pub(crate) fn telling(&self, mut stack: Stack) -> Stack {
+        if let Some(tested) = &self.kernel.tested
+            && let Some(own) = stack.iter().position(|frame| tested.image.covers(frame.pc))
+        {
+            stack.drain(..own);
+        }
+        stack
     }
 
     /// The running thread leaves its program; if nobody else is in it, its test is over.

@@ -7,6 +7,7 @@
 
 use crate::image::Image;
 use crate::kernel::{Activity, LockClass};
+use crate::spinning::Value;
 use std::sync::Arc;
 use trace::{Access, LockId, ThreadId};
 
@@ -53,6 +54,27 @@ pub struct Loop {
     pub reads: Vec<Access>,
     /// Judged to be waiting, until somebody writes to `reads`.
     pub waits: bool,
+    /// Known to be waiting, until one of these has changed.
+    pub condition: Option<Vec<Value>>,
+}
+
+/// The latest few of what is added; which ones are forgotten does not matter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stood {
+    latest: [u64; 16],
+    next: u8,
+}
+
+impl Stood {
+    /// Whether it is among them; it is from now on.
+    pub fn again(&mut self, hash: u64) -> bool {
+        let known = self.latest.contains(&hash);
+        if !known {
+            self.latest[usize::from(self.next) % self.latest.len()] = hash;
+            self.next = self.next.wrapping_add(1);
+        }
+        known
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -75,6 +97,8 @@ pub struct Thread {
     pub called_from: Option<u64>,
     /// Another had the processor since it last offered it.
     pub gave_way: bool,
+    /// States of the processor at the program's latest points, by hash: one that comes back may be a loop.
+    pub stood: Stood,
     /// Has left its program for good, though it still has to end.
     pub left: bool,
     kernel: Vec<Activation>,
@@ -102,6 +126,7 @@ impl Thread {
             told_at: None,
             called_from: None,
             gave_way: false,
+            stood: Stood::default(),
             left: false,
             kernel: Vec::new(),
             user: Vec::new(),

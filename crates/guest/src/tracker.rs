@@ -275,7 +275,11 @@ impl Tracker {
         self.attribute(machine, thread, accesses_before);
         self.recorder.forget();
         let pc = VirtAddr(machine.cpu(CPU).pc());
-        let stack = self.narrated.then(|| self.stack(machine));
+        let stack = self.narrated.then(|| match action {
+            // The kernel's own end, even if a program led to it.
+            Action::Panic { .. } => self.whole_stack(machine),
+            _ => self.stack(machine),
+        });
         self.events.push(trace::Event { action, pc, accesses_before, stack });
     }
 
@@ -286,9 +290,13 @@ impl Tracker {
         Space { kernel: self.kernel.image.clone(), program }
     }
 
-    /// The stack of the running thread.
+    /// The stack of the running thread, as far as it is the tested software's.
     #[must_use]
     pub fn stack(&self, machine: &Machine) -> Stack {
+        self.telling(self.whole_stack(machine))
+    }
+
+    fn whole_stack(&self, machine: &Machine) -> Stack {
         let space = self.space(self.threads.current());
         crate::stack::trace(&space, &registers(machine, CPU), &View { machine, cpu: CPU })
     }
@@ -489,7 +497,8 @@ impl Tracker {
                 self.refresh(machine, log, signals);
             }
             HookEvent::Enter(activity) => {
-                if *activity == Activity::Yield && !self.silent() {
+                let yields = self.threads.current().is_some_and(|thread| thread.inside(Activity::Yield));
+                if *activity == Activity::Yield && !yields && !self.silent() {
                     self.tell(machine, log, Action::Yield);
                     self.yielded();
                     if let Some(thread) = self.threads.current_mut() {

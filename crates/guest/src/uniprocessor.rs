@@ -9,12 +9,13 @@
 //! Threads that sleep count as runnable: enough ticks make them so. A thread that yields in a loop
 //! ([`YIELDS_MAX`] times without progress) is taken to wait for somebody to write what it reads in that loop; when
 //! nobody else can run it is tried again, up to [`RETRIES_MAX`] times, before the guest is declared stuck
-//! (seed 001, 3.4.6).
+//! (seed 001, 3.4.6). Programs that spin without yielding are recognised for certain, see [`crate::spinning`].
 //!
 //! Limits: one processor; the timer is the only interrupt that comes at chosen moments.
 
 use crate::compiled::Compiled;
 use crate::kernel::{Activity, Kernel};
+use crate::spinning::QUIET_INSTRUCTIONS;
 use crate::threads::{Standing, Thread, Turn};
 use crate::tracker::{CPU, Signal, Tracker};
 use machine::{Events, Kinds, Machine, Stop, StopSet, Watch};
@@ -444,13 +445,22 @@ impl Uniprocessor {
         let started = self.machine.instructions();
         let me = self.running_id();
         let mut signals = Vec::new();
+        let program = self.kernel().tested.is_some();
+        let mut quiet_until = QUIET_INSTRUCTIONS;
         loop {
             let ran = self.machine.instructions() - started;
             if ran >= self.instructions_max {
                 return StepEnd::NoProgress { instructions: ran };
             }
+            if program && ran >= quiet_until {
+                if self.spins() {
+                    return self.spun(me);
+                }
+                quiet_until = ran.saturating_mul(2);
+            }
             signals.clear();
-            let stop = self.run(Until::Point, self.instructions_max - ran);
+            let limit = if program { quiet_until.min(self.instructions_max) } else { self.instructions_max };
+            let stop = self.run(Until::Point, limit - ran);
             let halted = stop == Stop::Halt;
             let pc = self.machine.cpu(CPU).pc();
             let at_code = matches!(stop, Stop::Code(_));
@@ -494,11 +504,50 @@ impl Uniprocessor {
                 }
             }
             if self.interruptible() && self.points.admits(|| self.tracker.stack(&self.machine)) {
+                if self.circles() {
+                    return self.spun(me);
+                }
                 self.current = me;
                 let pc = VirtAddr(self.machine.cpu(CPU).pc());
                 return StepEnd::Point(Point { kind, thread: me.unwrap_or_default(), pc });
             }
         }
+    }
+
+    /// Whether the running thread is in a loop that only another one can end; if so it waits from now on.
+    fn spins(&mut self) -> bool {
+        if !self.tracker.runs_tested(&self.machine) {
+            return false;
+        }
+        let Some(condition) = crate::spinning::waits_for(&self.machine) else { return false };
+        let Some(thread) = self.tracker.threads.current_mut() else { return false };
+        let looping = Arc::make_mut(&mut thread.looping);
+        (looping.waits, looping.condition) = (true, Some(condition));
+        let tracker = &self.tracker;
+        let waits = tracker.threads.current();
+        let lock = waits.and_then(|thread| tracker.wanted(thread)).map(|(_, lock)| lock);
+        let owner = waits.and_then(|thread| tracker.owner(&self.machine, thread));
+        self.tracker.tell(&self.machine, &mut self.log, Action::Block { lock, owner });
+        true
+    }
+
+    fn spun(&mut self, me: Option<ThreadId>) -> StepEnd {
+        self.current = None;
+        let pc = VirtAddr(self.machine.cpu(CPU).pc());
+        StepEnd::Point(Point { kind: PointKind::Blocked, thread: me.unwrap_or_default(), pc })
+    }
+
+    /// Whether the program's thread stands at a point where it stood before, and would come there for ever.
+    fn circles(&mut self) -> bool {
+        let cpu = self.machine.cpu(CPU);
+        if self.kernel().tested.is_none() || cpu.cpl() == 0 {
+            return false;
+        }
+        let mut hasher = machine::hash::StableHasher::new();
+        let state = [cpu.pc(), u64::from(cpu.flags.image())];
+        cpu.regs.iter().chain(&state).for_each(|word| hasher.word(*word));
+        let Some(thread) = self.tracker.threads.current_mut() else { return false };
+        thread.stood.again(hasher.finish()) && self.spins()
     }
 
     /// The thread has given up the processor; a decision is due as soon as the kernel can take a tick.
@@ -625,22 +674,34 @@ impl Uniprocessor {
         }
         let view = crate::view::View { machine: machine.as_ref().unwrap_or(&self.machine), cpu: CPU };
         let switches: Vec<&str> = kernel.switch_functions().collect();
-        crate::stack::switched_out(&kernel.image, &switches, sp)
-            .map(|registers| crate::stack::trace(&self.tracker.space(Some(thread)), &registers, &view))
-            .unwrap_or_default()
+        let stack = crate::stack::switched_out(&kernel.image, &switches, sp)
+            .map(|registers| crate::stack::trace(&self.tracker.space(Some(thread)), &registers, &view));
+        self.tracker.telling(stack.unwrap_or_default())
     }
 
     /// Who yields in a loop is taken to wait; who waits is woken when this step wrote what it reads.
     fn judge_loops(&mut self, step: &Step) {
+        let program = self.kernel().tested.is_some();
         for thread in self.tracker.threads.iter_mut() {
-            if thread.looping.yields == 0 {
+            if thread.looping.yields == 0 && !thread.looping.waits {
                 continue;
             }
-            if thread.id == step.thread {
-                let own_write = step.accesses.iter().any(|access| access.kind.writes());
+            if thread.id == step.thread && thread.looping.condition.is_none() {
+                // The kernel's own writes on behalf of a program say nothing of what the program is about.
+                let progress = match program {
+                    true => step.events.iter().any(|event| is_progress(&event.action)),
+                    false => {
+                        let own_write = step.accesses.iter().any(|access| access.kind.writes());
+                        own_write && !step.events.iter().any(|event| event.action == Action::Yield)
+                    }
+                };
                 if thread.looping.yields >= YIELDS_MAX {
                     Arc::make_mut(&mut thread.looping).waits = true;
-                } else if own_write && !step.events.iter().any(|event| event.action == Action::Yield) {
+                } else if progress {
+                    thread.looping = Arc::default();
+                }
+            } else if let Some(condition) = &thread.looping.condition {
+                if condition.iter().any(|value| value.has_changed(&self.machine)) {
                     thread.looping = Arc::default();
                 }
             } else if thread.looping.waits {
@@ -656,7 +717,8 @@ impl Uniprocessor {
             }
         }
         if self.choices().is_empty() && self.retries < RETRIES_MAX {
-            let waiting = self.tracker.threads.iter_mut().filter(|thread| thread.looping.waits);
+            let judged = |thread: &&mut Thread| thread.looping.waits && thread.looping.condition.is_none();
+            let waiting = self.tracker.threads.iter_mut().filter(judged);
             let mut any = false;
             for thread in waiting {
                 thread.looping = Arc::default();
@@ -707,6 +769,12 @@ impl Uniprocessor {
         self.current = None;
         Ok(())
     }
+}
+
+/// What no program does while it waits for another: everything but asking for locks and giving them back
+/// (seed 001, 3.4.6).
+const fn is_progress(action: &Action) -> bool {
+    matches!(action, Action::Create { .. } | Action::Wake { .. } | Action::Alloc { .. } | Action::Free { .. })
 }
 
 impl Subject for Uniprocessor {

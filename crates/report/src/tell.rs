@@ -69,26 +69,31 @@ pub fn tell(
     sources: &dyn Fn(&str) -> Option<String>,
     context: &Context<'_>,
 ) -> Story {
-    let hooked = |action: &Action| {
+    // Some is told at the entry of a function, some at its return, where the stack may be its caller's already.
+    let at_entry = |action: &Action| {
         matches!(
             action,
             Action::LockRequest { .. }
-                | Action::Lock { .. }
                 | Action::Unlock { .. }
                 | Action::HandOff { .. }
-                | Action::Down { .. }
                 | Action::Up { .. }
-                | Action::Alloc { .. }
                 | Action::Free { .. }
                 | Action::Panic { .. }
                 | Action::Switch { .. }
         )
     };
+    let at_return =
+        |action: &Action| matches!(action, Action::Lock { .. } | Action::Down { .. } | Action::Alloc { .. });
+    let mut hooks = innermost(steps, at_return);
+    for caller in callers(steps, at_entry) {
+        hooks.remove(&caller);
+    }
+    hooks.extend(innermost(steps, at_entry));
     let library = Library {
         resolve,
         sources,
         context,
-        hooks: innermost(steps, hooked),
+        hooks,
         makers: innermost(steps, |action| matches!(action, Action::Create { .. } | Action::Wake { .. })),
         files: RefCell::default(),
     };
@@ -187,6 +192,13 @@ fn innermost(steps: &[Step], such: impl Fn(&Action) -> bool) -> BTreeSet<String>
         }
     }
     names
+}
+
+/// The functions on whose behalf such actions happen.
+fn callers(steps: &[Step], such: impl Fn(&Action) -> bool) -> BTreeSet<String> {
+    let events = steps.iter().flat_map(|step| &step.events).filter(|event| such(&event.action));
+    let frames = events.flat_map(|event| event.stack.iter().flat_map(|stack| stack.iter().skip(1)));
+    frames.filter_map(|frame| frame.function.clone()).collect()
 }
 
 /// Locks that more than one thread asked for, or that the finding is about.

@@ -35,7 +35,10 @@ where
             file.finding.headline()
         )));
     };
-    let steps: Vec<Step> = execution.path.iter().map(|taken| taken.step.clone()).collect();
+    let mut steps: Vec<Step> = execution.path.iter().map(|taken| taken.step.clone()).collect();
+    if let Some(tested) = &target.kernel.tested {
+        steps.iter_mut().for_each(|step| leave_out_kernel(step, &tested.image));
+    }
     let replay = format!("rockfall replay {}", path.display());
     let resolve = Names { target };
     let context = Context {
@@ -55,6 +58,17 @@ where
         plumbing: &|function| target.kernel.is_plumbing(function),
     };
     Ok(tell(&steps, finding, &resolve, &|file| target.source(file), &context))
+}
+
+/// With a program under test, what the kernel does to its own memory is no part of the story.
+fn leave_out_kernel(step: &mut Step, program: &guest::image::Image) {
+    let told: Vec<bool> = step.accesses.iter().map(|access| program.covers(access.pc)).collect();
+    let before = |at: usize| told[..at.min(told.len())].iter().filter(|told| **told).count();
+    for event in &mut step.events {
+        event.accesses_before = before(event.accesses_before);
+    }
+    let mut told = told.iter();
+    step.accesses.retain(|_| told.next() == Some(&true));
 }
 
 /// Arrays from this size on are taken to be the ground of an allocator.

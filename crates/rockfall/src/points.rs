@@ -9,8 +9,6 @@ use trace::{Choice, Filter, PointRule, PointSet, StepEnd, Subject};
 /// Every function and line that the set names must be there.
 pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
     let image = kernel.subject();
-    // With a program under test its callers in the kernel may be named too.
-    let images = || [image, &kernel.image].into_iter();
     let whose = if kernel.tested.is_some() { "program" } else { "kernel" };
     let functions = points.rules.iter().filter_map(|rule| match rule {
         PointRule::Function(name) => Some(name),
@@ -20,14 +18,14 @@ pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
         Filter::Within(name) | Filter::Without(name) => name,
     });
     for name in functions.chain(filters) {
-        if images().all(|image| image.function(name).is_empty() && image.inlined_at(name).is_empty()) {
+        if image.function(name).is_empty() && image.inlined_at(name).is_empty() {
             let near = suggestion(&image.nearest_functions(name));
             return Err(Failure::BadInput(format!("--points: the {whose} has no function '{name}'{near}")));
         }
     }
     for rule in &points.rules {
         if let PointRule::Line { file, line } = rule
-            && images().all(|image| image.lines(file, *line).is_empty())
+            && image.lines(file, *line).is_empty()
         {
             let near = image.nearest_lines(file, *line);
             let advice = match near.first() {

@@ -7,7 +7,7 @@
 //! Addresses of kernel and program do not overlap, so hooks of both live in one table.
 
 use super::resolve::Resolver;
-use super::{Activity, Event, Kernel, Tested};
+use super::{Activity, Event, Kernel, Lock, Tested};
 use crate::description::{Description, Problem};
 use crate::image::Image;
 use rustc_hash::FxHashMap;
@@ -34,7 +34,7 @@ pub(super) fn with_program(
         if !tested {
             resolver.trust(first, Trusted::Lock);
         }
-        resolved
+        Lock { under_test: tested, ..resolved }
     });
     let locks = locks.collect();
     let heaps = tables.heap.iter().enumerate().map(|(index, heap)| {

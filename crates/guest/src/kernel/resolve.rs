@@ -377,6 +377,7 @@ impl<'a> Resolver<'a> {
             owner: self.anywhere(lock.owner.as_ref(), &binding),
             available: self.anywhere(lock.available.as_ref(), &binding),
             scheduler: self.anywhere(lock.scheduler.as_ref(), &[]),
+            under_test: false,
             points_to,
         }
     }

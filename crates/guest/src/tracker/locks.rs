@@ -16,8 +16,8 @@ impl Tracker {
         let reads: Vec<_> = self.recorder.accesses.clone();
         let held = |lock: LockId, id: ThreadId| self.holders.iter().any(|(l, by)| *l == lock && *by != id);
         let Some(thread) = self.threads.current() else { return };
-        let wanted = self.wanted(thread).map(|(_, lock)| lock);
-        let yields_for = wanted.filter(|lock| held(*lock, thread.id));
+        let wanted = self.wanted(thread).filter(|(class, _)| !self.class(*class).under_test);
+        let yields_for = wanted.map(|(_, lock)| lock).filter(|lock| held(*lock, thread.id));
         let thread = self.threads.current_mut().expect("still runs");
         thread.yields_for = yields_for;
         let looping = Arc::make_mut(&mut thread.looping);
@@ -121,7 +121,10 @@ impl Tracker {
     #[must_use]
     pub fn owner(&self, machine: &Machine, thread: &Thread) -> Option<ThreadId> {
         let (class, lock) = self.wanted(thread)?;
-        match &self.class(class).owner {
+        let kind = self.class(class);
+        match &kind.owner {
+            // Whether it keeps others out is the question.
+            _ if kind.under_test => None,
             Some(owner) => {
                 let key = self.anywhere(machine, owner, &[lock.0, thread.key]).filter(|key| *key != 0)?;
                 self.threads.get(key).map(|owner| owner.id)

@@ -19,6 +19,9 @@ pub struct Arguments {
     /// The kernel file, if it is not where it was; its hash must be the same
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
+    /// The program under test, if it is not where it was; its hash must be the same
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
     /// Write a page to look at in a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -28,11 +31,19 @@ pub struct Arguments {
 }
 
 /// Runs the schedule of a finding file again and tells what happens.
-pub fn story(finding: &Path, kernel: Option<&Path>) -> Result<Story, Failure> {
+pub fn story(finding: &Path, kernel: Option<&Path>, program: Option<&Path>) -> Result<Story, Failure> {
     let file = FindingFile::read(finding)?;
     let mut recipe = file.target.clone();
     if let Some(kernel) = kernel {
         recipe.kernel = kernel.to_owned();
+    }
+    match (program, &mut recipe.tested) {
+        (Some(program), Some(tested)) => tested.program = program.to_owned(),
+        (Some(_), None) => {
+            let what = "this finding is about the kernel: --program does not apply";
+            return Err(Failure::BadFlag(what.to_owned()));
+        }
+        (None, _) => {}
     }
     let target = Target::make(recipe)?;
     let world = target.world(target.start()?);
@@ -40,7 +51,7 @@ pub fn story(finding: &Path, kernel: Option<&Path>) -> Result<Story, Failure> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    let story = story(&arguments.finding, arguments.kernel.as_deref())?;
+    let story = story(&arguments.finding, arguments.kernel.as_deref(), arguments.program.as_deref())?;
     if let Some(path) = &arguments.html {
         write_whole(path, report::html(&story).as_bytes())?;
     }

@@ -16,13 +16,16 @@ pub struct Arguments {
     /// The kernel file, if it is not where it was; its hash must be the same
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
+    /// The program under test, if it is not where it was; its hash must be the same
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
     /// Write a page to look at in a browser, and print nothing
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    let story = story(&arguments.finding, arguments.kernel.as_deref())?;
+    let story = story(&arguments.finding, arguments.kernel.as_deref(), arguments.program.as_deref())?;
     match &arguments.html {
         Some(path) => write_whole(path, report::html(&story).as_bytes())?,
         None => print!("{}", report::text(&story, text_options())),
