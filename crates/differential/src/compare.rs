@@ -6,7 +6,7 @@ use crate::native::{Host, plain_registers};
 use crate::screen::{
     comparable, disassemble, is_image_store, operand_address, reachable, undefined_codes, undefined_flags,
 };
-use crate::state::{Case, End, FS, FxImage, Memory, Mode, Outcome, Registers};
+use crate::state::{CS, Case, End, FS, FxImage, Memory, Mode, Outcome, Registers};
 use crate::system::in_supervisor_region;
 use crate::undefined;
 use iced_x86::{Formatter, Mnemonic, NasmFormatter};
@@ -97,6 +97,11 @@ impl Pair {
         }
         // AMD's processors have a bit of MXCSR that the machine, like Intel's, refuses.
         if host.registers.fx.u32(24) & !0xffff != 0 {
+            return Verdict::Unfinished;
+        }
+        // A far transfer to code that was not screened.
+        let code_selector = case.registers.segments[CS];
+        if [&host, &machine].iter().any(|side| side.registers.segments[CS] != code_selector) {
             return Verdict::Unfinished;
         }
         if !self.mode.wide_system() && jumped_into_data(host.end) {

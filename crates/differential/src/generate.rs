@@ -4,7 +4,9 @@
 //! immediate of which it uses what it needs. iced decodes it; what is not of the wanted kind is thrown away. So every
 //! operand form of every opcode comes up without a table of forms.
 
-use crate::layout::{Island, LOW_DATA, PAGE, USER_DATA, local_selector, selector_base};
+use crate::layout::{
+    Island, LOW_DATA, PAGE, USER_CODE_32, USER_CODE_64, USER_DATA, local_selector, selector_base,
+};
 use crate::random::Random;
 use crate::screen::{comparable, decode, is_float, leaves_sandbox, relative_width, unwelcome};
 use crate::state::{CS, Case, FS, FxImage, Memory, Mode, Registers, SS};
@@ -534,6 +536,42 @@ impl Generator {
         }
     }
 
+    /// IRET or far RET to the instruction after it, or nearly so.
+    fn far_return(&mut self) -> Vec<u8> {
+        let wide = self.wide();
+        let selectors =
+            [0, 3, 0x10, USER_CODE_32, USER_CODE_64, USER_DATA, local_selector(0), local_selector(2)];
+        let mut code = Vec::new();
+        let push = |code: &mut Vec<u8>, value: u32| {
+            code.push(0x68);
+            code.extend(value.to_le_bytes());
+        };
+        let mut selector =
+            |usual: u16| if self.random.percent(85) { usual } else { self.random.pick(&selectors) };
+        let (stack, target) = (selector(USER_DATA), selector(self.mode.layout().code_selector));
+        let interrupt = self.random.percent(60);
+        if interrupt {
+            if wide {
+                push(&mut code, stack.into());
+                code.push(0x54);
+            }
+            match self.random.below(3) {
+                0 => push(&mut code, self.random.u32() & 0x3f_7fd7),
+                _ => code.push(0x9c),
+            }
+        }
+        push(&mut code, target.into());
+        let opcode = if interrupt { 0xcf } else { 0xcb };
+        // call to the next instruction; add [rsp], what is left; the return itself
+        code.extend([0xe8, 0, 0, 0, 0]);
+        if wide {
+            code.extend([0x48, 0x83, 0x04, 0x24, 7, 0x48, opcode]);
+        } else {
+            code.extend([0x83, 0x04, 0x24, 5, opcode]);
+        }
+        code
+    }
+
     /// Makes a loop of the sequence, so that what is compiled is executed again: DEC of a counter that few others use,
     /// and JNZ.
     fn repeat(&mut self, pieces: &mut Vec<Vec<u8>>, registers: &mut Registers) {
@@ -561,6 +599,10 @@ impl Generator {
                 let length = 1 + self.random.below(LENGTH_MAX);
                 (0..length).map(|_| self.instruction(&registers)).collect()
             };
+            if self.kind != Kind::Bytes && self.random.percent(3) {
+                let at = self.random.below(pieces.len() + 1);
+                pieces.insert(at, self.far_return());
+            }
             if self.kind != Kind::Bytes && self.random.percent(8) {
                 self.repeat(&mut pieces, &mut registers);
             }

@@ -6,7 +6,8 @@
 //! instead of returning. A periodic alarm ends sequences that loop.
 //!
 //! Contract: the caller must have screened the bytes (see `screen::acceptable`): nothing that they may execute is a
-//! system call or a far transfer. A filter on system calls stops those made from the code page all the same.
+//! system call. A filter on system calls stops those made from the code page all the same, and 32-bit ones from
+//! anywhere: far transfers may lead to code of the other width, which nobody has screened.
 //! What keeps a sequence away from the memory of this process: 32-bit code cannot address it, a position-independent
 //! executable having nothing below 4 GiB; 64-bit code could, but no register that it can read holds an address of
 //! ours (FS and GS have bases of the case while it runs), and a random one hits our few megabytes of 2⁶⁴ bytes less
@@ -401,10 +402,14 @@ fn map_code(address: u64) -> Result<*mut u8, String> {
 fn forbid_system_calls(code: u64) -> Result<(), String> {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
     let instruction = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
+    const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+    let architecture = std::mem::offset_of!(libc::seccomp_data, arch) as u32;
     let pointer = std::mem::offset_of!(libc::seccomp_data, instruction_pointer) as u32;
     let low = code as u32;
     // The address the kernel sees is that of the next instruction.
     let mut filter = [
+        instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0, architecture),
+        instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, 6, AUDIT_ARCH_X86_64),
         instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0, pointer + 4),
         instruction(BPF_JMP | BPF_JEQ | BPF_K, 4, 0, (EMULATED_CALLS >> 32) as u32),
         instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, 4, (code >> 32) as u32),

@@ -6,29 +6,14 @@
 use crate::layout::{PAGE, selector_base};
 use crate::state::{Case, FS, Mode, Registers};
 use crate::undefined;
-use iced_x86::{
-    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
-};
+use iced_x86::{CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-/// Would running this, even by a jump into the middle of another instruction, leave the sandbox? System calls and
-/// transfers to other code segments.
+/// Would running this leave the sandbox? System calls, and what the host may have and the machine does not announce.
 pub fn leaves_sandbox(instr: &Instruction) -> bool {
     use Mnemonic as M;
     match instr.mnemonic() {
         M::Int => instr.immediate8() == 0x80,
-        M::Syscall | M::Sysenter | M::Sysret | M::Sysexit | M::Iret | M::Iretd | M::Iretq | M::Retf => true,
-        M::Jmp | M::Call => {
-            matches!(instr.op0_kind(), OpKind::FarBranch16 | OpKind::FarBranch32)
-                || matches!(
-                    instr.code(),
-                    Code::Jmp_m1616
-                        | Code::Jmp_m1632
-                        | Code::Jmp_m1664
-                        | Code::Call_m1616
-                        | Code::Call_m1632
-                        | Code::Call_m1664
-                )
-        }
+        M::Syscall | M::Sysenter | M::Sysret | M::Sysretq | M::Sysexit | M::Sysexitq => true,
         _ => !modelled(instr),
     }
 }

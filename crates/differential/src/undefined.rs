@@ -202,6 +202,8 @@ pub fn fault_order(instr: &Instruction) -> bool {
         || instr.mnemonic() == M::Maskmovdqu
         // The place for the return address, or the target that is no address.
         || instr.is_call_near_indirect()
+        // The words of the frame, the stack beyond it, or the selector that is in it.
+        || matches!(instr.mnemonic(), M::Iret | M::Iretd | M::Iretq | M::Retf)
 }
 
 /// Does it reach memory from the base of FS or GS by an offset that is no address itself? AMD's processors refuse that
@@ -216,6 +218,8 @@ pub fn based_offset(instr: &Instruction, registers: &Registers) -> bool {
 pub fn done_in_parts(instr: &Instruction) -> bool {
     use Mnemonic as M;
     matches!(instr.mnemonic(), M::Enter | M::Pusha | M::Pushad | M::Popa | M::Popad | M::Maskmovq)
+        || instr.is_call_far()
+        || instr.is_call_far_indirect()
 }
 
 /// Large images: which of their bytes a page fault names is left open.
