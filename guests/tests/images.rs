@@ -38,7 +38,7 @@ console_test: ok
 bad_pointer_test: ok
 storm_test: ok
 fork_bomb_test: ok
-suite: 36 of 36 passed
+suite: 39 of 39 passed
 ";
 
 const DESIGNS: &[&[&str]] = &[
