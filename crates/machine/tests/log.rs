@@ -1,4 +1,4 @@
-//! The log of accesses: complete, or each access once.
+//! The log of accesses: complete, or each access once; at addresses of 32 and of 64 bits.
 
 use machine::{Event, Events, Kinds, Machine, Rw, Stop, StopSet};
 use std::collections::BTreeSet;
@@ -14,41 +14,73 @@ const LOOP: &[u8] = &[
     0xf4, // hlt
 ];
 
-fn logged() -> (Machine, Events) {
-    let mut machine = Machine::flat32(1 << 20);
-    machine.memory.write(PhysAddr(0), LOOP);
+/// Where memory begins again for 64-bit code.
+const HIGH: u64 = 0xffff_ff80_0000_0000;
+
+/// The same in 64-bit code.
+const LONG_LOOP: &[u8] = &[
+    0xb9, 0xe8, 0x03, 0x00, 0x00, // mov ecx, 1000
+    0x8b, 0x05, 0xf5, 0x1f, 0x00, 0x00, // mov eax, [rip + 0x1ff5], which is 0x2000
+    0x01, 0x05, 0xf3, 0x1f, 0x00, 0x00, // add [rip + 0x1ff3], eax, which is 0x2004
+    0xff, 0xc9, // dec ecx
+    0x75, 0xf0, // jnz
+    0xf4, // hlt
+];
+
+struct Logged {
+    machine: Machine,
+    events: Events,
+    /// The accesses of a round.
+    round: [(u64, Rw, u64); 3],
+}
+
+fn logged(long: bool) -> Logged {
+    let (mut machine, code, base, second) = if long {
+        (Machine::flat64(1 << 20), LONG_LOOP, HIGH, 11)
+    } else {
+        (Machine::flat32(1 << 20), LOOP, 0, 10)
+    };
+    machine.memory.write(PhysAddr(0), code);
+    machine.cpus[0].rip = base;
     let mut events = Events::off();
     events.accesses = true;
     let stop = machine.run(CpuId(0), &StopSet::default().on(Kinds::HALT), &mut events);
     assert_eq!(stop, Stop::Halt);
-    (machine, events)
+    let add = |rw| (base + 0x2004, rw, base + second);
+    let round = [(base + 0x2000, Rw::Read, base + 5), add(Rw::Read), add(Rw::Write)];
+    Logged { machine, events, round }
 }
 
 fn place(event: Event) -> (u64, Rw, u64) {
     match event {
-        Event::Access(access) => (access.address.0, access.rw, access.pc.0),
+        Event::Access(access) => {
+            assert_eq!(access.physical, Some(PhysAddr(access.address.0 & 0xffff)));
+            (access.address.0, access.rw, access.pc.0)
+        }
         Event::Happening(..) => unreachable!("not asked for"),
     }
 }
 
 #[test]
 fn every_access_is_told() {
-    let (machine, mut events) = logged();
-    let mut seen = Vec::new();
-    machine.drain(&mut events, |event| seen.push(place(event)));
-    let round = [(0x2000, Rw::Read, 5), (0x2004, Rw::Read, 10), (0x2004, Rw::Write, 10)];
-    assert_eq!(seen, round.repeat(1000));
-    assert!(events.is_empty());
+    for long in [false, true] {
+        let Logged { machine, mut events, round } = logged(long);
+        let mut seen = Vec::new();
+        machine.drain(&mut events, |event| seen.push(place(event)));
+        assert_eq!(seen, round.repeat(1000));
+        assert!(events.is_empty());
+    }
 }
 
 #[test]
 fn distinct_accesses_are_told_seldom_but_all() {
-    let (machine, mut events) = logged();
-    let mut seen = Vec::new();
-    machine.drain_distinct(&mut events, |event| seen.push(place(event)));
-    let expected = [(0x2000, Rw::Read, 5), (0x2004, Rw::Read, 10), (0x2004, Rw::Write, 10)];
-    assert_eq!(seen.iter().copied().collect::<BTreeSet<_>>(), expected.into_iter().collect());
-    // The loop is compiled twice: with the instruction before it, and alone.
-    assert!(seen.len() <= 2 * expected.len(), "{} accesses", seen.len());
-    assert!(events.is_empty());
+    for long in [false, true] {
+        let Logged { machine, mut events, round } = logged(long);
+        let mut seen = Vec::new();
+        machine.drain_distinct(&mut events, |event| seen.push(place(event)));
+        assert_eq!(seen.iter().copied().collect::<BTreeSet<_>>(), round.into_iter().collect());
+        // The loop is compiled twice: with the instruction before it, and alone.
+        assert!(seen.len() <= 2 * round.len(), "{} accesses", seen.len());
+        assert!(events.is_empty());
+    }
 }
