@@ -107,12 +107,13 @@ impl Generator {
         }
     }
 
-    /// About the edges of what is an address at all, or anywhere.
+    /// About the edges of what is an address at all, or anywhere but where programs have their memory: from the upper
+    /// third of their half on.
     fn far_address(&mut self) -> u64 {
         const EDGES: [u64; 6] = [0, 1 << 32, 1 << 46, 1 << 47, 0xffff_8000_0000_0000, 0xffff_ffff_8000_0000];
         match self.random.below(5) {
             0 => self.random.u64(),
-            1 => self.random.u64() >> 17,
+            1 => self.random.u64() >> 24,
             2 => self.disturbed(self.mode.layout().data().address),
             _ => {
                 let edge = self.random.pick(&EDGES);
@@ -205,7 +206,7 @@ impl Generator {
             0 => 0,
             1 => LOW_DATA + 0x800,
             2 => 0x7fff_ffff_e000,
-            3 => self.random.u64() >> 18,
+            3 => self.random.u64() >> 24,
             _ => layout.data().address + self.random.below(PAGE) as u64,
         };
         (0, base)

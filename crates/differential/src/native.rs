@@ -10,8 +10,8 @@
 //! anywhere: far transfers may lead to code of the other width, which nobody has screened.
 //! What keeps a sequence away from the memory of this process: 32-bit code cannot address it, a position-independent
 //! executable having nothing below 4 GiB; 64-bit code could, but no register that it can read holds an address of
-//! ours (FS and GS have bases of the case while it runs), and a random one hits our few megabytes of 2⁶⁴ bytes less
-//! than once in 10¹² accesses.
+//! ours (FS and GS have bases of the case while it runs), cases keep away from where Linux puts programs, and a random
+//! one of 64 bits hits our few hundred megabytes less than once in 10¹⁰ times.
 #![allow(unsafe_code)]
 
 use crate::layout::{Island, Layout, PAGE, SEGMENTS, SegmentKind, USER_DATA};

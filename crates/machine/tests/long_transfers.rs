@@ -301,3 +301,40 @@ fn stacks_and_gates() {
         switching PAE off in long mode: #13(0) from 8:10008 flags 10003 stack 10:6000, handled with 10:5fd0
     "#]].assert_eq(&found.concat());
 }
+
+/// RIP wraps at the end of the address space, in blocks of any length before it.
+#[test]
+fn over_the_end() {
+    const GIGABYTE: u64 = 1 << 30;
+    for count in [1, 2, 5, 40] {
+        for code in [&[0x90][..], &[0x39, 0xc0, 0x74, 0x00], &[0x50], &[0x48, 0x8b, 0x05, 0, 0, 0, 0]] {
+            let mut seen = Vec::new();
+            for first in [true, false] {
+                let mut m = Machine::flat64(GIGABYTE + 0x1_0000);
+                let table = m.memory.size() - 0x1000;
+                for i in [0, 511] {
+                    put(&mut m, table + 8 * i, 0x87);
+                }
+                let bytes = code.repeat(count);
+                let start = GIGABYTE - bytes.len() as u64;
+                m.memory.load(PhysAddr(start), &bytes);
+                m.memory.load(PhysAddr(0), &[0xff, 0xc3, 0xf4]);
+                if !first {
+                    m.compile_nothing();
+                }
+                let cpu = &mut m.cpus[0];
+                cpu.rip = (bytes.len() as u64).wrapping_neg();
+                cpu.regs[reg::SP] = STACK;
+                let stop = m.run(BSP, &StopSet::after(1000).on(Kinds::HALT), &mut Events::all());
+                seen.push((stop, m.cpus[0].clone()));
+            }
+            assert_eq!(
+                (seen[0].1.rip, seen[0].1.regs[reg::BX]),
+                (3, 1),
+                "{code:x?}, {count} times: {}",
+                seen[0].0
+            );
+            assert!(seen[0] == seen[1], "the tiers differ after {code:x?}, {count} times");
+        }
+    }
+}
