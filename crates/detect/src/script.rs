@@ -198,7 +198,7 @@ fn step(line: &str, names: &mut Names) -> Step {
             "sys" => Action::SystemCall { number: next().parse().unwrap() },
             "check" => Action::CheckFailed { check: rest.to_string(), found: "0".to_string() },
             "start" => Action::TestStart,
-            "end" => Action::TestEnd,
+            "end" => Action::TestEnd { alone: rest.is_empty() },
             _ => panic!("operation {operation:?}"),
         };
         if let Action::Switch { to } = action {

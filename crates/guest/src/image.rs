@@ -581,11 +581,17 @@ impl Image {
     /// `runqueue.head`, `table[3].state`: the variable at an address and the way into it.
     #[must_use]
     pub fn data_at(&self, addr: VirtAddr) -> Option<String> {
+        self.object_at(addr, &[])
+    }
+
+    /// The same, but the name of the object where one of a type of `whole` begins there.
+    #[must_use]
+    pub fn object_at(&self, addr: VirtAddr, whole: &[TypeId]) -> Option<String> {
         let last = self.data.partition_point(|(range, _)| range.start <= addr.0);
         let known = self.data[..last].iter().rev().take(4).find(|(range, _)| range.contains(&addr.0));
         if let Some((range, at)) = known {
             let variable = &self.dwarf.variables[*at as usize];
-            let path = self.dwarf.types.path(variable.ty, addr.0 - range.start);
+            let path = self.dwarf.types.path_to(variable.ty, addr.0 - range.start, whole);
             return Some(match &variable.function {
                 Some(function) => format!("{}{path} of {function}", variable.name),
                 None => format!("{}{path}", variable.name),

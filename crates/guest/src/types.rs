@@ -254,9 +254,21 @@ impl Types {
     /// What lies `offset` bytes into a value: `.head.next`, `[3].state`, or nothing for the value itself.
     #[must_use]
     pub fn path(&self, id: TypeId, offset: u64) -> String {
+        self.path_to(id, offset, &[])
+    }
+
+    /// The same, but no further into a value of one of these types that begins there.
+    #[must_use]
+    pub fn path_to(&self, id: TypeId, offset: u64, whole: &[TypeId]) -> String {
         let mut path = String::new();
         let (mut id, mut offset) = (self.strip(id), offset);
+        // Each source file has types of its own; the name makes them the same.
+        let is_whole =
+            |id: TypeId| whole.iter().any(|whole| self.display(self.strip(*whole)) == self.display(id));
         for _ in 0..DEPTH_MAX {
+            if offset == 0 && is_whole(id) {
+                break;
+            }
             match self.get(id) {
                 Type::Struct { members, .. } => {
                     let within = members.iter().filter(|member| {

@@ -39,6 +39,8 @@ pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
 const SETTLE_INSTRUCTIONS_MAX: u64 = 10_000_000;
 /// Instructions an idle kernel may take to halt; one that has not by then does not halt when it is idle.
 const IDLE_INSTRUCTIONS_MAX: u64 = 20_000;
+/// Stops of the machine after which a device that somebody waits for is taken not to answer.
+const DEVICE_STOPS_MAX: u32 = 10_000;
 /// Instructions at a time while waiting for a condition that has no address of its own.
 const PATIENCE_INSTRUCTIONS: u64 = 64;
 
@@ -70,6 +72,8 @@ pub struct Uniprocessor {
     pub machine: Machine,
     pub tracker: Tracker,
     pub(crate) phase: Phase,
+    /// Threads that were there when the test began.
+    threads_before: usize,
     /// Who could simply go on.
     current: Option<ThreadId>,
     retries: u32,
@@ -97,6 +101,7 @@ impl Clone for Uniprocessor {
             machine: self.machine.clone(),
             tracker: self.tracker.clone(),
             phase: self.phase,
+            threads_before: self.threads_before,
             current: self.current,
             retries: self.retries,
             instructions_max: self.instructions_max,
@@ -116,6 +121,7 @@ impl Clone for Uniprocessor {
         self.machine.clone_from(&source.machine);
         self.tracker.clone_from(&source.tracker);
         self.phase = source.phase;
+        self.threads_before = source.threads_before;
         self.current = source.current;
         self.retries = source.retries;
         self.instructions_max = source.instructions_max;
@@ -139,6 +145,7 @@ impl Uniprocessor {
             machine,
             tracker,
             phase: Phase::Before,
+            threads_before: 0,
             current: None,
             retries: 0,
             instructions_max: STEP_INSTRUCTIONS_MAX,
@@ -285,7 +292,8 @@ impl Uniprocessor {
                 self.tracker.tell(&self.machine, &mut self.log, action);
             }
         }
-        self.tracker.tell(&self.machine, &mut self.log, Action::TestEnd);
+        let alone = self.tracker.threads.len() <= self.threads_before;
+        self.tracker.tell(&self.machine, &mut self.log, Action::TestEnd { alone });
         self.phase = Phase::Over;
         StepEnd::Finished
     }
@@ -589,20 +597,35 @@ impl Uniprocessor {
         self.rest(me, VirtAddr(self.machine.cpu(CPU).pc()))
     }
 
-    /// Nobody runs: the test is over, somebody can be woken, or the guest is stuck.
+    /// Nobody runs: the test is over, somebody can be woken, a device will answer, or the guest is stuck.
     fn rest(&mut self, me: Option<ThreadId>, pc: VirtAddr) -> StepEnd {
         let mut signals = Vec::new();
-        self.tracker.refresh(&self.machine, &mut self.log, &mut signals);
-        if let Phase::Running { population: Some(population), ready: true } = self.phase
-            && self.alive() <= population
-        {
-            return self.over();
-        }
         self.current = None;
-        if self.enabled().is_empty() {
-            return StepEnd::Stuck { waiting: self.waiting() };
+        for _ in 0..DEVICE_STOPS_MAX {
+            self.tracker.refresh(&self.machine, &mut self.log, &mut signals);
+            if let Phase::Running { population: Some(population), ready: true } = self.phase
+                && self.alive() <= population
+            {
+                return self.over();
+            }
+            if !self.enabled().is_empty() {
+                return StepEnd::Point(Point { kind: PointKind::Halt, thread: me.unwrap_or_default(), pc });
+            }
+            let somebody = self.tracker.threads.iter().any(|thread| thread.inside(Activity::Device));
+            let halted = self.machine.cpu(CPU).activity == machine::Activity::Halted;
+            if !somebody || self.machine.board.next_event().is_none() {
+                break;
+            }
+            if halted {
+                self.machine.sleep();
+            }
+            let stop = self.run(Until::Point, IDLE_INSTRUCTIONS_MAX);
+            let end = self.handle(stop, &mut signals).and_then(|()| self.settle(&mut signals));
+            if let Err(end) = end {
+                return end;
+            }
         }
-        StepEnd::Point(Point { kind: PointKind::Halt, thread: me.unwrap_or_default(), pc })
+        StepEnd::Stuck { waiting: self.waiting() }
     }
 
     /// Threads alive, the idle one left out.
@@ -766,6 +789,7 @@ impl Uniprocessor {
         self.machine.board.take_serial_output();
         self.machine.board.take_debug_output();
         self.phase = Phase::Running { population, ready: false };
+        self.threads_before = self.tracker.threads.len();
         self.current = None;
         Ok(())
     }

@@ -134,6 +134,15 @@ impl Machine {
         self.instructions
     }
 
+    /// Time passes until the next event of a chip. While the timers are controlled a halted processor does not let it
+    /// pass by itself: whoever controls them says when nothing else is to be done. False: no chip has anything to do.
+    pub fn sleep(&mut self) -> bool {
+        let Some(event) = self.board.next_event() else { return false };
+        self.instructions = self.instructions.max(event);
+        self.board.advance(self.instructions);
+        true
+    }
+
     /// The processor.
     #[must_use]
     pub fn cpu(&self, id: CpuId) -> &Cpu {

@@ -175,7 +175,7 @@ impl Library<'_> {
         if lock == INTERRUPTS {
             return "interrupts off".to_string();
         }
-        self.resolve.data(VirtAddr(lock.0)).unwrap_or_else(|| lock.to_string())
+        self.resolve.lock(VirtAddr(lock.0)).unwrap_or_else(|| lock.to_string())
     }
 
     fn data(&self, access: &Access) -> String {
@@ -391,7 +391,7 @@ impl Teller<'_> {
                 true,
             ),
             Action::TestStart => (NoteKind::Point, "the test starts".to_string(), false),
-            Action::TestEnd => (NoteKind::Point, "the test ends".to_string(), false),
+            Action::TestEnd { .. } => (NoteKind::Point, "the test ends".to_string(), false),
         };
         draft.notes.push(Note { kind, text, place: library.event_place(event), major });
     }

@@ -237,7 +237,7 @@ impl Facts<'_> {
             }
             FindingKind::Leak { .. } => {
                 "Look at where the blocks were allocated, and who was meant to free them in this schedule. If the \
-                 kernel keeps such memory on purpose, turn the leak check off."
+                 kernel keeps such memory on purpose, turn the leak check off (--no-leaks)."
                     .to_string()
             }
             FindingKind::Deadlock { cycle } if cycle.len() == 1 => {

@@ -94,8 +94,19 @@ impl Resolve for Names<'_> {
     }
 
     fn data(&self, addr: trace::VirtAddr) -> Option<String> {
+        self.object(addr, &[])
+    }
+
+    fn lock(&self, addr: trace::VirtAddr) -> Option<String> {
+        let kinds: Vec<_> = self.target.kernel.locks.iter().filter_map(|lock| lock.points_to).collect();
+        self.object(addr, &kinds)
+    }
+}
+
+impl Names<'_> {
+    fn object(&self, addr: trace::VirtAddr, whole: &[guest::types::TypeId]) -> Option<String> {
         let image = self.image_at(addr);
-        let name = image.data(addr)?;
+        let name = image.object_at(addr, whole)?;
         // An array that a heap lives in has a name, but not one that says anything of its blocks.
         let array = name.split_once('[').and_then(|(array, _)| image.data_range(array));
         let arena = array.is_some_and(|range| range.end - range.start >= ARENA_BYTES_MIN);

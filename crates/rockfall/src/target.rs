@@ -48,7 +48,7 @@ pub struct TargetArguments {
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     pub memory: u64,
     /// The kernel's command line
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, default_value = "")]
     pub append: String,
     /// A Multiboot module
     #[arg(long, value_name = "FILE")]
@@ -62,6 +62,9 @@ pub struct TargetArguments {
     /// Folder of the user programs' ELF files, for naming their functions [default: 'programs' beside KERNEL]
     #[arg(long, value_name = "FOLDER")]
     pub programs: Option<PathBuf>,
+    /// Memory that a test allocates and does not free is kept on purpose
+    #[arg(long)]
+    pub no_leaks: bool,
 }
 
 /// How to make the same target again; part of a finding file.
@@ -80,6 +83,9 @@ pub struct Recipe {
     pub disks: Vec<PathBuf>,
     pub symbols: Option<PathBuf>,
     pub programs: Option<PathBuf>,
+    /// Memory that stays allocated is no finding.
+    #[serde(default)]
+    pub no_leaks: bool,
     /// With a program under test: its file and how its library is described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tested: Option<TestedRecipe>,
@@ -153,6 +159,7 @@ impl Target {
             disks: arguments.disk.clone(),
             symbols: arguments.symbols.clone(),
             programs: arguments.programs.clone(),
+            no_leaks: arguments.no_leaks,
             tested,
         })
     }
@@ -172,6 +179,7 @@ impl Target {
             disks: Vec::new(),
             symbols: None,
             programs: None,
+            no_leaks: false,
             tested: None,
         })
     }
@@ -255,7 +263,7 @@ impl Target {
     pub fn world(&self, started: Started) -> World<Uniprocessor, Detectors> {
         let console = self.kernel.console.iter().map(|console| console.pattern.clone()).collect();
         // What a program does not free goes with it.
-        let leak = self.kernel.tested.is_none();
+        let leak = self.kernel.tested.is_none() && !self.recipe.no_leaks;
         let mut detectors = Detectors::new(&Config { console, leak, ..Config::default() });
         let mut findings = Vec::new();
         detectors.observe(&started.prologue, &mut findings);

@@ -110,7 +110,10 @@ pub enum Action {
     /// depend on it.
     Exposed,
     TestStart,
-    TestEnd,
+    /// `alone`: no thread is left that the test made, so what it still holds stays.
+    TestEnd {
+        alone: bool,
+    },
 }
 
 /// An action where it happened. `accesses_before` places it among the accesses of its step. The stack is there only

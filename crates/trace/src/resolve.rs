@@ -20,4 +20,8 @@ pub trait Resolve {
     fn frames(&self, pc: VirtAddr) -> Vec<Frame>;
     /// What lives at a data address, such as `mutex heap_lock` or `thread.state of t3`.
     fn data(&self, addr: VirtAddr) -> Option<String>;
+    /// The lock at an address. Its name is not that of its first member.
+    fn lock(&self, addr: VirtAddr) -> Option<String> {
+        self.data(addr)
+    }
 }

@@ -122,6 +122,10 @@ fn depend(
     }
 }
 
+/// How far below the stack pointer functions may have been that have returned since.
+const STACK_BELOW_BYTES: u64 = 512;
+const STACK_PAGE_BYTES: u64 = 4096;
+
 /// Words that the scheduler works on, learned before the test begins: what the timer's handler, the change-over and
 /// guarded code that the description ignores write for more than one thread.
 #[derive(Clone, Debug, Default)]
@@ -137,9 +141,13 @@ impl SchedulerWords {
             log.clear();
             return;
         }
+        let sp = machine.cpu(CPU).regs[crate::state::SP];
+        let stack = sp.saturating_sub(STACK_BELOW_BYTES)..VirtAddr(sp).page().0 + STACK_PAGE_BYTES;
         machine.drain_distinct(log, |event| {
             let machine::Event::Access(access) = event else { return };
-            if access.rw != Rw::Write || !scope.ignores(access.pc.0) {
+            // A stack is taken over by the next thread long before that one counts as running.
+            let on_stack = stack.contains(&access.address.0);
+            if access.rw != Rw::Write || on_stack || !scope.ignores(access.pc.0) {
                 return;
             }
             let Some(phys) = access.physical else { return };

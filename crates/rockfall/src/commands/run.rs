@@ -50,7 +50,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     disk: Vec<PathBuf>,
     /// Command line for a Multiboot or Linux kernel, after its name or after what every Linux kernel is told here
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, default_value = "")]
     append: String,
     /// A Multiboot module: a file, and after a blank its command line
     #[arg(long, value_name = "FILE")]
