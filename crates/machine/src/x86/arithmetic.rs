@@ -222,7 +222,8 @@ pub fn compare_exchange_8b(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
 pub fn compare_exchange_16b(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     const BYTES: usize = 16;
     let (seg, offset) = x.address(instr);
-    if x.linear(seg, offset, BYTES, true)? & (BYTES as u64 - 1) != 0 {
+    // Processors look at that before they look whether it is an address at all.
+    if x.segment_base(seg).wrapping_add(offset) & (BYTES as u64 - 1) != 0 {
         return Err(Trap::GP0);
     }
     x.probe_write(seg, offset, BYTES)?;
