@@ -47,7 +47,7 @@ impl Variable {
 
     /// Takes in an access; gives the earlier access that it now has no lock in common with.
     fn access(&mut self, now: &Record, contexts: &mut Contexts) -> Option<Record> {
-        let writes = now.access.kind.writes();
+        let writes = now.kind.writes();
         self.state = match self.state {
             State::Exclusive if self.latest.thread == now.thread => State::Exclusive,
             State::Exclusive if writes => State::Modified(now.context),
@@ -59,11 +59,11 @@ impl Variable {
         let against = [Some(self.latest), self.other]
             .into_iter()
             .flatten()
-            .find(|known| known.thread != now.thread && (writes || known.access.kind.writes()));
+            .find(|known| known.thread != now.thread && (writes || known.kind.writes()));
         if self.latest.thread != now.thread {
             self.other = Some(self.latest);
             self.latest = *now;
-        } else if writes || !self.latest.access.kind.writes() {
+        } else if writes || !self.latest.kind.writes() {
             self.latest = *now;
         }
         match self.state {
@@ -90,7 +90,7 @@ impl Lockset {
                 Item::Accesses(accesses) => {
                     let context = self.contexts.of(thread, self.held.by(thread));
                     for access in accesses {
-                        let now = Record { thread, epoch: 0, access: *access, context };
+                        let now = Record::new(thread, 0, context, access);
                         let (contexts, told) = (&mut self.contexts, &mut self.told);
                         self.memory.visit(access, |bytes, mut known| {
                             split(&mut known, bytes);
@@ -98,7 +98,7 @@ impl Lockset {
                             for variable in known.iter_mut().filter(|variable| variable.bytes & bytes != 0) {
                                 fresh &= !variable.bytes;
                                 if let Some(before) = variable.access(&now, contexts) {
-                                    told.tell(&before, &now, contexts, races);
+                                    told.tell(&before, &now, access, contexts, races);
                                 }
                             }
                             if fresh != 0 {

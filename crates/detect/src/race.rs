@@ -94,10 +94,23 @@ pub struct Candidate {
     pub status: RaceStatus,
 }
 
-/// All races of a test, over all executions.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// All races of a test, over all executions. Written down as the list of its candidates.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<Candidate>", into = "Vec<Candidate>")]
 pub struct RaceLog {
     all: BTreeMap<RaceKey, Candidate>,
+}
+
+impl From<Vec<Candidate>> for RaceLog {
+    fn from(all: Vec<Candidate>) -> Self {
+        Self { all: all.into_iter().map(|known| (known.race.key(), known)).collect() }
+    }
+}
+
+impl From<RaceLog> for Vec<Candidate> {
+    fn from(log: RaceLog) -> Self {
+        log.all.into_values().collect()
+    }
 }
 
 impl RaceLog {
@@ -141,24 +154,40 @@ impl RaceLog {
     }
 }
 
-/// An access that a later one may race with.
+/// An access that a later one may race with, as far as it went to one word. Very many are kept and copied, so it is
+/// small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
+    pub pc: VirtAddr,
     pub thread: ThreadId,
     /// Of the thread's own clock.
     pub epoch: u32,
-    pub access: Access,
     pub context: ContextId,
+    pub kind: AccessKind,
+    pub atomic: bool,
+    /// A bit for each byte of the word.
+    pub bytes: u8,
 }
 
 impl Record {
+    /// Of no byte yet.
+    pub const fn new(thread: ThreadId, epoch: u32, context: ContextId, access: &Access) -> Self {
+        let Access { pc, kind, atomic, .. } = *access;
+        Self { pc, thread, epoch, context, kind, atomic, bytes: 0 }
+    }
+
+    /// Whether the order of the two, in one word, can matter.
+    pub const fn conflicts(&self, other: &Self) -> bool {
+        self.bytes & other.bytes != 0 && (self.kind.writes() || other.kind.writes())
+    }
+
     pub fn side(&self, contexts: &Contexts) -> RaceSide {
         let context = contexts.get(self.context);
         RaceSide {
             thread: self.thread,
-            pc: self.access.pc,
-            kind: self.access.kind,
-            atomic: self.access.atomic,
+            pc: self.pc,
+            kind: self.kind,
+            atomic: self.atomic,
             locks: context.locks.clone(),
             system_call: context.system_call,
         }
@@ -170,8 +199,16 @@ impl Record {
 pub(crate) struct Told(Arc<std::collections::BTreeSet<(ThreadId, VirtAddr, ThreadId, VirtAddr)>>);
 
 impl Told {
-    pub fn tell(&mut self, first: &Record, second: &Record, contexts: &Contexts, races: &mut Vec<Race>) {
-        let key = (first.thread, first.access.pc, second.thread, second.access.pc);
+    /// `access` is the whole of what `second` is a word of.
+    pub fn tell(
+        &mut self,
+        first: &Record,
+        second: &Record,
+        access: &Access,
+        contexts: &Contexts,
+        races: &mut Vec<Race>,
+    ) {
+        let key = (first.thread, first.pc, second.thread, second.pc);
         if self.0.contains(&key) {
             return;
         }
@@ -179,8 +216,8 @@ impl Told {
         races.push(Race {
             first: first.side(contexts),
             second: second.side(contexts),
-            addr: second.access.addr,
-            size: second.access.size,
+            addr: access.addr,
+            size: access.size,
         });
     }
 }

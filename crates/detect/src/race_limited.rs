@@ -47,16 +47,17 @@ impl RaceLimited {
                     let epoch = self.clocks.epoch(thread);
                     let context = self.contexts.of(thread, self.held.by(thread));
                     for access in accesses {
-                        let now = Record { thread, epoch, access: *access, context };
+                        let now = Record::new(thread, epoch, context, access);
                         let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
-                        self.memory.visit(access, |_, mut known| {
+                        self.memory.visit(access, |bytes, mut known| {
+                            let now = Record { bytes, ..now };
                             for before in known.iter() {
                                 if before.thread != thread
-                                    && before.access.conflicts(access)
+                                    && before.conflicts(&now)
                                     && !clocks.before(before.thread, before.epoch, thread)
                                     && !contexts.share_a_lock(before.context, context)
                                 {
-                                    told.tell(before, &now, contexts, races);
+                                    told.tell(before, &now, access, contexts, races);
                                 }
                             }
                             remember(&mut known, &now);
@@ -71,7 +72,10 @@ impl RaceLimited {
 /// Of accesses that differ in their epoch alone the latest says most: if it came before something, so did the others.
 fn remember(known: &mut Word<'_, Record>, now: &Record) {
     let same = |before: &Record| {
-        before.thread == now.thread && before.access == now.access && before.context == now.context
+        before.thread == now.thread
+            && (before.pc, before.kind, before.atomic, before.bytes)
+                == (now.pc, now.kind, now.atomic, now.bytes)
+            && before.context == now.context
     };
     known.supersede(same, *now);
 }

@@ -54,15 +54,16 @@ impl RacePure {
                     let epoch = self.clocks.epoch(thread);
                     let context = self.contexts.of(thread, self.held.by(thread));
                     for access in accesses {
-                        let now = Record { thread, epoch, access: *access, context };
+                        let now = Record::new(thread, epoch, context, access);
                         let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
-                        self.memory.visit(access, |_, mut known| {
+                        self.memory.visit(access, |bytes, mut known| {
+                            let now = Record { bytes, ..now };
                             for before in known.iter() {
                                 if before.thread != thread
-                                    && before.access.conflicts(access)
+                                    && before.conflicts(&now)
                                     && !clocks.before(before.thread, before.epoch, thread)
                                 {
-                                    told.tell(before, &now, contexts, races);
+                                    told.tell(before, &now, access, contexts, races);
                                 }
                             }
                             remember(&mut known, &now);
@@ -82,9 +83,7 @@ impl RacePure {
 /// For each thread, bytes and direction the last one stands for all before it.
 fn remember(known: &mut Word<'_, Record>, now: &Record) {
     let same = |before: &Record| {
-        before.thread == now.thread
-            && before.access.kind.writes() == now.access.kind.writes()
-            && (before.access.phys, before.access.size) == (now.access.phys, now.access.size)
+        before.thread == now.thread && before.kind.writes() == now.kind.writes() && before.bytes == now.bytes
     };
     known.supersede(same, *now);
 }

@@ -6,28 +6,44 @@
 //! least as large. A bug in a space is in that of every superset too, so these are cancelled; and a space that is
 //! exhausted has exhausted those of all its subsets.
 //!
-//! Different from the source, where each processor keeps a job until it is suspended: here one job at a time runs for
-//! a slice. Every job is first tried until its estimate means something; then the one with the least left to do goes
-//! first, a set before its supersets. Every second slice goes to the largest space as long as that one can be finished,
-//! because it makes all others needless. A job that is itself the offspring of a race has big ones of its own only once
-//! it is exhausted without a bug, so that there are never many more jobs than can be run.
+//! Different from the source, where each processor keeps a job until it is suspended: here jobs run for a slice at a
+//! time. Every job is first tried until its estimate means something; then the one with the least left to do goes
+//! first, a set before its supersets. What is nearly done is finished at once. The largest space always has a processor, or every second slice of the only one,
+//! as long as it can be finished, because it makes all others needless. A job that is itself the offspring of a race
+//! has big ones of its own only once it is exhausted without a bug, so that there are never many more jobs than can be
+//! run.
+//!
+//! An instruction that was only ever seen to race with interrupts off gets no point: nobody can be preempted there, so
+//! the space with it is the space without it, which is explored anyway.
+//!
+//! *Maximal mode* (algorithm 3): nothing but the space with all points known, given up for a larger one whenever a new
+//! race shows.
+//!
+//! What a plan says when it is complete does not depend on how long anything took: the largest space was searched to
+//! its end, and it has a point on every race that was seen anywhere, its own among them.
 //!
 //! A pure planner: no clock, no threads. Whoever runs the jobs says how they fare and how many seconds are left.
+//! It can be written down at any time.
 
-use detect::{Order, Race, RaceLog, RaceStatus};
+use detect::{INTERRUPTS, Order, Race, RaceLog, RaceStatus};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use trace::{PointRule, PointSet, VirtAddr};
 
 /// Estimates are often too high: a job is too large when this times the remaining time is not enough.
 pub const ESTIMATE_FACTOR: f64 = 2.0;
+/// A job with no more than this left to do, and at least this part done, is finished before others are tried: what it
+/// proves is cheap.
+pub const SECONDS_NEARLY_DONE: f64 = 0.5;
+pub const EXPLORED_NEARLY_DONE: f64 = 0.5;
 /// Before this many interleavings an estimate says little, and a job is not suspended.
 pub const INTERLEAVINGS_MIN: u64 = 32;
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct JobId(pub usize);
 
 /// What a job is for; earlier ones go first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Purpose {
     /// Points that are known without running anything.
     Initial,
@@ -42,7 +58,8 @@ pub enum Purpose {
     BigSingle,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum State {
     Pending,
     /// Begun, and expected to be finished in time.
@@ -79,7 +96,7 @@ impl State {
 }
 
 /// How far a job has come.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Standing {
     pub interleavings: u64,
     /// Part of the space, 0 to 1.
@@ -88,7 +105,7 @@ pub struct Standing {
     pub seconds_left: Option<f64>,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub points: PointSet,
     pub purpose: Purpose,
@@ -120,10 +137,25 @@ pub enum Outcome {
     GivenUp { why: String },
 }
 
-#[derive(Clone, Debug, Default)]
+/// Which spaces are explored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    #[default]
+    Deepening,
+    /// Only the largest.
+    Maximal,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
+    mode: Mode,
     jobs: Vec<Job>,
     races: RaceLog,
+    /// Instructions of functions that initialise or destroy: see [`RaceLog::worth_testing`].
+    initialisers: BTreeSet<VirtAddr>,
+    /// Instructions of races that were seen with interrupts on.
+    preemptible: BTreeSet<VirtAddr>,
     /// The job with all points that are known.
     maximal: Option<JobId>,
     /// Whether the last slice went to it.
@@ -143,7 +175,12 @@ impl Plan {
     /// The jobs to begin with, and the one that unites them.
     #[must_use]
     pub fn new(initial: impl IntoIterator<Item = PointSet>) -> Self {
-        let mut plan = Self::default();
+        Self::with_mode(Mode::Deepening, initial)
+    }
+
+    #[must_use]
+    pub fn with_mode(mode: Mode, initial: impl IntoIterator<Item = PointSet>) -> Self {
+        let mut plan = Self { mode, ..Self::default() };
         for points in initial {
             plan.add(points, Purpose::Initial);
         }
@@ -221,21 +258,39 @@ impl Plan {
             .any(|other| test(other) && other.points != job.points && is_subset(&other.points, &job.points))
     }
 
-    /// Who gets the next slice, with so many seconds left in all. `None`: nothing is left to do.
-    pub fn next(&mut self, seconds_left: f64) -> Option<JobId> {
+    /// Who gets the next slice, with so many seconds left in all, apart from those that are `busy`. `None`: nothing is
+    /// left to do that is not being done.
+    pub fn next(&mut self, seconds_left: f64, busy: &BTreeSet<JobId>) -> Option<JobId> {
         for job in &mut self.jobs {
             if matches!(job.state, State::Started | State::Suspended) {
                 let large = job.is_too_large(seconds_left);
                 job.state = if large { State::Suspended } else { State::Started };
             }
         }
+        let next = match self.mode {
+            Mode::Maximal => self.maximal.filter(|id| self.job(*id).state.is_open() && !busy.contains(id)),
+            Mode::Deepening => self.next_deepening(seconds_left, busy),
+        };
+        self.maximal_had_turn = next.is_some() && next == self.maximal;
+        if let Some(id) = next
+            && self.job(id).state == State::Pending
+        {
+            self.jobs[id.0].state = State::Started;
+        }
+        next
+    }
+
+    fn next_deepening(&self, seconds_left: f64, busy: &BTreeSet<JobId>) -> Option<JobId> {
         let suspended = |job: &Job| job.state == State::Suspended;
-        let maximal = self.maximal.filter(|&id| {
-            let job = self.job(id);
+        let maximal = self.maximal.filter(|id| {
+            let job = self.job(*id);
             job.state == State::Started && job.is_tried() && job.seconds_left() <= seconds_left
         });
-        let untried = self
-            .ids()
+        if let Some(maximal) = maximal.filter(|id| !busy.contains(id) && !self.maximal_had_turn) {
+            return Some(maximal);
+        }
+        let idle = || self.ids().filter(|(id, _)| !busy.contains(id));
+        let untried = idle()
             .filter(|(_, job)| match job.state {
                 State::Pending => !self.has_subset(job, suspended),
                 State::Started => !job.is_tried(),
@@ -245,24 +300,30 @@ impl Plan {
         let least =
             |(_, a): &(JobId, &Job), (_, b): &(JobId, &Job)| a.seconds_left().total_cmp(&b.seconds_left());
         // A set before its supersets: their spaces are larger, whatever the estimates say.
-        let begun = |job: &Job| matches!(job.state, State::Started | State::Suspended);
-        let started = |job: &Job| job.state == State::Started && !self.has_subset(job, begun);
-        let minimal = |job: &Job| suspended(job) && !self.has_subset(job, begun);
-        let others = untried
-            .or_else(|| self.ids().filter(|(_, job)| started(job)).min_by(least))
-            .or_else(|| self.ids().filter(|(_, job)| minimal(job)).min_by(least))
-            .map(|(id, _)| id);
-        let next = match maximal {
-            Some(maximal) if !self.maximal_had_turn => Some(maximal),
-            _ => others,
+        let is_busy = |job: &Job| busy.iter().any(|id| std::ptr::eq(self.job(*id), job));
+        let waits = |job: &Job| matches!(job.state, State::Started | State::Suspended) && !is_busy(job);
+        let started = |job: &Job| job.state == State::Started && !self.has_subset(job, waits);
+        let minimal = |job: &Job| suspended(job) && !self.has_subset(job, waits);
+        let nearly_done = |job: &Job| {
+            job.state == State::Started
+                && job.is_tried()
+                && job.seconds_left() <= SECONDS_NEARLY_DONE
+                && job.standing.explored >= EXPLORED_NEARLY_DONE
         };
-        self.maximal_had_turn = next == self.maximal;
-        if let Some(id) = next
-            && self.job(id).state == State::Pending
-        {
-            self.jobs[id.0].state = State::Started;
+        let small = idle()
+            .filter(|(_, job)| nearly_done(job))
+            .min_by(least)
+            .or(untried)
+            .or_else(|| idle().filter(|(_, job)| started(job)).min_by(least));
+        // The largest space can be finished and nothing small is left: all that can work work on it.
+        if small.is_none() && maximal.is_some() {
+            return maximal.filter(|id| !busy.contains(id));
         }
-        next
+        small
+            .or_else(|| idle().filter(|(_, job)| job.state == State::Started).min_by(least))
+            .or_else(|| idle().filter(|(_, job)| minimal(job)).min_by(least))
+            .or_else(|| idle().filter(|(_, job)| suspended(job)).min_by(least))
+            .map(|(id, _)| id)
     }
 
     /// How the slice went.
@@ -279,7 +340,9 @@ impl Plan {
                         job.state = State::Covered { by: id };
                     }
                 }
-                if matches!(self.jobs[id.0].purpose, Purpose::Big | Purpose::BigSingle) {
+                if self.mode == Mode::Deepening
+                    && matches!(self.jobs[id.0].purpose, Purpose::Big | Purpose::BigSingle)
+                {
                     self.add_offspring(id, true);
                 }
             }
@@ -304,24 +367,43 @@ impl Plan {
         let mut news = false;
         for race in races {
             news |= self.races.add(race, on_first_run);
+            for side in [&race.first, &race.second] {
+                news |= !side.locks.contains(&INTERRUPTS) && self.preemptible.insert(side.pc);
+            }
         }
         if news {
             // First, because as long as it is pending it grows in its place, which may be that of a big one.
             self.grow_maximal();
             let has_big_ones = self.jobs[id.0].purpose == Purpose::Initial;
-            self.add_offspring(id, has_big_ones);
+            if self.mode == Mode::Deepening {
+                self.add_offspring(id, has_big_ones);
+            }
         }
         news
+    }
+
+    /// These instructions initialise or destroy.
+    pub fn initialise(&mut self, pcs: impl IntoIterator<Item = VirtAddr>) {
+        self.initialisers.extend(pcs);
+    }
+
+    /// What was begun is lost, and has to be begun again.
+    pub fn restart(&mut self, id: JobId) {
+        let job = &mut self.jobs[id.0];
+        if job.state.is_open() {
+            (job.state, job.standing) = (State::Pending, Standing::default());
+        }
     }
 
     /// Instructions that get a point. Until a race shows in the other order its second access gets none: a preemption
     /// before the first one shows whether there is another order.
     fn racing(&self) -> Vec<(VirtAddr, Order)> {
-        let sides = self.races.iter().flat_map(|known| {
+        let worth = self.races.worth_testing(|pc| self.initialisers.contains(&pc));
+        let sides = worth.flat_map(|known| {
             let second = (known.order == Order::Both).then_some(known.race.second.pc);
             [Some(known.race.first.pc), second].into_iter().flatten().map(|pc| (pc, known.order))
         });
-        sides.collect()
+        sides.filter(|(pc, _)| self.preemptible.contains(pc)).collect()
     }
 
     /// Small jobs for every race known, and, if so wished, big ones with the points of a job. All races of the test are
@@ -361,13 +443,15 @@ impl Plan {
         }
     }
 
-    /// All races with what is known of them now. Benign: each instruction that has a point had one in a space that
+    /// All races with what is known of them now. Benign: each instruction that can have a point had one in a space that
     /// was exhausted.
     #[must_use]
     pub fn races(&self) -> RaceLog {
         let mut races = self.races.clone();
-        let verified =
-            |pc| self.jobs.iter().any(|job| job.state.is_verified() && job.points.rules.contains(&rule(pc)));
+        let verified = |pc| {
+            let with_point = |job: &&Job| job.state.is_verified() && job.points.rules.contains(&rule(pc));
+            !self.preemptible.contains(&pc) || self.jobs.iter().any(|job| with_point(&job))
+        };
         let benign: Vec<_> = races
             .iter()
             .filter(|known| known.status == RaceStatus::Untested)

@@ -401,6 +401,13 @@ impl Kernel {
         starts.into_iter().any(|start| self.ignored_code.iter().any(|range| range.contains(&start)))
     }
 
+    /// Names of the functions by which locks are taken.
+    #[must_use]
+    pub fn lock_functions(&self) -> Vec<&str> {
+        let locks = |hook: &&Hook| matches!(hook.event, Event::LockRequest { .. });
+        self.hooks.iter().filter(locks).map(|hook| hook.name.as_ref()).collect()
+    }
+
     /// Names of the functions that change threads.
     pub fn switch_functions(&self) -> impl Iterator<Item = &str> {
         let switches = |hook: &&Hook| matches!(hook.event, Event::Enter(Activity::Switch));

@@ -1,5 +1,6 @@
 //! The `rockfall` command.
 
+mod campaign;
 mod commands;
 mod console;
 mod failure;
@@ -10,6 +11,8 @@ mod narrate;
 mod points;
 mod post_mortem;
 mod progress;
+mod ram;
+mod run_folder;
 mod session;
 mod snapshot_file;
 mod target;

@@ -259,6 +259,17 @@ impl Target {
         })
     }
 
+    /// Stands for all that the target is made of.
+    pub fn checksum(&self) -> u64 {
+        use crate::run_folder::checksum;
+        let Recipe { image, description, test, memory_bytes, append, tested, .. } = &self.recipe;
+        let program = tested.as_ref().map(|tested| (&tested.image, &tested.library));
+        let files = self.setup.disks.iter().chain(self.setup.modules.iter().map(|module| &module.bytes));
+        let files: Vec<u64> = files.map(|file| checksum(file)).collect();
+        let all = format!("{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}");
+        checksum(all.as_bytes())
+    }
+
     /// The world at the beginning of the test, with everything watched that can be.
     pub fn world(&self, started: Started) -> World<Uniprocessor, Detectors> {
         let console = self.kernel.console.iter().map(|console| console.pattern.clone()).collect();

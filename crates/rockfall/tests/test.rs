@@ -53,7 +53,7 @@ fn faults_are_found_with_a_budget_alone() {
         let arguments = ["test", kernel, "-k", "pebbles", "-t", &fault.test, "--budget", "60s"];
         let (code, text) = rockfall(&folder(name), &[&arguments[..], &["--json"]].concat());
         assert_eq!(code, Some(1), "{name}: {text}");
-        let object: Value = serde_json::from_str(&text).expect("one object");
+        let object: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("an object");
         let kind = object["finding"]["kind"].as_str().expect("a finding").to_owned();
         assert!(fault.findings.contains(&kind), "{name}: {kind}");
         let scope = object["scope"].as_str().expect("text");
@@ -71,7 +71,7 @@ fn faults_are_found_with_a_budget_alone() {
 fn the_correct_kernel_ends_without_a_report() {
     let kernel = kernel("correct", &[], &[]);
     let kernel = kernel.to_str().expect("a plain path");
-    let arguments = ["test", kernel, "-k", "pebbles", "-t", "double_thread_fork", "--budget"];
+    let arguments = ["test", kernel, "-k", "pebbles", "-t", "double_thread_fork", "--fresh", "--budget"];
     let (code, text) = rockfall(&folder("correct"), &[&arguments[..], &["4s"]].concat());
     assert_eq!(code, Some(0), "{text}");
     // The space of voluntary switches has few interleavings: there is time for that one at least.
@@ -83,6 +83,10 @@ fn the_correct_kernel_ends_without_a_report() {
     assert_ne!(proof, text.contains("Begun and not finished:"), "{text}");
 
     let (code, text) = rockfall(&folder("correct"), &[&arguments[..], &["1s", "--json"]].concat());
-    let object: Value = serde_json::from_str(&text).expect("one object");
+    let events: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    let of = |name: &str| events.iter().filter(|event| event["event"] == name).count();
+    assert!(of("job") > 1 && of("race") > 0 && of("progress") > 0, "{text}");
+    let object: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("an object");
     assert_eq!((code, &object["finding"]), (Some(0), &Value::Null));
 }

@@ -50,7 +50,7 @@ fn faults_are_found_with_a_budget_alone() {
         let folder = build(name, &[name]);
         let (code, text, errors) = test(&folder, &fault.test, &["--json"]);
         assert_eq!(code, Some(1), "{name}: {text}{errors}");
-        let object: Value = serde_json::from_str(&text).expect("one object");
+        let object: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("an object");
         let kind = object["finding"]["kind"].as_str().expect("a finding").to_owned();
         assert!(fault.findings.contains(&kind), "{name}: {kind}");
         let preemptions = object["preemptions"].as_u64();

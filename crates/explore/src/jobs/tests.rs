@@ -69,7 +69,7 @@ fn follow(plan: &mut Plan, seconds_left: f64, reports: &str) -> String {
         };
         plan.report(id, standing, outcome);
     }
-    plan.next(seconds_left).map_or("nobody".to_string(), |id| name(&plan.job(id).points))
+    plan.next(seconds_left, &BTreeSet::new()).map_or("nobody".to_string(), |id| name(&plan.job(id).points))
 }
 
 #[test]
@@ -79,6 +79,8 @@ fn who_comes_next() {
         ("- lock unlock lock,unlock", 60.0, "", "-"),
         ("- lock unlock lock,unlock", 60.0, "- 31 999", "-"),
         ("- lock unlock lock,unlock", 60.0, "- 32 50", "lock"),
+        // What is nearly done is finished before others are tried.
+        ("- lock unlock lock,unlock", 60.0, "- 32 0.4", "-"),
         // Then the one with the least to do, although the largest goes every second time if it can be finished.
         ("- lock", 60.0, "- 40 30\nlock 40 70", "-"),
         ("- lock", 60.0, "- 40 30\nlock 40 59", "lock"),
@@ -248,4 +250,82 @@ fn what_was_verified_is_told_once() {
     assert_eq!((verified(&plan), plan.is_complete()), (vec!["lock".to_string()], false));
     assert_eq!(follow(&mut plan, 60.0, "lock,unlock 9 exhausted"), "nobody");
     assert_eq!((verified(&plan), plan.is_complete()), (vec!["lock,unlock".to_string()], true));
+}
+
+/// With two processors one stays on the largest space as long as it can be finished, and both when nothing small is
+/// left.
+#[test]
+fn jobs_that_run_are_not_given_out_twice() {
+    let mut plan = plan("- lock unlock");
+    let all = "lock,unlock";
+    for (reports, busy, next) in [
+        ("- 40 5\nlock 40 6\nunlock 40 7\nlock,unlock 40 50", "", all),
+        ("", all, "-"),
+        ("", "lock,unlock -", "lock"),
+        ("- 41 exhausted", all, "lock"),
+        ("lock 50 exhausted\nunlock 60 exhausted", "", all),
+        ("", all, "nobody"),
+        // It cannot be finished any more.
+        ("lock,unlock 60 200", all, "nobody"),
+    ] {
+        follow(&mut plan, 60.0, reports);
+        plan.maximal_had_turn = false;
+        let busy: BTreeSet<JobId> = busy.split_whitespace().map(|set| id(&plan, set)).collect();
+        let who = plan.next(60.0, &busy).map_or("nobody".to_string(), |id| name(&plan.job(id).points));
+        assert_eq!(who, next, "{reports} {busy:?}");
+    }
+}
+
+#[test]
+fn maximal_mode_knows_one_job_at_a_time() {
+    let mut plan = Plan::with_mode(Mode::Maximal, [points(""), points("lock")]);
+    assert_eq!(follow(&mut plan, 60.0, ""), "lock");
+    let lock = id(&plan, "lock");
+    plan.saw(lock, &[race(0x10, 0x20)], false);
+    assert_eq!(follow(&mut plan, 60.0, "lock 50 9"), "lock,race:0x10");
+    assert_eq!(follow(&mut plan, 60.0, "lock,race:0x10 99 exhausted"), "nobody");
+    assert!(plan.is_complete());
+}
+
+#[test]
+fn who_initialises_gets_no_point_until_the_race_shows_both_ways() {
+    let mut plan = plan("- lock");
+    let lock = id(&plan, "lock");
+    plan.initialise([VirtAddr(0x10)]);
+    plan.saw(lock, &[race(0x10, 0x20)], true);
+    assert_eq!(plan.jobs().len(), 2);
+    plan.saw(lock, &[race(0x20, 0x10)], false);
+    assert!(plan.find(|job| job.points == points("lock,race:0x10,race:0x20")).is_some());
+}
+
+#[test]
+fn a_plan_can_be_written_down() {
+    let mut plan = plan("- lock unlock");
+    let empty = id(&plan, "-");
+    plan.saw(empty, &[race(0x10, 0x20), race(0x30, 0x10)], true);
+    follow(&mut plan, 60.0, "- 3 exhausted\nlock 50 7");
+    let text = serde_json::to_string(&plan).unwrap();
+    let mut again: Plan = serde_json::from_str(&text).unwrap();
+    assert_eq!((again.jobs(), again.races()), (plan.jobs(), plan.races()));
+    assert_eq!(follow(&mut again, 60.0, ""), follow(&mut plan, 60.0, ""));
+}
+
+/// A point where no tick can come makes no difference, so it makes no job.
+#[test]
+fn who_has_interrupts_off_gets_no_point() {
+    let mut plan = plan("- lock");
+    let lock = id(&plan, "lock");
+    let mut guarded = race(0x10, 0x20);
+    guarded.second.locks.push(INTERRUPTS);
+    let turned = Race { first: guarded.second.clone(), second: guarded.first.clone(), ..guarded.clone() };
+    plan.saw(lock, &[guarded.clone(), turned], true);
+    assert!(plan.find(|job| job.points == points("race:0x10")).is_some());
+    assert!(plan.find(|job| job.points == points("race:0x20")).is_none());
+    follow(&mut plan, 60.0, "race:0x10 9 exhausted");
+    assert_eq!(plan.races().iter().map(|known| known.status).collect::<Vec<_>>(), [RaceStatus::Benign]);
+    // Seen elsewhere with interrupts on, it gets its point, and all is open again.
+    assert!(plan.saw(lock, &[race(0x30, 0x20)], false));
+    assert!(plan.find(|job| job.points == points("race:0x20")).is_some());
+    let first = plan.races().iter().next().map(|known| known.status);
+    assert_eq!(first, Some(RaceStatus::Untested));
 }

@@ -1,37 +1,31 @@
 //! `rockfall test`: many state spaces and one budget. What to explore follows from the kernel and from the data races
 //! that show; see [`explore::jobs`] for the plan and `docs/test.md` for what the statement at the end means.
 
+use crate::campaign::{Campaign, Knows, Setting};
 use crate::commands::explore::{How, Outcome as Told, cores, default_path, parse_duration, tell};
 use crate::failure::{Failure, Verdict};
 use crate::finding_file::FindingFile;
 use crate::jobs_view::{JobsView, name, standing};
 use crate::narrate::Names;
+use crate::ram::{Ram, parse_limit};
+use crate::run_folder::{self, Ended, RunFolder, checksum};
 use crate::target::{Target, TargetArguments};
 use clap::{Args, ValueEnum};
-use detect::{Constants, Detectors, Race, RaceDetector, RaceLimited, RacePure, RaceStatus};
-use explore::jobs::{JobId, Outcome, Plan, Standing, State};
-use explore::strategies::{Dpor, replay};
-use explore::{Found, Options, Search, Watch, Workers, World};
+use detect::{Detectors, Lockset, Race, RaceDetector, RaceLimited, RacePure, RaceStatus};
+use explore::jobs::{Mode, Plan, State};
+use explore::strategies::replay;
+use explore::{Watch, World};
 use guest::kernel::Kernel;
 use guest::uniprocessor::Uniprocessor;
 use report::{Summary, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 use trace::{PointKind, PointRule, PointSet, Resolve, Step, VirtAddr};
 
-/// Worlds kept to go back to, for all workers of a job together.
-const CLONES_MAX: usize = 1024;
-/// Jobs that keep their worlds while others run: the largest space and another one take turns.
-const JOBS_WARM_MAX: usize = 2;
 /// State spaces listed at the end, of each sort.
 const SPACES_TOLD_MAX: usize = 20;
-/// After so many interleavings without a new race a job is no longer watched for races, unless it has all points: what
-/// is said of that one is said of all races.
-const QUIET_INTERLEAVINGS_MAX: u64 = 1000;
-const SLICE: Duration = Duration::from_millis(250);
-/// Executions of a task in one round; small, so that a slice can end in time.
-const QUANTUM: u64 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Races {
@@ -39,6 +33,8 @@ pub enum Races {
     Limited,
     /// Pure Happens-Before: only races of the order that was seen
     Pure,
+    /// Lockset: whatever no lock protects throughout, whether or not something else orders it
+    Lockset,
     /// Look for none
     None,
 }
@@ -57,9 +53,21 @@ pub struct Arguments {
     /// How data races are told
     #[arg(long, value_enum, default_value = "limited")]
     pub races: Races,
+    /// Explore only the state space with all points known: the quickest way to a proof, if there is one
+    #[arg(long)]
+    pub maximal: bool,
     /// Worker threads [default: one for each core]
     #[arg(short, long, value_name = "N")]
     pub workers: Option<usize>,
+    /// Memory that this command may use [default: 90 % of what there is]
+    #[arg(long, value_name = "SIZE", value_parser = parse_limit)]
+    pub ram: Option<u64>,
+    /// Where the run is kept, and gone on with if it was not finished [default: TEST.rockfall]
+    #[arg(long, value_name = "FOLDER")]
+    pub run: Option<PathBuf>,
+    /// Begin anew, whatever is kept of an earlier run
+    #[arg(long)]
+    pub fresh: bool,
     /// Keep the finding as it was first seen
     #[arg(long)]
     pub no_minimise: bool,
@@ -69,44 +77,9 @@ pub struct Arguments {
     /// Write a page to look at in a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Print one object for programs instead of text
+    /// For programs, in place of text: one object a line for whatever happens; the last one sums up
     #[arg(long)]
     pub json: bool,
-}
-
-type WatchedWorld = World<Uniprocessor, Watch>;
-
-/// A job that was begun. Suspending it is not running it.
-struct Begun {
-    search: Search<Dpor, Race>,
-    seconds: f64,
-    /// Interleavings up to which it last saw a race that nobody had seen before.
-    news_at: u64,
-}
-
-impl Begun {
-    fn new() -> Self {
-        Self { search: Search::new(Dpor::default(), options()), seconds: 0.0, news_at: 0 }
-    }
-
-    /// Looking for races takes about half of the time, and most show early.
-    fn is_quiet(&self) -> bool {
-        self.search.counts().interleavings - self.news_at > QUIET_INTERLEAVINGS_MAX
-    }
-}
-
-struct Session<'a> {
-    kernel: &'a Kernel,
-    world: WatchedWorld,
-    /// The same without a look at races.
-    unwatched: WatchedWorld,
-    workers: usize,
-    budget: Duration,
-    started: Instant,
-    plan: Plan,
-    begun: BTreeMap<JobId, Begun>,
-    /// The latest last, and whether they look for races.
-    warm: Vec<(JobId, bool, Workers<Uniprocessor, Watch>)>,
 }
 
 /// What a kernel, or a program, offers before anything is known of it.
@@ -144,6 +117,7 @@ fn watched(detectors: &Detectors, races: Races, prologue: &Step) -> Watch {
     let mut detector = match races {
         Races::Limited => Some(RaceDetector::Limited(RaceLimited::default())),
         Races::Pure => Some(RaceDetector::Pure(RacePure::default())),
+        Races::Lockset => Some(RaceDetector::Lockset(Lockset::default())),
         Races::None => None,
     };
     if let Some(detector) = &mut detector {
@@ -152,15 +126,24 @@ fn watched(detectors: &Detectors, races: Races, prologue: &Step) -> Watch {
     Watch::new(detectors.clone(), detector)
 }
 
-fn options() -> Options {
-    Options { constants: Some(Constants::default()), quantum: QUANTUM, ..Options::default() }
+/// What is known of the code under test.
+struct Code<'a> {
+    kernel: &'a Kernel,
+    /// Functions that initialise or destroy what the lock functions work on.
+    initialisers: BTreeSet<String>,
 }
 
-impl Session<'_> {
-    fn seconds_left(&self) -> f64 {
-        self.budget.saturating_sub(self.started.elapsed()).as_secs_f64()
+impl<'a> Code<'a> {
+    fn new(kernel: &'a Kernel) -> Self {
+        let names = kernel.lock_functions();
+        let stem = |name: &str| name.rsplit_once('_').map(|(stem, _)| stem.to_owned());
+        let stems: BTreeSet<String> = names.iter().filter_map(|name| stem(name)).collect();
+        let both = |stem: &String| [format!("{stem}_init"), format!("{stem}_destroy")];
+        Self { kernel, initialisers: stems.iter().flat_map(both).collect() }
     }
+}
 
+impl Knows for Code<'_> {
     /// Only races of the code that is tested: the kernel's own, or the program's.
     fn counts(&self, race: &Race) -> bool {
         let own = |pc: VirtAddr| {
@@ -170,74 +153,14 @@ impl Session<'_> {
         own(race.first.pc) && own(race.second.pc)
     }
 
-    /// The first run, without any preemption: the races that it shows are known from the start.
-    fn first_run(&mut self) {
-        let once = Options { interleavings_max: Some(1), ..options() };
-        let mut search: Search<Dpor, Race> = Search::new(Dpor::default(), once);
-        let points = self.plan.job(JobId(0)).points.clone();
-        let mut workers = Workers::new(1, &self.world, &points, options().depth_max, 0);
-        search.run(&mut workers, &crate::interrupt::asked, &mut |_| {});
-        let races: Vec<Race> = search.notes().iter().filter(|race| self.counts(race)).cloned().collect();
-        self.plan.saw(JobId(0), &races, true);
+    fn initialises(&self, pc: VirtAddr) -> bool {
+        let frames = self.kernel.subject().frames(pc);
+        let names = frames.iter().filter_map(|frame| frame.function.as_ref());
+        names.into_iter().any(|name| self.initialisers.contains(name))
     }
 
-    fn workers(&mut self, id: JobId, watch: bool) -> Workers<Uniprocessor, Watch> {
-        if let Some(at) = self.warm.iter().position(|(job, ..)| *job == id) {
-            let (_, watched, workers) = self.warm.remove(at);
-            if watched == watch {
-                return workers;
-            }
-        }
-        let world = if watch { &self.world } else { &self.unwatched };
-        Workers::new(self.workers, world, &self.plan.job(id).points, options().depth_max, CLONES_MAX)
-    }
-
-    /// Runs a job for a slice; a bug, if it found one.
-    fn slice(&mut self, id: JobId) -> Option<Found> {
-        let mut job = self.begun.remove(&id).unwrap_or_else(Begun::new);
-        let watch = self.plan.maximal() == Some(id) || !job.is_quiet();
-        let mut workers = self.workers(id, watch);
-        let (budget, started, begun) = (self.budget, self.started, Instant::now());
-        let late = || started.elapsed() >= budget || crate::interrupt::asked();
-        while !job.search.is_over() && !late() && begun.elapsed() < SLICE {
-            job.search.round(&mut workers, &late);
-        }
-        job.seconds += begun.elapsed().as_secs_f64();
-        let races: Vec<Race> = job.search.notes().iter().filter(|race| self.counts(race)).cloned().collect();
-        if self.plan.saw(id, &races, false) {
-            job.news_at = job.search.counts().interleavings;
-        }
-        let forecast = job.search.forecast();
-        let standing = Standing {
-            interleavings: job.search.counts().interleavings,
-            explored: forecast.map_or(0.0, |forecast| forecast.explored),
-            seconds_left: forecast.map(|forecast| forecast.seconds_left(job.seconds)),
-        };
-        let verdict = job.search.verdict(None);
-        let outcome = match &verdict {
-            explore::Verdict::Bug(_) => Outcome::Bug,
-            explore::Verdict::Exhausted { .. } => Outcome::Exhausted,
-            explore::Verdict::OutOfBudget { .. } => Outcome::GoesOn,
-            explore::Verdict::Bounded { .. } | explore::Verdict::Unsupported { .. } => {
-                Outcome::GivenUp { why: verdict.to_string() }
-            }
-        };
-        if outcome == Outcome::GoesOn {
-            self.begun.insert(id, job);
-            self.warm.push((id, watch, workers));
-            if self.warm.len() > JOBS_WARM_MAX {
-                self.warm.remove(0);
-            }
-        }
-        self.plan.report(id, standing, outcome);
-        match verdict {
-            explore::Verdict::Bug(found) => Some(*found),
-            _ => None,
-        }
-    }
-
-    fn interleavings(&self) -> u64 {
-        self.plan.jobs().iter().map(|job| job.standing.interleavings).sum()
+    fn in_words(&self, rule: &PointRule) -> String {
+        rule_in_words(self.kernel, rule)
     }
 }
 
@@ -255,38 +178,114 @@ fn rule_in_words(kernel: &Kernel, rule: &PointRule) -> String {
     }
 }
 
+/// Everything that results depend on.
+fn key(target: &Target, arguments: &Arguments) -> u64 {
+    let program = std::env::current_exe().and_then(std::fs::read).map_or(0, |file| checksum(&file));
+    let options = format!("{:?} {}", arguments.races, arguments.maximal);
+    checksum(format!("{:016x} {:016x} {options}", program, target.checksum()).as_bytes())
+}
+
+fn default_folder(test: &str) -> PathBuf {
+    default_path(test).with_extension("").with_extension("rockfall")
+}
+
+/// The folder of the run, and what it holds that can be gone on with.
+fn open_folder(
+    target: &Target,
+    arguments: &Arguments,
+) -> Result<(RunFolder, Option<run_folder::Record>), Failure> {
+    let path = arguments.run.clone().unwrap_or_else(|| default_folder(&target.recipe.test));
+    let key = key(target, arguments);
+    if arguments.fresh {
+        remove_run(&path)?;
+    }
+    let (folder, found) = RunFolder::open(&path, key)?;
+    let say = |text: String| {
+        if !arguments.json {
+            eprintln!("rockfall: {text}");
+        }
+    };
+    let shown = folder.path().display();
+    let record = match found {
+        run_folder::Found::Nothing => None,
+        run_folder::Found::Foreign(what) if arguments.run.is_some() => {
+            return Err(Failure::BadInput(format!(
+                "{shown} holds a run of something else ({what}): this one differs in kernel, description, test, options, \
+                 or Rockfall itself; give it another folder with --run, or take this one over with --fresh"
+            )));
+        }
+        run_folder::Found::Foreign(_) => {
+            say(format!("what {shown} holds was about another kernel or other options; beginning anew"));
+            None
+        }
+        run_folder::Found::Run(record) => match record.ended {
+            Some(Ended::Bug) => None,
+            Some(Ended::Complete) => {
+                say(format!("this was finished before, and is kept in {shown}; --fresh does it again"));
+                Some(*record)
+            }
+            None => {
+                let proved = record.plan.jobs().iter().filter(|job| job.state.is_verified()).count();
+                let spent = crate::progress::in_words(record.seconds);
+                say(format!(
+                    "going on with the run in {shown}: {proved} state spaces exhausted in {spent} so far"
+                ));
+                Some(*record)
+            }
+        },
+    };
+    if record.is_none() {
+        folder.clear();
+    }
+    Ok((folder, record))
+}
+
+/// Even a damaged run can be begun anew.
+fn remove_run(path: &Path) -> Result<(), Failure> {
+    match std::fs::remove_file(path.join("run")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound && path.join("run").exists() => {
+            Err(Failure::Unwritable { path: path.to_owned(), error })
+        }
+        _ => Ok(()),
+    }
+}
+
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
     let target = Target::load(&arguments.target)?;
     let started = target.start()?;
+    let (folder, record) = open_folder(&target, arguments)?;
     let prologue = started.prologue.clone();
     let plain = target.world(started);
     let watch = watched(&plain.observer, arguments.races, &prologue);
-    let mut session = Session {
-        kernel: &target.kernel,
-        world: World::new(plain.subject.clone(), watch),
+    let code = Code::new(&target.kernel);
+    let setting = Setting {
+        what: format!("test {} of {}", target.recipe.test, target.kernel.name),
+        watched: World::new(plain.subject.clone(), watch),
         unwatched: World::new(plain.subject.clone(), Watch::new(plain.observer.clone(), None)),
-        workers: arguments.workers.unwrap_or_else(cores).max(1),
+        cores: arguments.workers.unwrap_or_else(cores).max(1),
         budget: arguments.budget,
-        started: Instant::now(),
-        plan: Plan::new(initial(&target.kernel)),
-        begun: BTreeMap::new(),
-        warm: Vec::new(),
+        folder: Arc::new(folder),
+        ram: Ram::new(arguments.ram),
+        knows: &code,
+    };
+    let mut campaign = match record {
+        Some(record) => Campaign::resume(setting, record),
+        None => {
+            let mode = if arguments.maximal { Mode::Maximal } else { Mode::Deepening };
+            Campaign::begin(setting, Plan::with_mode(mode, initial(&target.kernel)))
+        }
     };
     let mut view = JobsView::new(arguments.json);
-    let words = |rule: &PointRule| rule_in_words(&target.kernel, rule);
-    session.first_run();
-    let mut found = None;
-    while found.is_none() && session.seconds_left() > 0.0 && !crate::interrupt::asked() {
-        let Some(id) = session.plan.next(session.seconds_left()) else { break };
-        found = session.slice(id).map(|found| (id, found));
-        let times = (session.started.elapsed().as_secs_f64(), session.seconds_left());
-        view.show(&session.plan, id, times, &words);
-    }
+    let found = campaign.run(&mut view);
+    let ended = match &found {
+        Some(_) => Some(Ended::Bug),
+        None => campaign.plan.is_complete().then_some(Ended::Complete),
+    };
+    campaign.put_down(ended);
     view.finish();
-    let seconds = session.started.elapsed().as_secs_f64();
-    let interleavings = session.interleavings();
-    let mut plan = session.plan;
+    let (seconds, interleavings) = (campaign.seconds(), campaign.interleavings());
+    let mut plan = campaign.plan;
     let verdict = match found {
         None => None,
         Some((id, mut found)) => {
@@ -370,6 +369,7 @@ fn statement(
     } else {
         let why = if crate::interrupt::asked() { "stopped" } else { "time is up" };
         say(format!("{what}: no bug found, but this is no proof ({why})"));
+        say("  The same command again goes on from here.".into());
     }
     if bug.is_none() {
         say(format!("  {interleavings} interleavings in {} state spaces, {seconds:.1} s", plan.jobs().len()));

@@ -1,0 +1,432 @@
+//! The jobs of `rockfall test` at work: which core does what, what is kept in memory, what goes into the folder.
+//!
+//! The plan ([`explore::jobs`]) decides; here are the clock, the threads and the memory. A job runs for a slice at a time,
+//! on one core as long as others want one, on all that are idle otherwise: what a search finds does not depend on how
+//! many work on it. Between slices it is a value that can be put aside or written down.
+
+use crate::jobs_view::JobsView;
+use crate::ram::Ram;
+use crate::run_folder::{Ended, Record, RunFolder};
+use detect::{Constants, Race};
+use explore::jobs::{JobId, Outcome, Plan, Standing, State};
+use explore::strategies::Dpor;
+use explore::{Found, Options, Search, Watch, Workers, World};
+use guest::uniprocessor::Uniprocessor;
+use serde::{Deserialize, Serialize};
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use trace::{PointRule, VirtAddr};
+
+/// Worlds kept to go back to, for all workers of a job together; fewer when memory is short.
+const CLONES_MAX: usize = 1024;
+const CLONES_MIN: usize = 32;
+/// Of the jobs left aside, the part whose searches give up their memory when it is short.
+const DEFERRED_DROPPED: f64 = 0.5;
+/// After so many interleavings without a new race a job is no longer watched for races, unless it has all points: what
+/// is said of that one is said of all races.
+const QUIET_INTERLEAVINGS_MAX: u64 = 1000;
+const SLICE: Duration = Duration::from_millis(250);
+/// Executions of a task in one round; small, so that a slice can end in time.
+const QUANTUM: u64 = 8;
+/// Of the time spent on a job, the part that may go into writing it down.
+const WRITING_SHARE: f64 = 0.05;
+/// The plan is written down at once when something was proved or found, and else this often.
+const RECORD_EVERY: Duration = Duration::from_secs(1);
+
+pub type WatchedWorld = World<Uniprocessor, Watch>;
+
+/// A job that was begun. Suspending it is not running it.
+#[derive(Serialize, Deserialize)]
+struct Begun {
+    search: Search<Dpor, Race>,
+    /// Of one core.
+    seconds: f64,
+    /// Interleavings up to which it last saw a race that nobody had seen before.
+    news_at: u64,
+    /// When it was last written down, and how long that took; of `seconds`.
+    #[serde(skip)]
+    written_at: f64,
+    #[serde(skip)]
+    writing: f64,
+}
+
+impl Begun {
+    fn new() -> Self {
+        let search = Search::new(Dpor::default(), options());
+        Self { search, seconds: 0.0, news_at: 0, written_at: 0.0, writing: 0.0 }
+    }
+
+    /// Looking for races takes time, and most show early.
+    fn is_quiet(&self) -> bool {
+        self.search.counts().interleavings - self.news_at > QUIET_INTERLEAVINGS_MAX
+    }
+
+    fn is_writing_due(&self) -> bool {
+        WRITING_SHARE * (self.seconds - self.written_at) >= self.writing
+    }
+
+    fn standing(&self) -> Standing {
+        let forecast = self.search.forecast();
+        Standing {
+            interleavings: self.search.counts().interleavings,
+            explored: forecast.map_or(0.0, |forecast| forecast.explored),
+            seconds_left: forecast.map(|forecast| forecast.seconds_left(self.seconds)),
+        }
+    }
+}
+
+/// Where a job that was begun is between slices.
+enum Kept {
+    Here(Box<Begun>),
+    /// In the folder alone.
+    Written,
+}
+
+/// A job at work.
+struct Slice {
+    id: JobId,
+    job: Box<Begun>,
+    workers: Workers<Uniprocessor, Watch>,
+    cores: usize,
+    watched: bool,
+}
+
+pub fn options() -> Options {
+    Options { constants: Some(Constants::default()), quantum: QUANTUM, ..Options::default() }
+}
+
+/// What the campaign asks of whoever knows the program under test.
+pub trait Knows {
+    /// A race of the code that is tested.
+    fn counts(&self, race: &Race) -> bool;
+    /// The instruction belongs to a function that initialises or destroys a lock or the like.
+    fn initialises(&self, pc: VirtAddr) -> bool;
+    fn in_words(&self, rule: &PointRule) -> String;
+}
+
+pub struct Campaign<'a> {
+    pub plan: Plan,
+    /// What is tested, in words.
+    pub what: String,
+    pub watched: WatchedWorld,
+    /// The same without a look at races.
+    pub unwatched: WatchedWorld,
+    pub cores: usize,
+    pub budget: Duration,
+    pub folder: Arc<RunFolder>,
+    pub ram: Ram,
+    pub knows: &'a dyn Knows,
+    /// Of this run, before this process.
+    pub seconds_before: f64,
+    started: Instant,
+    kept: BTreeMap<JobId, Kept>,
+    /// Workers with their worlds, the latest last.
+    warm: Vec<(JobId, bool, usize, Workers<Uniprocessor, Watch>)>,
+    clones_max: usize,
+    recorded: Option<Instant>,
+    /// Something happened that must not be lost.
+    news: bool,
+}
+
+pub struct Setting<'a> {
+    pub what: String,
+    pub watched: WatchedWorld,
+    pub unwatched: WatchedWorld,
+    pub cores: usize,
+    pub budget: Duration,
+    pub folder: Arc<RunFolder>,
+    pub ram: Ram,
+    pub knows: &'a dyn Knows,
+}
+
+impl<'a> Campaign<'a> {
+    fn new(setting: Setting<'a>, plan: Plan, seconds_before: f64) -> Self {
+        let Setting { what, watched, unwatched, cores, budget, folder, ram, knows } = setting;
+        Self {
+            plan,
+            what,
+            watched,
+            unwatched,
+            cores,
+            budget,
+            folder,
+            ram,
+            knows,
+            seconds_before,
+            started: Instant::now(),
+            kept: BTreeMap::new(),
+            warm: Vec::new(),
+            clones_max: CLONES_MAX,
+            recorded: None,
+            news: true,
+        }
+    }
+
+    /// A new run. The first interleaving, without any preemption, shows races that are known from the start.
+    pub fn begin(setting: Setting<'a>, plan: Plan) -> Self {
+        let mut campaign = Self::new(setting, plan, 0.0);
+        let once = Options { interleavings_max: Some(1), ..options() };
+        let mut search: Search<Dpor, Race> = Search::new(Dpor::default(), once);
+        let points = campaign.plan.job(JobId(0)).points.clone();
+        let mut workers = Workers::new(1, &campaign.watched, &points, options().depth_max, 0);
+        search.run(&mut workers, &crate::interrupt::asked, &mut |_| {});
+        campaign.learn_races(JobId(0), search.notes(), true);
+        campaign
+    }
+
+    /// A run that was begun before. What its searches know that the plan does not is told to it.
+    pub fn resume(setting: Setting<'a>, record: Record) -> Self {
+        let mut campaign = Self::new(setting, record.plan, record.seconds);
+        let open: Vec<JobId> = (0..campaign.plan.jobs().len())
+            .map(JobId)
+            .filter(|id| matches!(campaign.plan.job(*id).state, State::Started | State::Suspended))
+            .collect();
+        for id in open {
+            match campaign.folder.load_job::<Begun>(id) {
+                Some(job) => {
+                    let job = Box::new(job);
+                    campaign.learn_races(id, job.search.notes(), false);
+                    campaign.settle(id, job);
+                }
+                None => campaign.plan.restart(id),
+            }
+        }
+        campaign
+    }
+
+    pub fn seconds(&self) -> f64 {
+        self.seconds_before + self.started.elapsed().as_secs_f64()
+    }
+
+    fn seconds_left(&self) -> f64 {
+        self.budget.saturating_sub(self.started.elapsed()).as_secs_f64()
+    }
+
+    fn learn_races(&mut self, id: JobId, races: &BTreeSet<Race>, on_first_run: bool) -> bool {
+        let races: Vec<&Race> = races.iter().filter(|race| self.knows.counts(race)).collect();
+        let sides = races.iter().flat_map(|race| [race.first.pc, race.second.pc]);
+        let initialise: BTreeSet<VirtAddr> = sides.filter(|pc| self.knows.initialises(*pc)).collect();
+        self.plan.initialise(initialise);
+        let new = self.plan.saw(id, races, on_first_run);
+        self.news |= new;
+        new
+    }
+
+    /// Tells the plan where a search stands, and keeps it if it can go on; a bug, if it found one.
+    fn settle(&mut self, id: JobId, job: Box<Begun>) -> Option<Found> {
+        let verdict = job.search.verdict(None);
+        let outcome = match &verdict {
+            explore::Verdict::Bug(_) => Outcome::Bug,
+            explore::Verdict::Exhausted { .. } => Outcome::Exhausted,
+            explore::Verdict::OutOfBudget { .. } => Outcome::GoesOn,
+            explore::Verdict::Bounded { .. } | explore::Verdict::Unsupported { .. } => {
+                Outcome::GivenUp { why: verdict.to_string() }
+            }
+        };
+        self.news |= outcome != Outcome::GoesOn;
+        let goes_on = outcome == Outcome::GoesOn;
+        self.plan.report(id, job.standing(), outcome);
+        if goes_on && self.plan.job(id).state.is_open() {
+            self.kept.insert(id, Kept::Here(job));
+        }
+        match verdict {
+            explore::Verdict::Bug(found) => Some(*found),
+            _ => None,
+        }
+    }
+
+    /// Works until a bug shows, nothing is left to do, or it is late.
+    pub fn run(&mut self, view: &mut JobsView) -> Option<(JobId, Found)> {
+        let (done, slices) = channel();
+        let enough = Arc::new(AtomicBool::new(false));
+        let mut busy: BTreeMap<JobId, usize> = BTreeMap::new();
+        let mut found = None;
+        loop {
+            let late = self.seconds_left() <= 0.0 || crate::interrupt::asked();
+            if found.is_none() && !late {
+                self.hand_out(&mut busy, &done, &enough);
+            } else {
+                enough.store(true, Ordering::Relaxed);
+            }
+            if busy.is_empty() {
+                break;
+            }
+            let slice = receive(&slices);
+            busy.remove(&slice.id);
+            let id = slice.id;
+            let bug = self.take_back(slice).map(|bug| (id, bug));
+            found = found.or(bug);
+            self.mind_memory(&busy);
+            self.record(None);
+            if let Some(warning) = self.folder.take_warning() {
+                view.warn(&warning);
+            }
+            let times = (self.seconds(), self.seconds_left());
+            let running: Vec<JobId> = busy.keys().copied().chain([id]).collect();
+            view.show(&self.plan, &running, times, &|rule| self.knows.in_words(rule));
+        }
+        found
+    }
+
+    /// Gives idle cores work: a job for each, and more to the first if there are fewer jobs.
+    fn hand_out(
+        &mut self,
+        busy: &mut BTreeMap<JobId, usize>,
+        done: &Sender<Result<Slice, Box<dyn Any + Send>>>,
+        enough: &Arc<AtomicBool>,
+    ) {
+        let idle = self.cores - busy.values().sum::<usize>();
+        let mut jobs: Vec<JobId> = Vec::new();
+        let mut taken: BTreeSet<JobId> = busy.keys().copied().collect();
+        while jobs.len() < idle
+            && let Some(id) = self.plan.next(self.seconds_left(), &taken)
+        {
+            taken.insert(id);
+            jobs.push(id);
+        }
+        for (at, &id) in jobs.iter().enumerate() {
+            let cores = idle / jobs.len() + usize::from(at < idle % jobs.len());
+            busy.insert(id, cores);
+            let slice = self.slice(id, cores);
+            let (done, enough, folder) = (done.clone(), Arc::clone(enough), Arc::clone(&self.folder));
+            let until = (Instant::now() + SLICE).min(self.started + self.budget);
+            std::thread::spawn(move || {
+                let ran = catch_unwind(AssertUnwindSafe(|| run_slice(slice, until, &enough, &folder)));
+                // Nobody listens any more only if the whole process is going down.
+                let _ = done.send(ran);
+            });
+        }
+    }
+
+    fn slice(&mut self, id: JobId, cores: usize) -> Slice {
+        let job = match self.kept.remove(&id) {
+            Some(Kept::Here(job)) => job,
+            Some(Kept::Written) => {
+                let job = self.folder.load_job::<Begun>(id).map(Box::new);
+                job.unwrap_or_else(|| Box::new(Begun::new()))
+            }
+            None => Box::new(Begun::new()),
+        };
+        let watched = self.plan.maximal() == Some(id) || !job.is_quiet();
+        let at = self.warm.iter().position(|(warm, ..)| *warm == id);
+        let warm = at.map(|at| self.warm.remove(at));
+        let workers = match warm {
+            Some((_, as_watched, as_many, workers)) if (as_watched, as_many) == (watched, cores) => workers,
+            _ => {
+                let world = if watched { &self.watched } else { &self.unwatched };
+                let points = &self.plan.job(id).points;
+                Workers::new(cores, world, points, options().depth_max, self.clones_max)
+            }
+        };
+        Slice { id, job, workers, cores, watched }
+    }
+
+    fn take_back(&mut self, slice: Slice) -> Option<Found> {
+        let Slice { id, mut job, workers, cores, watched } = slice;
+        if self.learn_races(id, job.search.notes(), false) {
+            job.news_at = job.search.counts().interleavings;
+        }
+        let found = self.settle(id, job);
+        let plan = &self.plan;
+        self.kept.retain(|id, _| plan.job(*id).state.is_open());
+        self.warm.retain(|(id, ..)| plan.job(*id).state.is_open());
+        if self.kept.contains_key(&id) {
+            self.warm.push((id, watched, cores, workers));
+            // As many as can be at work, and one to change with.
+            if self.warm.len() > self.cores + 1 {
+                self.warm.remove(0);
+            }
+        }
+        found
+    }
+
+    /// Gives up memory when it is short: first worlds to go back to, then searches left aside.
+    fn mind_memory(&mut self, busy: &BTreeMap<JobId, usize>) {
+        if !self.ram.is_short() {
+            return;
+        }
+        self.warm.clear();
+        self.clones_max = (self.clones_max / 2).max(CLONES_MIN);
+        let mut aside: Vec<JobId> = self
+            .kept
+            .iter()
+            .filter(|(id, kept)| matches!(kept, Kept::Here(_)) && !busy.contains_key(id))
+            .map(|(id, _)| *id)
+            .collect();
+        let left = |id: &JobId| self.plan.job(*id).standing.seconds_left.unwrap_or(f64::INFINITY);
+        aside.sort_by(|a, b| left(b).total_cmp(&left(a)));
+        let count = (aside.len() as f64 * DEFERRED_DROPPED).ceil() as usize;
+        for id in aside.into_iter().take(count) {
+            let Some(Kept::Here(job)) = self.kept.remove(&id) else { continue };
+            if self.folder.save_job(id, &*job) {
+                self.kept.insert(id, Kept::Written);
+            } else {
+                self.plan.restart(id);
+            }
+        }
+    }
+
+    /// Writes the plan down, if that is due.
+    fn record(&mut self, ended: Option<Ended>) {
+        let due = self.recorded.is_none_or(|recorded| recorded.elapsed() >= RECORD_EVERY);
+        if !(self.news || due || ended.is_some()) {
+            return;
+        }
+        (self.news, self.recorded) = (false, Some(Instant::now()));
+        let (what, plan) = (self.what.clone(), self.plan.clone());
+        self.folder.save(&Record { what, seconds: self.seconds(), ended, plan });
+        for (at, job) in self.plan.jobs().iter().enumerate() {
+            if !job.state.is_open() {
+                self.folder.forget_job(JobId(at));
+            }
+        }
+    }
+
+    /// Writes everything down: the process ends.
+    pub fn put_down(&mut self, ended: Option<Ended>) {
+        for (id, kept) in &self.kept {
+            if let Kept::Here(job) = kept
+                && ended.is_none()
+                && self.plan.job(*id).state.is_open()
+            {
+                self.folder.save_job(*id, &**job);
+            }
+        }
+        self.news = true;
+        self.record(ended);
+    }
+
+    pub fn interleavings(&self) -> u64 {
+        self.plan.jobs().iter().map(|job| job.standing.interleavings).sum()
+    }
+}
+
+fn run_slice(mut slice: Slice, until: Instant, enough: &AtomicBool, folder: &RunFolder) -> Slice {
+    let begun = Instant::now();
+    // A round is finished once it has begun, unless the run as a whole is to end.
+    let stop = || enough.load(Ordering::Relaxed) || crate::interrupt::asked();
+    let Slice { id, job, workers, cores, .. } = &mut slice;
+    while !job.search.is_over() && !stop() && Instant::now() < until {
+        job.search.round(workers, &stop);
+    }
+    job.seconds += begun.elapsed().as_secs_f64() * *cores as f64;
+    if job.is_writing_due() || job.search.is_over() {
+        let writing = Instant::now();
+        folder.save_job(*id, &**job);
+        job.writing = writing.elapsed().as_secs_f64();
+        job.written_at = job.seconds;
+    }
+    slice
+}
+
+fn receive(slices: &Receiver<Result<Slice, Box<dyn Any + Send>>>) -> Slice {
+    match slices.recv().expect("a sender is kept while slices are out") {
+        Ok(slice) => slice,
+        Err(panic) => resume_unwind(panic),
+    }
+}

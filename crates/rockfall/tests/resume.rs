@@ -1,0 +1,188 @@
+//! A run that is killed at any moment goes on from its folder and ends with the statement of one that nobody disturbed;
+//! folders that are damaged, foreign, in use or impossible to write are told in a sentence.
+
+use guests::Build;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const KILLS: u32 = 20;
+
+/// The bundled kernel and its programs, and a place to work in.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("resume").join(name);
+    Build::default().image(&folder).unwrap_or_else(|error| panic!("{error}"));
+    folder
+}
+
+fn command(folder: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    command.args(["test", "kernel", "-k", "pebbles"]);
+    if !more.contains(&"--program") {
+        command.args(["--program", "programs/mutex_test"]);
+    }
+    if !more.contains(&"--budget") {
+        command.args(["--budget", "10m"]);
+    }
+    command.args(more).current_dir(folder);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(folder: &Path, more: &[&str]) -> Output {
+    command(folder, more).output().expect("the command starts")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What was proved and found, without how long it took and how much was done in vain.
+fn statement(text: &str) -> String {
+    let timed =
+        |line: &&str| line.contains(" state spaces, ") && line.trim_start().starts_with(char::is_numeric);
+    text.lines().filter(|line| !timed(line)).collect::<Vec<_>>().join("\n")
+}
+
+/// Numbers that look as if by chance, the same each time.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+fn wait(child: Child) -> Output {
+    child.wait_with_output().expect("its output")
+}
+
+#[test]
+fn killed_twenty_times_it_ends_with_the_same_statement() {
+    let folder = folder("killed");
+    let begun = Instant::now();
+    let undisturbed = run(&folder, &["--run", "whole", "--fresh"]);
+    let whole = begun.elapsed();
+    assert_eq!(undisturbed.status.code(), Some(0), "{}", errors(&undisturbed));
+    let expected = statement(&out(&undisturbed));
+    assert!(expected.contains("all that is known to matter is exhausted"), "{expected}");
+
+    let mut chance = Chance(7);
+    let mut fresh = true;
+    let mut killed = 0;
+    while killed < KILLS {
+        let more: &[&str] = if fresh { &["--run", "killed", "--fresh"] } else { &["--run", "killed"] };
+        fresh = false;
+        let mut child = command(&folder, more).spawn().expect("the command starts");
+        let moment = whole.as_micros() as u64 * chance.below(1000) / 1000;
+        let until = Instant::now() + Duration::from_micros(moment);
+        while Instant::now() < until && child.try_wait().expect("it can be asked").is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = child.kill();
+        let output = wait(child);
+        if output.status.code().is_some() {
+            // It was faster than the kill, and another run may begin.
+            assert_eq!(statement(&out(&output)), expected, "after {killed} kills: {}", errors(&output));
+            fresh = true;
+        } else {
+            killed += 1;
+        }
+    }
+    let last = run(&folder, &["--run", "killed"]);
+    assert_eq!(last.status.code(), Some(0), "{}", errors(&last));
+    assert_eq!(statement(&out(&last)), expected);
+}
+
+#[test]
+fn a_run_that_was_stopped_goes_on() {
+    let folder = folder("stopped");
+    let first = run(&folder, &["--run", "run", "--fresh", "--budget", "0.2s"]);
+    assert!(out(&first).contains("The same command again goes on from here."), "{}", out(&first));
+    let second = run(&folder, &["--run", "run"]);
+    assert!(errors(&second).contains("going on with the run in run: "), "{}", errors(&second));
+    assert!(out(&second).contains("all that is known to matter is exhausted"), "{}", out(&second));
+    let third = run(&folder, &["--run", "run"]);
+    assert!(errors(&third).contains("this was finished before"), "{}", errors(&third));
+    assert_eq!(statement(&out(&third)), statement(&out(&second)));
+    // With no memory to spare searches wait in the folder, and nothing else changes.
+    let poor = run(&folder, &["--run", "poor", "--fresh", "--ram", "1K"]);
+    assert_eq!(statement(&out(&poor)), statement(&out(&second)), "{}", errors(&poor));
+}
+
+#[test]
+fn an_interrupt_ends_with_the_statement() {
+    let folder = folder("interrupted");
+    let _ = std::fs::remove_dir_all(folder.join("run"));
+    let long = ["--program", "programs/thr_exit_join", "--run", "run"];
+    let child = command(&folder, &long).spawn().expect("the command starts");
+    while !folder.join("run/run").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(interrupt.is_ok_and(|status| status.success()));
+    let output = wait(child);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let text = out(&output);
+    assert!(text.contains("no bug found, but this is no proof (stopped)"), "{text}");
+    assert!(text.contains("Begun and not finished:") && text.contains("\nData races: "), "{text}");
+}
+
+#[test]
+fn folders_that_do_not_fit_are_told() {
+    let folder = folder("misfits");
+    let short: &[&str] = &["--run", "run", "--budget", "0.1s"];
+    let begin = || assert_eq!(run(&folder, &[short, &["--fresh"]].concat()).status.code(), Some(0));
+    let file = folder.join("run/run");
+    let check = |more: &[&str], expected: &str| {
+        let output = run(&folder, &[short, more].concat());
+        assert_eq!(output.status.code(), Some(2), "{expected}: {}", out(&output));
+        assert!(errors(&output).contains(expected), "{}", errors(&output));
+        assert_eq!(errors(&output).trim().lines().count(), 1, "{}", errors(&output));
+    };
+
+    begin();
+    check(&["--races", "pure"], "run holds a run of something else (test mutex_test of pebbles)");
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &whole[..whole.len() - 1]).unwrap();
+    check(&[], "run is damaged (it is cut off)");
+    let mut changed = whole.clone();
+    let middle = changed.len() / 2;
+    changed[middle] ^= 1;
+    std::fs::write(&file, &changed).unwrap();
+    check(&[], "run is damaged (its contents have changed)");
+    std::fs::write(&file, "").unwrap();
+    check(&[], "begin anew with --fresh");
+    begin();
+
+    // A job that is damaged is begun again; what was proved of others stays.
+    for entry in std::fs::read_dir(folder.join("run")).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("job-") {
+            std::fs::write(entry.path(), "nonsense").unwrap();
+        }
+    }
+    let output = run(&folder, &["--run", "run"]);
+    assert!(out(&output).contains("all that is known to matter is exhausted"), "{}", errors(&output));
+
+    let long = ["--program", "programs/thr_exit_join", "--run", "busy"];
+    let _ = std::fs::remove_dir_all(folder.join("busy"));
+    let mut busy = command(&folder, &long).spawn().expect("the command starts");
+    while !folder.join("busy/run").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = run(&folder, &long);
+    let _ = busy.kill();
+    wait(busy);
+    assert!(errors(&output).contains("another rockfall is at work in busy"), "{}", errors(&output));
+    assert_eq!(output.status.code(), Some(2));
+
+    // Where nothing can be written the run goes on all the same.
+    let output = run(&folder, &["--run", "/dev/full/run", "--budget", "0.1s"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(errors(&output).contains("the run goes on, but what it does"), "{}", errors(&output));
+}
