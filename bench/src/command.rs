@@ -20,7 +20,7 @@ pub enum Command {
     Space(Space),
     /// Runs one benchmark guest and prints its phases as lines of JSON.
     Guest {
-        /// hot or wide
+        /// hot, wide, hot64 or wide64
         name: String,
         /// How long.
         #[arg(long, default_value_t = 10)]
@@ -68,7 +68,9 @@ impl Command {
                 let guest = Guest::named(&name).ok_or_else(|| format!("no guest is called {name}"))?;
                 let kernel = guest.build()?;
                 let phases = match engine {
-                    Engine::Qemu => Qemu::find().ok_or("QEMU is not installed")?.run(&kernel, repeat)?,
+                    Engine::Qemu => {
+                        Qemu::find(guest.is_long()).ok_or("QEMU is not installed")?.run(&kernel, repeat)?
+                    }
                     Engine::Untraced => ours::run(&kernel, repeat, Logging::Off)?,
                     Engine::Traced => ours::run(&kernel, repeat, Logging::Words)?,
                     Engine::Drained => ours::run(&kernel, repeat, Logging::Events)?,

@@ -38,6 +38,7 @@ pub struct Options {
 enum Part {
     Hot,
     Wide,
+    Long,
     Clones,
 }
 
@@ -47,7 +48,12 @@ impl Options {
     }
 
     fn guests(&self) -> Vec<(Guest, u32)> {
-        let all = [(Part::Hot, Guest::Hot, HOT_REPEAT), (Part::Wide, Guest::Wide, WIDE_REPEAT)];
+        let all = [
+            (Part::Hot, Guest::Hot, HOT_REPEAT),
+            (Part::Wide, Guest::Wide, WIDE_REPEAT),
+            (Part::Long, Guest::HotLong, HOT_REPEAT),
+            (Part::Long, Guest::WideLong, WIDE_REPEAT),
+        ];
         let wanted = all.into_iter().filter(|&(part, ..)| self.wants(part));
         wanted.map(|(_, guest, repeat)| (guest, repeat)).collect()
     }
@@ -68,12 +74,14 @@ const CLONED_MIB: [u64; 2] = [64, 512];
 type Run = BTreeMap<String, Phase>;
 
 pub fn run(options: &Options) -> Result<(), String> {
-    let qemu = Qemu::find();
-    if qemu.is_none() {
-        eprintln!("bench: qemu-system-i386 is not installed; ratios to it are left out");
+    let qemu = Qemu::find(false);
+    if qemu.is_none() || Qemu::find(true).is_none() {
+        eprintln!(
+            "bench: qemu-system-i386 and qemu-system-x86_64 are not both installed; ratios to them are left out"
+        );
     }
     let mut table = Table::default();
-    let rounds = measure(options, qemu.is_some())?;
+    let rounds = measure(options, qemu.is_some() && Qemu::find(true).is_some())?;
     for (guest, _) in options.guests() {
         speed(&mut table, &rounds, guest);
     }
@@ -198,6 +206,8 @@ fn speed(table: &mut Table, rounds: &[Round], guest: Guest) {
     };
     table.section(match guest {
         Guest::Hot => "Hot code",
+        Guest::HotLong => "Hot 64-bit code",
+        Guest::WideLong => "Wide 64-bit code: 4,000 functions",
         _ => "Wide code: 4,000 functions",
     });
     for &engine in engines {
@@ -214,14 +224,33 @@ fn speed(table: &mut Table, rounds: &[Round], guest: Guest) {
         let untraced = over(Engine::Qemu, Engine::Untraced, &steady);
         table.add(format!("{name}_untraced_vs_qemu"), untraced, "×", "untraced, speed beside plain QEMU");
         let traced = over(Engine::Qemu, Engine::Traced, &steady);
-        let limit = if guest == Guest::Hot { 0.40 } else { 2.0 };
+        let limit = if guest.is_hot() { 0.40 } else { 2.0 };
         let what = "traced, speed beside plain QEMU";
         table.aim(&format!("{name}_traced_vs_qemu"), traced, "×", what, Target::AtLeast(limit));
         let drained = over(Engine::Qemu, Engine::Drained, &steady);
         table.add(format!("{name}_drained_vs_qemu"), drained, "×", "traced and drained, beside plain QEMU");
     }
     let cost = (over(Engine::Traced, Engine::Untraced, &steady) - 1.0) * 100.0;
-    if guest == Guest::Hot {
+    let suffix = if guest.is_long() { "64" } else { "" };
+    if guest.is_long() {
+        let narrow = if guest.is_hot() { Guest::Hot } else { Guest::Wide }.name();
+        let rate = |round: &Round, name| {
+            let run = round.get(&(name, Engine::Untraced))?;
+            Some(instructions(run, steady) / seconds(run, steady))
+        };
+        if rounds.iter().all(|round| rate(round, narrow).is_some()) {
+            let ratio = rounds.iter().filter_map(|round| Some(rate(round, name)? / rate(round, narrow)?));
+            table.add(
+                format!("{name}_vs_{narrow}"),
+                median(ratio),
+                "×",
+                "untraced, speed beside 32-bit code",
+            );
+        }
+    }
+    if guest == Guest::HotLong {
+        table.add("hot64_tracing_cost", cost, "%", "what tracing costs: accesses take two words of the log");
+    } else if guest == Guest::Hot {
         table.aim("tracing_cost", cost, "%", "what tracing costs", Target::AtMost(10.0));
         for phase in reference.keys() {
             let only = |name: &str| name == phase;
@@ -240,20 +269,24 @@ fn speed(table: &mut Table, rounds: &[Round], guest: Guest) {
             }
         }
     } else {
-        table.add("wide_tracing_cost", cost, "%", "what tracing costs");
-        table.section("First pass over new code");
+        table.add(format!("{name}_tracing_cost"), cost, "%", "what tracing costs");
+        table.section(if guest.is_long() {
+            "First pass over new 64-bit code"
+        } else {
+            "First pass over new code"
+        });
         let first = |phase: &str| phase == FIRST;
         for &engine in engines {
             let value = median(rounds.iter().filter_map(|round| Some(time(round, engine, &first)? * 1e3)));
-            table.add(format!("first_pass_{}", engine.name()), value, "ms", engine.name());
+            table.add(format!("first_pass{suffix}_{}", engine.name()), value, "ms", engine.name());
         }
         if has_qemu {
             let ratio = over(Engine::Qemu, Engine::Traced, &first);
             let what = "traced, speed beside plain QEMU";
-            table.aim("first_pass_vs_qemu", ratio, "×", what, Target::AtLeast(8.0));
+            table.aim(&format!("first_pass{suffix}_vs_qemu"), ratio, "×", what, Target::AtLeast(8.0));
         }
         table.add(
-            "first_pass_instructions",
+            format!("first_pass{suffix}_instructions"),
             instructions(reference, first),
             "instr",
             "instructions in the pass",

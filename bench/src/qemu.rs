@@ -19,12 +19,13 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// The installed one, or one unpacked under `target/qemu`.
-    pub fn find() -> Option<Self> {
+    /// The installed one for 32-bit or 64-bit guests, or one unpacked under `target/qemu`.
+    pub fn find(long: bool) -> Option<Self> {
+        let name = if long { "qemu-system-x86_64" } else { "qemu-system-i386" };
         let unpacked = std::env::current_exe()
             .ok()
-            .and_then(|program| Some(program.parent()?.parent()?.join("qemu/usr/bin/qemu-system-i386")));
-        let candidates = [Some(PathBuf::from("qemu-system-i386")), unpacked];
+            .and_then(|program| Some(program.parent()?.parent()?.join("qemu/usr/bin").join(name)));
+        let candidates = [Some(PathBuf::from(name)), unpacked];
         candidates.into_iter().flatten().find_map(|program| {
             let output = Command::new(&program).arg("--version").output().ok()?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();

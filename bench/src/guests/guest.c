@@ -5,15 +5,20 @@
 #include "guest.h"
 
 #define MEMORY_MIB 64
-#define ENTRIES 1024
+#define ENTRIES (4096 / sizeof(word))
 #define PRESENT_WRITABLE 3
 #define COM1 0x3f8
 #define COM1_VECTOR 0x24
 #define PHASES_MAX 32
 
-static u32 directory[ENTRIES] __attribute__((aligned(4096)));
-static u32 tables[MEMORY_MIB / 4][ENTRIES] __attribute__((aligned(4096)));
-static struct { u16 low, selector, type, high; } idt[48];
+static word directory[ENTRIES] __attribute__((aligned(4096)));
+static word tables[MEMORY_MIB * 256 / ENTRIES][ENTRIES] __attribute__((aligned(4096)));
+static struct {
+    u16 low, selector, type, high;
+#ifdef __x86_64__
+    u32 upper, reserved;
+#endif
+} idt[48];
 
 static struct { const char *name; u32 checksum; } phases[PHASES_MAX];
 static u32 phases_len;
@@ -70,8 +75,8 @@ void mark(const char *phase, u32 checksum) {
 }
 
 static void gate(u32 vector, void (*entry)(void)) {
-    idt[vector].low = (u32)entry;
-    idt[vector].high = (u32)entry >> 16;
+    idt[vector].low = (word)entry;
+    idt[vector].high = (word)entry >> 16;
     idt[vector].selector = 8;
     idt[vector].type = 0x8e00;
 }
@@ -79,7 +84,7 @@ static void gate(u32 vector, void (*entry)(void)) {
 static void interrupts(void) {
     for (u32 vector = 0; vector < 32; vector++) gate(vector, fault_entry);
     gate(COM1_VECTOR, serial_entry);
-    struct { u16 limit; u32 base; } __attribute__((packed)) pointer = { sizeof idt - 1, (u32)idt };
+    struct { u16 limit; word base; } __attribute__((packed)) pointer = { sizeof idt - 1, (word)idt };
     asm volatile("lidt %0" : : "m"(pointer));
     static const u8 chips[][2] = {
         { 0x20, 0x11 }, { 0x21, 0x20 }, { 0x21, 4 }, { 0x21, 1 }, { 0x21, 0xef },
@@ -94,16 +99,23 @@ static void interrupts(void) {
 static void paging(void) {
     for (u32 page = 0; page < MEMORY_MIB * 256; page++)
         tables[page / ENTRIES][page % ENTRIES] = page << 12 | PRESENT_WRITABLE;
-    for (u32 i = 0; i < LEN(tables); i++) directory[i] = (u32)tables[i] | PRESENT_WRITABLE;
+    for (u32 i = 0; i < LEN(tables); i++) directory[i] = (word)tables[i] | PRESENT_WRITABLE;
+#ifdef __x86_64__
+    static word top[ENTRIES] __attribute__((aligned(4096))), pointers[ENTRIES] __attribute__((aligned(4096)));
+    top[0] = (word)pointers | PRESENT_WRITABLE;
+    pointers[0] = (word)directory | PRESENT_WRITABLE;
+    asm volatile("mov %0, %%cr3" : : "r"(top) : "memory");
+#else
     asm volatile("movl %0, %%cr3" : : "r"(directory));
     asm volatile("movl %%cr0, %%eax; orl $0x80010000, %%eax; movl %%eax, %%cr0" : : : "eax", "memory");
+#endif
 }
 
 /* The number after "repeat=" on the command line, or 1. */
 static u32 repeat_wanted(const u32 *multiboot) {
     static const char key[] = "repeat=";
     if (!(multiboot[0] & 4)) return 1;
-    for (const char *s = (const char *)multiboot[4]; *s; s++) {
+    for (const char *s = (const char *)(word)multiboot[4]; *s; s++) {
         u32 n = 0;
         while (key[n] && s[n] == key[n]) n++;
         if (key[n]) continue;

@@ -4,6 +4,8 @@
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
+/* As wide as a register. */
+typedef unsigned long word;
 
 #define NOINLINE __attribute__((noinline))
 #define LEN(array) (sizeof(array) / sizeof((array)[0]))

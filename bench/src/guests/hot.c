@@ -56,7 +56,7 @@ static NOINLINE void set_words(u32 *d, u32 v, u32 n) {
 static NOINLINE void copy_bytes(u8 *d, const u8 *s, u32 n) {
     while (n--) *d++ = *s++;
 }
-static NOINLINE void copy_rep(void *d, const void *s, u32 words) {
+static NOINLINE void copy_rep(void *d, const void *s, word words) {
     asm volatile("rep movsl" : "+D"(d), "+S"(s), "+c"(words) : : "memory");
 }
 static u32 copies(u32 rounds) {
@@ -244,7 +244,7 @@ static NOINLINE char *decimal(char *d, u32 v) {
     return d;
 }
 static NOINLINE u32 scan_rep(const char *s) {
-    u32 left = ~0u;
+    word left = ~0ul;
     asm volatile("repne scasb" : "+D"(s), "+c"(left) : "a"(0) : "cc", "memory");
     return ~left - 1;
 }
