@@ -24,6 +24,11 @@
 
 #define ARGUMENTS_MAX 16
 
+/* Of linux/module.h; older headers lack it. */
+#ifndef MODULE_INIT_COMPRESSED_FILE
+#define MODULE_INIT_COMPRESSED_FILE 4
+#endif
+
 static void say(const char *what, const char *name, const char *result)
 {
     char text[256];
@@ -60,7 +65,9 @@ static int for_files(const char *folder, int (*each)(const char *path, const cha
 static int load(const char *path, const char *name)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    int failed = file < 0 || syscall(SYS_finit_module, file, "", 0) != 0;
+    size_t length = strlen(name);
+    int compressed = length > 3 && strcmp(name + length - 3, ".ko") != 0;
+    int failed = file < 0 || syscall(SYS_finit_module, file, "", compressed ? MODULE_INIT_COMPRESSED_FILE : 0) != 0;
     say("module", name, failed ? strerror(errno) : "loaded");
     close(file);
     return failed;

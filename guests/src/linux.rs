@@ -39,6 +39,39 @@ pub struct Pack {
     pub files: Vec<Placed>,
 }
 
+/// What `guests/linux/fetch` has brought from Debian.
+#[derive(Clone, Debug)]
+pub struct Debian {
+    pub kernel: PathBuf,
+    pub module: PathBuf,
+    pub busybox: PathBuf,
+}
+
+impl Debian {
+    /// `None`: it has not been fetched.
+    #[must_use]
+    pub fn find() -> Option<Self> {
+        let folder = crate::cache().with_file_name("linux");
+        let module = ["loop.ko", "loop.ko.xz", "loop.ko.zst"].map(|name| folder.join(name));
+        let found = Self {
+            kernel: folder.join("vmlinuz"),
+            module: module.into_iter().find(|path| path.exists())?,
+            busybox: folder.join("busybox"),
+        };
+        found.kernel.exists().then_some(found)
+    }
+}
+
+/// The C files in a folder of `guests/linux`, by name: `tests` or `checks`.
+pub fn sources(folder: &str) -> Result<Vec<PathBuf>, BuildError> {
+    let folder = crate::sources().join("linux").join(folder);
+    let entries = fs::read_dir(&folder).map_err(|_| BuildError::NoSources(folder.clone()))?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
+    paths.sort();
+    Ok(paths)
+}
+
 /// A folder that goes away again.
 struct Scratch(PathBuf);
 

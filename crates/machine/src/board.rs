@@ -4,7 +4,7 @@
 //! with it; `advance` does so without an access and need not be called before `next_event`. Requests that concern the processors or
 //! the whole machine are queued as `Signal`s. Plain data: a clone is an independent board.
 //! Limits: the A20 gate is always open; its registers read back. A register nobody models reads as all ones, and the
-//! access is kept in `unmodelled`.
+//! access is kept in `unmodelled`; so do those of chips that a PC may lack and kernels look for, but that is as it should be.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
@@ -459,6 +459,11 @@ impl Board {
         self.settle();
     }
 
+    /// Whether the guest asked to be told of what arrives at the first serial port.
+    pub fn serial_listens(&self) -> bool {
+        self.serial[0].listens()
+    }
+
     /// Bytes the guest sent through the first serial port since last asked.
     pub fn take_serial_output(&mut self) -> Vec<u8> {
         self.serial[0].take_output()
@@ -556,6 +561,7 @@ impl Board {
             0xcfc..=0xcff => 0xff,
             0xe9 => 0xe9,
             _ if Vga::claims(port) => self.vga.port_read(port, self.clock.ticks(self.now, MICROS)),
+            _ if absent(port) => 0xff,
             _ => {
                 self.unmodelled.insert(Unmodelled::Port(port, Direction::Read));
                 0xff
@@ -638,6 +644,8 @@ impl Board {
                 }
                 self.reset_control = value & 0x0e;
             }
+            // The second of PCI's two ways to configure, which this board does not have, is looked for here.
+            0xcf8 | 0xcfa | 0xcfb => {}
             0xcfc..=0xcff => {}
             0x8900 => {
                 let expected = SHUTDOWN_WORD[self.shutdown_matched];
@@ -648,6 +656,7 @@ impl Board {
                 }
             }
             _ if Vga::claims(port) => self.vga.port_write(port, value),
+            _ if absent(port) => {}
             _ => {
                 self.unmodelled.insert(Unmodelled::Port(port, Direction::Write));
             }
@@ -715,6 +724,15 @@ impl Board {
         }
         self.settle();
     }
+}
+
+/// Ports of chips that this board does not have, as many do not.
+fn absent(port: u16) -> bool {
+    matches!(
+        port,
+        // DMA page registers, Super-I/O chips, third and fourth serial port, parallel port.
+        0x81..=0x8f | 0x2e | 0x2f | 0x4e | 0x4f | 0x2e8..=0x2ef | 0x3e8..=0x3ef | 0x378..=0x37a
+    )
 }
 
 fn size_mask(size: u8) -> u32 {

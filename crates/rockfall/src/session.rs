@@ -80,6 +80,14 @@ pub struct Finished {
     pub at_test_start: bool,
 }
 
+/// Where typed text goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keys {
+    Keyboard,
+    /// The first serial port, once somebody listens there: what comes earlier would be thrown away.
+    Serial,
+}
+
 pub struct Session {
     machine: Machine,
     typing: Typing,
@@ -87,6 +95,7 @@ pub struct Session {
     console: Console,
     turns: Turns,
     goal: Goal,
+    keys: Keys,
     /// What tests in the guest came to, as they told it.
     results: Vec<(String, u32)>,
     /// When the console was last heard of, in machine time.
@@ -95,7 +104,7 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(machine: Machine, typing: Typing, budget: Option<u64>, goal: Goal) -> Self {
+    pub fn new(machine: Machine, typing: Typing, budget: Option<u64>, goal: Goal, keys: Keys) -> Self {
         Self {
             machine,
             typing,
@@ -103,6 +112,7 @@ impl Session {
             console: Console::new(),
             turns: Turns::default(),
             goal,
+            keys,
             results: Vec::new(),
             heard: 0,
             untyped: Vec::new(),
@@ -186,7 +196,10 @@ impl Session {
                     match input {
                         Input::Quit => return Ok((End::Interrupted, String::new())),
                         Input::Character(character) => self.type_text(&character.to_string()),
-                        Input::Key(key) => self.machine.board.press_key(now, key),
+                        Input::Key(key) if self.keys == Keys::Keyboard => {
+                            self.machine.board.press_key(now, key)
+                        }
+                        Input::Key(_) => {}
                     }
                 }
             }
@@ -199,6 +212,9 @@ impl Session {
     }
 
     fn type_line(&mut self) {
+        if self.keys == Keys::Serial && !self.machine.board.serial_listens() {
+            return;
+        }
         if let Some(line) = self.typing.lines.pop_front() {
             self.type_text(&line);
         }
@@ -206,7 +222,10 @@ impl Session {
 
     fn type_text(&mut self, text: &str) {
         let now = self.machine.instructions();
-        self.untyped.extend(self.machine.board.type_text(now, text));
+        match self.keys {
+            Keys::Keyboard => self.untyped.extend(self.machine.board.type_text(now, text)),
+            Keys::Serial => self.machine.board.serial_input(now, text.as_bytes()),
+        }
     }
 
     /// Gives the processors their turns; an end comes with the story of how it came about.

@@ -69,6 +69,11 @@ impl Default for Serial {
 }
 
 impl Serial {
+    /// Whether received bytes interrupt.
+    pub fn listens(&self) -> bool {
+        self.interrupt_enable & 1 != 0
+    }
+
     /// Bytes for the guest.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.input.extend(bytes);

@@ -11,7 +11,7 @@ use machine::devices::disk::Disk;
 use machine::{Cpu, Machine};
 
 use crate::failure::{Failure, Verdict};
-use crate::session::{Goal, Session, Typing};
+use crate::session::{Goal, Keys, Session, Typing};
 use crate::snapshot_file;
 
 /// The address space ends in device registers.
@@ -31,7 +31,8 @@ Examples:
   rockfall run os.img --type \"ls\\n\" --instructions 2000000000 --screen
 
 The kernel's serial output is the console; a kernel that uses none shows its screen instead.
-When the standard input is a terminal, keys go to the guest's keyboard, and Ctrl-C ends the run.
+When the standard input is a terminal, keys go to the guest's keyboard (to the serial port of a Linux
+kernel), and Ctrl-C ends the run.
 A line given with --type is typed when the console has been quiet for a while.";
 
 /// Boots a kernel and shows its console.
@@ -173,7 +174,8 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         None => boot(&arguments.kernel, file, format, config, &options)?,
     };
     let goal = if arguments.save.is_some() { Goal::TestStart } else { Goal::End };
-    let finished = Session::new(machine, typing, arguments.instructions, goal).run(arguments.screen)?;
+    let keys = if format == Format::Linux { Keys::Serial } else { Keys::Keyboard };
+    let finished = Session::new(machine, typing, arguments.instructions, goal, keys).run(arguments.screen)?;
     if let Some(path) = &arguments.save {
         if !finished.at_test_start {
             let message = "no test began, so there is nothing to save; a test says so as docs/linux.md shows";
