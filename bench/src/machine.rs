@@ -1,11 +1,12 @@
 //! `bench machine`: how fast the machine is, traced and untraced, beside plain QEMU on the same guests; and what
-//! clones cost.
+//! clones cost; and Debian's Linux kernel from its first instruction to its last.
 //!
 //! Each engine runs in a fresh process. Engines take turns within a round, ratios are formed within a round, and the
 //! median over the rounds is reported. Times are processor times.
 
 use crate::command::Engine;
 use crate::guests::Guest;
+use crate::linux;
 use crate::ours;
 use crate::phase::Phase;
 use crate::qemu::Qemu;
@@ -40,6 +41,7 @@ enum Part {
     Wide,
     Long,
     Clones,
+    Linux,
 }
 
 impl Options {
@@ -90,6 +92,9 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
     if options.wants(Part::Clones) {
         clones(&mut table, options.rounds)?;
+    }
+    if options.wants(Part::Linux) {
+        linux::measure(&mut table, options.rounds)?;
     }
     if options.json {
         print!("{}", table.json());

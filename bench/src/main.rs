@@ -4,6 +4,7 @@ mod command;
 mod cpu_time;
 mod guests;
 mod landslide;
+mod linux;
 mod machine;
 mod ours;
 mod phase;

@@ -45,11 +45,13 @@ pub struct Turns {
     draw: u64,
     /// Processors on hold, as bits.
     held: u8,
+    /// What ends every turn; kept, because a set that is the same costs nothing.
+    until: StopSet,
 }
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { next: 0, draw: 1, held: 0 }
+        Self { next: 0, draw: 1, held: 0, until: StopSet::default() }
     }
 }
 
@@ -96,7 +98,8 @@ impl Turns {
         self.next = (id + 1) % cpus as u8;
         let cpu = CpuId(id);
         let give_way = if cpus > 1 { Kinds::HALT.and(Kinds::PAUSE) } else { Kinds::HALT };
-        let until = StopSet::after(self.share(cpus).min(instructions_max)).on(give_way.and(on));
+        let instructions = Some(self.share(cpus).min(instructions_max));
+        let until = StopSet { instructions, on: give_way.and(on), ..self.until.clone() };
         let (time, executed) = (machine.instructions(), machine.cpu(cpu).executed);
         let stop = machine.run(cpu, &until, events);
         let (time, executed) = (machine.instructions() - time, machine.cpu(cpu).executed - executed);

@@ -93,6 +93,11 @@ fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
     bytes[at..at + N].copy_from_slice(&value);
 }
 
+/// The ELF file inside a compressed image; `None` if it is packed in a way not known here.
+pub fn unpack(file: &[u8]) -> Result<Option<Vec<u8>>, BootError> {
+    Image::parse(file)?.unpack()
+}
+
 /// A compressed image, its header checked.
 struct Image<'a> {
     /// From the beginning of the file on, at least as long as the header.
