@@ -5,6 +5,7 @@ use crate::landslide;
 use crate::machine;
 use crate::ours::{self, Logging};
 use crate::qemu::Qemu;
+use crate::quicksand;
 use crate::space::Space;
 use clap::Parser;
 
@@ -16,6 +17,8 @@ pub enum Command {
     Machine(machine::Options),
     /// Bugs found, spaces exhausted and speed of exploring the bundled kernel, beside the figures of Landslide (2012).
     Landslide(landslide::Options),
+    /// Bugs found and tests verified by each strategy in a fixed time, and how good forecasts are, as in Quicksand (2018).
+    Quicksand(quicksand::Options),
     /// Searches one space of the bundled kernel and prints what came of it as an object of JSON.
     Space(Space),
     /// Runs one benchmark guest and prints its phases as lines of JSON.
@@ -59,6 +62,7 @@ impl Command {
         match self {
             Self::Machine(options) => machine::run(&options),
             Self::Landslide(options) => landslide::run(&options),
+            Self::Quicksand(options) => quicksand::run(&options),
             Self::Space(space) => {
                 let outcome = space.search()?;
                 println!("{}", serde_json::to_string(&outcome).map_err(|e| e.to_string())?);

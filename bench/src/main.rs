@@ -9,6 +9,7 @@ mod machine;
 mod ours;
 mod phase;
 mod qemu;
+mod quicksand;
 mod space;
 mod table;
 mod wide;

@@ -76,8 +76,10 @@ pub struct Forecast {
     /// Between these the number of interleavings is expected to lie.
     pub interleavings_min: f64,
     pub interleavings_max: f64,
-    /// Whole work over work done so far.
+    /// Whole work over work done so far, and between which numbers that is expected to lie.
     pub work_factor: f64,
+    pub work_factor_min: f64,
+    pub work_factor_max: f64,
 }
 
 impl Forecast {
@@ -85,6 +87,13 @@ impl Forecast {
     #[must_use]
     pub fn seconds_left(&self, seconds_elapsed: f64) -> f64 {
         seconds_elapsed * (self.work_factor - 1.0).max(0.0)
+    }
+
+    /// The least and the most that is expected of the same.
+    #[must_use]
+    pub fn seconds_left_between(&self, seconds_elapsed: f64) -> (f64, f64) {
+        let left = |factor: f64| seconds_elapsed * (factor - 1.0).max(0.0);
+        (left(self.work_factor_min), left(self.work_factor_max))
     }
 }
 
@@ -125,6 +134,8 @@ impl Track {
                 interleavings_min: n,
                 interleavings_max: n,
                 work_factor: 1.0,
+                work_factor_min: 1.0,
+                work_factor_max: 1.0,
             });
         }
         if interleavings == 0 || estimate.explored <= 0.0 || work <= 0.0 {
@@ -142,6 +153,8 @@ impl Track {
             interleavings_min: (total / doubt).max(sure),
             interleavings_max: total * doubt,
             work_factor: (estimate.weight / work).max(1.0),
+            work_factor_min: (estimate.weight / work / doubt).max(1.0),
+            work_factor_max: (estimate.weight / work * doubt).max(1.0),
         })
     }
 }

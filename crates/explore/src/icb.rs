@@ -6,7 +6,7 @@
 use crate::search::{Options, Search, Workers};
 use crate::strategies::PreemptionBound;
 use crate::tally::Counts;
-use crate::verdict::{Bound, Verdict};
+use crate::verdict::{Bound, Found, Verdict};
 use crate::world::Observer;
 use serde::{Deserialize, Serialize};
 use trace::Subject;
@@ -35,10 +35,26 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
         &self.search
     }
 
+    /// The preemptions of what is being explored.
+    #[must_use]
+    pub const fn bound(&self) -> u32 {
+        self.bound
+    }
+
     /// The highest bound whose executions have all been run.
     #[must_use]
     pub fn exhausted(&self) -> Option<u32> {
         if self.search.is_exhausted() { Some(self.bound) } else { self.bound.checked_sub(1) }
+    }
+
+    /// One of each signature, in the order found; interleavings are counted from the first bound on.
+    #[must_use]
+    pub fn found(&self) -> Vec<Found> {
+        let later = |found: &Found| Found {
+            interleaving: found.interleaving + self.before.interleavings,
+            ..found.clone()
+        };
+        self.search.found().iter().map(later).collect()
     }
 
     /// Of all bounds together.
@@ -80,8 +96,20 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
         }
     }
 
+    /// Interleavings are those of all bounds together, most of them run again for each.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        self.search.verdict(Some(Bound::Preemptions { preemptions_max: self.bound }))
+        let mut verdict = self.search.verdict(Some(Bound::Preemptions { preemptions_max: self.bound }));
+        match &mut verdict {
+            Verdict::Bug(found) => found.interleaving += self.before.interleavings,
+            Verdict::OutOfBudget { interleavings, preemptions_exhausted, .. } => {
+                *interleavings += self.before.interleavings;
+                *preemptions_exhausted = self.exhausted();
+            }
+            Verdict::Exhausted { interleavings }
+            | Verdict::Bounded { interleavings, .. }
+            | Verdict::Unsupported { interleavings, .. } => *interleavings += self.before.interleavings,
+        }
+        verdict
     }
 }

@@ -458,7 +458,8 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             return verdict;
         }
         if !self.is_exhausted() {
-            return Verdict::OutOfBudget { interleavings, forecast: self.forecast() };
+            let forecast = self.forecast();
+            return Verdict::OutOfBudget { interleavings, forecast, preemptions_exhausted: None };
         }
         if self.tally.counts.too_deep > 0 {
             return Verdict::Bounded {

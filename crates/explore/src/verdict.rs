@@ -44,6 +44,9 @@ pub enum Verdict {
     OutOfBudget {
         interleavings: u64,
         forecast: Option<Forecast>,
+        /// Of a search that raises its bound: all with at most so many preemptions were run.
+        #[serde(default)]
+        preemptions_exhausted: Option<u32>,
     },
     /// The subject could not go on; nothing is known of what follows.
     Unsupported {
@@ -73,8 +76,11 @@ impl fmt::Display for Verdict {
                     Bound::Sampling => write!(f, "chosen by chance"),
                 }
             }
-            Verdict::OutOfBudget { interleavings, forecast } => {
+            Verdict::OutOfBudget { interleavings, forecast, preemptions_exhausted } => {
                 write!(f, "out of budget: no bug in {interleavings} interleavings")?;
+                if let Some(preemptions) = preemptions_exhausted {
+                    return write!(f, ", among them all there are with at most {preemptions} preemptions");
+                }
                 let Some(Forecast { explored, interleavings_min, interleavings_max, .. }) = forecast else {
                     return Ok(());
                 };

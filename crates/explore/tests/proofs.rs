@@ -29,7 +29,7 @@ fn agree(program: &Program, points: &PointSet) -> (Reached, Reached) {
         assert!(reduced.interleavings <= plain.interleavings);
         forwards = forwards.or(Some(reduced));
     }
-    for bound in 0..2 {
+    for bound in 0..3 {
         let reduced = run(program, points, PreemptionBound::new(bound), Order::Forwards);
         let within = plain.within(bound as usize);
         assert!(within.is_subset(&reduced.outcomes), "bound {bound} of {program} with {points}");

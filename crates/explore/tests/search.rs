@@ -223,7 +223,7 @@ fn verdicts_say_what_is_known() {
         assert_eq!(verdict(text, options, bound).to_string(), expected);
     }
     let few = Options { interleavings_max: Some(5), ..Options::default() };
-    let Verdict::OutOfBudget { interleavings: 5, forecast: Some(forecast) } =
+    let Verdict::OutOfBudget { interleavings: 5, forecast: Some(forecast), .. } =
         verdict(fine, few.clone(), None)
     else {
         panic!("five interleavings are not all of it");

@@ -30,7 +30,7 @@ pub(crate) fn bitness(architecture: Architecture) -> Option<u32> {
     }
 }
 
-fn instructions(image: &Image, function: &Function) -> Vec<Instruction> {
+pub(crate) fn instructions(image: &Image, function: &Function) -> Vec<Instruction> {
     let Some(bitness) = bitness(image.architecture) else { return Vec::new() };
     let length = function.end.0.saturating_sub(function.start.0).min(CODE_MAX);
     let Some(bytes) = image.bytes(function.start, length as usize) else { return Vec::new() };
@@ -83,6 +83,22 @@ pub fn follows_call(image: &Image, pc: VirtAddr) -> bool {
         || (2..=7).any(|length| {
             before(length).is_some_and(|bytes| bytes[0] == 0xff && matches!(bytes[1] >> 3 & 7, 2 | 3))
         })
+}
+
+/// Whether the instruction at `pc` is a software interrupt.
+#[must_use]
+pub fn is_system_call(image: &Image, pc: VirtAddr) -> bool {
+    image.bytes(pc, 1) == Some(&[0xcd])
+}
+
+/// Where the call at `site` returns to.
+#[must_use]
+pub fn returns_to(image: &Image, site: VirtAddr) -> Option<VirtAddr> {
+    let bytes = (1..=15).rev().find_map(|length| image.bytes(site, length))?;
+    let bitness = bitness(image.architecture)?;
+    let call = Decoder::with_ip(bitness, bytes, site.0, DecoderOptions::NONE).decode();
+    let calls = matches!(call.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+    calls.then(|| VirtAddr(call.next_ip()))
 }
 
 /// The instruction after the one that replaces the stack pointer by another thread's: where a thread that was switched

@@ -1,11 +1,18 @@
 //! A set of preemption points in terms of one kernel's addresses.
 //!
-//! Of the qualifiers of a race's rule the thread is honoured; the last call and the system call are not, which makes
-//! more points than were asked for, never fewer.
+//! What a stop of the machine means for the set is decided from the registers and from what is known of the thread, so
+//! that it is the same in every run. The qualifiers of a race's rule: the thread; the call by which the running function
+//! was entered (seed 001, 3.1.3 has the last call executed, which after a return is another's); and the system call that
+//! the thread entered last, which at the instruction that makes a system call is taken to be right.
 
+use crate::code;
+use crate::everywhere::Everywhere;
 use crate::kernel::Kernel;
+use crate::recorder::Scope;
+use crate::state::Registers;
+use crate::threads::Thread;
 use std::collections::{BTreeMap, BTreeSet};
-use trace::{PointKind, PointRule, PointSet, Stack, ThreadId};
+use trace::{PointKind, PointRule, PointSet, Stack, ThreadId, VirtAddr};
 
 /// Built once for each set; see [`PointSet`] for what the rules mean.
 #[derive(Clone, Debug, Default)]
@@ -14,10 +21,41 @@ pub struct Compiled {
     /// Where the machine must stop, beside the hooks.
     pub addresses: BTreeSet<u64>,
     kinds: BTreeMap<u64, PointKind>,
-    /// Instructions of races that count for some threads only.
-    threads: BTreeMap<u64, BTreeSet<ThreadId>>,
+    /// Under which circumstances an instruction of a race counts: any of these.
+    races: BTreeMap<u64, Vec<Circumstances>>,
+    /// Shared accesses count.
+    everywhere: Option<Everywhere>,
     /// Changes of the interrupt flag matter.
     pub interrupts: bool,
+}
+
+/// `None`: whatever it is.
+#[derive(Clone, Debug)]
+struct Circumstances {
+    thread: Option<ThreadId>,
+    /// Where the running function returns to.
+    returns_to: Option<VirtAddr>,
+    /// Not asked of the instruction that makes the call.
+    system_call: Option<u64>,
+}
+
+/// Where a thread stands when the machine has stopped.
+pub struct Standing<'a> {
+    pub thread: Option<&'a Thread>,
+    pub registers: &'a Registers,
+    pub scope: &'a Scope,
+    /// Where the running function returns to; worked out when asked for.
+    pub returns_to: &'a dyn Fn() -> Option<VirtAddr>,
+}
+
+impl Circumstances {
+    fn hold(&self, at: &Standing<'_>) -> bool {
+        let thread = |id: ThreadId| at.thread.is_some_and(|thread| thread.id == id);
+        let system_call = |number: u64| at.thread.is_some_and(|thread| thread.system_call == Some(number));
+        self.thread.is_none_or(thread)
+            && self.system_call.is_none_or(system_call)
+            && self.returns_to.is_none_or(|addr| (at.returns_to)() == Some(addr))
+    }
 }
 
 impl Compiled {
@@ -25,8 +63,7 @@ impl Compiled {
     pub fn new(set: &PointSet, kernel: &Kernel) -> Self {
         let image = kernel.subject();
         let mut kinds = BTreeMap::new();
-        let mut threads: BTreeMap<u64, BTreeSet<ThreadId>> = BTreeMap::new();
-        let mut unqualified = BTreeSet::new();
+        let mut races: BTreeMap<u64, Vec<Circumstances>> = BTreeMap::new();
         for rule in &set.rules {
             match rule {
                 PointRule::Function(name) => {
@@ -37,31 +74,50 @@ impl Compiled {
                 PointRule::Line { file, line } => {
                     kinds.extend(image.lines(file, *line).iter().map(|addr| (addr.0, PointKind::Line)));
                 }
-                PointRule::Race { pc, thread, .. } => {
+                PointRule::Race { pc, thread, last_call, system_call } => {
                     kinds.insert(pc.0, PointKind::Race);
-                    match thread {
-                        Some(thread) => _ = threads.entry(pc.0).or_default().insert(*thread),
-                        None => _ = unqualified.insert(pc.0),
-                    }
+                    let returns_to = last_call.map(|site| code::returns_to(image, site).unwrap_or(site));
+                    let calls = kernel.tested.is_some() && code::is_system_call(image, *pc);
+                    let system_call = system_call.filter(|_| !calls);
+                    let circumstances = Circumstances { thread: *thread, returns_to, system_call };
+                    races.entry(pc.0).or_default().push(circumstances);
                 }
                 PointRule::InterruptsOff => {
-                    let at = crate::code::interrupts_off(&kernel.image);
+                    let at = code::interrupts_off(&kernel.image);
                     kinds.extend(at.iter().map(|addr| (addr.0, PointKind::InterruptsOff)));
                 }
                 _ => {}
             }
         }
-        threads.retain(|pc, _| !unqualified.contains(pc) && kinds[pc] == PointKind::Race);
-        let interrupts = set.rules.contains(&PointRule::InterruptsOn);
-        Self { set: set.clone(), addresses: kinds.keys().copied().collect(), kinds, threads, interrupts }
+        races.retain(|pc, _| kinds[pc] == PointKind::Race);
+        let everywhere = set
+            .rules
+            .contains(&PointRule::Everywhere)
+            .then(|| Everywhere::new(image, kernel.tested.is_some()));
+        let accesses = everywhere.iter().flat_map(Everywhere::addresses);
+        Self {
+            set: set.clone(),
+            addresses: kinds.keys().copied().chain(accesses).collect(),
+            kinds,
+            races,
+            everywhere,
+            interrupts: set.rules.contains(&PointRule::InterruptsOn),
+        }
     }
 
-    /// What a stop of `thread` at `pc` is for this set.
+    /// What a stop at code is for this set.
     #[must_use]
-    pub fn at(&self, pc: u64, thread: Option<ThreadId>) -> Option<PointKind> {
-        let counts = |only: &BTreeSet<ThreadId>| thread.is_some_and(|thread| only.contains(&thread));
-        let kind = *self.kinds.get(&pc)?;
-        self.threads.get(&pc).is_none_or(counts).then_some(kind)
+    pub fn at(&self, at: &Standing<'_>) -> Option<PointKind> {
+        let pc = at.registers.pc;
+        let access = || {
+            // What is quiet or trusted keeps its accesses to itself.
+            let open = at.thread.is_some_and(|thread| thread.quiet == 0 && thread.trusted == 0);
+            let everywhere = self.everywhere.as_ref()?;
+            (open && everywhere.is_access(at.registers, at.scope)).then_some(PointKind::Access)
+        };
+        let Some(&kind) = self.kinds.get(&pc) else { return access() };
+        let holds = |any: &Vec<Circumstances>| any.iter().any(|circumstances| circumstances.hold(at));
+        if self.races.get(&pc).is_none_or(holds) { Some(kind) } else { access() }
     }
 
     /// Whether points of this kind are asked for.

@@ -9,6 +9,7 @@ pub mod compiled;
 pub mod description;
 pub mod doctor;
 pub mod dwarf;
+pub mod everywhere;
 pub mod expression;
 pub mod frames;
 pub mod image;

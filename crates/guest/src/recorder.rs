@@ -80,6 +80,15 @@ impl Scope {
         within(&self.ignored_code, pc)
     }
 
+    /// Whether what the instruction at `pc` does to `addr` is recorded, as far as these facts tell.
+    #[must_use]
+    pub fn counts(&self, pc: u64, addr: u64) -> bool {
+        (within(&self.tested, addr) || within(&self.tested, pc))
+            && !self.ignores(pc)
+            && self.tested_code.as_ref().is_none_or(|range| range.contains(&pc))
+            && !within(&self.ignored_data, addr)
+    }
+
     /// Whether `pc` is under test and `addr` is not: the kernel at a program's memory.
     #[must_use]
     pub fn reaches_out(&self, pc: u64, addr: u64) -> bool {

@@ -95,6 +95,8 @@ pub struct Thread {
     pub told_at: Option<(u64, u64)>,
     /// The program's instruction that called the kernel last.
     pub called_from: Option<u64>,
+    /// The system call that it entered last.
+    pub system_call: Option<u64>,
     /// Another had the processor since it last offered it.
     pub gave_way: bool,
     /// States of the processor at the program's latest points, by hash: one that comes back may be a loop.
@@ -106,6 +108,8 @@ pub struct Thread {
     depth: [u8; ACTIVITIES],
     /// Depth of functions whose accesses do not count.
     pub quiet: u16,
+    /// Depth of functions that implement what is trusted: locks, the allocator.
+    pub trusted: u16,
 }
 
 const ACTIVITIES: usize = 7;
@@ -125,6 +129,7 @@ impl Thread {
             turn: Turn::Comes,
             told_at: None,
             called_from: None,
+            system_call: None,
             gave_way: false,
             stood: Stood::default(),
             left: false,
@@ -132,6 +137,7 @@ impl Thread {
             user: Vec::new(),
             depth: [0; ACTIVITIES],
             quiet: 0,
+            trusted: 0,
         }
     }
 

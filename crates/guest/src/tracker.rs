@@ -375,6 +375,7 @@ impl Tracker {
         if quiet {
             thread.quiet += 1;
         }
+        thread.trusted = thread.trusted.saturating_sub(left.len() as u16);
         for code in left {
             self.tell(machine, log, Action::LeaveTrusted { code });
         }
@@ -574,6 +575,7 @@ impl Tracker {
                 self.tell(machine, log, Action::SystemCall { number });
                 if let Some(thread) = self.threads.current_mut() {
                     thread.called_from = from;
+                    thread.system_call = Some(number);
                 }
             }
             HookEvent::ProgramExit => self.leaves_program(machine, signals),
@@ -589,9 +591,12 @@ impl Tracker {
             }
             HookEvent::EnterTrusted(code) => {
                 self.tell(machine, log, Action::EnterTrusted { code: *code });
+                self.threads.runner_mut().trusted += 1;
             }
             HookEvent::LeaveTrusted(code) => {
                 self.tell(machine, log, Action::LeaveTrusted { code: *code });
+                let thread = self.threads.runner_mut();
+                thread.trusted = thread.trusted.saturating_sub(1);
             }
         }
     }

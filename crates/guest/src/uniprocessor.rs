@@ -13,7 +13,7 @@
 //!
 //! Limits: one processor; the timer is the only interrupt that comes at chosen moments.
 
-use crate::compiled::Compiled;
+use crate::compiled::{self, Compiled};
 use crate::kernel::{Activity, Kernel};
 use crate::spinning::QUIET_INSTRUCTIONS;
 use crate::threads::{Standing, Thread, Turn};
@@ -448,6 +448,19 @@ impl Uniprocessor {
         self.settle(signals)
     }
 
+    /// What the next instruction is for the set of points.
+    fn point_here(&self) -> Option<PointKind> {
+        let registers = crate::view::registers(&self.machine, CPU);
+        let thread = self.tracker.threads.current();
+        let returns_to = || {
+            let view = crate::view::View { machine: &self.machine, cpu: CPU };
+            let frames = crate::stack::activations(&self.tracker.space(thread), &registers, &view);
+            frames.get(1).map(crate::stack::Activation::pc)
+        };
+        let scope = self.tracker.recorder.scope();
+        self.points.at(&compiled::Standing { thread, registers: &registers, scope, returns_to: &returns_to })
+    }
+
     /// Runs the thread to the next point.
     fn advance(&mut self) -> StepEnd {
         let started = self.machine.instructions();
@@ -470,13 +483,12 @@ impl Uniprocessor {
             let limit = if program { quiet_until.min(self.instructions_max) } else { self.instructions_max };
             let stop = self.run(Until::Point, limit - ran);
             let halted = stop == Stop::Halt;
-            let pc = self.machine.cpu(CPU).pc();
             let at_code = matches!(stop, Stop::Code(_));
             if let Err(end) = self.handle(stop, &mut signals) {
                 return end;
             }
             let new = at_code && !signals.contains(&Signal::Again) && self.is_own_code();
-            if new && let Some(kind) = self.points.at(pc, me) {
+            if new && let Some(kind) = self.point_here() {
                 signals.push(Signal::Point(kind));
             }
             if halted {

@@ -2,6 +2,7 @@
 
 use explore::estimate::Forecast;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 use std::time::{Duration, Instant};
 
 const REDRAW: Duration = Duration::from_millis(200);
@@ -12,6 +13,16 @@ pub struct Progress {
     bar: ProgressBar,
     started: Instant,
     drawn: Option<Instant>,
+    /// Forecasts as lines, each with the interleavings and the seconds at which it was made.
+    noted: String,
+}
+
+/// A forecast and when it was made.
+#[derive(Serialize)]
+struct Noted {
+    interleavings: u64,
+    seconds: f64,
+    forecast: Option<Forecast>,
 }
 
 impl Progress {
@@ -22,10 +33,27 @@ impl Progress {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
         bar.set_draw_target(if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
         bar.set_message(format!("exploring: {what}"));
-        Self { bar, started: Instant::now(), drawn: None }
+        Self { bar, started: Instant::now(), drawn: None, noted: String::new() }
+    }
+
+    /// Remembers a forecast.
+    pub fn note(&mut self, interleavings: u64, forecast: Option<Forecast>) {
+        let noted = Noted { interleavings, seconds: self.started.elapsed().as_secs_f64(), forecast };
+        self.noted += &serde_json::to_string(&noted).expect("plain data with string keys");
+        self.noted.push('\n');
+    }
+
+    #[must_use]
+    pub fn noted(&self) -> &str {
+        &self.noted
     }
 
     pub fn show(&mut self, interleavings: u64, forecast: Option<Forecast>) {
+        self.show_part(interleavings, forecast, "");
+    }
+
+    /// Of a search in several parts, the one named is being explored.
+    pub fn show_part(&mut self, interleavings: u64, forecast: Option<Forecast>, part: &str) {
         let now = Instant::now();
         if self.drawn.is_some_and(|drawn| now - drawn < REDRAW) {
             return;
@@ -34,6 +62,9 @@ impl Progress {
         let elapsed = (now - self.started).as_secs_f64();
         let rate = interleavings as f64 / elapsed.max(1e-3);
         let mut message = format!("{interleavings} interleavings, {rate:.0}/s");
+        if !part.is_empty() {
+            message += &format!(", {part}");
+        }
         if let Some(forecast) = forecast {
             self.bar.set_position((forecast.explored * PARTS as f64) as u64);
             let left = forecast.seconds_left(elapsed);

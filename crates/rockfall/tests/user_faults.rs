@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Found only after thousands of interleavings: a matter of `bench threads`.
+/// Found only after thousands of interleavings: a matter of `bench quicksand`.
 const LONG: [&str; 3] = ["stolen_wakeup", "broadcast_late_next", "missing_recheck"];
 
 fn folder(name: &str) -> PathBuf {

@@ -8,15 +8,16 @@ use crate::target::{Target, TargetArguments};
 use crate::terminal::text_options;
 use clap::{Args, ValueEnum};
 use detect::{Constants, Detectors};
+use explore::icb::ContextBounding;
 use explore::minimize::{Budget, Minimized, minimize};
-use explore::strategies::{DepthFirst, Dpor, PreemptionBound, RandomWalk};
+use explore::strategies::{DepthFirst, Dpor, RandomWalk};
 use explore::tree::Reduction;
 use explore::{Bound, Bounds, Found, Options, Order, Runner, Search, Until, Workers, World};
 use guest::uniprocessor::Uniprocessor;
 use report::{Summary, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use trace::{PointSet, Schedule};
+use trace::{PointRule, PointSet, Schedule};
 
 /// Worlds kept to go back to, for all workers together.
 const CLONES_MAX: usize = 4096;
@@ -30,8 +31,10 @@ pub enum Strategy {
     Dpor,
     /// Every interleaving
     DepthFirst,
-    /// Fewest preemptions first, up to --preemptions
-    PreemptionBound,
+    /// Iterative context bounding: all interleavings without a preemption, then with one, and so on, reduced within
+    /// each bound, until none is left out or --preemptions is reached
+    #[value(alias = "preemption-bound")]
+    Icb,
     /// Random walks, until the budget ends
     Random,
 }
@@ -64,16 +67,17 @@ pub struct Arguments {
 #[derive(Args, Clone, Debug)]
 pub struct How {
     /// Where threads may be preempted, beside where they give way by themselves: lock, unlock, irq-off, irq-on, wake,
-    /// create, fn:NAME, line:FILE:LINE, race:ADDRESS, and the filters within:FUNCTION and without:FUNCTION
+    /// create, fn:NAME, line:FILE:LINE, race:ADDRESS, everywhere (before each shared access), and the filters
+    /// within:FUNCTION and without:FUNCTION. A race can be narrowed: race:ADDRESS/t3/call=SITE/sys=NUMBER
     #[arg(short, long, value_name = "POINTS", default_value = "")]
     pub points: PointSet,
     #[arg(short, long, value_enum, default_value = "dpor")]
     pub strategy: Strategy,
     #[arg(long, value_enum, default_value = "forwards")]
     pub order: Direction,
-    /// With --strategy preemption-bound
-    #[arg(long, value_name = "N", default_value = "2")]
-    pub preemptions: u32,
+    /// With --strategy icb: not more preemptions than this [default: as many as there can be]
+    #[arg(long, value_name = "N")]
+    pub preemptions: Option<u32>,
     /// With --strategy random
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
@@ -98,6 +102,9 @@ pub struct How {
     /// Write a page to look at in a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Write what was forecast on the way, one object a line
+    #[arg(long, value_name = "FILE")]
+    pub forecasts: Option<PathBuf>,
     /// Print one object for programs instead of text
     #[arg(long)]
     pub json: bool,
@@ -109,7 +116,7 @@ impl Default for How {
             points: PointSet::default(),
             strategy: Strategy::Dpor,
             order: Direction::Forwards,
-            preemptions: 2,
+            preemptions: None,
             seed: 1,
             budget: None,
             interleavings: None,
@@ -118,6 +125,7 @@ impl Default for How {
             no_minimise: false,
             output: None,
             html: None,
+            forecasts: None,
             json: false,
         }
     }
@@ -154,25 +162,27 @@ pub fn search(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcom
         },
         until: if how.all { Until::Exhausted } else { Until::FirstFinding },
         interleavings_max: how.interleavings,
-        constants: Some(Constants::default()),
+        constants: Some(constants(&how.points)),
         ..Options::default()
     };
     match how.strategy {
-        Strategy::Dpor => systematic(world, how, Dpor::default(), None, options, progress),
-        Strategy::DepthFirst => systematic(world, how, DepthFirst, None, options, progress),
-        Strategy::PreemptionBound => {
-            let bound = Bound::Preemptions { preemptions_max: how.preemptions };
-            systematic(world, how, PreemptionBound::new(how.preemptions), Some(bound), options, progress)
-        }
+        Strategy::Dpor => systematic(world, how, Dpor::default(), options, progress),
+        Strategy::DepthFirst => systematic(world, how, DepthFirst, options, progress),
+        Strategy::Icb => icb(world, how, options, progress),
         Strategy::Random => random(world, how, progress),
     }
+}
+
+/// How endless loops are told with these points.
+fn constants(points: &PointSet) -> Constants {
+    let constants = Constants::default();
+    if points.rules.contains(&PointRule::Everywhere) { constants.everywhere() } else { constants }
 }
 
 fn systematic<R: Reduction>(
     world: &KernelWorld,
     how: &How,
     reduction: R,
-    bound: Option<Bound>,
     options: Options,
     progress: &mut Progress,
 ) -> Outcome {
@@ -182,10 +192,27 @@ fn systematic<R: Reduction>(
     let mut search = Search::new(reduction, options);
     let late = || progress_over(how.budget, started) || crate::interrupt::asked();
     search.run(&mut workers, &late, &mut |search| {
-        progress.show(search.counts().interleavings, search.forecast());
+        let (interleavings, forecast) = (search.counts().interleavings, search.forecast());
+        progress.note(interleavings, forecast);
+        progress.show(interleavings, forecast);
     });
     let seconds = started.elapsed().as_secs_f64();
-    Outcome { verdict: search.verdict(bound), found: search.found().to_vec(), seconds }
+    let found = search.found().to_vec();
+    Outcome { verdict: search.verdict(None), found, seconds }
+}
+
+fn icb(world: &KernelWorld, how: &How, options: Options, progress: &mut Progress) -> Outcome {
+    let started = Instant::now();
+    let workers = how.workers.unwrap_or_else(cores).max(1);
+    let mut workers = Workers::new(workers, world, &how.points, options.depth_max, CLONES_MAX);
+    let mut search = ContextBounding::new(options, how.preemptions.unwrap_or(u32::MAX));
+    let late = || progress_over(how.budget, started) || crate::interrupt::asked();
+    search.run(&mut workers, &late, &mut |search| {
+        let what = format!("at most {} preemptions", search.bound());
+        progress.show_part(search.counts().interleavings, search.search().forecast(), &what);
+    });
+    let seconds = started.elapsed().as_secs_f64();
+    Outcome { verdict: search.verdict(), found: search.found(), seconds }
 }
 
 fn random(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
@@ -243,7 +270,10 @@ pub fn space(how: &How) -> String {
     match how.strategy {
         Strategy::Dpor => format!("{points}, up to the order of independent steps"),
         Strategy::DepthFirst => points,
-        Strategy::PreemptionBound => format!("{points}, at most {} preemptions", how.preemptions),
+        Strategy::Icb => match how.preemptions {
+            Some(max) => format!("{points}, fewest preemptions first, at most {max}"),
+            None => format!("{points}, fewest preemptions first"),
+        },
         Strategy::Random => format!("{points}, random walks from seed {}", how.seed),
     }
 }
@@ -265,11 +295,17 @@ pub fn explore(target: &Target, world: &KernelWorld, how: &How) -> Result<Verdic
     let mut progress = Progress::new(how.json, &space(how));
     let outcome = search(world, how, &mut progress);
     progress.finish();
+    if let Some(path) = &how.forecasts {
+        write_whole(path, progress.noted().as_bytes())?;
+    }
     tell(target, world, how, &outcome)
 }
 
 pub fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> Result<Verdict, Failure> {
-    let scope = format!("test {} of {}: {}", target.recipe.test, target.kernel.name, space(how));
+    let mut scope = format!("test {} of {}: {}", target.recipe.test, target.kernel.name, space(how));
+    if let explore::Verdict::OutOfBudget { preemptions_exhausted: Some(preemptions), .. } = &outcome.verdict {
+        scope += &format!("; those with at most {preemptions} preemptions are exhausted");
+    }
     let Some(first) = outcome.found.first() else {
         if how.json {
             println!("{}", json(&summary(outcome, &scope, None)));

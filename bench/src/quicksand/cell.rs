@@ -1,0 +1,190 @@
+//! One cell: the command run once, and what is kept of it.
+
+use super::Row;
+use crate::guests::folder;
+use ::guests::{Build, Place};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Beyond its budget a command boots, minimises nothing, and writes down what it has.
+const GRACE_SECONDS: f64 = 60.0;
+const WORKERS: &str = "2";
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Ending {
+    Found(String),
+    Exhausted,
+    Unfinished,
+    Failed(String),
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Cell {
+    pub ending: Ending,
+    pub interleavings: u64,
+    pub seconds: f64,
+    /// Data races told at the end, where they were looked for.
+    pub races: Option<u64>,
+    /// Forecasts on the way, where the command makes some: a line of JSON each.
+    pub forecasts: Option<String>,
+}
+
+/// What the command says of itself when it ends.
+#[derive(Deserialize)]
+struct Summary {
+    verdict: String,
+    scope: String,
+    finding: Option<Finding>,
+    interleavings: u64,
+    seconds: f64,
+}
+
+#[derive(Deserialize)]
+struct Finding {
+    kind: String,
+}
+
+/// A cell in its file.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    command: u64,
+    seconds: f64,
+    cell: Cell,
+}
+
+/// The folder in which cells are kept.
+pub struct Kept {
+    folder: PathBuf,
+    rockfall: PathBuf,
+    /// Which command the cells are of.
+    command: u64,
+    pub seconds: f64,
+}
+
+impl Kept {
+    pub fn open(path: &Path, seconds: f64) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        let rockfall = program.with_file_name("rockfall");
+        let bytes = fs::read(&rockfall).map_err(|e| {
+            format!("{}: {e}; build it with 'cargo build --release -p rockfall'", rockfall.display())
+        })?;
+        let command = bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        for name in ["cells", "runs"] {
+            fs::create_dir_all(path.join(name)).map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+        Ok(Self { folder: path.to_owned(), rockfall, command, seconds })
+    }
+
+    /// What is kept under this name, or else, if that is wanted, what comes of running the command now.
+    pub fn cell(
+        &self,
+        row: &Row,
+        name: &str,
+        arguments: &[String],
+        run: bool,
+    ) -> Result<Option<Cell>, String> {
+        let path = self.folder.join("cells").join(format!("{name}.json"));
+        let kept = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
+        match kept {
+            Some(record) if (record.command, record.seconds) == (self.command, self.seconds) => {
+                return Ok(Some(record.cell));
+            }
+            _ if !run => return Ok(None),
+            _ => {}
+        }
+        let cell = self.measure(row, name, arguments)?;
+        let record = Record { command: self.command, seconds: self.seconds, cell };
+        let text = serde_json::to_string(&record).map_err(|e| e.to_string())?;
+        fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Some(record.cell))
+    }
+
+    fn measure(&self, row: &Row, name: &str, arguments: &[String]) -> Result<Cell, String> {
+        let fault = row.fault.as_ref().map(|fault| fault.name.clone());
+        let built = folder()?.join("quicksand").join("guests").join(fault.as_deref().unwrap_or("correct"));
+        let build = Build { faults: fault.into_iter().collect(), ..Build::default() };
+        build.image(&built).map_err(|e| e.to_string())?;
+        let runs = self.folder.join("runs");
+        let file = |ending: &str| runs.join(format!("{name}.{ending}"));
+        let (forecasts, finding) = (file("forecasts"), file("finding.json"));
+        let Some((subcommand, more)) = arguments.split_first() else { return Err("no command".into()) };
+        let mut command = Command::new(&self.rockfall);
+        command.current_dir(&built).arg(subcommand).args(["kernel", "-k", "pebbles"]);
+        match row.place {
+            Place::Kernel => command.args(["-t", &row.test]),
+            Place::Library | Place::Program => command.args(["--program", &format!("programs/{}", row.test)]),
+        };
+        command.args(more).args(["--json", "--no-minimise", "--workers", WORKERS, "--output"]).arg(finding);
+        command.args(["--budget", &format!("{}s", self.seconds)]);
+        match subcommand.as_str() {
+            "test" => command.arg("--run").arg(file("run")),
+            _ => command.arg("--forecasts").arg(&forecasts),
+        };
+        let (said, errors) = self.finish(&mut command)?;
+        let summary = said.lines().rev().find_map(|line| serde_json::from_str::<Summary>(line).ok());
+        let _ = fs::remove_dir_all(file("run"));
+        let forecasts = fs::read_to_string(&forecasts).ok();
+        let Some(summary) = summary else {
+            let why = errors.lines().next_back().unwrap_or("no result").to_owned();
+            return Ok(Cell {
+                ending: Ending::Failed(why),
+                interleavings: 0,
+                seconds: 0.0,
+                races: None,
+                forecasts,
+            });
+        };
+        let ending = match (summary.verdict.as_str(), summary.finding) {
+            (_, Some(finding)) => Ending::Found(finding.kind),
+            ("exhausted", None) => Ending::Exhausted,
+            ("out-of-budget", None) => Ending::Unfinished,
+            (other, None) => Ending::Failed(other.to_owned()),
+        };
+        let races = races_told(&summary.scope);
+        Ok(Cell { ending, interleavings: summary.interleavings, seconds: summary.seconds, races, forecasts })
+    }
+
+    /// Runs the command to its end, or stops it when it is long overdue. What it printed, and its errors.
+    fn finish(&self, command: &mut Command) -> Result<(String, String), String> {
+        let failed = |e: std::io::Error| format!("{}: {e}", self.rockfall.display());
+        let (out, errors) = (self.folder.join("out"), self.folder.join("errors"));
+        let create = |path: &Path| fs::File::create(path).map_err(failed);
+        command.stdin(Stdio::null()).stdout(create(&out)?).stderr(create(&errors)?);
+        let mut child = command.spawn().map_err(failed)?;
+        let deadline = Instant::now() + Duration::from_secs_f64(self.seconds + GRACE_SECONDS);
+        while child.try_wait().map_err(failed)?.is_none() {
+            if Instant::now() > deadline {
+                child.kill().map_err(failed)?;
+                child.wait().map_err(failed)?;
+                return Ok((String::new(), "stopped: it did not end in time".into()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let read = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok((read(&out).map_err(failed)?, read(&errors).map_err(failed)?))
+    }
+}
+
+/// The numbers of the line on data races, added up.
+fn races_told(scope: &str) -> Option<u64> {
+    let line = scope.lines().find_map(|line| line.strip_prefix("Data races: "))?;
+    let numbers = line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse::<u64>().ok());
+    Some(numbers.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn races_are_added_up() {
+        let line = "Data races: 0 lead to the bug, 3 are harmless in the spaces exhausted, 2 are untested.";
+        assert_eq!(races_told(&format!("test x of y\n{line}\n  more")), Some(5));
+        assert_eq!(races_told("Data races were not looked for."), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! All spaces that were exhausted, with what had been forecast on the way: those of the table, and the sets of points that
+//! iterative deepening begins with.
+
+use super::cell::{Ending, Kept};
+use super::{Options, Row, Strategy};
+use ::guests::Place;
+use serde::Deserialize;
+
+/// A forecast, and when it was made.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Noted {
+    pub interleavings: u64,
+    pub seconds: f64,
+    pub forecast: Option<explore::estimate::Forecast>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Space {
+    pub place: Place,
+    pub interleavings: u64,
+    pub seconds: f64,
+    pub noted: Vec<Noted>,
+}
+
+const OF_KERNEL: [&str; 7] = ["", "lock", "unlock", "lock,unlock", "irq-off", "irq-on", "create,wake"];
+const OF_PROGRAM: [&str; 3] = ["create,wake", "lock,create,wake", "unlock,create,wake"];
+
+pub fn all(kept: &Kept, options: &Options) -> Result<Vec<Space>, String> {
+    let mut spaces = Vec::new();
+    for row in Row::all() {
+        let selected = options.only.as_ref().is_none_or(|only| row.name.contains(only.as_str()));
+        let run = !options.kept && selected && row.fault.is_none();
+        let mut named: Vec<(String, Vec<String>, bool)> = Vec::new();
+        for strategy in [Strategy::Dpor, Strategy::Everywhere] {
+            named.push((format!("{}.{}", row.name, strategy.name()), strategy.arguments(&row), false));
+        }
+        if row.fault.is_none() {
+            let sets = if row.place == Place::Kernel { &OF_KERNEL[..] } else { &OF_PROGRAM };
+            for set in sets {
+                let words = ["explore", "--strategy", "dpor", "--points", set].map(str::to_owned).to_vec();
+                named.push((format!("{}.set-{}", row.name, set.replace(',', "-")), words, run));
+            }
+        }
+        for (name, arguments, run) in named {
+            let Some(cell) = kept.cell(&row, &name, &arguments, run)? else { continue };
+            if cell.ending != Ending::Exhausted {
+                continue;
+            }
+            let lines = cell.forecasts.iter().flat_map(|text| text.lines());
+            let noted: Result<Vec<Noted>, _> = lines.map(serde_json::from_str).collect();
+            let noted = noted.map_err(|e| format!("{name}: {e}"))?;
+            let (interleavings, seconds) = (cell.interleavings, cell.seconds);
+            spaces.push(Space { place: row.place, interleavings, seconds, noted });
+        }
+    }
+    Ok(spaces)
+}

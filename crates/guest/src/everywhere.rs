@@ -1,0 +1,175 @@
+//! Preempt-everywhere: each instruction that accesses memory which others may share is a place to preempt before.
+//!
+//! Source: seed 001, 4.4.5. An access counts if it would be recorded for the step ([`Scope`]) and lies outside the frame
+//! of the function that makes it. In user-space mode a system call counts as an access: the kernel reads and writes the
+//! program's memory for it.
+//!
+//! Contract: the decision is taken before the instruction runs, from the file, the registers and the facts of the test
+//! alone, never from what a run has shown. So a set of points with this rule means the same places in every run of every
+//! process. Operands relative to the stack pointer (or to a frame pointer) without an index are taken to be the
+//! function's own without a look.
+//!
+//! Limits: code that is in no function of the file is not known. Where the frame's end is unknown (no call frame
+//! information), accesses through pointers to the function's own locals count too: more points, never fewer.
+
+use crate::code;
+use crate::frames::Cfa;
+use crate::image::Image;
+use crate::location::register_number;
+use crate::recorder::Scope;
+use crate::state::{BP, Registers, SP};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use trace::VirtAddr;
+
+/// No frame is larger; what is farther from the stack pointer needs no closer look.
+const FRAME_BYTES_MAX: u64 = 1 << 16;
+
+/// Instructions of a file that access memory outside their frame, or may.
+#[derive(Clone, Debug)]
+pub struct Everywhere {
+    image: Arc<Image>,
+    instructions: FxHashMap<u64, Instruction>,
+}
+
+impl Everywhere {
+    /// With `system_calls`, software interrupts count as well.
+    #[must_use]
+    pub fn new(image: &Arc<Image>, system_calls: bool) -> Self {
+        let mut instructions = FxHashMap::default();
+        for (_, function) in image.functions() {
+            let framed = code::keeps_frame_pointer(image, function.start);
+            for instruction in code::instructions(image, function) {
+                let calls = system_calls && instruction.mnemonic() == Mnemonic::Int;
+                if calls || operands(&instruction).any(|at| !is_local(&instruction, at, framed)) {
+                    instructions.insert(instruction.ip(), instruction);
+                }
+            }
+        }
+        Self { image: image.clone(), instructions }
+    }
+
+    /// Where the machine must stop.
+    pub fn addresses(&self) -> impl Iterator<Item = u64> {
+        self.instructions.keys().copied()
+    }
+
+    /// Whether the instruction that is about to run accesses shared memory.
+    #[must_use]
+    pub fn is_access(&self, registers: &Registers, scope: &Scope) -> bool {
+        let Some(instruction) = self.instructions.get(&registers.pc) else { return false };
+        instruction.mnemonic() == Mnemonic::Int
+            || operands(instruction).any(|at| match address(instruction, at, registers) {
+                Some(addr) => scope.counts(registers.pc, addr) && self.is_outside_frame(addr, registers),
+                None => true,
+            })
+    }
+
+    fn is_outside_frame(&self, addr: u64, registers: &Registers) -> bool {
+        let sp = registers.general[SP];
+        let above = addr.wrapping_sub(sp);
+        above >= FRAME_BYTES_MAX || self.frame_end(registers).is_none_or(|end| above >= end.wrapping_sub(sp))
+    }
+
+    /// The stack pointer of the caller before the call.
+    fn frame_end(&self, registers: &Registers) -> Option<u64> {
+        let pc = VirtAddr(registers.pc);
+        let word = self.image.architecture.word() as u64;
+        match self.image.call_frames().rules(registers.pc).map(|rules| rules.cfa) {
+            Some(Cfa::Register { register, offset }) => {
+                let register = register_number(self.image.architecture, register)?;
+                Some(registers.general[register].wrapping_add_signed(offset))
+            }
+            _ if code::keeps_frame_pointer(&self.image, pc) => Some(registers.general[BP] + 2 * word),
+            _ => None,
+        }
+    }
+}
+
+/// Operands in memory; what LEA and NOP name is not accessed.
+fn operands(instruction: &Instruction) -> impl Iterator<Item = u32> {
+    let accesses = !matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop);
+    (0..instruction.op_count()).filter(move |&at| {
+        let memory = !matches!(
+            instruction.op_kind(at),
+            OpKind::Register
+                | OpKind::NearBranch16
+                | OpKind::NearBranch32
+                | OpKind::NearBranch64
+                | OpKind::FarBranch16
+                | OpKind::FarBranch32
+                | OpKind::Immediate8
+                | OpKind::Immediate8_2nd
+                | OpKind::Immediate16
+                | OpKind::Immediate32
+                | OpKind::Immediate64
+                | OpKind::Immediate8to16
+                | OpKind::Immediate8to32
+                | OpKind::Immediate8to64
+                | OpKind::Immediate32to64
+        );
+        accesses && memory
+    })
+}
+
+/// Relative to the stack pointer, or to the frame pointer of a function that keeps one.
+fn is_local(instruction: &Instruction, at: u32, framed: bool) -> bool {
+    instruction.op_kind(at) == OpKind::Memory
+        && instruction.memory_index() == Register::None
+        && match instruction.memory_base() {
+            Register::ESP | Register::RSP => true,
+            Register::EBP | Register::RBP => framed,
+            _ => false,
+        }
+}
+
+/// `None` if that depends on a segment's base, which only special memory has.
+fn address(instruction: &Instruction, at: u32, registers: &Registers) -> Option<u64> {
+    if matches!(instruction.memory_segment(), Register::FS | Register::GS) {
+        return None;
+    }
+    instruction.virtual_address(at, 0, |register, _, _| match register {
+        Register::RIP | Register::EIP => Some(registers.pc),
+        segment if segment.is_segment_register() => Some(0),
+        other => registers.general.get(other.number()).copied(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions};
+
+    fn decode(bytes: &[u8]) -> Instruction {
+        Decoder::with_ip(32, bytes, 0x1000, DecoderOptions::NONE).decode()
+    }
+
+    /// Which operands may be shared, and where they are with eax = 0x5000, ecx = 2, esi = 0x6000, edi = 0x7000.
+    #[test]
+    fn operands_and_their_places() {
+        let mut registers = Registers::default();
+        registers.general[..8].copy_from_slice(&[0x5000, 2, 0, 0, 0x9000, 0x9100, 0x6000, 0x7000]);
+        for (what, bytes, framed, places) in [
+            ("mov eax,[eax+8]", &[0x8b, 0x40, 0x08][..], true, &[0x5008][..]),
+            ("mov [0x12345678],eax", &[0xa3, 0x78, 0x56, 0x34, 0x12], true, &[0x1234_5678]),
+            ("mov eax,[esp+4]", &[0x8b, 0x44, 0x24, 0x04], false, &[]),
+            ("mov eax,[ebp+8]", &[0x8b, 0x45, 0x08], true, &[]),
+            ("mov eax,[ebp+8], no frame", &[0x8b, 0x45, 0x08], false, &[0x9108]),
+            ("mov eax,[eax+ecx*4]", &[0x8b, 0x04, 0x88], true, &[0x5008]),
+            ("lea eax,[eax+8]", &[0x8d, 0x40, 0x08], true, &[]),
+            ("push eax", &[0x50], true, &[]),
+            ("push [eax]", &[0xff, 0x30], true, &[0x5000]),
+            ("rep movsb", &[0xf3, 0xa4], true, &[0x7000, 0x6000]),
+            ("lock xadd [eax],ecx", &[0xf0, 0x0f, 0xc1, 0x08], true, &[0x5000]),
+            ("add eax,ecx", &[0x01, 0xc8], true, &[]),
+            ("jmp", &[0xeb, 0x00], true, &[]),
+        ] {
+            let instruction = decode(bytes);
+            let shared = operands(&instruction).filter(|&at| !is_local(&instruction, at, framed));
+            let found: Vec<u64> = shared.filter_map(|at| address(&instruction, at, &registers)).collect();
+            assert_eq!(found, places, "{what}");
+        }
+        assert_eq!(address(&decode(&[0x65, 0x8b, 0x00]), 1, &registers), None, "mov eax,gs:[eax]");
+    }
+}
