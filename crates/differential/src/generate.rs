@@ -12,6 +12,8 @@ use crate::screen::{comparable, decode, is_float, leaves_sandbox, relative_width
 use crate::state::{CS, Case, FS, FxImage, Memory, Mode, Registers, SS};
 use iced_x86::{Decoder, DecoderOptions};
 
+mod common;
+
 /// What the sequences are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -21,6 +23,8 @@ pub enum Kind {
     Float,
     /// Any bytes that decode.
     Bytes,
+    /// Integer instructions as compilers write them.
+    Common,
 }
 
 /// Instructions of a sequence at most.
@@ -596,11 +600,13 @@ impl Generator {
                     bytes[0] = 0x40 | bytes[0] & 15;
                 }
                 vec![bytes]
+            } else if self.kind == Kind::Common {
+                self.common_pieces(&mut registers)
             } else {
                 let length = 1 + self.random.below(LENGTH_MAX);
                 (0..length).map(|_| self.instruction(&registers)).collect()
             };
-            if self.kind != Kind::Bytes && self.random.percent(3) {
+            if matches!(self.kind, Kind::Integer | Kind::Float) && self.random.percent(3) {
                 let at = self.random.below(pieces.len() + 1);
                 pieces.insert(at, self.far_return());
             }

@@ -19,7 +19,7 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-const USAGE: &str = "usage: differential [--sequences N] [--mode protected|compatibility|long|all] [--kind integer|float|bytes|all]
+const USAGE: &str = "usage: differential [--sequences N] [--mode protected|compatibility|long|all] [--kind integer|float|bytes|common|all]
                     [--seed N] [--differences N] [--tiers first|logged|second|all]
 
 Runs random instruction sequences on this processor and in the machine until N of each kind have agreed, or until some
@@ -33,7 +33,7 @@ fn run() -> Result<bool, String> {
     use differential::generate::Kind;
     use differential::state::Mode;
     let (mut sequences, mut seed, mut differences_max) = (100_000, 1, 100);
-    let mut kinds = vec![Kind::Integer, Kind::Float, Kind::Bytes];
+    let mut kinds = vec![Kind::Integer, Kind::Float, Kind::Bytes, Kind::Common];
     let mut modes = vec![Mode::Protected, Mode::Compatibility, Mode::Long];
     let mut tiers = vec![Tier::First, Tier::Logged, Tier::Second];
     let mut arguments = std::env::args().skip(1);
@@ -59,6 +59,7 @@ fn run() -> Result<bool, String> {
                     "integer" => vec![Kind::Integer],
                     "float" => vec![Kind::Float],
                     "bytes" => vec![Kind::Bytes],
+                    "common" => vec![Kind::Common],
                     "all" => kinds,
                     other => return Err(format!("no such kind: {other}\n\n{USAGE}")),
                 }

@@ -255,6 +255,10 @@ impl Host {
         if TAKEN.swap(true, Ordering::SeqCst) {
             return Err("the host processor is already in use by another test of this process".into());
         }
+        Self::set_up(mode, read_only).inspect_err(|_| TAKEN.store(false, Ordering::SeqCst))
+    }
+
+    fn set_up(mode: Mode, read_only: &[u8; PAGE]) -> Result<Host, String> {
         let layout = mode.layout();
         let code = map_code(layout.code)?;
         layout.islands.iter().try_for_each(|island| map_island(island, read_only))?;

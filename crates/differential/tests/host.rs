@@ -21,9 +21,12 @@ fn the_machine_agrees_with_the_host() {
 }
 
 fn agree(pair: &mut Pair) {
-    for (kind, sequences, forms_min) in
-        [(Kind::Integer, 8_000, 500), (Kind::Float, 8_000, 500), (Kind::Bytes, 4_000, 200)]
-    {
+    for (kind, sequences, forms_min) in [
+        (Kind::Integer, 8_000, 500),
+        (Kind::Float, 8_000, 500),
+        (Kind::Bytes, 4_000, 200),
+        (Kind::Common, 4_000, 200),
+    ] {
         let summary = campaign::run(pair, 7, kind, sequences, 3, |_| {});
         for (topic, (cases, report)) in &summary.differences {
             println!("{topic} ({cases} cases)\n{report}");
