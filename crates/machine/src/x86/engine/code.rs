@@ -8,7 +8,7 @@
 //! never cross a page.
 
 use super::Site;
-use super::control::dead;
+use super::control::{call_direct, call_far, call_r, dead, ret};
 use super::op::{Far, Handler, JUMPS, Jump, Links, Op, RETURNS, Return, TAG_ADDRESS, jump_index};
 use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
@@ -22,7 +22,10 @@ const STUBS_MAX: usize = 1 << 20;
 /// Addresses that blocks are cut at, before all are forgotten.
 const STOPS_MAX: usize = 1 << 14;
 
-/// In [`Meta::access`]: control does not simply go on.
+// Bits of [`Meta::access`].
+pub(crate) const READ: u8 = 4;
+pub(crate) const WRITE: u8 = 8;
+pub(crate) const ATOMIC: u8 = 16;
 pub(crate) const ENDS: u8 = 0x80;
 
 /// Instructions remembered for being retried, a power of two.
@@ -45,19 +48,48 @@ pub(crate) union Slot {
 }
 
 /// What a slot stands for. Kept apart from the slots: it is looked at only when something unusual happens.
+///
+/// From the lowest bit on: 48 bits of the instruction's linear address, which a canonical one needs; six of its number in
+/// the block; two of the slots to the next operation; and eight of memory access: 0–1 size as a power of two, 2 reads, 3
+/// writes, 4 is atomic; 7: control does not simply go on.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Meta {
-    /// Lower half of the linear address of the instruction; the upper one is in [`Code::uppers`].
-    pub pc: u32,
-    /// The instruction's number in its block.
-    pub index: u8,
-    /// Instructions in the block; known in the slots of its first and of its last operation only.
-    pub count: u8,
-    /// Slots to the next operation.
-    pub slots: u8,
-    /// Memory access: bits 0–1 size as a power of two, 2 reads, 3 writes, 4 is atomic. Bit 7: control does not
-    /// simply go on.
-    pub access: u8,
+pub(crate) struct Meta(u64);
+
+impl Meta {
+    pub fn new(pc: u64, index: u32, slots: u8, access: u8) -> Self {
+        // Only what ends a full block without being an instruction of it has a higher number, and nobody asks for it.
+        let index = u64::from(index.min(63));
+        Self(pc & TAG_ADDRESS | index << 48 | u64::from(slots) << 54 | u64::from(access) << 56)
+    }
+
+    pub fn pc(self) -> u64 {
+        ((self.0 << 16) as i64 >> 16) as u64
+    }
+
+    pub fn index(self) -> u64 {
+        self.0 >> 48 & 63
+    }
+
+    pub fn slots(self) -> usize {
+        (self.0 >> 54 & 3) as usize
+    }
+
+    pub fn access(self) -> u8 {
+        (self.0 >> 56) as u8
+    }
+}
+
+/// Where an operation that ends a block holds the block's length: usually in `d`, unless an address takes that.
+pub(super) fn length(op: &mut Op, access: u8) -> &mut u8 {
+    let is = |handler: Handler| std::ptr::fn_addr_eq(op.handler, handler);
+    let through_memory = access & (READ | ENDS) == READ | ENDS;
+    if through_memory && !is(ret::<4>) && !is(ret::<8>) {
+        &mut op.a
+    } else if is(call_direct::<8>) || is(call_far::<8>) || is(call_r::<8>) {
+        &mut op.b
+    } else {
+        &mut op.d
+    }
 }
 
 /// What a block came from.
@@ -74,16 +106,6 @@ struct Block {
     key: Key,
     bytes: u16,
     slot: u32,
-    /// Another block of the same bytes and mode, at another address; `NONE` if there is none.
-    older: u32,
-}
-
-const NONE: u32 = u32::MAX;
-
-impl Key {
-    fn place(&self) -> u64 {
-        self.physical << 8 | u64::from(self.mode)
-    }
 }
 
 #[derive(Default)]
@@ -101,12 +123,9 @@ pub(crate) struct Code {
     pub stubs: Vec<Slot>,
     /// Where each stub leads.
     pub stub_targets: Vec<u64>,
-    /// Upper halves of instructions' addresses, and the slots from which on they hold.
-    uppers: Vec<(u32, u32)>,
     pub instructions: Vec<Instruction>,
     blocks: Vec<Block>,
-    /// The newest block of each physical address and mode; older ones hang off it.
-    by_place: FxHashMap<u64, u32>,
+    by_key: FxHashMap<Key, u32>,
     pages: FxHashMap<u64, CodePage>,
     /// Pairs of tag and address, see [`Jump`]; all zero to begin with, which no tag is.
     jumps: Vec<[u64; 2]>,
@@ -157,18 +176,33 @@ impl Code {
         self.metas.clear();
         self.stubs.clear();
         self.stub_targets.clear();
-        self.uppers.clear();
         self.instructions.clear();
         self.blocks.clear();
-        self.by_place.clear();
+        self.by_key.clear();
         self.pages.clear();
         self.jumps.fill([0; 2]);
         self.returns = [[0; 2]; RETURNS];
         self.retried.clear();
     }
 
-    pub fn meta(&self, op: *const Op) -> &Meta {
-        &self.metas[self.slot_of(op)]
+    pub fn meta(&self, op: *const Op) -> Meta {
+        self.metas[self.slot_of(op)]
+    }
+
+    /// Instructions in the block that begins with this operation.
+    pub fn count(&self, op: *const Op) -> u8 {
+        let mut at = self.slot_of(op);
+        while self.metas[at].access() & ENDS == 0 {
+            at += self.metas[at].slots();
+        }
+        self.length(at)
+    }
+
+    /// The block's length, by the operation in this slot that ends it.
+    fn length(&self, slot: usize) -> u8 {
+        // SAFETY: where a meta says so, an operation stands.
+        let mut op = unsafe { self.slots[slot].op };
+        *length(&mut op, self.metas[slot].access())
     }
 
     fn is_stub(&self, op: *const Op) -> bool {
@@ -181,32 +215,7 @@ impl Code {
 
     /// Linear address of an operation's instruction, or of where this stub leads.
     pub fn address(&self, op: *const Op) -> u64 {
-        if self.is_stub(op) { self.stub_target(op) } else { self.pc(self.slot_of(op)) }
-    }
-
-    /// Operations from here on are of instructions with these upper halves of their addresses.
-    pub fn begin(&mut self, linear: u64) {
-        let upper = (linear >> 32) as u32;
-        if self.uppers.last().is_none_or(|&(_, last)| last != upper) {
-            self.uppers.push((self.slots.len() as u32, upper));
-        }
-    }
-
-    fn pc(&self, slot: usize) -> u64 {
-        let upper = match self.uppers[..] {
-            [] => 0,
-            [(_, upper)] => upper,
-            ref uppers => uppers[uppers.partition_point(|&(first, _)| first as usize <= slot) - 1].1,
-        };
-        u64::from(upper) << 32 | u64::from(self.metas[slot].pc)
-    }
-
-    /// Describes a jump to another page, for the slot after it.
-    pub fn far_meta(&self, target: u64) -> Meta {
-        let upper = self.uppers.last().map_or(0, |&(_, upper)| upper);
-        // A jump reaches into the next 4 GiB at most.
-        let further = (target >> 32).wrapping_sub(upper.into());
-        Meta { pc: target as u32, index: further as u8, ..Meta::default() }
+        if self.is_stub(op) { self.stub_target(op) } else { self.meta(op).pc() }
     }
 
     /// Where a jump to another page leads, and how many instructions its block has that are not counted yet.
@@ -215,9 +224,7 @@ impl Code {
             return (self.stub_target(op), 0);
         }
         let at = self.slot_of(op);
-        let Meta { pc, index, .. } = self.metas[at + 1];
-        let upper = (self.pc(at) >> 32).wrapping_add(index as i8 as u64);
-        (upper << 32 | u64::from(pc), self.metas[at].count)
+        (self.metas[at + 1].pc(), self.length(at))
     }
 
     /// The upper bits of tags in the jump cache for a key of translations and mode.
@@ -246,24 +253,16 @@ impl Code {
         let at = low.wrapping_sub(self.slots.as_ptr() as usize as u32) as usize / size_of::<Slot>();
         let meta = self.metas[at];
         Site {
-            pc: self.pc(at),
-            size: 1 << (meta.access & 3),
-            reads: meta.access & 4 != 0,
-            writes: meta.access & 8 != 0,
-            atomic: meta.access & 16 != 0,
+            pc: meta.pc(),
+            size: 1 << (meta.access() & 3),
+            reads: meta.access() & READ != 0,
+            writes: meta.access() & WRITE != 0,
+            atomic: meta.access() & ATOMIC != 0,
         }
     }
 
     pub fn find(&self, key: &Key) -> Option<*const Op> {
-        let mut id = *self.by_place.get(&key.place())?;
-        while id != NONE {
-            let block = &self.blocks[id as usize];
-            if block.key == *key {
-                return Some(self.op(block.slot));
-            }
-            id = block.older;
-        }
-        None
+        self.by_key.get(key).map(|&id| self.op(self.blocks[id as usize].slot))
     }
 
     fn op(&self, slot: u32) -> *const Op {
@@ -274,8 +273,8 @@ impl Code {
     /// Registers the block whose slots begin at `slot`.
     pub fn add(&mut self, key: Key, bytes: u16, slot: u32) -> *const Op {
         let id = self.blocks.len() as u32;
-        let older = self.by_place.insert(key.place(), id).unwrap_or(NONE);
-        self.blocks.push(Block { key, bytes, slot, older });
+        self.by_key.insert(key, id);
+        self.blocks.push(Block { key, bytes, slot });
         let page = self.pages.entry(key.physical >> 12).or_default();
         page.blocks.push(id);
         page.lines |= lines(key.physical as usize & 0xfff, bytes.into());
@@ -363,22 +362,9 @@ impl Code {
     }
 
     fn kill(&mut self, id: u32) {
-        let Block { key, older, slot, .. } = self.blocks[id as usize];
-        let place = key.place();
-        let mut at = self.by_place.get(&place).copied().unwrap_or(NONE);
-        if at == id {
-            if older == NONE {
-                self.by_place.remove(&place);
-            } else {
-                self.by_place.insert(place, older);
-            }
-        }
-        while at != NONE {
-            let newer = &mut self.blocks[at as usize];
-            if newer.older == id {
-                newer.older = older;
-            }
-            at = newer.older;
+        let Block { key, slot, .. } = self.blocks[id as usize];
+        if self.by_key.get(&key) == Some(&id) {
+            self.by_key.remove(&key);
         }
         // The other fields of the slot do not matter to `dead`.
         self.slots[slot as usize].op.handler = dead;

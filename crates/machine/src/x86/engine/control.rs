@@ -1,6 +1,6 @@
 //! Handlers that decide what runs next, and the way into the second tier.
 
-use super::code::{ENDS, Meta};
+use super::code::ENDS;
 use super::handlers::{ADD, CMP, SUB, TEST, compute, count};
 use super::op::{
     Far, Frame, Handler, Links, Op, State, TAG_ADDRESS, Why, carries, compares, handlers, holds, jump_index,
@@ -350,14 +350,13 @@ unsafe fn exec_of<'a>(f: *mut Frame) -> &'a mut Exec<'a> {
 unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
     // SAFETY: the frame is that of the running compiled code.
     let x = unsafe { exec_of(f) };
-    let Meta { index, slots, access, .. } = *x.engine.code.meta(f.op);
-    let pc = x.engine.code.address(f.op);
-    let ends = access & ENDS != 0;
+    let meta = x.engine.code.meta(f.op);
+    let ends = meta.access() & ENDS != 0;
     x.cpu.regs = f.regs;
     x.cpu.flags.result = f.result;
     x.cpu.flags.carry = f.carry;
-    x.cpu.rip = x.cpu.code_offset(pc);
-    let executed = f.executed(index.into());
+    x.cpu.rip = x.cpu.code_offset(meta.pc());
+    let executed = f.executed(meta.index());
     x.now = x.now.wrapping_add(executed.wrapping_sub(x.cpu.executed));
     x.cpu.executed = executed;
     x.take_log(f.log);
@@ -376,7 +375,7 @@ unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
     f.result = x.cpu.flags.result;
     f.carry = x.cpu.flags.carry;
     f.log = x.give_log((f.limit - x.cpu.executed) as usize);
-    slots.into()
+    meta.slots()
 }
 
 unsafe fn run_one(x: &mut Exec, op: *const Op, decoded: Option<u32>) -> Outcome<()> {

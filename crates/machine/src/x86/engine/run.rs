@@ -68,7 +68,7 @@ impl Exec<'_> {
                 _ => {}
             }
             let left = limit - self.cpu.executed;
-            if left < INSTRUCTIONS_MAX.into() && self.engine.code.meta(op).count as u64 > left {
+            if left < INSTRUCTIONS_MAX.into() && u64::from(self.engine.code.count(op)) > left {
                 return Ran::Tail;
             }
             let log = self.give_log(left as usize);

@@ -4,7 +4,7 @@
 //! Those that the first tier knows become operations of their own, a comparison and the jump after it become
 //! one; all others become [`generic`](super::control::generic).
 
-use super::code::{Code, ENDS, Key, Meta, Slot};
+use super::code::{ATOMIC, Code, ENDS, Key, Meta, READ, Slot, WRITE, length};
 use super::control::{
     alu_ri_jump, alu_rr_jump, call_direct, call_far, call_m, call_r, elsewhere, fused_mi, fused_mr, fused_ri,
     fused_rm, fused_rr, generic, jump_cc, jump_direct, jump_far, jump_m, jump_r, outside, ret, stop_here,
@@ -20,10 +20,6 @@ use super::{MODE_32, MODE_64, MODE_FLAT};
 use iced_x86::{
     Code as C, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
 };
-
-const READ: u8 = 4;
-const WRITE: u8 = 8;
-const ATOMIC: u8 = 16;
 
 macro_rules! by_size {
     ($v:expr, |$Z:ident| $body:expr) => {
@@ -111,7 +107,6 @@ struct Builder<'a> {
 pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
     let start = key.physical as usize & 0xfff;
     let first_slot = code.slots.len();
-    code.begin(key.linear);
     let width = if key.mode & MODE_64 != 0 { 8 } else { 4 };
     let mut b = Builder { code, key, first_slot, count: 0, last: None, width, unseen: None };
     if b.code.stops.contains(&key.linear) {
@@ -189,13 +184,13 @@ impl Builder<'_> {
         }
         self.code.slots.push(Slot { op: Op { handler, ..op } });
         let access = access | if ends { ENDS } else { 0 };
-        self.code.metas.push(Meta { pc: linear as u32, index: self.count as u8, count: 0, slots, access });
+        self.code.metas.push(Meta::new(linear, self.count, slots, access));
     }
 
     /// What did not fit: an operation's worth of data, and a second access of the instruction at `linear`.
     fn second_slot(&mut self, linear: u64, op: Op, access: u8) {
         self.code.slots.push(Slot { op });
-        self.code.metas.push(Meta { pc: linear as u32, access, ..Meta::default() });
+        self.code.metas.push(Meta::new(linear, 0, 0, access));
     }
 
     fn generic(&mut self, instr: &Instruction, linear: u64, ends: bool) {
@@ -243,8 +238,7 @@ impl Builder<'_> {
 
     fn far_slot(&mut self, target: u64) {
         self.code.slots.push(Slot { far: NOWHERE });
-        let meta = self.code.far_meta(target);
-        self.code.metas.push(meta);
+        self.code.metas.push(Meta::new(target, 0, 0, 0));
     }
 
     fn one_link(&mut self, target: u64) {
@@ -261,21 +255,10 @@ impl Builder<'_> {
     fn finish(mut self, bytes: usize) -> *const Op {
         assert!(self.code.slots.len() <= self.code.slots.capacity(), "slots never move");
         let total = self.count as u8;
-        self.code.metas[self.first_slot].count = total;
         if let Some(last) = self.last {
             // SAFETY: `last` is an operation.
             let op = unsafe { &mut self.code.slots[last].op };
-            // Those with a memory operand need the usual place for its scale.
-            let is = |handler: Handler| std::ptr::fn_addr_eq(op.handler, handler);
-            let through_memory = self.code.metas[last].access & (READ | ENDS) == READ | ENDS;
-            if through_memory && !is(ret::<4>) && !is(ret::<8>) {
-                op.a = total;
-            } else if is(call_direct::<8>) || is(call_far::<8>) || is(call_r::<8>) {
-                op.b = total;
-            } else {
-                op.d = total;
-            }
-            self.code.metas[last].count = total;
+            *length(op, self.code.metas[last].access()) = total;
         }
         self.join();
         self.code.add(self.key, bytes as u16, self.first_slot as u32)
@@ -285,16 +268,16 @@ impl Builder<'_> {
     fn join(&mut self) {
         let mut joiner = Joiner::new(self.width == 8);
         let mut at = self.first_slot;
-        while let Some(&Meta { slots: slots @ 1.., access, .. }) = self.code.metas.get(at) {
+        while let Some(&meta) = self.code.metas.get(at).filter(|meta| meta.slots() != 0) {
             // SAFETY: where a meta has slots, an operation stands.
             let handler = unsafe { self.code.slots[at].op.handler };
             if let Some((place, pair)) = joiner.next(at, handler) {
                 self.code.slots[place].op.handler = pair;
             }
-            if access & ENDS != 0 {
+            if meta.access() & ENDS != 0 {
                 break;
             }
-            at += usize::from(slots);
+            at += meta.slots();
         }
     }
 
