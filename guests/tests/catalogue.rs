@@ -18,6 +18,7 @@ const KINDS: &[&str] = &[
     "console",
     "lock-order",
     "leak",
+    "tight-loop",
 ];
 
 fn sources(folder: &str) -> Vec<(String, String)> {

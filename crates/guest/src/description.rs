@@ -129,6 +129,7 @@ tables! {
         ignore: Ignore,
         console: Vec<Console>,
         check: Vec<Check>,
+        sealed: Vec<Spanned<Sealed>>,
     }
 
     struct Threads {
@@ -349,6 +350,13 @@ tables! {
         pattern: String,
         /// What a line with it means.
         meaning: Option<String>,
+    }
+
+    /// Of a library: where no preemption is tried.
+    struct Sealed {
+        functions: Option<Names>,
+        /// In these tests. Default: in all.
+        tests: Vec<String>,
     }
 
     struct Check {

@@ -43,6 +43,8 @@ pub enum Activity {
     Idle,
     /// Code of a program's library that is taken to be correct.
     Trusted,
+    /// Code of a program in which no preemption is tried.
+    Sealed,
 }
 
 /// What a hook tells. Expressions are evaluated at the hook.
@@ -304,6 +306,8 @@ pub struct Tested {
     pub image: Arc<Image>,
     /// The name of its thread library's description.
     pub library: Arc<str>,
+    /// Functions in which no preemption is tried.
+    pub sealed: Vec<Arc<str>>,
 }
 
 /// A kernel understood.
@@ -365,6 +369,14 @@ impl Kernel {
     #[must_use]
     pub fn subject(&self) -> &Arc<Image> {
         self.tested.as_ref().map_or(&self.image, |tested| &tested.image)
+    }
+
+    /// Whether programs live at this address. Where the description does not say or needs the machine to tell, all do.
+    #[must_use]
+    pub fn is_user(&self, addr: VirtAddr) -> bool {
+        let Some(region) = &self.user_region else { return true };
+        let (Some(from), Some(to)) = (region.from.constant(), region.to.constant()) else { return true };
+        (from..to).contains(&addr.0)
     }
 
     #[must_use]

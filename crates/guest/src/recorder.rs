@@ -31,8 +31,8 @@ pub struct Scope {
     pub tested: Vec<Range<u64>>,
     /// Only accesses by code in here count. `None`: all.
     pub tested_code: Option<Range<u64>>,
-    /// In user-space mode, addresses of programs: what the kernel does to them is the work of the instruction that
-    /// called it.
+    /// In user-space mode, addresses of programs: what the kernel does is the work of the program's instruction that
+    /// called it. So two system calls whose order nothing decides are a race, and worth a preemption before either.
     pub program: Option<Range<u64>>,
     /// Physical words (addresses divided by four) that the scheduler works on where no tick can come, ascending.
     pub scheduler: Vec<u64>,
@@ -234,8 +234,17 @@ impl Recorder {
     pub fn depends(&mut self, phys: PhysAddr, size: u32, pc: VirtAddr) {
         // Told apart from what the instruction itself does at the same address.
         if !self.is_repeated((phys.0 | ENTRY) << 1, pc.0, size) {
+            let pc = self.on_behalf_of(pc);
             let addr = VirtAddr(phys.0);
             self.accesses.push(Access { phys, addr, size, kind: AccessKind::Read, atomic: false, pc });
+        }
+    }
+
+    /// The instruction that an access counts as made by.
+    fn on_behalf_of(&self, pc: VirtAddr) -> VirtAddr {
+        match &self.scope.program {
+            Some(program) if !program.contains(&pc.0) => self.called_from.unwrap_or(pc),
+            _ => pc,
         }
     }
 
@@ -288,15 +297,11 @@ impl Recorder {
             _ if within(&scope.ignored_data, addr) => return Weighed::Plain,
             _ => {}
         }
-        let mut by = logged.pc;
-        if let Some(program) = &self.scope.program {
-            match (program.contains(&pc), program.contains(&addr)) {
-                (true, _) if !self.program_counts => return Weighed::Plain,
-                (false, true) => by = self.called_from.unwrap_or(by),
-                _ => {}
-            }
+        let own = self.scope.program.as_ref().is_some_and(|program| program.contains(&pc));
+        if own && !self.program_counts {
+            return Weighed::Plain;
         }
-        let logged = Logged { pc: by, ..logged };
+        let logged = Logged { pc: self.on_behalf_of(logged.pc), ..logged };
         let kind = if logged.writes { AccessKind::Write } else { AccessKind::Read };
         if let Some(last) = self.accesses.last_mut()
             && logged.writes

@@ -112,7 +112,7 @@ pub struct Thread {
     pub trusted: u16,
 }
 
-const ACTIVITIES: usize = 7;
+const ACTIVITIES: usize = 8;
 
 impl Thread {
     #[must_use]

@@ -508,7 +508,9 @@ impl Uniprocessor {
             if signals.contains(&Signal::YieldedInVain) && self.kernel().tested.is_some() {
                 return self.gave_way(me, PointKind::Voluntary);
             }
+            let sealed = self.tracker.threads.current().is_some_and(|thread| thread.inside(Activity::Sealed));
             let wanted = signals.iter().find_map(|signal| match signal {
+                Signal::Point(PointKind::Lock | PointKind::Unlock | PointKind::Race) if sealed => None,
                 Signal::Point(kind) if self.points.wants(*kind) => Some(*kind),
                 _ => None,
             });

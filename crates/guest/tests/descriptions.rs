@@ -315,7 +315,8 @@ fn the_reference_is_complete() {
     {
         texts.push(format!("[{table}]\nzzzzzzzzzzzz = 1"));
     }
-    for table in ["lock", "heap", "panic", "fault", "console", "check"].into_iter().chain(hooks).chain(inner)
+    for table in
+        ["lock", "heap", "panic", "fault", "console", "check", "sealed"].into_iter().chain(hooks).chain(inner)
     {
         let (outer, rest) = table.split_once('.').unwrap_or((table, ""));
         texts.push(match rest {

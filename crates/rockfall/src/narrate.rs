@@ -36,8 +36,8 @@ where
         )));
     };
     let mut steps: Vec<Step> = execution.path.iter().map(|taken| taken.step.clone()).collect();
-    if let Some(tested) = &target.kernel.tested {
-        steps.iter_mut().for_each(|step| leave_out_kernel(step, &tested.image));
+    if target.kernel.tested.is_some() {
+        steps.iter_mut().for_each(|step| leave_out_kernel(step, &target.kernel));
     }
     let replay = format!("rockfall replay {}", path.display());
     let resolve = Names { target };
@@ -61,8 +61,8 @@ where
 }
 
 /// With a program under test, what the kernel does to its own memory is no part of the story.
-fn leave_out_kernel(step: &mut Step, program: &guest::image::Image) {
-    let told: Vec<bool> = step.accesses.iter().map(|access| program.covers(access.pc)).collect();
+fn leave_out_kernel(step: &mut Step, kernel: &guest::kernel::Kernel) {
+    let told: Vec<bool> = step.accesses.iter().map(|access| kernel.is_user(access.addr)).collect();
     let before = |at: usize| told[..at.min(told.len())].iter().filter(|told| **told).count();
     for event in &mut step.events {
         event.accesses_before = before(event.accesses_before);

@@ -22,12 +22,12 @@ pub(super) fn with_program(
 ) -> Result<Arc<Kernel>, Vec<Problem>> {
     let mut resolver = Resolver::new(description, program, "program");
     let tables = &description.tables;
+    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
     resolver.refuse_kernel_tables();
     resolver.check_definitions();
     resolver.activity(tables.functions.trusted.as_ref(), Activity::Trusted);
     let locks = tables.lock.iter().enumerate().map(|(index, lock)| {
         // The lock's own code: around the hooks that say what happens to the lock.
-        let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
         let tested = lock.as_ref().tested_by.iter().any(|name| *name == base(test));
         let first = resolver.hooks.len();
         let resolved = resolver.lock(index, lock);
@@ -41,9 +41,16 @@ pub(super) fn with_program(
         let first = resolver.hooks.len();
         let resolved = resolver.heap(index, heap);
         resolver.trust(first, Trusted::Heap);
+        resolver.seal(first);
         resolved
     });
     let heaps = heaps.collect();
+    for sealed in &tables.sealed {
+        let tests = &sealed.as_ref().tests;
+        if tests.is_empty() || tests.contains(&base(test)) {
+            resolver.activity(sealed.as_ref().functions.as_ref(), Activity::Sealed);
+        }
+    }
     resolver.panics();
     let checks = resolver.checks();
     let ignored_code = resolver.code_ranges(tables.ignore.functions.as_ref());
@@ -56,6 +63,8 @@ pub(super) fn with_program(
     if !problems.is_empty() {
         return Err(problems);
     }
+    let sealed = hooks.iter().filter(|hook| matches!(hook.event, Event::Enter(Activity::Sealed)));
+    let sealed = sealed.map(|hook| hook.name.clone()).collect();
     let of_kernel = kernel.hooks.iter().filter(|hook| !is_lock_or_heap(&hook.event)).cloned();
     let mut all = Kernel {
         hooks: of_kernel.chain(hooks).collect(),
@@ -68,7 +77,7 @@ pub(super) fn with_program(
         ignored_regions: kernel.ignored_regions.iter().cloned().chain(ignored_regions).collect(),
         raceless_code,
         console: kernel.console.iter().chain(&tables.console).cloned().collect(),
-        tested: Some(Tested { image: program.clone(), library: Arc::from(tables.name.as_str()) }),
+        tested: Some(Tested { image: program.clone(), library: Arc::from(tables.name.as_str()), sealed }),
         entered: FxHashMap::default(),
         passed: FxHashMap::default(),
         ..kernel.clone()

@@ -555,8 +555,8 @@ impl<'a> Resolver<'a> {
         regions.iter().filter_map(|region| self.region(Some(region), &[])).collect()
     }
 
-    /// The functions that the hooks from `first` on are at are trusted.
-    pub fn trust(&mut self, first: usize, code: Trusted) {
+    /// The functions that the hooks from `first` on are at.
+    fn functions_of(&self, first: usize) -> Vec<FunctionId> {
         let mut functions: Vec<FunctionId> = Vec::new();
         for hook in &self.hooks[first..] {
             if let Place::Enter { entries } | Place::Leave { entries, .. } = &hook.place {
@@ -565,13 +565,28 @@ impl<'a> Resolver<'a> {
         }
         functions.sort_unstable();
         functions.dedup();
-        for function in functions {
+        functions
+    }
+
+    /// Tells when the functions that the hooks from `first` on are at are entered and left.
+    fn around(&mut self, first: usize, [enters, leaves]: [Event; 2]) {
+        for function in self.functions_of(first) {
             let name: Arc<str> = self.image.get(function).name.clone();
             let [enter, leave] =
                 [When::Enter, When::Leave].map(|when| self.place_of(&[function], when, &name, 0));
-            self.add(Event::EnterTrusted(code), enter, None);
-            self.add(Event::LeaveTrusted(code), leave, None);
+            self.add(enters.clone(), enter, None);
+            self.add(leaves.clone(), leave, None);
         }
+    }
+
+    /// These functions are trusted.
+    pub fn trust(&mut self, first: usize, code: Trusted) {
+        self.around(first, [Event::EnterTrusted(code), Event::LeaveTrusted(code)]);
+    }
+
+    /// No preemption is tried in them.
+    pub fn seal(&mut self, first: usize) {
+        self.around(first, [Event::Enter(Activity::Sealed), Event::Leave(Activity::Sealed)]);
     }
 
     /// What a library's description has no business with.

@@ -374,6 +374,9 @@ fn statement(
     if bug.is_none() {
         say(format!("  {interleavings} interleavings in {} state spaces, {seconds:.1} s", plan.jobs().len()));
     }
+    if let Some(tested) = target.kernel.tested.as_ref().filter(|tested| !tested.sealed.is_empty()) {
+        say(format!("No preemption was tried inside of {} (sealed).", tested.sealed.join(", ")));
+    }
     let verified: Vec<_> = plan.verified().collect();
     if !verified.is_empty() {
         say(
