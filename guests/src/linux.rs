@@ -125,11 +125,16 @@ impl Pack {
         let mut archive = Archive::default();
         FOLDERS.iter().for_each(|folder| archive.folder(folder));
         archive.file("init", &program(&folder.join("init.c"), "init")?);
+        let mut names = Vec::new();
         for (number, test) in self.tests.iter().enumerate() {
             // The compiler must not take what is missing for an option, nor complain in its own words.
             fs::metadata(test).map_err(|e| BuildError::Io(test.clone(), e))?;
             let source = test.canonicalize().map_err(|e| BuildError::Io(test.clone(), e))?;
-            let name = test.file_stem().unwrap_or_default().to_string_lossy();
+            let name = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if names.contains(&name) {
+                return Err(BuildError::Unknown(format!("two tests are called {name}; rename one")));
+            }
+            names.push(name.clone());
             archive.file(&format!("tests/{name}"), &program(&source, &format!("test-{number}"))?);
         }
         for (number, module) in self.modules.iter().enumerate() {

@@ -92,6 +92,8 @@ pub struct Session {
     machine: Machine,
     typing: Typing,
     budget: Option<u64>,
+    /// What the machine had executed before; one that was saved has a past.
+    began: u64,
     console: Console,
     turns: Turns,
     goal: Goal,
@@ -106,6 +108,7 @@ pub struct Session {
 impl Session {
     pub fn new(machine: Machine, typing: Typing, budget: Option<u64>, goal: Goal, keys: Keys) -> Self {
         Self {
+            began: all_executed(&machine),
             machine,
             typing,
             budget,
@@ -119,8 +122,9 @@ impl Session {
         }
     }
 
+    /// Instructions of this session.
     fn executed(&self) -> u64 {
-        self.machine.cpus.iter().map(|cpu| cpu.executed).sum()
+        all_executed(&self.machine) - self.began
     }
 
     /// Runs to the end and reports it on the standard error.
@@ -322,6 +326,10 @@ impl Session {
         }
         text
     }
+}
+
+fn all_executed(machine: &Machine) -> u64 {
+    machine.cpus.iter().map(|cpu| cpu.executed).sum()
 }
 
 fn verdict(end: &End) -> Verdict {

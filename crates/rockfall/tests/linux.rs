@@ -80,6 +80,18 @@ fn a_test_is_packed_run_saved_and_resumed() {
     assert_eq!(instructions(&text(&run(&["--from", "test.snapshot"]))), instructions(&story));
     assert!(!story.contains("not modelled"), "{story}");
 
+    // A disk that is full leaves an error and no half of a file. (A limit on the size of files stands for it.)
+    let limited = format!(
+        "trap '' XFSZ; ulimit -f 1000; exec {} run {kernel} --initramfs test.img --cpus 2 --from test.snapshot --save full.snapshot",
+        env!("CARGO_BIN_EXE_rockfall")
+    );
+    let full =
+        Command::new("sh").current_dir(&folder).args(["-c", &limited]).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(full.status.code(), Some(2), "{}", text(&full));
+    assert!(text(&full).contains("cannot write full.snapshot"), "{}", text(&full));
+    let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("full.")), "{left:?}");
+
     // What is not the snapshot it should be.
     let good = fs::read(folder.join("test.snapshot")).unwrap();
     let refuse = |name: &str, bytes: &[u8], more: &[&str], reason: &str| {
@@ -139,9 +151,11 @@ fn a_shell_is_typed_to() {
 fn what_cannot_be_packed_or_run_is_refused_with_a_reason() {
     let folder = folder("linux-bad");
     fs::write(folder.join("broken.c"), "int main(void) { return missing; }").unwrap();
+    fs::write(folder.join("good.c"), "int main(void) { return 0; }").unwrap();
     fs::write(folder.join("text"), "no kernel").unwrap();
     fs::write(folder.join("image"), "no image").unwrap();
-    let table: [(&[&str], &str); 6] = [
+    let table: [(&[&str], &str); 7] = [
+        (&["linux", "pack", "good.c", "./good.c"], "two tests are called good"),
         (&["linux", "pack"], "give a test to pack"),
         (&["linux", "pack", "absent.c"], "absent.c"),
         (&["linux", "pack", "broken.c"], "missing"),
