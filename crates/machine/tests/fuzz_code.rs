@@ -128,12 +128,33 @@ enum Mode {
     Flat,
     Paged,
     User,
+    Pae,
+    PaeUser,
     Long,
     LongUser,
+    Compatibility,
 }
 
 impl Mode {
-    const ALL: [Self; 6] = [Self::Real, Self::Flat, Self::Paged, Self::User, Self::Long, Self::LongUser];
+    const ALL: [Self; 9] = [
+        Self::Real,
+        Self::Flat,
+        Self::Paged,
+        Self::User,
+        Self::Pae,
+        Self::PaeUser,
+        Self::Long,
+        Self::LongUser,
+        Self::Compatibility,
+    ];
+
+    fn is_long(self) -> bool {
+        matches!(self, Self::Long | Self::LongUser | Self::Compatibility)
+    }
+
+    fn is_user(self) -> bool {
+        matches!(self, Self::User | Self::PaeUser | Self::LongUser | Self::Compatibility)
+    }
 }
 
 /// A machine about to run random code. Handlers step over the byte that faulted, so that a round gets further than
@@ -160,8 +181,8 @@ fn machine(random: &mut Random, mode: Mode) -> Machine {
         cpu.regs[4] = 0x8000;
         return machine;
     }
-    if matches!(mode, Mode::Long | Mode::LongUser) {
-        return long_machine(random, machine, mode == Mode::LongUser);
+    if mode.is_long() {
+        return long_machine(random, machine, mode);
     }
     let entries = [
         descriptor(0, 0xfffff, 0x9b, 0xc),
@@ -193,7 +214,12 @@ fn machine(random: &mut Random, mode: Mode) -> Machine {
         );
     }
     write(&mut machine, TSS + 4, (STACK - 0x4000) | 16 << 32);
-    if mode != Mode::Flat {
+    let wide = matches!(mode, Mode::Pae | Mode::PaeUser);
+    if wide {
+        write(&mut machine, DIRECTORY, POINTERS | 1);
+        write(&mut machine, POINTERS, TABLE | 7);
+        wide_table(random, &mut machine);
+    } else if mode != Mode::Flat {
         machine.memory.write(PhysAddr(DIRECTORY), &(TABLE as u32 | 7).to_le_bytes());
         for page in 0..256u32 {
             let bits = if random.percent(95) { 7 } else { random.below(0x1000) as u32 };
@@ -207,10 +233,14 @@ fn machine(random: &mut Random, mode: Mode) -> Machine {
         cpu.cr3 = DIRECTORY;
         cpu.cr0 |= cr0::PG;
     }
+    if wide {
+        cpu.cr4 |= cr4::PAE;
+        cpu.efer = if random.percent(80) { efer::NXE } else { 0 };
+    }
     cpu.gdtr = Table { base: GDT, limit: 0x4f };
     cpu.idtr = Table { base: IDT, limit: 0x7ff };
     cpu.tr = Segment { selector: 0x28, base: TSS, limit: 0x67, attributes: 0x8b };
-    let (code, data, ring) = if mode == Mode::User { (0x1b, 0x23, 3) } else { (0x08, 0x10, 0) };
+    let (code, data, ring) = if mode.is_user() { (0x1b, 0x23, 3) } else { (0x08, 0x10, 0) };
     cpu.segments = [Segment::flat(data, false, ring); 6];
     cpu.segments[Seg::Cs as usize] = Segment::flat(code, true, ring);
     cpu.rip = CODE;
@@ -220,9 +250,21 @@ fn machine(random: &mut Random, mode: Mode) -> Machine {
     machine
 }
 
-/// The same for 64-bit code: selectors 8 and 16 are the kernel's, 0x1b 32-bit user code, 0x23 and 0x2b user data
-/// and 64-bit code.
-fn long_machine(random: &mut Random, mut machine: Machine, user: bool) -> Machine {
+/// A table of eight-byte entries for the first megabyte, some of them odd.
+fn wide_table(random: &mut Random, machine: &mut Machine) {
+    for page in 0..256u64 {
+        let bits = match random.below(100) {
+            0..95 => 7,
+            95..97 => 7 | 1 << 63,
+            _ => random.below(0x1000) | random.u64() << 52,
+        };
+        machine.memory.write(PhysAddr(TABLE + 8 * page), &(page << 12 | bits).to_le_bytes());
+    }
+}
+
+/// The same in long mode: selectors 8 and 16 are the kernel's, 0x1b 32-bit user code, 0x23 and 0x2b user data and
+/// 64-bit code.
+fn long_machine(random: &mut Random, mut machine: Machine, mode: Mode) -> Machine {
     let write =
         |machine: &mut Machine, at: u64, value: u64| machine.memory.write(PhysAddr(at), &value.to_le_bytes());
     let entries = [
@@ -264,14 +306,7 @@ fn long_machine(random: &mut Random, mut machine: Machine, user: bool) -> Machin
     write(&mut machine, POINTERS + 8, 0x87 | random.below(4) << 30);
     write(&mut machine, MIDDLE, TABLE | 7);
     write(&mut machine, MIDDLE + 8, 0x87 | random.below(4) << 21);
-    for page in 0..256u64 {
-        let bits = match random.below(100) {
-            0..95 => 7,
-            95..97 => 7 | 1 << 63,
-            _ => random.below(0x1000) | random.u64() << 52,
-        };
-        write(&mut machine, TABLE + 8 * page, page << 12 | bits);
-    }
+    wide_table(random, &mut machine);
     let regs: [u64; 16] = std::array::from_fn(|_| long_value(random));
     let cpu = &mut machine.cpus[0];
     cpu.cr0 = cr0::PE | cr0::ET | cr0::PG | if random.percent(50) { cr0::NE | cr0::WP | cr0::AM } else { 0 };
@@ -284,13 +319,19 @@ fn long_machine(random: &mut Random, mut machine: Machine, user: bool) -> Machin
     cpu.gdtr = Table { base: HIGH + GDT, limit: 0x5f };
     cpu.idtr = Table { base: HIGH + IDT, limit: 0xfff };
     cpu.tr = Segment { selector: 0x30, base: HIGH + TSS, limit: 0x67, attributes: 0x8b };
-    let (code, data, ring) = if user { (0x2b, 0x23, 3) } else { (0x08, 0x10, 0) };
+    let (code, data, ring) = if mode.is_user() { (0x2b, 0x23, 3) } else { (0x08, 0x10, 0) };
     cpu.segments = [Segment::flat(data, false, ring); 6];
     cpu.segments[Seg::Cs as usize] = Segment::long(code, ring);
     cpu.segments[Seg::Fs as usize].base = regs[1];
     cpu.rip = if random.percent(50) { CODE } else { HIGH + CODE };
     cpu.regs = regs;
     cpu.regs[4] = if random.percent(50) { STACK } else { HIGH + STACK };
+    if mode == Mode::Compatibility {
+        cpu.segments[Seg::Cs as usize] = Segment::flat(0x1b, true, 3);
+        cpu.rip = CODE;
+        cpu.regs = regs.map(|value| value & 0xffff_ffff);
+        cpu.regs[4] = STACK;
+    }
     cpu.flags.set_image(random.u64() as u32 & 0xed7 | 2);
     machine
 }

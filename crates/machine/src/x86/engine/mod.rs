@@ -16,6 +16,7 @@ pub(crate) mod op;
 mod operands;
 mod pairs;
 pub(crate) mod run;
+mod select;
 mod translate;
 
 pub(crate) use code::Code;

@@ -6,9 +6,8 @@
 
 use super::code::{ATOMIC, Code, ENDS, Key, Meta, READ, Slot, WRITE, length};
 use super::control::{
-    alu_ri_jump, alu_rr_jump, call_direct, call_far, call_m, call_r, elsewhere, fused_mi, fused_mr, fused_ri,
-    fused_rm, fused_rr, generic, jump_cc, jump_direct, jump_far, jump_m, jump_r, outside, ret, stop_here,
-    unlinked,
+    alu_ri_jump, alu_rr_jump, call_direct, call_far, call_m, call_r, elsewhere, generic, jump_cc,
+    jump_direct, jump_far, jump_m, jump_r, outside, ret, stop_here, unlinked,
 };
 use super::handlers::*;
 use super::op::{Far, Handler, INSTRUCTIONS_MAX, Links, Op, ZERO};
@@ -16,78 +15,14 @@ use super::operands::{
     Address, address, encoding, immediate, may_fuse, offset, offset_if_general, plain, plain_string,
 };
 use super::pairs::Joiner;
+use super::select::{
+    by_condition, by_form, by_fused_condition, by_kind, by_number, by_size, by_width, select_fused,
+    select_fused_mi, select_fused_mr, select_fused_rm,
+};
 use super::{MODE_32, MODE_64, MODE_FLAT};
 use iced_x86::{
     Code as C, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
 };
-
-macro_rules! by_size {
-    ($v:expr, |$Z:ident| $body:expr) => {
-        match $v {
-            1 => {
-                const $Z: usize = 1;
-                $body
-            }
-            2 => {
-                const $Z: usize = 2;
-                $body
-            }
-            4 => {
-                const $Z: usize = 4;
-                $body
-            }
-            _ => {
-                const $Z: usize = 8;
-                $body
-            }
-        }
-    };
-}
-
-/// The sizes of whole registers.
-macro_rules! by_width {
-    ($v:expr, |$Z:ident| $body:expr) => {
-        match $v {
-            8 => {
-                const $Z: usize = 8;
-                $body
-            }
-            _ => {
-                const $Z: usize = 4;
-                $body
-            }
-        }
-    };
-}
-
-macro_rules! by_number {
-    ($v:expr, |$K:ident| $body:expr, $($n:literal)*) => {
-        match $v {
-            $($n => {
-                const $K: u8 = $n;
-                $body
-            })*
-            _ => unreachable!("no such variant"),
-        }
-    };
-}
-
-macro_rules! by_form {
-    ($v:expr, |$F:ident| $body:expr) => { by_number!($v, |$F| $body, 0 1 2 3 4 5 6) };
-}
-
-macro_rules! by_kind {
-    ($v:expr, |$K:ident| $body:expr) => { by_number!($v, |$K| $body, 0 1 2 3 4 5 6 7 8) };
-}
-
-macro_rules! by_condition {
-    ($v:expr, |$CC:ident| $body:expr) => { by_number!($v, |$CC| $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15) };
-}
-
-/// Conditions that a comparison decides without looking at parity or overflow alone.
-macro_rules! by_fused_condition {
-    ($v:expr, |$CC:ident| $body:expr) => { by_number!($v, |$CC| $body, 2 3 4 5 6 7 8 9 12 13 14 15) };
-}
 
 struct Builder<'a> {
     code: &'a mut Code,
@@ -921,58 +856,4 @@ impl Builder<'_> {
 
 fn modifies(kind: u8) -> u8 {
     if matches!(kind, CMP | TEST) { READ } else { READ | WRITE }
-}
-
-fn select_fused(immediate: bool, kind: u8, size: usize, cc: u8) -> Handler {
-    macro_rules! pick {
-        ($which:ident, $k:expr) => {
-            by_size!(size, |Z| by_fused_condition!(cc, |CC| $which::<{ $k }, Z, CC> as Handler))
-        };
-    }
-    match (immediate, kind) {
-        (false, CMP) => pick!(fused_rr, CMP),
-        (false, _) => pick!(fused_rr, TEST),
-        (true, CMP) => pick!(fused_ri, CMP),
-        (true, _) => pick!(fused_ri, TEST),
-    }
-}
-
-/// Sizes that comparisons with memory are fused for.
-macro_rules! by_compared {
-    ($v:expr, |$Z:ident| $body:expr) => {
-        match $v {
-            1 => {
-                const $Z: usize = 1;
-                $body
-            }
-            4 => {
-                const $Z: usize = 4;
-                $body
-            }
-            _ => {
-                const $Z: usize = 8;
-                $body
-            }
-        }
-    };
-}
-
-fn select_fused_mi(kind: u8, size: usize, form: u8, cc: u8) -> Handler {
-    macro_rules! pick {
-        ($k:expr) => {
-            by_compared!(size, |Z| by_form!(form, |F| by_fused_condition!(
-                cc,
-                |CC| fused_mi::<{ $k }, Z, F, CC> as Handler
-            )))
-        };
-    }
-    if kind == CMP { pick!(CMP) } else { pick!(TEST) }
-}
-
-fn select_fused_rm(size: usize, form: u8, cc: u8) -> Handler {
-    by_compared!(size, |Z| by_form!(form, |F| by_fused_condition!(cc, |CC| fused_rm::<Z, F, CC> as Handler)))
-}
-
-fn select_fused_mr(size: usize, form: u8, cc: u8) -> Handler {
-    by_compared!(size, |Z| by_form!(form, |F| by_fused_condition!(cc, |CC| fused_mr::<Z, F, CC> as Handler)))
 }
