@@ -48,11 +48,15 @@ pub fn run(
             }
             Verdict::Unfinished => summary.unfinished += 1,
             Verdict::Unsupported(what) => *summary.unsupported.entry(what).or_default() += 1,
-            Verdict::Differ(_) => {
+            Verdict::Differ(found) => {
                 let small = pair.minimize(&case);
                 summary.differed += 1;
                 let topic = pair.topic(&small);
-                let entry = summary.differences.entry(topic).or_insert_with(|| (0, pair.describe(&small)));
+                let entry = summary.differences.entry(topic).or_insert_with(|| {
+                    let again = matches!(pair.check(&small), Verdict::Differ(_));
+                    let once = if again { String::new() } else { format!("  seen only once: {found:?}\n") };
+                    (0, pair.describe(&small) + &once)
+                });
                 entry.0 += 1;
             }
         }

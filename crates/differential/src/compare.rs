@@ -133,12 +133,10 @@ impl Pair {
             return if differences.is_empty() { Verdict::Agree } else { Verdict::Differ(differences) };
         }
         let Some(codes) = undefined_codes(case) else { return Verdict::Unfinished };
-        let opcode_lost = disassemble(case).iter().any(undefined::loses_opcode);
+        let lost: Vec<_> = disassemble(case).iter().map(undefined::last_instruction).collect();
         for fx in [&mut host.registers.fx, &mut machine.registers.fx] {
             fx.set_u16(2, fx.u16(2) & !codes);
-            if opcode_lost {
-                fx.set_u16(6, 0);
-            }
+            lost.iter().for_each(|bytes| fx.0[bytes.clone()].fill(0));
         }
         let excused = undefined_flags(case, host.registers.ip).unwrap_or(0);
         compare_registers(&host.registers, &machine.registers, excused.into(), &mut differences);

@@ -118,12 +118,17 @@ pub fn codes(instr: &Instruction) -> u16 {
     }
 }
 
-/// Does it leave open what the opcode of the last x87 instruction is? FLDCW may make an exception of one that had
-/// happened masked, and processors that keep the opcode of unmasked exceptions only then have none; small images of the
-/// environment have no room for it.
-pub fn loses_opcode(instr: &Instruction) -> bool {
+/// Which bytes of an FXSAVE image does it leave open, where those tell of the last x87 instruction? FLDCW may make an
+/// exception of one that had happened masked: some processors keep the opcode of unmasked exceptions only, and AMD's
+/// lose the addresses too if another program ran in between. Small images of the environment have no room for the
+/// opcode.
+pub fn last_instruction(instr: &Instruction) -> std::ops::Range<usize> {
     use Code as C;
-    matches!(instr.code(), C::Fldcw_m2byte | C::Fldenv_m14byte | C::Frstor_m94byte)
+    match instr.code() {
+        C::Fldcw_m2byte => 6..24,
+        C::Fldenv_m14byte | C::Frstor_m94byte => 6..8,
+        _ => 0..0,
+    }
 }
 
 /// Does every processor keep this pointer to the last x87 instruction or operand? A restored image may have any value
