@@ -7,7 +7,7 @@
 //! Contract: every complaint names the line of the description that it is about, where there is one, and what to do.
 //! A hook that did not fire is only a remark: the test may not need it.
 
-use crate::kernel::{Activity, Event, HookId, Kernel};
+use crate::kernel::{Activity, Event, Hook, HookId, Kernel, Place};
 use crate::lifecycle::Started;
 use crate::tracker::{CPU, Oddity};
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,17 +153,29 @@ fn oddities(kernel: &Kernel, oddities: &BTreeSet<Oddity>, advice: &mut Vec<Advic
                 ),
             ),
             Oddity::ReleasedNotHeld { lock, hook } => wrong(
-                hook.map(|hook| kernel.hook(hook).line),
+                hook.and_then(|hook| place(kernel, kernel.hook(hook)).0),
                 format!(
                     "{lock} is released but nobody was seen to take it: a function that takes it is missing in \
                      'lock' or 'trylock', or it is a semaphore (kind = \"semaphore\")"
                 ),
             ),
             Oddity::NoValue { hook, why } => {
-                let hook = kernel.hook(*hook);
-                wrong(Some(hook.line), format!("an expression at {} has no value: {why}", hook.name))
+                let (hook, (line, whose)) = (kernel.hook(*hook), place(kernel, kernel.hook(*hook)));
+                wrong(line, format!("{whose}an expression at {} has no value: {why}", hook.name))
             }
         });
+    }
+}
+
+/// The line of the kernel's description; of a library's, which is another file, words to begin with.
+fn place(kernel: &Kernel, hook: &Hook) -> (Option<usize>, String) {
+    let (Place::Enter { entries: at } | Place::Leave { entries: at, .. } | Place::At { addresses: at }) =
+        &hook.place;
+    match &kernel.tested {
+        Some(tested) if at.iter().any(|addr| tested.image.covers(*addr)) => {
+            (None, format!("library {}, line {}: ", tested.library, hook.line))
+        }
+        _ => (Some(hook.line), String::new()),
     }
 }
 
@@ -195,11 +207,8 @@ fn silent_hooks(kernel: &Kernel, fired: Option<&Arc<BTreeMap<HookId, u64>>>, adv
             // The other end of a function already told about, or what should not happen.
             _ => continue,
         };
-        advice.push(Advice {
-            severity,
-            line: Some(hook.line),
-            text: format!("{} never happened: {fix}", hook.name),
-        });
+        let (line, whose) = place(kernel, hook);
+        advice.push(Advice { severity, line, text: format!("{whose}{} never happened: {fix}", hook.name) });
     }
     let total: u64 = fired.values().sum();
     advice.push(fine(format!("{} of {} hooks fired, {total} times in all", fired.len(), kernel.hooks.len())));

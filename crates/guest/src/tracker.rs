@@ -521,6 +521,10 @@ impl Tracker {
                 if *activity == Activity::Yield && !thread.inside(Activity::Yield) && !thread.gave_way {
                     signals.push(Signal::YieldedInVain);
                 }
+                // How it synchronised inside is left out: what follows must not be one step with what came before.
+                if *activity == Activity::Trusted && !thread.inside(Activity::Trusted) {
+                    signals.push(Signal::Point(PointKind::Unlock));
+                }
                 if *activity == Activity::Switch
                     && self.threads.current().is_some()
                     && let Some(key) = self.current_key(machine)

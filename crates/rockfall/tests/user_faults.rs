@@ -162,3 +162,27 @@ fn points_are_the_programs() {
     assert_eq!(code, Some(2));
     assert!(errors.contains("the program has no function 'thr_joinn'"), "{errors}");
 }
+
+/// Trusting the functions that make and join threads leaves their locks out, and not the bug beside them.
+#[test]
+fn trusted_functions_make_spaces_smaller() {
+    let bundled = include_str!("../../../kernels/pebbles-threads.toml");
+    let trusting =
+        format!("{bundled}\n[functions]\ntrusted = [\"thr_create?\", \"thr_exit?\", \"thr_join?\"]\n");
+    let explore = |folder: &Path, library: &str| {
+        std::fs::write(folder.join("library.toml"), library).expect("a folder of ours");
+        let arguments =
+            ["explore", "kernel", "-k", "pebbles", "--points", "lock,unlock,create,wake", "--json"];
+        let program = ["--program", "programs/lock_order_test", "--library", "library.toml"];
+        let (_, text, errors) = rockfall(folder, &[&arguments[..], &program[..]].concat());
+        serde_json::from_str::<Value>(&text).unwrap_or_else(|why| panic!("{why}: {text}{errors}"))
+    };
+    let folder = build("trusting", &[]);
+    let [whole, trusted] = [bundled, &trusting].map(|library| explore(&folder, library));
+    assert_eq!([&whole["verdict"], &trusted["verdict"]], ["exhausted"; 2]);
+    let interleavings = |summary: &Value| summary["interleavings"].as_u64().expect("a number");
+    let (many, few) = (interleavings(&whole), interleavings(&trusted));
+    assert!(few * 4 < many, "{few} of {many}");
+    let faulty = explore(&build("trusting_faulty", &["circular_lock_order"]), &trusting);
+    assert_eq!(faulty["finding"]["kind"], "deadlock", "{faulty}");
+}

@@ -16,6 +16,9 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let target = Target::load(&arguments.target)?;
     println!("ok      every name in {} exists in the kernel", target.recipe.description_name);
+    if let Some(tested) = &target.recipe.tested {
+        println!("ok      every name in {} exists in the program, or may be missing", tested.library_name);
+    }
     let started = target.start_counting()?;
     println!(
         "ok      the kernel booted and the test '{}' started after {} instructions",
