@@ -6,8 +6,8 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Found only after thousands of interleavings: a matter of `bench quicksand`.
-const LONG: [&str; 3] = ["stolen_wakeup", "broadcast_late_next", "missing_recheck"];
+/// Need so many interleavings that the time for making a schedule short may not do.
+const DEEP: [&str; 3] = ["stolen_wakeup", "broadcast_late_next", "missing_recheck"];
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("user_faults").join(name)
@@ -45,7 +45,7 @@ fn faults() -> impl Iterator<Item = Fault> {
 
 #[test]
 fn faults_are_found_with_a_budget_alone() {
-    for fault in faults().filter(|fault| !LONG.contains(&fault.name.as_str())) {
+    for fault in faults() {
         let name = &fault.name;
         let folder = build(name, &[name]);
         let (code, text, errors) = test(&folder, &fault.test, &["--json"]);
@@ -55,7 +55,8 @@ fn faults_are_found_with_a_budget_alone() {
         assert!(fault.findings.contains(&kind), "{name}: {kind}");
         let preemptions = object["preemptions"].as_u64();
         assert_ne!(preemptions, Some(0), "{name} must not show in an ordinary run");
-        assert!(preemptions <= fault.preemptions.map(u64::from), "{name}: {preemptions:?} preemptions");
+        let few = preemptions <= fault.preemptions.map(u64::from);
+        assert!(few || DEEP.contains(&name.as_str()), "{name}: {preemptions:?} preemptions");
         let (code, told, errors) = rockfall(&folder, &["replay", &format!("{}.finding.json", fault.test)]);
         assert_eq!(code, Some(1), "{name} is seen again: {errors}");
         let files = [&*fault.test, "thr", "mutex", "cond", "atomic"].map(|file| format!("({file}.c:"));
