@@ -8,7 +8,7 @@
 //!
 //! Different from the source, where each processor keeps a job until it is suspended: here jobs run for a slice at a
 //! time. Every job is first tried until its estimate means something; then the one with the least left to do goes
-//! first, a set before its supersets. What is nearly done is finished at once. The largest space always has a processor, or every second slice of the only one,
+//! first, a set before its supersets; big ones are tried in turns with that. What is nearly done is finished at once. The largest space always has a processor, or every second slice of the only one,
 //! as long as it can be finished, because it makes all others needless. A job that is itself the offspring of a race
 //! has big ones of its own only once it is exhausted without a bug, so that there are never many more jobs than can be
 //! run.
@@ -160,6 +160,8 @@ pub struct Plan {
     maximal: Option<JobId>,
     /// Whether the last slice went to it.
     maximal_had_turn: bool,
+    /// Whether the last slice that did not go to it was the first of a big job.
+    big_had_turn: bool,
 }
 
 /// Every rule of `a` is one of `b`; filters must agree, for nothing is known of how different ones compare.
@@ -272,6 +274,10 @@ impl Plan {
             Mode::Deepening => self.next_deepening(seconds_left, busy),
         };
         self.maximal_had_turn = next.is_some() && next == self.maximal;
+        if let Some(id) = next.filter(|id| Some(*id) != self.maximal) {
+            let job = self.job(id);
+            self.big_had_turn = job.purpose > Purpose::Maximal && !job.is_tried();
+        }
         if let Some(id) = next
             && self.job(id).state == State::Pending
         {
@@ -310,11 +316,11 @@ impl Plan {
                 && job.seconds_left() <= SECONDS_NEARLY_DONE
                 && job.standing.explored >= EXPLORED_NEARLY_DONE
         };
-        let small = idle()
-            .filter(|(_, job)| nearly_done(job))
-            .min_by(least)
-            .or(untried)
-            .or_else(|| idle().filter(|(_, job)| started(job)).min_by(least));
+        let urgent = untried.filter(|(_, job)| job.purpose <= Purpose::Maximal);
+        let least_left = || idle().filter(|(_, job)| started(job) && job.is_tried()).min_by(least);
+        // Finishing what was begun and trying big jobs, of which there may be ever more, take turns.
+        let in_turn = if self.big_had_turn { least_left().or(untried) } else { untried.or_else(least_left) };
+        let small = idle().filter(|(_, job)| nearly_done(job)).min_by(least).or(urgent).or(in_turn);
         // The largest space can be finished and nothing small is left: all that can work work on it.
         if small.is_none() && maximal.is_some() {
             return maximal.filter(|id| !busy.contains(id));

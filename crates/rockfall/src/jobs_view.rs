@@ -69,8 +69,7 @@ pub fn standing(job: &Job) -> String {
         State::Started | State::Suspended => {
             let percent = 100.0 * job.standing.explored;
             let left = job.standing.seconds_left.map_or("unknown time".to_owned(), in_words_exactly);
-            let aside = if job.state == State::Suspended { "too large for now, " } else { "" };
-            format!("{aside}{interleavings} interleavings, {percent:.1} %, {left} left")
+            format!("{interleavings} interleavings, {percent:.1} %, {left} left")
         }
     }
 }
@@ -190,7 +189,8 @@ impl JobsView {
         let line = |id: JobId| {
             let job = plan.job(id);
             let mark = if runs(id) { "▶" } else { " " };
-            format!("{mark} {}: {}", name(&job.points, resolve), standing(job))
+            let aside = if job.state == State::Suspended { "too large for now, " } else { "" };
+            format!("{mark} {}: {aside}{}", name(&job.points, resolve), standing(job))
         };
         match self {
             Self::Plain { told } => {

@@ -329,3 +329,16 @@ fn who_has_interrupts_off_gets_no_point() {
     let first = plan.races().iter().next().map(|known| known.status);
     assert_eq!(first, Some(RaceStatus::Untested));
 }
+
+/// However many big jobs there are, what was begun gets its turn.
+#[test]
+fn big_jobs_and_those_begun_take_turns() {
+    let mut plan = plan("- lock");
+    let lock = id(&plan, "lock");
+    plan.saw(lock, &[race(0x10, 0x20), race(0x30, 0x20), race(0x50, 0x20)], true);
+    let small = "race:0x10 40 9\nrace:0x30 40 9\nrace:0x50 40 9";
+    let reports = format!("- 40 7\nlock 40 8\nlock,race:0x10,race:0x30,race:0x50 40 900\n{small}");
+    let first = follow(&mut plan, 60.0, &reports);
+    let turns: Vec<String> = (0..3).map(|_| follow(&mut plan, 60.0, "")).collect();
+    assert_eq!((first.as_str(), turns.join(" ")), ("lock,race:0x10", "- lock,race:0x10 -".to_string()));
+}
