@@ -24,6 +24,7 @@ enum rockfall_code {
     ROCKFALL_YIELD = 6,
     ROCKFALL_RUNNABLE = 7,
     ROCKFALL_NOT_RUNNABLE = 8,
+    ROCKFALL_IDLE = 9,
     ROCKFALL_LOCK = 16,
     ROCKFALL_LOCKED = 17,
     ROCKFALL_BLOCKED = 18,
@@ -57,6 +58,9 @@ static inline void rockfall_begin(void) { rockfall_call(ROCKFALL_BEGIN, 0, 0); }
 
 /* In the context switch: `tid` runs from here on. */
 static inline void rockfall_switch(int tid) { rockfall_call(ROCKFALL_SWITCH, (unsigned long)tid, 0); }
+
+/* Nobody runs from here on: the scheduler looks for somebody, on a stack of its own. */
+static inline void rockfall_idle(void) { rockfall_call(ROCKFALL_IDLE, 0, 0); }
 
 /* The running thread makes `child`, which is not runnable yet. */
 static inline void rockfall_create(int child) { rockfall_call(ROCKFALL_CREATE, (unsigned long)child, 0); }

@@ -9,6 +9,7 @@ pub mod demo;
 mod image;
 pub mod linux;
 pub mod qemu;
+pub mod tiny;
 mod toolchain;
 
 use std::path::{Path, PathBuf};

@@ -25,6 +25,7 @@ pub enum Annotation {
     NotRunnable {
         thread: u32,
     },
+    Idle,
     Lock {
         lock: u64,
     },
@@ -95,6 +96,7 @@ pub fn decode<M: Memory + ?Sized>(registers: &Registers, memory: &M) -> Option<A
         6 => Annotation::Yield,
         7 => Annotation::Runnable { thread },
         8 => Annotation::NotRunnable { thread },
+        9 => Annotation::Idle,
         16 => Annotation::Lock { lock: a },
         17 => Annotation::Locked { lock: a },
         18 => Annotation::Blocked { lock: a, owner: b as u32 },

@@ -89,8 +89,8 @@ pub struct Uniprocessor {
     watching: StopSet,
     /// Until the kernel returns to a program.
     returning: StopSet,
-    /// Addresses of the tracker that the stop sets know; 0: none yet.
-    stops_built: usize,
+    /// Addresses of the tracker that the stop sets know; `None`: they are to be built.
+    stops_built: Option<usize>,
     /// Time at which the hooks of the next instruction were told.
     told_time: Option<u64>,
 }
@@ -156,7 +156,7 @@ impl Uniprocessor {
             settling: StopSet::default(),
             watching: StopSet::default(),
             returning: StopSet::default(),
-            stops_built: 0,
+            stops_built: None,
             told_time: None,
         }
     }
@@ -168,10 +168,10 @@ impl Uniprocessor {
 
     /// Builds the stop sets anew if the addresses to stop at have changed; they only ever grow.
     fn set_stops(&mut self) {
-        if self.stops_built == self.tracker.stops.len() {
+        if self.stops_built == Some(self.tracker.stops.len()) {
             return;
         }
-        self.stops_built = self.tracker.stops.len();
+        self.stops_built = Some(self.tracker.stops.len());
         let code = Arc::new(self.tracker.stops.union(&self.points.addresses).copied().collect());
         let flag_matters = self.points.interrupts || self.kernel().interrupts_as_lock;
         let always = if self.kernel().annotations { Kinds::HALT.and(Kinds::HYPERCALL) } else { Kinds::HALT };
@@ -374,8 +374,13 @@ impl Uniprocessor {
         let mut signals = Vec::new();
         let mut ticks = 0;
         while self.running_id() != Some(target) || !self.interruptible() {
-            let Some(thread) = self.tracker.threads.by_id(target) else {
-                return Err(StepEnd::NotScheduled { ticks });
+            let thread = self.tracker.threads.by_id(target);
+            let on_processor = self.running_id() == Some(target);
+            // It had its turn and gave way again, or ended, before it could be interrupted.
+            let Some(thread) = thread.filter(|thread| on_processor || self.can_go_on(thread)) else {
+                let pc = VirtAddr(self.machine.cpu(CPU).pc());
+                self.current = None;
+                return Err(StepEnd::Point(Point { kind: PointKind::Voluntary, thread: target, pc }));
             };
             let sleeps = thread.inside(Activity::Sleep);
             if ticks == if sleeps { TICKS_MAX } else { TURN_TICKS_MAX } {
@@ -441,7 +446,13 @@ impl Uniprocessor {
         let taking = StopSet { instructions: Some(1), on: Kinds::INTERRUPT, ..StopSet::default() };
         let stop = self.machine.run(CPU, &taking, &mut self.log);
         if !matches!(stop, Stop::Interrupt { .. }) {
-            let what = format!("the timer's interrupt was not taken ({stop})");
+            let what = if stop == Stop::Halt {
+                "the kernel halted with interrupts off, so nothing wakes it; if that is how it gives up, name the \
+                 function under [[panic]]"
+                    .to_string()
+            } else {
+                format!("the timer's interrupt was not taken ({stop})")
+            };
             return Err(StepEnd::Unsupported { what });
         }
         self.tracker.drain(&self.machine, &mut self.log);
@@ -842,7 +853,7 @@ impl Subject for Uniprocessor {
         };
         if self.points.set != *points {
             self.points = Arc::new(Compiled::new(points, self.kernel()));
-            self.stops_built = 0;
+            self.stops_built = None;
         }
         let started = self.machine.instructions();
         self.tracker.begin_step(Some(thread));

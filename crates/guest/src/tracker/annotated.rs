@@ -3,7 +3,7 @@
 use super::{CPU, Signal, Tracker};
 use crate::annotation::{self, Annotation};
 use crate::kernel::Activity;
-use crate::threads::Standing;
+use crate::threads::{Standing, Threads};
 use crate::view::{View, registers};
 use machine::{Events, Machine};
 use std::sync::Arc;
@@ -27,8 +27,12 @@ impl Tracker {
         }
         let physical = |addr: VirtAddr| machine.translate(CPU, addr).unwrap_or(PhysAddr(addr.0));
         match annotation {
-            Annotation::Begin => {}
+            Annotation::Begin => {
+                self.threads = Threads::default();
+                self.holders.clear();
+            }
             Annotation::Switch { thread } => self.switch_to(machine, log, thread.into(), signals),
+            Annotation::Idle => self.nobody_runs(machine, log, signals),
             Annotation::Create { child } => self.created(machine, log, child.into(), signals),
             Annotation::Exit => {
                 self.tell(machine, log, Action::Exit);

@@ -1,0 +1,374 @@
+/*
+ * A kernel in one file, for what the larger one does not have: a scheduler that is a loop on a stack of its own and looks for
+ * work with interrupts on, without halting and without a current thread; a lock that is held across the switch, taken by one
+ * and released by the other; and a command line that lies in memory.
+ *
+ * It says of itself what it does by annotations; with ROCKFALL_OFF it says nothing, and tiny.toml describes it instead.
+ * Its test: two workers each add to a sum as often as the command line says, and thread 1 waits for both.
+ *
+ * FAULT_TORN_SUM: the sum is read and written under the lock, but the lock is given back in between.
+ * FAULT_EARLY_CHECK: whether the workers are done is asked before the lock is taken that makes the answer last.
+ */
+#include "../../annotations/rockfall.h"
+
+typedef unsigned int uint32_t;
+typedef unsigned short uint16_t;
+typedef unsigned char uint8_t;
+
+enum { THREADS = 3, STACK_WORDS = 1024, WORKERS = 2, TIMER_VECTOR = 0x20, FLAG_INTERRUPTS = 0x200 };
+/* Named by the description, so each must be there to be entered. */
+#define HOOKED __attribute__((noinline))
+enum state { UNUSED, RUNNABLE, RUNNING, SLEEPING };
+
+struct thread {
+    int id;
+    enum state state;
+    const void *waits_for;
+    void (*run)(void);
+    uint32_t *stack_pointer;
+    uint32_t stack[STACK_WORDS];
+};
+
+struct spin_lock {
+    int held;
+    /* Whether interrupts are to be turned on again. */
+    int were_on;
+};
+
+struct mutex {
+    int held;
+    int owner;
+};
+
+struct thread threads[THREADS];
+struct thread *current;
+/* Protects the threads; held across a switch. */
+struct spin_lock table;
+static uint32_t *scheduler_stack_pointer;
+
+char command_line[32];
+int command_line_words;
+int rounds = 1;
+
+static struct mutex sum_lock;
+static volatile int sum;
+static volatile int done;
+
+/* The machine. */
+
+static void outb(uint16_t port, uint8_t value)
+{
+    __asm__ volatile("outb %0, %1" : : "a"(value), "Nd"(port));
+}
+
+static void interrupts_off(void)
+{
+    __asm__ volatile("cli" : : : "memory");
+}
+
+static void interrupts_on(void)
+{
+    __asm__ volatile("sti" : : : "memory");
+}
+
+HOOKED void panic(const char *message)
+{
+    rockfall_panic(message);
+    for (;;)
+        __asm__ volatile("cli; hlt");
+}
+
+/* Locks. */
+
+HOOKED void acquire(struct spin_lock *lock)
+{
+    uint32_t flags;
+    __asm__ volatile("pushfl; popl %0" : "=r"(flags));
+    interrupts_off();
+    if (lock->held)
+        panic("a spin lock is taken twice");
+    lock->held = 1;
+    lock->were_on = (flags & FLAG_INTERRUPTS) != 0;
+}
+
+HOOKED void release(struct spin_lock *lock)
+{
+    int were_on = lock->were_on;
+    lock->held = 0;
+    if (were_on)
+        interrupts_on();
+}
+
+/* Saves the registers that a callee keeps, and goes on where `next` was saved. */
+void swtch(uint32_t **save, uint32_t *next);
+__asm__(".text\n"
+        ".globl swtch\n"
+        ".type swtch, @function\n"
+        "swtch:\n"
+        "  movl 4(%esp), %eax\n"
+        "  movl 8(%esp), %edx\n"
+        "  pushl %ebp\n"
+        "  pushl %ebx\n"
+        "  pushl %esi\n"
+        "  pushl %edi\n"
+        "  movl %esp, (%eax)\n"
+        "  movl %edx, %esp\n"
+        "  popl %edi\n"
+        "  popl %esi\n"
+        "  popl %ebx\n"
+        "  popl %ebp\n"
+        "  ret\n"
+        ".size swtch, . - swtch\n");
+
+/* Gives way to the scheduler, with the table locked. */
+static void sched(void)
+{
+    int were_on = table.were_on;
+    swtch(&current->stack_pointer, scheduler_stack_pointer);
+    table.were_on = were_on;
+}
+
+HOOKED void yield(void)
+{
+    acquire(&table);
+    current->state = RUNNABLE;
+    sched();
+    release(&table);
+}
+
+/* Waits to be woken, with the table locked. */
+static void sleep_for(const void *reason)
+{
+    current->waits_for = reason;
+    current->state = SLEEPING;
+    rockfall_not_runnable(current->id);
+    sched();
+}
+
+static void wake(const void *reason)
+{
+    for (int i = 0; i < THREADS; i++) {
+        if (threads[i].state == SLEEPING && threads[i].waits_for == reason) {
+            threads[i].state = RUNNABLE;
+            rockfall_runnable(threads[i].id);
+        }
+    }
+}
+
+HOOKED void lock(struct mutex *mutex)
+{
+    rockfall_lock(mutex);
+    acquire(&table);
+    while (mutex->held) {
+        rockfall_blocked(mutex, mutex->owner);
+        sleep_for(mutex);
+    }
+    mutex->held = 1;
+    mutex->owner = current->id;
+    release(&table);
+    rockfall_locked(mutex);
+}
+
+HOOKED void unlock(struct mutex *mutex)
+{
+    rockfall_unlock(mutex);
+    acquire(&table);
+    mutex->held = 0;
+    wake(mutex);
+    release(&table);
+    rockfall_unlocked(mutex);
+}
+
+/* Threads. */
+
+HOOKED void thread_exit(void)
+{
+    acquire(&table);
+    rockfall_exit();
+    rockfall_not_runnable(current->id);
+    current->state = UNUSED;
+    sched();
+}
+
+HOOKED void thread_begin(void)
+{
+    release(&table);
+    interrupts_on();
+    current->run();
+    thread_exit();
+}
+
+HOOKED struct thread *thread_create(void (*run)(void))
+{
+    acquire(&table);
+    struct thread *thread = 0;
+    for (int i = 0; i < THREADS && !thread; i++) {
+        if (threads[i].state == UNUSED) {
+            thread = &threads[i];
+            thread->id = i + 1;
+        }
+    }
+    if (!thread)
+        panic("too many threads");
+    uint32_t *sp = thread->stack + STACK_WORDS;
+    *--sp = 0;
+    *--sp = (uint32_t)thread_begin;
+    for (int i = 0; i < 4; i++)
+        *--sp = 0;
+    thread->stack_pointer = sp;
+    thread->run = run;
+    thread->state = RUNNABLE;
+    rockfall_create(thread->id);
+    rockfall_runnable(thread->id);
+    release(&table);
+    return thread;
+}
+
+HOOKED void scheduler(void)
+{
+    for (;;) {
+        interrupts_on();
+        acquire(&table);
+        for (int i = 0; i < THREADS; i++) {
+            if (threads[i].state != RUNNABLE)
+                continue;
+            current = &threads[i];
+            current->state = RUNNING;
+            rockfall_switch(current->id);
+            swtch(&scheduler_stack_pointer, current->stack_pointer);
+            current = 0;
+            rockfall_idle();
+        }
+        release(&table);
+    }
+}
+
+/* The clock. */
+
+HOOKED void tick(void)
+{
+    outb(0x20, 0x20);
+    if (current)
+        yield();
+}
+
+void tick_entry(void);
+__asm__(".text\n"
+        ".type tick_entry, @function\n"
+        "tick_entry:\n"
+        "  pushal\n"
+        "  cld\n"
+        "  call tick\n"
+        "  popal\n"
+        "  iret\n"
+        ".size tick_entry, . - tick_entry\n");
+
+struct __attribute__((packed)) table_register {
+    uint16_t limit;
+    uint32_t base;
+};
+
+static void machine_init(void)
+{
+    static uint32_t segments[] = {0, 0, 0x0000ffff, 0x00cf9a00, 0x0000ffff, 0x00cf9200};
+    static uint32_t gates[2 * (TIMER_VECTOR + 1)];
+    struct table_register gdt = {sizeof segments - 1, (uint32_t)segments};
+    struct table_register idt = {sizeof gates - 1, (uint32_t)gates};
+    uint32_t entry = (uint32_t)tick_entry;
+    gates[2 * TIMER_VECTOR] = 0x00080000 | (entry & 0xffff);
+    gates[2 * TIMER_VECTOR + 1] = (entry & 0xffff0000) | 0x8e00;
+    __asm__ volatile("lgdt %0\n"
+                     "ljmp $0x08, $1f\n"
+                     "1: movl $0x10, %%eax\n"
+                     "movl %%eax, %%ds\n"
+                     "movl %%eax, %%es\n"
+                     "movl %%eax, %%ss\n"
+                     "lidt %1"
+                     :
+                     : "m"(gdt), "m"(idt)
+                     : "eax", "memory");
+    /* Interrupts 0x20 and up; the timer's alone. */
+    outb(0x20, 0x11), outb(0x21, TIMER_VECTOR), outb(0x21, 4), outb(0x21, 1), outb(0x21, 0xfe);
+    outb(0xa0, 0x11), outb(0xa1, TIMER_VECTOR + 8), outb(0xa1, 2), outb(0xa1, 1), outb(0xa1, 0xff);
+    outb(0x43, 0x36), outb(0x40, 0x9c), outb(0x40, 0x2e);
+}
+
+/* The test. */
+
+void work(void)
+{
+    for (int i = 0; i < rounds; i++) {
+        lock(&sum_lock);
+        int seen = sum;
+#ifdef FAULT_TORN_SUM
+        unlock(&sum_lock);
+        lock(&sum_lock);
+#endif
+        sum = seen + 1;
+        unlock(&sum_lock);
+    }
+    acquire(&table);
+    done++;
+    wake((const void *)&done);
+    release(&table);
+}
+
+static void wait_for_workers(void)
+{
+#ifdef FAULT_EARLY_CHECK
+    while (done < WORKERS) {
+        rockfall_point();
+        acquire(&table);
+        sleep_for((const void *)&done);
+        release(&table);
+    }
+#else
+    acquire(&table);
+    while (done < WORKERS)
+        sleep_for((const void *)&done);
+    release(&table);
+#endif
+}
+
+HOOKED void run_test(void)
+{
+    rockfall_test_start();
+    for (int i = 0; i < WORKERS; i++)
+        thread_create(work);
+    wait_for_workers();
+    if (sum != WORKERS * rounds)
+        panic("the sum is wrong");
+    rockfall_test_end();
+}
+
+void test_thread(void)
+{
+    run_test();
+}
+
+HOOKED void kernel_main(void)
+{
+    machine_init();
+    if (command_line_words > 0 && command_line[0] >= '1' && command_line[0] <= '9')
+        rounds = command_line[0] - '0';
+    rockfall_begin();
+    thread_create(test_thread);
+    scheduler();
+}
+
+__asm__(".section .multiboot, \"a\"\n"
+        ".align 4\n"
+        ".long 0x1badb002, 0, -0x1badb002\n"
+        ".text\n"
+        ".globl start\n"
+        ".type start, @function\n"
+        "start:\n"
+        "  movl $boot_stack_top, %esp\n"
+        "  xorl %ebp, %ebp\n"
+        "  call kernel_main\n"
+        ".size start, . - start\n"
+        ".bss\n"
+        ".align 16\n"
+        ".skip 4096\n"
+        "boot_stack_top:\n"
+        ".previous\n");
