@@ -32,7 +32,10 @@ fn debian() -> Option<Debian> {
 }
 
 fn boot(debian: &Debian, cpus: u8, append: &str) -> Machine {
-    let file = fs::read(&debian.kernel).unwrap();
+    boot_file(&fs::read(&debian.kernel).unwrap(), cpus, append)
+}
+
+fn boot_file(file: &[u8], cpus: u8, append: &str) -> Machine {
     let config = BoardConfig { cpus, memory_bytes: MEMORY_BYTES, ..BoardConfig::default() };
     let options = BootOptions {
         command_line: format!("{} {append}", boot::linux::default_command_line(config.clock)),
@@ -40,7 +43,7 @@ fn boot(debian: &Debian, cpus: u8, append: &str) -> Machine {
     };
     let mut machine = Machine::new(config);
     let Machine { cpus, memory, board, .. } = &mut machine;
-    boot::load(Format::detect(&file).unwrap(), &file, &options, memory, &mut cpus[0], board).unwrap();
+    boot::load(Format::detect(file).unwrap(), file, &options, memory, &mut cpus[0], board).unwrap();
     machine
 }
 
@@ -140,4 +143,19 @@ fn two_processors_and_a_snapshot_before_the_test() {
 fn four_processors() {
     let Some(debian) = debian() else { return };
     check(&run(&mut boot(&debian, 4, ""), false), 4);
+}
+
+/// The file inside the compressed one, and one test of all.
+#[test]
+fn the_plain_kernel_boots_too() {
+    let Some(debian) = debian() else { return };
+    let plain = boot::linux::unpack(&fs::read(&debian.kernel).unwrap()).unwrap();
+    let Some(plain) = plain else {
+        eprintln!("passed over: this kernel is packed in a way that only it knows");
+        return;
+    };
+    let outcome = run(&mut boot_file(&plain, 3, "test=futex"), false);
+    assert_eq!(outcome.stop, Stop::PowerOff, "{}", outcome.console);
+    assert_eq!(outcome.results, [("futex".to_owned(), 0)], "{}", outcome.console);
+    assert!(outcome.console.contains("tsc: Detected 100.000 MHz"), "{}", outcome.console);
 }

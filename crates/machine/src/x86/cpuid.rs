@@ -8,6 +8,7 @@ use super::exec::Exec;
 use super::paging::PHYSICAL_BITS;
 use super::state::{cr4, reg};
 use super::trap::Outcome;
+use crate::devices::clock::LAPIC_HZ;
 use crate::stop::{Kinds, Stop};
 
 /// Family 6, model 0x1c, stepping 10.
@@ -43,6 +44,9 @@ const NO_EXECUTE: u32 = 1 << 20;
 const PAGES_1_GIB: u32 = 1 << 26;
 const LONG_MODE: u32 = 1 << 29;
 
+/// Leaf 6, EAX: the local APIC's timer always runs.
+const ALWAYS_RUNNING_TIMER: u32 = 1 << 2;
+
 /// Leaf 8000_0007, EDX: the time-stamp counter never stops or changes its pace.
 const INVARIANT_TSC: u32 = 1 << 8;
 
@@ -53,7 +57,7 @@ const FLUSH_LINE: u32 = 8 << 8;
 const LINEAR_BITS: u32 = 48;
 
 /// Highest leaves of the basic and of the extended range.
-const BASIC_MAX: u32 = 2;
+const BASIC_MAX: u32 = 0x16;
 const EXTENDED_MAX: u32 = 0x8000_0008;
 
 /// CR4 bits that may be set.
@@ -107,7 +111,29 @@ fn answer(x: &Exec, leaf: u32) -> [u32; 4] {
         0x8000_0007 => [0, 0, 0, INVARIANT_TSC],
         0x8000_0008 => [PHYSICAL_BITS | LINEAR_BITS << 8, 0, 0, 0],
         _ if leaf > EXTENDED_MAX => [0; 4],
-        // Caches of 32 KiB, 32 KiB and 2 MiB. Above the highest leaf Intel processors answer as for the highest.
-        _ => [0x005b_5001, 0, 0, 0x007d_302c],
+        // Caches of 32 KiB, 32 KiB and 2 MiB.
+        2 => [0x005b_5001, 0, 0, 0x007d_302c],
+        6 => [ALWAYS_RUNNING_TIMER, 0, 0, 0],
+        3..0x15 => [0; 4],
+        // How the time-stamp counter relates to the clock of the local APIC's timer, and how fast that is.
+        0x15 => {
+            let (numerator, denominator) = reduced(x.board.clock().instructions_per_second, LAPIC_HZ);
+            [denominator, numerator, LAPIC_HZ as u32, 0]
+        }
+        // The processor's frequency. Above the highest leaf Intel processors answer as for the highest.
+        _ => {
+            let megahertz = (x.board.clock().instructions_per_second / 1_000_000) as u32;
+            [megahertz, megahertz, megahertz, 0]
+        }
     }
+}
+
+/// A fraction in lowest terms, as kernels multiply with it in 32 bits.
+fn reduced(numerator: u64, denominator: u64) -> (u32, u32) {
+    let (mut a, mut b) = (numerator, denominator);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    let part = |n: u64| u32::try_from(n / a.max(1)).unwrap_or(u32::MAX);
+    (part(numerator), part(denominator))
 }
