@@ -30,15 +30,18 @@ pub struct Estimate {
     pub explored: f64,
     /// Work of the whole tree, in instructions.
     pub weight: f64,
+    /// The part of it that is done. Less than what was executed: to get to a part of the tree, steps that lead there are
+    /// executed again, and that belongs to the cost of the whole in the same proportion.
+    pub done: f64,
 }
 
 impl Estimate {
-    pub const UNKNOWN: Estimate = Estimate { explored: 0.0, weight: 0.0 };
+    pub const UNKNOWN: Estimate = Estimate { explored: 0.0, weight: 0.0, done: 0.0 };
 
     /// Of a part that is explored.
     #[must_use]
     pub const fn whole(weight: f64) -> Self {
-        Self { explored: 1.0, weight }
+        Self { explored: 1.0, weight, done: weight }
     }
 
     /// Of the tree at whose decisions, from the root down, `levels` hold. The last child being explored counts as
@@ -62,7 +65,8 @@ impl Estimate {
         let progress = child.map_or(0.0, |child| child.explored);
         let cost = level.done_weight + child.map_or(0.0, |child| level.weight + child.weight);
         let weight = if begun > 0.0 { cost * marked / begun } else { 0.0 };
-        Estimate { explored: (level.done as f64 + progress) / marked, weight }
+        let done = level.done_weight + child.map_or(0.0, |child| level.weight + child.done);
+        Estimate { explored: (level.done as f64 + progress) / marked, weight, done }
     }
 }
 
@@ -119,13 +123,8 @@ impl Track {
     /// `pending` counts subtrees marked and not begun: each holds at least one interleaving. `None` as long as nothing
     /// is known.
     #[must_use]
-    pub fn forecast(
-        &self,
-        interleavings: u64,
-        pending: u64,
-        work: f64,
-        estimate: Estimate,
-    ) -> Option<Forecast> {
+    pub fn forecast(&self, interleavings: u64, pending: u64, estimate: Estimate) -> Option<Forecast> {
+        let work = estimate.done;
         if estimate.explored >= 1.0 && pending == 0 {
             let n = interleavings as f64;
             return Some(Forecast {
@@ -213,16 +212,16 @@ mod tests {
     #[test]
     fn interval_holds_the_estimate_and_closes() {
         let mut track = Track::default();
-        let half = Estimate { explored: 0.5, weight: 200.0 };
-        track.add(10, Estimate { explored: 0.25, weight: 150.0 });
+        let half = Estimate { explored: 0.5, weight: 200.0, done: 100.0 };
+        track.add(10, Estimate { explored: 0.25, weight: 150.0, done: 40.0 });
         track.add(20, half);
-        assert_eq!(track.forecast(0, 3, 0.0, Estimate::UNKNOWN), None);
-        let forecast = track.forecast(20, 3, 100.0, half).unwrap();
+        assert_eq!(track.forecast(0, 3, Estimate::UNKNOWN), None);
+        let forecast = track.forecast(20, 3, half).unwrap();
         assert!(forecast.interleavings_min <= forecast.interleavings);
         assert!(forecast.interleavings <= forecast.interleavings_max);
         assert!(forecast.interleavings_min >= 23.0);
         assert!((forecast.seconds_left(10.0) - 10.0).abs() < 1e-9);
-        let end = track.forecast(44, 0, 100.0, Estimate::whole(100.0)).unwrap();
+        let end = track.forecast(44, 0, Estimate::whole(100.0)).unwrap();
         assert!((end.interleavings_max - 44.0).abs() < 1e-9 && end.seconds_left(10.0) < 1e-9);
     }
 }

@@ -415,7 +415,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
 
     fn estimate_below(&self, id: u32) -> Estimate {
         let children = &self.trunk[&id].children;
-        let (mut explored, mut weight, mut begun) = (0.0, 0.0, 0.0);
+        let (mut explored, mut weight, mut done, mut begun) = (0.0, 0.0, 0.0, 0.0);
         for child in children {
             let estimate = match child.state {
                 State::Explored => Estimate::whole(0.0),
@@ -428,11 +428,13 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             }
             explored += estimate.explored;
             weight += child.weight + estimate.weight;
+            done += child.weight + estimate.done;
         }
         let count = children.len() as f64;
         Estimate {
             explored: explored / count,
             weight: if begun > 0.0 { weight * count / begun } else { 0.0 },
+            done,
         }
     }
 
@@ -444,10 +446,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         };
         let pending =
             self.tasks.values().map(waiting).sum::<u64>() + self.waiting() as u64 + self.tasks.len() as u64;
-        let effort = self.tally.counts.effort;
-        let again = effort.steps_again as f64 / effort.steps.max(1) as f64;
-        let work = effort.instructions as f64 * (1.0 - again);
-        self.track.forecast(self.tally.counts.interleavings, pending, work, self.estimate())
+        self.track.forecast(self.tally.counts.interleavings, pending, self.estimate())
     }
 
     /// What can be said now.
