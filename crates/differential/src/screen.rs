@@ -176,12 +176,17 @@ pub fn undefined_flags(case: &Case, ip: u64) -> Option<u32> {
 
 /// Condition codes of the x87 status word that are not compared, or `None` if their values went elsewhere.
 pub fn undefined_codes(case: &Case) -> Option<u16> {
+    let instructions = reachable(case);
+    let any_order = instructions.iter().any(is_branch);
     let mut undefined = 0;
-    for instr in disassemble(case) {
-        if undefined != 0 && undefined::reads_codes(&instr) {
+    if any_order {
+        undefined = instructions.iter().fold(0, |all, instr| all | undefined::codes(instr));
+    }
+    for instr in &instructions {
+        if undefined != 0 && undefined::reads_codes(instr) {
             return None;
         }
-        undefined |= undefined::codes(&instr);
+        undefined |= undefined::codes(instr);
     }
     Some(undefined)
 }

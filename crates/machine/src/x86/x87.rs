@@ -433,7 +433,8 @@ fn round_to_integral(context: &Context, a: Value) -> Rounded {
         0 => Value::zero(a.negative),
         m => Value::finite(a.negative, 63, m as u64),
     };
-    result.flags |= if inexact { raise::PRECISION } else { 0 };
+    // However small the number was, what comes of it is not.
+    result.flags = result.flags & !raise::UNDERFLOW | if inexact { raise::PRECISION } else { 0 };
     result.up = up;
     result
 }
@@ -763,5 +764,19 @@ fn conditional(x: &mut Exec, instr: &Instruction, holds: impl Fn(&flags::Flags) 
     if taken {
         let value = fpu.get(i);
         fpu.set(0, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_a_denormal_to_an_integer_is_no_underflow() {
+        // Underflow and precision are not masked.
+        let fpu = Fpu { control: 0x43, ..Fpu::default() };
+        let denormal = Value::unpack_extended(F80 { mantissa: 1, sign_exponent: 0 });
+        let rounded = round_to_integral(&fpu.full_context(), denormal);
+        assert_eq!((rounded.value.class, rounded.flags), (Class::Zero, raise::DENORMAL | raise::PRECISION));
     }
 }
