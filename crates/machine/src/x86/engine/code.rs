@@ -8,7 +8,8 @@
 //! never cross a page.
 
 use super::Site;
-use super::control::{call_direct, call_far, call_r, dead, ret};
+use super::control::{call_direct, call_far, call_r, dead, elsewhere, ret};
+use super::index::Index;
 use super::op::{Far, Handler, JUMPS, Jump, Links, Op, RETURNS, Return, TAG_ADDRESS, jump_index};
 use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
@@ -93,12 +94,18 @@ pub(super) fn length(op: &mut Op, access: u8) -> &mut u8 {
 }
 
 /// What a block came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub physical: u64,
     pub linear: u64,
     pub offset: u64,
     pub mode: u32,
+}
+
+impl Key {
+    fn hash(&self) -> u64 {
+        self.physical ^ self.linear.rotate_left(24) ^ u64::from(self.mode) << 56
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -121,11 +128,9 @@ pub(crate) struct Code {
     pub slots: Vec<Slot>,
     pub metas: Vec<Meta>,
     pub stubs: Vec<Slot>,
-    /// Where each stub leads.
-    pub stub_targets: Vec<u64>,
     pub instructions: Vec<Instruction>,
     blocks: Vec<Block>,
-    by_key: FxHashMap<Key, u32>,
+    index: Index,
     pages: FxHashMap<u64, CodePage>,
     /// Pairs of tag and address, see [`Jump`]; all zero to begin with, which no tag is.
     jumps: Vec<[u64; 2]>,
@@ -160,7 +165,6 @@ impl Code {
             self.slots = Vec::with_capacity(SLOTS_MAX);
             self.metas = Vec::with_capacity(SLOTS_MAX);
             self.stubs = Vec::with_capacity(STUBS_MAX);
-            self.stub_targets = Vec::with_capacity(STUBS_MAX);
             self.jumps = vec![[0; 2]; JUMPS];
         }
     }
@@ -175,10 +179,9 @@ impl Code {
         self.slots.clear();
         self.metas.clear();
         self.stubs.clear();
-        self.stub_targets.clear();
         self.instructions.clear();
         self.blocks.clear();
-        self.by_key.clear();
+        self.index.clear();
         self.pages.clear();
         self.jumps.fill([0; 2]);
         self.returns = [[0; 2]; RETURNS];
@@ -209,8 +212,14 @@ impl Code {
         self.stubs.as_ptr_range().contains(&op.cast())
     }
 
+    /// Where a stub leads: to another page, which it says in full, or to an address in the 4 GiB of its block.
     fn stub_target(&self, op: *const Op) -> u64 {
-        self.stub_targets[(op as usize - self.stubs.as_ptr() as usize) / size_of::<Slot>()]
+        // SAFETY: stubs begin with an operation.
+        let stub = unsafe { &*op };
+        if std::ptr::fn_addr_eq(stub.handler, elsewhere as Handler) {
+            return stub.wide();
+        }
+        self.metas[stub.place() >> 1].pc() >> 32 << 32 | u64::from(stub.imm)
     }
 
     /// Linear address of an operation's instruction, or of where this stub leads.
@@ -262,7 +271,8 @@ impl Code {
     }
 
     pub fn find(&self, key: &Key) -> Option<*const Op> {
-        self.by_key.get(key).map(|&id| self.op(self.blocks[id as usize].slot))
+        let id = self.index.find(key.hash(), |id| self.blocks[id as usize].key == *key)?;
+        Some(self.op(self.blocks[id as usize].slot))
     }
 
     fn op(&self, slot: u32) -> *const Op {
@@ -273,8 +283,9 @@ impl Code {
     /// Registers the block whose slots begin at `slot`.
     pub fn add(&mut self, key: Key, bytes: u16, slot: u32) -> *const Op {
         let id = self.blocks.len() as u32;
-        self.by_key.insert(key, id);
         self.blocks.push(Block { key, bytes, slot });
+        let blocks = &self.blocks;
+        self.index.insert(id, |id| blocks[id as usize].key.hash());
         let page = self.pages.entry(key.physical >> 12).or_default();
         page.blocks.push(id);
         page.lines |= lines(key.physical as usize & 0xfff, bytes.into());
@@ -337,8 +348,8 @@ impl Code {
     pub fn link(&mut self, stub: *const Op, target: *const Op) {
         // SAFETY: `stub` is one of `stubs`, made by the translator with the place of its links.
         let stub = unsafe { &*stub };
-        let place = u32::from_le_bytes([stub.a, stub.b, stub.c, stub.d]);
-        let slot = &mut self.slots[(place >> 1) as usize];
+        let place = stub.place();
+        let slot = &mut self.slots[place >> 1];
         // SAFETY: the translator put links into this slot.
         let links = unsafe { &mut slot.links };
         if place & 1 == 0 {
@@ -363,9 +374,7 @@ impl Code {
 
     fn kill(&mut self, id: u32) {
         let Block { key, slot, .. } = self.blocks[id as usize];
-        if self.by_key.get(&key) == Some(&id) {
-            self.by_key.remove(&key);
-        }
+        self.index.remove(id, key.hash());
         // The other fields of the slot do not matter to `dead`.
         self.slots[slot as usize].op.handler = dead;
     }

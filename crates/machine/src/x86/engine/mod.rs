@@ -12,6 +12,7 @@ use crate::stop::{StopSet, Watch};
 pub(crate) mod code;
 mod control;
 mod handlers;
+mod index;
 pub(crate) mod op;
 mod operands;
 mod pairs;

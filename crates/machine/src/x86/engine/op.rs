@@ -30,10 +30,20 @@ impl Op {
         Self { c, d, imm: u32::from_le_bytes(imm), ..self }
     }
 
-    /// The operation with eight bytes in `a` to `imm`, see [`State::wide_immediate`].
+    /// The operation with eight bytes in `a` to `imm`.
     pub fn with_wide(self, value: u64) -> Self {
         let [a, b, c, d, imm @ ..] = value.to_le_bytes();
         Self { a, b, c, d, imm: u32::from_le_bytes(imm), ..self }
+    }
+
+    /// The eight bytes in `a` to `imm`.
+    pub fn wide(&self) -> u64 {
+        u64::from(self.imm) << 32 | self.place() as u64
+    }
+
+    /// The four bytes in `a` to `d`. In a stub: twice the slot of the links it was made for, and one more for the second.
+    pub fn place(&self) -> usize {
+        u32::from_le_bytes([self.a, self.b, self.c, self.d]) as usize
     }
 }
 

@@ -147,15 +147,13 @@ impl Builder<'_> {
         assert!(self.code.stubs.len() + 2 <= self.code.stubs.capacity(), "stubs never move");
         let at = self.code.stubs.len();
         if flat && target >> 12 != self.key.linear >> 12 {
-            self.code.stubs.push(Slot { op: Op { handler: elsewhere, ..plain() } });
+            self.code.stubs.push(Slot { op: Op { handler: elsewhere, ..plain() }.with_wide(target) });
             self.code.stubs.push(Slot { far: NOWHERE });
-            self.code.stub_targets.extend([target; 2]);
         } else {
             let place = (self.code.slots.len() as u32) << 1 | u32::from(otherwise);
             let [a, b, c, d] = place.to_le_bytes();
             let handler: Handler = if flat { unlinked } else { outside };
             self.code.stubs.push(Slot { op: Op { handler, a, b, c, d, imm: target as u32 } });
-            self.code.stub_targets.push(target);
         }
         (&raw const self.code.stubs[at]).cast()
     }
@@ -164,7 +162,7 @@ impl Builder<'_> {
     fn links(&mut self, taken: u64, otherwise: u64) {
         let links = Links { taken: self.stub(taken, false), otherwise: self.stub(otherwise, true) };
         self.code.slots.push(Slot { links });
-        self.code.metas.push(Meta::default());
+        self.code.metas.push(Meta::new(self.key.linear, 0, 0, 0));
     }
 
     fn leaves_page(&self, target: u64) -> bool {
@@ -179,7 +177,7 @@ impl Builder<'_> {
     fn one_link(&mut self, target: u64) {
         let taken = self.stub(target, false);
         self.code.slots.push(Slot { links: Links { taken, otherwise: taken } });
-        self.code.metas.push(Meta::default());
+        self.code.metas.push(Meta::new(self.key.linear, 0, 0, 0));
     }
 
     fn fall_through(&mut self, next: u64) {
