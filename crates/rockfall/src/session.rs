@@ -18,6 +18,8 @@ use crate::terminal::{Input, Terminal};
 
 /// Machine time between two looks at console and keyboard: five milliseconds.
 const LOOK: u64 = 500_000;
+/// Machine time that is kept to be run again: copies are cheap, but each makes the next writes dear.
+const PAST_MAX: u64 = 20_000_000;
 /// How long the console has to be silent before the next line is typed.
 const QUIET_MICROS: u64 = 500_000;
 /// The longest sleep while an idle guest waits, so that its clock keeps going.
@@ -73,6 +75,12 @@ pub enum Goal {
     TestStart,
 }
 
+/// The machine some time ago, and the turns that led from there to where it is; gone when something came from outside.
+struct Past {
+    machine: Machine,
+    turns: Vec<Turn>,
+}
+
 /// What is left of a session.
 pub struct Finished {
     pub machine: Machine,
@@ -96,6 +104,7 @@ pub struct Session {
     began: u64,
     console: Console,
     turns: Turns,
+    past: Option<Past>,
     goal: Goal,
     keys: Keys,
     /// What tests in the guest came to, as they told it.
@@ -114,6 +123,7 @@ impl Session {
             budget,
             console: Console::new(),
             turns: Turns::default(),
+            past: None,
             goal,
             keys,
             results: Vec::new(),
@@ -201,7 +211,8 @@ impl Session {
                         Input::Quit => return Ok((End::Interrupted, String::new())),
                         Input::Character(character) => self.type_text(&character.to_string()),
                         Input::Key(key) if self.keys == Keys::Keyboard => {
-                            self.machine.board.press_key(now, key)
+                            self.past = None;
+                            self.machine.board.press_key(now, key);
                         }
                         Input::Key(_) => {}
                     }
@@ -226,6 +237,7 @@ impl Session {
 
     fn type_text(&mut self, text: &str) {
         let now = self.machine.instructions();
+        self.past = None;
         match self.keys {
             Keys::Keyboard => self.untyped.extend(self.machine.board.type_text(now, text)),
             Keys::Serial => self.machine.board.serial_input(now, text.as_bytes()),
@@ -235,10 +247,12 @@ impl Session {
     /// Gives the processors their turns; an end comes with the story of how it came about.
     fn turns(&mut self, budget: u64) -> Option<(End, String)> {
         let mut events = Events::off();
-        let before = self.machine.clone();
-        let mut turns = Vec::new();
+        let began = self.machine.instructions();
+        if self.past.as_ref().is_none_or(|past| began - past.machine.instructions() >= PAST_MAX) {
+            self.past = Some(Past { machine: self.machine.clone(), turns: Vec::new() });
+        }
         let (mut left, mut idle) = (budget, 0);
-        while left > 0 && self.machine.instructions() - before.instructions() < LOOK {
+        while left > 0 && self.machine.instructions() - began < LOOK {
             let max = left.min(LOOK);
             let Some(turn) = self.turns.take(&mut self.machine, max, Kinds::HYPERCALL, &mut events) else {
                 return Some((End::Stopped(CpuId(0), Stop::Halt), String::new()));
@@ -253,10 +267,12 @@ impl Session {
                     return Some((End::TestStart, String::new()));
                 }
             } else if !turn.goes_on() {
-                let story = self.story(before, &turns, &turn);
+                let story = self.story(&turn);
                 return Some((End::Stopped(turn.cpu, turn.stop), story));
             }
-            turns.push(turn);
+            if let Some(past) = &mut self.past {
+                past.turns.push(turn);
+            }
         }
         None
     }
@@ -277,17 +293,19 @@ impl Session {
         false
     }
 
-    /// Registers, and the last branches found by running the last turn again.
-    fn story(&self, mut before: Machine, turns: &[Turn], last: &Turn) -> String {
+    /// Registers, and the last branches found by running the last turns again.
+    fn story(&mut self, last: &Turn) -> String {
         let id = last.cpu;
         if !matches!(last.stop, Stop::TripleFault | Stop::Unsupported(_)) {
             return String::new();
         }
-        let mut events = Events::off();
-        for turn in turns {
-            before.run(turn.cpu, &turn.until, &mut events);
-        }
-        let branches = post_mortem::last_branches(before, id, last.executed);
+        let branches = self.past.take().map_or_else(String::new, |Past { mut machine, turns }| {
+            let mut events = Events::off();
+            for turn in turns {
+                machine.run(turn.cpu, &turn.until, &mut events);
+            }
+            post_mortem::last_branches(machine, id, last.executed)
+        });
         let registers = post_mortem::registers(self.machine.cpu(id));
         let heading = if branches.is_empty() { "" } else { "last branches:\n" };
         format!("{id}:\n{registers}{heading}{branches}")
