@@ -1,13 +1,14 @@
 //! Linux kernels, entered in 64-bit mode: compressed images (bzImage) and the plain ELF file inside them (vmlinux).
 //!
-//! Contract: the boot processor is left at the kernel's 64-bit entry as the boot protocol asks: paging on with the first 4 GiB mapped
-//! one to one, flat segments with the selectors 0x10 and 0x18, interrupts off, RSI at the zero page. The modules of
-//! the boot options, one behind the other, are the initial file system. An image whose payload is packed with xz, as Debian's is, is unpacked here and
-//! its ELF entered directly, which saves the guest some four billion instructions; any other
-//! is entered at its own decompressor.
-//! Source: the kernel's Documentation/x86/boot.rst, "64-bit boot protocol" and "The real-mode kernel header", and zero-page.rst.
-//! Not modelled: 16-bit and 32-bit entry, EFI hand-over, graphics modes. Nothing is relocated: where the kernel runs is where it was
-//! linked, unless its own decompressor moves it.
+//! Contract: the boot processor is left at the kernel's 64-bit entry as the boot protocol asks: paging on with the first 4
+//! GiB mapped one to one, flat segments with the selectors 0x10 and 0x18, interrupts off, RSI at the zero page. The modules
+//! of the boot options, one behind the other, are the initial file system. An image whose payload is packed with xz, as
+//! Debian's is, is unpacked here and its ELF entered directly, which saves the guest some four billion instructions; any
+//! other is entered at its own decompressor.
+//! Source: the kernel's Documentation/x86/boot.rst, "64-bit boot protocol" and "The real-mode kernel header", and
+//! zero-page.rst.
+//! Not modelled: 16-bit and 32-bit entry, EFI hand-over, graphics modes. Nothing is relocated: where the kernel runs is
+//! where it was linked, unless its own decompressor moves it.
 
 use std::io::Read;
 
