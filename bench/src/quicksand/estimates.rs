@@ -31,7 +31,7 @@ fn size(space: &Space, part: f64, plain: bool) -> Option<Judged> {
     let noted = space.noted.iter().rev().find(before)?;
     let forecast = noted.forecast?;
     if plain {
-        let estimate = noted.interleavings as f64 / forecast.explored / truth;
+        let estimate = noted.plain / truth;
         return Some(Judged { estimate, low: estimate, high: estimate });
     }
     Some(Judged {

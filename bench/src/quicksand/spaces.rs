@@ -4,14 +4,25 @@
 use super::cell::{Ending, Kept};
 use super::{Options, Row, Strategy};
 use ::guests::Place;
+use explore::estimate::{Forecast, Sighting, Track};
 use serde::Deserialize;
 
-/// A forecast, and when it was made.
+/// What the search knew, and when.
 #[derive(Clone, Debug, Deserialize)]
+struct Line {
+    seconds: f64,
+    #[serde(flatten)]
+    seen: Sighting,
+}
+
+/// A forecast, and when it was made.
+#[derive(Clone, Debug)]
 pub struct Noted {
     pub interleavings: u64,
     pub seconds: f64,
-    pub forecast: Option<explore::estimate::Forecast>,
+    pub forecast: Option<Forecast>,
+    /// By the weighted backtrack estimator alone.
+    pub plain: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -47,11 +58,23 @@ pub fn all(kept: &Kept, options: &Options) -> Result<Vec<Space>, String> {
                 continue;
             }
             let lines = cell.forecasts.iter().flat_map(|text| text.lines());
-            let noted: Result<Vec<Noted>, _> = lines.map(serde_json::from_str).collect();
-            let noted = noted.map_err(|e| format!("{name}: {e}"))?;
+            let lines: Result<Vec<Line>, _> = lines.map(serde_json::from_str).collect();
+            let noted = forecast(&lines.map_err(|e| format!("{name}: {e}"))?);
             let (interleavings, seconds) = (cell.interleavings, cell.seconds);
             spaces.push(Space { place: row.place, interleavings, seconds, noted });
         }
     }
     Ok(spaces)
+}
+
+/// What was told at each moment.
+fn forecast(lines: &[Line]) -> Vec<Noted> {
+    let mut track = Track::default();
+    let tell = |Line { seconds, seen }: &Line| {
+        track.add(seen);
+        let forecast = track.forecast(seen);
+        let plain = seen.interleavings as f64 / seen.estimate.explored;
+        Noted { interleavings: seen.interleavings, seconds: *seconds, forecast, plain }
+    };
+    lines.iter().map(tell).collect()
 }

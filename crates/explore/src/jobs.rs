@@ -103,6 +103,9 @@ pub struct Standing {
     pub explored: f64,
     /// `None`: nothing is known yet.
     pub seconds_left: Option<f64>,
+    /// Between which numbers that is expected to lie.
+    #[serde(default)]
+    pub seconds_left_between: Option<(f64, f64)>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -10,7 +10,7 @@
 //! A child of the trunk is begun when the first steps of all its elder siblings are known, so that they can sleep in
 //! it, although they may still be explored elsewhere: they will be before the search ends.
 
-use crate::estimate::{Estimate, Forecast, Track};
+use crate::estimate::{Estimate, Forecast, Sighting, Track};
 use crate::order::Order;
 use crate::run::{Bounds, Effort, Runner};
 use crate::tally::{Counts, Tally};
@@ -62,6 +62,10 @@ impl Default for Options {
 
 /// While the space is not divided yet, rounds are short.
 const FIRST_QUANTUM: u64 = 4;
+
+/// A round adds at most one part of this many to what was done before, so that forecasts are never much older than what
+/// they are about.
+const ROUNDS_TO_DOUBLE: u64 = 8;
 
 /// So that a round of long executions comes to its end in seconds: what is known is told and can be written down then.
 const SHARE_INSTRUCTIONS_MAX: u64 = 50_000_000;
@@ -266,8 +270,8 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         self.retire();
         self.divide();
         self.begin_waiting();
-        let estimate = self.estimate();
-        self.track.add(self.tally.counts.interleavings, estimate);
+        let seen = self.sighting();
+        self.track.add(&seen);
     }
 
     fn share(&self) -> u64 {
@@ -276,6 +280,8 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         let Effort { executions, instructions, .. } = self.tally.counts.effort;
         let length = (instructions / executions.max(1)).max(1);
         let quantum = quantum.min((SHARE_INSTRUCTIONS_MAX / length).max(FIRST_QUANTUM));
+        let grown = self.tally.counts.interleavings / (ROUNDS_TO_DOUBLE * self.tasks.len() as u64);
+        let quantum = quantum.min(grown.max(FIRST_QUANTUM));
         let left = interleavings_max.map_or(u64::MAX, |max| max - self.tally.counts.interleavings.min(max));
         quantum.min(left.div_ceil(self.tasks.len() as u64)).max(1)
     }
@@ -440,13 +446,19 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
 
     #[must_use]
     pub fn forecast(&self) -> Option<Forecast> {
+        self.track.forecast(&self.sighting())
+    }
+
+    /// What forecasts are made from.
+    #[must_use]
+    pub fn sighting(&self) -> Sighting {
         let waiting = |task: &Task<R>| {
             let own = &task.tree.nodes.list[task.tree.nodes.base..];
             own.iter().map(|node| node.waiting().count() as u64).sum::<u64>()
         };
         let pending =
             self.tasks.values().map(waiting).sum::<u64>() + self.waiting() as u64 + self.tasks.len() as u64;
-        self.track.forecast(self.tally.counts.interleavings, pending, self.estimate())
+        Sighting { interleavings: self.tally.counts.interleavings, pending, estimate: self.estimate() }
     }
 
     /// What can be said now.

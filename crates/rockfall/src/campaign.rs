@@ -76,6 +76,7 @@ impl Begun {
             interleavings: self.search.counts().interleavings,
             explored: forecast.map_or(0.0, |forecast| forecast.explored),
             seconds_left: forecast.map(|forecast| forecast.seconds_left(self.seconds)),
+            seconds_left_between: forecast.map(|forecast| forecast.seconds_left_between(self.seconds)),
         }
     }
 }

@@ -69,7 +69,10 @@ pub fn standing(job: &Job) -> String {
         State::Started | State::Suspended => {
             let percent = 100.0 * job.standing.explored;
             let left = job.standing.seconds_left.map_or("unknown time".to_owned(), in_words_exactly);
-            format!("{interleavings} interleavings, {percent:.1} %, {left} left")
+            let between = job.standing.seconds_left_between.map_or(String::new(), |(least, most)| {
+                format!(" ({} to {})", in_words_exactly(least), in_words_exactly(most))
+            });
+            format!("{interleavings} interleavings, {percent:.1} %, {left} left{between}")
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How far a search is: a bar on a terminal, silence elsewhere.
 
-use explore::estimate::Forecast;
+use explore::estimate::{Forecast, Sighting};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ pub struct Progress {
     bar: ProgressBar,
     started: Instant,
     drawn: Option<Instant>,
-    /// Forecasts as lines, each with the interleavings and the seconds at which it was made.
+    /// A line for each.
     noted: String,
 }
 
-/// A forecast and when it was made.
+/// What was known, and when.
 #[derive(Serialize)]
 struct Noted {
-    interleavings: u64,
     seconds: f64,
-    forecast: Option<Forecast>,
+    #[serde(flatten)]
+    seen: Sighting,
 }
 
 impl Progress {
@@ -36,9 +36,9 @@ impl Progress {
         Self { bar, started: Instant::now(), drawn: None, noted: String::new() }
     }
 
-    /// Remembers a forecast.
-    pub fn note(&mut self, interleavings: u64, forecast: Option<Forecast>) {
-        let noted = Noted { interleavings, seconds: self.started.elapsed().as_secs_f64(), forecast };
+    /// Remembers what forecasts are made from.
+    pub fn note(&mut self, seen: Sighting) {
+        let noted = Noted { seconds: self.started.elapsed().as_secs_f64(), seen };
         self.noted += &serde_json::to_string(&noted).expect("plain data with string keys");
         self.noted.push('\n');
     }
@@ -67,12 +67,16 @@ impl Progress {
         }
         if let Some(forecast) = forecast {
             self.bar.set_position((forecast.explored * PARTS as f64) as u64);
-            let left = forecast.seconds_left(elapsed);
+            let (least, most) = forecast.seconds_left_between(elapsed);
             message += &format!(
-                ", {:.1} % of about {:.0}, {} left",
+                ", {:.1} % of about {:.0} ({:.0} to {:.0}), {} left ({} to {})",
                 100.0 * forecast.explored,
                 forecast.interleavings,
-                in_words(left)
+                forecast.interleavings_min,
+                forecast.interleavings_max,
+                in_words(forecast.seconds_left(elapsed)),
+                in_words(least),
+                in_words(most)
             );
         } else {
             self.bar.tick();

@@ -66,6 +66,7 @@ fn follow(plan: &mut Plan, seconds_left: f64, reports: &str) -> String {
             interleavings: interleavings.parse().unwrap(),
             explored: 0.5,
             seconds_left: how.parse().ok(),
+            ..Standing::default()
         };
         plan.report(id, standing, outcome);
     }

@@ -102,7 +102,7 @@ pub struct How {
     /// Write a page to look at in a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write what was forecast on the way, one object a line
+    /// Write what forecasts were made from on the way, one object a line
     #[arg(long, value_name = "FILE")]
     pub forecasts: Option<PathBuf>,
     /// Print one object for programs instead of text
@@ -192,9 +192,8 @@ fn systematic<R: Reduction>(
     let mut search = Search::new(reduction, options);
     let late = || progress_over(how.budget, started) || crate::interrupt::asked();
     search.run(&mut workers, &late, &mut |search| {
-        let (interleavings, forecast) = (search.counts().interleavings, search.forecast());
-        progress.note(interleavings, forecast);
-        progress.show(interleavings, forecast);
+        progress.note(search.sighting());
+        progress.show(search.counts().interleavings, search.forecast());
     });
     let seconds = started.elapsed().as_secs_f64();
     let found = search.found().to_vec();
