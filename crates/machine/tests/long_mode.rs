@@ -5,7 +5,7 @@ use iced_x86::code_asm::*;
 use machine::x86::flags::{AF, CF, OF, PF, SF, ZF};
 use machine::x86::state::{Table, cr0, cr4, efer, reg};
 use machine::x86::trap::Exception;
-use machine::{Events, Kinds, Machine, Seg, Segment, Stop, StopSet};
+use machine::{Events, Kinds, Machine, Seg, Segment, Stop, StopSet, Watch};
 use trace::{CpuId, PhysAddr, VirtAddr};
 
 const BSP: CpuId = CpuId(0);
@@ -470,4 +470,27 @@ fn page_rights() {
         7 reserved: 09 0b 19 0d 0f 1d
     "#]]
     .assert_eq(&(found.join("\n") + "\n"));
+}
+
+/// Watched bytes at high addresses end a run, in compiled code too, right after the access.
+#[test]
+fn watches() {
+    let mut m = machine(|a| {
+        let mut again = a.create_label();
+        a.mov(rdi, HIGH + DATA)?;
+        a.set_label(&mut again)?;
+        a.add(rdi, 8)?;
+        a.mov(qword_ptr(rdi), rax)?;
+        a.inc(rcx)?;
+        a.jmp(again)
+    });
+    m.cpus[0].rip += HIGH;
+    let watch = Watch { start: VirtAddr(HIGH + DATA + 0x804), bytes: 4, reads: false, writes: true };
+    let stop = m.run(BSP, &StopSet::after(100_000).watching(watch), &mut Events::off());
+    let Stop::Watch(access) = stop else { panic!("{stop}") };
+    assert_eq!(
+        (access.address, access.physical),
+        (VirtAddr(HIGH + DATA + 0x800), Some(PhysAddr(DATA + 0x800)))
+    );
+    assert_eq!((m.cpus[0].regs[reg::CX], m.cpus[0].executed), (0xff, 1 + 4 * 0xff + 2));
 }
