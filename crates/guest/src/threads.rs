@@ -91,6 +91,8 @@ pub struct Thread {
     pub yields_for: Option<LockId>,
     pub looping: Arc<Loop>,
     pub turn: Turn,
+    /// Has run since the test began, or could have.
+    pub took_part: bool,
     /// Where a tick took it away with the hooks of the next instruction already told.
     pub told_at: Option<(u64, u64)>,
     /// The program's instruction that called the kernel last.
@@ -127,6 +129,7 @@ impl Thread {
             yields_for: None,
             looping: Arc::default(),
             turn: Turn::Comes,
+            took_part: true,
             told_at: None,
             called_from: None,
             system_call: None,

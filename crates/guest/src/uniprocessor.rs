@@ -378,9 +378,7 @@ impl Uniprocessor {
             let on_processor = self.running_id() == Some(target);
             // It had its turn and gave way again, or ended, before it could be interrupted.
             let Some(thread) = thread.filter(|thread| on_processor || self.can_go_on(thread)) else {
-                let pc = VirtAddr(self.machine.cpu(CPU).pc());
-                self.current = None;
-                return Err(StepEnd::Point(Point { kind: PointKind::Voluntary, thread: target, pc }));
+                return Err(self.gave_way(Some(target), PointKind::Voluntary));
             };
             let sleeps = thread.inside(Activity::Sleep);
             if ticks == if sleeps { TICKS_MAX } else { TURN_TICKS_MAX } {
@@ -638,10 +636,12 @@ impl Uniprocessor {
             }
             let somebody = self.tracker.threads.iter().any(|thread| thread.inside(Activity::Device));
             let halted = self.machine.cpu(CPU).activity == machine::Activity::Halted;
-            if !somebody || self.machine.board.next_event().is_none() {
+            // What a device has answered may not have been taken yet.
+            let pending = self.machine.board.interrupt_pending(CPU);
+            if !somebody || !pending && self.machine.board.next_event().is_none() {
                 break;
             }
-            if halted {
+            if halted && !pending {
                 self.machine.sleep();
             }
             let stop = self.run(Until::Point, IDLE_INSTRUCTIONS_MAX);
@@ -684,8 +684,11 @@ impl Uniprocessor {
     /// Everybody who cannot go on and should.
     fn waiting(&self) -> Vec<Waiting> {
         let program = self.kernel().tested.is_some();
+        // Whoever has waited since before the test has no part in it, unless nobody else waits.
+        let part = self.tracker.threads.iter().any(|thread| thread.took_part);
         let waits = |thread: &&Thread| {
             !thread.inside(Activity::Device)
+                && (thread.took_part || !part)
                 && !self.tracker.is_idle(&self.machine, thread.key)
                 && (!program || self.tracker.is_tested(&self.machine, thread))
         };
@@ -815,6 +818,10 @@ impl Uniprocessor {
         self.machine.board.take_debug_output();
         self.phase = Phase::Running { population, ready: false };
         self.threads_before = self.tracker.threads.len();
+        let runs = self.running_id();
+        for thread in self.tracker.threads.iter_mut() {
+            thread.took_part = Some(thread.id) == runs || thread.standing == Standing::Runnable;
+        }
         self.current = None;
         Ok(())
     }

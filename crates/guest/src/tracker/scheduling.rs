@@ -119,6 +119,7 @@ impl Tracker {
         self.threads.set_current(key);
         if let Some(thread) = self.threads.current_mut() {
             thread.turn = Turn::Comes;
+            thread.took_part = true;
         }
         if let Some(thread) = self.threads.current_mut()
             && thread.standing == Standing::Blocked
