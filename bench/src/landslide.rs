@@ -381,7 +381,7 @@ fn speed(text: &mut String, options: &Options) -> Result<(), String> {
 }
 
 /// How many processes wanted to run in the last minute, and on how many cores.
-fn load() -> String {
+pub fn load() -> String {
     let average = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     format!("{} on {cores} cores", average.split_whitespace().next().unwrap_or("unknown"))

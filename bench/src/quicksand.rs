@@ -303,14 +303,16 @@ fn write_document(text: &str, options: &Options) -> Result<(), String> {
     let text = format!(
         "# Quicksand's evaluation, again\n\n\
          Written by `cargo run --release -p bench -- quicksand --seconds {} --write`: {} seconds and two workers for each \
-         cell. A cell has the outcome, the interleavings and the seconds.\n\n\
+         cell. Load of the host when it was written: {}. A cell has the outcome, the interleavings and the seconds.\n\n\
          - *dpor*, *icb*: one space with all points of synchronisation (kernel: locks, interrupts off and on, threads \
          created and woken; programs: locks, threads created and woken). Exhausting it verifies a test only if that has no \
          data races at all; else the cell says *exhausted*, as in section 4.5.3 of the paper.\n\
          - *everywhere*: dpor with these points and every shared access.\n\
          - *maximal*: these points and all data races known, at once (`rockfall test --maximal`).\n\
          - *deepening*: `rockfall test`, with limited and with pure happens-before.\n{text}",
-        options.seconds, options.seconds
+        options.seconds,
+        options.seconds,
+        crate::landslide::load()
     );
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results/quicksand.md");
     std::fs::write(&path, text.trim_end().to_owned() + "\n").map_err(|e| format!("{}: {e}", path.display()))
