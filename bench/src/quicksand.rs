@@ -62,6 +62,12 @@ impl Row {
         wrong.chain(correct).collect()
     }
 
+    /// What its cells are kept under: some tests are named as the fault that they expose.
+    fn key(&self) -> String {
+        let kind = if self.fault.is_some() { "fault" } else { "correct" };
+        format!("{kind}-{}", self.name)
+    }
+
     /// All points of synchronisation that are known beforehand.
     fn synchronisation(&self) -> &'static str {
         match self.place {
@@ -194,7 +200,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         let runs = !options.kept && selected(&row.name);
         let mut cells = Vec::new();
         for strategy in Strategy::ALL {
-            let name = format!("{}.{}", row.name, strategy.name().replace(", ", "-"));
+            let name = format!("{}.{}", row.key(), strategy.name().replace(", ", "-"));
             let arguments = strategy.arguments(&row);
             let cell = kept.cell(&row, &name, &arguments, runs)?;
             if let Some(cell) = cell.as_ref().filter(|_| runs) {

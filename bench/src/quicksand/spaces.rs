@@ -43,13 +43,13 @@ pub fn all(kept: &Kept, options: &Options) -> Result<Vec<Space>, String> {
         let run = !options.kept && selected && row.fault.is_none();
         let mut named: Vec<(String, Vec<String>, bool)> = Vec::new();
         for strategy in [Strategy::Dpor, Strategy::Everywhere] {
-            named.push((format!("{}.{}", row.name, strategy.name()), strategy.arguments(&row), false));
+            named.push((format!("{}.{}", row.key(), strategy.name()), strategy.arguments(&row), false));
         }
         if row.fault.is_none() {
             let sets = if row.place == Place::Kernel { &OF_KERNEL[..] } else { &OF_PROGRAM };
             for set in sets {
                 let words = ["explore", "--strategy", "dpor", "--points", set].map(str::to_owned).to_vec();
-                named.push((format!("{}.set-{}", row.name, set.replace(',', "-")), words, run));
+                named.push((format!("{}.set-{}", row.key(), set.replace(',', "-")), words, run));
             }
         }
         for (name, arguments, run) in named {
