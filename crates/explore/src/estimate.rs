@@ -11,7 +11,7 @@
 //! Not from the papers: both estimators are far too low at first on trees whose marks are made late, and in different
 //! ways, so a [`Forecast`] takes the geometric mean of three: each of the two corrected for late marks, and the first
 //! extrapolated by its own trend. Its interval is as wide as what is still to come is uncertain: it closes by itself. The
-//! three constants were chosen on two dozen spaces and are judged on all others in docs/results/quicksand.md.
+//! three constants were chosen on two dozen of the spaces in docs/results/quicksand.md, not on others: expect a little less.
 
 use serde::{Deserialize, Serialize};
 
