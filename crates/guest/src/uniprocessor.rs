@@ -13,6 +13,8 @@
 //!
 //! Limits: one processor; the timer is the only interrupt that comes at chosen moments.
 
+mod loops;
+
 use crate::compiled::{self, Compiled};
 use crate::kernel::{Activity, Kernel};
 use crate::spinning::QUIET_INSTRUCTIONS;
@@ -545,42 +547,6 @@ impl Uniprocessor {
         }
     }
 
-    /// Whether the running thread is in a loop that only another one can end; if so it waits from now on.
-    fn spins(&mut self) -> bool {
-        if !self.tracker.runs_tested(&self.machine) {
-            return false;
-        }
-        let Some(condition) = crate::spinning::waits_for(&self.machine) else { return false };
-        let Some(thread) = self.tracker.threads.current_mut() else { return false };
-        let looping = Arc::make_mut(&mut thread.looping);
-        (looping.waits, looping.condition) = (true, Some(condition));
-        let tracker = &self.tracker;
-        let waits = tracker.threads.current();
-        let lock = waits.and_then(|thread| tracker.wanted(thread)).map(|(_, lock)| lock);
-        let owner = waits.and_then(|thread| tracker.owner(&self.machine, thread));
-        self.tracker.tell(&self.machine, &mut self.log, Action::Block { lock, owner });
-        true
-    }
-
-    fn spun(&mut self, me: Option<ThreadId>) -> StepEnd {
-        self.current = None;
-        let pc = VirtAddr(self.machine.cpu(CPU).pc());
-        StepEnd::Point(Point { kind: PointKind::Blocked, thread: me.unwrap_or_default(), pc })
-    }
-
-    /// Whether the program's thread stands at a point where it stood before, and would come there for ever.
-    fn circles(&mut self) -> bool {
-        let cpu = self.machine.cpu(CPU);
-        if self.kernel().tested.is_none() || cpu.cpl() == 0 {
-            return false;
-        }
-        let mut hasher = machine::hash::StableHasher::new();
-        let state = [cpu.pc(), u64::from(cpu.flags.image())];
-        cpu.regs.iter().chain(&state).for_each(|word| hasher.word(*word));
-        let Some(thread) = self.tracker.threads.current_mut() else { return false };
-        thread.stood.again(hasher.finish()) && self.spins()
-    }
-
     /// The thread has given up the processor; a decision is due as soon as the kernel can take a tick.
     fn gave_way(&mut self, me: Option<ThreadId>, kind: PointKind) -> StepEnd {
         let pc = VirtAddr(self.machine.cpu(CPU).pc());
@@ -730,55 +696,6 @@ impl Uniprocessor {
         self.tracker.telling(stack.unwrap_or_default())
     }
 
-    /// Who yields in a loop is taken to wait; who waits is woken when this step wrote what it reads.
-    fn judge_loops(&mut self, step: &Step) {
-        let program = self.kernel().tested.is_some();
-        for thread in self.tracker.threads.iter_mut() {
-            if thread.looping.yields == 0 && !thread.looping.waits {
-                continue;
-            }
-            if thread.id == step.thread && thread.looping.condition.is_none() {
-                // The kernel's own writes on behalf of a program say nothing of what the program is about.
-                let progress = match program {
-                    true => step.events.iter().any(|event| is_progress(&event.action)),
-                    false => {
-                        let own_write = step.accesses.iter().any(|access| access.kind.writes());
-                        own_write && !step.events.iter().any(|event| event.action == Action::Yield)
-                    }
-                };
-                if thread.looping.yields >= YIELDS_MAX {
-                    Arc::make_mut(&mut thread.looping).waits = true;
-                } else if progress {
-                    thread.looping = Arc::default();
-                }
-            } else if let Some(condition) = &thread.looping.condition {
-                if condition.iter().any(|value| value.has_changed(&self.machine)) {
-                    thread.looping = Arc::default();
-                }
-            } else if thread.looping.waits {
-                let reads = &thread.looping.reads;
-                if step.accesses.iter().any(|a| a.kind.writes() && reads.iter().any(|b| a.overlaps(b))) {
-                    thread.looping = Arc::default();
-                }
-            }
-        }
-        if self.choices().is_empty() {
-            for thread in self.tracker.threads.iter_mut().filter(|thread| thread.turn == Turn::PassedOver) {
-                thread.turn = Turn::LastChance;
-            }
-        }
-        if self.choices().is_empty() && self.retries < RETRIES_MAX {
-            let judged = |thread: &&mut Thread| thread.looping.waits && thread.looping.condition.is_none();
-            let waiting = self.tracker.threads.iter_mut().filter(judged);
-            let mut any = false;
-            for thread in waiting {
-                thread.looping = Arc::default();
-                any = true;
-            }
-            self.retries += u32::from(any);
-        }
-    }
-
     /// Lines that the guest printed since last asked become actions.
     fn take_console(&mut self) {
         if !matches!(self.phase, Phase::Running { .. }) {
@@ -825,12 +742,6 @@ impl Uniprocessor {
         self.current = None;
         Ok(())
     }
-}
-
-/// What no program does while it waits for another: everything but asking for locks and giving them back
-/// (seed 001, 3.4.6).
-const fn is_progress(action: &Action) -> bool {
-    matches!(action, Action::Create { .. } | Action::Wake { .. } | Action::Alloc { .. } | Action::Free { .. })
 }
 
 impl Subject for Uniprocessor {

@@ -1,8 +1,9 @@
 //! From steps to a story: who ran from where to where, why it stopped, what met whom.
 
+mod conflicts;
+
 use crate::story::{
-    Conflict, End, EndKind, Excerpt, Lane, Note, NoteKind, PassingView, Place, Row, SideView, Story, Thread,
-    Touch,
+    End, EndKind, Excerpt, Lane, Note, NoteKind, PassingView, Place, Row, SideView, Story, Thread,
 };
 use crate::words::{self, Facts};
 use detect::{Finding, FindingKind, INTERRUPTS, Role};
@@ -14,20 +15,6 @@ use trace::{
     Stack, Step, StepEnd, ThreadId, VirtAddr,
 };
 
-/// Bytes in the words that accesses are looked up by.
-const WORD: u64 = 8;
-
-/// Drops what is known of a block of memory.
-fn forget<T>(known: &mut BTreeMap<u64, T>, block: &Range<u64>) {
-    let words: Vec<u64> =
-        known.range(block.start / WORD..block.end.div_ceil(WORD)).map(|(word, _)| *word).collect();
-    for word in words {
-        known.remove(&word);
-    }
-}
-
-/// More conflicts than this are counted, not shown.
-const CONFLICTS_MAX: usize = 500;
 /// How many source lines around a mentioned one are kept.
 const LINES_AROUND: u32 = 7;
 /// A source line longer than this is cut.
@@ -534,7 +521,7 @@ impl Teller<'_> {
         let sides = self.sides(&drafts, &column);
         let (conflicts, conflicts_left_out) = self.conflicts(&drafts, &sides);
         let mut rows = self.rows(&drafts, &columns);
-        mark(&mut rows, &conflicts);
+        conflicts::mark(&mut rows, &conflicts);
         let place = rows.last().map(|row| row.to.clone()).unwrap_or_default();
         let preempted = rows.iter().rposition(|row| row.end.kind == EndKind::Preempted);
         let facts = Facts {
@@ -639,106 +626,6 @@ impl Teller<'_> {
             });
         }
         rows
-    }
-
-    /// Each access with the latest one of another thread that it conflicts with; one entry for two rows and a name.
-    fn conflicts(&self, drafts: &[Draft], sides: &[SideView]) -> (Vec<Conflict>, usize) {
-        let library = self.library;
-        // By word: the last access of each thread and kind, and its row.
-        let mut last: BTreeMap<u64, Vec<(usize, usize, Access)>> = BTreeMap::new();
-        let mut births: BTreeMap<ThreadId, (usize, usize)> = BTreeMap::new();
-        let mut found: BTreeMap<(bool, usize, usize, String), Conflict> = BTreeMap::new();
-        let touch = |access: &Access| Touch {
-            verb: words::present(access.kind),
-            atomic: access.atomic,
-            place: library.at(access.pc),
-        };
-        for (row, draft) in drafts.iter().enumerate() {
-            births.extend(draft.created.iter().map(|(before, child)| (*child, (row, *before))));
-            let birth = births.get(&draft.thread).copied();
-            let mut allocated = draft.allocated.iter().peekable();
-            for (at, access) in draft.accesses.iter().enumerate() {
-                while let Some((_, block)) = allocated.next_if(|(before, _)| *before <= at) {
-                    forget(&mut last, block);
-                }
-                let words =
-                    access.phys.0 / 8..=(access.phys.0 + u64::from(access.size.clamp(1, 4096)) - 1) / 8;
-                for word in words {
-                    let known = last.entry(word).or_default();
-                    let other = |(earlier, place, before): &&(usize, usize, Access)| {
-                        drafts[*earlier].thread != draft.thread
-                            && birth.is_none_or(|birth| (*earlier, *place) >= birth)
-                            && before.conflicts(access)
-                    };
-                    if let Some((earlier, _, before)) =
-                        known.iter().filter(other).max_by_key(|(row, ..)| *row)
-                    {
-                        let what = library.data(access);
-                        let bug = self.concerns(access);
-                        found.entry((!bug, *earlier, row, what.clone())).or_insert_with(|| Conflict {
-                            rows: (*earlier, row),
-                            what,
-                            earlier: touch(before),
-                            later: touch(access),
-                            bug,
-                        });
-                    }
-                    let same = |(earlier, _, before): &(usize, usize, Access)| {
-                        drafts[*earlier].thread == draft.thread
-                            && (before.kind, before.phys, before.size)
-                                == (access.kind, access.phys, access.size)
-                    };
-                    known.retain(|entry| !same(entry));
-                    known.push((row, at, *access));
-                }
-            }
-            allocated.for_each(|(_, block)| forget(&mut last, block));
-        }
-        if let Some((key, conflict)) = self.freed_then_used(sides) {
-            found.insert(key, conflict);
-        }
-        let mut all: Vec<_> = found.into_values().collect();
-        let left_out = all.len().saturating_sub(CONFLICTS_MAX);
-        if left_out > 0 {
-            // The nearer to the bug, the more it says.
-            all.sort_by_key(|conflict| (!conflict.bug, std::cmp::Reverse(conflict.rows.1)));
-            all.truncate(CONFLICTS_MAX);
-            all.sort_by_key(|conflict| (!conflict.bug, conflict.rows));
-        }
-        (all, left_out)
-    }
-
-    /// A free is a write of the whole block, so it conflicts with the use that follows it.
-    fn freed_then_used(&self, sides: &[SideView]) -> Option<((bool, usize, usize, String), Conflict)> {
-        let FindingKind::UseAfterFree { access, .. } = &self.finding.kind else { return None };
-        let side = |role: fn(&Role) -> bool| {
-            let at = self.finding.sides.iter().position(|side| role(&side.role))?;
-            Some((sides[at].row?, sides[at].place.clone()))
-        };
-        let (freed, freed_at) = side(|role| *role == Role::Freed)?;
-        let (used, used_at) = side(|role| matches!(role, Role::Accessed(_)))?;
-        let what = self.library.data(access);
-        let touch = |verb, place| Touch { verb, atomic: false, place };
-        let conflict = Conflict {
-            rows: (freed, used),
-            what: what.clone(),
-            earlier: touch("frees", freed_at),
-            later: touch(words::present(access.kind), used_at),
-            bug: true,
-        };
-        (freed < used).then_some(((false, freed, used, what), conflict))
-    }
-
-    /// Whether the finding is about the memory that `access` touches.
-    fn concerns(&self, access: &Access) -> bool {
-        let within = |start: VirtAddr, size: u64| {
-            access.addr.0 < start.0.saturating_add(size) && start.0 < access.addr.0 + u64::from(access.size)
-        };
-        match &self.finding.kind {
-            FindingKind::UseAfterFree { access: bad, .. } => within(bad.addr, u64::from(bad.size)),
-            FindingKind::DoubleFree { block } => within(block.addr, block.size),
-            _ => false,
-        }
     }
 
     fn sides(&self, drafts: &[Draft], column: &dyn Fn(ThreadId) -> Option<usize>) -> Vec<SideView> {
@@ -872,31 +759,6 @@ impl Teller<'_> {
             (!lines.is_empty()).then(|| Excerpt { file: file.to_string(), lines })
         };
         wanted.into_iter().filter_map(excerpt).collect()
-    }
-}
-
-/// With this many conflicts or fewer each is worth a line in its rows.
-const CONFLICTS_FEW: usize = 6;
-
-/// Notes the conflicts in the rows that they join: those about the bug, and all when there are few.
-fn mark(rows: &mut [Row], conflicts: &[Conflict]) {
-    for conflict in conflicts.iter().filter(|conflict| conflict.bug || conflicts.len() <= CONFLICTS_FEW) {
-        let (a, b) = conflict.rows;
-        for (row, other, mine, theirs) in
-            [(a, b, &conflict.earlier, &conflict.later), (b, a, &conflict.later, &conflict.earlier)]
-        {
-            let done = match theirs.verb {
-                "reads" => "read",
-                "writes" => "written",
-                "frees" => "freed",
-                _ => "updated",
-            };
-            let text = format!("{} {}, {done} in row {}", mine.verb, conflict.what, other + 1);
-            let note = Note { kind: NoteKind::Conflict, text, place: mine.place.clone(), major: true };
-            if !rows[row].notes.contains(&note) {
-                rows[row].notes.push(note);
-            }
-        }
     }
 }
 

@@ -112,16 +112,7 @@ pub trait Knows {
 
 pub struct Campaign<'a> {
     pub plan: Plan,
-    /// What is tested, in words.
-    pub what: String,
-    pub watched: WatchedWorld,
-    /// The same without a look at races.
-    pub unwatched: WatchedWorld,
-    pub cores: usize,
-    pub budget: Duration,
-    pub folder: Arc<RunFolder>,
-    pub ram: Ram,
-    pub knows: &'a dyn Knows,
+    setting: Setting<'a>,
     /// Of this run, before this process.
     pub seconds_before: f64,
     started: Instant,
@@ -134,9 +125,12 @@ pub struct Campaign<'a> {
     news: bool,
 }
 
+/// What a campaign is given and does not change.
 pub struct Setting<'a> {
+    /// What is tested, in words.
     pub what: String,
     pub watched: WatchedWorld,
+    /// The same without a look at races.
     pub unwatched: WatchedWorld,
     pub cores: usize,
     pub budget: Duration,
@@ -147,17 +141,9 @@ pub struct Setting<'a> {
 
 impl<'a> Campaign<'a> {
     fn new(setting: Setting<'a>, plan: Plan, seconds_before: f64) -> Self {
-        let Setting { what, watched, unwatched, cores, budget, folder, ram, knows } = setting;
         Self {
             plan,
-            what,
-            watched,
-            unwatched,
-            cores,
-            budget,
-            folder,
-            ram,
-            knows,
+            setting,
             seconds_before,
             started: Instant::now(),
             kept: BTreeMap::new(),
@@ -174,7 +160,7 @@ impl<'a> Campaign<'a> {
         let once = Options { interleavings_max: Some(1), ..options() };
         let mut search: Search<Dpor, Race> = Search::new(Dpor::default(), once);
         let points = campaign.plan.job(JobId(0)).points.clone();
-        let mut workers = Workers::new(1, &campaign.watched, &points, options().depth_max, 0);
+        let mut workers = Workers::new(1, &campaign.setting.watched, &points, options().depth_max, 0);
         search.run(&mut workers, &crate::interrupt::asked, &mut |_| {});
         campaign.learn_races(JobId(0), search.notes(), true);
         campaign
@@ -188,7 +174,7 @@ impl<'a> Campaign<'a> {
             .filter(|id| matches!(campaign.plan.job(*id).state, State::Started | State::Suspended))
             .collect();
         for id in open {
-            match campaign.folder.load_job::<Begun>(id) {
+            match campaign.setting.folder.load_job::<Begun>(id) {
                 Some(job) => {
                     let job = Box::new(job);
                     campaign.learn_races(id, job.search.notes(), false);
@@ -205,13 +191,13 @@ impl<'a> Campaign<'a> {
     }
 
     fn seconds_left(&self) -> f64 {
-        self.budget.saturating_sub(self.started.elapsed()).as_secs_f64()
+        self.setting.budget.saturating_sub(self.started.elapsed()).as_secs_f64()
     }
 
     fn learn_races(&mut self, id: JobId, races: &BTreeSet<Race>, on_first_run: bool) -> bool {
-        let races: Vec<&Race> = races.iter().filter(|race| self.knows.counts(race)).collect();
+        let races: Vec<&Race> = races.iter().filter(|race| self.setting.knows.counts(race)).collect();
         let sides = races.iter().flat_map(|race| [race.first.pc, race.second.pc]);
-        let initialise: BTreeSet<VirtAddr> = sides.filter(|pc| self.knows.initialises(*pc)).collect();
+        let initialise: BTreeSet<VirtAddr> = sides.filter(|pc| self.setting.knows.initialises(*pc)).collect();
         self.plan.initialise(initialise);
         let new = self.plan.saw(id, races, on_first_run);
         self.news |= new;
@@ -264,12 +250,12 @@ impl<'a> Campaign<'a> {
             found = found.or(bug);
             self.mind_memory(&busy);
             self.record(None);
-            if let Some(warning) = self.folder.take_warning() {
+            if let Some(warning) = self.setting.folder.take_warning() {
                 view.warn(&warning);
             }
             let times = (self.seconds(), self.seconds_left());
             let running: Vec<JobId> = busy.keys().copied().chain([id]).collect();
-            view.show(&self.plan, &running, times, &|rule| self.knows.in_words(rule));
+            view.show(&self.plan, &running, times, &|rule| self.setting.knows.in_words(rule));
         }
         found
     }
@@ -281,7 +267,7 @@ impl<'a> Campaign<'a> {
         done: &Sender<Result<Slice, Box<dyn Any + Send>>>,
         enough: &Arc<AtomicBool>,
     ) {
-        let idle = self.cores - busy.values().sum::<usize>();
+        let idle = self.setting.cores - busy.values().sum::<usize>();
         let mut jobs: Vec<JobId> = Vec::new();
         let mut taken: BTreeSet<JobId> = busy.keys().copied().collect();
         while jobs.len() < idle
@@ -294,8 +280,8 @@ impl<'a> Campaign<'a> {
             let cores = idle / jobs.len() + usize::from(at < idle % jobs.len());
             busy.insert(id, cores);
             let slice = self.slice(id, cores);
-            let (done, enough, folder) = (done.clone(), Arc::clone(enough), Arc::clone(&self.folder));
-            let until = (Instant::now() + SLICE).min(self.started + self.budget);
+            let (done, enough, folder) = (done.clone(), Arc::clone(enough), Arc::clone(&self.setting.folder));
+            let until = (Instant::now() + SLICE).min(self.started + self.setting.budget);
             std::thread::spawn(move || {
                 let ran = catch_unwind(AssertUnwindSafe(|| run_slice(slice, until, &enough, &folder)));
                 // Nobody listens any more only if the whole process is going down.
@@ -308,7 +294,7 @@ impl<'a> Campaign<'a> {
         let job = match self.kept.remove(&id) {
             Some(Kept::Here(job)) => job,
             Some(Kept::Written) => {
-                let job = self.folder.load_job::<Begun>(id).map(Box::new);
+                let job = self.setting.folder.load_job::<Begun>(id).map(Box::new);
                 job.unwrap_or_else(|| Box::new(Begun::new()))
             }
             None => Box::new(Begun::new()),
@@ -319,7 +305,7 @@ impl<'a> Campaign<'a> {
         let workers = match warm {
             Some((_, as_watched, as_many, workers)) if (as_watched, as_many) == (watched, cores) => workers,
             _ => {
-                let world = if watched { &self.watched } else { &self.unwatched };
+                let world = if watched { &self.setting.watched } else { &self.setting.unwatched };
                 let points = &self.plan.job(id).points;
                 Workers::new(cores, world, points, options().depth_max, self.clones_max)
             }
@@ -339,7 +325,7 @@ impl<'a> Campaign<'a> {
         if self.kept.contains_key(&id) {
             self.warm.push((id, watched, cores, workers));
             // As many as can be at work, and one to change with.
-            if self.warm.len() > self.cores + 1 {
+            if self.warm.len() > self.setting.cores + 1 {
                 self.warm.remove(0);
             }
         }
@@ -348,7 +334,7 @@ impl<'a> Campaign<'a> {
 
     /// Gives up memory when it is short: first worlds to go back to, then searches left aside.
     fn mind_memory(&mut self, busy: &BTreeMap<JobId, usize>) {
-        if !self.ram.is_short() {
+        if !self.setting.ram.is_short() {
             return;
         }
         self.warm.clear();
@@ -364,7 +350,7 @@ impl<'a> Campaign<'a> {
         let count = (aside.len() as f64 * DEFERRED_DROPPED).ceil() as usize;
         for id in aside.into_iter().take(count) {
             let Some(Kept::Here(job)) = self.kept.remove(&id) else { continue };
-            if self.folder.save_job(id, &*job) {
+            if self.setting.folder.save_job(id, &*job) {
                 self.kept.insert(id, Kept::Written);
             } else {
                 self.plan.restart(id);
@@ -379,11 +365,11 @@ impl<'a> Campaign<'a> {
             return;
         }
         (self.news, self.recorded) = (false, Some(Instant::now()));
-        let (what, plan) = (self.what.clone(), self.plan.clone());
-        self.folder.save(&Record { what, seconds: self.seconds(), ended, plan });
+        let (what, plan) = (self.setting.what.clone(), self.plan.clone());
+        self.setting.folder.save(&Record { what, seconds: self.seconds(), ended, plan });
         for (at, job) in self.plan.jobs().iter().enumerate() {
             if !job.state.is_open() {
-                self.folder.forget_job(JobId(at));
+                self.setting.folder.forget_job(JobId(at));
             }
         }
     }
@@ -395,7 +381,7 @@ impl<'a> Campaign<'a> {
                 && ended.is_none()
                 && self.plan.job(*id).state.is_open()
             {
-                self.folder.save_job(*id, &**job);
+                self.setting.folder.save_job(*id, &**job);
             }
         }
         self.news = true;

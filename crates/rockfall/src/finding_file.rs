@@ -30,9 +30,9 @@ impl FindingFile {
     pub const VERSION: u32 = VERSION;
 
     pub fn read(path: &Path) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::Unreadable { path: path.to_owned(), error })?;
-        let file: Self = serde_json::from_str(&text).map_err(|error| {
+        let text =
+            std::fs::read(path).map_err(|error| Failure::Unreadable { path: path.to_owned(), error })?;
+        let file: Self = serde_json::from_slice(&text).map_err(|error| {
             Failure::BadInput(format!("{} is not a finding of Rockfall: {error}", path.display()))
         })?;
         if file.rockfall_finding != VERSION {

@@ -132,7 +132,7 @@ impl Session {
         }
     }
 
-    /// Instructions of this session.
+    /// Instructions since the run began.
     fn executed(&self) -> u64 {
         all_executed(&self.machine) - self.began
     }

@@ -150,12 +150,7 @@ impl Exec<'_> {
         if is_null(selector) {
             return Err(Trap::gp_code(external));
         }
-        let with_external = |trap: Trap| match trap {
-            Trap::Exception(Exception { vector: v @ 10..=13, error: Some(e), address }) => {
-                Trap::Exception(Exception { vector: v, error: Some(e | external), address })
-            }
-            other => other,
-        };
+        let with_external = |trap: Trap| trap.with_error_bits(external);
         let d = self.descriptor(selector).map_err(with_external)?;
         if d.kind() & 0x18 != 0x18 || d.dpl() > cpl {
             return Err(with_external(Trap::gp(selector)));

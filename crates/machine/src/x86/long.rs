@@ -11,7 +11,7 @@ use super::interrupt::Source;
 use super::mmu::Intent;
 use super::segment::{Descriptor, is_null};
 use super::state::{Seg, Segment, canonical, reg};
-use super::trap::{Exception, Outcome, Trap};
+use super::trap::{Outcome, Trap};
 
 /// Offset of RSP0 in the task state segment.
 const RSP0: u64 = 4;
@@ -94,12 +94,7 @@ impl Exec<'_> {
         if is_null(selector) {
             return Err(Trap::gp_code(external));
         }
-        let with_external = |trap: Trap| match trap {
-            Trap::Exception(Exception { vector: v @ 10..=13, error: Some(e), address }) => {
-                Trap::Exception(Exception { vector: v, error: Some(e | external), address })
-            }
-            other => other,
-        };
+        let with_external = |trap: Trap| trap.with_error_bits(external);
         let d = self.long_target(selector).map_err(with_external)?;
         let conforming = d.kind() & 4 != 0;
         let inner = !conforming && d.dpl() < cpl;

@@ -71,4 +71,14 @@ impl Trap {
     pub const fn pf(address: u64, error: u32) -> Self {
         Self::Exception(Exception { vector: 14, error: Some(error), address: Some(address) })
     }
+
+    /// The same, with `bits` set in an error code that names a selector: for what goes wrong on the way to a handler.
+    pub(crate) const fn with_error_bits(self, bits: u32) -> Self {
+        match self {
+            Self::Exception(Exception { vector: vector @ 10..=13, error: Some(error), address }) => {
+                Self::Exception(Exception { vector, error: Some(error | bits), address })
+            }
+            other => other,
+        }
+    }
 }

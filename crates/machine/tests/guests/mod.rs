@@ -50,19 +50,7 @@ fn narrow() -> Machine {
         a.mov(cr0, eax)?;
         a.mov(eax, 0x2_0000)?;
         a.lidt(fword_ptr(eax))?;
-        for (port, value) in [
-            (0x20u32, 0x11u32),
-            (0x21, 0x20),
-            (0x21, 4),
-            (0x21, 1),
-            (0x21, 0xfe),
-            (0x43, 0x34),
-            (0x40, 200),
-            (0x40, 1),
-        ] {
-            a.mov(al, value)?;
-            a.out(port, al)?;
-        }
+        start_timer(a)?;
         a.xor(ebp, ebp)?;
         a.sti()?;
         a.set_label(&mut again)?;
@@ -156,6 +144,24 @@ const POINTERS: u32 = 0x8_3000;
 const MIDDLE: u32 = 0x8_4000;
 const TSS: u32 = 0x8_5000;
 
+/// The interrupt controller passes on the timer alone, which ticks every 456 cycles of its own.
+fn start_timer(a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
+    for (port, value) in [
+        (0x20u32, 0x11u32),
+        (0x21, 0x20),
+        (0x21, 4),
+        (0x21, 1),
+        (0x21, 0xfe),
+        (0x43, 0x34),
+        (0x40, 200),
+        (0x40, 1),
+    ] {
+        a.mov(al, value)?;
+        a.out(port, al)?;
+    }
+    Ok(())
+}
+
 /// In 64-bit code at high addresses, with a table of four levels and an interrupt stack.
 fn long() -> Machine {
     let mut a = CodeAssembler::new(64).unwrap();
@@ -166,19 +172,7 @@ fn long() -> Machine {
         let mut patched = a.create_label();
         let mut inner = a.create_label();
         let mut skip = a.create_label();
-        for (port, value) in [
-            (0x20u32, 0x11u32),
-            (0x21, 0x20),
-            (0x21, 4),
-            (0x21, 1),
-            (0x21, 0xfe),
-            (0x43, 0x34),
-            (0x40, 200),
-            (0x40, 1),
-        ] {
-            a.mov(al, value)?;
-            a.out(port, al)?;
-        }
+        start_timer(a)?;
         a.xor(r13d, r13d)?;
         a.mov(r12, 6_364_136_223_846_793_005u64)?;
         a.sti()?;

@@ -7,13 +7,11 @@ use crate::target::Target;
 use crate::terminal::text_options;
 use clap::Args;
 use report::Story;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// Runs the schedule of a finding again and shows it.
+/// Which finding, and where what it was found in lies now.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  rockfall replay double_thread_fork.finding.json\n  \
-    rockfall replay a.finding.json --kernel ../other/kernel --html a.html")]
-pub struct Arguments {
+pub struct FindingArguments {
     /// The finding, as written by 'rockfall explore'
     pub finding: PathBuf,
     /// The kernel file, if it is not where it was; its hash must be the same
@@ -22,6 +20,15 @@ pub struct Arguments {
     /// The program under test, if it is not where it was; its hash must be the same
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
+}
+
+/// Runs the schedule of a finding again and shows it.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  rockfall replay double_thread_fork.finding.json\n  \
+    rockfall replay a.finding.json --kernel ../other/kernel --html a.html")]
+pub struct Arguments {
+    #[command(flatten)]
+    pub finding: FindingArguments,
     /// Write a page to look at in a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -31,14 +38,14 @@ pub struct Arguments {
 }
 
 /// Runs the schedule of a finding file again and tells what happens.
-pub fn story(finding: &Path, kernel: Option<&Path>, program: Option<&Path>) -> Result<Story, Failure> {
-    let file = FindingFile::read(finding)?;
+pub fn story(arguments: &FindingArguments) -> Result<Story, Failure> {
+    let file = FindingFile::read(&arguments.finding)?;
     let mut recipe = file.target.clone();
-    if let Some(kernel) = kernel {
-        recipe.kernel = kernel.to_owned();
+    if let Some(kernel) = &arguments.kernel {
+        recipe.kernel.clone_from(kernel);
     }
-    match (program, &mut recipe.tested) {
-        (Some(program), Some(tested)) => tested.program = program.to_owned(),
+    match (&arguments.program, &mut recipe.tested) {
+        (Some(program), Some(tested)) => tested.program.clone_from(program),
         (Some(_), None) => {
             let what = "this finding is about the kernel: --program does not apply";
             return Err(Failure::BadFlag(what.to_owned()));
@@ -47,11 +54,11 @@ pub fn story(finding: &Path, kernel: Option<&Path>, program: Option<&Path>) -> R
     }
     let target = Target::make(recipe)?;
     let world = target.world(target.start()?);
-    narrate(&target, &world, &file, finding)
+    narrate(&target, &world, &file, &arguments.finding)
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    let story = story(&arguments.finding, arguments.kernel.as_deref(), arguments.program.as_deref())?;
+    let story = story(&arguments.finding)?;
     if let Some(path) = &arguments.html {
         write_whole(path, report::html(&story).as_bytes())?;
     }

@@ -1,6 +1,6 @@
 //! `rockfall report`: a finding rendered again, as a page or as text.
 
-use crate::commands::replay::story;
+use crate::commands::replay::{FindingArguments, story};
 use crate::failure::{Failure, Verdict};
 use crate::finding_file::write_whole;
 use crate::terminal::text_options;
@@ -11,21 +11,15 @@ use std::path::PathBuf;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  rockfall report vanish_vanish.finding.json --html bug.html")]
 pub struct Arguments {
-    /// The finding, as written by 'rockfall explore'
-    pub finding: PathBuf,
-    /// The kernel file, if it is not where it was; its hash must be the same
-    #[arg(long, value_name = "FILE")]
-    pub kernel: Option<PathBuf>,
-    /// The program under test, if it is not where it was; its hash must be the same
-    #[arg(long, value_name = "FILE")]
-    pub program: Option<PathBuf>,
+    #[command(flatten)]
+    pub finding: FindingArguments,
     /// Write a page to look at in a browser, and print nothing
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    let story = story(&arguments.finding, arguments.kernel.as_deref(), arguments.program.as_deref())?;
+    let story = story(&arguments.finding)?;
     match &arguments.html {
         Some(path) => write_whole(path, report::html(&story).as_bytes())?,
         None => print!("{}", report::text(&story, text_options())),

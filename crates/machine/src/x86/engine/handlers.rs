@@ -619,7 +619,9 @@ handlers! {
     }
 }
 
-// SAFETY: as for all methods of `State`.
+// SAFETY, for every method: only handlers call them, while compiled code runs, so the argument at `State` in `op.rs` holds.
+// 32 and 40 are the offsets of RSP and RBP in the frame's registers, and `push` and `pop` touch guest memory only where
+// `writable` or `readable` has just found the whole access within a page of the host.
 impl State {
     /// Where the next push of `W` bytes goes.
     #[inline(always)]

@@ -250,12 +250,14 @@ impl State {
     #[inline(always)]
     pub unsafe fn fixed(op: *const Op) -> u64 {
         const { assert!(std::mem::offset_of!(Op, a) == 8) };
+        // SAFETY: the eight bytes after the handler are the rest of the same operation (asserted above), which is plain data.
         unsafe { (op.cast::<i64>().add(1).read() >> 16) as u64 }
     }
 
     /// The eight bytes after the handler of the next slot.
     #[inline(always)]
     pub unsafe fn second_wide(&self) -> u64 {
+        // SAFETY: the translator gives operations of two slots their second one; beside its handler it is plain data.
         unsafe { self.op.add(1).cast::<u64>().add(1).read() }
     }
 

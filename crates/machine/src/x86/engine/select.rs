@@ -6,43 +6,33 @@ use super::control::{fused_mi, fused_mr, fused_ri, fused_rm, fused_rr};
 use super::handlers::{CMP, TEST};
 use super::op::Handler;
 
-macro_rules! by_size {
-    ($v:expr, |$Z:ident| $body:expr) => {
+macro_rules! by_constant {
+    ($v:expr, |$K:ident: $type:ty| $body:expr, $($n:literal)* else $last:literal) => {
         match $v {
-            1 => {
-                const $Z: usize = 1;
+            $($n => {
+                const $K: $type = $n;
                 $body
-            }
-            2 => {
-                const $Z: usize = 2;
-                $body
-            }
-            4 => {
-                const $Z: usize = 4;
-                $body
-            }
+            })*
             _ => {
-                const $Z: usize = 8;
+                const $K: $type = $last;
                 $body
             }
         }
     };
 }
 
+macro_rules! by_size {
+    ($v:expr, |$Z:ident| $body:expr) => { by_constant!($v, |$Z: usize| $body, 1 2 4 else 8) };
+}
+
 /// The sizes of whole registers.
 macro_rules! by_width {
-    ($v:expr, |$Z:ident| $body:expr) => {
-        match $v {
-            8 => {
-                const $Z: usize = 8;
-                $body
-            }
-            _ => {
-                const $Z: usize = 4;
-                $body
-            }
-        }
-    };
+    ($v:expr, |$Z:ident| $body:expr) => { by_constant!($v, |$Z: usize| $body, 8 else 4) };
+}
+
+/// Sizes that comparisons with memory are fused for.
+macro_rules! by_compared {
+    ($v:expr, |$Z:ident| $body:expr) => { by_constant!($v, |$Z: usize| $body, 1 4 else 8) };
 }
 
 macro_rules! by_number {
@@ -74,7 +64,9 @@ macro_rules! by_fused_condition {
     ($v:expr, |$CC:ident| $body:expr) => { by_number!($v, |$CC| $body, 2 3 4 5 6 7 8 9 12 13 14 15) };
 }
 
-pub(super) use {by_condition, by_form, by_fused_condition, by_kind, by_number, by_size, by_width};
+pub(super) use {
+    by_condition, by_constant, by_form, by_fused_condition, by_kind, by_number, by_size, by_width,
+};
 
 pub(super) fn select_fused(immediate: bool, kind: u8, size: usize, cc: u8) -> Handler {
     macro_rules! pick {
@@ -88,26 +80,6 @@ pub(super) fn select_fused(immediate: bool, kind: u8, size: usize, cc: u8) -> Ha
         (true, CMP) => pick!(fused_ri, CMP),
         (true, _) => pick!(fused_ri, TEST),
     }
-}
-
-/// Sizes that comparisons with memory are fused for.
-macro_rules! by_compared {
-    ($v:expr, |$Z:ident| $body:expr) => {
-        match $v {
-            1 => {
-                const $Z: usize = 1;
-                $body
-            }
-            4 => {
-                const $Z: usize = 4;
-                $body
-            }
-            _ => {
-                const $Z: usize = 8;
-                $body
-            }
-        }
-    };
 }
 
 pub(super) fn select_fused_mi(kind: u8, size: usize, form: u8, cc: u8) -> Handler {

@@ -16,8 +16,8 @@ use super::operands::{
 };
 use super::pairs::Joiner;
 use super::select::{
-    by_condition, by_form, by_fused_condition, by_kind, by_number, by_size, by_width, select_fused,
-    select_fused_mi, select_fused_mr, select_fused_rm,
+    by_condition, by_constant, by_form, by_fused_condition, by_kind, by_number, by_size, by_width,
+    select_fused, select_fused_mi, select_fused_mr, select_fused_rm,
 };
 use super::{MODE_32, MODE_64, MODE_FLAT};
 use iced_x86::{

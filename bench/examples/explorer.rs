@@ -1,8 +1,6 @@
 //! What the explorer itself costs: a subject that does nothing but hand out prepared steps of many accesses.
 //!
-//! `cargo run --release -p explore --example speed -- --accesses 300 --workers 1`
-
-#![allow(clippy::disallowed_types, reason = "a measurement needs a clock")]
+//! `cargo run --release -p bench --example explorer -- --accesses 300 --workers 1`
 
 use explore::order::Order;
 use explore::random::Random;
