@@ -72,7 +72,16 @@ impl Subject for Prepared {
         } else {
             StepEnd::Point(Point { kind: PointKind::Lock, thread, pc: VirtAddr(0) })
         };
-        Step { choice, thread, instructions: 1000, accesses, events: Vec::new(), end, stack: Stack::new() }
+        Step {
+            choice,
+            thread,
+            instructions: 1000,
+            accesses,
+            events: Vec::new(),
+            end,
+            stack: Stack::new(),
+            sightings: Vec::new(),
+        }
     }
 }
 

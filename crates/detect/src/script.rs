@@ -214,5 +214,6 @@ fn step(line: &str, names: &mut Names) -> Step {
         instructions,
         end: end(ending.trim(), running, names),
         stack: Vec::new(),
+        sightings: Vec::new(),
     }
 }

@@ -273,6 +273,7 @@ mod tests {
             instructions: 1,
             end: StepEnd::Finished,
             stack: Vec::new(),
+            sightings: Vec::new(),
         };
         for word in words {
             let digits = word.find(|c: char| c.is_ascii_digit()).unwrap();

@@ -18,6 +18,7 @@ pub mod kernel;
 pub mod lifecycle;
 pub mod location;
 pub mod nearest;
+pub mod objects;
 pub mod program;
 pub mod recorder;
 pub mod spinning;

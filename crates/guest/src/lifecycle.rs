@@ -423,6 +423,7 @@ fn prologue(subject: &Uniprocessor) -> Step {
         instructions: 0,
         end: StepEnd::Point(trace::Point { kind: trace::PointKind::Start, thread, pc }),
         stack: Vec::new(),
+        sightings: Vec::new(),
     }
 }
 

@@ -50,8 +50,20 @@ impl Activation {
 /// The named frames of a running thread, innermost first.
 #[must_use]
 pub fn trace<M: Memory + ?Sized>(space: &Space, registers: &Registers, memory: &M) -> Stack {
+    named(space, activations(space, registers, memory))
+}
+
+/// The same for a thread that has just come back from a call, which names its innermost frame.
+#[must_use]
+pub fn trace_after_call<M: Memory + ?Sized>(space: &Space, registers: &Registers, memory: &M) -> Stack {
+    let mut found = activations(space, registers, memory);
+    found[0].exact = false;
+    named(space, found)
+}
+
+fn named(space: &Space, activations: Vec<Activation>) -> Stack {
     let mut stack: Vec<Frame> = Vec::new();
-    for activation in activations(space, registers, memory) {
+    for activation in activations {
         stack.extend(space.frames_at(activation.pc(), activation.lookup()));
     }
     stack.truncate(FRAMES_MAX);

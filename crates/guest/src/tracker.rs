@@ -17,8 +17,10 @@ mod heap;
 mod locks;
 mod log;
 mod scheduling;
+mod sighting;
 
 pub use log::SchedulerWords;
+use sighting::Sights;
 
 use crate::expression::{Expression, Inputs};
 use crate::image::{Image, Space};
@@ -97,6 +99,9 @@ pub struct Tracker {
     pub scheduler: Option<Box<SchedulerWords>>,
     /// Actions carry stacks.
     pub narrated: bool,
+    sights: Sights,
+    /// A function has just returned, and this is told of it.
+    returned: bool,
     /// Fired so far, by hook: for checking a description. `None`: not counted.
     pub fired: Option<Arc<BTreeMap<HookId, u64>>>,
     pub oddities: Arc<BTreeSet<Oddity>>,
@@ -122,6 +127,8 @@ impl Clone for Tracker {
             open: self.open,
             scheduler: self.scheduler.clone(),
             narrated: self.narrated,
+            sights: self.sights.clone(),
+            returned: false,
             fired: self.fired.clone(),
             oddities: self.oddities.clone(),
             executed: self.executed.clone(),
@@ -148,6 +155,7 @@ impl Clone for Tracker {
         self.open = source.open;
         self.scheduler.clone_from(&source.scheduler);
         self.narrated = source.narrated;
+        self.sights.clone_from(&source.sights);
         self.fired.clone_from(&source.fired);
         self.oddities.clone_from(&source.oddities);
         self.executed.clone_from(&source.executed);
@@ -186,6 +194,8 @@ impl Tracker {
             open: false,
             scheduler: None,
             narrated: false,
+            sights: Sights::default(),
+            returned: false,
             fired: None,
             oddities: Arc::default(),
             executed: Arc::default(),
@@ -198,6 +208,7 @@ impl Tracker {
         self.recorder.accesses.clear();
         self.recorder.forget();
         self.attributed = thread;
+        self.sights.begin_step();
     }
 
     // --- values ---
@@ -256,13 +267,10 @@ impl Tracker {
     fn attribute(&mut self, machine: &Machine, thread: Option<ThreadId>, accesses_before: usize) {
         let Some(to) = thread.filter(|_| thread != self.attributed) else { return };
         let pc = VirtAddr(machine.cpu(CPU).pc());
-        if self.attributed.is_some() {
-            self.events.push(trace::Event {
-                action: Action::Switch { to },
-                pc,
-                accesses_before,
-                stack: None,
-            });
+        if let Some(from) = self.attributed {
+            let left = self.threads.by_id(from).filter(|_| self.narrated);
+            let stack = left.map(|thread| self.stack_of(machine, thread));
+            self.events.push(trace::Event { action: Action::Switch { to }, pc, accesses_before, stack });
         }
         self.attributed = Some(to);
     }
@@ -283,6 +291,12 @@ impl Tracker {
         self.events.push(trace::Event { action, pc, accesses_before, stack });
     }
 
+    /// Whose the last of the step's accesses and actions are.
+    #[must_use]
+    pub fn attributed(&self) -> Option<ThreadId> {
+        self.attributed
+    }
+
     /// What the addresses of a thread mean.
     #[must_use]
     pub fn space(&self, thread: Option<&Thread>) -> Space {
@@ -298,7 +312,11 @@ impl Tracker {
 
     fn whole_stack(&self, machine: &Machine) -> Stack {
         let space = self.space(self.threads.current());
-        crate::stack::trace(&space, &registers(machine, CPU), &View { machine, cpu: CPU })
+        let (registers, view) = (registers(machine, CPU), View { machine, cpu: CPU });
+        match self.returned {
+            true => crate::stack::trace_after_call(&space, &registers, &view),
+            false => crate::stack::trace(&space, &registers, &view),
+        }
     }
 
     // --- hooks ---
@@ -318,7 +336,9 @@ impl Tracker {
             return;
         }
         self.drain(machine, log);
+        self.returned = true;
         self.returned(machine, log, &registers, signals);
+        self.returned = false;
         let pc = VirtAddr(registers.pc);
         let kernel = self.kernel.clone();
         for &id in kernel.passed(pc) {

@@ -174,7 +174,8 @@ impl Uniprocessor {
             return;
         }
         self.stops_built = Some(self.tracker.stops.len());
-        let code = Arc::new(self.tracker.stops.union(&self.points.addresses).copied().collect());
+        let known = self.tracker.stops.union(&self.points.addresses);
+        let code = Arc::new(known.chain(self.tracker.sighted()).copied().collect());
         let flag_matters = self.points.interrupts || self.kernel().interrupts_as_lock;
         let always = if self.kernel().annotations { Kinds::HALT.and(Kinds::HYPERCALL) } else { Kinds::HALT };
         let on = if flag_matters { always.and(Kinds::INTERRUPT_FLAG) } else { always };
@@ -222,7 +223,11 @@ impl Uniprocessor {
     /// Handles a stop that means the same wherever it comes. `Err` ends the step.
     fn handle(&mut self, stop: Stop, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         match stop {
-            Stop::Code(_) => {
+            Stop::Code(pc) => {
+                self.tracker.seen(&self.machine, &mut self.log);
+                if !self.is_known(pc) {
+                    return Ok(());
+                }
                 // Before the hooks, which may say that another thread runs now.
                 self.take_console();
                 self.told_time = Some(self.machine.instructions());
@@ -257,6 +262,11 @@ impl Uniprocessor {
             Stop::PowerOff | Stop::Exit { .. } | Stop::Reset => Err(self.over()),
             other => Err(StepEnd::Unsupported { what: other.to_string() }),
         }
+    }
+
+    /// Whether an instruction that the machine stopped at has a hook or may be a point.
+    fn is_known(&self, pc: VirtAddr) -> bool {
+        self.tracker.stops.contains(&pc.0) || self.points.addresses.contains(&pc.0)
     }
 
     /// What hooks or annotations said may end the step.
@@ -494,7 +504,7 @@ impl Uniprocessor {
             let limit = if program { quiet_until.min(self.instructions_max) } else { self.instructions_max };
             let stop = self.run(Until::Point, limit - ran);
             let halted = stop == Stop::Halt;
-            let at_code = matches!(stop, Stop::Code(_));
+            let at_code = matches!(stop, Stop::Code(pc) if self.is_known(pc));
             if let Err(end) = self.handle(stop, &mut signals) {
                 return end;
             }
@@ -666,34 +676,9 @@ impl Uniprocessor {
                 thread: thread.id,
                 lock: thread.yields_for.or(self.tracker.wanted(thread).map(|(_, lock)| lock)),
                 owner: self.tracker.owner(&self.machine, thread),
-                stack: self.stack_of(thread),
+                stack: self.tracker.stack_of(&self.machine, thread),
             })
             .collect()
-    }
-
-    /// The stack of a thread, whether it runs or not.
-    #[must_use]
-    pub fn stack_of(&self, thread: &Thread) -> trace::Stack {
-        if self.running_id() == Some(thread.id) {
-            return self.tracker.stack(&self.machine);
-        }
-        let kernel = self.kernel();
-        let saved = kernel.threads.stack_pointer.as_ref();
-        let Some(sp) = saved.and_then(|sp| self.tracker.anywhere(&self.machine, sp, &[thread.key])) else {
-            return Vec::new();
-        };
-        // Its program's part of the stack is in its own address space.
-        let space = kernel.space.as_ref();
-        let space = space.and_then(|space| self.tracker.anywhere(&self.machine, space, &[thread.key]));
-        let mut machine = None;
-        if let Some(space) = space.filter(|space| *space != 0 && *space != self.machine.cpu(CPU).cr3) {
-            machine.insert(self.machine.clone()).cpu_mut(CPU).cr3 = space;
-        }
-        let view = crate::view::View { machine: machine.as_ref().unwrap_or(&self.machine), cpu: CPU };
-        let switches: Vec<&str> = kernel.switch_functions().collect();
-        let stack = crate::stack::switched_out(&kernel.image, &switches, sp)
-            .map(|registers| crate::stack::trace(&self.tracker.space(Some(thread)), &registers, &view));
-        self.tracker.telling(stack.unwrap_or_default())
     }
 
     /// Lines that the guest printed since last asked become actions.
@@ -767,6 +752,7 @@ impl Subject for Uniprocessor {
                 instructions: 0,
                 end,
                 stack: Vec::new(),
+                sightings: Vec::new(),
             };
         };
         if self.points.set != *points {
@@ -784,9 +770,10 @@ impl Subject for Uniprocessor {
         self.tracker.drain(&self.machine, &mut self.log);
         let mut signals = Vec::new();
         self.tracker.refresh(&self.machine, &mut self.log, &mut signals);
-        let stack = match (self.tracker.narrated, self.tracker.threads.by_id(thread)) {
-            (true, Some(thread)) => self.stack_of(thread),
-            _ => Vec::new(),
+        let last = self.tracker.attributed().unwrap_or(thread);
+        let stack = match self.tracker.threads.by_id(last).filter(|_| self.tracker.narrated) {
+            Some(thread) => self.tracker.stack_of(&self.machine, thread),
+            None => Vec::new(),
         };
         let mut step = Step {
             choice,
@@ -796,7 +783,9 @@ impl Subject for Uniprocessor {
             instructions: self.machine.instructions() - started,
             end,
             stack,
+            sightings: Vec::new(),
         };
+        step.sightings = self.tracker.sightings(&step);
         self.judge_loops(&step);
         if matches!(step.end, StepEnd::Point(_)) && self.enabled().is_empty() {
             step.end = StepEnd::Stuck { waiting: self.waiting() };
@@ -806,6 +795,21 @@ impl Subject for Uniprocessor {
 
     fn narrate(&mut self) {
         self.tracker.narrated = true;
+    }
+
+    fn sight(&mut self, pcs: &[VirtAddr]) {
+        self.tracker.sight(pcs);
+        self.stops_built = None;
+    }
+
+    fn standing(&self, thread: ThreadId) -> trace::Stack {
+        let Some(thread) = self.tracker.threads.by_id(thread) else { return Vec::new() };
+        let mut stack = self.tracker.stack_of(&self.machine, thread);
+        let kernel = self.kernel();
+        if kernel.tested.is_none() {
+            stack.truncate(stack.iter().take_while(|frame| kernel.image.covers(frame.pc)).count());
+        }
+        stack
     }
 
     fn limit_step(&mut self, instructions_max: u64) {

@@ -17,5 +17,5 @@ pub use html::html;
 pub use json::{Summary, Verdict, json};
 pub use races::races;
 pub use story::Story;
-pub use tell::{Context, Passing, tell};
+pub use tell::{Context, Passing, tell, worth_seeing};
 pub use text::{TextOptions, text};

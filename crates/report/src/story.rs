@@ -41,6 +41,15 @@ impl Place {
             None => self.function(),
         }
     }
+
+    /// `vanish, vanish.c:44`, for inside of brackets.
+    #[must_use]
+    pub fn with_comma(&self) -> String {
+        match self.line_of_file() {
+            Some(at) => format!("{}, {at}", self.function()),
+            None => self.function(),
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -148,6 +157,8 @@ pub struct Touch {
     pub verb: &'static str,
     pub atomic: bool,
     pub place: Place,
+    /// Innermost first.
+    pub stack: Vec<Place>,
 }
 
 /// One of those who took part in the bug.

@@ -2,17 +2,19 @@
 
 mod conflicts;
 
+pub use conflicts::worth_seeing;
+
 use crate::story::{
     End, EndKind, Excerpt, Lane, Note, NoteKind, PassingView, Place, Row, SideView, Story, Thread,
 };
 use crate::words::{self, Facts};
-use detect::{Finding, FindingKind, INTERRUPTS, Role};
+use detect::{Block, Finding, FindingKind, INTERRUPTS, Role};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use trace::{
     Access, Action, Choice, Event, Frame, LockId, Occurrence, Point, PointKind, PointSet, Resolve, Schedule,
-    Stack, Step, StepEnd, ThreadId, VirtAddr,
+    Sighting, Stack, Step, StepEnd, ThreadId, VirtAddr,
 };
 
 /// How many source lines around a mentioned one are kept.
@@ -56,7 +58,7 @@ pub fn tell(
     sources: &dyn Fn(&str) -> Option<String>,
     context: &Context<'_>,
 ) -> Story {
-    // Some is told at the entry of a function, some at its return, where the stack may be its caller's already.
+    // Told at the entry of a function, where that is the innermost one; at its return it no longer is.
     let at_entry = |action: &Action| {
         matches!(
             action,
@@ -66,16 +68,10 @@ pub fn tell(
                 | Action::Up { .. }
                 | Action::Free { .. }
                 | Action::Panic { .. }
-                | Action::Switch { .. }
+                | Action::Exit
         )
     };
-    let at_return =
-        |action: &Action| matches!(action, Action::Lock { .. } | Action::Down { .. } | Action::Alloc { .. });
-    let mut hooks = innermost(steps, at_return);
-    for caller in callers(steps, at_entry) {
-        hooks.remove(&caller);
-    }
-    hooks.extend(innermost(steps, at_entry));
+    let hooks = innermost(steps, at_entry);
     let library = Library {
         resolve,
         sources,
@@ -165,8 +161,23 @@ impl Library<'_> {
         self.resolve.lock(VirtAddr(lock.0)).unwrap_or_else(|| lock.to_string())
     }
 
-    fn data(&self, access: &Access) -> String {
-        self.resolve.data(access.addr).unwrap_or_else(|| format!("{} bytes at {}", access.size, access.addr))
+    fn data(&self, seen: &Seen<'_>) -> String {
+        let access = seen.access;
+        self.known_data(seen).unwrap_or_else(|| format!("{} bytes at {}", access.size, access.addr))
+    }
+
+    /// The variable that an access touches, or what in the heap.
+    fn known_data(&self, seen: &Seen<'_>) -> Option<String> {
+        let object = || seen.sighting.and_then(|sighting| sighting.object.clone());
+        self.resolve.data(seen.access.addr).or_else(object)
+    }
+
+    /// Where an access was made, innermost first, as far as that is known.
+    fn stack_at(&self, seen: &Seen<'_>) -> Stack {
+        match seen.sighting {
+            Some(sighting) if !sighting.stack.is_empty() => sighting.stack.clone(),
+            _ => self.resolve.frames(seen.access.pc),
+        }
     }
 }
 
@@ -179,13 +190,6 @@ fn innermost(steps: &[Step], such: impl Fn(&Action) -> bool) -> BTreeSet<String>
         }
     }
     names
-}
-
-/// The functions on whose behalf such actions happen.
-fn callers(steps: &[Step], such: impl Fn(&Action) -> bool) -> BTreeSet<String> {
-    let events = steps.iter().flat_map(|step| &step.events).filter(|event| such(&event.action));
-    let frames = events.flat_map(|event| event.stack.iter().flat_map(|stack| stack.iter().skip(1)));
-    frames.filter_map(|frame| frame.function.clone()).collect()
 }
 
 /// Locks that more than one thread asked for, or that the finding is about.
@@ -204,13 +208,21 @@ fn contended(steps: &[Step], finding: &Finding) -> BTreeSet<LockId> {
     shared.chain(finding.sides.iter().flat_map(|side| side.locks.iter().copied())).collect()
 }
 
+/// An access, and how it was seen if it was.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    access: &'a Access,
+    sighting: Option<&'a Sighting>,
+}
+
 /// A row in the making.
-struct Draft {
+struct Draft<'a> {
     thread: ThreadId,
     steps: (usize, usize),
     instructions: u64,
     notes: Vec<Note>,
-    accesses: Vec<Access>,
+    accesses: Vec<Seen<'a>>,
+    events: Vec<&'a Event>,
     /// Memory that was allocated, and before which access: what was there before has nothing to do with what follows.
     allocated: Vec<(usize, Range<u64>)>,
     /// Threads that were created, and before which access: what was done before came first in every execution.
@@ -219,13 +231,14 @@ struct Draft {
     transit: bool,
     /// The last event that says how the thread stopped by itself.
     stopped: Option<Action>,
+    /// Where the thread was last seen.
     stack: Stack,
     end: Option<(End, Place)>,
     /// States of other threads at the end of the row.
     changes: Vec<(ThreadId, Lane)>,
 }
 
-impl Draft {
+impl Draft<'_> {
     fn new(thread: ThreadId, step: usize) -> Self {
         Self {
             thread,
@@ -233,6 +246,7 @@ impl Draft {
             instructions: 0,
             notes: Vec::new(),
             accesses: Vec::new(),
+            events: Vec::new(),
             allocated: Vec::new(),
             created: Vec::new(),
             transit: false,
@@ -251,56 +265,121 @@ struct Teller<'a> {
     contended: BTreeSet<LockId>,
 }
 
-impl Teller<'_> {
-    fn drafts(&self) -> Vec<Draft> {
-        let mut drafts: Vec<Draft> = Vec::new();
+impl<'a> Teller<'a> {
+    fn drafts(&self) -> Vec<Draft<'a>> {
+        let mut drafts: Vec<Draft<'a>> = Vec::new();
         for (index, step) in self.steps.iter().enumerate() {
             match drafts.last_mut() {
                 Some(last) if last.end.is_none() && last.thread == step.thread => last.steps.1 = index,
                 _ => drafts.push(Draft::new(step.thread, index)),
             }
-            let mut bug_told = false;
-            for (_, what) in step.occurrences() {
+            let bug_at = (index + 1 == self.steps.len()).then(|| self.bug_at(step)).flatten();
+            let mut accesses = 0;
+            for (at, (_, what)) in step.occurrences().enumerate() {
                 let draft = drafts.last_mut().expect("pushed above");
                 match what {
                     Occurrence::Access(access) => {
-                        if index + 1 == self.steps.len() && !bug_told && self.is_the_access(access) {
-                            bug_told = true;
-                            let text = words::ending(&self.finding.kind);
-                            let place = self.library.at(access.pc);
-                            draft.notes.push(Note { kind: NoteKind::Bug, text, place, major: true });
-                        }
-                        draft.accesses.push(*access);
+                        draft.accesses.push(Seen { access, sighting: step.sighting(accesses) });
+                        accesses += 1;
                     }
                     Occurrence::Event(event) => {
-                        if let Action::Switch { to } = event.action {
-                            let place = self.library.event_place(event);
-                            draft.stack = event.stack.clone().unwrap_or_default();
-                            draft.end = Some((self.gave_way(draft.stopped.as_ref(), Some(to)), place));
-                            draft.transit = draft.stopped.is_none();
-                            drafts.push(Draft::new(to, index));
-                            continue;
+                        draft.events.push(event);
+                        if let Some(stack) = event.stack.as_ref().filter(|stack| !stack.is_empty()) {
+                            draft.stack.clone_from(stack);
                         }
-                        if let Action::Create { child } = event.action {
-                            draft.created.push((draft.accesses.len(), child));
-                        }
-                        if let Action::Alloc { phys, size, .. } = event.action {
-                            draft.allocated.push((draft.accesses.len(), phys.0..phys.0.saturating_add(size)));
-                        }
-                        self.event(draft, event);
                     }
                 }
+                // What the step holds beyond the bug is no part of the story.
+                if bug_at == Some(at) {
+                    self.end_in_bug(draft, what);
+                    return self.without_transit(drafts);
+                }
+                let Occurrence::Event(event) = what else { continue };
+                if let Action::Switch { to } = event.action {
+                    // The event's own place is where the other one goes on.
+                    let place = self.library.telling(&draft.stack);
+                    let place = place.unwrap_or_else(|| self.library.event_place(event));
+                    draft.end = Some((self.gave_way(draft.stopped.as_ref(), Some(to)), place));
+                    draft.transit = draft.stopped.is_none();
+                    drafts.push(Draft::new(to, index));
+                    continue;
+                }
+                if let Action::Create { child } = event.action {
+                    draft.created.push((draft.accesses.len(), child));
+                }
+                if let Action::Alloc { phys, size, .. } = event.action {
+                    draft.allocated.push((draft.accesses.len(), phys.0..phys.0.saturating_add(size)));
+                }
+                self.event(draft, event);
             }
             let draft = drafts.last_mut().expect("pushed above");
             draft.instructions += step.instructions;
-            draft.stack = step.stack.clone();
+            if !step.stack.is_empty() {
+                draft.stack.clone_from(&step.stack);
+            }
             let next = self.steps.get(index + 1).map(|next| next.thread);
             self.end(draft, index, step, next);
         }
-        // On the way to the chosen thread the kernel may touch others, who do nothing worth a row.
-        let quiet = |draft: &Draft| draft.notes.is_empty() && !draft.accesses.iter().any(|a| a.kind.writes());
+        self.without_transit(drafts)
+    }
+
+    /// On the way to the chosen thread the kernel may touch others, who do nothing worth a row.
+    fn without_transit<'d>(&self, mut drafts: Vec<Draft<'d>>) -> Vec<Draft<'d>> {
+        let quiet = |draft: &Draft| {
+            draft.notes.is_empty() && !draft.accesses.iter().any(|seen| seen.access.kind.writes())
+        };
         drafts.retain(|draft| !(draft.transit && quiet(draft)));
         drafts
+    }
+
+    /// Which of the step's occurrences is the bug, where it is one of them.
+    fn bug_at(&self, step: &Step) -> Option<usize> {
+        let of_block = |event: &Event, block: VirtAddr| matches!(event.action, Action::Free { addr, .. } if addr == block);
+        let mut all = step.occurrences().enumerate();
+        match &self.finding.kind {
+            FindingKind::UseAfterFree { block, .. } => {
+                let frees = |what: &Occurrence<'_>| matches!(what, Occurrence::Event(event) if of_block(event, block.addr));
+                let freed = step.occurrences().position(|(_, what)| frees(&what));
+                let after = |at: usize| freed.is_none_or(|freed| at > freed);
+                let found = all.find(|(at, (thread, what))| {
+                    let bad = matches!(what, Occurrence::Access(access) if self.is_the_access(access));
+                    bad && after(*at) && *thread == self.finding.thread
+                });
+                found.map(|(at, _)| at)
+            }
+            FindingKind::DoubleFree { .. }
+            | FindingKind::InvalidFree { .. }
+            | FindingKind::Console { .. } => {
+                let found = all.filter(|(_, (thread, what))| match what {
+                    Occurrence::Event(event) => {
+                        let told = matches!(event.action, Action::Free { .. } | Action::Console { .. });
+                        told && event.pc == self.finding.pc && *thread == self.finding.thread
+                    }
+                    Occurrence::Access(_) => false,
+                });
+                found.last().map(|(at, _)| at)
+            }
+            _ => None,
+        }
+    }
+
+    fn end_in_bug(&self, draft: &mut Draft<'_>, what: Occurrence<'_>) {
+        let place = match what {
+            Occurrence::Access(_) => {
+                let stack = draft.accesses.last().map(|seen| self.library.stack_at(seen)).unwrap_or_default();
+                let place = stack.first().map(|frame| self.library.place(frame)).unwrap_or_default();
+                draft.stack = stack;
+                place
+            }
+            Occurrence::Event(event) => self.library.event_place(event),
+        };
+        draft.end = Some((End { kind: EndKind::Bug, text: words::ending(&self.finding.kind) }, place));
+    }
+
+    /// The access that the finding is about.
+    fn bad_access<'d>(&self, drafts: &[Draft<'d>]) -> Option<Seen<'d>> {
+        let last = drafts.last()?.accesses.last().copied();
+        last.filter(|seen| self.is_the_access(seen.access))
     }
 
     fn is_the_access(&self, access: &Access) -> bool {
@@ -308,11 +387,27 @@ impl Teller<'_> {
             if bad.pc == access.pc && bad.addr == access.addr)
     }
 
-    fn event(&self, draft: &mut Draft, event: &Event) {
+    /// Whether the finding is about the block that is allocated or freed here.
+    fn is_of_bug(&self, event: &Event) -> bool {
+        let (addr, size) = match event.action {
+            Action::Alloc { addr, size, .. } => (addr, Some(size)),
+            Action::Free { addr, size, .. } => (addr, size),
+            _ => return false,
+        };
+        let is = |block: &Block| block.addr == addr && size.is_none_or(|size| size == block.size);
+        match &self.finding.kind {
+            FindingKind::UseAfterFree { block, .. } | FindingKind::DoubleFree { block } => is(block),
+            FindingKind::InvalidFree { addr: bad, within } => *bad == addr || within.as_ref().is_some_and(is),
+            FindingKind::Leak { blocks, .. } => blocks.iter().any(is),
+            _ => false,
+        }
+    }
+
+    fn event(&self, draft: &mut Draft<'_>, event: &Event) {
         let library = self.library;
         let lock_name = |lock: &LockId| library.lock(*lock);
         let shared = |lock: &LockId| self.contended.contains(lock);
-        let of_bug = self.finding.sides.iter().any(|side| side.thread == draft.thread && side.pc == event.pc);
+        let of_bug = self.is_of_bug(event);
         let (kind, text, major) = match &event.action {
             Action::Create { child } => {
                 draft.changes.push((*child, Lane::Ready));
@@ -398,15 +493,20 @@ impl Teller<'_> {
     }
 
     /// Ends the row, unless the same thread goes on.
-    fn end(&self, draft: &mut Draft, index: usize, step: &Step, next: Option<ThreadId>) {
+    fn end(&self, draft: &mut Draft<'_>, index: usize, step: &Step, next: Option<ThreadId>) {
         let library = self.library;
-        let stack = &step.stack;
+        let stack = &draft.stack.clone();
         let exact = || stack.first().map(|frame| library.place(frame));
         let telling = || library.telling(stack);
         let (end, place) = match (&step.end, next) {
             (StepEnd::Point(point), Some(next)) => {
                 let place = match point.kind {
-                    PointKind::Race | PointKind::Access | PointKind::Line | PointKind::Function => exact(),
+                    PointKind::Race | PointKind::Access | PointKind::Line => exact(),
+                    // The function itself, whatever is inlined at its beginning.
+                    PointKind::Function => {
+                        let whole = stack.iter().take_while(|frame| frame.pc == point.pc).last();
+                        whole.map(|frame| library.place(frame))
+                    }
                     PointKind::Create | PointKind::Wake => library.telling_of_thread(stack),
                     _ => telling(),
                 };
@@ -439,15 +539,10 @@ impl Teller<'_> {
             (_, None) => {
                 let text = words::ending(&self.finding.kind);
                 let place = match self.finding.kind {
-                    FindingKind::Panic { .. }
-                    | FindingKind::Fault { .. }
-                    | FindingKind::TripleFault
-                    | FindingKind::DoubleFree { .. }
-                    | FindingKind::InvalidFree { .. } => {
+                    FindingKind::Panic { .. } | FindingKind::Fault { .. } | FindingKind::TripleFault => {
                         let event = step.events.iter().rev().find(|event| event.pc == self.finding.pc);
                         event.map(|event| library.event_place(event))
                     }
-                    FindingKind::UseAfterFree { .. } => Some(library.at(self.finding.pc)),
                     _ => telling(),
                 };
                 let place = place.or_else(telling).unwrap_or_else(|| library.at(self.finding.pc));
@@ -528,7 +623,7 @@ impl Teller<'_> {
             finding,
             sides: &sides,
             place: &place,
-            data: &|addr| library.resolve.data(addr),
+            data: self.bad_access(&drafts).and_then(|seen| library.known_data(&seen)),
             thread: finding.thread.to_string(),
             preempted_row: preempted.map(|row| row + 1),
         };
@@ -580,7 +675,7 @@ impl Teller<'_> {
         all.into_iter().collect()
     }
 
-    fn rows(&self, drafts: &[Draft], columns: &[ThreadId]) -> Vec<Row> {
+    fn rows(&self, drafts: &[Draft<'_>], columns: &[ThreadId]) -> Vec<Row> {
         let created: BTreeSet<ThreadId> = self
             .steps
             .iter()
@@ -628,33 +723,34 @@ impl Teller<'_> {
         rows
     }
 
-    fn sides(&self, drafts: &[Draft], column: &dyn Fn(ThreadId) -> Option<usize>) -> Vec<SideView> {
+    fn sides(&self, drafts: &[Draft<'_>], column: &dyn Fn(ThreadId) -> Option<usize>) -> Vec<SideView> {
         let library = self.library;
-        let row_of = |thread: ThreadId, pc: VirtAddr| {
-            let mut row = None;
-            for (at, draft) in drafts.iter().enumerate().filter(|(_, draft)| draft.thread == thread) {
-                let steps = &self.steps[draft.steps.0..=draft.steps.1];
-                let here = steps.iter().flat_map(Step::occurrences).any(|(who, what)| {
-                    who == thread
-                        && match what {
-                            Occurrence::Access(access) => access.pc == pc,
-                            Occurrence::Event(event) => event.pc == pc,
-                        }
-                });
-                if here {
-                    row = Some(at);
-                }
-            }
-            row
+        let last_event = drafts.last().and_then(|draft| draft.events.last().copied());
+        let row_of = |side: &detect::Side| {
+            let first_of_two =
+                side.role == Role::Freed && matches!(self.finding.kind, FindingKind::DoubleFree { .. });
+            let heap = matches!(side.role, Role::Allocated | Role::Freed | Role::FreedAgain);
+            drafts.iter().rposition(|draft| {
+                let event = |event: &&Event| {
+                    let again = first_of_two && last_event.is_some_and(|last| std::ptr::eq(*event, last));
+                    event.pc == side.pc && !again && (!heap || self.is_of_bug(event))
+                };
+                let access = |seen: &Seen<'_>| !heap && seen.access.pc == side.pc;
+                draft.thread == side.thread
+                    && (draft.events.iter().any(event) || draft.accesses.iter().any(access))
+            })
         };
         let view = |side: &detect::Side| {
-            let row = row_of(side.thread, side.pc).or_else(|| {
+            let row = row_of(side).or_else(|| {
                 let last = drafts.iter().rposition(|draft| draft.thread == side.thread);
                 last.filter(|_| matches!(side.role, Role::Waits | Role::Loops | Role::Panicked))
             });
             let stack = match &side.stack {
                 Some(stack) => stack.clone(),
-                None => self.around(side.thread, side.pc, row.map(|row| &drafts[row])),
+                None => match row.and_then(|row| self.last_access(&drafts[row], side.pc)) {
+                    Some(seen) => library.stack_at(&seen),
+                    None => library.resolve.frames(side.pc),
+                },
             };
             let place = match side.role {
                 Role::Accessed(_) | Role::Loops => stack.first().map(|frame| library.place(frame)),
@@ -684,38 +780,12 @@ impl Teller<'_> {
         self.finding.sides.iter().map(view).collect()
     }
 
-    /// The frames at `pc` and, where the stacks known before and after in the same row agree on them, its callers:
-    /// an access carries no stack of its own.
-    fn around(&self, thread: ThreadId, pc: VirtAddr, row: Option<&Draft>) -> Stack {
-        let mut stack = self.library.resolve.frames(pc);
-        let (Some(row), Some(function)) = (row, stack.last().and_then(|frame| frame.function.clone())) else {
-            return stack;
+    /// The last access of the row by that instruction: the bad one, where the finding names one.
+    fn last_access<'d>(&self, row: &Draft<'d>, pc: VirtAddr) -> Option<Seen<'d>> {
+        let last = |such: &dyn Fn(&Access) -> bool| {
+            row.accesses.iter().rev().find(|seen| seen.access.pc == pc && such(seen.access)).copied()
         };
-        let mut before: Option<&Stack> = None;
-        let mut after: Option<&Stack> = None;
-        let mut passed = false;
-        for step in &self.steps[row.steps.0..=row.steps.1] {
-            for (_, what) in step.occurrences().filter(|(who, _)| *who == thread) {
-                match what {
-                    Occurrence::Access(access) => passed |= access.pc == pc,
-                    Occurrence::Event(event) if passed => after = after.or(event.stack.as_ref()),
-                    Occurrence::Event(event) => before = event.stack.as_ref().or(before),
-                }
-            }
-            if passed && !step.stack.is_empty() {
-                after = after.or(Some(&step.stack));
-            }
-        }
-        let callers = |known: &Stack| -> Option<Stack> {
-            let at = known.iter().position(|frame| frame.function.as_ref() == Some(&function))?;
-            Some(known[at + 1..].to_vec())
-        };
-        let callers = match (before.and_then(callers), after.and_then(callers)) {
-            (Some(a), Some(b)) if a != b => None,
-            (a, b) => a.or(b),
-        };
-        stack.extend(callers.unwrap_or_default());
-        stack
+        last(&|access| self.is_the_access(access)).or_else(|| last(&|_| true))
     }
 
     fn passing(&self, passing: &Passing, story: &Story) -> PassingView {

@@ -2,7 +2,7 @@
 
 use crate::story::{Place, SideView};
 use detect::{Finding, FindingKind, Role};
-use trace::{AccessKind, VirtAddr};
+use trace::AccessKind;
 
 /// What the sentences need to know beside the finding itself.
 pub struct Facts<'a> {
@@ -10,7 +10,8 @@ pub struct Facts<'a> {
     /// In the order of the finding's sides.
     pub sides: &'a [SideView],
     pub place: &'a Place,
-    pub data: &'a dyn Fn(VirtAddr) -> Option<String>,
+    /// What a bad access touched, where it has a name.
+    pub data: Option<String>,
     pub thread: String,
     /// Number of the last row in which somebody was preempted before the bug.
     pub preempted_row: Option<usize>,
@@ -126,18 +127,20 @@ impl Facts<'_> {
                 format!("{thread} faults in {place}, and the kernel cannot even handle that.")
             }
             FindingKind::UseAfterFree { access, block } => {
-                let what = match (self.data)(access.addr) {
-                    Some(name) => name,
-                    None => {
-                        let offset = access.addr.0.wrapping_sub(block.addr.0);
-                        format!("{} at offset {offset} of a block", bytes(u64::from(access.size)))
-                    }
+                let offset = access.addr.0.wrapping_sub(block.addr.0);
+                let (size, all) = (bytes(u64::from(access.size)), bytes(block.size));
+                let made = self.side(Role::Allocated);
+                let made = made.map(|side| format!(", allocated in {}", side.place.with_comma()));
+                let extent =
+                    format!("{size} at offset {offset} of a block of {all}{}", made.unwrap_or_default());
+                let what = match &self.data {
+                    Some(name) => format!("{name} ({extent})"),
+                    None => extent,
                 };
-                let freed = self.side(Role::Freed).map(|side| {
-                    let (size, at) = (bytes(block.size), side.place.in_words());
-                    format!(", in a block of {size} that {} freed in {at}", who(side))
-                });
-                format!("{thread} {} {what} in {place}{}.", present(access.kind), freed.unwrap_or_default())
+                let freed = self.side(Role::Freed);
+                let freed =
+                    freed.map(|side| format!(", which {} freed in {}", who(side), side.place.in_words()));
+                format!("In {place}, {thread} {} {what}{}.", present(access.kind), freed.unwrap_or_default())
             }
             FindingKind::DoubleFree { .. } => {
                 let first = self.where_done(Role::Freed).unwrap_or_else(|| "somebody".to_string());

@@ -14,7 +14,7 @@ fn t(number: u32) -> ThreadId {
 /// The case of seed 000, figure 5.5: the child ends and is freed before the parent reads its number.
 fn use_after_free() -> Vec<Step> {
     let block = addr("child->tid");
-    let fork = "sync.c:19 < fork.c:4 < fork.c:15";
+    let fork = "fork.c:4 < fork.c:15";
     vec![
         step(
             3,
@@ -52,7 +52,7 @@ fn use_after_free() -> Vec<Step> {
         ),
         step(
             3,
-            vec![Op::Read("child->tid", "fork.c:10")],
+            vec![Op::Read("child->tid", "fork.c:10 < fork.c:15")],
             End::At(PointKind::Voluntary),
             "sched.c:3 < fork.c:11 < fork.c:15",
         ),

@@ -4,10 +4,12 @@ use crate::failure::Failure;
 use crate::finding_file::FindingFile;
 use crate::target::Target;
 use detect::Limits;
-use explore::World;
 use explore::strategies::replay;
-use report::{Context, Passing, Story, tell};
+use explore::{Execution, World};
+use guest::objects::Objects;
+use report::{Context, Passing, Story, tell, worth_seeing};
 use std::path::Path;
+use std::sync::Arc;
 use trace::{Resolve, Step};
 
 /// Replays the finding of `file` from `world`; `path` is what its user calls the file.
@@ -23,9 +25,23 @@ where
 {
     let mut world = world.clone();
     world.set_limits(Limits::of(&file.finding));
-    let execution = replay(world, &file.points, &file.schedule, usize::MAX, true);
     let wanted = file.finding.signature();
-    let Some(finding) = execution.findings.iter().find(|finding| finding.signature() == wanted) else {
+    let shown = |execution: &Execution| {
+        execution.findings.iter().find(|finding| finding.signature() == wanted).cloned()
+    };
+    let mut names = Names::of(target);
+    let mut execution = replay(world.clone(), &file.points, &file.schedule, usize::MAX, true);
+    // What is worth seeing while it happens is known only now.
+    if let Some(finding) = shown(&execution) {
+        let steps: Vec<Step> = execution.path.iter().map(|taken| taken.step.clone()).collect();
+        let pcs = worth_seeing(&steps, &finding, &|addr| names.data(addr).is_some());
+        world.subject.sight(&pcs);
+        let seen = replay(world, &file.points, &file.schedule, usize::MAX, true);
+        if shown(&seen).is_some() {
+            execution = seen;
+        }
+    }
+    let Some(finding) = shown(&execution) else {
         let seen = match execution.findings.first() {
             Some(other) => format!("it shows another one: {}", other.headline()),
             None => format!("it ended without a finding ({:?})", execution.end),
@@ -35,12 +51,12 @@ where
             file.finding.headline()
         )));
     };
-    let mut steps: Vec<Step> = execution.path.iter().map(|taken| taken.step.clone()).collect();
+    let mut steps: Vec<Step> = execution.path.into_iter().map(|taken| taken.step).collect();
+    names.objects = Objects::learn(&mut steps, &|pc| names.image_at(pc).clone());
     if target.kernel.tested.is_some() {
         steps.iter_mut().for_each(|step| leave_out_kernel(step, &target.kernel));
     }
     let replay = format!("rockfall replay {}", path.display());
-    let resolve = Names { target };
     let context = Context {
         test: &target.recipe.test,
         kernel: &target.kernel.name,
@@ -57,18 +73,23 @@ where
         thread_name: &|_| None,
         plumbing: &|function| target.kernel.is_plumbing(function),
     };
-    Ok(tell(&steps, finding, &resolve, &|file| target.source(file), &context))
+    Ok(tell(&steps, &finding, &names, &|file| target.source(file), &context))
 }
 
 /// With a program under test, what the kernel does to its own memory is no part of the story.
 fn leave_out_kernel(step: &mut Step, kernel: &guest::kernel::Kernel) {
-    let told: Vec<bool> = step.accesses.iter().map(|access| kernel.is_user(access.addr)).collect();
-    let before = |at: usize| told[..at.min(told.len())].iter().filter(|told| **told).count();
+    let kept: Vec<bool> = step.accesses.iter().map(|access| kernel.is_user(access.addr)).collect();
+    let before = |at: usize| kept[..at.min(kept.len())].iter().filter(|kept| **kept).count();
     for event in &mut step.events {
         event.accesses_before = before(event.accesses_before);
     }
-    let mut told = told.iter();
+    let mut told = kept.iter();
     step.accesses.retain(|_| told.next() == Some(&true));
+    step.sightings.retain_mut(|sighting| {
+        let told = kept[sighting.access];
+        sighting.access = before(sighting.access);
+        told
+    });
 }
 
 /// Arrays from this size on are taken to be the ground of an allocator.
@@ -77,11 +98,18 @@ const ARENA_BYTES_MIN: u64 = 16 << 10;
 /// Names from the kernel and from the program under test; other programs are named in the stacks, where it is known
 /// which one runs.
 pub struct Names<'a> {
-    pub target: &'a Target,
+    target: &'a Target,
+    /// What is known of the heap.
+    objects: Objects,
 }
 
-impl Names<'_> {
-    fn image_at(&self, addr: trace::VirtAddr) -> &guest::image::Image {
+impl<'a> Names<'a> {
+    /// Without what only an execution tells.
+    pub fn of(target: &'a Target) -> Self {
+        Self { target, objects: Objects::default() }
+    }
+
+    fn image_at(&self, addr: trace::VirtAddr) -> &Arc<guest::image::Image> {
         let kernel = &self.target.kernel;
         let tested = kernel.tested.as_ref().map(|tested| &tested.image);
         tested.filter(|program| program.covers(addr)).unwrap_or(&kernel.image)
@@ -99,7 +127,7 @@ impl Resolve for Names<'_> {
 
     fn lock(&self, addr: trace::VirtAddr) -> Option<String> {
         let kinds: Vec<_> = self.target.kernel.locks.iter().filter_map(|lock| lock.points_to).collect();
-        self.object(addr, &kinds)
+        self.object(addr, &kinds).or_else(|| self.objects.anytime(addr, &kinds))
     }
 }
 

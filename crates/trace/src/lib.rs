@@ -22,5 +22,5 @@ pub use choice::{Choice, ParseScheduleError, Schedule};
 pub use ids::{CpuId, LockId, ThreadId, ThreadSet};
 pub use point::{Filter, ParsePointError, Point, PointKind, PointRule, PointSet};
 pub use resolve::{Frame, Resolve, Stack};
-pub use step::{Occurrence, Step, StepEnd};
+pub use step::{Occurrence, Pointer, Sighting, Step, StepEnd};
 pub use subject::Subject;

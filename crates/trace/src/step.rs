@@ -1,6 +1,6 @@
 //! A transition: what one thread did between two preemption points.
 
-use crate::{Access, Action, Choice, Event, Point, Stack, ThreadId, Waiting};
+use crate::{Access, Action, Choice, Event, Point, Stack, ThreadId, VirtAddr, Waiting};
 use serde::{Deserialize, Serialize};
 
 /// Why a step ended, and so whether and how the execution goes on.
@@ -34,8 +34,30 @@ pub struct Step {
     pub events: Vec<Event>,
     pub instructions: u64,
     pub end: StepEnd,
-    /// Where the thread stands at the end of the step, when narrated; else empty.
+    /// Where whoever ran last stands at the end of the step, when narrated; else empty.
     pub stack: Stack,
+    /// Ascending by access; empty unless asked for.
+    pub sightings: Vec<Sighting>,
+}
+
+/// An access as it was seen while it happened, for those that were asked for (see [`crate::Subject::sight`]).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Sighting {
+    /// Index into [`Step::accesses`].
+    pub access: usize,
+    pub stack: Stack,
+    /// Pointers to structures that the code had in its variables there.
+    pub pointers: Vec<Pointer>,
+    /// What the access touched, where that could be made out: `next of struct waiter`.
+    pub object: Option<String>,
+}
+
+/// A variable that points to a structure.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Pointer {
+    pub to: VirtAddr,
+    /// The name of the type it points to: `struct waiter`.
+    pub ty: String,
 }
 
 /// One thing that happened in a step.
@@ -66,6 +88,12 @@ impl Step {
         })
     }
 
+    /// How the access of this index was seen.
+    #[must_use]
+    pub fn sighting(&self, access: usize) -> Option<&Sighting> {
+        self.sightings.binary_search_by_key(&access, |seen| seen.access).ok().map(|at| &self.sightings[at])
+    }
+
     /// The point the step ended at, if it ended at one.
     #[must_use]
     pub fn point(&self) -> Option<&Point> {
@@ -79,7 +107,7 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AccessKind, PhysAddr, VirtAddr};
+    use crate::{AccessKind, PhysAddr};
 
     #[test]
     fn occurrences_are_in_order_and_follow_the_running_thread() {
@@ -104,6 +132,7 @@ mod tests {
             instructions: 3,
             end: StepEnd::Finished,
             stack: Vec::new(),
+            sightings: Vec::new(),
         };
         let told: Vec<String> = step
             .occurrences()

@@ -1,6 +1,6 @@
 //! What the explorer explores: a kernel in the machine, or a toy program in a test.
 
-use crate::{Choice, PointSet, Step, ThreadId, ThreadSet};
+use crate::{Choice, PointSet, Stack, Step, ThreadId, ThreadSet, VirtAddr};
 
 /// Something that can be stepped and cloned. The same subject and the same choices give the same steps.
 /// `clone_from` may keep caches of the receiver, so going back to a saved state is `live.clone_from(&saved)`.
@@ -17,6 +17,18 @@ pub trait Subject: Clone + Send {
 
     /// From now on steps carry stacks, for telling a known execution again. Changes nothing else.
     fn narrate(&mut self) {}
+
+    /// From now on accesses by the instructions at `pcs` are seen while they happen ([`Step::sightings`]), which costs
+    /// a stop of the machine for each. Changes nothing else.
+    fn sight(&mut self, pcs: &[VirtAddr]) {
+        let _ = pcs;
+    }
+
+    /// Where a thread stands now, as far as that is code under test; empty when it is not known.
+    fn standing(&self, thread: ThreadId) -> Stack {
+        let _ = thread;
+        Stack::new()
+    }
 
     /// From now on a step that ran this many instructions without meeting a point ends as
     /// [`crate::StepEnd::NoProgress`]. Changes nothing for shorter ones.

@@ -499,6 +499,7 @@ impl Subject for Toy {
             instructions: record.instructions.max(1),
             end,
             stack: Stack::new(),
+            sightings: Vec::new(),
         }
     }
 }

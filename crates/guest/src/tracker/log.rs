@@ -20,13 +20,22 @@ impl Tracker {
         if log.is_empty() {
             return;
         }
-        self.take_log(machine, log);
+        let _ = self.take_log(machine, log);
         self.open = self.kernel.interrupts_as_lock
             && machine.cpu(CPU).flags.has(machine::x86::flags::IF)
             && self.preemption_allowed(machine);
     }
 
-    fn take_log(&mut self, machine: &Machine, log: &mut Events) {
+    /// Takes what has come so far of a stretch that goes on: what follows is weighed as if nothing had been taken.
+    pub(super) fn drain_so_far(&mut self, machine: &Machine, log: &mut Events) {
+        if !log.is_empty() {
+            self.open = self.take_log(machine, log);
+        }
+    }
+
+    /// Says whether a tick could have come at the end of what was taken.
+    #[must_use]
+    fn take_log(&mut self, machine: &Machine, log: &mut Events) -> bool {
         let thread = self.threads.current();
         if let Some(scheduler) = &mut self.scheduler {
             let quiet = thread.is_some_and(|thread| thread.quiet > 0);
@@ -35,11 +44,11 @@ impl Tracker {
             let key = thread.map_or(0, |thread| thread.key);
             let guarded = schedules || !self.open && !quiet;
             scheduler.learn(machine, log, key, self.recorder.scope(), guarded);
-            return;
+            return self.open;
         }
         if thread.is_none_or(|thread| thread.quiet > 0) {
             log.clear();
-            return;
+            return self.open;
         }
         let id = thread.map(|thread| thread.id);
         self.recorder.called_from = thread.and_then(|thread| thread.called_from).map(VirtAddr);
@@ -100,6 +109,7 @@ impl Tracker {
         if let Some((pc, accesses_before)) = exposed {
             self.events.push(trace::Event { action: Action::Exposed, pc, accesses_before, stack: None });
         }
+        open
     }
 }
 

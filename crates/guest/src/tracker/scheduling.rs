@@ -201,8 +201,11 @@ impl Tracker {
         if blocks {
             self.tell(machine, log, Action::Block { lock, owner });
             // The processor already stands where the next thread goes on.
+            let left = self.threads.get(key).filter(|_| self.narrated);
+            let stack = left.map(|thread| self.stack_off(machine, thread)).filter(|stack| !stack.is_empty());
             if let (Some(pc), Some(event)) = (stands_at, self.events.last_mut()) {
                 event.pc = pc;
+                event.stack = stack;
             }
             let previous = self.threads.get_mut(key).expect("it ran");
             if queued {

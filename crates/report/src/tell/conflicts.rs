@@ -1,12 +1,12 @@
 //! Accesses of two threads to the same memory, whose order matters: what met whom.
 
-use super::{Draft, Teller};
+use super::{Draft, Seen, Teller};
 use crate::story::{Conflict, Note, NoteKind, Row, SideView, Touch};
 use crate::words;
-use detect::{FindingKind, Role};
-use std::collections::BTreeMap;
+use detect::{Finding, FindingKind, Role};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use trace::{Access, ThreadId, VirtAddr};
+use trace::{Access, Occurrence, Step, ThreadId, VirtAddr};
 
 /// More conflicts than this are counted, not shown.
 const CONFLICTS_MAX: usize = 500;
@@ -26,22 +26,27 @@ fn forget<T>(known: &mut BTreeMap<u64, T>, block: &Range<u64>) {
 
 impl Teller<'_> {
     /// Each access with the latest one of another thread that it conflicts with; one entry for two rows and a name.
-    pub(super) fn conflicts(&self, drafts: &[Draft], sides: &[SideView]) -> (Vec<Conflict>, usize) {
+    pub(super) fn conflicts(&self, drafts: &[Draft<'_>], sides: &[SideView]) -> (Vec<Conflict>, usize) {
         let library = self.library;
         // By word: the last access of each thread and kind, and its row.
-        let mut last: BTreeMap<u64, Vec<(usize, usize, Access)>> = BTreeMap::new();
+        let mut last: BTreeMap<u64, Vec<(usize, usize, Seen<'_>)>> = BTreeMap::new();
         let mut births: BTreeMap<ThreadId, (usize, usize)> = BTreeMap::new();
         let mut found: BTreeMap<(bool, usize, usize, String), Conflict> = BTreeMap::new();
-        let touch = |access: &Access| Touch {
-            verb: words::present(access.kind),
-            atomic: access.atomic,
-            place: library.at(access.pc),
+        let touch = |seen: &Seen<'_>| {
+            let stack = library.places(&library.stack_at(seen));
+            Touch {
+                verb: words::present(seen.access.kind),
+                atomic: seen.access.atomic,
+                place: stack.first().cloned().unwrap_or_default(),
+                stack,
+            }
         };
         for (row, draft) in drafts.iter().enumerate() {
             births.extend(draft.created.iter().map(|(before, child)| (*child, (row, *before))));
             let birth = births.get(&draft.thread).copied();
             let mut allocated = draft.allocated.iter().peekable();
-            for (at, access) in draft.accesses.iter().enumerate() {
+            for (at, seen) in draft.accesses.iter().enumerate() {
+                let access = seen.access;
                 while let Some((_, block)) = allocated.next_if(|(before, _)| *before <= at) {
                     forget(&mut last, block);
                 }
@@ -49,36 +54,37 @@ impl Teller<'_> {
                     access.phys.0 / 8..=(access.phys.0 + u64::from(access.size.clamp(1, 4096)) - 1) / 8;
                 for word in words {
                     let known = last.entry(word).or_default();
-                    let other = |(earlier, place, before): &&(usize, usize, Access)| {
+                    let other = |(earlier, place, before): &&(usize, usize, Seen<'_>)| {
                         drafts[*earlier].thread != draft.thread
                             && birth.is_none_or(|birth| (*earlier, *place) >= birth)
-                            && before.conflicts(access)
+                            && before.access.conflicts(access)
                     };
                     if let Some((earlier, _, before)) =
                         known.iter().filter(other).max_by_key(|(row, ..)| *row)
                     {
-                        let what = library.data(access);
+                        let what = library.data(seen);
                         let bug = self.concerns(access);
                         found.entry((!bug, *earlier, row, what.clone())).or_insert_with(|| Conflict {
                             rows: (*earlier, row),
                             what,
                             earlier: touch(before),
-                            later: touch(access),
+                            later: touch(seen),
                             bug,
                         });
                     }
-                    let same = |(earlier, _, before): &(usize, usize, Access)| {
+                    let same = |(earlier, _, before): &(usize, usize, Seen<'_>)| {
+                        let before = before.access;
                         drafts[*earlier].thread == draft.thread
                             && (before.kind, before.phys, before.size)
                                 == (access.kind, access.phys, access.size)
                     };
                     known.retain(|entry| !same(entry));
-                    known.push((row, at, *access));
+                    known.push((row, at, *seen));
                 }
             }
             allocated.for_each(|(_, block)| forget(&mut last, block));
         }
-        if let Some((key, conflict)) = self.freed_then_used(sides) {
+        if let Some((key, conflict)) = self.freed_then_used(drafts, sides) {
             found.insert(key, conflict);
         }
         let mut all: Vec<_> = found.into_values().collect();
@@ -93,16 +99,25 @@ impl Teller<'_> {
     }
 
     /// A free is a write of the whole block, so it conflicts with the use that follows it.
-    fn freed_then_used(&self, sides: &[SideView]) -> Option<((bool, usize, usize, String), Conflict)> {
+    fn freed_then_used(
+        &self,
+        drafts: &[Draft<'_>],
+        sides: &[SideView],
+    ) -> Option<((bool, usize, usize, String), Conflict)> {
         let FindingKind::UseAfterFree { access, .. } = &self.finding.kind else { return None };
         let side = |role: fn(&Role) -> bool| {
             let at = self.finding.sides.iter().position(|side| role(&side.role))?;
-            Some((sides[at].row?, sides[at].place.clone()))
+            Some((sides[at].row?, &sides[at]))
         };
         let (freed, freed_at) = side(|role| *role == Role::Freed)?;
         let (used, used_at) = side(|role| matches!(role, Role::Accessed(_)))?;
-        let what = self.library.data(access);
-        let touch = |verb, place| Touch { verb, atomic: false, place };
+        let what = self.library.data(&self.bad_access(drafts)?);
+        let touch = |verb, side: &SideView| Touch {
+            verb,
+            atomic: false,
+            place: side.place.clone(),
+            stack: side.stack.clone(),
+        };
         let conflict = Conflict {
             rows: (freed, used),
             what: what.clone(),
@@ -146,4 +161,33 @@ pub(super) fn mark(rows: &mut [Row], conflicts: &[Conflict]) {
             }
         }
     }
+}
+
+/// Instructions whose accesses are worth seeing while they happen: those that touch what two threads share, what has no
+/// name of its own, and what the finding is about.
+#[must_use]
+pub fn worth_seeing(steps: &[Step], finding: &Finding, named: &dyn Fn(VirtAddr) -> bool) -> Vec<VirtAddr> {
+    let mut by_word: BTreeMap<u64, (BTreeSet<ThreadId>, bool)> = BTreeMap::new();
+    let words = |access: &Access| {
+        let bytes = u64::from(access.size.clamp(1, 4096));
+        access.phys.0 / WORD..=(access.phys.0 + bytes - 1) / WORD
+    };
+    let accesses = || {
+        steps.iter().flat_map(Step::occurrences).filter_map(|(thread, what)| match what {
+            Occurrence::Access(access) => Some((thread, access)),
+            Occurrence::Event(_) => None,
+        })
+    };
+    for (thread, access) in accesses() {
+        for word in words(access) {
+            let (threads, written) = by_word.entry(word).or_default();
+            threads.insert(thread);
+            *written |= access.kind.writes();
+        }
+    }
+    let shared = |access: &Access| words(access).any(|word| by_word[&word].1 && by_word[&word].0.len() > 1);
+    let of_interest = accesses().filter(|(_, access)| shared(access) || !named(access.addr));
+    let pcs = of_interest.map(|(_, access)| access.pc);
+    let pcs: BTreeSet<VirtAddr> = pcs.chain(finding.sides.iter().map(|side| side.pc)).collect();
+    pcs.into_iter().collect()
 }

@@ -7,7 +7,7 @@
 use detect::{Config, Detectors, Finding};
 use trace::{
     Access, AccessKind, Action, Choice, Event, Frame, LockId, PhysAddr, Point, PointKind, Resolve, Schedule,
-    Stack, Step, StepEnd, ThreadId, VirtAddr, Waiting,
+    Sighting, Stack, Step, StepEnd, ThreadId, VirtAddr, Waiting,
 };
 
 const FILES: [(&str, &str); 5] = [
@@ -200,10 +200,12 @@ pub enum End {
 }
 
 pub fn step(thread: u32, ops: Vec<Op>, end: End, at: &str) -> Step {
-    let (mut accesses, mut events) = (Vec::new(), Vec::new());
+    let (mut accesses, mut events, mut sightings) = (Vec::new(), Vec::new(), Vec::new());
     for op in ops {
         let mut touch = |kind, name: &str, place: &str| {
-            let (addr, pc) = (VirtAddr(addr(name)), pc(place));
+            let (addr, stack) = (VirtAddr(addr(name)), stack(place));
+            let pc = stack[0].pc;
+            sightings.push(Sighting { access: accesses.len(), stack, pointers: Vec::new(), object: None });
             accesses.push(Access { phys: PhysAddr(addr.0), addr, size: 4, kind, atomic: false, pc });
         };
         match op {
@@ -244,6 +246,7 @@ pub fn step(thread: u32, ops: Vec<Op>, end: End, at: &str) -> Step {
         instructions: 1200,
         end,
         stack: here,
+        sightings,
     }
 }
 

@@ -425,6 +425,6 @@ fn statement(
         RaceStatus::Untested => bug.is_none(),
         RaceStatus::Benign => false,
     });
-    out += &report::races(shown, &Names { target }, &|file| target.source(file));
+    out += &report::races(shown, &Names::of(target), &|file| target.source(file));
     out
 }

@@ -1,0 +1,239 @@
+//! Accesses seen while they happen: with the stack, and with the pointers that the code has in its variables.
+//!
+//! The machine stops before the instructions that were asked for. What is in its log by then becomes accesses of the
+//! step first, so that what the instruction does is known by its index. Such a stop fires no hook, is no preemption
+//! point and leaves the weighing of accesses as it was: the execution stays the same.
+//!
+//! Only pointers with the value that the instruction itself adds its offset to are told: those that it goes through.
+//!
+//! Limits: in a step only the first visits to an instruction are seen. What the kernel does for a program counts as done by the instruction that called it, and is seen there.
+
+use super::{CPU, Tracker};
+use crate::image::Image;
+use crate::location::{self, Home, Surroundings};
+use crate::stack::frame_address;
+use crate::state::{Memory as _, Registers};
+use crate::threads::Thread;
+use crate::types::{Type, TypeId, Types};
+use crate::view::{View, registers};
+use iced_x86::{Decoder, DecoderOptions, Register};
+use machine::{Events, Machine};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use trace::{Occurrence, Pointer, Sighting, Stack, Step, ThreadId, VirtAddr};
+
+/// Visits to one instruction in one step that are looked at: a loop repeats itself.
+const VISITS_MAX: u32 = 256;
+
+/// What is to be seen, and what was in this step.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sights {
+    pcs: Arc<BTreeSet<u64>>,
+    seen: Vec<Seen>,
+    /// Global variables that point to structures.
+    globals: Arc<Vec<Global>>,
+    /// To each instruction, in this step.
+    visits: BTreeMap<u64, u32>,
+}
+
+/// A variable with a fixed address that points to a structure.
+#[derive(Clone, Debug)]
+struct Global {
+    addr: VirtAddr,
+    image: Arc<Image>,
+    to: TypeId,
+}
+
+/// A visit to one of the instructions.
+#[derive(Clone, Debug)]
+struct Seen {
+    pc: VirtAddr,
+    thread: Option<ThreadId>,
+    accesses_before: usize,
+    stack: Stack,
+    pointers: Vec<Pointer>,
+}
+
+impl Sights {
+    pub fn begin_step(&mut self) {
+        self.seen.clear();
+        self.visits.clear();
+    }
+}
+
+impl Tracker {
+    pub(crate) fn sight(&mut self, pcs: &[VirtAddr]) {
+        self.sights.pcs = Arc::new(pcs.iter().map(|pc| pc.0).collect());
+        let tested = self.kernel.tested.as_ref().map(|tested| &tested.image);
+        let mut globals = Vec::new();
+        for image in std::iter::once(&self.kernel.image).chain(tested) {
+            for variable in image.all_variables() {
+                if let Some(to) = structure_behind(image.types(), variable.ty) {
+                    globals.push(Global { addr: VirtAddr(variable.address), image: image.clone(), to });
+                }
+            }
+        }
+        self.sights.globals = Arc::new(globals);
+    }
+
+    pub(crate) fn sighted(&self) -> impl Iterator<Item = &u64> {
+        self.sights.pcs.iter()
+    }
+
+    /// The machine stands before an instruction, perhaps one that was asked for.
+    pub(crate) fn seen(&mut self, machine: &Machine, log: &mut Events) {
+        let registers = registers(machine, CPU);
+        // Other programs have other code at the same addresses.
+        let elsewhere = registers.ring != 0 && !self.is_tested_space(registers.cr3);
+        if !self.sights.pcs.contains(&registers.pc) || elsewhere {
+            return;
+        }
+        let visits = self.sights.visits.entry(registers.pc).or_default();
+        *visits += 1;
+        if *visits > VISITS_MAX {
+            return;
+        }
+        self.drain_so_far(machine, log);
+        let space = self.space(self.threads.current());
+        let image = space.image_at(VirtAddr(registers.pc));
+        let view = View { machine, cpu: CPU };
+        let seen = Seen {
+            pc: VirtAddr(registers.pc),
+            thread: self.threads.current().map(|thread| thread.id),
+            accesses_before: self.recorder.accesses.len(),
+            stack: self.stack(machine),
+            pointers: image
+                .map(|image| pointers(image, &self.sights.globals, &registers, &view))
+                .unwrap_or_default(),
+        };
+        self.sights.seen.push(seen);
+    }
+
+    /// The accesses of the step that were seen: each was made by the last visit to its instruction before it.
+    pub(crate) fn sightings(&self, step: &Step) -> Vec<Sighting> {
+        let mut found = Vec::new();
+        if self.sights.seen.is_empty() {
+            return found;
+        }
+        let mut index = 0;
+        for (thread, what) in step.occurrences() {
+            let Occurrence::Access(access) = what else { continue };
+            let visit = self.sights.seen.iter().rev().find(|seen| {
+                seen.pc == access.pc && seen.thread == Some(thread) && seen.accesses_before <= index
+            });
+            if let Some(seen) = visit {
+                found.push(Sighting {
+                    access: index,
+                    stack: seen.stack.clone(),
+                    pointers: seen.pointers.clone(),
+                    object: None,
+                });
+            }
+            index += 1;
+        }
+        found
+    }
+
+    /// The stack of a thread, whether it runs or not.
+    #[must_use]
+    pub fn stack_of(&self, machine: &Machine, thread: &Thread) -> Stack {
+        match self.threads.current().is_some_and(|running| running.id == thread.id) {
+            true => self.stack(machine),
+            false => self.stack_off(machine, thread),
+        }
+    }
+
+    /// The stack of a thread that is not on the processor.
+    pub(super) fn stack_off(&self, machine: &Machine, thread: &Thread) -> Stack {
+        let kernel = &self.kernel;
+        let saved = kernel.threads.stack_pointer.as_ref();
+        let Some(sp) = saved.and_then(|sp| self.anywhere(machine, sp, &[thread.key])) else {
+            return Vec::new();
+        };
+        // Its program's part of the stack is in its own address space.
+        let space = kernel.space.as_ref().and_then(|space| self.anywhere(machine, space, &[thread.key]));
+        let mut own = None;
+        if let Some(space) = space.filter(|space| *space != 0 && *space != machine.cpu(CPU).cr3) {
+            own.insert(machine.clone()).cpu_mut(CPU).cr3 = space;
+        }
+        let view = View { machine: own.as_ref().unwrap_or(machine), cpu: CPU };
+        let switches: Vec<&str> = kernel.switch_functions().collect();
+        let stack = crate::stack::switched_out(&kernel.image, &switches, sp)
+            .map(|registers| crate::stack::trace(&self.space(Some(thread)), &registers, &view));
+        self.telling(stack.unwrap_or_default())
+    }
+}
+
+/// What the instruction adds its constant offset to.
+fn base(image: &Image, registers: &Registers, view: &View<'_>) -> Option<u64> {
+    let mut bytes = [0; 15];
+    let there = (1..=15).rev().find(|&n| view.read(VirtAddr(registers.pc), &mut bytes[..n]).is_some())?;
+    let bitness = 8 * image.architecture.word() as u32;
+    let instruction = Decoder::new(bitness, &bytes[..there], DecoderOptions::NONE).decode();
+    let register = instruction.memory_base();
+    let plain =
+        instruction.memory_index() == Register::None && instruction.segment_prefix() == Register::None;
+    (plain && (register.is_gpr32() || register.is_gpr64())).then(|| registers.general[register.number()])
+}
+
+/// What a pointer of this type points to, if that is a structure.
+fn structure_behind(types: &Types, id: TypeId) -> Option<TypeId> {
+    let Type::Pointer { to, .. } = *types.get(types.strip(id)) else { return None };
+    matches!(types.get(types.strip(to)), Type::Struct { .. }).then_some(to)
+}
+
+/// The pointers to structures that the next instruction goes through: variables that the code at pc can name, global
+/// ones, and members of what these point to.
+fn pointers(image: &Arc<Image>, globals: &[Global], registers: &Registers, view: &View<'_>) -> Vec<Pointer> {
+    let (types, word) = (image.types(), image.architecture.word());
+    let Some(base) = base(image, registers, view).filter(|base| *base != 0) else { return Vec::new() };
+    let of_image = globals.iter().filter(|global| Arc::ptr_eq(&global.image, image));
+    let mut variables: Vec<(u64, TypeId)> = locals(image, registers, view);
+    variables.extend(of_image.filter_map(|global| Some((view.read_uint(global.addr, word)?, global.to))));
+    let mut found: BTreeSet<Pointer> = BTreeSet::new();
+    let mut state = |value: u64, to: TypeId| {
+        if value == base {
+            found.insert(Pointer { to: VirtAddr(base), ty: types.display(to) });
+        }
+    };
+    for (value, ty) in variables.into_iter().filter(|(value, _)| *value != 0) {
+        state(value, ty);
+        let Type::Struct { members, .. } = types.get(types.strip(ty)) else { continue };
+        for member in members {
+            if let Some(to) = structure_behind(types, member.ty)
+                && let Some(behind) = view.read_uint(VirtAddr(value.wrapping_add(member.offset)), word)
+            {
+                state(behind, to);
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Values of the pointers to structures among the parameters and locals.
+fn locals(image: &Image, registers: &Registers, view: &View<'_>) -> Vec<(u64, TypeId)> {
+    let (pc, architecture) = (registers.pc, image.architecture);
+    let function = image.function_at(VirtAddr(pc)).map(|id| image.get(id));
+    let Some(subprogram) = function.and_then(|function| image.subprogram(function)) else {
+        return Vec::new();
+    };
+    let around = Surroundings {
+        cfa: frame_address(image, registers, view),
+        frame_base: subprogram.frame_base.at(pc),
+        initial: None,
+    };
+    let mut found = Vec::new();
+    for local in subprogram.locals.iter().chain(&subprogram.parameters) {
+        let visible = local.scope.iter().any(|range| range.contains(&pc));
+        let Some(to) = structure_behind(image.types(), local.ty).filter(|_| visible) else { continue };
+        let Some(expression) = local.location.at(pc) else { continue };
+        let value = match location::evaluate(expression, architecture, registers, view, around) {
+            Some(Home::Memory(addr)) => view.read_uint(addr, architecture.word()),
+            Some(Home::Register(number)) => Some(registers.general[number]),
+            Some(Home::Value(value)) => Some(value),
+            None => None,
+        };
+        found.extend(value.map(|value| (value, to)));
+    }
+    found
+}
