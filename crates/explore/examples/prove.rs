@@ -88,7 +88,8 @@ fn main() -> ExitCode {
         let options = Options { until: Until::Exhausted, tasks_max: 8, quantum: 3, ..Options::default() };
         let mut search: Search<Dpor, String> = Search::new(Dpor::default(), options);
         search.run(&mut workers, &|| false, &mut |_| {});
-        let mut divided = Reached { outcomes: search.notes().clone(), ..Reached::default() };
+        let mut divided =
+            Reached { outcomes: search.notes().keys().cloned().collect(), ..Reached::default() };
         divided.outcomes.extend(search.found().iter().map(|found| found.finding.signature().to_string()));
         divided.interleavings = search.counts().interleavings;
         divided.pruned = search.counts().pruned;

@@ -19,10 +19,10 @@ use crate::verdict::{Bound, Found, Verdict};
 use crate::world::{Observer, World};
 use detect::{Constants, Limits, Progress};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use trace::{PointSet, Subject, ThreadId};
+use trace::{PointSet, Schedule, Subject, ThreadId};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -191,8 +191,9 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         &self.tally.found
     }
 
+    /// What was noted, each with the first schedule under which it was.
     #[must_use]
-    pub const fn notes(&self) -> &BTreeSet<N> {
+    pub const fn notes(&self) -> &BTreeMap<N, Schedule> {
         &self.tally.notes
     }
 

@@ -6,7 +6,7 @@ use crate::verdict::{Found, Verdict};
 use crate::world::Observer;
 use detect::{Progress, Signature};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use trace::{Schedule, StepEnd, Subject, VirtAddr};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -42,7 +42,8 @@ pub struct Unsupported {
 pub struct Tally<N: Ord> {
     /// One of each signature, in order.
     pub found: Vec<Found>,
-    pub notes: BTreeSet<N>,
+    /// What was noted, with the first schedule under which it was.
+    pub notes: BTreeMap<N, Schedule>,
     pub unsupported: Option<Unsupported>,
     pub counts: Counts,
     /// What executions without a finding needed.
@@ -53,7 +54,7 @@ impl<N: Ord> Default for Tally<N> {
     fn default() -> Self {
         Self {
             found: Vec::new(),
-            notes: BTreeSet::new(),
+            notes: BTreeMap::new(),
             unsupported: None,
             counts: Counts::default(),
             progress: Progress::default(),
@@ -71,7 +72,11 @@ impl<N: Clone + Ord> Tally<N> {
             End::DepthLimit => self.counts.too_deep += 1,
             End::Nobody | End::Diverged { .. } => {}
         }
-        self.notes.extend(runner.notes().iter().cloned());
+        for note in runner.notes() {
+            if !self.notes.contains_key(note) {
+                self.notes.insert(note.clone(), execution.schedule());
+            }
+        }
         if execution.is_complete() && execution.findings.is_empty() {
             self.progress.add(runner.world().observer.completed());
         }
@@ -104,7 +109,9 @@ impl<N: Clone + Ord> Tally<N> {
             found.interleaving += self.counts.interleavings;
             self.add_found(found);
         }
-        self.notes.extend(later.notes);
+        for (note, schedule) in later.notes {
+            self.notes.entry(note).or_insert(schedule);
+        }
         self.unsupported = self.unsupported.take().or(later.unsupported);
         self.counts.add(later.counts);
         self.progress.add(later.progress);

@@ -15,7 +15,7 @@ mod words;
 
 pub use html::html;
 pub use json::{Summary, Verdict, json};
-pub use races::races;
+pub use races::{RaceStory, races, races_json};
 pub use story::Story;
 pub use tell::{Context, Passing, tell, worth_seeing};
 pub use text::{TextOptions, text};

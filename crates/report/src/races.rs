@@ -1,25 +1,48 @@
 //! The data races of a test, for the end of a run: each with both sides, the locks held, and what became of it.
 
-use crate::escape::visible;
-use detect::{Candidate, INTERRUPTS, Order, RaceSide, RaceStatus};
+use crate::escape::{json_in_ascii, visible};
+use detect::{Candidate, INTERRUPTS, Order, RaceKey, RaceSide, RaceStatus};
+use serde::Serialize;
 use std::fmt::Write;
-use trace::{AccessKind, LockId, Resolve, VirtAddr};
+use trace::{AccessKind, Frame, LockId, Resolve, Sighting, Stack, VirtAddr};
 
-/// One paragraph for each race: those that lead to a bug first, then those that nothing is known of, then the harmless.
+/// A race, and how its two accesses were seen while they happened, if they were.
+#[derive(Clone, Debug)]
+pub struct RaceStory<'a> {
+    pub known: &'a Candidate,
+    pub seen: Option<[Sighting; 2]>,
+}
+
+impl RaceStory<'_> {
+    fn data(&self, resolve: &dyn Resolve) -> Option<String> {
+        let objects = || self.seen.iter().flatten().find_map(|seen| seen.object.clone());
+        resolve.data(self.known.race.addr).or_else(objects)
+    }
+}
+
+/// One paragraph for each race, or one line if it is harmless: those that lead to a bug first, then those that nothing is known of, then the harmless.
 #[must_use]
 pub fn races<'a>(
-    candidates: impl IntoIterator<Item = &'a Candidate>,
+    stories: impl IntoIterator<Item = RaceStory<'a>>,
     resolve: &dyn Resolve,
     sources: &dyn Fn(&str) -> Option<String>,
 ) -> String {
-    let mut all: Vec<_> = candidates.into_iter().collect();
-    all.sort_by_key(|known| match known.status {
+    let mut all: Vec<_> = stories.into_iter().collect();
+    all.sort_by_key(|story| match story.known.status {
         RaceStatus::Failing => 0,
         RaceStatus::Untested => 1,
         RaceStatus::Benign => 2,
     });
     let mut out = String::new();
-    for known in all {
+    for story in all {
+        let known = story.known;
+        if known.status == RaceStatus::Benign {
+            // Only what does not depend on which interleaving showed it first.
+            let RaceKey { low, high } = known.race.key();
+            let between = format!("{} and {}", place_at(low, resolve), place_at(high, resolve));
+            let _ = writeln!(out, "data race between {}: harmless as far as explored", visible(&between));
+            continue;
+        }
         let status = match known.status {
             RaceStatus::Failing => "leads to a bug",
             RaceStatus::Untested => "untested",
@@ -31,16 +54,61 @@ pub fn races<'a>(
         };
         let when = if known.on_first_run { "from the first run on" } else { "only under exploration" };
         let race = &known.race;
-        let what = match resolve.data(race.addr) {
+        let what = match story.data(resolve) {
             Some(name) => name,
             None => format!("{} bytes at {}", race.size, race.addr),
         };
         let _ = writeln!(out, "data race on {}: {status}; {order}, {when}", visible(&what));
-        for side in [&race.first, &race.second] {
+        for (at, side) in [&race.first, &race.second].into_iter().enumerate() {
             side_of(&mut out, side, resolve, sources);
+            calls(&mut out, story.seen.as_ref().map_or(&[], |seen| &seen[at].stack));
         }
     }
     out
+}
+
+/// The same for programs: one object.
+#[must_use]
+pub fn races_json<'a>(stories: impl IntoIterator<Item = RaceStory<'a>>, resolve: &dyn Resolve) -> String {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        #[serde(flatten)]
+        known: &'a Candidate,
+        data: Option<String>,
+        stacks: Option<[Stack; 2]>,
+    }
+    let races: Vec<_> = stories
+        .into_iter()
+        .map(|story| {
+            let data = story.data(resolve);
+            Told { known: story.known, data, stacks: story.seen.map(|seen| seen.map(|seen| seen.stack)) }
+        })
+        .collect();
+    json_in_ascii(&serde_json::json!({ "races": races }).to_string())
+}
+
+/// Who called the function of the access, and so on outwards.
+fn calls(out: &mut String, stack: &[Frame]) {
+    let callers: Vec<String> = stack.iter().skip(1).map(place_of).collect();
+    if !callers.is_empty() {
+        let _ = writeln!(out, "    called by {}", visible(&callers.join(", by ")));
+    }
+}
+
+fn place_at(pc: VirtAddr, resolve: &dyn Resolve) -> String {
+    resolve.frames(pc).first().map_or_else(|| pc.to_string(), place_of)
+}
+
+fn place_of(frame: &Frame) -> String {
+    let function = frame.function.clone().unwrap_or_else(|| frame.pc.to_string());
+    match frame.file.as_ref().zip(frame.line) {
+        Some((file, line)) => format!("{function} ({}:{line})", short(file)),
+        None => function,
+    }
+}
+
+fn short(file: &str) -> &str {
+    file.rsplit(['/', '\\']).next().unwrap_or(file)
 }
 
 fn side_of(
@@ -57,27 +125,21 @@ fn side_of(
     let atomic = if side.atomic { " atomically" } else { "" };
     let lock = |lock: &LockId| match *lock {
         INTERRUPTS => "interrupts off".to_string(),
-        lock => resolve.data(VirtAddr(lock.0)).unwrap_or_else(|| lock.to_string()),
+        lock => resolve.lock(VirtAddr(lock.0)).unwrap_or_else(|| lock.to_string()),
     };
     let locks: Vec<_> = side.locks.iter().map(lock).collect();
     let locks = if locks.is_empty() { "no lock".to_string() } else { locks.join(", ") };
     let frames = resolve.frames(side.pc);
-    let frame = frames.first();
-    let function = frame.and_then(|frame| frame.function.clone()).unwrap_or_else(|| side.pc.to_string());
-    let place = frame.and_then(|frame| frame.file.as_ref().zip(frame.line));
-    let at = place.map(|(file, line)| {
-        let short = file.rsplit(['/', '\\']).next().unwrap_or(file);
-        format!(" ({short}:{line})")
-    });
+    let place = frames.first().and_then(|frame| frame.file.as_ref().zip(frame.line));
     let text = place.and_then(|(file, line)| {
         let text = sources(file)?;
         let line = text.lines().nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
         Some(format!(": {}", line.trim()))
     });
     let sentence = format!(
-        "{} {verb}{atomic} in {function}{}, holding {locks}{}",
+        "{} {verb}{atomic} in {}, holding {locks}{}",
         side.thread,
-        at.unwrap_or_default(),
+        place_at(side.pc, resolve),
         text.unwrap_or_default()
     );
     let _ = writeln!(out, "  {}", visible(&sentence));

@@ -5,9 +5,10 @@
 //! many work on it. Between slices it is a value that can be put aside or written down.
 
 use crate::jobs_view::JobsView;
+use crate::race_witness::RaceWitness;
 use crate::ram::Ram;
 use crate::run_folder::{Ended, Record, RunFolder};
-use detect::{Constants, Race};
+use detect::{Constants, Race, RaceKey};
 use explore::jobs::{JobId, Outcome, Plan, Standing, State};
 use explore::strategies::Dpor;
 use explore::{Found, Options, Search, Watch, Workers, World};
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use trace::{PointRule, VirtAddr};
+use trace::{PointRule, Schedule, VirtAddr};
 
 /// Worlds kept to go back to, for all workers of a job together; fewer when memory is short.
 const CLONES_MAX: usize = 1024;
@@ -112,6 +113,8 @@ pub trait Knows {
 
 pub struct Campaign<'a> {
     pub plan: Plan,
+    /// Of each race that the plan knows.
+    pub witnesses: BTreeMap<RaceKey, RaceWitness>,
     setting: Setting<'a>,
     /// Of this run, before this process.
     pub seconds_before: f64,
@@ -143,6 +146,7 @@ impl<'a> Campaign<'a> {
     fn new(setting: Setting<'a>, plan: Plan, seconds_before: f64) -> Self {
         Self {
             plan,
+            witnesses: BTreeMap::new(),
             setting,
             seconds_before,
             started: Instant::now(),
@@ -169,6 +173,8 @@ impl<'a> Campaign<'a> {
     /// A run that was begun before. What its searches know that the plan does not is told to it.
     pub fn resume(setting: Setting<'a>, record: Record) -> Self {
         let mut campaign = Self::new(setting, record.plan, record.seconds);
+        let witnesses = record.witnesses.into_iter();
+        campaign.witnesses = witnesses.map(|witness| (witness.race.key(), witness)).collect();
         let open: Vec<JobId> = (0..campaign.plan.jobs().len())
             .map(JobId)
             .filter(|id| matches!(campaign.plan.job(*id).state, State::Started | State::Suspended))
@@ -194,12 +200,20 @@ impl<'a> Campaign<'a> {
         self.setting.budget.saturating_sub(self.started.elapsed()).as_secs_f64()
     }
 
-    fn learn_races(&mut self, id: JobId, races: &BTreeSet<Race>, on_first_run: bool) -> bool {
-        let races: Vec<&Race> = races.iter().filter(|race| self.setting.knows.counts(race)).collect();
-        let sides = races.iter().flat_map(|race| [race.first.pc, race.second.pc]);
+    fn learn_races(&mut self, id: JobId, races: &BTreeMap<Race, Schedule>, on_first_run: bool) -> bool {
+        let races: Vec<(&Race, &Schedule)> =
+            races.iter().filter(|(race, _)| self.setting.knows.counts(race)).collect();
+        for (race, schedule) in &races {
+            let witness = || {
+                let points = self.plan.job(id).points.clone();
+                RaceWitness { race: (*race).clone(), points, schedule: (*schedule).clone() }
+            };
+            self.witnesses.entry(race.key()).or_insert_with(witness);
+        }
+        let sides = races.iter().flat_map(|(race, _)| [race.first.pc, race.second.pc]);
         let initialise: BTreeSet<VirtAddr> = sides.filter(|pc| self.setting.knows.initialises(*pc)).collect();
         self.plan.initialise(initialise);
-        let new = self.plan.saw(id, races, on_first_run);
+        let new = self.plan.saw(id, races.into_iter().map(|(race, _)| race), on_first_run);
         self.news |= new;
         new
     }
@@ -366,7 +380,8 @@ impl<'a> Campaign<'a> {
         }
         (self.news, self.recorded) = (false, Some(Instant::now()));
         let (what, plan) = (self.setting.what.clone(), self.plan.clone());
-        self.setting.folder.save(&Record { what, seconds: self.seconds(), ended, plan });
+        let witnesses = self.witnesses.values().cloned().collect();
+        self.setting.folder.save(&Record { what, seconds: self.seconds(), ended, plan, witnesses });
         for (at, job) in self.plan.jobs().iter().enumerate() {
             if !job.state.is_open() {
                 self.setting.folder.forget_job(JobId(at));

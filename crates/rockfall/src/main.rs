@@ -11,6 +11,7 @@ mod narrate;
 mod points;
 mod post_mortem;
 mod progress;
+mod race_witness;
 mod ram;
 mod run_folder;
 mod session;
@@ -39,6 +40,7 @@ enum Command {
     Demo(commands::demo::Arguments),
     Explore(commands::explore::Arguments),
     Test(commands::test::Arguments),
+    Races(commands::races::Arguments),
     Replay(commands::replay::Arguments),
     Report(commands::report::Arguments),
     Init(commands::init::Arguments),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => commands::demo::run(&arguments),
         Command::Explore(arguments) => commands::explore::run(&arguments),
         Command::Test(arguments) => commands::test::run(&arguments),
+        Command::Races(arguments) => commands::races::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),
         Command::Report(arguments) => commands::report::run(&arguments),
         Command::Init(arguments) => commands::init::run(&arguments),

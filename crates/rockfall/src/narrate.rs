@@ -109,7 +109,7 @@ impl<'a> Names<'a> {
         Self { target, objects: Objects::default() }
     }
 
-    fn image_at(&self, addr: trace::VirtAddr) -> &Arc<guest::image::Image> {
+    pub fn image_at(&self, addr: trace::VirtAddr) -> &Arc<guest::image::Image> {
         let kernel = &self.target.kernel;
         let tested = kernel.tested.as_ref().map(|tested| &tested.image);
         tested.filter(|program| program.covers(addr)).unwrap_or(&kernel.image)

@@ -13,6 +13,7 @@
 //! A folder that cannot be written (a full disk) costs one warning, and the run goes on.
 
 use crate::failure::Failure;
+use crate::race_witness::RaceWitness;
 use explore::jobs::{JobId, Plan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const RUN: &str = "run";
 const LOCK: &str = "lock";
 
@@ -40,6 +41,8 @@ pub struct Record {
     pub seconds: f64,
     pub ended: Option<Ended>,
     pub plan: Plan,
+    /// Of each race that the plan knows.
+    pub witnesses: Vec<RaceWitness>,
 }
 
 pub struct RunFolder {

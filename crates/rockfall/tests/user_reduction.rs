@@ -122,7 +122,7 @@ fn ends<R: Reduction>(world: &World<Told, Ends>, points: &PointSet, reduction: R
     let mut search: Search<R, String> = Search::new(reduction, options);
     search.run(&mut workers, &|| false, &mut |_| {});
     assert!(search.is_exhausted(), "{points}: {}", search.verdict(None));
-    (search.notes().iter().cloned().collect(), search.counts().interleavings)
+    (search.notes().keys().cloned().collect(), search.counts().interleavings)
 }
 
 #[test]

@@ -7,11 +7,12 @@ use crate::failure::{Failure, Verdict};
 use crate::finding_file::FindingFile;
 use crate::jobs_view::{JobsView, name, standing};
 use crate::narrate::Names;
+use crate::race_witness::stories;
 use crate::ram::{Ram, parse_limit};
 use crate::run_folder::{self, Ended, RunFolder, checksum};
 use crate::target::{Target, TargetArguments};
 use clap::{Args, ValueEnum};
-use detect::{Detectors, Lockset, Race, RaceDetector, RaceLimited, RacePure, RaceStatus};
+use detect::{Candidate, Detectors, Lockset, Race, RaceDetector, RaceLimited, RacePure, RaceStatus};
 use explore::jobs::{Mode, Plan, State};
 use explore::strategies::replay;
 use explore::{Watch, World};
@@ -113,7 +114,7 @@ fn initial_of_kernel(kernel: &Kernel) -> Vec<Vec<PointRule>> {
     sets
 }
 
-fn watched(detectors: &Detectors, races: Races, prologue: &Step) -> Watch {
+pub fn watched(detectors: &Detectors, races: Races, prologue: &Step) -> Watch {
     let mut detector = match races {
         Races::Limited => Some(RaceDetector::Limited(RaceLimited::default())),
         Races::Pure => Some(RaceDetector::Pure(RacePure::default())),
@@ -127,14 +128,14 @@ fn watched(detectors: &Detectors, races: Races, prologue: &Step) -> Watch {
 }
 
 /// What is known of the code under test.
-struct Code<'a> {
+pub struct Code<'a> {
     kernel: &'a Kernel,
     /// Functions that initialise or destroy what the lock functions work on.
     initialisers: BTreeSet<String>,
 }
 
 impl<'a> Code<'a> {
-    fn new(kernel: &'a Kernel) -> Self {
+    pub fn new(kernel: &'a Kernel) -> Self {
         let names = kernel.lock_functions();
         let stem = |name: &str| name.rsplit_once('_').map(|(stem, _)| stem.to_owned());
         let stems: BTreeSet<String> = names.iter().filter_map(|name| stem(name)).collect();
@@ -285,7 +286,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     campaign.put_down(ended);
     view.finish();
     let (seconds, interleavings) = (campaign.seconds(), campaign.interleavings());
-    let mut plan = campaign.plan;
+    let (mut plan, witnesses) = (campaign.plan, campaign.witnesses);
     let verdict = match found {
         None => None,
         Some((id, mut found)) => {
@@ -307,11 +308,17 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             Some(verdict)
         }
     };
+    let races = plan.races();
+    // After a bug it is the bug that matters; the other races are for the next run.
+    let told = |known: &&Candidate| known.status == RaceStatus::Failing || verdict.is_none();
+    let told = stories(races.iter().filter(told), &witnesses, &target, &plain);
+    let told = report::races(told, &Names::of(&target), &|file| target.source(file));
+    let statement = || statement(&target, &plan, seconds, arguments, verdict) + &told;
     let whole = plan.is_complete();
     let gap = plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }));
     if arguments.json {
         if verdict.is_none() {
-            let scope = statement(&target, &plan, seconds, arguments, None);
+            let scope = statement();
             let verdict = match (whole, gap) {
                 (true, _) => report::Verdict::Exhausted,
                 (false, true) => report::Verdict::Unsupported,
@@ -329,7 +336,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             println!("{}", json(&summary));
         }
     } else {
-        print!("{}", statement(&target, &plan, seconds, arguments, verdict));
+        print!("{}", statement());
     }
     Ok(verdict.unwrap_or(if gap && !whole { Verdict::OwnBug } else { Verdict::Fine }))
 }
@@ -344,7 +351,7 @@ fn preempted_at(world: &World<Uniprocessor, Detectors>, file: &FindingFile) -> B
     preempted.filter(|point| point.kind == PointKind::Race).map(|point| point.pc).collect()
 }
 
-/// What was verified and what was not.
+/// What was verified and what was not, up to the races themselves.
 fn statement(
     target: &Target,
     plan: &Plan,
@@ -419,12 +426,5 @@ fn statement(
     say(format!(
         "Data races: {failing} lead to the bug, {benign} are harmless in the spaces exhausted, {untested} are untested."
     ));
-    // After a bug it is the bug that matters; those untested are for the next run.
-    let shown = races.iter().filter(|known| match known.status {
-        RaceStatus::Failing => true,
-        RaceStatus::Untested => bug.is_none(),
-        RaceStatus::Benign => false,
-    });
-    out += &report::races(shown, &Names::of(target), &|file| target.source(file));
     out
 }

@@ -1,0 +1,72 @@
+//! `rockfall races`: the data races of one run, by a detector of one's choice. Nothing is explored.
+
+use crate::campaign::{Knows as _, options};
+use crate::commands::test::{Code, Races, watched};
+use crate::failure::{Failure, Verdict};
+use crate::narrate::Names;
+use crate::race_witness::{RaceWitness, stories};
+use crate::target::{Target, TargetArguments};
+use clap::Args;
+use detect::{Race, RaceLog};
+use explore::strategies::Dpor;
+use explore::{Options, Search, Workers, World};
+use std::collections::BTreeMap;
+use trace::PointSet;
+
+/// Runs a test once and lists its data races.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    rockfall races kernel -k pebbles -t vanish_vanish\n  \
+    rockfall races kernel -k pebbles --program programs/counter_test --races lockset")]
+pub struct Arguments {
+    #[command(flatten)]
+    pub target: TargetArguments,
+    /// How data races are told
+    #[arg(long, value_enum, default_value = "limited")]
+    pub races: Races,
+    /// Print one object for programs instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    crate::interrupt::listen();
+    let target = Target::load(&arguments.target)?;
+    let started = target.start()?;
+    let prologue = started.prologue.clone();
+    let plain = target.world(started);
+    let world = World::new(plain.subject.clone(), watched(&plain.observer, arguments.races, &prologue));
+    let points = PointSet::default();
+    let once = Options { interleavings_max: Some(1), ..options() };
+    let mut workers = Workers::new(1, &world, &points, once.depth_max, 0);
+    let mut search: Search<Dpor, Race> = Search::new(Dpor::default(), once);
+    search.run(&mut workers, &crate::interrupt::asked, &mut |_| {});
+    let ending = search.verdict(None);
+    let code = Code::new(&target.kernel);
+    let (mut log, mut witnesses) = (RaceLog::default(), BTreeMap::new());
+    for (race, schedule) in search.notes().iter().filter(|(race, _)| code.counts(race)) {
+        log.add(race, true);
+        let witness =
+            || RaceWitness { race: race.clone(), points: points.clone(), schedule: schedule.clone() };
+        witnesses.entry(race.key()).or_insert_with(witness);
+    }
+    let stories = stories(log.iter(), &witnesses, &target, &plain);
+    if arguments.json {
+        println!("{}", report::races_json(stories, &Names::of(&target)));
+    } else {
+        let what = format!("test {} of {}", target.recipe.test, target.kernel.name);
+        println!("{what}: {} data races in one run", log.iter().count());
+        print!("{}", report::races(stories, &Names::of(&target), &|file| target.source(file)));
+    }
+    match ending {
+        explore::Verdict::Bug(found) => {
+            eprintln!("rockfall: the run ended with a bug: {}", found.finding.headline());
+            Ok(Verdict::GuestBug)
+        }
+        explore::Verdict::Unsupported { .. } => {
+            eprintln!("rockfall: the run did not come to its end: {ending}");
+            Ok(Verdict::OwnBug)
+        }
+        _ => Ok(Verdict::Fine),
+    }
+}
