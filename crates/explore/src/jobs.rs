@@ -8,10 +8,28 @@
 //!
 //! Different from the source, where each processor keeps a job until it is suspended: here jobs run for a slice at a
 //! time. Every job is first tried until its estimate means something; then the one with the least left to do goes
-//! first, a set before its supersets; big ones are tried in turns with that. What is nearly done is finished at once. The largest space always has a processor, or every second slice of the only one,
-//! as long as it can be finished, because it makes all others needless. A job that is itself the offspring of a race
-//! has big ones of its own only once it is exhausted without a bug, so that there are never many more jobs than can be
-//! run.
+//! first, a set before its supersets; big ones are tried in turns with that. What is nearly done is finished at once. A
+//! job that is itself the offspring of a race has big ones of its own only once it is exhausted without a bug, so that
+//! there are never many more jobs than can be run.
+//!
+//! # Proofs
+//!
+//! Two spaces make all others needless. The *maximal* one has all points known beforehand and one at every racing
+//! instruction, so it begins again, larger, when a race shows; it is tried after the small jobs, which show most. The
+//! one *everywhere* has a point before every shared access: it need not know the races, but takes more steps, and
+//! between non-racing accesses more interleavings. Which is finished first differs from test to test. A proof that can
+//! be finished in the time left always has a processor, or every second slice of the only one; more than half done, and
+//! sure to be finished, it has all. Of the two only the better one goes on.
+//!
+//! Everywhere contains each racing instruction that [`Plan::access`] names: whenever that instruction makes an access
+//! which detectors of races look at, it has a point just before, because both go by the same recorded accesses, and both
+//! leave out what trusted code does. Where the instruction accesses nothing that is recorded, a racing point before it
+//! is no other than the thread's next point: what lies between the two is independent of everybody, since every recorded
+//! access has its own point. Inside trusted code (locks, the allocator) racing instructions have points as well, because
+//! bugs do show there early; but no race is looked for in it, and to trust it is to take it for one step, so that no proof
+//! is about these. Instructions that are not named are those that access their function's own frame by the form
+//! of their operand, and yet race, because others were given a pointer to it; and what the kernel does for a program where
+//! that makes no system call, as at a page fault. They get their own points, and everywhere begins again with them.
 //!
 //! An instruction that was only ever seen to race with interrupts off gets no point: nobody can be preempted there, so
 //! the space with it is the space without it, which is explored anyway.
@@ -19,8 +37,9 @@
 //! *Maximal mode* (algorithm 3): nothing but the space with all points known, given up for a larger one whenever a new
 //! race shows.
 //!
-//! What a plan says when it is complete does not depend on how long anything took: the largest space was searched to
-//! its end, and it has a point on every race that was seen anywhere, its own among them.
+//! What a plan says when it is complete does not depend on how long anything took: whichever proof was finished, it has
+//! a point on every race that was seen anywhere, its own among them, and that is what is claimed. How many interleavings
+//! and races that took does depend on it.
 //!
 //! A pure planner: no clock, no threads. Whoever runs the jobs says how they fare and how many seconds are left.
 //! It can be written down at any time.
@@ -44,9 +63,12 @@ pub struct JobId(pub usize);
 
 /// What a job is for; earlier ones go first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Purpose {
     /// Points that are known without running anything.
     Initial,
+    /// A point before every shared access. It is complete from the start, so it is tried before there are many others.
+    Everywhere,
     /// One instruction of a race seen in both orders.
     Small,
     /// One of a race seen in one order only, which is more likely harmless.
@@ -56,6 +78,13 @@ pub enum Purpose {
     /// An instruction of a race seen in both orders with the points of the job that saw it.
     Big,
     BigSingle,
+}
+
+impl Purpose {
+    /// All points that were known when it was made.
+    const fn is_proof(self) -> bool {
+        matches!(self, Self::Everywhere | Self::Maximal)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -126,6 +155,11 @@ impl Job {
         self.standing.seconds_left.unwrap_or(f64::INFINITY)
     }
 
+    /// It will hardly be more.
+    fn seconds_left_most(&self) -> f64 {
+        self.standing.seconds_left_between.map_or(self.seconds_left(), |(_, most)| most)
+    }
+
     fn is_too_large(&self, seconds_left: f64) -> bool {
         self.is_tried() && self.seconds_left() > ESTIMATE_FACTOR * seconds_left
     }
@@ -150,26 +184,39 @@ pub enum Mode {
     Maximal,
 }
 
+/// How a proof is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proof {
+    /// With a point at every racing instruction known.
+    #[default]
+    Races,
+    /// Also with a point before every shared access, racing or not.
+    Accesses,
+}
+
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
     mode: Mode,
+    proof: Proof,
     jobs: Vec<Job>,
     races: RaceLog,
     /// Instructions of functions that initialise or destroy: see [`RaceLog::worth_testing`].
     initialisers: BTreeSet<VirtAddr>,
     /// Instructions of races that were seen with interrupts on.
     preemptible: BTreeSet<VirtAddr>,
+    /// Instructions of races that have a point wherever every shared access has one.
+    accesses: BTreeSet<VirtAddr>,
     /// The job with all points that are known.
     maximal: Option<JobId>,
-    /// Whether the last slice went to it.
-    maximal_had_turn: bool,
-    /// Whether the last slice that did not go to it was the first of a big job.
+    /// The job with a point before every shared access, and at what else races.
+    everywhere: Option<JobId>,
+    /// Which of these two had a slice last.
+    last_proof: Option<JobId>,
+    /// Whether the last slice of all was that one.
+    proof_had_turn: bool,
+    /// Whether the last slice that did not was the first of a big job.
     big_had_turn: bool,
-}
-
-/// Every rule of `a` is one of `b`; filters must agree, for nothing is known of how different ones compare.
-fn is_subset(a: &PointSet, b: &PointSet) -> bool {
-    a.filters == b.filters && a.rules.is_subset(&b.rules)
 }
 
 fn rule(pc: VirtAddr) -> PointRule {
@@ -177,19 +224,14 @@ fn rule(pc: VirtAddr) -> PointRule {
 }
 
 impl Plan {
-    /// The jobs to begin with, and the one that unites them.
+    /// The jobs to begin with, and those that unite them.
     #[must_use]
-    pub fn new(initial: impl IntoIterator<Item = PointSet>) -> Self {
-        Self::with_mode(Mode::Deepening, initial)
-    }
-
-    #[must_use]
-    pub fn with_mode(mode: Mode, initial: impl IntoIterator<Item = PointSet>) -> Self {
-        let mut plan = Self { mode, ..Self::default() };
+    pub fn new(mode: Mode, proof: Proof, initial: impl IntoIterator<Item = PointSet>) -> Self {
+        let mut plan = Self { mode, proof, ..Self::default() };
         for points in initial {
             plan.add(points, Purpose::Initial);
         }
-        plan.grow_maximal();
+        plan.grow();
         plan
     }
 
@@ -203,13 +245,33 @@ impl Plan {
         &self.jobs[id.0]
     }
 
+    /// Whether the end of this job would be a proof of all that matters.
     #[must_use]
-    pub const fn maximal(&self) -> Option<JobId> {
-        self.maximal
+    pub fn is_proof(&self, id: JobId) -> bool {
+        [self.maximal, self.everywhere].contains(&Some(id))
+    }
+
+    /// Whether the next slice is a mere look at how large the job is. Small jobs may well be finished by it; a proof is
+    /// too large for that.
+    #[must_use]
+    pub fn is_look(&self, id: JobId) -> bool {
+        self.mode == Mode::Deepening && self.job(id).purpose.is_proof() && !self.job(id).is_tried()
     }
 
     fn ids(&self) -> impl Iterator<Item = (JobId, &Job)> {
         self.jobs.iter().enumerate().map(|(at, job)| (JobId(at), job))
+    }
+
+    /// Whether a set has a point wherever the rule has one.
+    fn has(&self, points: &PointSet, rule: &PointRule) -> bool {
+        let is_access =
+            |rule: &PointRule| matches!(rule, PointRule::Race { pc, .. } if self.accesses.contains(pc));
+        points.rules.contains(rule) || is_access(rule) && points.rules.contains(&PointRule::Everywhere)
+    }
+
+    /// Wherever `a` has a point `b` has one; filters must agree, for nothing is known of how different ones compare.
+    fn is_subset(&self, a: &PointSet, b: &PointSet) -> bool {
+        a.filters == b.filters && a.rules.iter().all(|rule| self.has(b, rule))
     }
 
     fn find(&self, test: impl Fn(&Job) -> bool) -> Option<JobId> {
@@ -220,8 +282,8 @@ impl Plan {
         if self.jobs.iter().any(|job| job.points == points) {
             return;
         }
-        let covered = self.find(|job| job.state == State::Exhausted && is_subset(&points, &job.points));
-        let buggy = self.find(|job| job.state == State::Buggy && is_subset(&job.points, &points));
+        let covered = self.find(|job| job.state == State::Exhausted && self.is_subset(&points, &job.points));
+        let buggy = self.find(|job| job.state == State::Buggy && self.is_subset(&job.points, &points));
         let state = match (covered, buggy) {
             (Some(by), _) => State::Covered { by },
             (None, Some(by)) => State::Cancelled { by },
@@ -230,37 +292,42 @@ impl Plan {
         self.jobs.push(Job { points, purpose, state, standing: Standing::default() });
     }
 
-    /// Makes sure that there is a job with all points.
-    fn grow_maximal(&mut self) {
-        let mut all = PointSet::default();
-        all.rules.extend(self.racing().into_iter().map(|(pc, _)| rule(pc)));
-        for job in &self.jobs {
-            all.rules.extend(job.points.rules.iter().cloned());
-            all.filters.clone_from(&job.points.filters);
+    /// Makes sure that there are jobs with all points.
+    fn grow(&mut self) {
+        self.maximal = Some(self.unite(PointSet::default(), Purpose::Maximal, self.maximal));
+        if self.proof == Proof::Accesses {
+            let everywhere = PointSet { rules: BTreeSet::from([PointRule::Everywhere]), filters: Vec::new() };
+            self.everywhere = Some(self.unite(everywhere, Purpose::Everywhere, self.everywhere));
         }
-        if let Some(at) = self.jobs.iter().position(|job| job.points == all) {
-            self.maximal = Some(JobId(at));
-            return;
+    }
+
+    /// The job with the points given and all others: one that there is, or `last` if nobody has begun it, or a new one.
+    fn unite(&mut self, mut all: PointSet, purpose: Purpose, last: Option<JobId>) -> JobId {
+        let races = self.racing().into_iter().map(|(pc, _)| rule(pc));
+        let races: Vec<PointRule> = races.filter(|rule| !self.has(&all, rule)).collect();
+        let PointSet { rules, filters } = self.beforehand();
+        all.rules.extend(rules.into_iter().chain(races));
+        all.filters = filters;
+        if let Some(id) = self.find(|job| job.points == all) {
+            return id;
         }
-        match self.maximal {
-            // Nobody has begun it yet.
-            Some(JobId(at))
-                if self.jobs[at].state == State::Pending && self.jobs[at].purpose == Purpose::Maximal =>
-            {
-                self.jobs[at].points = all;
+        match last {
+            Some(id) if self.job(id).state == State::Pending && self.job(id).purpose == purpose => {
+                self.jobs[id.0].points = all;
+                id
             }
             _ => {
-                self.add(all, Purpose::Maximal);
-                self.maximal = Some(JobId(self.jobs.len() - 1));
+                self.add(all, purpose);
+                JobId(self.jobs.len() - 1)
             }
         }
     }
 
     /// A strict subset that answers `test`.
     fn has_subset(&self, job: &Job, test: impl Fn(&Job) -> bool) -> bool {
-        self.jobs
-            .iter()
-            .any(|other| test(other) && other.points != job.points && is_subset(&other.points, &job.points))
+        self.jobs.iter().any(|other| {
+            test(other) && other.points != job.points && self.is_subset(&other.points, &job.points)
+        })
     }
 
     /// Who gets the next slice, with so many seconds left in all, apart from those that are `busy`. `None`: nothing is
@@ -273,11 +340,14 @@ impl Plan {
             }
         }
         let next = match self.mode {
+            _ if self.is_complete() => None,
             Mode::Maximal => self.maximal.filter(|id| self.job(*id).state.is_open() && !busy.contains(id)),
             Mode::Deepening => self.next_deepening(seconds_left, busy),
         };
-        self.maximal_had_turn = next.is_some() && next == self.maximal;
-        if let Some(id) = next.filter(|id| Some(*id) != self.maximal) {
+        let proof = next.filter(|id| self.is_proof(*id));
+        self.last_proof = proof.or(self.last_proof);
+        self.proof_had_turn = proof.is_some();
+        if let Some(id) = next.filter(|id| !self.is_proof(*id)) {
             let job = self.job(id);
             self.big_had_turn = job.purpose > Purpose::Maximal && !job.is_tried();
         }
@@ -289,16 +359,38 @@ impl Plan {
         next
     }
 
-    fn next_deepening(&self, seconds_left: f64, busy: &BTreeSet<JobId>) -> Option<JobId> {
-        let suspended = |job: &Job| job.state == State::Suspended;
-        let maximal = self.maximal.filter(|id| {
-            let job = self.job(*id);
+    /// Of the spaces that are a proof, the one that will be finished first, if one can be in time. In case of doubt it
+    /// stays with the last one, lest there be two halves of a proof.
+    fn proof(&self, seconds_left: f64) -> Option<JobId> {
+        let proofs = [self.maximal, self.everywhere].into_iter().flatten().map(|id| (id, self.job(id)));
+        let in_time = proofs.filter(|(_, job)| {
             job.state == State::Started && job.is_tried() && job.seconds_left() <= seconds_left
         });
-        if let Some(maximal) = maximal.filter(|id| !busy.contains(id) && !self.maximal_had_turn) {
-            return Some(maximal);
+        let left = |(id, job): &(JobId, &Job)| {
+            let doubt = if self.last_proof == Some(*id) { ESTIMATE_FACTOR } else { 1.0 };
+            job.seconds_left() / doubt
+        };
+        in_time.min_by(|a, b| left(a).total_cmp(&left(b))).map(|(id, _)| id)
+    }
+
+    fn next_deepening(&self, seconds_left: f64, busy: &BTreeSet<JobId>) -> Option<JobId> {
+        let suspended = |job: &Job| job.state == State::Suspended;
+        let proof = self.proof(seconds_left);
+        let is_sure = |id| {
+            let job = self.job(id);
+            job.standing.explored >= EXPLORED_NEARLY_DONE && job.seconds_left_most() <= seconds_left
+        };
+        match proof {
+            Some(id) if !busy.contains(&id) && (is_sure(id) || !self.proof_had_turn) => return Some(id),
+            // It makes all others needless: all that can work work on it.
+            Some(id) if busy.contains(&id) && is_sure(id) => return None,
+            _ => {}
         }
-        let idle = || self.ids().filter(|(id, _)| !busy.contains(id));
+        let least =
+            |(_, a): &(JobId, &Job), (_, b): &(JobId, &Job)| a.seconds_left().total_cmp(&b.seconds_left());
+        // One proof is enough: what others have begun waits.
+        let waits_for_proof = |job: &Job| proof.is_some() && job.purpose.is_proof() && job.is_tried();
+        let idle = || self.ids().filter(|(id, job)| !busy.contains(id) && !waits_for_proof(job));
         let untried = idle()
             .filter(|(_, job)| match job.state {
                 State::Pending => !self.has_subset(job, suspended),
@@ -306,8 +398,6 @@ impl Plan {
                 _ => false,
             })
             .min_by_key(|(id, job)| (job.purpose, job.points.rules.len(), *id));
-        let least =
-            |(_, a): &(JobId, &Job), (_, b): &(JobId, &Job)| a.seconds_left().total_cmp(&b.seconds_left());
         // A set before its supersets: their spaces are larger, whatever the estimates say.
         let is_busy = |job: &Job| busy.iter().any(|id| std::ptr::eq(self.job(*id), job));
         let waits = |job: &Job| matches!(job.state, State::Started | State::Suspended) && !is_busy(job);
@@ -324,9 +414,9 @@ impl Plan {
         // Finishing what was begun and trying big jobs, of which there may be ever more, take turns.
         let in_turn = if self.big_had_turn { least_left().or(untried) } else { untried.or_else(least_left) };
         let small = idle().filter(|(_, job)| nearly_done(job)).min_by(least).or(urgent).or(in_turn);
-        // The largest space can be finished and nothing small is left: all that can work work on it.
-        if small.is_none() && maximal.is_some() {
-            return maximal.filter(|id| !busy.contains(id));
+        // Nothing small is left beside it.
+        if small.is_none() && proof.is_some() {
+            return proof.filter(|id| !busy.contains(id));
         }
         small
             .or_else(|| idle().filter(|(_, job)| job.state == State::Started).min_by(least))
@@ -338,31 +428,35 @@ impl Plan {
     /// How the slice went.
     pub fn report(&mut self, id: JobId, standing: Standing, outcome: Outcome) {
         self.jobs[id.0].standing = standing;
-        let points = self.jobs[id.0].points.clone();
         match outcome {
             Outcome::GoesOn => {}
             Outcome::GivenUp { why } => self.jobs[id.0].state = State::GivenUp { why },
             Outcome::Exhausted => {
                 self.jobs[id.0].state = State::Exhausted;
-                for job in self.jobs.iter_mut().filter(|job| job.state.is_open()) {
-                    if is_subset(&job.points, &points) {
-                        job.state = State::Covered { by: id };
-                    }
-                }
+                self.settle_open(&State::Covered { by: id }, |plan, job| {
+                    plan.is_subset(&job.points, &plan.job(id).points)
+                });
                 if self.mode == Mode::Deepening
                     && matches!(self.jobs[id.0].purpose, Purpose::Big | Purpose::BigSingle)
                 {
-                    self.add_offspring(id, true);
+                    // All races of the test are offered, whoever saw them: on its points they may well show again.
+                    self.add_offspring(id, |_| true);
                 }
             }
             Outcome::Bug => {
                 self.jobs[id.0].state = State::Buggy;
-                for job in self.jobs.iter_mut().filter(|job| job.state.is_open()) {
-                    if is_subset(&points, &job.points) {
-                        job.state = State::Cancelled { by: id };
-                    }
-                }
+                self.settle_open(&State::Cancelled { by: id }, |plan, job| {
+                    plan.is_subset(&plan.job(id).points, &job.points)
+                });
             }
+        }
+    }
+
+    /// Open jobs that answer `test` come to this end.
+    fn settle_open(&mut self, state: &State, test: impl Fn(&Self, &Job) -> bool) {
+        let ids = self.ids().filter(|(_, job)| job.state.is_open() && test(self, job));
+        for id in ids.map(|(id, _)| id).collect::<Vec<_>>() {
+            self.jobs[id.0].state = state.clone();
         }
     }
 
@@ -374,19 +468,22 @@ impl Plan {
         on_first_run: bool,
     ) -> bool {
         let mut news = false;
+        let mut seen = BTreeSet::new();
         for race in races {
             news |= self.races.add(race, on_first_run);
             for side in [&race.first, &race.second] {
+                seen.insert(side.pc);
                 news |= !side.locks.contains(&INTERRUPTS) && self.preemptible.insert(side.pc);
             }
         }
         if news {
-            // First, because as long as it is pending it grows in its place, which may be that of a big one.
-            self.grow_maximal();
-            let has_big_ones = self.jobs[id.0].purpose == Purpose::Initial;
-            if self.mode == Mode::Deepening {
-                self.add_offspring(id, has_big_ones);
-            }
+            // First, because what is pending grows in its place, which may be that of a big one.
+            self.grow();
+        }
+        // A first job has big ones with what it saw itself, even if others were quicker to see it.
+        let is_first = self.jobs[id.0].purpose == Purpose::Initial;
+        if self.mode == Mode::Deepening && (news || is_first) {
+            self.add_offspring(id, |pc| is_first && seen.contains(&pc));
         }
         news
     }
@@ -394,6 +491,11 @@ impl Plan {
     /// These instructions initialise or destroy.
     pub fn initialise(&mut self, pcs: impl IntoIterator<Item = VirtAddr>) {
         self.initialisers.extend(pcs);
+    }
+
+    /// Under [`PointRule::Everywhere`] these have a point wherever they have one as racing instructions.
+    pub fn access(&mut self, pcs: impl IntoIterator<Item = VirtAddr>) {
+        self.accesses.extend(pcs);
     }
 
     /// What was begun is lost, and has to be begun again.
@@ -415,9 +517,8 @@ impl Plan {
         sides.filter(|(pc, _)| self.preemptible.contains(pc)).collect()
     }
 
-    /// Small jobs for every race known, and, if so wished, big ones with the points of a job. All races of the test are
-    /// offered, whoever saw them: on the job's own points they may well show again.
-    fn add_offspring(&mut self, id: JobId, has_big_ones: bool) {
+    /// Small jobs for every race known, and, where `has_big_one` says so, big ones with the points of a job.
+    fn add_offspring(&mut self, id: JobId, has_big_one: impl Fn(VirtAddr) -> bool) {
         let parent = self.jobs[id.0].points.clone();
         for (pc, order) in self.racing() {
             let (small, big) = match order {
@@ -427,7 +528,7 @@ impl Plan {
             let alone = PointSet { rules: BTreeSet::from([rule(pc)]), filters: parent.filters.clone() };
             let mut with = parent.clone();
             with.rules.insert(rule(pc));
-            let big = has_big_ones.then_some((with, big));
+            let big = has_big_one(pc).then_some((with, big));
             for (points, purpose) in [Some((alone, small)), big].into_iter().flatten() {
                 match self.jobs.iter_mut().find(|job| job.points == points) {
                     // A race now known in both orders is more urgent.
@@ -458,7 +559,7 @@ impl Plan {
     pub fn races(&self) -> RaceLog {
         let mut races = self.races.clone();
         let verified = |pc| {
-            let with_point = |job: &&Job| job.state.is_verified() && job.points.rules.contains(&rule(pc));
+            let with_point = |job: &&Job| job.state.is_verified() && self.has(&job.points, &rule(pc));
             !self.preemptible.contains(&pc) || self.jobs.iter().any(|job| with_point(&job))
         };
         let benign: Vec<_> = races
@@ -476,6 +577,17 @@ impl Plan {
         races
     }
 
+    /// All points that were known without running anything.
+    #[must_use]
+    pub fn beforehand(&self) -> PointSet {
+        let mut all = PointSet::default();
+        for job in self.jobs.iter().filter(|job| job.purpose == Purpose::Initial) {
+            all.rules.extend(job.points.rules.iter().cloned());
+            all.filters.clone_from(&job.points.filters);
+        }
+        all
+    }
+
     /// The spaces exhausted that are not part of another one.
     pub fn verified(&self) -> impl Iterator<Item = &Job> {
         let exhausted = |job: &&Job| job.state == State::Exhausted;
@@ -484,14 +596,20 @@ impl Plan {
                 .jobs
                 .iter()
                 .filter(exhausted)
-                .any(|other| other.points != job.points && is_subset(&job.points, &other.points))
+                .any(|other| other.points != job.points && self.is_subset(&job.points, &other.points))
         })
     }
 
-    /// All that is known of was exhausted, in one space.
+    /// The job that exhausted all that is known of, in one space.
+    #[must_use]
+    pub fn completed_by(&self) -> Option<&Job> {
+        let proofs = [self.maximal, self.everywhere].into_iter().flatten().map(|id| self.job(id));
+        proofs.into_iter().find(|job| job.state == State::Exhausted)
+    }
+
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.maximal.is_some_and(|id| self.job(id).state == State::Exhausted)
+        self.completed_by().is_some()
     }
 }
 

@@ -110,7 +110,7 @@ impl Compiled {
     pub fn at(&self, at: &Standing<'_>) -> Option<PointKind> {
         let pc = at.registers.pc;
         let access = || {
-            // What is quiet or trusted keeps its accesses to itself.
+            // What is quiet or trusted keeps its accesses to itself; no race is looked for there either.
             let open = at.thread.is_some_and(|thread| thread.quiet == 0 && thread.trusted == 0);
             let everywhere = self.everywhere.as_ref()?;
             (open && everywhere.is_access(at.registers, at.scope)).then_some(PointKind::Access)

@@ -1,35 +1,29 @@
 //! Preempt-everywhere: each instruction that accesses memory which others may share is a place to preempt before.
 //!
-//! Source: seed 001, 4.4.5. An access counts if it would be recorded for the step ([`Scope`]) and lies outside the frame
-//! of the function that makes it. In user-space mode a system call counts as an access: the kernel reads and writes the
-//! program's memory for it.
+//! Source: seed 001, 4.4.5. An access counts if it would be recorded for the step ([`Scope`]) and its operand is not the
+//! function's own by its form: relative to the stack pointer, or to a frame pointer, without an index. In user-space mode
+//! a system call counts as an access: the kernel reads and writes the program's memory for it.
 //!
 //! Contract: the decision is taken before the instruction runs, from the file, the registers and the facts of the test
 //! alone, never from what a run has shown. So a set of points with this rule means the same places in every run of every
-//! process. Operands relative to the stack pointer (or to a frame pointer) without an index are taken to be the
-//! function's own without a look.
+//! process. An instruction that [`Everywhere::knows`] has a point before each of its accesses that are recorded, whatever
+//! they go to: if it races, its point as a racing instruction is one of these. That is why an access through a pointer
+//! to the function's own frame counts (the source leaves it out): others may have that pointer too.
 //!
-//! Limits: code that is in no function of the file is not known. Where the frame's end is unknown (no call frame
-//! information), accesses through pointers to the function's own locals count too: more points, never fewer.
+//! Limits: code that is in no function of the file is not known.
 
 use crate::code;
-use crate::frames::Cfa;
 use crate::image::Image;
-use crate::location::register_number;
 use crate::recorder::Scope;
-use crate::state::{BP, Registers, SP};
+use crate::state::Registers;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use trace::VirtAddr;
 
-/// No frame is larger; what is farther from the stack pointer needs no closer look.
-const FRAME_BYTES_MAX: u64 = 1 << 16;
-
-/// Instructions of a file that access memory outside their frame, or may.
+/// Instructions of a file whose operands in memory are not by their form the function's own.
 #[derive(Clone, Debug)]
 pub struct Everywhere {
-    image: Arc<Image>,
     instructions: FxHashMap<u64, Instruction>,
 }
 
@@ -47,12 +41,18 @@ impl Everywhere {
                 }
             }
         }
-        Self { image: image.clone(), instructions }
+        Self { instructions }
     }
 
     /// Where the machine must stop.
     pub fn addresses(&self) -> impl Iterator<Item = u64> {
         self.instructions.keys().copied()
+    }
+
+    /// Whether the instruction has a point before whatever it accesses, as far as that is recorded.
+    #[must_use]
+    pub fn knows(&self, pc: VirtAddr) -> bool {
+        self.instructions.contains_key(&pc.0)
     }
 
     /// Whether the instruction that is about to run accesses shared memory.
@@ -61,29 +61,9 @@ impl Everywhere {
         let Some(instruction) = self.instructions.get(&registers.pc) else { return false };
         instruction.mnemonic() == Mnemonic::Int
             || operands(instruction).any(|at| match address(instruction, at, registers) {
-                Some(addr) => scope.counts(registers.pc, addr) && self.is_outside_frame(addr, registers),
+                Some(addr) => scope.counts(registers.pc, addr),
                 None => true,
             })
-    }
-
-    fn is_outside_frame(&self, addr: u64, registers: &Registers) -> bool {
-        let sp = registers.general[SP];
-        let above = addr.wrapping_sub(sp);
-        above >= FRAME_BYTES_MAX || self.frame_end(registers).is_none_or(|end| above >= end.wrapping_sub(sp))
-    }
-
-    /// The stack pointer of the caller before the call.
-    fn frame_end(&self, registers: &Registers) -> Option<u64> {
-        let pc = VirtAddr(registers.pc);
-        let word = self.image.architecture.word() as u64;
-        match self.image.call_frames().rules(registers.pc).map(|rules| rules.cfa) {
-            Some(Cfa::Register { register, offset }) => {
-                let register = register_number(self.image.architecture, register)?;
-                Some(registers.general[register].wrapping_add_signed(offset))
-            }
-            _ if code::keeps_frame_pointer(&self.image, pc) => Some(registers.general[BP] + 2 * word),
-            _ => None,
-        }
     }
 }
 
@@ -124,9 +104,10 @@ fn is_local(instruction: &Instruction, at: u32, framed: bool) -> bool {
         }
 }
 
-/// `None` if that depends on a segment's base, which only special memory has.
+/// `None` if that depends on a segment's base, which only special memory has, or if there may be many.
 fn address(instruction: &Instruction, at: u32, registers: &Registers) -> Option<u64> {
-    if matches!(instruction.memory_segment(), Register::FS | Register::GS) {
+    let repeats = instruction.has_rep_prefix() || instruction.has_repne_prefix();
+    if repeats || matches!(instruction.memory_segment(), Register::FS | Register::GS) {
         return None;
     }
     instruction.virtual_address(at, 0, |register, _, _| match register {
@@ -160,7 +141,7 @@ mod tests {
             ("lea eax,[eax+8]", &[0x8d, 0x40, 0x08], true, &[]),
             ("push eax", &[0x50], true, &[]),
             ("push [eax]", &[0xff, 0x30], true, &[0x5000]),
-            ("rep movsb", &[0xf3, 0xa4], true, &[0x7000, 0x6000]),
+            ("movsb", &[0xa4], true, &[0x7000, 0x6000]),
             ("lock xadd [eax],ecx", &[0xf0, 0x0f, 0xc1, 0x08], true, &[0x5000]),
             ("add eax,ecx", &[0x01, 0xc8], true, &[]),
             ("jmp", &[0xeb, 0x00], true, &[]),
@@ -171,5 +152,6 @@ mod tests {
             assert_eq!(found, places, "{what}");
         }
         assert_eq!(address(&decode(&[0x65, 0x8b, 0x00]), 1, &registers), None, "mov eax,gs:[eax]");
+        assert_eq!(address(&decode(&[0xf3, 0xa4]), 0, &registers), None, "rep movsb");
     }
 }

@@ -530,11 +530,14 @@ impl Uniprocessor {
                 return self.gave_way(me, PointKind::Voluntary);
             }
             let sealed = self.tracker.threads.current().is_some_and(|thread| thread.inside(Activity::Sealed));
-            let wanted = signals.iter().find_map(|signal| match signal {
-                Signal::Point(PointKind::Lock | PointKind::Unlock | PointKind::Race) if sealed => None,
-                Signal::Point(kind) if self.points.wants(*kind) => Some(*kind),
-                _ => None,
-            });
+            let wanted =
+                signals.iter().find_map(|signal| match signal {
+                    Signal::Point(
+                        PointKind::Lock | PointKind::Unlock | PointKind::Race | PointKind::Access,
+                    ) if sealed => None,
+                    Signal::Point(kind) if self.points.wants(*kind) => Some(*kind),
+                    _ => None,
+                });
             let Some(kind) = wanted else { continue };
             // Threads are made runnable where no tick is taken; the point comes as soon as one could be.
             if matches!(kind, PointKind::Create | PointKind::Wake) {

@@ -9,7 +9,7 @@ use crate::race_witness::RaceWitness;
 use crate::ram::Ram;
 use crate::run_folder::{Ended, Record, RunFolder};
 use detect::{Constants, Race, RaceKey};
-use explore::jobs::{JobId, Outcome, Plan, Standing, State};
+use explore::jobs::{INTERLEAVINGS_MIN, JobId, Outcome, Plan, Standing, State};
 use explore::strategies::Dpor;
 use explore::{Found, Options, Search, Watch, Workers, World};
 use guest::uniprocessor::Uniprocessor;
@@ -28,8 +28,8 @@ const CLONES_MAX: usize = 1024;
 const CLONES_MIN: usize = 32;
 /// Of the jobs left aside, the part whose searches give up their memory when it is short.
 const DEFERRED_DROPPED: f64 = 0.5;
-/// After so many interleavings without a new race a job is no longer watched for races, unless it has all points: what
-/// is said of that one is said of all races.
+/// After so many interleavings without a new race a job is no longer watched for races, unless it may become the proof:
+/// what is said of that one is said of all races.
 const QUIET_INTERLEAVINGS_MAX: u64 = 1000;
 const SLICE: Duration = Duration::from_millis(250);
 /// Executions of a task in one round; small, so that a slice can end in time.
@@ -96,6 +96,8 @@ struct Slice {
     workers: Workers<Uniprocessor, Watch>,
     cores: usize,
     watched: bool,
+    /// The slice ends with so many interleavings, if it is a mere look.
+    interleavings_max: u64,
 }
 
 pub fn options() -> Options {
@@ -108,6 +110,8 @@ pub trait Knows {
     fn counts(&self, race: &Race) -> bool;
     /// The instruction belongs to a function that initialises or destroys a lock or the like.
     fn initialises(&self, pc: VirtAddr) -> bool;
+    /// The instruction has a point wherever every shared access has one.
+    fn is_access(&self, pc: VirtAddr) -> bool;
     fn in_words(&self, rule: &PointRule) -> String;
 }
 
@@ -210,9 +214,11 @@ impl<'a> Campaign<'a> {
             };
             self.witnesses.entry(race.key()).or_insert_with(witness);
         }
-        let sides = races.iter().flat_map(|(race, _)| [race.first.pc, race.second.pc]);
-        let initialise: BTreeSet<VirtAddr> = sides.filter(|pc| self.setting.knows.initialises(*pc)).collect();
-        self.plan.initialise(initialise);
+        let sides: BTreeSet<VirtAddr> =
+            races.iter().flat_map(|(race, _)| [race.first.pc, race.second.pc]).collect();
+        let knows = self.setting.knows;
+        self.plan.initialise(sides.iter().copied().filter(|pc| knows.initialises(*pc)));
+        self.plan.access(sides.iter().copied().filter(|pc| knows.is_access(*pc)));
         let new = self.plan.saw(id, races.into_iter().map(|(race, _)| race), on_first_run);
         self.news |= new;
         new
@@ -313,7 +319,7 @@ impl<'a> Campaign<'a> {
             }
             None => Box::new(Begun::new()),
         };
-        let watched = self.plan.maximal() == Some(id) || !job.is_quiet();
+        let watched = self.plan.is_proof(id) || !job.is_quiet();
         let at = self.warm.iter().position(|(warm, ..)| *warm == id);
         let warm = at.map(|at| self.warm.remove(at));
         let workers = match warm {
@@ -324,11 +330,12 @@ impl<'a> Campaign<'a> {
                 Workers::new(cores, world, points, options().depth_max, self.clones_max)
             }
         };
-        Slice { id, job, workers, cores, watched }
+        let interleavings_max = if self.plan.is_look(id) { INTERLEAVINGS_MIN } else { u64::MAX };
+        Slice { id, job, workers, cores, watched, interleavings_max }
     }
 
     fn take_back(&mut self, slice: Slice) -> Option<Found> {
-        let Slice { id, mut job, workers, cores, watched } = slice;
+        let Slice { id, mut job, workers, cores, watched, .. } = slice;
         if self.learn_races(id, job.search.notes(), false) {
             job.news_at = job.search.counts().interleavings;
         }
@@ -412,8 +419,9 @@ fn run_slice(mut slice: Slice, until: Instant, enough: &AtomicBool, folder: &Run
     let begun = Instant::now();
     // A round is finished once it has begun, unless the run as a whole is to end.
     let stop = || enough.load(Ordering::Relaxed) || crate::interrupt::asked();
-    let Slice { id, job, workers, cores, .. } = &mut slice;
-    while !job.search.is_over() && !stop() && Instant::now() < until {
+    let Slice { id, job, workers, cores, interleavings_max, .. } = &mut slice;
+    let looked = |job: &Begun| job.search.counts().interleavings >= *interleavings_max;
+    while !job.search.is_over() && !looked(job) && !stop() && Instant::now() < until {
         job.search.round(workers, &stop);
     }
     job.seconds += begun.elapsed().as_secs_f64() * *cores as f64;

@@ -2,7 +2,7 @@
 
 use crate::progress::in_words;
 use detect::{RaceKey, RaceSide};
-use explore::jobs::{Job, JobId, Plan, State};
+use explore::jobs::{Job, JobId, Plan, Purpose, State};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -85,6 +85,7 @@ enum Happened<'a> {
     Job {
         id: usize,
         points: &'a PointSet,
+        purpose: Purpose,
         #[serde(flatten)]
         state: StateName<'a>,
         interleavings: u64,
@@ -262,6 +263,7 @@ impl JobsView {
                     tell(&Happened::Job {
                         id,
                         points: &job.points,
+                        purpose: job.purpose,
                         state: state_name(&job.state),
                         interleavings: job.standing.interleavings,
                         explored: job.standing.explored,

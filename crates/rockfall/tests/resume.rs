@@ -41,10 +41,12 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What was proved and found, without how long it took and how much was done in vain.
+/// What was proved and found, without how long it took, how much was done in vain, and which of two ways led to the end.
 fn statement(text: &str) -> String {
-    let timed =
-        |line: &&str| line.contains(" state spaces, ") && line.trim_start().starts_with(char::is_numeric);
+    let timed = |line: &&str| {
+        line.contains(" state spaces, ") && line.trim_start().starts_with(char::is_numeric)
+            || line.starts_with("  The proof: ")
+    };
     text.lines().filter(|line| !timed(line)).collect::<Vec<_>>().join("\n")
 }
 
@@ -97,6 +99,31 @@ fn killed_twenty_times_it_ends_with_the_same_statement() {
     let last = run(&folder, &["--run", "killed"]);
     assert_eq!(last.status.code(), Some(0), "{}", errors(&last));
     assert_eq!(statement(&out(&last)), expected);
+}
+
+/// Whatever had time to be tried, and whichever space was the first to be a proof.
+#[test]
+fn however_it_was_run_the_statement_is_the_same() {
+    let folder = folder("ways");
+    for program in ["spin_test", "benign_race", "lockfree_queue", "yield_test", "call_order", "mutex_test"] {
+        let program = format!("programs/{program}");
+        let ways: [&[&str]; 4] = [
+            &["--workers", "1"],
+            &["--workers", "2"],
+            &["--workers", "5"],
+            &["--workers", "2", "--ram", "1K"],
+        ];
+        let statements = ways.map(|way| {
+            let more = ["--program", &program, "--run", "run", "--fresh"];
+            let output = run(&folder, &[&more[..], way].concat());
+            assert_eq!(output.status.code(), Some(0), "{program} {way:?}: {}", errors(&output));
+            statement(&out(&output))
+        });
+        assert!(statements[0].contains("all that is known to matter is exhausted"), "{}", statements[0]);
+        for (way, other) in ways.iter().zip(&statements) {
+            assert_eq!(other, &statements[0], "{program} {way:?}");
+        }
+    }
 }
 
 #[test]

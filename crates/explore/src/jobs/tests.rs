@@ -10,7 +10,7 @@ fn points(text: &str) -> PointSet {
 
 /// The jobs `sets`, separated by blanks; `-` is the empty set.
 fn plan(sets: &str) -> Plan {
-    Plan::new(sets.split_whitespace().map(|set| points(set.trim_matches('-'))))
+    Plan::new(Mode::Deepening, Proof::Races, sets.split_whitespace().map(|set| points(set.trim_matches('-'))))
 }
 
 fn race(first: u64, second: u64) -> Race {
@@ -47,7 +47,7 @@ fn show(plan: &Plan, expected: &Expect) {
     expected.assert_eq(&text);
 }
 
-/// Reports, as `SET INTERLEAVINGS SECONDS|exhausted|bug` lines, and who comes next with so many seconds left.
+/// Reports, as `SET INTERLEAVINGS SECONDS|exhausted|bug` lines, where `@` precedes the part explored, and who comes next with so many seconds left.
 fn follow(plan: &mut Plan, seconds_left: f64, reports: &str) -> String {
     for line in reports.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let [set, interleavings, how] = line.split_whitespace().collect::<Vec<_>>()[..] else {
@@ -57,6 +57,7 @@ fn follow(plan: &mut Plan, seconds_left: f64, reports: &str) -> String {
         if plan.job(id).state == State::Pending {
             plan.jobs[id.0].state = State::Started;
         }
+        let (how, explored) = how.split_once('@').unwrap_or((how, "0.4"));
         let outcome = match how {
             "exhausted" => Outcome::Exhausted,
             "bug" => Outcome::Bug,
@@ -64,7 +65,7 @@ fn follow(plan: &mut Plan, seconds_left: f64, reports: &str) -> String {
         };
         let standing = Standing {
             interleavings: interleavings.parse().unwrap(),
-            explored: 0.5,
+            explored: explored.parse().unwrap(),
             seconds_left: how.parse().ok(),
             ..Standing::default()
         };
@@ -81,7 +82,7 @@ fn who_comes_next() {
         ("- lock unlock lock,unlock", 60.0, "- 31 999", "-"),
         ("- lock unlock lock,unlock", 60.0, "- 32 50", "lock"),
         // What is nearly done is finished before others are tried.
-        ("- lock unlock lock,unlock", 60.0, "- 32 0.4", "-"),
+        ("- lock unlock lock,unlock", 60.0, "- 32 0.4@0.5", "-"),
         // Then the one with the least to do, although the largest goes every second time if it can be finished.
         ("- lock", 60.0, "- 40 30\nlock 40 70", "-"),
         ("- lock", 60.0, "- 40 30\nlock 40 59", "lock"),
@@ -116,6 +117,102 @@ fn the_largest_space_has_every_second_turn() {
     let first = follow(&mut plan, 60.0, "- 40 5\nlock 40 6\nunlock 40 7\nlock,unlock 40 50");
     let turns: Vec<String> = (0..3).map(|_| follow(&mut plan, 60.0, "")).collect();
     assert_eq!((first.as_str(), turns), ("lock,unlock", vec!["-".into(), "lock,unlock".into(), "-".into()]));
+}
+
+/// What is more than half done and will be finished in time has all that can work.
+#[test]
+fn a_proof_that_is_sure_goes_before_all() {
+    for (reports, busy, next) in [
+        ("lock,unlock 40 50@0.4", "lock,unlock", "-"),
+        ("lock,unlock 40 50@0.6", "", "lock,unlock"),
+        ("lock,unlock 40 50@0.6", "lock,unlock", "nobody"),
+        ("lock,unlock 40 70@0.6", "", "-"),
+    ] {
+        let mut plan = plan("- lock unlock");
+        follow(&mut plan, 60.0, &format!("- 40 5\nlock 40 6\nunlock 40 7\n{reports}"));
+        plan.proof_had_turn = true;
+        let busy: BTreeSet<JobId> = busy.split_whitespace().map(|set| id(&plan, set)).collect();
+        let who = plan.next(60.0, &busy).map_or("nobody".to_string(), |id| name(&plan.job(id).points));
+        assert_eq!(who, next, "{reports}, busy {busy:?}");
+    }
+}
+
+/// A plan for a program: `race:0x99` is at an instruction whose accesses are its function's own by their form.
+fn plan_everywhere(sets: &str) -> Plan {
+    let sets = sets.split_whitespace().map(|set| points(set.trim_matches('-')));
+    let mut plan = Plan::new(Mode::Deepening, Proof::Accesses, sets);
+    plan.access([0x10, 0x20, 0x30].map(VirtAddr));
+    plan
+}
+
+/// Exhausting it covers racing instructions that are shared accesses, and those alone.
+#[test]
+fn everywhere_holds_what_races_at_shared_accesses() {
+    let mut plan = plan_everywhere("- lock");
+    let lock = id(&plan, "lock");
+    plan.saw(lock, &[race(0x10, 0x20)], true);
+    assert_eq!(follow(&mut plan, 60.0, "- 40 9\nlock 40 9"), "lock,everywhere");
+    assert_eq!(follow(&mut plan, 60.0, "lock,everywhere 50 exhausted"), "nobody");
+    show(
+        &plan,
+        &expect![[r#"
+            -                        Initial covered by lock,everywhere
+            lock                     Initial covered by lock,everywhere
+            lock,everywhere          Everywhere exhausted
+            lock,race:0x10           Maximal covered by lock,everywhere
+            race:0x10                SmallSingle covered by lock,everywhere
+        "#]],
+    );
+    assert!(plan.is_complete());
+    assert_eq!(plan.races().iter().map(|known| known.status).collect::<Vec<_>>(), [RaceStatus::Benign]);
+}
+
+#[test]
+fn everywhere_begins_again_for_what_it_does_not_hold() {
+    let mut plan = plan_everywhere("- lock");
+    let lock = id(&plan, "lock");
+    follow(&mut plan, 60.0, "- 40 9\nlock 40 9\nlock,everywhere 50 9");
+    plan.saw(lock, &[race(0x10, 0x20), race(0x99, 0x10)], false);
+    assert!(plan.is_proof(id(&plan, "lock,everywhere,race:0x99")));
+    follow(&mut plan, 60.0, "lock,everywhere 90 exhausted");
+    show(
+        &plan,
+        &expect![[r#"
+            -                        Initial covered by lock,everywhere
+            lock                     Initial covered by lock,everywhere
+            lock,everywhere          Everywhere exhausted
+            lock,race:0x10,race:0x99 Maximal pending
+            lock,everywhere,race:0x99 Everywhere started
+            race:0x10                SmallSingle covered by lock,everywhere
+            lock,race:0x10           BigSingle covered by lock,everywhere
+            race:0x99                SmallSingle pending
+            lock,race:0x99           BigSingle pending
+        "#]],
+    );
+    assert!(!plan.is_complete());
+}
+
+/// Two ways to one proof: the better known one goes on, the other waits until it cannot be finished.
+#[test]
+fn one_proof_is_enough() {
+    for (reports, next) in [
+        ("lock,race:0x10 40 9\nlock,everywhere 40 8", "lock,everywhere"),
+        ("lock,race:0x10 40 9\nlock,everywhere 40 30", "lock,race:0x10"),
+        ("lock,race:0x10 40 90\nlock,everywhere 40 30", "lock,everywhere"),
+        ("lock,race:0x10 40 exhausted", "nobody"),
+        ("lock,everywhere 40 exhausted", "nobody"),
+    ] {
+        let mut plan = plan_everywhere("- lock");
+        let lock = id(&plan, "lock");
+        plan.saw(lock, &[race(0x10, 0x20)], true);
+        let first = follow(&mut plan, 60.0, &format!("- 40 9\nlock 40 9\nrace:0x10 40 9\n{reports}"));
+        assert_eq!(first, next, "{reports}");
+        // In case of doubt it goes on. Beside it smaller ones do, not the other proof.
+        if let Some(busy) = plan.find(|job| name(&job.points) == first) {
+            let other = plan.next(60.0, &BTreeSet::from([busy])).map(|id| name(&plan.job(id).points));
+            assert_eq!(other.as_deref(), Some("-"), "{reports}");
+        }
+    }
 }
 
 #[test]
@@ -179,7 +276,7 @@ fn races_that_only_the_largest_space_shows_get_their_points() {
     let mut plan = plan("- lock");
     let empty = id(&plan, "-");
     plan.saw(empty, &[race(0x10, 0x20)], true);
-    let maximal = plan.maximal().unwrap();
+    let maximal = plan.maximal.unwrap();
     follow(&mut plan, 60.0, "lock,race:0x10 40 9");
     plan.saw(maximal, &[race(0x30, 0x20)], false);
     follow(&mut plan, 60.0, "lock,race:0x10 90 exhausted");
@@ -270,7 +367,7 @@ fn jobs_that_run_are_not_given_out_twice() {
         ("lock,unlock 60 200", all, "nobody"),
     ] {
         follow(&mut plan, 60.0, reports);
-        plan.maximal_had_turn = false;
+        plan.proof_had_turn = false;
         let busy: BTreeSet<JobId> = busy.split_whitespace().map(|set| id(&plan, set)).collect();
         let who = plan.next(60.0, &busy).map_or("nobody".to_string(), |id| name(&plan.job(id).points));
         assert_eq!(who, next, "{reports} {busy:?}");
@@ -279,7 +376,7 @@ fn jobs_that_run_are_not_given_out_twice() {
 
 #[test]
 fn maximal_mode_knows_one_job_at_a_time() {
-    let mut plan = Plan::with_mode(Mode::Maximal, [points(""), points("lock")]);
+    let mut plan = Plan::new(Mode::Maximal, Proof::Races, [points(""), points("lock")]);
     assert_eq!(follow(&mut plan, 60.0, ""), "lock");
     let lock = id(&plan, "lock");
     plan.saw(lock, &[race(0x10, 0x20)], false);

@@ -13,9 +13,10 @@ use crate::run_folder::{self, Ended, RunFolder, checksum};
 use crate::target::{Target, TargetArguments};
 use clap::{Args, ValueEnum};
 use detect::{Candidate, Detectors, Lockset, Race, RaceDetector, RaceLimited, RacePure, RaceStatus};
-use explore::jobs::{Mode, Plan, State};
+use explore::jobs::{Mode, Plan, Proof, State};
 use explore::strategies::replay;
 use explore::{Watch, World};
+use guest::everywhere::Everywhere;
 use guest::kernel::Kernel;
 use guest::uniprocessor::Uniprocessor;
 use report::{Summary, json};
@@ -114,6 +115,13 @@ fn initial_of_kernel(kernel: &Kernel) -> Vec<Vec<PointRule>> {
     sets
 }
 
+/// An interleaving of a program with a point before each shared access takes milliseconds, and often there are few
+/// enough of them. A kernel makes thousands of such accesses in a test, so that one interleaving takes half a second.
+fn proof(kernel: &Kernel, arguments: &Arguments) -> Proof {
+    let races = arguments.races != Races::None && !arguments.maximal;
+    if kernel.tested.is_some() && races { Proof::Accesses } else { Proof::Races }
+}
+
 pub fn watched(detectors: &Detectors, races: Races, prologue: &Step) -> Watch {
     let mut detector = match races {
         Races::Limited => Some(RaceDetector::Limited(RaceLimited::default())),
@@ -132,6 +140,7 @@ pub struct Code<'a> {
     kernel: &'a Kernel,
     /// Functions that initialise or destroy what the lock functions work on.
     initialisers: BTreeSet<String>,
+    accesses: Everywhere,
 }
 
 impl<'a> Code<'a> {
@@ -140,7 +149,8 @@ impl<'a> Code<'a> {
         let stem = |name: &str| name.rsplit_once('_').map(|(stem, _)| stem.to_owned());
         let stems: BTreeSet<String> = names.iter().filter_map(|name| stem(name)).collect();
         let both = |stem: &String| [format!("{stem}_init"), format!("{stem}_destroy")];
-        Self { kernel, initialisers: stems.iter().flat_map(both).collect() }
+        let accesses = Everywhere::new(kernel.subject(), kernel.tested.is_some());
+        Self { kernel, initialisers: stems.iter().flat_map(both).collect(), accesses }
     }
 }
 
@@ -158,6 +168,10 @@ impl Knows for Code<'_> {
         let frames = self.kernel.subject().frames(pc);
         let names = frames.iter().filter_map(|frame| frame.function.as_ref());
         names.into_iter().any(|name| self.initialisers.contains(name))
+    }
+
+    fn is_access(&self, pc: VirtAddr) -> bool {
+        self.accesses.knows(pc)
     }
 
     fn in_words(&self, rule: &PointRule) -> String {
@@ -274,7 +288,10 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         Some(record) => Campaign::resume(setting, record),
         None => {
             let mode = if arguments.maximal { Mode::Maximal } else { Mode::Deepening };
-            Campaign::begin(setting, Plan::with_mode(mode, initial(&target.kernel)))
+            Campaign::begin(
+                setting,
+                Plan::new(mode, proof(&target.kernel, arguments), initial(&target.kernel)),
+            )
         }
     };
     let mut view = JobsView::new(arguments.json);
@@ -378,14 +395,26 @@ fn statement(
         say(format!("{what}: no bug found, but this is no proof ({why})"));
         say("  The same command again goes on from here.".into());
     }
+    let races = plan.races();
     if bug.is_none() {
-        say(format!("  {interleavings} interleavings in {} state spaces, {seconds:.1} s", plan.jobs().len()));
+        let (spaces, races) = (plan.jobs().len(), races.iter().count());
+        let seen =
+            if arguments.races == Races::None { String::new() } else { format!("; {races} data races seen") };
+        say(format!("  {interleavings} interleavings in {spaces} state spaces, {seconds:.1} s{seen}"));
+    }
+    if let Some(job) = plan.completed_by() {
+        let interleavings = job.standing.interleavings;
+        say(format!("  The proof: {}: {interleavings} interleavings", name(&job.points, &words)));
     }
     if let Some(tested) = target.kernel.tested.as_ref().filter(|tested| !tested.sealed.is_empty()) {
         say(format!("No preemption was tried inside of {} (sealed).", tested.sealed.join(", ")));
     }
     let verified: Vec<_> = plan.verified().collect();
-    if !verified.is_empty() {
+    if plan.is_complete() {
+        let races = if arguments.races == Races::None { "" } else { ", and at every data race" };
+        say("Exhausted, up to the order of independent steps, without a bug:".into());
+        say(format!("  all interleavings with preemptions at {}{races}", name(&plan.beforehand(), &words)));
+    } else if !verified.is_empty() {
         say(
             "Exhausted, up to the order of independent steps, without a bug (and so is every part of these):"
                 .into(),
@@ -397,7 +426,8 @@ fn statement(
             say(format!("  and {} more", more + 1));
         }
     }
-    let open: Vec<_> = plan.jobs().iter().filter(|job| job.state.is_open()).collect();
+    // Beside a proof these are of no interest.
+    let open: Vec<_> = plan.jobs().iter().filter(|job| job.state.is_open() && !plan.is_complete()).collect();
     let begun: Vec<_> = open.iter().filter(|job| job.state != State::Pending).collect();
     if !begun.is_empty() {
         say("Begun and not finished:".into());
@@ -419,10 +449,13 @@ fn statement(
         say("Data races were not looked for.".into());
         return out;
     }
-    let races = plan.races();
     let count = |status| races.iter().filter(|known| known.status == status).count();
     let (failing, benign, untested) =
         (count(RaceStatus::Failing), count(RaceStatus::Benign), count(RaceStatus::Untested));
+    if plan.is_complete() && untested == 0 {
+        say("Data races: all that were seen are harmless in what was exhausted.".into());
+        return out;
+    }
     say(format!(
         "Data races: {failing} lead to the bug, {benign} are harmless in the spaces exhausted, {untested} are untested."
     ));
