@@ -170,8 +170,12 @@ impl Kept {
     }
 }
 
-/// The numbers of the line on data races, added up.
+/// How many were seen; after a bug, the numbers of the line on data races, added up.
 fn races_told(scope: &str) -> Option<u64> {
+    let seen = scope.lines().find_map(|line| line.strip_suffix(" data races seen")?.rsplit(' ').next());
+    if let Some(seen) = seen {
+        return seen.parse().ok();
+    }
     let line = scope.lines().find_map(|line| line.strip_prefix("Data races: "))?;
     let numbers = line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse::<u64>().ok());
     Some(numbers.sum())
@@ -185,6 +189,8 @@ mod tests {
     fn races_are_added_up() {
         let line = "Data races: 0 lead to the bug, 3 are harmless in the spaces exhausted, 2 are untested.";
         assert_eq!(races_told(&format!("test x of y\n{line}\n  more")), Some(5));
+        let line = "  975 interleavings in 45 state spaces, 6.5 s; 12 data races seen";
+        assert_eq!(races_told(&format!("test x of y\n{line}\nData races: all are harmless.")), Some(12));
         assert_eq!(races_told("Data races were not looked for."), None);
     }
 }
