@@ -172,6 +172,7 @@ impl Deadlock {
                 lock: blocked.and_then(|blocked| blocked.lock),
                 owner: self.owner_of_wait(thread),
                 pc: blocked.and_then(|blocked| blocked.pc),
+                at: Vec::new(),
             }
         };
         threads.iter().map(wait).collect()

@@ -1,6 +1,7 @@
 //! A bug in one execution: what kind, who, where, and all sides that took part.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use trace::{Access, AccessKind, LockId, Stack, ThreadId, VirtAddr};
 
@@ -19,6 +20,9 @@ pub struct Wait {
     pub owner: Option<ThreadId>,
     /// Where it began to wait; `None` when that was before the execution.
     pub pc: Option<VirtAddr>,
+    /// Where it stands, innermost first, where the subject can tell: see [`Finding::locate`].
+    #[serde(default)]
+    pub at: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -204,14 +208,41 @@ fn places(pcs: impl Iterator<Item = VirtAddr>) -> String {
     sorted.iter().map(VirtAddr::to_string).collect::<Vec<_>>().join("+")
 }
 
-/// Where they wait; for what, when nobody saw them begin.
+/// Who waits where, each place once: the functions and the lines of their calls, which do not depend on the schedule.
+/// Else where they began to wait; for what, when nobody saw them begin.
 fn waits(all: &[Wait]) -> String {
+    let stacks: BTreeSet<String> =
+        all.iter().filter(|wait| !wait.at.is_empty()).map(|wait| wait.at.join(" < ")).collect();
+    if !stacks.is_empty() {
+        return format!("in {}", stacks.into_iter().collect::<Vec<_>>().join(" and in "));
+    }
     let at = places(all.iter().filter_map(|wait| wait.pc));
     let locks = places(all.iter().filter_map(|wait| wait.lock).map(|lock| VirtAddr(lock.0)));
     if at.is_empty() { format!("for {locks}") } else { format!("at {at}") }
 }
 
+/// `cond_wait:58`. Of the innermost frame the function only: a thread may go round in it.
+fn standing(stack: &Stack) -> Vec<String> {
+    let named = stack.iter().filter_map(|frame| Some((frame.function.as_ref()?, frame.line)));
+    let place = |(at, (function, line)): (usize, (&String, Option<u32>))| match line {
+        Some(line) if at > 0 => format!("{function}:{line}"),
+        _ => function.clone(),
+    };
+    named.enumerate().map(place).collect()
+}
+
 impl Finding {
+    /// Notes where those who wait stand, as `stack_of` knows it at the end of the execution.
+    pub fn locate(&mut self, stack_of: impl Fn(ThreadId) -> Stack) {
+        if let FindingKind::Deadlock { cycle: waits } | FindingKind::LostWakeup { waiting: waits } =
+            &mut self.kind
+        {
+            for wait in waits {
+                wait.at = standing(&stack_of(wait.thread));
+            }
+        }
+    }
+
     #[must_use]
     pub fn signature(&self) -> Signature {
         let name = self.kind.name();
@@ -363,5 +394,39 @@ mod tests {
             assert_eq!(without_numbers(a), without_numbers(b));
         }
         assert_ne!(without_numbers("ready list empty"), without_numbers("wait list empty"));
+    }
+
+    /// Who waits where makes the bug, not which thread it is, nor how many wait at the same place, nor where in its
+    /// innermost function somebody goes round.
+    #[test]
+    fn lost_wakeups_are_told_apart_by_where_they_wait() {
+        let signature = |waits: &[(u32, &str)]| {
+            let wait = |thread: &(u32, &str)| Wait {
+                thread: ThreadId(thread.0),
+                lock: None,
+                owner: None,
+                pc: Some(VirtAddr(0x1234)),
+                at: Vec::new(),
+            };
+            let kind = FindingKind::LostWakeup { waiting: waits.iter().map(wait).collect() };
+            let mut finding = Finding { kind, thread: ThreadId(0), pc: VirtAddr(0), sides: Vec::new() };
+            finding.locate(|thread| {
+                let stack = waits.iter().find(|(id, _)| *id == thread.0).map_or("", |(_, stack)| stack);
+                let frame = |place: &str| {
+                    let (function, line) = place.split_once(':').unwrap();
+                    let (function, line) = (Some(function.to_string()), line.parse().ok());
+                    trace::Frame { pc: VirtAddr(0), function, file: None, line }
+                };
+                stack.split_whitespace().map(frame).collect()
+            });
+            finding.signature()
+        };
+        let reader = signature(&[(3, "switch:9 wait:5 read:20")]);
+        assert_eq!(reader.0, "lost-wakeup in switch < wait:5 < read:20");
+        assert_eq!(reader, signature(&[(7, "switch:11 wait:5 read:20"), (8, "switch:9 wait:5 read:20")]));
+        assert_ne!(reader, signature(&[(3, "switch:9 wait:5 read:40")]));
+        assert_ne!(reader, signature(&[(3, "switch:9 wait:5 write:20")]));
+        assert_ne!(reader, signature(&[(3, "switch:9 wait:5 read:20"), (4, "switch:9 wait:5 write:20")]));
+        assert_eq!(signature(&[(3, "")]).0, "lost-wakeup at 0x00001234");
     }
 }

@@ -2,10 +2,10 @@
 //! finding, and the nearest schedule that does not.
 //!
 //! First the preemptions of the given schedule are taken out one by one, the rest followed as far as possible, until
-//! none can be spared. Then the space is searched with no preemption, with one, and so on below what is left: if a
-//! bound is exhausted without the finding, no schedule that cheap shows it. The nearest passing schedule leaves the
-//! failing one as late as possible: going back from its end, every other choice is tried with the running thread kept
-//! from there on.
+//! none can be spared ([`minimize`]). Then the space is searched with no preemption, with one, and so on below what is
+//! left ([`cheaper`], which may also look in another space): if a bound is exhausted without the finding, no schedule
+//! that cheap shows it. The nearest passing schedule ([`nearest_passing`]) leaves the failing one as late as possible:
+//! going back from its end, every other choice is tried with the running thread kept from there on.
 //!
 //! Two findings are the same if their signatures are. All is bounded by a number of executions and the caller's word.
 
@@ -25,7 +25,6 @@ pub struct Minimized {
     pub found: Found,
     /// Whether it is settled that no schedule with fewer preemptions shows the finding.
     pub fewest: bool,
-    pub passing: Option<Passing>,
     pub executions: u64,
 }
 
@@ -76,6 +75,7 @@ impl Strategy for Follow<'_> {
     }
 }
 
+/// The fewest preemptions at `points`, as far as the budget goes; never more than `found` has.
 pub fn minimize<S: Subject, O: Observer>(
     world: &World<S, O>,
     points: &PointSet,
@@ -83,21 +83,56 @@ pub fn minimize<S: Subject, O: Observer>(
     budget: Budget,
     cancelled: &(dyn Fn() -> bool + Sync),
 ) -> Minimized {
+    let (mut work, mut runner) = begin(world, points, found, budget, cancelled);
+    work.drop_preemptions(&mut runner);
+    let fewest = work.search_below(runner.into_root(), points, budget);
+    Minimized { found: work.best, fewest, executions: work.executions }
+}
+
+/// A schedule with fewer preemptions than `found`, at points that may be others than those it was found with; the
+/// fewest there are, as far as the budget goes.
+pub fn cheaper<S: Subject, O: Observer>(
+    world: &World<S, O>,
+    points: &PointSet,
+    found: &Found,
+    budget: Budget,
+    cancelled: &(dyn Fn() -> bool + Sync),
+) -> Minimized {
+    let (mut work, runner) = begin(world, points, found, budget, cancelled);
+    let fewest = work.search_below(runner.into_root(), points, budget);
+    Minimized { found: work.best, fewest, executions: work.executions }
+}
+
+/// The schedule without a finding that has most in common with that of `found`.
+pub fn nearest_passing<S: Subject, O: Observer>(
+    world: &World<S, O>,
+    points: &PointSet,
+    found: &Found,
+    budget: Budget,
+    cancelled: &(dyn Fn() -> bool + Sync),
+) -> Option<Passing> {
+    let (mut work, mut runner) = begin(world, points, found, budget, cancelled);
+    work.nearest_passing(&mut runner)
+}
+
+fn begin<'a, S: Subject, O: Observer>(
+    world: &World<S, O>,
+    points: &PointSet,
+    found: &Found,
+    budget: Budget,
+    cancelled: &'a (dyn Fn() -> bool + Sync),
+) -> (Minimizing<'a>, Runner<S, O>) {
     let mut world = world.clone();
     world.set_limits(Limits::of(&found.finding));
     let bounds = Bounds { depth_max: budget.depth_max, clones_max: budget.clones_max };
-    let mut runner = Runner::new(world.clone(), points.clone(), bounds);
-    let mut work = Minimizing {
+    let work = Minimizing {
         signature: found.finding.signature(),
         best: found.clone(),
         executions: 0,
         executions_max: budget.executions_max,
         cancelled,
     };
-    work.drop_preemptions(&mut runner);
-    let fewest = work.search_below(&world, points, budget);
-    let passing = work.nearest_passing(&mut runner);
-    Minimized { found: work.best, fewest, passing, executions: work.executions }
+    (work, Runner::new(world, points.clone(), bounds))
 }
 
 struct Minimizing<'a> {
@@ -149,11 +184,11 @@ impl Minimizing<'_> {
     /// Searches with ever more preemptions below what is needed so far; says whether that settled it.
     fn search_below<S: Subject, O: Observer>(
         &mut self,
-        world: &World<S, O>,
+        world: World<S, O>,
         points: &PointSet,
         budget: Budget,
     ) -> bool {
-        let mut workers = Workers::new(budget.workers, world, points, budget.depth_max, budget.clones_max);
+        let mut workers = Workers::new(budget.workers, &world, points, budget.depth_max, budget.clones_max);
         for bound in 0.. {
             if self.best.preemptions <= bound as usize {
                 return true;

@@ -107,6 +107,12 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         &self.live
     }
 
+    /// The world that all executions begin with.
+    #[must_use]
+    pub fn into_root(self) -> World<S, O> {
+        self.root
+    }
+
     /// What observers noted in the last execution, as far as it was executed anew.
     #[must_use]
     pub fn notes(&self) -> &[O::Note] {
@@ -171,7 +177,10 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         let step = self.live.subject.step(choice, &self.points);
         self.effort.instructions += step.instructions;
         self.live.observer.observe(&step, &mut self.seen);
-        self.execution.findings.append(&mut self.seen.findings);
+        for mut finding in self.seen.findings.drain(..) {
+            finding.locate(|thread| self.live.subject.standing(thread));
+            self.execution.findings.push(finding);
+        }
         step
     }
 

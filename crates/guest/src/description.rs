@@ -201,6 +201,8 @@ tables! {
         device: Option<Names>,
         /// Waits for an interrupt because nothing can run.
         idle: Option<Names>,
+        /// Wait on behalf of their callers: a report shows these.
+        blocking: Option<Names>,
         /// Of a library: correct as far as the test is concerned, so its accesses do not count.
         trusted: Option<Names>,
     }

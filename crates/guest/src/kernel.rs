@@ -337,6 +337,8 @@ pub struct Kernel {
     /// In user-space mode: the program under test.
     pub tested: Option<Tested>,
     pub ignored_code: Vec<Range<u64>>,
+    /// Functions that wait on behalf of their callers.
+    pub blocking_code: Vec<Range<u64>>,
     pub ignored_data: Vec<Range<u64>>,
     pub ignored_regions: Vec<Region>,
     pub raceless_code: Vec<Range<u64>>,
@@ -409,8 +411,20 @@ impl Kernel {
     /// Whether a function is part of the scheduler or otherwise left out: what a reader looks for are its callers.
     #[must_use]
     pub fn is_plumbing(&self, function: &str) -> bool {
-        let starts = self.image.function(function).iter().map(|id| self.image.get(*id).start.0);
-        starts.into_iter().any(|start| self.ignored_code.iter().any(|range| range.contains(&start)))
+        self.is_in(function, &self.ignored_code)
+    }
+
+    /// Whether a function waits on behalf of its callers.
+    #[must_use]
+    pub fn is_blocking(&self, function: &str) -> bool {
+        self.is_in(function, &self.blocking_code)
+    }
+
+    fn is_in(&self, function: &str, code: &[Range<u64>]) -> bool {
+        let images = std::iter::once(&self.image).chain(self.tested.as_ref().map(|tested| &tested.image));
+        let mut starts =
+            images.flat_map(|image| image.function(function).iter().map(|id| image.get(*id).start.0));
+        starts.any(|start| code.iter().any(|range| range.contains(&start)))
     }
 
     /// Names of the functions by which locks are taken.

@@ -152,10 +152,14 @@ impl Objects {
         objects
     }
 
-    fn name(&self, era: Era, addr: VirtAddr, whole: &[TypeId]) -> Option<String> {
+    fn at(&self, era: Era, addr: VirtAddr) -> Option<&Object> {
         let objects = self.known.get(&era)?;
         let at = objects.partition_point(|object| object.start <= addr.0).checked_sub(1)?;
-        let object = Some(&objects[at]).filter(|object| addr.0 < object.end)?;
+        Some(&objects[at]).filter(|object| addr.0 < object.end)
+    }
+
+    fn name(&self, era: Era, addr: VirtAddr, whole: &[TypeId]) -> Option<String> {
+        let object = self.at(era, addr)?;
         let types = object.image.types();
         let path = types.path_to(object.ty, addr.0 - object.start, whole);
         let name = types.display(object.ty);
@@ -166,11 +170,17 @@ impl Objects {
         }
     }
 
-    /// What lies at an address, where it is the same at all times; no further into an object of one of the types of
-    /// `whole`.
+    /// The object of one of the types of `kinds` that begins at an address, where at all times there was no other one.
     #[must_use]
-    pub fn anytime(&self, addr: VirtAddr, whole: &[TypeId]) -> Option<String> {
-        let mut names = self.known.keys().filter_map(|era| self.name(*era, addr, whole));
+    pub fn of_kind(&self, addr: VirtAddr, kinds: &[TypeId]) -> Option<String> {
+        let is = |era: &Era| {
+            let object = self.at(*era, addr)?;
+            let types = object.image.types();
+            let offset = addr.0 - object.start;
+            let begins = kinds.iter().any(|kind| has_part(types, object.ty, offset, *kind, DEPTH_MAX));
+            begins.then(|| self.name(*era, addr, kinds)).flatten()
+        };
+        let mut names = self.known.keys().filter_map(is);
         let first = names.next()?;
         names.all(|name| name == first).then_some(first)
     }

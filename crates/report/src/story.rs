@@ -161,6 +161,18 @@ pub struct Touch {
     pub stack: Vec<Place>,
 }
 
+impl Touch {
+    /// The place, and of what a header defines also who uses it there.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let header = self.place.file.as_deref().is_some_and(|file| file.ends_with(".h"));
+        match self.stack.get(1).filter(|_| header) {
+            Some(caller) => format!("{} for {}", self.place.in_words(), caller.in_words()),
+            None => self.place.in_words(),
+        }
+    }
+}
+
 /// One of those who took part in the bug.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SideView {
@@ -171,6 +183,8 @@ pub struct SideView {
     pub row: Option<usize>,
     pub place: Place,
     pub stack: Vec<Place>,
+    /// How many of the innermost frames are the scheduler's, in which everybody waits alike.
+    pub scheduler_frames: usize,
     /// Names of the locks held.
     pub locks: Vec<String>,
     /// For a thread that waits: what for.

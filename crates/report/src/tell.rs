@@ -5,7 +5,7 @@ mod conflicts;
 pub use conflicts::worth_seeing;
 
 use crate::story::{
-    End, EndKind, Excerpt, Lane, Note, NoteKind, PassingView, Place, Row, SideView, Story, Thread,
+    Conflict, End, EndKind, Excerpt, Lane, Note, NoteKind, PassingView, Place, Row, SideView, Story, Thread,
 };
 use crate::words::{self, Facts};
 use detect::{Block, Finding, FindingKind, INTERRUPTS, Role};
@@ -19,6 +19,8 @@ use trace::{
 
 /// How many source lines around a mentioned one are kept.
 const LINES_AROUND: u32 = 7;
+/// More of what was read too early is not told in a sentence.
+const STALE_MAX: usize = 3;
 /// A source line longer than this is cut.
 const LINE_CHARS_MAX: usize = 240;
 
@@ -42,11 +44,17 @@ pub struct Context<'a> {
     pub interleavings: Option<u64>,
     /// Preemptions of the execution that first showed the bug, when a shorter one was sought.
     pub minimised_from: Option<u32>,
+    /// It is settled that fewer preemptions at these points do not show it.
+    pub fewest: bool,
     pub passing: Option<Passing>,
     /// The name of a thread beside its number.
     pub thread_name: &'a dyn Fn(ThreadId) -> Option<String>,
     /// Whether a function is plumbing (scheduler, context switch): its callers are what a reader looks for.
     pub plumbing: &'a dyn Fn(&str) -> bool,
+    /// Whether a function waits on behalf of its callers.
+    pub blocking: &'a dyn Fn(&str) -> bool,
+    /// A program is under test, not the kernel.
+    pub program: bool,
 }
 
 /// Tells the narrated `steps` of one execution that ended with `finding`. `sources` gives the text of a file.
@@ -78,6 +86,7 @@ pub fn tell(
         context,
         hooks,
         makers: innermost(steps, |action| matches!(action, Action::Create { .. } | Action::Wake { .. })),
+        namesakes: namesakes(steps, resolve),
         files: RefCell::default(),
     };
     let contended = contended(steps, finding);
@@ -94,6 +103,8 @@ struct Library<'a> {
     hooks: BTreeSet<String>,
     /// Functions that create and wake threads: plumbing where that is what the place is about.
     makers: BTreeSet<String>,
+    /// Names that several locks have.
+    namesakes: BTreeSet<String>,
     files: RefCell<BTreeMap<String, Option<Vec<String>>>>,
 }
 
@@ -136,6 +147,18 @@ impl Library<'_> {
         self.beyond(stack, |name| self.makers.contains(name))
     }
 
+    /// The same, for a thread that waits.
+    fn waiting(&self, stack: &[Frame]) -> Option<Place> {
+        self.beyond(stack, |name| (self.context.blocking)(name))
+    }
+
+    /// How many frames a thread that waits has in the scheduler.
+    fn waiting_frames(&self, stack: &[Frame]) -> usize {
+        let plumbing =
+            |frame: &&Frame| frame.function.as_ref().is_some_and(|name| (self.context.plumbing)(name));
+        stack.iter().take_while(plumbing).count()
+    }
+
     fn beyond(&self, stack: &[Frame], also: impl Fn(&String) -> bool) -> Option<Place> {
         let plumbing = |frame: &&Frame| {
             let known =
@@ -149,6 +172,7 @@ impl Library<'_> {
     fn event_place(&self, event: &Event) -> Place {
         let place = event.stack.as_ref().and_then(|stack| match event.action {
             Action::Create { .. } | Action::Wake { .. } => self.telling_of_thread(stack),
+            Action::Block { .. } => self.waiting(stack),
             _ => self.telling(stack),
         });
         place.unwrap_or_else(|| self.at(event.pc))
@@ -158,7 +182,11 @@ impl Library<'_> {
         if lock == INTERRUPTS {
             return "interrupts off".to_string();
         }
-        self.resolve.lock(VirtAddr(lock.0)).unwrap_or_else(|| lock.to_string())
+        match self.resolve.lock(VirtAddr(lock.0)) {
+            Some(name) if self.namesakes.contains(&name) => format!("{name} ({})", VirtAddr(lock.0)),
+            Some(name) => name,
+            None => lock.to_string(),
+        }
     }
 
     fn data(&self, seen: &Seen<'_>) -> String {
@@ -190,6 +218,26 @@ fn innermost(steps: &[Step], such: impl Fn(&Action) -> bool) -> BTreeSet<String>
         }
     }
     names
+}
+
+fn lock_of(event: &Event) -> Option<LockId> {
+    match event.action {
+        Action::Lock { lock, .. } | Action::LockRequest { lock } => Some(lock),
+        _ => None,
+    }
+}
+
+/// Names that several of the locks used have: the member of a structure is called the same in each.
+fn namesakes(steps: &[Step], resolve: &dyn Resolve) -> BTreeSet<String> {
+    let events = steps.iter().flat_map(|step| &step.events);
+    let locks: BTreeSet<LockId> = events.filter_map(lock_of).filter(|lock| *lock != INTERRUPTS).collect();
+    let (mut once, mut again) = (BTreeSet::new(), BTreeSet::new());
+    for name in locks.into_iter().filter_map(|lock| resolve.lock(VirtAddr(lock.0))) {
+        if !once.insert(name.clone()) {
+            again.insert(name);
+        }
+    }
+    again
 }
 
 /// Locks that more than one thread asked for, or that the finding is about.
@@ -297,7 +345,7 @@ impl<'a> Teller<'a> {
                 let Occurrence::Event(event) = what else { continue };
                 if let Action::Switch { to } = event.action {
                     // The event's own place is where the other one goes on.
-                    let place = self.library.telling(&draft.stack);
+                    let place = self.stands(draft);
                     let place = place.unwrap_or_else(|| self.library.event_place(event));
                     draft.end = Some((self.gave_way(draft.stopped.as_ref(), Some(to)), place));
                     draft.transit = draft.stopped.is_none();
@@ -325,10 +373,25 @@ impl<'a> Teller<'a> {
 
     /// On the way to the chosen thread the kernel may touch others, who do nothing worth a row.
     fn without_transit<'d>(&self, mut drafts: Vec<Draft<'d>>) -> Vec<Draft<'d>> {
+        let major = |draft: &Draft<'_>| draft.notes.iter().any(|note| note.major);
         let quiet = |draft: &Draft| {
             draft.notes.is_empty() && !draft.accesses.iter().any(|seen| seen.access.kind.writes())
         };
         drafts.retain(|draft| !(draft.transit && quiet(draft)));
+        // Nor does whoever idles when nobody is left.
+        let waits =
+            |thread| self.finding.sides.iter().any(|side| side.thread == thread && side.role == Role::Waits);
+        if let [.., before, last] = &mut drafts[..]
+            && waits(before.thread)
+            && !waits(last.thread)
+            && matches!(self.finding.kind, FindingKind::Deadlock { .. } | FindingKind::LostWakeup { .. })
+            && !major(last)
+            && let Some((end, _)) = &mut before.end
+        {
+            end.kind = EndKind::Bug;
+            end.text = format!("{}: {}", end.text, words::ending(&self.finding.kind));
+            drafts.pop();
+        }
         drafts
     }
 
@@ -492,12 +555,21 @@ impl<'a> Teller<'a> {
         End { kind, text }
     }
 
+    /// Where the thread of the row was last seen.
+    fn stands(&self, draft: &Draft<'_>) -> Option<Place> {
+        match draft.stopped {
+            Some(Action::Block { .. }) => self.library.waiting(&draft.stack),
+            _ => self.library.telling(&draft.stack),
+        }
+    }
+
     /// Ends the row, unless the same thread goes on.
     fn end(&self, draft: &mut Draft<'_>, index: usize, step: &Step, next: Option<ThreadId>) {
         let library = self.library;
         let stack = &draft.stack.clone();
         let exact = || stack.first().map(|frame| library.place(frame));
-        let telling = || library.telling(stack);
+        let stands = self.stands(draft);
+        let telling = || stands.clone();
         let (end, place) = match (&step.end, next) {
             (StepEnd::Point(point), Some(next)) => {
                 let place = match point.kind {
@@ -537,7 +609,10 @@ impl<'a> Teller<'a> {
             }
             (_, Some(_)) => return,
             (_, None) => {
-                let text = words::ending(&self.finding.kind);
+                let mut text = words::ending(&self.finding.kind);
+                if let Some(Action::Block { .. }) = draft.stopped {
+                    text = format!("{}: {text}", self.gave_way(draft.stopped.as_ref(), None).text);
+                }
                 let place = match self.finding.kind {
                     FindingKind::Panic { .. } | FindingKind::Fault { .. } | FindingKind::TripleFault => {
                         let event = step.events.iter().rev().find(|event| event.pc == self.finding.pc);
@@ -601,11 +676,23 @@ impl<'a> Teller<'a> {
             PointKind::InterruptsOn => "where it turns interrupts on".to_string(),
             PointKind::Function => "on entry".to_string(),
             PointKind::Line => "at this line".to_string(),
-            PointKind::Race => "before a racing access".to_string(),
-            PointKind::Access => "before a shared access".to_string(),
+            PointKind::Race | PointKind::Access => match self.next_access(point, index) {
+                Some(seen) => {
+                    format!("before it {} {}", words::present(seen.access.kind), library.data(&seen))
+                }
+                None if point.kind == PointKind::Race => "before a racing access".to_string(),
+                None => "before a shared access".to_string(),
+            },
             PointKind::Start => "as the test starts".to_string(),
             PointKind::Voluntary | PointKind::Halt | PointKind::Blocked => String::new(),
         }
+    }
+
+    /// What the instruction that the thread stands before is about to touch.
+    fn next_access(&self, point: &Point, index: usize) -> Option<Seen<'a>> {
+        let later = self.steps[index + 1..].iter().find(|step| step.thread == point.thread)?;
+        let access = later.accesses.first().filter(|access| access.pc == point.pc)?;
+        Some(Seen { access, sighting: later.sighting(0) })
     }
 
     fn story(&self) -> Story {
@@ -626,6 +713,7 @@ impl<'a> Teller<'a> {
             data: self.bad_access(&drafts).and_then(|seen| library.known_data(&seen)),
             thread: finding.thread.to_string(),
             preempted_row: preempted.map(|row| row + 1),
+            stale: preempted.and_then(|row| stale(row, &rows, &columns, &conflicts)).unwrap_or_default(),
         };
         let (headline, advice) = (facts.headline(), facts.advice());
         let title = |&thread: &ThreadId| Thread {
@@ -642,8 +730,13 @@ impl<'a> Teller<'a> {
         if let Some(before) = context.minimised_from.filter(|&before| before > context.preemptions) {
             told.push(format!("minimised from {before} preemptions to {}", context.preemptions));
         }
+        if context.fewest && context.preemptions > 0 {
+            told.push("no fewer do at these points".to_string());
+        } else if context.minimised_from.is_some() && context.preemptions > 0 {
+            told.push("fewer may do, not all were tried".to_string());
+        }
         let mut story = Story {
-            title: words::title(&finding.kind).to_string(),
+            title: words::title(&finding.kind, context.program).to_string(),
             kind: finding.kind.name().to_string(),
             headline,
             advice,
@@ -754,6 +847,7 @@ impl<'a> Teller<'a> {
             };
             let place = match side.role {
                 Role::Accessed(_) | Role::Loops => stack.first().map(|frame| library.place(frame)),
+                Role::Waits => library.waiting(&stack),
                 _ => library.telling(&stack),
             };
             let waits_for = match (&side.role, &self.finding.kind) {
@@ -773,6 +867,7 @@ impl<'a> Teller<'a> {
                 row,
                 place: place.unwrap_or_else(|| library.at(side.pc)),
                 stack: library.places(&stack),
+                scheduler_frames: if side.role == Role::Waits { library.waiting_frames(&stack) } else { 0 },
                 locks: side.locks.iter().map(|&lock| library.lock(lock)).collect(),
                 waits_for,
             }
@@ -830,6 +925,27 @@ impl<'a> Teller<'a> {
         };
         wanted.into_iter().filter_map(excerpt).collect()
     }
+}
+
+/// What the thread preempted in `row` had read there and what changed before it went on, in a sentence.
+fn stale(row: usize, rows: &[Row], threads: &[ThreadId], conflicts: &[Conflict]) -> Option<String> {
+    let resumed = rows.iter().skip(row + 1).position(|later| later.column == rows[row].column);
+    let resumed = resumed.map_or(rows.len(), |at| row + 1 + at);
+    let changed = conflicts.iter().filter(|conflict| {
+        conflict.rows.0 == row && conflict.earlier.verb == "reads" && conflict.rows.1 < resumed
+    });
+    let (mut whats, mut by) = (Vec::new(), BTreeSet::new());
+    for conflict in changed {
+        if !whats.contains(&conflict.what) && whats.len() < STALE_MAX {
+            whats.push(conflict.what.clone());
+            by.insert(conflict.rows.1 + 1);
+        }
+    }
+    let by: Vec<String> = by.iter().map(usize::to_string).collect();
+    let (noun, verb) = if by.len() == 1 { ("row", "changes") } else { ("rows", "change") };
+    let (whats, by) = (words::list(&whats), words::list(&by));
+    let thread = threads[rows[row].column];
+    (!whats.is_empty()).then(|| format!(" By then {thread} has read {whats}, which {noun} {by} {verb}."))
 }
 
 fn waits(lock: Option<String>, owner: Option<ThreadId>) -> String {

@@ -380,7 +380,8 @@ fn side_view(pen: &mut Pen, side: &SideView) {
     let style = side.column.map_or(Style::Bold, Style::Thread);
     pen.led(style, &format!("  {} ", visible(&side.title)), Style::Plain, &more.join(", "));
     let frame_max = (pen.options.width / 2).saturating_sub(6).max(28);
-    let shown = side.stack.iter().take(FRAMES_MAX);
+    let all = &side.stack[side.scheduler_frames.min(side.stack.len())..];
+    let shown = all.iter().take(FRAMES_MAX);
     let names =
         shown.clone().map(|place| width(&visible(&place.in_words()))).max().unwrap_or(0).min(frame_max);
     for place in shown {
@@ -393,8 +394,8 @@ fn side_view(pen: &mut Pen, side: &SideView) {
     if side.stack.is_empty() {
         pen.led(Style::Plain, "      ", Style::Plain, &side.place.in_words());
     }
-    if side.stack.len() > FRAMES_MAX {
-        pen.line(Style::Dim, &format!("      … {} more frames", side.stack.len() - FRAMES_MAX));
+    if all.len() > FRAMES_MAX {
+        pen.line(Style::Dim, &format!("      … {} more frames", all.len() - FRAMES_MAX));
     }
 }
 
@@ -418,12 +419,12 @@ fn shared(pen: &mut Pen, story: &Story) {
             conflict.earlier.verb,
             atomic(conflict.earlier.atomic),
             a + 1,
-            conflict.earlier.place.in_words(),
+            conflict.earlier.in_words(),
             who(b),
             conflict.later.verb,
             atomic(conflict.later.atomic),
             b + 1,
-            conflict.later.place.in_words(),
+            conflict.later.in_words(),
         );
         let style = if conflict.bug { Style::Yellow } else { Style::Plain };
         pen.paragraph(&format!("  {}: ", visible(&conflict.what)), style, &sentence);

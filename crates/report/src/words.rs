@@ -15,11 +15,15 @@ pub struct Facts<'a> {
     pub thread: String,
     /// Number of the last row in which somebody was preempted before the bug.
     pub preempted_row: Option<usize>,
+    /// What was read before that preemption and changed after it.
+    pub stale: String,
 }
 
 #[must_use]
-pub const fn title(kind: &FindingKind) -> &'static str {
+pub const fn title(kind: &FindingKind, program: bool) -> &'static str {
     match kind {
+        FindingKind::Panic { .. } if program => "The program gives up",
+        FindingKind::Fault { .. } if program => "The program faults",
         FindingKind::Panic { .. } => "Kernel panic",
         FindingKind::Fault { .. } => "Kernel fault",
         FindingKind::TripleFault => "Triple fault",
@@ -75,7 +79,7 @@ fn bytes(count: u64) -> String {
     if count == 1 { "1 byte".to_string() } else { format!("{count} bytes") }
 }
 
-fn list(words: &[String]) -> String {
+pub fn list(words: &[String]) -> String {
     match words {
         [] => String::new(),
         [only] => only.clone(),
@@ -214,21 +218,29 @@ impl Facts<'_> {
         let since =
             self.preempted_row.map(|row| format!(" Begin at row {row}, the last preemption before it."));
         let since = since.unwrap_or_default();
+        let stale = &self.stale;
         match &self.finding.kind {
             FindingKind::Panic { .. } | FindingKind::Fault { .. } | FindingKind::TripleFault => format!(
-                "Which assumption of {thread} at {} did another thread break?{since} The marked accesses show \
-                 which memory they share.",
+                "Which assumption of {thread} at {} did another thread break?{since}{stale}",
                 self.place.in_words()
             ),
-            FindingKind::UseAfterFree { .. } => {
-                let freed = self.side(Role::Freed).map_or("it was freed".to_string(), |side| {
-                    format!("{} freed it in {}", who(side), side.place.in_words())
-                });
-                format!(
-                    "Why could {thread} still reach the block after {freed}? Either the free comes too early, or \
-                     {thread} must hold a lock or a reference that keeps the block alive."
-                )
-            }
+            FindingKind::UseAfterFree { .. } => match self.side(Role::Freed) {
+                Some(side) if who(side) == thread => format!(
+                    "{thread} itself frees the block in {}, and then goes on with an old pointer to it in {}.{since} \
+                     What made the block look unused while that pointer was still needed?",
+                    side.place.in_words(),
+                    self.place.in_words()
+                ),
+                freed => {
+                    let freed = freed.map_or("it was freed".to_string(), |side| {
+                        format!("{} freed it in {}", who(side), side.place.in_words())
+                    });
+                    format!(
+                        "Why could {thread} still reach the block after {freed}?{since} Either the free comes too early, \
+                         or {thread} must hold a lock or a reference that keeps the block alive."
+                    )
+                }
+            },
             FindingKind::DoubleFree { .. } => {
                 "Both sides believed that they were the last user of the block. Find the decision to free it in \
                  each stack, and make testing and deciding one step under one lock."
@@ -253,11 +265,11 @@ impl Facts<'_> {
             }
             FindingKind::LostWakeup { .. } => format!(
                 "Somebody was woken before it slept, or is never woken. Look for a check of a condition and the \
-                 sleep that follows it: can another thread change the condition and wake in between?{since}"
+                 sleep that follows it: can another thread change the condition and wake in between?{since}{stale}"
             ),
             FindingKind::TightLoop { .. } => format!(
                 "What must change for the loop in {} to end, and who would change it? A list that another thread \
-                 bent into a ring is a common cause.{since}",
+                 bent into a ring is a common cause.{since}{stale}",
                 self.place.in_words()
             ),
             FindingKind::EndlessPoints { .. } => {
@@ -267,7 +279,7 @@ impl Facts<'_> {
             }
             FindingKind::CheckFailed { check, .. } => format!(
                 "Find the rows that write what “{check}” reads: an update based on a value that another thread \
-                 has changed meanwhile is the usual cause.{since}"
+                 has changed meanwhile is the usual cause.{since}{stale}"
             ),
             FindingKind::Console { .. } => format!("The kernel noticed something itself.{since}"),
             FindingKind::LockOrder { .. } => {

@@ -160,9 +160,12 @@ fn story(steps: &[Step], test: &str, preemptions: u32, passing: Option<Passing>)
         preemptions,
         interleavings: Some(51),
         minimised_from: Some(4),
+        fewest: true,
         passing,
         thread_name: &|thread| (thread == t(3)).then(|| "parent".to_string()),
         plumbing: &|function| ["schedule", "context_switch", "deschedule"].contains(&function),
+        blocking: &|_| false,
+        program: false,
     };
     tell(steps, &finding(steps), &Program, &Program::source, &context)
 }
@@ -279,9 +282,12 @@ fn a_story_can_be_told_from_little() {
                 preemptions: 0,
                 interleavings: None,
                 minimised_from: None,
+                fewest: false,
                 passing: Some(Passing { schedule: Schedule::default(), common: 9 }),
                 thread_name: &|_| None,
                 plumbing: &|_| false,
+                blocking: &|_| false,
+                program: false,
             };
             let story = tell(steps, &finding, &Nothing, &|_| None, &context);
             assert_eq!(story.rows.is_empty(), steps.is_empty());
@@ -330,9 +336,12 @@ fn a_hostile_guest_is_shown_not_obeyed() {
         preemptions: 1,
         interleavings: None,
         minimised_from: None,
+        fewest: false,
         passing: None,
         thread_name: &|_| Some(ATTACK.to_string()),
         plumbing: &|_| false,
+        blocking: &|_| false,
+        program: false,
     };
     let story = tell(&steps, &finding(&steps), &Hostile, &|_| Some(ATTACK.to_string()), &context);
 

@@ -21,6 +21,9 @@ pub struct FindingFile {
     pub interleavings: u64,
     /// Preemptions when the finding was first seen, if fewer were sought.
     pub minimised_from: Option<usize>,
+    /// Whether no schedule with fewer preemptions at these points shows it.
+    #[serde(default)]
+    pub fewest: bool,
     /// The nearest schedule without the finding, and how many choices it shares.
     pub passing: Option<(Schedule, usize)>,
     pub finding: Finding,

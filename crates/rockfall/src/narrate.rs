@@ -65,6 +65,7 @@ where
         replay: &replay,
         preemptions: file.preemptions as u32,
         interleavings: (file.interleavings > 0).then_some(file.interleavings),
+        fewest: file.fewest,
         minimised_from: file.minimised_from.map(|preemptions| preemptions as u32),
         passing: file
             .passing
@@ -72,6 +73,8 @@ where
             .map(|(schedule, common)| Passing { schedule: schedule.clone(), common: *common }),
         thread_name: &|_| None,
         plumbing: &|function| target.kernel.is_plumbing(function),
+        blocking: &|function| target.kernel.is_blocking(function),
+        program: target.kernel.tested.is_some(),
     };
     Ok(tell(&steps, &finding, &names, &|file| target.source(file), &context))
 }
@@ -127,7 +130,7 @@ impl Resolve for Names<'_> {
 
     fn lock(&self, addr: trace::VirtAddr) -> Option<String> {
         let kinds: Vec<_> = self.target.kernel.locks.iter().filter_map(|lock| lock.points_to).collect();
-        self.object(addr, &kinds).or_else(|| self.objects.anytime(addr, &kinds))
+        self.object(addr, &kinds).or_else(|| self.objects.of_kind(addr, &kinds))
     }
 }
 

@@ -54,6 +54,7 @@ pub(super) fn with_program(
     resolver.panics();
     let checks = resolver.checks();
     let ignored_code = resolver.code_ranges(tables.ignore.functions.as_ref());
+    let blocking_code = resolver.code_ranges(tables.functions.blocking.as_ref());
     let ignored_data = resolver.data_ranges(tables.ignore.symbols.as_ref());
     let raceless_code = resolver.code_ranges(tables.ignore.races.as_ref());
     let ignored_regions = resolver.ignored_regions();
@@ -73,6 +74,7 @@ pub(super) fn with_program(
         heaps,
         checks,
         ignored_code: kernel.ignored_code.iter().cloned().chain(ignored_code).collect(),
+        blocking_code: kernel.blocking_code.iter().cloned().chain(blocking_code).collect(),
         ignored_data: kernel.ignored_data.iter().cloned().chain(ignored_data).collect(),
         ignored_regions: kernel.ignored_regions.iter().cloned().chain(ignored_regions).collect(),
         raceless_code,

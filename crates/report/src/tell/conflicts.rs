@@ -24,6 +24,13 @@ fn forget<T>(known: &mut BTreeMap<u64, T>, block: &Range<u64>) {
     }
 }
 
+/// Whether `what` is the object or a member of it: `lock.owner of struct task` is part of `lock of struct task`.
+fn is_part(what: &str, whole: &str) -> bool {
+    let (path, of) = whole.split_once(" of ").unwrap_or((whole, ""));
+    let (member, of_what) = what.split_once(" of ").unwrap_or((what, ""));
+    of == of_what && member.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 impl Teller<'_> {
     /// Each access with the latest one of another thread that it conflicts with; one entry for two rows and a name.
     pub(super) fn conflicts(&self, drafts: &[Draft<'_>], sides: &[SideView]) -> (Vec<Conflict>, usize) {
@@ -87,6 +94,10 @@ impl Teller<'_> {
         if let Some((key, conflict)) = self.freed_then_used(drafts, sides) {
             found.insert(key, conflict);
         }
+        // What two threads do to a lock is what it is for.
+        let locks = self.lock_names();
+        let of_lock = |what: &str| locks.iter().any(|lock| is_part(what, lock));
+        found.retain(|(other, _, _, what), _| !*other || !of_lock(what));
         let mut all: Vec<_> = found.into_values().collect();
         let left_out = all.len().saturating_sub(CONFLICTS_MAX);
         if left_out > 0 {
@@ -96,6 +107,11 @@ impl Teller<'_> {
             all.sort_by_key(|conflict| (!conflict.bug, conflict.rows));
         }
         (all, left_out)
+    }
+
+    fn lock_names(&self) -> BTreeSet<String> {
+        let locks = self.steps.iter().flat_map(|step| &step.events).filter_map(super::lock_of);
+        locks.filter_map(|lock| self.library.resolve.lock(VirtAddr(lock.0))).collect()
     }
 
     /// A free is a write of the whole block, so it conflicts with the use that follows it.

@@ -9,7 +9,7 @@ use crate::terminal::text_options;
 use clap::{Args, ValueEnum};
 use detect::{Constants, Detectors};
 use explore::icb::ContextBounding;
-use explore::minimize::{Budget, Minimized, minimize};
+use explore::minimize::{Budget, Passing, cheaper, minimize, nearest_passing};
 use explore::strategies::{DepthFirst, Dpor, RandomWalk};
 use explore::tree::Reduction;
 use explore::{Bound, Bounds, Found, Options, Order, Runner, Search, Until, Workers, World};
@@ -96,6 +96,9 @@ pub struct How {
     /// Keep the finding as it was first seen
     #[arg(long)]
     pub no_minimise: bool,
+    /// Where a finding may be looked for with fewer preemptions
+    #[arg(skip)]
+    pub wider: Vec<PointSet>,
     /// Where the finding goes [default: TEST.finding.json]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -113,6 +116,7 @@ pub struct How {
 impl Default for How {
     fn default() -> Self {
         Self {
+            wider: Vec::new(),
             points: PointSet::default(),
             strategy: Strategy::Dpor,
             order: Direction::Forwards,
@@ -329,16 +333,18 @@ pub fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) 
     };
     let shortened = (!how.no_minimise).then(|| shorten(world, how, first, outcome.seconds));
     let best = shortened.as_ref().map_or(first, |short| &short.found);
+    let points = shortened.as_ref().map_or(&how.points, |short| &short.points);
     let path = how.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
     let file = FindingFile {
         rockfall_finding: FindingFile::VERSION,
         headline: best.finding.headline(),
         target: target.recipe.clone(),
-        points: how.points.clone(),
+        points: points.clone(),
         schedule: best.schedule.clone(),
         preemptions: best.preemptions,
         interleavings: first.interleaving,
         minimised_from: shortened.is_some().then_some(first.preemptions),
+        fewest: shortened.as_ref().is_some_and(|short| short.fewest),
         passing: shortened
             .as_ref()
             .and_then(|short| short.passing.as_ref())
@@ -369,13 +375,40 @@ pub fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) 
     Ok(Verdict::GuestBug)
 }
 
-/// The fewest preemptions that still show the finding, within a time that fits the search.
-fn shorten(world: &KernelWorld, how: &How, found: &Found, seconds: f64) -> Minimized {
+/// A finding as short as it was made.
+struct Shortened {
+    points: PointSet,
+    found: Found,
+    fewest: bool,
+    passing: Option<Passing>,
+}
+
+/// The fewest preemptions that still show the finding, within a time that fits the search: at its own points, and then
+/// at more of them.
+fn shorten(world: &KernelWorld, how: &How, found: &Found, seconds: f64) -> Shortened {
     let started = Instant::now();
     let seconds_max = (seconds * MINIMISE_SHARE).max(MINIMISE_SECONDS_MIN);
-    let late = || started.elapsed().as_secs_f64() >= seconds_max || crate::interrupt::asked();
-    let budget = Budget { workers: how.workers.unwrap_or_else(cores), ..Budget::default() };
-    minimize(world, &how.points, found, budget, &late)
+    let late_by = |share: f64| started.elapsed().as_secs_f64() >= seconds_max * share;
+    let late = || late_by(1.0) || crate::interrupt::asked();
+    let budget =
+        Budget { executions_max: u64::MAX, workers: how.workers.unwrap_or_else(cores), ..Budget::default() };
+    let least = minimize(world, &how.points, found, budget, &late);
+    let mut short =
+        Shortened { points: how.points.clone(), found: least.found, fewest: least.fewest, passing: None };
+    for points in &how.wider {
+        if short.found.preemptions <= 1 || late() {
+            break;
+        }
+        let least = cheaper(world, points, &short.found, budget, &late);
+        if least.found.preemptions < short.found.preemptions {
+            short =
+                Shortened { points: points.clone(), found: least.found, fewest: least.fewest, passing: None };
+        }
+    }
+    // It takes few executions, and a report without it says much less.
+    let late = || late_by(2.0) || crate::interrupt::asked();
+    short.passing = nearest_passing(world, &short.points, &short.found, budget, &late);
+    short
 }
 
 pub fn default_path(test: &str) -> PathBuf {

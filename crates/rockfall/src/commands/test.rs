@@ -312,6 +312,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
                 points: plan.job(id).points.clone(),
                 workers: arguments.workers,
                 no_minimise: arguments.no_minimise,
+                wider: wider(&plan, &plan.job(id).points),
                 output: arguments.output.clone(),
                 html: arguments.html.clone(),
                 json: arguments.json,
@@ -356,6 +357,19 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         print!("{}", statement());
     }
     Ok(verdict.unwrap_or(if gap && !whole { Verdict::OwnBug } else { Verdict::Fine }))
+}
+
+/// Spaces that hold the one of `points` and in which fewer preemptions may show what was found there: with the points that
+/// every test begins with, and with all that are known.
+fn wider(plan: &Plan, points: &PointSet) -> Vec<PointSet> {
+    let with = |more: &dyn Fn(&PointRule) -> bool| {
+        let rules = plan.jobs().iter().flat_map(|job| &job.points.rules).filter(|rule| more(rule));
+        PointSet { rules: rules.chain(&points.rules).cloned().collect(), filters: points.filters.clone() }
+    };
+    let mut sets = vec![with(&|rule| !matches!(rule, PointRule::Race { .. })), with(&|_| true)];
+    sets.dedup();
+    sets.retain(|set| set != points);
+    sets
 }
 
 /// The racing instructions at which the schedule of a finding preempts.
