@@ -16,6 +16,8 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 /// More columns than this scroll sideways inside the trace.
 const COLUMNS_FIT: usize = 4;
 const NOTES_MAX: usize = 8;
+/// Of a longer stack the outer frames are folded.
+const FRAMES_SHOWN: usize = 9;
 
 /// The whole page.
 #[must_use]
@@ -125,7 +127,7 @@ fn side_card(page: &mut String, side: &SideView) {
     page.push_str("<ol class=\"stack\">");
     let only = [side.place.clone()];
     let stack = if side.stack.is_empty() { &only[..] } else { &side.stack[..] };
-    for place in stack {
+    let frame = |page: &mut String, place: &Place| {
         let source = place.source.as_deref().unwrap_or_default();
         let _ = write!(
             page,
@@ -135,7 +137,24 @@ fn side_card(page: &mut String, side: &SideView) {
             escape(&place.function()),
             at(place)
         );
-    }
+    };
+    let (inner, rest) = stack.split_at(side.scheduler_frames.min(stack.len()));
+    let (shown, outer) = rest.split_at(if rest.len() > FRAMES_SHOWN + 2 { FRAMES_SHOWN } else { rest.len() });
+    let folded = |page: &mut String, frames: &[Place], what: &str| {
+        if !frames.is_empty() {
+            let noun = if frames.len() == 1 { "frame" } else { "frames" };
+            let _ = write!(
+                page,
+                "<li class=\"fold\"><details><summary>{} {noun} {what}</summary><ol>",
+                frames.len()
+            );
+            frames.iter().for_each(|place| frame(page, place));
+            page.push_str("</ol></details></li>");
+        }
+    };
+    folded(page, inner, "of the scheduler");
+    shown.iter().for_each(|place| frame(page, place));
+    folded(page, outer, "more");
     page.push_str("</ol></article>\n");
 }
 
@@ -245,7 +264,11 @@ const fn end_class(kind: EndKind) -> &'static str {
 }
 
 fn row_of(page: &mut String, row: &Row) {
-    let bug = if row.end.kind == EndKind::Bug { " bug" } else { "" };
+    let bug = match (row.end.kind, row.minor) {
+        (EndKind::Bug, _) => " bug",
+        (_, true) => " minor",
+        _ => "",
+    };
     let _ = write!(
         page,
         "<div class=\"row{bug}\" role=\"row\" tabindex=\"0\" aria-selected=\"false\"><div class=\"num\">{}</div>",

@@ -138,6 +138,8 @@ pub struct Row {
     pub end: End,
     /// For each column.
     pub lanes: Vec<Lane>,
+    /// Somebody who has no part in the bug did nothing that others notice: not shown at first sight.
+    pub minor: bool,
 }
 
 /// Two rows of different threads that touched the same bytes, one of them writing.

@@ -704,6 +704,14 @@ impl<'a> Teller<'a> {
         let (conflicts, conflicts_left_out) = self.conflicts(&drafts, &sides);
         let mut rows = self.rows(&drafts, &columns);
         conflicts::mark(&mut rows, &conflicts);
+        let taking_part = |column: usize| {
+            let thread = columns[column];
+            thread == finding.thread || finding.sides.iter().any(|side| side.thread == thread)
+        };
+        for at in 0..rows.len() {
+            let shares = conflicts.iter().any(|conflict| conflict.rows.0 == at || conflict.rows.1 == at);
+            rows[at].minor = !shares && !taking_part(rows[at].column) && is_quiet(&rows[at]);
+        }
         let place = rows.last().map(|row| row.to.clone()).unwrap_or_default();
         let preempted = rows.iter().rposition(|row| row.end.kind == EndKind::Preempted);
         let facts = Facts {
@@ -811,6 +819,7 @@ impl<'a> Teller<'a> {
                 notes: draft.notes.clone(),
                 end,
                 lanes: shown,
+                minor: false,
             });
         }
         rows
@@ -925,6 +934,13 @@ impl<'a> Teller<'a> {
         };
         wanted.into_iter().filter_map(excerpt).collect()
     }
+}
+
+/// Whether nothing in the row is of interest by itself.
+fn is_quiet(row: &Row) -> bool {
+    let locks = |note: &Note| matches!(note.kind, NoteKind::Lock | NoteKind::Unlock);
+    !matches!(row.end.kind, EndKind::Bug | EndKind::Preempted)
+        && row.notes.iter().all(|note| !note.major || locks(note))
 }
 
 /// What the thread preempted in `row` had read there and what changed before it went on, in a sentence.

@@ -315,6 +315,13 @@ fn trace(pen: &mut Pen, story: &Story) {
             }
             continue;
         }
+        if row.minor {
+            let first = index == 0 || !story.rows[index - 1].minor;
+            if first {
+                pen.line(Style::Dim, &minor_rows(&story.rows[index..], story, &blank));
+            }
+            continue;
+        }
         let parts = story.passing.as_ref().is_some_and(|passing| passing.after_row == Some(index));
         let text_room = match layout {
             Layout::Columns { cell } => cell - 3,
@@ -352,6 +359,18 @@ fn trace(pen: &mut Pen, story: &Story) {
         }
     }
     pen.end_line();
+}
+
+/// What is said in place of rows in which nothing matters.
+fn minor_rows(rows: &[Row], story: &Story, blank: &str) -> String {
+    let minor: Vec<&Row> = rows.iter().take_while(|row| row.minor).collect();
+    let mut who: Vec<u32> = minor.iter().map(|row| story.threads[row.column].id).collect();
+    who.sort_unstable();
+    who.dedup();
+    let who: Vec<String> = who.iter().map(|id| format!("t{id}")).collect();
+    let (first, last) = (minor[0].number, minor[minor.len() - 1].number);
+    let rows = if first == last { format!("row {first}") } else { format!("rows {first} to {last}") };
+    format!("{blank}… {rows}: {} had no part in it …", who.join(", "))
 }
 
 fn bug(pen: &mut Pen, story: &Story) {

@@ -100,7 +100,7 @@
         const line = (at, touch) => {
           const go = make("button", "goto", "row " + (at + 1));
           go.addEventListener("click", () => pick(at, true));
-          const text = short(story.rows[at].column) + " " + touch.verb + (touch.atomic ? " atomically" : "") + " in " + name(touch.place);
+          const text = short(story.rows[at].column) + " " + touch.verb + (touch.atomic ? " atomically" : "") + " in " + name(touch.place) + (/\.h$/.test(touch.place.file || "") && touch.stack[1] ? " for " + name(touch.stack[1]) : "");
           return make("div", hue(story.rows[at].column), make("span", "", text), at === index ? null : go, link(make("span", "at", where(touch.place)), touch.place));
         };
         box.append(make("div", c.bug ? "share bug" : "share", make("b", "", c.what), line(c.rows[0], c.earlier), line(c.rows[1], c.later)));
@@ -123,8 +123,33 @@
     rows.forEach((row, at) => row.classList.toggle("linked", at !== index && on.has(at)));
   };
 
+  // Rows of those who had no part in it stay folded until somebody wants to see them.
+  const folds = [];
+  rows.forEach((row, at) => {
+    if (!row.classList.contains("minor")) return;
+    row.classList.add("away");
+    if (at > 0 && rows[at - 1].classList.contains("minor")) { folds[folds.length - 1].rows.push(at); return; }
+    const button = make("button", "");
+    const fold = { rows: [at], node: make("div", "more", button) };
+    button.addEventListener("click", () => open(fold));
+    row.before(fold.node);
+    folds.push(fold);
+  });
+  const open = (fold) => {
+    fold.rows.forEach((at) => rows[at].classList.remove("away"));
+    fold.node.remove();
+    draw();
+  };
+  for (const { rows: at, node } of folds) {
+    const who = [...new Set(at.map((row) => short(story.rows[row].column)))].sort().join(", ");
+    const which = at.length === 1 ? "row " + (at[0] + 1) : "rows " + (at[0] + 1) + " to " + (at[at.length - 1] + 1);
+    node.firstChild.textContent = "▸ " + which + ": " + who + " had no part in it";
+  }
+
   const pick = (index, scroll) => {
     if (index < 0 || index >= rows.length) return;
+    const hidden = folds.find((fold) => fold.node.isConnected && fold.rows.includes(index));
+    if (hidden) open(hidden);
     if (rows[picked]) { rows[picked].classList.remove("picked"); rows[picked].setAttribute("aria-selected", "false"); }
     picked = index;
     rows[index].classList.add("picked");
