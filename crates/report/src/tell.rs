@@ -175,7 +175,12 @@ impl Library<'_> {
             Action::Block { .. } => self.waiting(stack),
             _ => self.telling(stack),
         });
-        place.unwrap_or_else(|| self.at(event.pc))
+        match (place, &event.action) {
+            (Some(place), _) => place,
+            // Noticed when it ran again: who woke it is not known.
+            (None, Action::Wake { .. }) => Place::default(),
+            (None, _) => self.at(event.pc),
+        }
     }
 
     fn lock(&self, lock: LockId) -> String {
@@ -378,21 +383,50 @@ impl<'a> Teller<'a> {
             draft.notes.is_empty() && !draft.accesses.iter().any(|seen| seen.access.kind.writes())
         };
         drafts.retain(|draft| !(draft.transit && quiet(draft)));
+        drafts.iter_mut().for_each(|draft| self.pass_over_locks(draft));
         // Nor does whoever idles when nobody is left.
         let waits =
             |thread| self.finding.sides.iter().any(|side| side.thread == thread && side.role == Role::Waits);
-        if let [.., before, last] = &mut drafts[..]
-            && waits(before.thread)
-            && !waits(last.thread)
-            && matches!(self.finding.kind, FindingKind::Deadlock { .. } | FindingKind::LostWakeup { .. })
-            && !major(last)
-            && let Some((end, _)) = &mut before.end
+        let stuck =
+            matches!(self.finding.kind, FindingKind::Deadlock { .. } | FindingKind::LostWakeup { .. });
+        let ends_quietly = |drafts: &[Draft<'_>]| {
+            drafts.len() > 1 && drafts.last().is_some_and(|last| !waits(last.thread) && !major(last))
+        };
+        let before = drafts.len();
+        while stuck && ends_quietly(&drafts) {
+            drafts.pop();
+        }
+        if drafts.len() < before
+            && let Some((end, _)) = drafts.last_mut().and_then(|last| last.end.as_mut())
         {
             end.kind = EndKind::Bug;
             end.text = format!("{}: {}", end.text, words::ending(&self.finding.kind));
-            drafts.pop();
         }
         drafts
+    }
+
+    /// A lock that was taken and given back within one row kept nobody out, unless the row's end or the finding names it.
+    fn pass_over_locks(&self, draft: &mut Draft<'_>) {
+        let of_finding =
+            self.finding.sides.iter().flat_map(|side| &side.locks).map(|lock| self.library.lock(*lock));
+        let named: BTreeSet<String> = of_finding.collect();
+        let end = draft.end.as_ref().map(|(end, _)| end.text.clone()).unwrap_or_default();
+        let mut open: BTreeMap<String, usize> = BTreeMap::new();
+        let mut pairs = Vec::new();
+        for (at, note) in draft.notes.iter().enumerate() {
+            if let (NoteKind::Lock, Some(lock)) = (note.kind, note.text.strip_prefix("takes ")) {
+                open.insert(lock.to_string(), at);
+            } else if let (NoteKind::Unlock, Some(lock)) = (note.kind, note.text.strip_prefix("releases "))
+                && let Some(taken) = open.remove(lock)
+                && !named.contains(lock)
+                && !end.contains(lock)
+            {
+                pairs.extend([taken, at]);
+            }
+        }
+        for at in pairs {
+            draft.notes[at].major = false;
+        }
     }
 
     /// Which of the step's occurrences is the bug, where it is one of them.
@@ -708,9 +742,9 @@ impl<'a> Teller<'a> {
             let thread = columns[column];
             thread == finding.thread || finding.sides.iter().any(|side| side.thread == thread)
         };
-        for at in 0..rows.len() {
+        for (at, row) in rows.iter_mut().enumerate() {
             let shares = conflicts.iter().any(|conflict| conflict.rows.0 == at || conflict.rows.1 == at);
-            rows[at].minor = !shares && !taking_part(rows[at].column) && is_quiet(&rows[at]);
+            row.minor = !shares && !taking_part(row.column) && is_quiet(row);
         }
         let place = rows.last().map(|row| row.to.clone()).unwrap_or_default();
         let preempted = rows.iter().rposition(|row| row.end.kind == EndKind::Preempted);
