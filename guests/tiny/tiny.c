@@ -8,6 +8,13 @@
  *
  * FAULT_TORN_SUM: the sum is read and written under the lock, but the lock is given back in between.
  * FAULT_EARLY_CHECK: whether the workers are done is asked before the lock is taken that makes the answer last.
+ *
+ * Other ways to be a kernel:
+ * STRICT: the scheduler always takes the first thread of the table that can run.
+ * CLOCK: workers wait for the clock first, in a loop. CLOCK_NEVER: in one that no time ends.
+ * NAP: thread 1 sleeps instead of waiting for the workers; how long, is long enough on any machine.
+ * SPIN: the lock around the sum is waited for in a loop, with interrupts on.
+ * BLOCKS: workers allocate a block from a heap that gets its pages from another one and keeps them.
  */
 #include "../../annotations/rockfall.h"
 
@@ -46,6 +53,7 @@ struct thread *current;
 struct spin_lock table;
 static uint32_t *scheduler_stack_pointer;
 
+volatile int ticks;
 char command_line[32];
 int command_line_words;
 int rounds = 1;
@@ -155,6 +163,20 @@ static void wake(const void *reason)
     }
 }
 
+#ifdef SPIN
+HOOKED void lock(struct mutex *mutex)
+{
+    int held = 1;
+    while (held)
+        __asm__ volatile("xchgl %0, %1" : "+r"(held), "+m"(mutex->held) : : "memory");
+    mutex->owner = current->id;
+}
+
+HOOKED void unlock(struct mutex *mutex)
+{
+    __asm__ volatile("movl $0, %0" : "=m"(mutex->held) : : "memory");
+}
+#else
 HOOKED void lock(struct mutex *mutex)
 {
     rockfall_lock(mutex);
@@ -178,6 +200,7 @@ HOOKED void unlock(struct mutex *mutex)
     release(&table);
     rockfall_unlocked(mutex);
 }
+#endif
 
 /* Threads. */
 
@@ -238,6 +261,9 @@ HOOKED void scheduler(void)
             swtch(&scheduler_stack_pointer, current->stack_pointer);
             current = 0;
             rockfall_idle();
+#ifdef STRICT
+            i = -1;
+#endif
         }
         release(&table);
     }
@@ -248,8 +274,29 @@ HOOKED void scheduler(void)
 HOOKED void tick(void)
 {
     outb(0x20, 0x20);
+    acquire(&table);
+    ticks++;
+    wake((const void *)&ticks);
+    release(&table);
     if (current)
         yield();
+}
+
+/* As kernels do where a counter does not fit into a word. */
+HOOKED int now(void)
+{
+    interrupts_off();
+    int now = ticks;
+    interrupts_on();
+    return now;
+}
+
+HOOKED void nap(int length)
+{
+    acquire(&table);
+    for (int end = ticks + length; ticks < end;)
+        sleep_for((const void *)&ticks);
+    release(&table);
 }
 
 void tick_entry(void);
@@ -293,10 +340,49 @@ static void machine_init(void)
     outb(0x43, 0x36), outb(0x40, 0x9c), outb(0x40, 0x2e);
 }
 
+/* Two heaps, of which one lives on the other. */
+
+enum { PAGE = 4096 };
+static char pages[2 * WORKERS][PAGE];
+static int pages_used;
+
+HOOKED void *page_alloc(int size)
+{
+    return pages[pages_used++] + 0 * size;
+}
+
+HOOKED void page_free(void *page)
+{
+    pages_used -= page != 0;
+}
+
+/* A block after the word that would say which are free. */
+HOOKED void *block_alloc(int size)
+{
+    return size < PAGE ? (char *)page_alloc(PAGE) + 64 : 0;
+}
+
+HOOKED void block_free(void *block)
+{
+    if (!block)
+        page_free(block);
+}
+
 /* The test. */
 
 void work(void)
 {
+#ifdef CLOCK
+    for (int start = now(); now() - start < 3;)
+        ;
+#endif
+#ifdef CLOCK_NEVER
+    for (int start = now(); now() - start >= 0;)
+        ;
+#endif
+#ifdef BLOCKS
+    block_free(block_alloc(32));
+#endif
     for (int i = 0; i < rounds; i++) {
         lock(&sum_lock);
         int seen = sum;
@@ -313,7 +399,7 @@ void work(void)
     release(&table);
 }
 
-static void wait_for_workers(void)
+__attribute__((unused)) static void wait_for_workers(void)
 {
 #ifdef FAULT_EARLY_CHECK
     while (done < WORKERS) {
@@ -335,7 +421,11 @@ HOOKED void run_test(void)
     rockfall_test_start();
     for (int i = 0; i < WORKERS; i++)
         thread_create(work);
+#ifdef NAP
+    nap(100);
+#else
     wait_for_workers();
+#endif
     if (sum != WORKERS * rounds)
         panic("the sum is wrong");
     rockfall_test_end();

@@ -43,6 +43,8 @@ pub enum End {
     Found,
     /// The strategy knows that nothing new follows.
     Pruned,
+    /// Nobody wants to know any more; what was done up to here does not count.
+    Cancelled,
     /// Longer than the limit on decisions.
     DepthLimit,
     /// A decision was due, but the subject let nobody be chosen.

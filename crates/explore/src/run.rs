@@ -129,8 +129,10 @@ impl<S: Subject, O: Observer> Runner<S, O> {
     /// Executes `prefix` and then what `strategy` chooses, to the end.
     pub fn run(&mut self, prefix: &Schedule, strategy: &mut impl Strategy) -> &Execution {
         self.effort.executions += 1;
-        self.go_back(prefix);
-        self.execution.end = self.advance(prefix, strategy);
+        self.execution.end = match self.go_back(prefix) {
+            true => self.advance(prefix, strategy),
+            false => End::Cancelled,
+        };
         &self.execution
     }
 
@@ -168,6 +170,9 @@ impl<S: Subject, O: Observer> Runner<S, O> {
                 self.save(at);
             }
             let step = self.step(choice);
+            if step.end == StepEnd::Cancelled {
+                return End::Cancelled;
+            }
             self.execution.path.push(Taken { enabled, current, step });
         }
     }
@@ -176,6 +181,9 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         self.effort.steps += 1;
         let step = self.live.subject.step(choice, &self.points);
         self.effort.instructions += step.instructions;
+        if step.end == StepEnd::Cancelled {
+            return step;
+        }
         self.live.observer.observe(&step, &mut self.seen);
         for mut finding in self.seen.findings.drain(..) {
             finding.locate(|thread| self.live.subject.standing(thread));
@@ -184,8 +192,8 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         step
     }
 
-    /// Brings the world to where `prefix` leaves the way of the last execution, at the latest.
-    fn go_back(&mut self, prefix: &Schedule) {
+    /// Brings the world to where `prefix` leaves the way of the last execution, at the latest. `false`: cancelled.
+    fn go_back(&mut self, prefix: &Schedule) -> bool {
         let path = &self.execution.path;
         let common = path.iter().zip(&prefix.0).take_while(|(taken, choice)| taken.step.choice == **choice);
         let common = common.count();
@@ -209,8 +217,13 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             let choice = self.execution.path[at].step.choice;
             let step = self.step(choice);
             self.effort.steps_again += 1;
+            if step.end == StepEnd::Cancelled {
+                self.execution.path.truncate(at);
+                return false;
+            }
             debug_assert_eq!(step, self.execution.path[at].step, "the subject is not deterministic");
         }
+        true
     }
 
     fn save(&mut self, depth: usize) {

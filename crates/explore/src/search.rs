@@ -11,6 +11,7 @@
 //! it, although they may still be explored elsewhere: they will be before the search ends.
 
 use crate::estimate::{Estimate, Forecast, Sighting, Track};
+use crate::execution::End;
 use crate::order::Order;
 use crate::run::{Bounds, Effort, Runner};
 use crate::tally::{Counts, Tally};
@@ -557,6 +558,10 @@ fn run_task<R: Reduction, S: Subject, O: Observer>(
     for _ in 0..share {
         if stop() || runner.run_next(tree, previous).is_none() {
             break;
+        }
+        if runner.execution().end == End::Cancelled {
+            runner.take_effort();
+            return tree.cancelled();
         }
         previous = true;
         brought.add(runner);

@@ -70,7 +70,7 @@ impl<N: Clone + Ord> Tally<N> {
             End::Step | End::Found => self.counts.interleavings += 1,
             End::Pruned => self.counts.pruned += 1,
             End::DepthLimit => self.counts.too_deep += 1,
-            End::Nobody | End::Diverged { .. } => {}
+            End::Nobody | End::Cancelled | End::Diverged { .. } => {}
         }
         for note in runner.notes() {
             if !self.notes.contains_key(note) {

@@ -264,12 +264,12 @@ impl<R: Reduction> Tree<R> {
         while self.nodes.list.len() > self.nodes.base {
             let at = self.nodes.list.len() - 1;
             let last = at.checked_sub(1).map(|before| self.nodes.list[before].chosen);
-            let footprint = self.reduction.explored(at).expect("the path was executed");
             let node = &mut self.nodes.list[at];
-            node.done.push(Sleeper { thread: node.chosen, footprint });
             node.done_weight += node.weight as f64 + below;
             below = node.done_weight;
             if let Some(next) = self.order.pick(node.waiting(), node.current, last) {
+                let footprint = self.reduction.explored(at).expect("the path was executed");
+                node.done.push(Sleeper { thread: node.chosen, footprint });
                 node.chosen = next;
                 node.weight = 0;
                 self.reduction.forget(at);
@@ -355,6 +355,11 @@ impl<R: Reduction> Tree<R> {
             self.entry = Some(Sleeper { thread: self.nodes.list[before].chosen, footprint });
         }
         self.state = if self.backtrack() { State::Ready } else { State::Exhausted };
+    }
+
+    /// The execution asked for last was cancelled: it is asked for again, as far as it is decided.
+    pub fn cancelled(&mut self) {
+        self.state = State::Ready;
     }
 
     /// Gives up the decisions up to the first that has something waiting besides what is being explored, and says

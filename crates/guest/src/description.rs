@@ -145,8 +145,6 @@ tables! {
         existing: Option<Names>,
         /// Hooks count from this place on.
         begin: Option<Names>,
-        /// The kernel stack of thread `t`.
-        stack: Option<Region>,
         /// The stack pointer of thread `t` while it does not run.
         stack_pointer: Option<Text>,
     }
@@ -183,6 +181,8 @@ tables! {
     struct Timer {
         /// The interrupt vector of the timer.
         vector: Option<Spanned<u8>>,
+        /// When time passes for those who wait for it.
+        time_passes: Passing,
     }
 
     /// Being inside one of these functions means something.
@@ -231,7 +231,8 @@ tables! {
         /// The one that is held across a switch: whoever comes gives it back.
         scheduler: Option<Text>,
         kind: LockKind,
-        waiting: Waiting,
+        /// A thread that finds it taken stays runnable and loops, without yielding.
+        spins: bool,
         /// Of a library: tests of the lock itself, in which its own accesses may race.
         tested_by: Vec<String>,
     }
@@ -242,7 +243,6 @@ tables! {
         free: Vec<Spanned<FreeHook>>,
         /// The heap whose blocks this one carves up.
         inside: Option<Spanned<String>>,
-        region: Option<Region>,
     }
 
     struct AllocHook {
@@ -350,8 +350,6 @@ tables! {
     struct Console {
         /// Text in a line of output; `*` stands for anything.
         pattern: String,
-        /// What a line with it means.
-        meaning: Option<String>,
     }
 
     /// Of a library: where no preemption is tried.
@@ -377,22 +375,17 @@ pub enum LockKind {
     Mutex,
     /// Counts; whoever releases it need not be who took it.
     Semaphore,
-    Spin,
-    /// Shared or exclusive.
-    ReadWrite,
 }
 
-/// What a thread does that finds the lock taken.
+/// When the clock goes on although threads could run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Waiting {
-    /// It is not runnable until the lock is released.
+pub enum Passing {
+    /// Whenever somebody who waits for it is chosen: to sleep is no way to let others go first.
     #[default]
-    Blocks,
-    /// It stays runnable and offers the processor in a loop.
-    Yields,
-    /// It stays runnable and loops.
-    Spins,
+    AnyTime,
+    /// When everybody waits, and no further than to where the first has waited enough.
+    WhenIdle,
 }
 
 /// How a test is chosen.

@@ -110,6 +110,9 @@ pub fn examine(started: &Started) -> Vec<Advice> {
             None,
             format!("the kernel crashed in {thread}{}", message.map(|m| format!(": {m}")).unwrap_or_default()),
         )),
+        Some((_, StepEnd::Cancelled, _)) => {
+            advice.push(wrong(None, format!("stopped after {steps} steps, before the test was over")));
+        }
         Some((_, StepEnd::Unsupported { what }, _)) => advice.push(wrong(None, what)),
         Some((_, StepEnd::Point(_), _)) | None => advice.push(wrong(
             None,

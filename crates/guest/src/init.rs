@@ -340,7 +340,9 @@ fn locks(draft: &mut Draft<'_>) {
         }
         seen.push(lock);
         draft.section("[[lock]]");
-        draft.line(&format!("kind = \"{kind}\""));
+        if kind == "semaphore" {
+            draft.line("kind = \"semaphore\"");
+        }
         draft.guess(&format!("lock = \"{lock}\""), "by its name");
         if !image.function(try_lock).is_empty() {
             draft.guess(&format!("trylock = \"{try_lock}\""), "by its name; returns whether it succeeded");
@@ -358,9 +360,7 @@ fn locks(draft: &mut Draft<'_>) {
             draft.guess(&format!("owner = \"lock->{owner}\""), "a member of the lock");
         }
         if kind == "spin" {
-            draft.line("waiting = \"spins\"");
-        } else {
-            draft.missing("waiting = \"yields\"", "only if a thread that waits stays runnable and yields");
+            draft.line("spins = true");
         }
     }
     if seen.is_empty() {

@@ -11,7 +11,7 @@
 mod library;
 mod resolve;
 
-use crate::description::{Console, Description, Input, LockKind, Problem, Waiting};
+use crate::description::{Console, Description, Input, LockKind, Passing, Problem};
 use crate::expression::{ArgumentHome, Expression};
 use crate::image::Image;
 use crate::state::{Architecture, Memory, Registers};
@@ -140,6 +140,21 @@ pub enum Event {
 }
 
 impl Event {
+    #[must_use]
+    pub const fn is_lock(&self) -> bool {
+        matches!(
+            self,
+            Self::LockRequest { .. }
+                | Self::LockHeld { .. }
+                | Self::TryRequest { .. }
+                | Self::TryDone { .. }
+                | Self::UnlockBegin { .. }
+                | Self::UnlockEnd { .. }
+        )
+    }
+}
+
+impl Event {
     fn expressions(&self) -> Vec<&Expression> {
         match self {
             Event::Begin
@@ -234,7 +249,6 @@ pub struct Threads {
     pub id: Option<Expression>,
     pub name: Option<Expression>,
     pub existing: Vec<Expression>,
-    pub stack: Option<Region>,
     pub stack_pointer: Option<Expression>,
 }
 
@@ -252,7 +266,8 @@ pub enum Runnable {
 pub struct Lock {
     pub name: Arc<str>,
     pub kind: LockKind,
-    pub waiting: Waiting,
+    /// Who finds it taken loops, without yielding.
+    pub spins: bool,
     /// With `lock` and `t` bound: the thread that holds it (or 0), as `threads.current` would give it.
     pub owner: Option<Expression>,
     /// With `lock` and `t` bound: whether `t` would get it now.
@@ -269,7 +284,6 @@ pub struct Lock {
 pub struct Heap {
     pub name: Arc<str>,
     pub inside: Option<HeapId>,
-    pub region: Option<Region>,
 }
 
 #[derive(Clone, Debug)]
@@ -321,7 +335,9 @@ pub struct Kernel {
     pub runnable: Runnable,
     pub preemption_allowed: Option<Expression>,
     pub interrupts_as_lock: bool,
-    pub timer_vector: u8,
+    /// What the timer's interrupt must be, if that is known.
+    pub timer_vector: Option<u8>,
+    pub time_passes: Passing,
     /// The idle thread, or a condition for being idle.
     pub idle_thread: Option<Expression>,
     pub idle_when: Option<Expression>,

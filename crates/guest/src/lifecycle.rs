@@ -21,7 +21,7 @@ use machine::devices::disk::Disk;
 use machine::{Machine, Stop};
 use std::fmt;
 use std::sync::Arc;
-use trace::{Action, Choice, Event, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
+use trace::{Action, Cancelled, Choice, Event, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
 
 /// Instructions a kernel may take to get ready, and then to start its test.
 pub const BOOT_INSTRUCTIONS_MAX: u64 = 2_000_000_000;
@@ -31,7 +31,7 @@ const SLICE_INSTRUCTIONS: u64 = 1_000_000;
 const CONSOLE_LINES_SHOWN: usize = 5;
 
 /// What is booted, and which test is run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Setup {
     pub memory_bytes: u64,
     pub command_line: String,
@@ -43,6 +43,8 @@ pub struct Setup {
     pub instructions_max: u64,
     /// Count how often each hook fires, for [`crate::doctor`].
     pub count_hooks: bool,
+    /// Whether it is still wanted.
+    pub cancelled: Option<Cancelled>,
 }
 
 impl Default for Setup {
@@ -56,6 +58,7 @@ impl Default for Setup {
             programs: Vec::new(),
             instructions_max: BOOT_INSTRUCTIONS_MAX,
             count_hooks: false,
+            cancelled: None,
         }
     }
 }
@@ -73,6 +76,8 @@ pub enum NotStarted {
     NoProgram { name: String, printed: Vec<String> },
     /// The file given for the program is not what the kernel runs.
     OtherProgram { file: String, at: VirtAddr },
+    /// Nobody wants it any more.
+    Cancelled,
     /// A stage was not reached.
     Stage { stage: &'static str, how: String, console: String, instructions: u64 },
 }
@@ -81,6 +86,7 @@ impl fmt::Display for NotStarted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NotStarted::Boot(error) => error.fmt(f),
+            NotStarted::Cancelled => write!(f, "stopped before the test began, so nothing was explored"),
             NotStarted::NoKey(key) => {
                 write!(f, "the test's name has the character {key:?}, which no key types")
             }
@@ -158,6 +164,7 @@ impl Boot {
             self.console.push_str(&String::from_utf8_lossy(&output));
             let stop = match stop {
                 Ok(stop) => stop,
+                Err(StepEnd::Cancelled) => return Err(NotStarted::Cancelled),
                 Err(end) => {
                     let how = match end {
                         StepEnd::Crashed => {
@@ -354,6 +361,9 @@ fn check_program(kernel: &Kernel, subject: &Uniprocessor, test: &str) -> Result<
             Action::Console { line } => Some(line),
             _ => None,
         }));
+        if step.end == StepEnd::Cancelled {
+            return Err(NotStarted::Cancelled);
+        }
         if matches!(step.end, StepEnd::Crashed) {
             // A kernel that falls over on the way is worth exploring.
             return Ok(());
@@ -387,12 +397,11 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     tracker.scheduler = Some(Box::default());
     tracker.programs = Arc::new(setup.programs.clone());
     tracker.fired = setup.count_hooks.then(Arc::default);
-    Ok(Boot {
-        subject: Uniprocessor::new(machine, tracker),
-        command_line,
-        console: String::new(),
-        left: setup.instructions_max,
-    })
+    let mut subject = Uniprocessor::new(machine, tracker);
+    if let Some(cancelled) = &setup.cancelled {
+        subject.heed(cancelled.clone());
+    }
+    Ok(Boot { subject, command_line, console: String::new(), left: setup.instructions_max })
 }
 
 /// What an observer that comes in at the start of the test must be told.

@@ -62,6 +62,23 @@ impl Tracker {
     }
 }
 
+/// Names that kernels keep are cut to fit; a name this long may be the beginning of a longer one.
+const NAME_CUT_MIN: usize = 15;
+
+/// The file of a program, by the name that its kernel has for it: a path, a command line, or what fits of it. Files that
+/// begin with an underscore, so as not to be taken for the host's own commands, are meant without it.
+#[must_use]
+pub fn named(programs: &[Arc<Image>], name: &str) -> Option<Arc<Image>> {
+    let word = name.split_whitespace().next().unwrap_or("");
+    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
+    let name = base(word);
+    let files = || programs.iter().map(|image| (base(&image.name), image));
+    let exact = files().find(|(file, _)| *file == name);
+    let underscored = || files().find(|(file, _)| file.strip_prefix('_') == Some(name.as_str()));
+    let cut = || files().find(|(file, _)| name.len() >= NAME_CUT_MIN && file.starts_with(&name));
+    exact.or_else(underscored).or_else(cut).map(|(_, image)| image.clone())
+}
+
 /// The first place where memory is not what the file says, for what may not be written: code and constants.
 #[must_use]
 pub fn differs(machine: &Machine, image: &Image) -> Option<VirtAddr> {

@@ -1,4 +1,4 @@
-//! Loops of a program that only another thread can end: a test-and-set that fails, a flag that is not set yet.
+//! Loops that only somebody else can end: a test-and-set that fails, a flag that is not set yet, a clock that stands.
 //!
 //! Concept: where a processor's registers return to what they were, and all memory written on the way holds what it held
 //! one round before, the next round will be the same again, for as long as nobody else changes what is read. That is no
@@ -8,8 +8,11 @@
 //! Contract: looks at a clone, and changes nothing. Limits: a loop that counts its rounds, looks at a clock or calls the
 //! kernel never is in the same state twice; yields are counted elsewhere, and the rest shows as an endless loop.
 
+use crate::expression::Inputs;
+use crate::kernel::{Event as HookEvent, Kernel};
 use crate::tracker::CPU;
-use machine::{Event, Events, Kinds, Machine, Rw, Stop, StopSet};
+use crate::view::{View, registers};
+use machine::{Event, Events, Happening, Kinds, Machine, Rw, Stop, StopSet};
 use std::collections::BTreeSet;
 use trace::{PhysAddr, VirtAddr};
 
@@ -17,8 +20,10 @@ use trace::{PhysAddr, VirtAddr};
 pub const QUIET_INSTRUCTIONS: u64 = 10_000;
 /// The longest round of a loop.
 const ROUND_INSTRUCTIONS_MAX: u64 = 5_000;
-/// Returns to the same instruction in one round, with other registers.
-const RETURNS_MAX: u32 = 64;
+/// Returns to the same instruction in one round with other registers, and passings of hooks.
+const STOPS_MAX: u32 = 64;
+/// Instructions in which a tick is handled, far enough to have counted it.
+const TICK_INSTRUCTIONS_MAX: u64 = 100_000;
 
 /// Some bytes as they were.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,57 +46,163 @@ impl Value {
     }
 }
 
-/// What one round of a loop touched.
+/// What one round of a loop touched, and by which instructions.
+#[derive(Default)]
 struct Round {
     reads: BTreeSet<(PhysAddr, u8)>,
     writes: BTreeSet<(PhysAddr, u8)>,
+    code: BTreeSet<u64>,
+    /// It used a port, so that memory alone does not say how it goes on.
+    ports: bool,
 }
 
-/// What the loop waits for, if the program is in one that goes on for ever by itself.
-pub(crate) fn waits_for(machine: &Machine) -> Option<Vec<Value>> {
-    if machine.cpu(CPU).cpl() == 0 {
-        return None;
-    }
-    let mut probe = machine.clone();
-    let first = round(&mut probe)?;
-    let values = |round: &Round, probe: &Machine| -> Vec<Value> {
-        round.writes.iter().map(|&(at, size)| Value::now(probe, at, size)).collect()
-    };
-    let before = values(&first, &probe);
-    let second = round(&mut probe)?;
-    if second.writes != first.writes || values(&second, &probe) != before {
-        return None;
-    }
-    let reads = first.reads.union(&second.reads);
-    Some(reads.map(|&(at, size)| Value::now(&probe, at, size)).collect())
+/// A loop that goes on for ever by itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spin {
+    /// A place in it: program counter and stack pointer.
+    pub at: (u64, u64),
+    /// What it reads: it goes on until one of these has changed.
+    pub condition: Vec<Value>,
+    /// What it writes, always the same: its stack, or a lock that is taken.
+    writes: BTreeSet<(PhysAddr, u8)>,
+    /// Its instructions that access memory.
+    code: BTreeSet<u64>,
 }
 
-/// Runs until the processor is in the state it is in now, in the program all the while.
-fn round(machine: &mut Machine) -> Option<Round> {
-    let start = machine.cpu(CPU).clone();
-    let pc = VirtAddr(start.pc());
-    let mut log = Events::off();
-    log.accesses = true;
-    let always = Kinds::EXCEPTION.and(Kinds::HALT);
-    if machine.run(CPU, &StopSet::after(1).on(always), &mut log) != Stop::Budget {
-        return None;
+/// What a round may pass through.
+#[derive(Clone, Copy)]
+pub(crate) enum Bounds<'a> {
+    /// It stays in the program.
+    Program,
+    /// It may go through the kernel, but not where a hook tells more than that a lock is taken or given back.
+    Kernel(&'a Kernel),
+}
+
+impl Bounds<'_> {
+    fn stops(self, at: u64) -> StopSet {
+        match self {
+            Bounds::Program => StopSet::default().on(Kinds::EXCEPTION.and(Kinds::HALT)),
+            Bounds::Kernel(kernel) => {
+                let code = kernel.stops().iter().map(|addr| addr.0).collect::<BTreeSet<u64>>();
+                let on = Kinds::INTERRUPT.and(Kinds::HALT).and(Kinds::HYPERCALL);
+                StopSet { code: code.into(), on, ..StopSet::default() }
+            }
+        }
+        .at(VirtAddr(at))
     }
-    let mut until = StopSet::default().at(pc).on(always);
-    let mut left = ROUND_INSTRUCTIONS_MAX;
-    for _ in 0..RETURNS_MAX {
-        until.instructions = Some(left);
-        let before = machine.instructions();
-        let stop = machine.run(CPU, &until, &mut log);
-        left = left.saturating_sub(machine.instructions() - before);
-        if stop != Stop::Code(pc) || left == 0 {
+
+    /// Whether the next instruction is no part of a mere loop.
+    fn bars(self, machine: &Machine) -> bool {
+        let Bounds::Kernel(kernel) = self else { return false };
+        let pc = VirtAddr(machine.cpu(CPU).pc());
+        let hooks = kernel.entered(pc).iter().chain(kernel.passed(pc));
+        let mut told = hooks.map(|id| kernel.hook(*id)).filter(|hook| !hook.event.is_lock()).peekable();
+        if told.peek().is_none() {
+            return false;
+        }
+        let registers = registers(machine, CPU);
+        let (view, inputs) = (View { machine, cpu: CPU }, Inputs::new(&registers));
+        told.any(|hook| {
+            let matters = !matches!(hook.event, HookEvent::SystemCall { .. });
+            let condition = hook.condition.as_ref();
+            matters && condition.is_none_or(|condition| condition.value(&view, &inputs) != Ok(0))
+        })
+    }
+}
+
+fn place(machine: &Machine) -> (u64, u64) {
+    let cpu = machine.cpu(CPU);
+    (cpu.pc(), cpu.regs[crate::state::SP])
+}
+
+impl Spin {
+    /// The loop that the processor is in, if it goes on for ever by itself.
+    pub(crate) fn find(machine: &Machine, bounds: Bounds<'_>) -> Option<Spin> {
+        let mut probe = machine.clone();
+        let start = machine.cpu(CPU);
+        let at = place(machine);
+        let same = |now: &Machine| {
+            let mut now = now.cpu(CPU).clone();
+            let same_flags = now.flags.image() == start.flags.image();
+            (now.executed, now.shadow_at) = (start.executed, start.shadow_at);
+            // How they are kept depends on where runs ended.
+            now.flags = start.flags;
+            same_flags && now == *start
+        };
+        let mut until = bounds.stops(at.0);
+        let mut one = || {
+            round(&mut probe, at, (bounds, &mut until), &same).map(|round| {
+                let values = round.writes.iter().map(|&(at, size)| Value::now(&probe, at, size));
+                let values: Vec<Value> = values.collect();
+                (round, values)
+            })
+        };
+        let ((first, before), (second, after)) = (one()?, one()?);
+        if first.ports || second.ports || second.writes != first.writes || after != before {
             return None;
         }
-        let mut now = machine.cpu(CPU).clone();
-        let same_flags = now.flags.image() == start.flags.image();
-        (now.executed, now.shadow_at) = (start.executed, start.shadow_at);
-        // How they are kept depends on where runs ended.
-        now.flags = start.flags;
-        if same_flags && now == start {
+        let reads = first.reads.union(&second.reads);
+        let condition = reads.map(|&(at, size)| Value::now(&probe, at, size)).collect();
+        Some(Spin { at, condition, writes: first.writes, code: &first.code | &second.code })
+    }
+
+    pub(crate) fn is_here(&self, machine: &Machine) -> bool {
+        place(machine) == self.at
+    }
+
+    /// Whether the processor of `probe`, at [`Spin::at`], comes back there again without doing anything else. What it has in
+    /// its registers may be old, so the second round counts.
+    pub(crate) fn goes_on(&self, probe: &mut Machine, until: &mut StopSet, bounds: Bounds<'_>) -> bool {
+        self.is_here(probe)
+            && (0..2).all(|_| {
+                let round = round(probe, self.at, (bounds, until), &|_| true);
+                round.is_some_and(|round| round.code.is_subset(&self.code))
+            })
+    }
+
+    /// Where rounds stop, to be used again and again.
+    pub(crate) fn stops(&self, bounds: Bounds<'_>) -> StopSet {
+        bounds.stops(self.at.0)
+    }
+
+    /// Whether a tick changes what the loop waits for. The processor is where it could take one.
+    pub(crate) fn waits_for_clock(&self, machine: &Machine) -> bool {
+        let mut probe = machine.clone();
+        let now = probe.instructions();
+        if probe.board.raise_timer(now, CPU).is_none() {
+            return false;
+        }
+        let mut log = Events::off();
+        let handled = StopSet::after(TICK_INSTRUCTIONS_MAX).on(Kinds::INTERRUPT_RETURN.and(Kinds::HALT));
+        probe.run(CPU, &handled, &mut log);
+        // The handler's stack is where the loop's was.
+        let kept = |value: &&Value| !self.writes.contains(&(value.at, value.size));
+        self.condition.iter().filter(kept).any(|value| value.has_changed(&probe))
+    }
+}
+
+/// Runs until the processor is back at `at` and `same` says that it is in the same state.
+fn round(
+    machine: &mut Machine,
+    at: (u64, u64),
+    (bounds, until): (Bounds<'_>, &mut StopSet),
+    same: &dyn Fn(&Machine) -> bool,
+) -> Option<Round> {
+    let mut log = Events::off();
+    (log.accesses, log.happenings) = (true, true);
+    if machine.run(CPU, &StopSet::after(1).on(until.on), &mut log) != Stop::Budget {
+        return None;
+    }
+    let mut left = ROUND_INSTRUCTIONS_MAX;
+    for _ in 0..STOPS_MAX {
+        until.instructions = Some(left);
+        let before = machine.instructions();
+        let stop = machine.run(CPU, until, &mut log);
+        left = left.saturating_sub(machine.instructions() - before);
+        if !matches!(stop, Stop::Code(_)) || left == 0 || bounds.bars(machine) {
+            return None;
+        }
+        if place(machine) == at && same(machine) {
             return Some(touched(machine, &mut log));
         }
     }
@@ -99,14 +210,18 @@ fn round(machine: &mut Machine) -> Option<Round> {
 }
 
 fn touched(machine: &Machine, log: &mut Events) -> Round {
-    let mut round = Round { reads: BTreeSet::new(), writes: BTreeSet::new() };
-    machine.drain(log, |event| {
-        let Event::Access(access) = event else { return };
-        let set = if access.rw == Rw::Write { &mut round.writes } else { &mut round.reads };
-        let at = access.physical.unwrap_or(PhysAddr(access.address.0));
-        for offset in (0..access.size).step_by(8) {
-            set.insert((at.offset(u64::from(offset)), (access.size - offset).min(8) as u8));
+    let mut round = Round::default();
+    machine.drain(log, |event| match event {
+        Event::Access(access) => {
+            round.code.insert(access.pc.0);
+            let set = if access.rw == Rw::Write { &mut round.writes } else { &mut round.reads };
+            let at = access.physical.unwrap_or(PhysAddr(access.address.0));
+            for offset in (0..access.size).step_by(8) {
+                set.insert((at.offset(u64::from(offset)), (access.size - offset).min(8) as u8));
+            }
         }
+        Event::Happening(_, Happening::Port { .. }) => round.ports = true,
+        Event::Happening(..) => {}
     });
     round
 }

@@ -7,7 +7,7 @@
 
 use crate::image::Image;
 use crate::kernel::{Activity, LockClass};
-use crate::spinning::Value;
+use crate::spinning::{Spin, Value};
 use std::sync::Arc;
 use trace::{Access, LockId, ThreadId};
 
@@ -63,13 +63,17 @@ pub struct Loop {
 pub struct Stood {
     latest: [u64; 16],
     next: u8,
+    /// How often one that was among them came again.
+    pub again: u32,
 }
 
 impl Stood {
     /// Whether it is among them; it is from now on.
     pub fn again(&mut self, hash: u64) -> bool {
         let known = self.latest.contains(&hash);
-        if !known {
+        if known {
+            self.again += 1;
+        } else {
             self.latest[usize::from(self.next) % self.latest.len()] = hash;
             self.next = self.next.wrapping_add(1);
         }
@@ -90,6 +94,10 @@ pub struct Thread {
     /// Yields inside a lock function whose lock another thread holds: waits for it, whatever the run queue says.
     pub yields_for: Option<LockId>,
     pub looping: Arc<Loop>,
+    /// The loop in which it waits for time to pass.
+    pub clock: Option<Arc<Spin>>,
+    /// How often it gave way since it entered a function that sleeps: more than once if it is woken before its time.
+    pub naps: u32,
     pub turn: Turn,
     /// Has run since the test began, or could have.
     pub took_part: bool,
@@ -128,6 +136,8 @@ impl Thread {
             wants: Vec::new(),
             yields_for: None,
             looping: Arc::default(),
+            clock: None,
+            naps: 0,
             turn: Turn::Comes,
             took_part: true,
             told_at: None,
@@ -157,19 +167,25 @@ impl Thread {
         self.depth[activity as usize] = self.depth[activity as usize].saturating_sub(1);
     }
 
-    fn activations(&mut self, ring: u8) -> &mut Vec<Activation> {
+    fn activations_mut(&mut self, ring: u8) -> &mut Vec<Activation> {
         if ring == 0 { &mut self.kernel } else { &mut self.user }
+    }
+
+    /// Hooked functions it is inside of, innermost last.
+    #[must_use]
+    pub fn activations(&self, ring: u8) -> &[Activation] {
+        if ring == 0 { &self.kernel } else { &self.user }
     }
 
     #[must_use]
     pub fn innermost(&self, ring: u8) -> Option<&Activation> {
-        if ring == 0 { self.kernel.last() } else { self.user.last() }
+        self.activations(ring).last()
     }
 
     /// Enters a function. Those deeper in the stack than `sp` were left without a return; they are handed back. One that
     /// jumped to this function at its end shares its return address, and returns when it does.
     pub fn push(&mut self, ring: u8, activation: Activation) -> Vec<Activation> {
-        let activations = self.activations(ring);
+        let activations = self.activations_mut(ring);
         let jumped = |outer: &Activation| {
             (outer.sp, outer.return_to) == (activation.sp, activation.return_to)
                 && outer.entry != activation.entry
@@ -183,7 +199,7 @@ impl Thread {
 
     /// Leaves the innermost function.
     pub fn pop(&mut self, ring: u8) -> Option<Activation> {
-        self.activations(ring).pop()
+        self.activations_mut(ring).pop()
     }
 }
 

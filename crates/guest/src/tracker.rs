@@ -107,6 +107,8 @@ pub struct Tracker {
     pub oddities: Arc<BTreeSet<Oddity>>,
     /// Programs that were executed.
     pub executed: Arc<BTreeSet<String>>,
+    /// How often the scheduler was asked so far.
+    pub decisions: u64,
 }
 
 impl Clone for Tracker {
@@ -132,6 +134,7 @@ impl Clone for Tracker {
             fired: self.fired.clone(),
             oddities: self.oddities.clone(),
             executed: self.executed.clone(),
+            decisions: self.decisions,
         }
     }
 
@@ -159,6 +162,7 @@ impl Clone for Tracker {
         self.fired.clone_from(&source.fired);
         self.oddities.clone_from(&source.oddities);
         self.executed.clone_from(&source.executed);
+        self.decisions = source.decisions;
     }
 }
 
@@ -199,6 +203,7 @@ impl Tracker {
             fired: None,
             oddities: Arc::default(),
             executed: Arc::default(),
+            decisions: 0,
         }
     }
 
@@ -463,7 +468,8 @@ impl Tracker {
         if let Some(fired) = &mut self.fired {
             *Arc::make_mut(fired).entry(id).or_default() += 1;
         }
-        if is_lock(&hook.event)
+        // What happens to locks inside a trusted function is part of what is trusted.
+        if hook.event.is_lock()
             && self.threads.current().is_some_and(|thread| thread.inside(Activity::Trusted))
         {
             return;
@@ -521,7 +527,7 @@ impl Tracker {
                 let yields = self.threads.current().is_some_and(|thread| thread.inside(Activity::Yield));
                 if *activity == Activity::Yield && !yields && !self.silent() {
                     self.tell(machine, log, Action::Yield);
-                    self.yielded();
+                    self.yielded(machine);
                     if let Some(thread) = self.threads.current_mut() {
                         thread.gave_way = false;
                     }
@@ -529,6 +535,7 @@ impl Tracker {
                 if *activity == Activity::Trusted {
                     self.drain(machine, log);
                 }
+                self.decisions += u64::from(matches!(activity, Activity::Switch | Activity::Yield));
                 self.threads.runner_mut().enter(*activity);
             }
             HookEvent::Leave(activity) => {
@@ -596,6 +603,7 @@ impl Tracker {
             HookEvent::SystemCall { number, from } => {
                 let number = value!(number);
                 let from = from.as_ref().and_then(|from| from.value(&view, inputs).ok());
+                self.ask_program(machine);
                 self.tell(machine, log, Action::SystemCall { number });
                 if let Some(thread) = self.threads.current_mut() {
                     thread.called_from = from;
@@ -666,10 +674,19 @@ impl Tracker {
         if !self.executed.contains(name) {
             Arc::make_mut(&mut self.executed).insert(name.to_string());
         }
-        let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
-        let program = self.programs.iter().find(|image| base(&image.name) == base(name)).cloned();
+        let program = crate::program::named(&self.programs, name);
         if let Some(thread) = self.threads.current_mut() {
             thread.program = program;
+        }
+    }
+
+    /// The same where the kernel says at any time which program runs.
+    pub(super) fn ask_program(&mut self, machine: &Machine) {
+        let kernel = self.kernel.clone();
+        let Some(program) = kernel.program.as_ref().filter(|_| !self.programs.is_empty()) else { return };
+        let registers = registers(machine, CPU);
+        if let Ok(name) = program.text(&View { machine, cpu: CPU }, &Inputs::new(&registers)) {
+            self.exec(&name);
         }
     }
 }
@@ -682,17 +699,4 @@ fn is_quiet(kernel: &Kernel, hooks: &[HookId]) -> bool {
         HookEvent::Alloc { .. } | HookEvent::Free { .. } => kernel.tested.is_none(),
         _ => false,
     })
-}
-
-/// What happens to locks inside a trusted function is part of what is trusted.
-const fn is_lock(event: &HookEvent) -> bool {
-    matches!(
-        event,
-        HookEvent::LockRequest { .. }
-            | HookEvent::LockHeld { .. }
-            | HookEvent::TryRequest { .. }
-            | HookEvent::TryDone { .. }
-            | HookEvent::UnlockBegin { .. }
-            | HookEvent::UnlockEnd { .. }
-    )
 }

@@ -9,22 +9,29 @@
 //! Threads that sleep count as runnable: enough ticks make them so. A thread that yields in a loop
 //! ([`YIELDS_MAX`] times without progress) is taken to wait for somebody to write what it reads in that loop; when
 //! nobody else can run it is tried again, up to [`RETRIES_MAX`] times, before the guest is declared stuck
-//! (seed 001, 3.4.6). Programs that spin without yielding are recognised for certain, see [`crate::spinning`].
+//! (seed 001, 3.4.6). Programs that spin without yielding are recognised for certain, see [`crate::spinning`], and so
+//! are loops that wait for time to pass, see `clock.rs`.
 //!
 //! Limits: one processor; the timer is the only interrupt that comes at chosen moments.
 
+mod clock;
 mod loops;
+mod rotation;
+
+pub use clock::CLOCK_TICKS_MAX;
 
 use crate::compiled::{self, Compiled};
+use crate::description::Passing;
 use crate::kernel::{Activity, Kernel};
 use crate::spinning::QUIET_INSTRUCTIONS;
 use crate::threads::{Standing, Thread, Turn};
 use crate::tracker::{CPU, Signal, Tracker};
 use machine::{Events, Kinds, Machine, Stop, StopSet, Watch};
+use rotation::Rotation;
 use std::sync::Arc;
 use trace::{
-    Action, Choice, Point, PointKind, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr,
-    Waiting,
+    Action, Cancelled, Choice, Point, PointKind, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet,
+    VirtAddr, Waiting,
 };
 
 /// Offers of the processor without progress after which a thread is taken to wait.
@@ -35,6 +42,8 @@ pub const RETRIES_MAX: u32 = 128;
 pub const TICKS_MAX: u32 = 4096;
 /// The same for one that does not sleep: enough for many threads with long time slices.
 pub const TURN_TICKS_MAX: u32 = 1024;
+/// Ticks after which it is asked whether they go round in a circle.
+const TURN_TICKS_FIRST: u32 = 8;
 /// Instructions of a step without a preemption point, unless [`Subject::limit_step`] says otherwise.
 pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
 /// Instructions a kernel may take from one tick to where the next could be taken.
@@ -43,6 +52,10 @@ const SETTLE_INSTRUCTIONS_MAX: u64 = 10_000_000;
 const IDLE_INSTRUCTIONS_MAX: u64 = 20_000;
 /// Stops of the machine after which a device that somebody waits for is taken not to answer.
 const DEVICE_STOPS_MAX: u32 = 10_000;
+/// Instructions that code may run with interrupts off on its way round a loop.
+const STOPS_AHEAD_MAX: u64 = 5_000;
+/// Instructions after which it is asked whether the step is still wanted; no run is longer.
+const CANCEL_INSTRUCTIONS: u64 = 1_000_000;
 /// Instructions at a time while waiting for a condition that has no address of its own.
 const PATIENCE_INSTRUCTIONS: u64 = 64;
 
@@ -95,6 +108,13 @@ pub struct Uniprocessor {
     stops_built: Option<usize>,
     /// Time at which the hooks of the next instruction were told.
     told_time: Option<u64>,
+    /// Instructions of the step in which a thread only waited for the clock.
+    waited: u64,
+    /// What ticks do, while they are watched.
+    rotation: Option<Box<Rotation>>,
+    /// Whether steps are still wanted, and when that was last asked.
+    cancelled: Option<Cancelled>,
+    asked_at: u64,
 }
 
 impl Clone for Uniprocessor {
@@ -116,6 +136,10 @@ impl Clone for Uniprocessor {
             returning: self.returning.clone(),
             stops_built: self.stops_built,
             told_time: self.told_time,
+            waited: 0,
+            rotation: None,
+            cancelled: self.cancelled.clone(),
+            asked_at: self.asked_at,
         }
     }
 
@@ -126,6 +150,7 @@ impl Clone for Uniprocessor {
         self.threads_before = source.threads_before;
         self.current = source.current;
         self.retries = source.retries;
+        self.cancelled.clone_from(&source.cancelled);
         self.instructions_max = source.instructions_max;
         self.console.clone_from(&source.console);
         self.told_time = source.told_time;
@@ -160,6 +185,10 @@ impl Uniprocessor {
             returning: StopSet::default(),
             stops_built: None,
             told_time: None,
+            waited: 0,
+            rotation: None,
+            cancelled: None,
+            asked_at: 0,
         }
     }
 
@@ -203,8 +232,13 @@ impl Uniprocessor {
             Until::PreemptionAllowed => &mut self.watching,
             Until::Program => &mut self.returning,
         };
-        stops.instructions = Some(instructions_max);
-        self.machine.run(CPU, stops, &mut self.log)
+        stops.instructions = Some(instructions_max.min(CANCEL_INSTRUCTIONS));
+        let sp = self.machine.cpu(CPU).regs[crate::state::SP];
+        let stop = self.machine.run(CPU, stops, &mut self.log);
+        if let Some(rotation) = &mut self.rotation {
+            rotation.learn(&self.machine, &self.log, sp);
+        }
+        stop
     }
 
     /// Whether the kernel could take a tick before the next instruction.
@@ -220,8 +254,23 @@ impl Uniprocessor {
         self.tracker.threads.current().map(|thread| thread.id)
     }
 
+    /// Whether this is no longer wanted; asked every few instructions.
+    fn is_cancelled(&mut self) -> bool {
+        let Some(cancelled) = &self.cancelled else { return false };
+        let now = self.machine.instructions();
+        // Another execution may have been further.
+        let due = now.abs_diff(self.asked_at) >= CANCEL_INSTRUCTIONS;
+        if due {
+            self.asked_at = now;
+        }
+        due && cancelled()
+    }
+
     /// Handles a stop that means the same wherever it comes. `Err` ends the step.
     fn handle(&mut self, stop: Stop, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
+        if self.is_cancelled() {
+            return Err(StepEnd::Cancelled);
+        }
         match stop {
             Stop::Code(pc) => {
                 self.tracker.seen(&self.machine, &mut self.log);
@@ -383,6 +432,12 @@ impl Uniprocessor {
 
     /// Fires the timer until the kernel has landed on `target`.
     fn land(&mut self, target: ThreadId) -> Result<(), StepEnd> {
+        let landed = self.fire_until(target);
+        self.rotation = None;
+        landed
+    }
+
+    fn fire_until(&mut self, target: ThreadId) -> Result<(), StepEnd> {
         let mut signals = Vec::new();
         let mut ticks = 0;
         while self.running_id() != Some(target) || !self.interruptible() {
@@ -396,11 +451,28 @@ impl Uniprocessor {
             if ticks == if sleeps { TICKS_MAX } else { TURN_TICKS_MAX } {
                 return Err(self.passed_over(target, ticks));
             }
+            if ticks == TURN_TICKS_FIRST && !sleeps && thread.turn != Turn::LastChance {
+                self.rotation = Some(Box::default());
+            }
             if self.finds_somebody(&mut signals)? {
                 continue;
             }
             ticks += 1;
+            signals.clear();
+            let decisions = self.tracker.decisions;
             self.tick(&mut signals)?;
+            if let Some(rotation) = &mut self.rotation {
+                rotation.ticked(&self.machine, self.tracker.decisions != decisions);
+                if rotation.is_circle() {
+                    return Err(self.passed_over(target, ticks));
+                }
+                if rotation.is_full() {
+                    self.rotation = None;
+                }
+            }
+            if sleeps && self.time_brought_another(target) {
+                return Err(self.time_passed(target));
+            }
         }
         Ok(())
     }
@@ -455,6 +527,9 @@ impl Uniprocessor {
         // It could be taken, so it is taken before anything else happens.
         let taking = StopSet { instructions: Some(1), on: Kinds::INTERRUPT, ..StopSet::default() };
         let stop = self.machine.run(CPU, &taking, &mut self.log);
+        if let Some(rotation) = &mut self.rotation {
+            rotation.learn(&self.machine, &self.log, self.machine.cpu(CPU).regs[crate::state::SP]);
+        }
         if !matches!(stop, Stop::Interrupt { .. }) {
             let what = if stop == Stop::Halt {
                 "the kernel halted with interrupts off, so nothing wakes it; if that is how it gives up, name the \
@@ -463,6 +538,13 @@ impl Uniprocessor {
             } else {
                 format!("the timer's interrupt was not taken ({stop})")
             };
+            return Err(StepEnd::Unsupported { what });
+        }
+        if let (Stop::Interrupt { vector }, Some(wanted)) = (&stop, self.kernel().timer_vector)
+            && *vector != wanted
+        {
+            let what =
+                format!("the timer interrupts with vector {vector:#x}, but 'timer.vector' says {wanted:#x}");
             return Err(StepEnd::Unsupported { what });
         }
         self.tracker.drain(&self.machine, &mut self.log);
@@ -489,20 +571,27 @@ impl Uniprocessor {
         let mut signals = Vec::new();
         let program = self.kernel().tested.is_some();
         let mut quiet_until = QUIET_INSTRUCTIONS;
+        let mut clock = None;
         loop {
             let ran = self.machine.instructions() - started;
             if ran >= self.instructions_max {
                 return StepEnd::NoProgress { instructions: ran };
             }
-            if program && ran >= quiet_until {
-                if self.spins() {
+            if ran >= quiet_until {
+                if program && self.spins() || self.tracker.spins_for_lock(&self.machine, &mut self.log) {
                     return self.spun(me);
+                }
+                clock = self.waits_for_clock();
+                if let Some(spin) = &clock {
+                    self.tracker.stop_at(spin.at.0);
                 }
                 quiet_until = ran.saturating_mul(2);
             }
+            if let Some(spin) = clock.take_if(|spin| spin.is_here(&self.machine) && self.interruptible()) {
+                return self.wait_for_clock(spin);
+            }
             signals.clear();
-            let limit = if program { quiet_until.min(self.instructions_max) } else { self.instructions_max };
-            let stop = self.run(Until::Point, limit - ran);
+            let stop = self.run(Until::Point, quiet_until.min(self.instructions_max) - ran);
             let halted = stop == Stop::Halt;
             let at_code = matches!(stop, Stop::Code(pc) if self.is_known(pc));
             if let Err(end) = self.handle(stop, &mut signals) {
@@ -552,6 +641,9 @@ impl Uniprocessor {
             if self.interruptible() && self.points.admits(|| self.tracker.stack(&self.machine)) {
                 if self.circles() {
                     return self.spun(me);
+                }
+                if let Some(spin) = self.circles_for_clock().filter(|spin| spin.is_here(&self.machine)) {
+                    return self.wait_for_clock(spin);
                 }
                 self.current = me;
                 let pc = VirtAddr(self.machine.cpu(CPU).pc());
@@ -654,10 +746,21 @@ impl Uniprocessor {
         standing && comes && thread.yields_for.is_none() && !self.tracker.is_idle(&self.machine, thread.key)
     }
 
-    /// Who can be chosen, leaving out those who wait in a loop.
+    /// Who can be chosen, leaving out those who wait in a loop, and those who wait for time to pass while it does not.
     fn choices(&self) -> ThreadSet {
         let free = |thread: &&Thread| self.can_go_on(thread) && !thread.looping.waits;
-        self.tracker.threads.iter().filter(free).map(|thread| thread.id).collect()
+        let free = || self.tracker.threads.iter().filter(free);
+        if self.kernel().time_passes == Passing::AnyTime {
+            return free().map(|thread| thread.id).collect();
+        }
+        // Those who need no time, then those to whom ticks come that others wait for, then who is asleep.
+        let rank = |thread: &Thread| match thread {
+            _ if !self.waits_for_time(thread) => 0,
+            _ if thread.clock.is_some() => 2,
+            _ => 1 + 2 * u8::from(self.is_asleep(thread)),
+        };
+        let first = free().map(rank).min();
+        free().filter(|thread| Some(rank(thread)) == first).map(|thread| thread.id).collect()
     }
 
     /// Everybody who cannot go on and should.
@@ -763,9 +866,10 @@ impl Subject for Uniprocessor {
             self.stops_built = None;
         }
         let started = self.machine.instructions();
+        self.waited = 0;
         self.tracker.begin_step(Some(thread));
         self.log.clear();
-        let end = match self.land(thread) {
+        let end = match self.land(thread).and_then(|()| self.pass_time(thread)) {
             Ok(()) => self.advance(),
             Err(end) => end,
         };
@@ -783,7 +887,7 @@ impl Subject for Uniprocessor {
             thread,
             accesses: std::mem::take(&mut self.tracker.recorder.accesses),
             events: std::mem::take(&mut self.tracker.events),
-            instructions: self.machine.instructions() - started,
+            instructions: self.machine.instructions() - started - self.waited,
             end,
             stack,
             sightings: Vec::new(),
@@ -817,5 +921,17 @@ impl Subject for Uniprocessor {
 
     fn limit_step(&mut self, instructions_max: u64) {
         self.instructions_max = instructions_max;
+    }
+
+    fn heed(&mut self, cancelled: Cancelled) {
+        self.cancelled = Some(cancelled);
+    }
+
+    fn thread_name(&self, thread: ThreadId) -> Option<String> {
+        let name = self.kernel().threads.name.as_ref()?;
+        let key = self.tracker.threads.by_id(thread)?.key;
+        let registers = crate::view::registers(&self.machine, CPU);
+        let inputs = crate::expression::Inputs { registers: &registers, arguments: None, bound: &[key] };
+        name.text(&crate::view::View { machine: &self.machine, cpu: CPU }, &inputs).ok()
     }
 }

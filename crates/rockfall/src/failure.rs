@@ -12,6 +12,8 @@ pub enum Verdict {
     GuestBug = 1,
     BadInput = 2,
     OwnBug = 3,
+    /// As a shell has it for Ctrl-C.
+    Interrupted = 130,
 }
 
 /// Why a command could not do its work.
@@ -32,6 +34,8 @@ pub enum Failure {
         path: PathBuf,
         error: std::io::Error,
     },
+    /// Stopped from outside before there was anything to tell.
+    Interrupted(String),
     /// Something of ours that should have held.
     Own(String),
     Terminal(std::io::Error),
@@ -45,6 +49,7 @@ impl Failure {
             | Self::BadFlag(_)
             | Self::BadInput(_)
             | Self::Unwritable { .. } => Verdict::BadInput,
+            Self::Interrupted(_) => Verdict::Interrupted,
             Self::Own(_) | Self::Terminal(_) => Verdict::OwnBug,
         }
     }
@@ -55,7 +60,9 @@ impl fmt::Display for Failure {
         match self {
             Self::Unreadable { path, error } => write!(f, "cannot read {}: {error}", path.display()),
             Self::NotBootable { path, error } => write!(f, "cannot start {}: {error}", path.display()),
-            Self::BadFlag(message) | Self::BadInput(message) => write!(f, "{message}"),
+            Self::BadFlag(message) | Self::BadInput(message) | Self::Interrupted(message) => {
+                write!(f, "{message}")
+            }
             Self::Unwritable { path, error } => write!(f, "cannot write {}: {error}", path.display()),
             Self::Own(message) => write!(f, "{message}; this is a bug in Rockfall, please report it"),
             Self::Terminal(error) => write!(f, "cannot write the guest's console: {error}"),

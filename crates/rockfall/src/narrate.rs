@@ -8,9 +8,10 @@ use explore::strategies::replay;
 use explore::{Execution, World};
 use guest::objects::Objects;
 use report::{Context, Passing, Story, tell, worth_seeing};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use trace::{Resolve, Step};
+use trace::{Resolve, Step, ThreadId};
 
 /// Replays the finding of `file` from `world`; `path` is what its user calls the file.
 pub fn narrate<S, O>(
@@ -25,6 +26,7 @@ where
 {
     let mut world = world.clone();
     world.set_limits(Limits::of(&file.finding));
+    let called = called(world.subject.clone(), file);
     let wanted = file.finding.signature();
     let shown = |execution: &Execution| {
         execution.findings.iter().find(|finding| finding.signature() == wanted).cloned()
@@ -71,12 +73,28 @@ where
             .passing
             .as_ref()
             .map(|(schedule, common)| Passing { schedule: schedule.clone(), common: *common }),
-        thread_name: &|_| None,
+        thread_name: &|thread| called.get(&thread).cloned(),
         plumbing: &|function| target.kernel.is_plumbing(function),
         blocking: &|function| target.kernel.is_blocking(function),
         program: target.kernel.tested.is_some(),
     };
     Ok(tell(&steps, &finding, &names, &|file| target.source(file), &context))
+}
+
+/// What the kernel calls the threads, when each was first seen.
+fn called<S: trace::Subject>(mut subject: S, file: &FindingFile) -> BTreeMap<ThreadId, String> {
+    let mut names = BTreeMap::new();
+    for choice in &file.schedule.0 {
+        for thread in
+            subject.enabled().iter().filter(|thread| !names.contains_key(thread)).collect::<Vec<_>>()
+        {
+            names.extend(
+                subject.thread_name(thread).filter(|name| !name.is_empty()).map(|name| (thread, name)),
+            );
+        }
+        subject.step(*choice, &file.points);
+    }
+    names
 }
 
 /// With a program under test, what the kernel does to its own memory is no part of the story.

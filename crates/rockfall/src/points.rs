@@ -80,6 +80,7 @@ fn ending(end: &StepEnd) -> String {
         StepEnd::Crashed => "the kernel crashed".into(),
         StepEnd::NoProgress { instructions } => format!("no point within {instructions} instructions"),
         StepEnd::NotScheduled { ticks } => format!("the thread did not get the processor in {ticks} ticks"),
+        StepEnd::Cancelled => "stopped".into(),
         StepEnd::Unsupported { what } => what.clone(),
         StepEnd::Point(_) => String::new(),
     }

@@ -14,6 +14,7 @@ use machine::boot::Module;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use trace::Subject as _;
 
 /// Descriptions that come with the tool, by name.
 pub const BUNDLED_DESCRIPTIONS: &[(&str, &str)] = &[
@@ -231,6 +232,7 @@ impl Target {
             disks: recipe.disks.iter().map(|path| read(path)).collect::<Result<_, _>>()?,
             test: recipe.test.clone(),
             programs,
+            cancelled: Some(Arc::new(crate::interrupt::asked)),
             ..Setup::default()
         };
         Ok(Self { recipe, file, kernel, setup })
@@ -248,6 +250,9 @@ impl Target {
 
     fn start_with(&self, setup: &Setup) -> Result<Started, Failure> {
         lifecycle::start(&self.kernel, &self.file, setup).map_err(|error| {
+            if matches!(error, lifecycle::NotStarted::Cancelled) {
+                return Failure::Interrupted(error.to_string());
+            }
             let advice = match error {
                 lifecycle::NotStarted::Stage { .. } => {
                     "\nIf the kernel is all right, 'test.ready', 'test.start' or the test's name does not fit; \
@@ -271,7 +276,9 @@ impl Target {
     }
 
     /// The world at the beginning of the test, with everything watched that can be.
-    pub fn world(&self, started: Started) -> World<Uniprocessor, Detectors> {
+    pub fn world(&self, mut started: Started) -> World<Uniprocessor, Detectors> {
+        // Who began with it decides how long it is wanted.
+        started.subject.heed(Arc::new(|| false));
         let console = self.kernel.console.iter().map(|console| console.pattern.clone()).collect();
         // What a program does not free goes with it.
         let leak = self.kernel.tested.is_none() && !self.recipe.no_leaks;

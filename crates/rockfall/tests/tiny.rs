@@ -53,6 +53,72 @@ fn described() {
     }
 }
 
+/// One way to be a kernel, with one line of the description changed.
+fn variant(name: &str, change: (&str, &str), points: &str) -> (PathBuf, String) {
+    let place = format!("variant-{name}-{}", change.1.replace(|c: char| !c.is_alphanumeric(), ""));
+    let folder = folder(&place);
+    let kernel =
+        guests::tiny::build(&[name, "ROCKFALL_OFF"], &folder).unwrap_or_else(|error| panic!("{error}"));
+    assert!(guests::tiny::DESCRIPTION.contains(change.0), "{change:?}");
+    let description = guests::tiny::DESCRIPTION.replace(change.0, change.1);
+    let found = explore(&folder, &kernel, &description, points);
+    (folder, found)
+}
+
+/// Each line says what depends on a key of the description: with it, and without.
+#[test]
+fn variants() {
+    let as_it_is = ("", "");
+    let idle = ("vector = 0x20", "vector = 0x20\ntime-passes = \"when-idle\"");
+    let mutex = "lock = \"lock\"\n";
+    let spins = (mutex, "lock = \"lock\"\nspins = true\navailable = \"!lock->held\"\n");
+    let mistaken = (mutex, "lock = \"lock\"\nspins = true\navailable = \"1\"\n");
+    for (name, change, points, expected) in [
+        ("CLOCK", as_it_is, "", "exhausted"),
+        ("CLOCK", as_it_is, "irq-on,within:now", "exhausted"),
+        ("CLOCK", idle, "lock", "exhausted"),
+        ("CLOCK_NEVER", as_it_is, "", "lost-wakeup"),
+        ("NAP", as_it_is, "", "panic"),
+        ("NAP", idle, "", "exhausted"),
+        ("STRICT", as_it_is, "lock", "exhausted"),
+        ("SPIN", spins, "fn:unlock,within:work", "exhausted"),
+        ("SPIN", mistaken, "fn:unlock,within:work", "loop"),
+        ("SPIN", as_it_is, "fn:unlock,within:work", "loop"),
+        ("BLOCKS", as_it_is, "", "exhausted"),
+        ("BLOCKS", ("inside = \"pages\"\n", ""), "", "leak"),
+    ] {
+        let (_, found) = variant(name, change, points);
+        assert!(found.contains(expected), "{name} with {points}, {change:?}: {found}");
+    }
+}
+
+/// What the description calls the threads is in the report.
+#[test]
+fn names_of_threads() {
+    let (folder, found) = variant("FAULT_TORN_SUM", ("", ""), "lock");
+    assert!(found.contains("panic"), "{found}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let output =
+        command.args(["report", "finding.json"]).current_dir(folder).output().expect("the command starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("slot 0") && text.contains("slot 2"), "{text}");
+}
+
+/// A tick that is not the timer's, as the description has it, is not taken for one.
+#[test]
+fn another_vector() {
+    let folder = folder("vector");
+    let kernel = guests::tiny::build(&["ROCKFALL_OFF"], &folder).unwrap_or_else(|error| panic!("{error}"));
+    let description = guests::tiny::DESCRIPTION.replace("vector = 0x20", "vector = 0x21");
+    std::fs::write(folder.join("k.toml"), description).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let kernel = kernel.to_str().expect("a path in UTF-8");
+    let arguments = ["explore", kernel, "-k", "k.toml", "-t", "2", "--points", "lock"];
+    let output = command.args(arguments).current_dir(&folder).output().expect("the command starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("interrupts with vector 0x20, but 'timer.vector' says 0x21"), "{text}");
+}
+
 /// Without symbols, without debugging information, and with a description that says nothing.
 #[test]
 fn annotated() {

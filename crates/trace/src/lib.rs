@@ -23,4 +23,4 @@ pub use ids::{CpuId, LockId, ThreadId, ThreadSet};
 pub use point::{Filter, ParsePointError, Point, PointKind, PointRule, PointSet};
 pub use resolve::{Frame, Resolve, Stack};
 pub use step::{Occurrence, Pointer, Sighting, Step, StepEnd};
-pub use subject::Subject;
+pub use subject::{Cancelled, Subject};

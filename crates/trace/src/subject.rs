@@ -1,6 +1,10 @@
 //! What the explorer explores: a kernel in the machine, or a toy program in a test.
 
 use crate::{Choice, PointSet, Stack, Step, ThreadId, ThreadSet, VirtAddr};
+use std::sync::Arc;
+
+/// Whether work is no longer wanted. May say so at any time, and then does for ever.
+pub type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Something that can be stepped and cloned. The same subject and the same choices give the same steps.
 /// `clone_from` may keep caches of the receiver, so going back to a saved state is `live.clone_from(&saved)`.
@@ -34,5 +38,17 @@ pub trait Subject: Clone + Send {
     /// [`crate::StepEnd::NoProgress`]. Changes nothing for shorter ones.
     fn limit_step(&mut self, instructions_max: u64) {
         let _ = instructions_max;
+    }
+
+    /// From now on long steps ask every now and then whether they are still wanted, and end as
+    /// [`crate::StepEnd::Cancelled`] if they are not. So do those of clones.
+    fn heed(&mut self, cancelled: Cancelled) {
+        let _ = cancelled;
+    }
+
+    /// What the subject itself calls a thread, for reports.
+    fn thread_name(&self, thread: ThreadId) -> Option<String> {
+        let _ = thread;
+        None
     }
 }

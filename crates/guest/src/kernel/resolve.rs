@@ -14,9 +14,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use trace::{Trusted, VirtAddr};
 
-/// The vector that a PC's first timer has in nearly every kernel.
-const TIMER_VECTOR_DEFAULT: u8 = 0x20;
-
 pub(super) fn resolve(description: &Description, image: &Arc<Image>) -> Result<Arc<Kernel>, Vec<Problem>> {
     let mut resolver = Resolver::new(description, image, "kernel");
     let kernel = resolver.kernel();
@@ -373,7 +370,7 @@ impl<'a> Resolver<'a> {
         Lock {
             name: Arc::from(lock.name.as_deref().unwrap_or("lock")),
             kind: lock.kind,
-            waiting: lock.waiting,
+            spins: lock.spins,
             owner: self.anywhere(lock.owner.as_ref(), &binding),
             available: self.anywhere(lock.available.as_ref(), &binding),
             scheduler: self.anywhere(lock.scheduler.as_ref(), &[]),
@@ -422,8 +419,7 @@ impl<'a> Resolver<'a> {
             }
             found.map(|found| HeapId(found as u16))
         });
-        let region = self.region(heap.region.as_ref(), &[]);
-        Heap { name: Arc::from(heap.name.as_deref().unwrap_or("heap")), inside, region }
+        Heap { name: Arc::from(heap.name.as_deref().unwrap_or("heap")), inside }
     }
 
     fn test_hooks(&mut self, hooks: &[toml::Spanned<d::TestHook>], event: &Event) {
@@ -625,7 +621,6 @@ impl<'a> Resolver<'a> {
             id: self.anywhere(tables.threads.id.as_ref(), &bindings),
             name: self.anywhere(tables.threads.name.as_ref(), &bindings),
             existing: tables.threads.existing.as_ref().map_or_else(Vec::new, |names| self.list(names)),
-            stack: self.region(tables.threads.stack.as_ref(), &bindings),
             stack_pointer: self.anywhere(tables.threads.stack_pointer.as_ref(), &bindings),
             current,
         };
@@ -736,11 +731,8 @@ impl<'a> Resolver<'a> {
             runnable,
             preemption_allowed: self.anywhere(tables.preemption.allowed.as_ref(), &[]),
             interrupts_as_lock: tables.preemption.interrupts_as_lock,
-            timer_vector: tables
-                .timer
-                .vector
-                .as_ref()
-                .map_or(TIMER_VECTOR_DEFAULT, |vector| *vector.as_ref()),
+            timer_vector: tables.timer.vector.as_ref().map(|vector| *vector.as_ref()),
+            time_passes: tables.timer.time_passes,
             idle_thread: self.anywhere(tables.idle.thread.as_ref(), &[]),
             idle_when: self.anywhere(tables.idle.when.as_ref(), &[]),
             locks,

@@ -49,7 +49,7 @@ impl Tracker {
             }
             Annotation::Yield => {
                 self.tell(machine, log, Action::Yield);
-                self.yielded();
+                self.yielded(machine);
             }
             Annotation::Runnable { thread } | Annotation::NotRunnable { thread } => {
                 let queued = matches!(annotation, Annotation::Runnable { .. });

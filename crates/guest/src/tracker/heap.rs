@@ -2,12 +2,27 @@
 
 use super::{CPU, Tracker};
 use crate::expression::Inputs;
-use crate::kernel::{Event as HookEvent, HookId};
+use crate::kernel::{Event as HookEvent, HeapId, HookId};
 use machine::{Events, Machine};
 use std::sync::Arc;
 use trace::{Action, PhysAddr, VirtAddr};
 
 impl Tracker {
+    /// Whether a heap that carves up the blocks of this one asks for them, or gives them back. What it makes of them is
+    /// told by itself, and what it keeps for later is no leak.
+    fn is_carved(&self, outer: HeapId) -> bool {
+        let inner = |heap: HeapId| self.kernel.heaps[usize::from(heap.0)].inside == Some(outer);
+        self.kernel.heaps.iter().any(|heap| heap.inside == Some(outer))
+            && self.threads.runner().activations(0).iter().any(|activation| {
+                self.kernel.entered(VirtAddr(activation.entry)).iter().any(|id| {
+                    match self.kernel.hook(*id).event {
+                        HookEvent::Alloc { heap, .. } | HookEvent::Free { heap, .. } => inner(heap),
+                        _ => false,
+                    }
+                })
+            })
+    }
+
     pub(super) fn heap_event(
         &mut self,
         machine: &Machine,
@@ -16,6 +31,11 @@ impl Tracker {
         inputs: &Inputs<'_>,
     ) {
         let kernel = self.kernel.clone();
+        if let HookEvent::Alloc { heap, .. } | HookEvent::Free { heap, .. } = kernel.hook(id).event
+            && self.is_carved(heap)
+        {
+            return;
+        }
         let physical = |addr: u64| machine.translate(CPU, VirtAddr(addr)).unwrap_or(PhysAddr(addr));
         let action = match &kernel.hook(id).event {
             HookEvent::Alloc { address, size, .. } => {

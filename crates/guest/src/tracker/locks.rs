@@ -12,17 +12,39 @@ use std::sync::Arc;
 use trace::{Action, LockId, ThreadId};
 
 impl Tracker {
-    pub(super) fn yielded(&mut self) {
+    pub(super) fn yielded(&mut self, machine: &Machine) {
         let reads: Vec<_> = self.recorder.accesses.clone();
-        let held = |lock: LockId, id: ThreadId| self.holders.iter().any(|(l, by)| *l == lock && *by != id);
         let Some(thread) = self.threads.current() else { return };
-        let wanted = self.wanted(thread).filter(|(class, _)| !self.class(*class).under_test);
-        let yields_for = wanted.map(|(_, lock)| lock).filter(|lock| held(*lock, thread.id));
+        let yields_for = self.wanted(thread).filter(|_| self.is_taken(machine, thread)).map(|(_, lock)| lock);
         let thread = self.threads.current_mut().expect("still runs");
         thread.yields_for = yields_for;
         let looping = Arc::make_mut(&mut thread.looping);
         looping.yields += 1;
         looping.reads = reads;
+    }
+
+    /// Whether the lock that a thread wants is another's: as the kernel has it where the description says how, else as
+    /// seen by the hooks.
+    fn is_taken(&self, machine: &Machine, thread: &Thread) -> bool {
+        let Some((class, lock)) = self.wanted(thread) else { return false };
+        let kind = self.class(class);
+        match &kind.available {
+            // Whether it keeps others out is the question.
+            _ if kind.under_test => false,
+            Some(available) => self.anywhere(machine, available, &[lock.0, thread.key]) == Some(0),
+            None => self.holders.iter().any(|(held, by)| *held == lock && *by != thread.id),
+        }
+    }
+
+    /// Whether the running thread loops until another gives back the lock that it wants; if so it waits from now on.
+    pub fn spins_for_lock(&mut self, machine: &Machine, log: &mut Events) -> bool {
+        let Some(thread) = self.threads.current() else { return false };
+        let wanted = self.wanted(thread).filter(|(class, _)| self.class(*class).spins);
+        let Some((_, lock)) = wanted.filter(|_| self.is_taken(machine, thread)) else { return false };
+        let owner = self.owner(machine, thread);
+        self.threads.runner_mut().yields_for = Some(lock);
+        self.tell(machine, log, Action::Block { lock: Some(lock), owner });
+        true
     }
 
     /// What happens to locks now is the scheduler's own: a tick is being handled, or nobody runs.
@@ -138,8 +160,12 @@ impl Tracker {
     #[must_use]
     pub fn lock_is_free(&self, machine: &Machine, thread: &Thread) -> bool {
         let wanted = self.wanted(thread).filter(|(_, lock)| thread.yields_for == Some(*lock));
-        let told_by_kernel = wanted.is_some_and(|(class, _)| self.class(class).owner.is_some());
-        told_by_kernel && self.owner(machine, thread).is_none_or(|owner| owner == thread.id)
+        let Some(kind) = wanted.map(|(class, _)| self.class(class)) else { return false };
+        match (&kind.available, &kind.owner) {
+            (Some(_), _) => !self.is_taken(machine, thread),
+            (None, Some(_)) => self.owner(machine, thread).is_none_or(|owner| owner == thread.id),
+            (None, None) => false,
+        }
     }
 
     /// The lock that each thread was seen to hold.

@@ -133,6 +133,7 @@ impl Tracker {
                 stack: None,
             });
         }
+        self.ask_program(machine);
         signals.push(Signal::Switched { by_tick });
         self.refresh(machine, log, signals);
     }
@@ -197,6 +198,8 @@ impl Tracker {
         };
         if let Some(previous) = self.threads.get_mut(key) {
             previous.gave_way = true;
+            let sleeps = previous.inside(Activity::Sleep) && !by_tick;
+            previous.naps = if sleeps { previous.naps.saturating_add(1) } else { 0 };
         }
         if blocks {
             self.tell(machine, log, Action::Block { lock, owner });

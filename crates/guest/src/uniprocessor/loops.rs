@@ -4,6 +4,7 @@
 //! (seed 001, 3.4.6).
 
 use super::{RETRIES_MAX, Uniprocessor, YIELDS_MAX};
+use crate::spinning::{Bounds, Spin};
 use crate::threads::{Thread, Turn};
 use crate::tracker::CPU;
 use std::sync::Arc;
@@ -15,7 +16,10 @@ impl Uniprocessor {
         if !self.tracker.runs_tested(&self.machine) {
             return false;
         }
-        let Some(condition) = crate::spinning::waits_for(&self.machine) else { return false };
+        if self.machine.cpu(CPU).cpl() == 0 {
+            return false;
+        }
+        let Some(Spin { condition, .. }) = Spin::find(&self.machine, Bounds::Program) else { return false };
         let Some(thread) = self.tracker.threads.current_mut() else { return false };
         let looping = Arc::make_mut(&mut thread.looping);
         (looping.waits, looping.condition) = (true, Some(condition));
@@ -35,15 +39,20 @@ impl Uniprocessor {
 
     /// Whether the program's thread stands at a point where it stood before, and would come there for ever.
     pub(super) fn circles(&mut self) -> bool {
+        self.kernel().tested.is_some()
+            && self.machine.cpu(CPU).cpl() != 0
+            && self.stood_here()
+            && self.spins()
+    }
+
+    /// Whether the running thread stood at one of its latest points as it stands now.
+    pub(super) fn stood_here(&mut self) -> bool {
         let cpu = self.machine.cpu(CPU);
-        if self.kernel().tested.is_none() || cpu.cpl() == 0 {
-            return false;
-        }
         let mut hasher = machine::hash::StableHasher::new();
         let state = [cpu.pc(), u64::from(cpu.flags.image())];
         cpu.regs.iter().chain(&state).for_each(|word| hasher.word(*word));
-        let Some(thread) = self.tracker.threads.current_mut() else { return false };
-        thread.stood.again(hasher.finish()) && self.spins()
+        let thread = self.tracker.threads.current_mut();
+        thread.is_some_and(|thread| thread.stood.again(hasher.finish()))
     }
 
     /// Who yields in a loop is taken to wait; who waits is woken when this step wrote what it reads.

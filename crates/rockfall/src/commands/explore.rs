@@ -8,16 +8,18 @@ use crate::target::{Target, TargetArguments};
 use crate::terminal::text_options;
 use clap::{Args, ValueEnum};
 use detect::{Constants, Detectors};
+
 use explore::icb::ContextBounding;
 use explore::minimize::{Budget, Passing, cheaper, minimize, nearest_passing};
 use explore::strategies::{DepthFirst, Dpor, RandomWalk};
 use explore::tree::Reduction;
-use explore::{Bound, Bounds, Found, Options, Order, Runner, Search, Until, Workers, World};
+use explore::{Bound, Bounds, End, Found, Options, Order, Runner, Search, Until, Workers, World};
 use guest::uniprocessor::Uniprocessor;
 use report::{Summary, json};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trace::{PointRule, PointSet, Schedule};
+use trace::{Cancelled, PointRule, PointSet, Schedule, Subject};
 
 /// Worlds kept to go back to, for all workers together.
 const CLONES_MAX: usize = 4096;
@@ -157,6 +159,12 @@ pub struct Outcome {
 
 type KernelWorld = World<Uniprocessor, Detectors>;
 
+/// Whether it is time to end, from now on.
+pub fn lateness(budget: Option<Duration>) -> Cancelled {
+    let started = Instant::now();
+    Arc::new(move || crate::interrupt::asked() || budget.is_some_and(|budget| started.elapsed() >= budget))
+}
+
 /// Searches a space until it is exhausted, a bug shows, or the budget ends.
 pub fn search(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
     let options = Options {
@@ -192,10 +200,11 @@ fn systematic<R: Reduction>(
 ) -> Outcome {
     let started = Instant::now();
     let workers = how.workers.unwrap_or_else(cores).max(1);
-    let mut workers = Workers::new(workers, world, &how.points, options.depth_max, CLONES_MAX);
+    let late = lateness(how.budget);
+    let world = heeding(world, &late);
+    let mut workers = Workers::new(workers, &world, &how.points, options.depth_max, CLONES_MAX);
     let mut search = Search::new(reduction, options);
-    let late = || progress_over(how.budget, started) || crate::interrupt::asked();
-    search.run(&mut workers, &late, &mut |search| {
+    search.run(&mut workers, &*late, &mut |search| {
         progress.note(search.sighting());
         progress.show(search.counts().interleavings, search.forecast());
     });
@@ -207,10 +216,11 @@ fn systematic<R: Reduction>(
 fn icb(world: &KernelWorld, how: &How, options: Options, progress: &mut Progress) -> Outcome {
     let started = Instant::now();
     let workers = how.workers.unwrap_or_else(cores).max(1);
-    let mut workers = Workers::new(workers, world, &how.points, options.depth_max, CLONES_MAX);
+    let late = lateness(how.budget);
+    let world = heeding(world, &late);
+    let mut workers = Workers::new(workers, &world, &how.points, options.depth_max, CLONES_MAX);
     let mut search = ContextBounding::new(options, how.preemptions.unwrap_or(u32::MAX));
-    let late = || progress_over(how.budget, started) || crate::interrupt::asked();
-    search.run(&mut workers, &late, &mut |search| {
+    search.run(&mut workers, &*late, &mut |search| {
         let what = format!("at most {} preemptions", search.bound());
         progress.show_part(search.counts().interleavings, search.search().forecast(), &what);
     });
@@ -221,19 +231,22 @@ fn icb(world: &KernelWorld, how: &How, options: Options, progress: &mut Progress
 fn random(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
     let started = Instant::now();
     let mut walk = RandomWalk::new(how.seed);
-    let mut runner =
-        Runner::new(world.clone(), how.points.clone(), Bounds { clones_max: 0, ..Bounds::default() });
+    let late = lateness(how.budget);
+    let bounds = Bounds { clones_max: 0, ..Bounds::default() };
+    let mut runner = Runner::new(heeding(world, &late), how.points.clone(), bounds);
     let mut found: Vec<Found> = Vec::new();
     let mut interleavings = 0;
     let done = |interleavings: u64, found: &[Found]| {
         how.interleavings.is_some_and(|max| interleavings >= max)
-            || progress_over(how.budget, started)
-            || crate::interrupt::asked()
+            || late()
             || (!how.all && !found.is_empty())
             || (how.budget.is_none() && how.interleavings.is_none() && interleavings >= RANDOM_WALKS_DEFAULT)
     };
     while !done(interleavings, &found) {
         let execution = runner.run(&Schedule::default(), &mut walk);
+        if execution.end == End::Cancelled {
+            break;
+        }
         interleavings += 1;
         for finding in &execution.findings {
             if found.iter().all(|old| old.finding.signature() != finding.signature()) {
@@ -257,8 +270,11 @@ fn random(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
 /// Random walks when nothing else ends them.
 const RANDOM_WALKS_DEFAULT: u64 = 1000;
 
-fn progress_over(budget: Option<Duration>, started: Instant) -> bool {
-    budget.is_some_and(|budget| started.elapsed() >= budget)
+/// The same world, whose steps end when it is late.
+fn heeding(world: &KernelWorld, late: &Cancelled) -> KernelWorld {
+    let mut world = world.clone();
+    world.subject.heed(late.clone());
+    world
 }
 
 pub fn cores() -> usize {

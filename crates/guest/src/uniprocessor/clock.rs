@@ -1,0 +1,152 @@
+//! Loops of a kernel that wait for time to pass: `while (ticks < deadline);`.
+//!
+//! Concept: such a loop is recognised for certain ([`crate::spinning`]): it comes back to the same state for ever, and a
+//! tick changes something that it reads. While a test runs there are no ticks but those that somebody's turn needs, so
+//! the thread would never get on. Whoever is in such a loop is as one that sleeps: others can be chosen, and when it is
+//! chosen itself the timer is fired until the loop is left.
+//!
+//! Contract: the ticks come between two instructions of the loop, one after the other, and the kernel handles each; that
+//! is what happens to a thread that gets no time of its own in between. What follows the loop is executed as ever.
+//! No points are met on the way, because no instruction of the thread is executed.
+//!
+//! *Whether time passes* while other threads could run is a matter of the description. By default it does: whoever sleeps
+//! can be chosen at any time (seed 000, 4.1), because to sleep is no way to let others go first. Tests of the clock itself
+//! take it for granted that nobody is held up for long; for them time passes only when everybody waits, and stops when it
+//! has brought somebody.
+//!
+//! Limits: a loop that does something else besides (counts its rounds, talks to a device) is not recognised. One that
+//! looks at a counter of the processor or of a device needs no help: those go on with every instruction.
+
+use super::{STOPS_AHEAD_MAX, Uniprocessor};
+use crate::description::Passing;
+use crate::kernel::Activity;
+use crate::spinning::{Bounds, Spin};
+use crate::threads::Thread;
+use crate::tracker::CPU;
+use machine::{Events, Kinds, Stop, StopSet};
+use std::sync::Arc;
+use trace::{Point, PointKind, StepEnd, ThreadId, VirtAddr};
+
+/// Ticks after which a loop is taken to wait for something else than the clock.
+pub const CLOCK_TICKS_MAX: u32 = 10_000;
+
+impl Uniprocessor {
+    /// The loop in which the running thread waits for the clock, if it does, with a place where a tick can be taken.
+    pub(super) fn waits_for_clock(&self) -> Option<Arc<Spin>> {
+        if self.kernel().tested.is_some() || self.tracker.threads.current().is_none() {
+            return None;
+        }
+        let mut probe = self.machine.clone();
+        let mut log = Events::off();
+        let enabling = StopSet::after(STOPS_AHEAD_MAX).on(Kinds::INTERRUPT_FLAG.and(Kinds::HALT));
+        let one = StopSet::after(1);
+        for _ in 0..2 {
+            if probe.can_interrupt(CPU) {
+                break;
+            }
+            let enabled = probe.cpu(CPU).flags.has(machine::x86::flags::IF);
+            // The instruction after STI belongs to it.
+            let until = if enabled { &one } else { &enabling };
+            let stop = probe.run(CPU, until, &mut log);
+            if stop != (Stop::InterruptFlag { enabled: true }) && stop != Stop::Budget {
+                return None;
+            }
+        }
+        if !probe.can_interrupt(CPU) {
+            return None;
+        }
+        let spin = Spin::find(&probe, Bounds::Kernel(self.kernel()))?;
+        spin.waits_for_clock(&probe).then(|| Arc::new(spin))
+    }
+
+    /// The running thread stands in the loop: from here on it waits.
+    pub(super) fn wait_for_clock(&mut self, spin: Arc<Spin>) -> StepEnd {
+        self.current = None;
+        let thread = self.tracker.threads.current_mut();
+        let thread = thread.map_or(ThreadId::default(), |thread| {
+            thread.clock = Some(spin);
+            thread.id
+        });
+        let pc = VirtAddr(self.machine.cpu(CPU).pc());
+        StepEnd::Point(Point { kind: PointKind::Halt, thread, pc })
+    }
+
+    /// Whether the running thread, at a point where it stood before, waits for the clock. Looking costs time, so one that
+    /// comes again and again without waiting is asked less and less often.
+    pub(super) fn circles_for_clock(&mut self) -> Option<Arc<Spin>> {
+        if self.kernel().tested.is_some() || !self.stood_here() {
+            return None;
+        }
+        let again = self.tracker.threads.current().map_or(0, |thread| thread.stood.again);
+        again.is_power_of_two().then(|| self.waits_for_clock()).flatten()
+    }
+
+    /// Lets time pass until the thread, which has the processor, leaves the loop in which it waits for that.
+    pub(super) fn pass_time(&mut self, target: ThreadId) -> Result<(), StepEnd> {
+        let Some(spin) = self.thread_mut(target, |thread| thread.clock.take()).flatten() else {
+            return Ok(());
+        };
+        let kernel = self.kernel().clone();
+        let mut signals = Vec::new();
+        // One copy of the machine for all the looks ahead: what it has learned of the code stays good.
+        let (mut probe, mut until) = (self.machine.clone(), spin.stops(Bounds::Kernel(&kernel)));
+        for _ in 0..CLOCK_TICKS_MAX {
+            signals.clear();
+            probe.clone_from(&self.machine);
+            if !spin.goes_on(&mut probe, &mut until, Bounds::Kernel(&kernel)) {
+                return Ok(());
+            }
+            let before = self.machine.instructions();
+            let mut landed = self.tick(&mut signals);
+            if landed.is_ok() && self.time_brought_another(target) {
+                landed = Err(self.time_passed(target));
+            }
+            let landed = landed.and_then(|()| self.land(target));
+            self.waited += self.machine.instructions() - before;
+            if landed.is_err() {
+                // Somebody else has woken up.
+                self.thread_mut(target, |thread| thread.clock = Some(spin));
+                return landed;
+            }
+        }
+        // Somebody else must help it.
+        let mut condition = spin.condition.clone();
+        condition.retain(|value| !value.has_changed(&self.machine));
+        self.thread_mut(target, |thread| {
+            let looping = Arc::make_mut(&mut thread.looping);
+            (looping.waits, looping.condition) = (true, Some(condition));
+        });
+        Err(self.spun(Some(target)))
+    }
+
+    /// Whether a thread can go on only when time has passed. One that sleeps again when it was woken is woken by each tick.
+    pub(super) fn waits_for_time(&self, thread: &Thread) -> bool {
+        let sleeps = || thread.inside(Activity::Sleep) && (thread.naps > 1 || self.is_asleep(thread));
+        thread.clock.is_some() || self.running_id() != Some(thread.id) && sleeps()
+    }
+
+    pub(super) fn is_asleep(&self, thread: &Thread) -> bool {
+        !self.tracker.runnable(&self.machine, thread)
+    }
+
+    /// Whether somebody else than `target`, for whom time passes, has waited enough: then it does not go on.
+    pub(super) fn time_brought_another(&self, target: ThreadId) -> bool {
+        let comes = |thread: &Thread| self.can_go_on(thread) && !thread.looping.waits;
+        self.kernel().time_passes == Passing::WhenIdle
+            && self
+                .tracker
+                .threads
+                .iter()
+                .any(|thread| thread.id != target && comes(thread) && !self.waits_for_time(thread))
+    }
+
+    pub(super) fn time_passed(&mut self, target: ThreadId) -> StepEnd {
+        self.current = None;
+        let pc = VirtAddr(self.machine.cpu(CPU).pc());
+        StepEnd::Point(Point { kind: PointKind::Halt, thread: target, pc })
+    }
+
+    fn thread_mut<T>(&mut self, id: ThreadId, change: impl FnOnce(&mut Thread) -> T) -> Option<T> {
+        self.tracker.threads.iter_mut().find(|thread| thread.id == id).map(change)
+    }
+}

@@ -1,0 +1,71 @@
+//! Work that is no longer wanted ends soon, in the middle of a step if need be, and with what is known.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// No step may go on for longer, on a host that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn kernel(name: &str, macros: &[&str], change: (&str, &str)) -> (PathBuf, PathBuf) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cancel").join(name);
+    let kernel = guests::tiny::build(macros, &folder).unwrap_or_else(|error| panic!("{error}"));
+    assert!(guests::tiny::DESCRIPTION.contains(change.0), "{change:?}");
+    let description = guests::tiny::DESCRIPTION.replace(change.0, change.1);
+    std::fs::write(folder.join("k.toml"), description).expect("written");
+    (folder, kernel)
+}
+
+fn begin(folder: &Path, kernel: &Path, command: &str, more: &[&str]) -> Child {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    process.arg(command).arg(kernel).args(["-k", "k.toml", "-t", "2"]).args(more);
+    process.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+    process.spawn().expect("the command starts")
+}
+
+/// Asks the process to end, as Ctrl-C does, and waits until it has.
+fn end(process: Child, signal: &str) -> Output {
+    std::thread::sleep(Duration::from_millis(1500));
+    let id = process.id().to_string();
+    assert!(Command::new("kill").args([signal, &id]).status().expect("there is kill").success());
+    let asked = Instant::now();
+    let output = process.wait_with_output().expect("it was started");
+    assert!(asked.elapsed() < PATIENCE, "it took {:?} to end", asked.elapsed());
+    output
+}
+
+/// Its one execution takes seconds: it is given up in the middle, and does not count.
+#[test]
+fn a_budget_ends_in_the_middle_of_a_step() {
+    let (folder, kernel) = kernel("budget", &["CLOCK_NEVER", "ROCKFALL_OFF"], ("", ""));
+    let output = begin(&folder, &kernel, "explore", &["--budget", "0.1s", "--json"]);
+    let output = output.wait_with_output().expect("it was started");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("an object");
+    assert_eq!(json["verdict"], "out-of-budget", "{json}");
+    assert_eq!(json["interleavings"], 0, "{json}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+/// A boot that never comes to the test.
+#[test]
+fn a_boot_ends_when_asked_to() {
+    let never =
+        ("start = [{ on = \"enter run_test\" }]", "start = [{ on = \"enter run_test\", if = \"0\" }]");
+    let (folder, kernel) = kernel("boot", &["ROCKFALL_OFF"], never);
+    for (command, signal) in [("explore", "-INT"), ("test", "-TERM")] {
+        let output = end(begin(&folder, &kernel, command, &[]), signal);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("stopped before the test began"), "{command}: {text}");
+        assert_eq!(output.status.code(), Some(130), "{command}");
+    }
+}
+
+#[test]
+fn a_search_ends_when_asked_to_and_tells_what_it_knows() {
+    let (folder, kernel) = kernel("search", &["ROCKFALL_OFF"], ("", ""));
+    let output = end(begin(&folder, &kernel, "explore", &["--points", "lock,unlock", "--json"]), "-TERM");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("an object");
+    assert_eq!(json["verdict"], "out-of-budget", "{json}");
+    assert_eq!(output.status.code(), Some(0));
+}
