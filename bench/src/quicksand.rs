@@ -30,6 +30,9 @@ pub struct Options {
     /// Show what is kept and run nothing.
     #[arg(long)]
     kept: bool,
+    /// Run only what forecasts alone are judged by; of the rest what is kept is shown.
+    #[arg(long)]
+    forecasts: bool,
 }
 
 /// Something to be tested: a fault, or nothing wrong.
@@ -39,6 +42,8 @@ pub struct Row {
     pub place: Place,
     pub test: String,
     pub fault: Option<Fault>,
+    /// Of the kernel, where it is not the usual one.
+    pub design: Option<&'static str>,
 }
 
 impl Row {
@@ -50,7 +55,7 @@ impl Row {
         for fault in &faults {
             if seen.insert(fault.test.clone()) {
                 let (place, test) = (fault.place, fault.test.clone());
-                correct.push(Row { name: test.clone(), place, test, fault: None });
+                correct.push(Row { name: test.clone(), place, test, fault: None, design: None });
             }
         }
         let wrong = faults.into_iter().filter(|fault| fault.flag.is_some()).map(|fault| Row {
@@ -58,6 +63,7 @@ impl Row {
             place: fault.place,
             test: fault.test.clone(),
             fault: Some(fault),
+            design: None,
         });
         wrong.chain(correct).collect()
     }
@@ -197,7 +203,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     let selected = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let mut filled = Vec::new();
     for row in Row::all() {
-        let runs = !options.kept && selected(&row.name);
+        let runs = !options.kept && !options.forecasts && selected(&row.name);
         let mut cells = Vec::new();
         for strategy in Strategy::ALL {
             let name = format!("{}.{}", row.key(), strategy.name().replace(", ", "-"));

@@ -2,7 +2,7 @@
 
 use super::Row;
 use crate::guests::folder;
-use ::guests::{Build, Place};
+use ::guests::{Build, Design, Place};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -106,8 +106,10 @@ impl Kept {
 
     fn measure(&self, row: &Row, name: &str, arguments: &[String]) -> Result<Cell, String> {
         let fault = row.fault.as_ref().map(|fault| fault.name.clone());
-        let built = folder()?.join("quicksand").join("guests").join(fault.as_deref().unwrap_or("correct"));
-        let build = Build { faults: fault.into_iter().collect(), ..Build::default() };
+        let which = fault.as_deref().or(row.design).unwrap_or("correct");
+        let built = folder()?.join("quicksand").join("guests").join(which);
+        let design = Design::parse(row.design.as_slice()).map_err(|e| e.to_string())?;
+        let build = Build { faults: fault.into_iter().collect(), design };
         build.image(&built).map_err(|e| e.to_string())?;
         let runs = self.folder.join("runs");
         let file = |ending: &str| runs.join(format!("{name}.{ending}"));

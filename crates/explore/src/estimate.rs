@@ -1,17 +1,16 @@
 //! How large a partly explored tree will turn out to be, and how long it will take.
 //!
-//! Source: seed 001, 3.4.3 (Kilby et al. 2006, Simsa et al. 2012). Size by the weighted backtrack estimator: the
-//! explored part of the tree, where each decision's marked children are taken to be equally large. Work by the
-//! recursive estimator: a decision's unexplored children are taken to cost what its explored ones do on average, in
-//! instructions, because time below the binary is instructions; whoever has a clock scales it to seconds. Both are
-//! computed from the path alone in one pass.
+//! Source: seed 001, 3.4.3 (Kilby et al. 2006, Simsa et al. 2012). The weighted backtrack estimator: the explored part of
+//! the tree, where each decision's marked children are taken to be equally large. The recursive estimator: a decision's
+//! unexplored children are taken to weigh what its explored ones do on average. Both are computed from the path alone in
+//! one pass. Threads that sleep are no children.
 //!
-//! Threads that sleep are no children.
-//!
-//! Not from the papers: both estimators are far too low at first on trees whose marks are made late, and in different
-//! ways, so a [`Forecast`] takes the geometric mean of three: each of the two corrected for late marks, and the first
-//! extrapolated by its own trend. Its interval is as wide as what is still to come is uncertain: it closes by itself. The
-//! three constants were chosen on two dozen of the spaces in docs/results/quicksand.md, not on others: expect a little less.
+//! Not from the papers: what the recursive estimator weighs is interleavings, and a clock scales that to seconds; weighed
+//! by instructions it was further from the truth, for size and for time. Both estimators count the marks that there are,
+//! while most marks of a decision are made late, from below, so both are too low. A [`Forecast`] takes the geometric mean
+//! of the two and corrects it for late marks; its interval is as wide as what is still to come is large, so that it closes
+//! by itself. The constants were chosen on the spaces of some tests; how good forecasts are there and on the spaces of
+//! other tests: docs/results/quicksand.md.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,22 +29,19 @@ pub struct Level {
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Estimate {
-    /// How much of the tree has been explored, 0 to 1.
+    /// How much of the tree has been explored, 0 to 1, by the weighted backtrack estimator.
     pub explored: f64,
-    /// Work of the whole tree, in instructions.
+    /// Of the whole tree, by the recursive estimator.
     pub weight: f64,
-    /// The part of it that is done. Less than what was executed: to get to a part of the tree, steps that lead there are
-    /// executed again, and that belongs to the cost of the whole in the same proportion.
-    pub done: f64,
 }
 
 impl Estimate {
-    pub const UNKNOWN: Estimate = Estimate { explored: 0.0, weight: 0.0, done: 0.0 };
+    pub const UNKNOWN: Estimate = Estimate { explored: 0.0, weight: 0.0 };
 
     /// Of a part that is explored.
     #[must_use]
     pub const fn whole(weight: f64) -> Self {
-        Self { explored: 1.0, weight, done: weight }
+        Self { explored: 1.0, weight }
     }
 
     /// Of the tree at whose decisions, from the root down, `levels` hold. The last child being explored counts as
@@ -67,10 +63,9 @@ impl Estimate {
         let marked = (level.done + level.waiting + 1) as f64;
         let begun = level.done as f64 + if child.is_some() { 1.0 } else { 0.0 };
         let progress = child.map_or(0.0, |child| child.explored);
-        let cost = level.done_weight + child.map_or(0.0, |child| level.weight + child.weight);
-        let weight = if begun > 0.0 { cost * marked / begun } else { 0.0 };
-        let done = level.done_weight + child.map_or(0.0, |child| level.weight + child.done);
-        Estimate { explored: (level.done as f64 + progress) / marked, weight, done }
+        let weight = level.done_weight + child.map_or(0.0, |child| level.weight + child.weight);
+        let weight = if begun > 0.0 { weight * marked / begun } else { 0.0 };
+        Estimate { explored: (level.done as f64 + progress) / marked, weight }
     }
 }
 
@@ -81,27 +76,28 @@ pub struct Forecast {
     pub explored: f64,
     /// Of the whole space.
     pub interleavings: f64,
-    /// Between these the number of interleavings is expected to lie.
+    /// Between these the number of interleavings is expected to lie, nine times in ten.
     pub interleavings_min: f64,
     pub interleavings_max: f64,
-    /// Whole work over work done so far, and between which numbers that is expected to lie.
-    pub work_factor: f64,
-    pub work_factor_min: f64,
-    pub work_factor_max: f64,
 }
 
 impl Forecast {
     /// Seconds still to go, given the seconds that went by so far.
     #[must_use]
     pub fn seconds_left(&self, seconds_elapsed: f64) -> f64 {
-        seconds_elapsed * (self.work_factor - 1.0).max(0.0)
+        self.seconds_up_to(self.interleavings, seconds_elapsed)
     }
 
     /// The least and the most that is expected of the same.
     #[must_use]
     pub fn seconds_left_between(&self, seconds_elapsed: f64) -> (f64, f64) {
-        let left = |factor: f64| seconds_elapsed * (factor - 1.0).max(0.0);
-        (left(self.work_factor_min), left(self.work_factor_max))
+        let left = |interleavings| self.seconds_up_to(interleavings, seconds_elapsed);
+        (left(self.interleavings_min), left(self.interleavings_max))
+    }
+
+    fn seconds_up_to(&self, interleavings: f64, seconds_elapsed: f64) -> f64 {
+        let done = self.explored * self.interleavings;
+        seconds_elapsed * (interleavings / done - 1.0).max(0.0)
     }
 }
 
@@ -111,97 +107,44 @@ pub struct Sighting {
     pub interleavings: u64,
     /// Subtrees marked and not begun: each holds at least one interleaving.
     pub pending: u64,
+    /// With interleavings as weights.
     pub estimate: Estimate,
 }
 
+/// Growth that the estimators tell is taken to this power, for marks that will be made late, ...
+const LATE_MARKS: f64 = 1.6;
+/// ... which add no more than this factor: large growth is told by many decisions, old ones with all their marks among them.
+const LATE_MARKS_FACTOR_MAX: f64 = 1.9;
+/// The growth told may be wrong by this part of its logarithm; nine in ten are not.
+const DOUBT: f64 = 0.7;
+
 impl Sighting {
-    /// There are at least so many.
-    fn sure(&self) -> f64 {
-        (self.interleavings + self.pending) as f64
-    }
-
-    /// By the weighted backtrack estimator, which must know something.
-    fn backtracked(&self) -> f64 {
-        (self.interleavings as f64 / self.estimate.explored).max(self.sure())
-    }
-}
-
-/// Growth that the papers' estimators tell is taken to this power: they count the marks that there are, and in our trees
-/// most marks of a decision are made only while its first child is explored.
-const LATE_MARKS: f64 = 1.7;
-/// An estimate that grows faster than this power of the work says nothing about where it will end.
-const SLOPE_MAX: f64 = 0.5;
-/// The growth told may be wrong by this part of its logarithm; about nine in ten are not.
-const DOUBT: f64 = 0.6;
-
-/// The estimates of a search as it went on, thinned out so that a long search takes no more room than a short one.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Track {
-    /// Interleavings so far, and the estimated total.
-    samples: Vec<(u64, f64)>,
-}
-
-/// Two samples differ at least by this factor in interleavings.
-const SAMPLE_FACTOR: f64 = 1.1;
-
-impl Track {
-    pub fn add(&mut self, seen: &Sighting) {
-        let Sighting { interleavings, estimate, .. } = *seen;
-        let due =
-            self.samples.last().is_none_or(|(last, _)| interleavings as f64 >= *last as f64 * SAMPLE_FACTOR);
-        if due && interleavings > 0 && estimate.explored > 0.0 {
-            self.samples.push((interleavings, seen.backtracked()));
-        }
-    }
-
     /// `None` as long as nothing is known.
     #[must_use]
-    pub fn forecast(&self, seen: &Sighting) -> Option<Forecast> {
-        let Sighting { interleavings, pending, estimate } = *seen;
-        let work = estimate.done;
-        if estimate.explored >= 1.0 && pending == 0 {
-            let n = interleavings as f64;
+    pub fn forecast(&self) -> Option<Forecast> {
+        let done = self.interleavings as f64;
+        if self.pending == 0 && self.estimate.explored >= 1.0 {
             return Some(Forecast {
                 explored: 1.0,
-                interleavings: n,
-                interleavings_min: n,
-                interleavings_max: n,
-                work_factor: 1.0,
-                work_factor_min: 1.0,
-                work_factor_max: 1.0,
+                interleavings: done,
+                interleavings_min: done,
+                interleavings_max: done,
             });
         }
-        if interleavings == 0 || estimate.explored <= 0.0 || work <= 0.0 {
+        if self.interleavings == 0 || self.estimate.explored <= 0.0 {
             return None;
         }
-        let done = interleavings as f64;
-        let sure = seen.sure();
-        let growths = [
-            (seen.backtracked() / done).powf(LATE_MARKS),
-            (estimate.weight / work).max(1.0).powf(LATE_MARKS),
-            self.extrapolated(seen) / done,
-        ];
-        let growth = growths.iter().product::<f64>().powf(1.0 / growths.len() as f64).max(sure / done);
-        let [least, most] = [1.0 - DOUBT, 1.0 + DOUBT].map(|power| growth.powf(power));
+        let sure = (self.interleavings + self.pending) as f64;
+        let backtracked = (done / self.estimate.explored).max(sure);
+        let recursive = self.estimate.weight.max(sure);
+        let told = (backtracked * recursive).sqrt() / done;
+        let growth = told * told.powf(LATE_MARKS - 1.0).min(LATE_MARKS_FACTOR_MAX);
         Some(Forecast {
             explored: 1.0 / growth,
             interleavings: done * growth,
-            interleavings_min: (done * least).max(sure),
-            interleavings_max: done * most,
-            work_factor: growth,
-            work_factor_min: least,
-            work_factor_max: most,
+            interleavings_min: (done * growth.powf(1.0 - DOUBT)).max(sure),
+            interleavings_max: done * growth.powf(1.0 + DOUBT),
         })
-    }
-
-    /// The weighted backtrack estimate, if it goes on growing with the work as it did while that doubled last.
-    fn extrapolated(&self, seen: &Sighting) -> f64 {
-        let (done, total) = (seen.interleavings as f64, seen.backtracked());
-        let then = self.samples.iter().rev().find(|(at, _)| 2 * at <= seen.interleavings);
-        let slope = then.map_or(SLOPE_MAX, |&(at, then)| (total / then).ln() / (done / at as f64).ln());
-        let slope = slope.clamp(0.0, SLOPE_MAX);
-        // Where a total that grows as done to the power of the slope meets what is done.
-        (total / done.powf(slope)).powf(1.0 / (1.0 - slope))
     }
 }
 
@@ -258,23 +201,20 @@ mod tests {
 
     #[test]
     fn interval_holds_the_estimate_and_closes() {
-        let mut track = Track::default();
         let seen = |interleavings, pending, estimate| Sighting { interleavings, pending, estimate };
-        let half = seen(20, 3, Estimate { explored: 0.5, weight: 200.0, done: 100.0 });
-        track.add(&seen(10, 3, Estimate { explored: 0.25, weight: 150.0, done: 40.0 }));
-        track.add(&half);
-        assert_eq!(track.forecast(&seen(0, 3, Estimate::UNKNOWN)), None);
-        let forecast = track.forecast(&half).unwrap();
-        assert!(forecast.interleavings_min <= forecast.interleavings);
-        assert!(forecast.interleavings <= forecast.interleavings_max);
-        assert!(forecast.interleavings_min >= 23.0);
-        // Twice by both estimators, which are corrected; and the first has not moved while the work doubled.
-        let growth = (2.0f64.powf(LATE_MARKS) * 2.0f64.powf(LATE_MARKS) * 2.0).cbrt();
-        assert!((forecast.interleavings - 20.0 * growth).abs() < 1e-9);
-        assert!((forecast.seconds_left(10.0) - 10.0 * (growth - 1.0)).abs() < 1e-9);
-        let (least, most) = forecast.seconds_left_between(10.0);
-        assert!(0.0 < least && least < forecast.seconds_left(10.0) && forecast.seconds_left(10.0) < most);
-        let end = track.forecast(&seen(44, 0, Estimate::whole(100.0))).unwrap();
+        assert_eq!(seen(0, 3, Estimate::UNKNOWN).forecast(), None);
+        for weight in [20.0, 23.0, 30.0, 40.0, 100.0, 1e9] {
+            let forecast = seen(20, 3, Estimate { explored: 0.5, weight }).forecast().unwrap();
+            let Forecast { explored, interleavings, interleavings_min, interleavings_max } = forecast;
+            assert!(interleavings_min >= 23.0 && interleavings >= weight.min(40.0), "{forecast:?}");
+            assert!(interleavings_min <= interleavings && interleavings < interleavings_max, "{forecast:?}");
+            assert!((explored * interleavings - 20.0).abs() < 1e-9);
+            let (least, most) = forecast.seconds_left_between(10.0);
+            let left = forecast.seconds_left(10.0);
+            assert!((left - 10.0 * (1.0 / explored - 1.0)).abs() < 1e-6);
+            assert!(0.0 < least && least <= left && left < most, "{least} {left} {most}");
+        }
+        let end = seen(44, 0, Estimate::whole(44.0)).forecast().unwrap();
         assert!((end.interleavings_max - 44.0).abs() < 1e-9 && end.seconds_left(10.0) < 1e-9);
     }
 }

@@ -10,7 +10,7 @@
 //! A child of the trunk is begun when the first steps of all its elder siblings are known, so that they can sleep in
 //! it, although they may still be explored elsewhere: they will be before the search ends.
 
-use crate::estimate::{Estimate, Forecast, Sighting, Track};
+use crate::estimate::{Estimate, Forecast, Sighting};
 use crate::execution::End;
 use crate::order::Order;
 use crate::run::{Bounds, Effort, Runner};
@@ -68,6 +68,10 @@ const FIRST_QUANTUM: u64 = 4;
 /// they are about.
 const ROUNDS_TO_DOUBLE: u64 = 8;
 
+/// Tasks in a round at the beginning, if there are so many. More in shorter rounds would cost: whoever changes from task to
+/// task executes again what leads there.
+const ROUND_TASKS_MIN: u64 = 2;
+
 /// So that a round of long executions comes to its end in seconds: what is known is told and can be written down then.
 const SHARE_INSTRUCTIONS_MAX: u64 = 50_000_000;
 
@@ -85,8 +89,8 @@ struct Child {
     thread: ThreadId,
     /// Its first step, once that was taken.
     entry: Option<Sleeper>,
-    /// Instructions of the first step, and, when explored, of all that follows.
-    weight: f64,
+    /// That end with its first step, and, when explored, all of them.
+    interleavings: u64,
     state: State,
 }
 
@@ -115,7 +119,8 @@ pub struct Search<R, N: Ord> {
     tally: Tally<N>,
     /// Something was left out because of the reduction's bound.
     cut: bool,
-    track: Track,
+    /// The task that ran last in the last round: those after it are the next in turn.
+    turn: u32,
 }
 
 /// Those who do the work: each has a world of its own.
@@ -163,7 +168,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             next: 1,
             tally: Tally::default(),
             cut: false,
-            track: Track::default(),
+            turn: 0,
         }
     }
 
@@ -235,16 +240,18 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         }
     }
 
-    /// One round: every task runs its share.
+    /// One round: the tasks whose turn it is, which are all of them but for short rounds, run their share.
     pub fn round<S: Subject, O: Observer<Note = N>>(
         &mut self,
         workers: &mut Workers<S, O>,
         cancelled: &(dyn Fn() -> bool + Sync),
     ) {
-        let share = self.share();
+        let (tasks, share) = self.share();
+        let turn = self.in_turn(tasks);
         let limits = self.limits();
         let until = self.options.until;
-        let work: Vec<_> = self.tasks.values_mut().map(|task| Mutex::new((task, Tally::default()))).collect();
+        let work = self.tasks.iter_mut().filter(|(id, _)| turn.contains(id));
+        let work: Vec<_> = work.map(|(_, task)| Mutex::new((task, Tally::default()))).collect();
         let next = AtomicUsize::new(0);
         // The first task with the finding that ends the search: what later ones do does not count any more.
         let first = AtomicUsize::new(usize::MAX);
@@ -272,20 +279,29 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         self.retire();
         self.divide();
         self.begin_waiting();
-        let seen = self.sighting();
-        self.track.add(&seen);
     }
 
-    fn share(&self) -> u64 {
+    /// How many tasks run in the next round, and how many executions of each.
+    fn share(&self) -> (usize, u64) {
         let Options { tasks_max, quantum, interleavings_max, .. } = self.options;
         let quantum = if self.tasks.len() * 2 < tasks_max { FIRST_QUANTUM } else { quantum };
         let Effort { executions, instructions, .. } = self.tally.counts.effort;
         let length = (instructions / executions.max(1)).max(1);
         let quantum = quantum.min((SHARE_INSTRUCTIONS_MAX / length).max(FIRST_QUANTUM));
-        let grown = self.tally.counts.interleavings / (ROUNDS_TO_DOUBLE * self.tasks.len() as u64);
-        let quantum = quantum.min(grown.max(FIRST_QUANTUM));
-        let left = interleavings_max.map_or(u64::MAX, |max| max - self.tally.counts.interleavings.min(max));
-        quantum.min(left.div_ceil(self.tasks.len() as u64)).max(1)
+        let done = self.tally.counts.interleavings;
+        let grown = done / ROUNDS_TO_DOUBLE;
+        let left = interleavings_max.map_or(u64::MAX, |max| max - done.min(max)).max(1);
+        let tasks = (grown / FIRST_QUANTUM).max(ROUND_TASKS_MIN).min(self.tasks.len() as u64).min(left);
+        let quantum = quantum.min((grown / tasks).max(FIRST_QUANTUM)).min(left / tasks);
+        (usize::try_from(tasks).expect("a few"), quantum)
+    }
+
+    /// So many tasks, those first that have waited longest.
+    fn in_turn(&mut self, count: usize) -> Vec<u32> {
+        let after = self.tasks.range(self.turn + 1..).chain(self.tasks.range(..=self.turn));
+        let turn: Vec<u32> = after.map(|(&id, _)| id).take(count).collect();
+        self.turn = turn.last().copied().unwrap_or(0);
+        turn
     }
 
     /// Marks in the trunk what tasks ask for.
@@ -316,13 +332,13 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                 child.entry = task.tree.entry().cloned();
             }
             let first = &task.tree.nodes.list[task.tree.nodes.base - 1];
-            child.weight = first.weight as f64;
+            child.interleavings = u64::from(first.ends);
         }
         for id in explored {
             let task = self.tasks.remove(&id).expect("listed above");
             let Some(parent) = task.parent else { continue };
             let child = self.trunk.get_mut(&parent).expect("parents stay").child_of_task(id);
-            child.weight += task.tree.estimate().weight;
+            child.interleavings += task.tree.interleavings();
             child.state = State::Explored;
         }
         // Children have higher numbers than their parents.
@@ -332,13 +348,13 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                 continue;
             }
             let branching = self.trunk.remove(&id).expect("listed above");
-            let weight: f64 = branching.children.iter().map(|child| child.weight).sum();
+            let interleavings: u64 = branching.children.iter().map(|child| child.interleavings).sum();
             let Some(parent) = branching.parent else { continue };
             let parent = self.trunk.get_mut(&parent).expect("parents stay");
             let child =
                 parent.children.iter_mut().find(|child| matches!(child.state, State::Trunk(at) if at == id));
             let child = child.expect("a child of its parent");
-            child.weight += weight;
+            child.interleavings += interleavings;
             child.state = State::Explored;
         }
     }
@@ -423,7 +439,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
 
     fn estimate_below(&self, id: u32) -> Estimate {
         let children = &self.trunk[&id].children;
-        let (mut explored, mut weight, mut done, mut begun) = (0.0, 0.0, 0.0, 0.0);
+        let (mut explored, mut weight, mut begun) = (0.0, 0.0, 0.0);
         for child in children {
             let estimate = match child.state {
                 State::Explored => Estimate::whole(0.0),
@@ -431,24 +447,22 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                 State::Task(id) => self.tasks[&id].tree.estimate(),
                 State::Trunk(id) => self.estimate_below(id),
             };
-            if child.weight > 0.0 || estimate.explored > 0.0 {
+            if estimate.explored > 0.0 {
                 begun += 1.0;
             }
             explored += estimate.explored;
-            weight += child.weight + estimate.weight;
-            done += child.weight + estimate.done;
+            weight += child.interleavings as f64 + estimate.weight;
         }
         let count = children.len() as f64;
         Estimate {
             explored: explored / count,
             weight: if begun > 0.0 { weight * count / begun } else { 0.0 },
-            done,
         }
     }
 
     #[must_use]
     pub fn forecast(&self) -> Option<Forecast> {
-        self.track.forecast(&self.sighting())
+        self.sighting().forecast()
     }
 
     /// What forecasts are made from.
@@ -491,14 +505,14 @@ impl Branching {
     /// From a decision of a tree whose current choice goes on as `state`.
     fn of(node: Node, parent: Option<u32>, depth: usize, state: State, entry: Option<Sleeper>) -> Self {
         let mut children: Vec<Child> = Vec::new();
-        let each = node.done_weight / node.done.len().max(1) as f64;
+        let mut interleavings = node.interleavings;
         for done in &node.done {
-            let entry = Some(done.clone());
-            children.push(Child { thread: done.thread, entry, weight: each, state: State::Explored });
+            let (thread, entry, state) = (done.thread, Some(done.clone()), State::Explored);
+            children.push(Child { thread, entry, interleavings: std::mem::take(&mut interleavings), state });
         }
-        children.push(Child { thread: node.chosen, entry, weight: node.weight as f64, state });
+        children.push(Child { thread: node.chosen, entry, interleavings: 0, state });
         for thread in node.waiting() {
-            children.push(Child { thread, entry: None, weight: 0.0, state: State::Waiting });
+            children.push(Child { thread, entry: None, interleavings: 0, state: State::Waiting });
         }
         Self { parent, depth, node, children }
     }
@@ -520,7 +534,7 @@ impl Branching {
                 !self.node.sleeps(thread) && children.iter().all(|child| child.thread != thread)
             })
             .collect();
-        let waiting = |thread| Child { thread, entry: None, weight: 0.0, state: State::Waiting };
+        let waiting = |thread| Child { thread, entry: None, interleavings: 0, state: State::Waiting };
         children.extend(new.into_iter().map(waiting));
     }
 
@@ -541,7 +555,7 @@ impl Branching {
         let mut node = self.node.clone();
         node.chosen = self.children[child].thread;
         node.done = self.children[..child].iter().filter_map(|child| child.entry.clone()).collect();
-        node.weight = 0;
+        node.ends = false;
         node
     }
 }

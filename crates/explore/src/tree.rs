@@ -56,10 +56,10 @@ pub struct Node {
     pub done: Vec<Sleeper>,
     /// Explored from an equivalent state elsewhere: not to be explored here.
     pub sleep: Vec<Sleeper>,
-    /// Instructions of the step that `chosen` took, 0 before.
-    pub weight: u64,
-    /// Of the subtrees in `done`, in instructions.
-    pub done_weight: f64,
+    /// The step that `chosen` took ended an interleaving.
+    pub ends: bool,
+    /// In the subtrees in `done`.
+    pub interleavings: u64,
 }
 
 impl Node {
@@ -103,8 +103,8 @@ impl Node {
         Level {
             done: self.done.len() as u64,
             waiting: self.waiting().count() as u64,
-            weight: self.weight as f64,
-            done_weight: self.done_weight,
+            weight: f64::from(u8::from(self.ends)),
+            done_weight: self.interleavings as f64,
         }
     }
 }
@@ -211,20 +211,20 @@ pub struct Tree<R> {
     state: State,
     /// Of the step chosen just before `base`, once it is known.
     entry: Option<Sleeper>,
-    /// Instructions of all that lies below `base`, once it is explored.
-    weight: f64,
+    /// In all that lies below `base`, once it is explored.
+    interleavings: u64,
 }
 
 impl<R: Reduction> Tree<R> {
     pub fn new(reduction: R, order: Order) -> Self {
-        Self { reduction, nodes: Nodes::default(), order, state: State::Fresh, entry: None, weight: 0.0 }
+        Self { reduction, nodes: Nodes::default(), order, state: State::Fresh, entry: None, interleavings: 0 }
     }
 
     /// The part of a tree below the last of `path`, whose `chosen` says which part.
     pub fn below(path: Vec<Node>, reduction: R, order: Order) -> Self {
         let base = path.len();
         let nodes = Nodes { list: path, base, ..Nodes::default() };
-        Self { reduction, nodes, order, state: State::Ready, entry: None, weight: 0.0 }
+        Self { reduction, nodes, order, state: State::Ready, entry: None, interleavings: 0 }
     }
 
     /// Of the step by which the part of this tree is entered, once it was taken.
@@ -248,11 +248,17 @@ impl<R: Reduction> Tree<R> {
     pub fn estimate(&self) -> Estimate {
         match self.state {
             State::Fresh => Estimate::UNKNOWN,
-            State::Exhausted => Estimate::whole(self.weight),
+            State::Exhausted => Estimate::whole(self.interleavings as f64),
             State::Ready | State::Running => {
                 Estimate::of(self.nodes.list[self.nodes.base..].iter().map(Node::level))
             }
         }
+    }
+
+    /// In the part that belongs to this tree, once that is explored.
+    #[must_use]
+    pub const fn interleavings(&self) -> u64 {
+        self.interleavings
     }
 
     fn last_run(&self) -> Option<ThreadId> {
@@ -260,24 +266,24 @@ impl<R: Reduction> Tree<R> {
     }
 
     fn backtrack(&mut self) -> bool {
-        let mut below = 0.0;
+        let mut below = 0;
         while self.nodes.list.len() > self.nodes.base {
             let at = self.nodes.list.len() - 1;
             let last = at.checked_sub(1).map(|before| self.nodes.list[before].chosen);
             let node = &mut self.nodes.list[at];
-            node.done_weight += node.weight as f64 + below;
-            below = node.done_weight;
+            node.interleavings += u64::from(node.ends) + below;
+            below = node.interleavings;
             if let Some(next) = self.order.pick(node.waiting(), node.current, last) {
                 let footprint = self.reduction.explored(at).expect("the path was executed");
                 node.done.push(Sleeper { thread: node.chosen, footprint });
                 node.chosen = next;
-                node.weight = 0;
+                node.ends = false;
                 self.reduction.forget(at);
                 return true;
             }
             self.nodes.list.pop();
         }
-        self.weight = below;
+        self.interleavings = below;
         self.reduction.forget(self.nodes.list.len());
         false
     }
@@ -305,7 +311,7 @@ impl<R: Reduction> Strategy for Tree<R> {
     }
 
     fn choose(&mut self, at: &Decision<'_>) -> Option<Choice> {
-        self.learn(at.path);
+        self.reduction.learn(at.path, &mut self.nodes);
         let before = self.nodes.list.last();
         let preemptions = before.map_or(0, |node| node.preemptions + u32::from(node.preempts(node.chosen)));
         let mut node = Node {
@@ -316,8 +322,8 @@ impl<R: Reduction> Strategy for Tree<R> {
             marked: ThreadSet::new(),
             done: Vec::new(),
             sleep: Vec::new(),
-            weight: 0,
-            done_weight: 0.0,
+            ends: false,
+            interleavings: 0,
         };
         let candidates = self.reduction.arrive(&mut node, at.path, &mut self.nodes);
         node.chosen = self.order.pick(candidates.iter(), at.current, self.last_run())?;
@@ -329,13 +335,6 @@ impl<R: Reduction> Strategy for Tree<R> {
 }
 
 impl<R: Reduction> Tree<R> {
-    fn learn(&mut self, path: &[Taken]) {
-        for (node, taken) in self.nodes.list.iter_mut().zip(path) {
-            node.weight = taken.step.instructions;
-        }
-        self.reduction.learn(path, &mut self.nodes);
-    }
-
     /// Uses what the execution asked for last teaches, and moves on to the next: afterwards the tree is ready to be
     /// written down, divided or continued.
     pub fn settle(&mut self, execution: &Execution) {
@@ -345,9 +344,12 @@ impl<R: Reduction> Tree<R> {
         assert!(!matches!(execution.end, End::Diverged { .. }), "the subject is not deterministic");
         // A limit that has become stricter can end an execution before the end of its prefix.
         self.nodes.list.truncate(execution.path.len());
-        self.learn(&execution.path);
+        self.reduction.learn(&execution.path, &mut self.nodes);
         if matches!(execution.end, End::Step | End::Found) {
             self.reduction.end(execution, &mut self.nodes);
+            if let Some(last) = self.nodes.list.last_mut() {
+                last.ends = true;
+            }
         }
         if let (None, Some(before)) = (&self.entry, self.nodes.base.checked_sub(1))
             && let Some(footprint) = self.reduction.explored(before)
