@@ -101,8 +101,13 @@ fn main() {
         interleavings_max: Some(option("--interleavings", 20_000)),
         ..Options::default()
     };
-    let mut workers =
-        Workers::new(option("--workers", 1) as usize, &world, &PointSet::default(), options.depth_max, 256);
+    let mut workers = Workers::new(
+        option("--workers", 1) as usize,
+        &world,
+        &PointSet::default(),
+        options.depth_max,
+        64 << 20,
+    );
     let mut search: Search<Dpor, ()> = Search::new(Dpor::default(), options);
     let start = Instant::now();
     search.run(&mut workers, &|| false, &mut |_| {});

@@ -18,8 +18,8 @@ use std::time::Instant;
 use trace::{PointSet, Step, StepEnd};
 
 const DESCRIPTION: &str = include_str!("../../kernels/pebbles.toml");
-/// Worlds kept to go back to.
-const CLONES_MAX: usize = 4096;
+/// Memory of worlds kept to go back to.
+const CLONE_BYTES_MAX: usize = 256 << 20;
 
 /// What to search.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -151,7 +151,7 @@ impl Space {
             constants: Some(Constants::default()),
             ..Options::default()
         };
-        let mut workers = Workers::new(self.workers, &world, &points, options.depth_max, CLONES_MAX);
+        let mut workers = Workers::new(self.workers, &world, &points, options.depth_max, CLONE_BYTES_MAX);
         let mut search: Search<Dpor, ()> = Search::new(Dpor::default(), options);
         let began = Instant::now();
         let mut first = None;

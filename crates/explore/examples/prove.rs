@@ -84,7 +84,7 @@ fn main() -> ExitCode {
                 compare(&format!("dpor {order:?}"), &plain.outcomes, &reduced.outcomes, &program, &points);
         }
         let world = World::new(Toy::new(program.clone()), observer());
-        let mut workers = Workers::new(1, &world, &points, usize::MAX, 64);
+        let mut workers = Workers::new(1, &world, &points, usize::MAX, 1 << 20);
         let options = Options { until: Until::Exhausted, tasks_max: 8, quantum: 3, ..Options::default() };
         let mut search: Search<Dpor, String> = Search::new(Dpor::default(), options);
         search.run(&mut workers, &|| false, &mut |_| {});

@@ -17,7 +17,7 @@
 //! let world = World::new(Toy::new(program), detectors);
 //!
 //! let options = Options::default();
-//! let mut workers = Workers::new(2, &world, &points, options.depth_max, 256);
+//! let mut workers = Workers::new(2, &world, &points, options.depth_max, 1 << 20);
 //! let mut search: Search<Dpor, ()> = Search::new(Dpor::default(), options);
 //! search.run(&mut workers, &|| false, &mut |search| println!("{:?}", search.forecast()));
 //!
@@ -45,6 +45,7 @@ pub mod search;
 pub mod strategies;
 pub mod tally;
 pub mod toy;
+pub mod trail;
 pub mod tree;
 pub mod verdict;
 pub mod watch;
@@ -55,6 +56,7 @@ pub use footprint::Footprint;
 pub use order::Order;
 pub use run::{Bounds, Effort, Runner, Strategy};
 pub use search::{Options, Search, Until, Workers};
+pub use trail::Trail;
 pub use tree::Tree;
 pub use verdict::{Bound, Found, Verdict};
 pub use watch::Watch;

@@ -40,14 +40,14 @@ pub struct Passing {
 pub struct Budget {
     pub executions_max: u64,
     pub depth_max: usize,
-    pub clones_max: usize,
+    pub clone_bytes_max: usize,
     pub workers: usize,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        let Bounds { depth_max, clones_max } = Bounds::default();
-        Self { executions_max: 10_000, depth_max, clones_max, workers: 1 }
+        let Bounds { depth_max, clone_bytes_max } = Bounds::default();
+        Self { executions_max: 10_000, depth_max, clone_bytes_max, workers: 1 }
     }
 }
 
@@ -124,7 +124,7 @@ fn begin<'a, S: Subject, O: Observer>(
 ) -> (Minimizing<'a>, Runner<S, O>) {
     let mut world = world.clone();
     world.set_limits(Limits::of(&found.finding));
-    let bounds = Bounds { depth_max: budget.depth_max, clones_max: budget.clones_max };
+    let bounds = Bounds { depth_max: budget.depth_max, clone_bytes_max: budget.clone_bytes_max };
     let work = Minimizing {
         signature: found.finding.signature(),
         best: found.clone(),
@@ -188,7 +188,8 @@ impl Minimizing<'_> {
         points: &PointSet,
         budget: Budget,
     ) -> bool {
-        let mut workers = Workers::new(budget.workers, &world, points, budget.depth_max, budget.clones_max);
+        let mut workers =
+            Workers::new(budget.workers, &world, points, budget.depth_max, budget.clone_bytes_max);
         for bound in 0.. {
             if self.best.preemptions <= bound as usize {
                 return true;

@@ -1,11 +1,12 @@
 //! The loop that executes what a strategy asks for.
 //!
 //! A strategy names a prefix and then decides step by step. The runner alone decides how to get to the end of the
-//! prefix: it keeps clones of the world at decisions with a choice, goes back to the deepest one that still lies on
-//! the way, and re-executes the rest. When there are more clones than the budget allows, the one whose loss costs
-//! least re-execution goes. Results never depend on it.
+//! prefix: it keeps clones of the world at decisions with a choice (a [`Trail`]), goes back to the deepest one that
+//! still lies on the way, and re-executes the rest. Results never depend on it. Who runs several strategies in turn
+//! gives each its own trail.
 
 use crate::execution::{Decision, End, Execution, Taken};
+use crate::trail::Trail;
 use crate::world::{Observer, Seen, World};
 use detect::Limits;
 use serde::{Deserialize, Serialize};
@@ -25,13 +26,13 @@ pub trait Strategy {
 pub struct Bounds {
     /// Decisions in one execution.
     pub depth_max: usize,
-    /// Worlds kept to go back to.
-    pub clones_max: usize,
+    /// Memory of the worlds kept to go back to.
+    pub clone_bytes_max: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { depth_max: 1 << 20, clones_max: 256 }
+        Self { depth_max: 1 << 20, clone_bytes_max: 128 << 20 }
     }
 }
 
@@ -57,14 +58,10 @@ impl Effort {
 pub struct Runner<S, O: Observer> {
     root: World<S, O>,
     live: World<S, O>,
-    /// Worlds before the decision of that depth, ascending; depth 0 is `root`.
-    saved: Vec<(usize, World<S, O>)>,
-    /// Worlds no longer needed, whose memory the next clone can reuse.
-    spare: Vec<World<S, O>>,
+    trail: Trail<S, O>,
     points: PointSet,
     bounds: Bounds,
     limits: Option<Limits>,
-    execution: Execution,
     seen: Seen<O::Note>,
     effort: Effort,
 }
@@ -74,20 +71,29 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         Self {
             live: root.clone(),
             root,
-            saved: Vec::new(),
-            spare: Vec::new(),
+            trail: Trail::default(),
             points,
             bounds,
             limits: None,
-            execution: Execution::empty(),
             seen: Seen::default(),
             effort: Effort::default(),
         }
     }
 
-    /// In force from the next execution on, also where it resumes from a clone.
+    /// In force from the next execution on, for the steps that it takes first.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = Some(limits);
+    }
+
+    /// Takes up another trail, which may come from another runner of the same root and points, and gives back the old.
+    pub fn change_trail(&mut self, trail: Trail<S, O>, clone_bytes_max: usize) -> Trail<S, O> {
+        self.bounds.clone_bytes_max = clone_bytes_max;
+        std::mem::replace(&mut self.trail, trail)
+    }
+
+    #[must_use]
+    pub const fn root(&self) -> &World<S, O> {
+        &self.root
     }
 
     /// The work since this was last asked.
@@ -98,7 +104,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
     /// The last execution.
     #[must_use]
     pub const fn execution(&self) -> &Execution {
-        &self.execution
+        &self.trail.execution
     }
 
     /// The world at the end of the last execution.
@@ -122,29 +128,36 @@ impl<S: Subject, O: Observer> Runner<S, O> {
     /// Runs the next execution of `strategy`, if there is one. `previous` says whether the last execution of this
     /// runner was one of this strategy, which then learns from it.
     pub fn run_next(&mut self, strategy: &mut impl Strategy, previous: bool) -> Option<&Execution> {
-        let prefix = strategy.begin(previous.then_some(&self.execution))?;
+        let prefix = strategy.begin(previous.then_some(&self.trail.execution))?;
         Some(self.run(&prefix, strategy))
     }
 
     /// Executes `prefix` and then what `strategy` chooses, to the end.
     pub fn run(&mut self, prefix: &Schedule, strategy: &mut impl Strategy) -> &Execution {
         self.effort.executions += 1;
-        self.execution.end = match self.go_back(prefix) {
+        self.trail.execution.end = match self.go_back(prefix) {
             true => self.advance(prefix, strategy),
             false => End::Cancelled,
         };
-        &self.execution
+        if self.trail.execution.end == End::Cancelled {
+            // What was noted on the way does not count, so the way must be gone again.
+            let known = prefix.0.len().saturating_sub(1);
+            self.trail.cut(known);
+            self.trail.execution.path.truncate(known);
+        }
+        &self.trail.execution
     }
 
     fn advance(&mut self, prefix: &Schedule, strategy: &mut impl Strategy) -> End {
+        let mut limits = self.limits;
         loop {
-            let at = self.execution.path.len();
-            match self.execution.path.last() {
+            let at = self.trail.execution.path.len();
+            match self.trail.execution.path.last() {
                 Some(taken) if !matches!(taken.step.end, StepEnd::Point(_)) => {
-                    let found = !self.execution.findings.is_empty();
+                    let found = !self.trail.execution.findings.is_empty();
                     return if found { End::Found } else { End::Step };
                 }
-                _ if !self.execution.findings.is_empty() => return End::Found,
+                _ if !self.trail.execution.findings.is_empty() => return End::Found,
                 _ if at >= self.bounds.depth_max => return End::DepthLimit,
                 _ => {}
             }
@@ -156,7 +169,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             let choice = match prefix.0.get(at) {
                 Some(choice) => *choice,
                 None => {
-                    let decision = Decision { path: &self.execution.path, enabled: &enabled, current };
+                    let decision = Decision { path: &self.trail.execution.path, enabled: &enabled, current };
                     match strategy.choose(&decision) {
                         Some(choice) => choice,
                         None => return End::Pruned,
@@ -167,13 +180,18 @@ impl<S: Subject, O: Observer> Runner<S, O> {
                 return End::Diverged { at, choice };
             }
             if enabled.len() > 1 {
-                self.save(at);
+                self.trail.save(at, &self.live, &self.root, self.bounds.clone_bytes_max);
+            }
+            if at + 1 < prefix.0.len() {
+                self.effort.steps_again += 1;
+            } else if let Some(limits) = limits.take() {
+                self.live.set_limits(limits);
             }
             let step = self.step(choice);
             if step.end == StepEnd::Cancelled {
                 return End::Cancelled;
             }
-            self.execution.path.push(Taken { enabled, current, step });
+            self.trail.execution.path.push(Taken { enabled, current, step });
         }
     }
 
@@ -187,75 +205,34 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         self.live.observer.observe(&step, &mut self.seen);
         for mut finding in self.seen.findings.drain(..) {
             finding.locate(|thread| self.live.subject.standing(thread));
-            self.execution.findings.push(finding);
+            self.trail.execution.findings.push(finding);
         }
         step
     }
 
     /// Brings the world to where `prefix` leaves the way of the last execution, at the latest. `false`: cancelled.
     fn go_back(&mut self, prefix: &Schedule) -> bool {
-        let path = &self.execution.path;
-        let common = path.iter().zip(&prefix.0).take_while(|(taken, choice)| taken.step.choice == **choice);
-        let common = common.count();
-        while self.saved.last().is_some_and(|(depth, _)| *depth > common) {
-            let (_, world) = self.saved.pop().expect("not empty");
-            self.spare.push(world);
-        }
-        self.spare.truncate(self.bounds.clones_max);
-        let (depth, world) = match self.saved.last() {
-            Some((depth, world)) => (*depth, world),
-            None => (0, &self.root),
-        };
+        let common = self.trail.common(prefix);
+        self.trail.cut(common);
+        let (depth, world) = self.trail.deepest().unwrap_or((0, &self.root));
         self.live.clone_from(world);
-        if let Some(limits) = self.limits {
-            self.live.set_limits(limits);
+        // All but the last choice of a prefix were made before, and what followed was judged then.
+        if self.limits.is_some() {
+            self.live.set_limits(Limits::NONE);
         }
         self.seen = Seen::default();
-        self.execution.findings.clear();
-        self.execution.path.truncate(common);
+        self.trail.execution.findings.clear();
+        self.trail.execution.path.truncate(common);
         for at in depth..common {
-            let choice = self.execution.path[at].step.choice;
+            let choice = self.trail.execution.path[at].step.choice;
             let step = self.step(choice);
             self.effort.steps_again += 1;
             if step.end == StepEnd::Cancelled {
-                self.execution.path.truncate(at);
+                self.trail.execution.path.truncate(at);
                 return false;
             }
-            debug_assert_eq!(step, self.execution.path[at].step, "the subject is not deterministic");
+            debug_assert_eq!(step, self.trail.execution.path[at].step, "the subject is not deterministic");
         }
         true
-    }
-
-    fn save(&mut self, depth: usize) {
-        if depth == 0
-            || self.bounds.clones_max == 0
-            || self.saved.last().is_some_and(|(last, _)| *last >= depth)
-        {
-            return;
-        }
-        if self.saved.len() >= self.bounds.clones_max {
-            self.evict();
-        }
-        let world = match self.spare.pop() {
-            Some(mut world) => {
-                world.clone_from(&self.live);
-                world
-            }
-            None => self.live.clone(),
-        };
-        self.saved.push((depth, world));
-    }
-
-    /// Gives up the clone between whose neighbours the gap is smallest, the shallowest of those: going there again
-    /// is rare and then costs few steps.
-    fn evict(&mut self) {
-        let gap = |at: usize| {
-            let before = if at == 0 { 0 } else { self.saved[at - 1].0 };
-            let after = self.saved.get(at + 1).map_or(self.saved[at].0 + 1, |(depth, _)| *depth);
-            after - before
-        };
-        let at = (0..self.saved.len()).min_by_key(|&at| gap(at)).expect("evicting from something");
-        let (_, world) = self.saved.remove(at);
-        self.spare.push(world);
     }
 }

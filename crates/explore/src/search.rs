@@ -13,8 +13,9 @@
 use crate::estimate::{Estimate, Forecast, Sighting};
 use crate::execution::End;
 use crate::order::Order;
-use crate::run::{Bounds, Effort, Runner};
+use crate::run::{Bounds, Runner};
 use crate::tally::{Counts, Tally};
+use crate::trail::Trail;
 use crate::tree::{Node, Reduction, Request, Sleeper, Tree};
 use crate::verdict::{Bound, Found, Verdict};
 use crate::world::{Observer, World};
@@ -123,25 +124,47 @@ pub struct Search<R, N: Ord> {
     turn: u32,
 }
 
-/// Those who do the work: each has a world of its own.
+/// Those who do the work: each has a world of its own. Each task has a trail, whoever works on it.
 pub struct Workers<S: Subject, O: Observer> {
     runners: Vec<Runner<S, O>>,
+    trails: BTreeMap<u32, Trail<S, O>>,
+    clone_bytes_max: usize,
 }
 
 impl<S: Subject, O: Observer> Workers<S, O> {
-    /// `clones_max` is the budget for all of them.
+    /// `clone_bytes_max` is for the clones of all of them together.
     #[must_use]
     pub fn new(
         count: usize,
         world: &World<S, O>,
         points: &PointSet,
         depth_max: usize,
-        clones_max: usize,
+        clone_bytes_max: usize,
     ) -> Self {
         let count = count.max(1);
-        let bounds = Bounds { depth_max, clones_max: clones_max / count };
+        let bounds = Bounds { depth_max, clone_bytes_max: clone_bytes_max / count };
         let runner = |_| Runner::new(world.clone(), points.clone(), bounds);
-        Self { runners: (0..count).map(runner).collect() }
+        Self { runners: (0..count).map(runner).collect(), trails: BTreeMap::new(), clone_bytes_max }
+    }
+
+    /// Sees to it that every task has a trail, and says how many bytes each may have. A new one is forked from what
+    /// comes closest.
+    fn lay_trails<R: Reduction>(&mut self, tasks: &BTreeMap<u32, Task<R>>) -> usize {
+        let root = self.runners[0].root();
+        let bytes_max = self.clone_bytes_max / tasks.len().max(self.runners.len());
+        let fork = |(&id, task): (&u32, &Task<R>)| {
+            let prefix = task.tree.schedule();
+            let nearest = self.trails.values().max_by_key(|trail| trail.common(&prefix));
+            (id, nearest.map_or_else(Trail::default, |trail| trail.fork(&prefix, root)))
+        };
+        let forked: Vec<_> = tasks.iter().filter(|(id, _)| !self.trails.contains_key(id)).map(fork).collect();
+        self.trails.extend(forked);
+        self.trails.retain(|id, trail| {
+            let Some(task) = tasks.get(id) else { return false };
+            trail.trim(task.tree.nodes.base, root, bytes_max);
+            true
+        });
+        bytes_max
     }
 
     /// Lets each of them toil.
@@ -250,8 +273,18 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         let turn = self.in_turn(tasks);
         let limits = self.limits();
         let until = self.options.until;
+        if self.tally.counts.effort.executions == 0 {
+            // What was noted on the way was noted for another search.
+            workers.trails.clear();
+        }
+        let bytes_max = workers.lay_trails(&self.tasks);
         let work = self.tasks.iter_mut().filter(|(id, _)| turn.contains(id));
-        let work: Vec<_> = work.map(|(_, task)| Mutex::new((task, Tally::default()))).collect();
+        let work: Vec<_> = work
+            .map(|(&id, task)| {
+                let trail = workers.trails.remove(&id).expect("every task has one");
+                Mutex::new(Work { id, tree: &mut task.tree, trail, brought: Tally::default() })
+            })
+            .collect();
         let next = AtomicUsize::new(0);
         // The first task with the finding that ends the search: what later ones do does not count any more.
         let first = AtomicUsize::new(usize::MAX);
@@ -263,17 +296,21 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(slot) = work.get(at) else { return };
                 let mut slot = slot.lock().expect("no worker panicked");
-                let (task, brought) = &mut *slot;
+                let Work { tree, trail, brought, .. } = &mut *slot;
                 let stop = || cancelled() || first.load(Ordering::Relaxed) < at;
-                run_task(&mut task.tree, runner, share, until, &stop, brought);
+                let own = runner.change_trail(std::mem::take(trail), bytes_max);
+                run_task(tree, runner, share, until, &stop, brought);
+                *trail = runner.change_trail(own, bytes_max);
                 if until == Until::FirstFinding && !brought.found.is_empty() {
                     first.fetch_min(at, Ordering::Relaxed);
                 }
             }
         };
         workers.each(toil);
-        let brought = work.into_iter().map(|slot| slot.into_inner().expect("no worker panicked").1);
-        let brought: Vec<Tally<N>> = brought.take(first.into_inner().saturating_add(1)).collect();
+        let done = work.into_iter().map(|slot| slot.into_inner().expect("no worker panicked"));
+        let (trails, mut brought): (Vec<_>, Vec<_>) = done.map(|w| ((w.id, w.trail), w.brought)).unzip();
+        workers.trails.extend(trails);
+        brought.truncate(first.into_inner().saturating_add(1));
         brought.into_iter().for_each(|brought| self.tally.merge(brought));
         self.deliver_requests();
         self.retire();
@@ -285,7 +322,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
     fn share(&self) -> (usize, u64) {
         let Options { tasks_max, quantum, interleavings_max, .. } = self.options;
         let quantum = if self.tasks.len() * 2 < tasks_max { FIRST_QUANTUM } else { quantum };
-        let Effort { executions, instructions, .. } = self.tally.counts.effort;
+        let Progress { executions, instructions, .. } = self.tally.progress;
         let length = (instructions / executions.max(1)).max(1);
         let quantum = quantum.min((SHARE_INSTRUCTIONS_MAX / length).max(FIRST_QUANTUM));
         let done = self.tally.counts.interleavings;
@@ -558,6 +595,14 @@ impl Branching {
         node.ends = false;
         node
     }
+}
+
+/// A task in the hands of a worker.
+struct Work<'a, R, S, O: Observer> {
+    id: u32,
+    tree: &'a mut Tree<R>,
+    trail: Trail<S, O>,
+    brought: Tally<O::Note>,
 }
 
 fn run_task<R: Reduction, S: Subject, O: Observer>(

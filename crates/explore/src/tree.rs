@@ -288,7 +288,9 @@ impl<R: Reduction> Tree<R> {
         false
     }
 
-    fn schedule(&self) -> Schedule {
+    /// The choices of the path.
+    #[must_use]
+    pub fn schedule(&self) -> Schedule {
         Schedule(self.nodes.list.iter().map(|node| Choice::Thread(node.chosen)).collect())
     }
 }
@@ -342,8 +344,6 @@ impl<R: Reduction> Tree<R> {
             return;
         }
         assert!(!matches!(execution.end, End::Diverged { .. }), "the subject is not deterministic");
-        // A limit that has become stricter can end an execution before the end of its prefix.
-        self.nodes.list.truncate(execution.path.len());
         self.reduction.learn(&execution.path, &mut self.nodes);
         if matches!(execution.end, End::Step | End::Found) {
             self.reduction.end(execution, &mut self.nodes);

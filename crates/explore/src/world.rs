@@ -29,6 +29,12 @@ pub trait Observer: Clone + Send {
     /// Limits for telling an endless loop, in force from now on.
     fn set_limits(&mut self, _limits: Limits) {}
 
+    /// Memory of its own, about, if `other` is kept too.
+    fn bytes_apart(&self, other: &Self) -> usize {
+        let _ = other;
+        size_of::<Self>()
+    }
+
     /// What the completed execution needed, for the limits of later ones.
     fn completed(&self) -> Progress {
         Progress::default()
@@ -70,6 +76,12 @@ impl<S: Subject, O: Observer> World<S, O> {
     pub fn set_limits(&mut self, limits: Limits) {
         self.subject.limit_step(limits.instructions_max);
         self.observer.set_limits(limits);
+    }
+
+    /// Memory of its own, about, if `other` is kept too.
+    #[must_use]
+    pub fn bytes_apart(&self, other: &Self) -> usize {
+        self.subject.bytes_apart(&other.subject) + self.observer.bytes_apart(&other.observer)
     }
 }
 

@@ -25,7 +25,7 @@ fn found(execution: &Execution) -> Option<Found> {
 
 /// The bug with the most preemptions among many random executions: as hard to read as it gets.
 fn messy<S: Subject, O: Observer>(world: &World<S, O>, points: &PointSet) -> Option<Found> {
-    let bounds = Bounds { clones_max: 0, ..Bounds::default() };
+    let bounds = Bounds { clone_bytes_max: 0, ..Bounds::default() };
     let mut runner = Runner::new(world.clone(), points.clone(), bounds);
     let mut walk = RandomWalk::new(3);
     let mut worst: Option<Found> = None;

@@ -201,8 +201,8 @@ fn superset_invariant() {
     }
 }
 
-fn executions(program: &Program, points: &PointSet, clones_max: usize) -> Vec<Execution> {
-    let bounds = Bounds { clones_max, ..Bounds::default() };
+fn executions(program: &Program, points: &PointSet, clones: usize) -> Vec<Execution> {
+    let bounds = Bounds { clone_bytes_max: clones * size_of::<Toy>(), ..Bounds::default() };
     let mut runner = Runner::new(World::new(Toy::new(program.clone()), ()), points.clone(), bounds);
     let mut tree = Tree::new(Dpor::default(), Order::Forwards);
     let mut all = Vec::new();
@@ -219,8 +219,8 @@ fn cloning_equals_running_again() {
     for _ in 0..150 {
         let (program, points) = programs::random(&mut random);
         let all = executions(&program, &points, 256);
-        for clones_max in [0, 1, 2, 5] {
-            assert_eq!(executions(&program, &points, clones_max), all, "{program} with {points}");
+        for clones in [0, 1, 2, 5] {
+            assert_eq!(executions(&program, &points, clones), all, "{program} with {points}");
         }
         for execution in &all {
             let world = World::new(Toy::new(program.clone()), ());
@@ -240,7 +240,7 @@ fn a_random_walk_is_a_function_of_its_seed() {
     let walk = |seed| {
         let world = World::new(Toy::new(program.clone()), ());
         let mut runner =
-            Runner::new(world, points("everywhere"), Bounds { clones_max: 0, ..Bounds::default() });
+            Runner::new(world, points("everywhere"), Bounds { clone_bytes_max: 0, ..Bounds::default() });
         let mut strategy = RandomWalk::new(seed);
         (0..20).map(|_| runner.run_next(&mut strategy, false).unwrap().schedule()).collect::<Vec<_>>()
     };

@@ -22,13 +22,23 @@ use trace::PointSet;
 
 type ToyWorld = World<Toy, Watcher>;
 
+/// Memory for all clones that can be of use.
+const PLENTY: usize = 1 << 30;
+/// What a clone of a toy counts for.
+const CLONE: usize = size_of::<Toy>() + size_of::<Watcher>();
+
 fn world(program: &Program, detecting: bool) -> ToyWorld {
     let detectors = detecting.then(|| Detectors::new(&detect::Config::default()));
     World::new(Toy::new(program.clone()), Watcher { detectors })
 }
 
-fn workers(count: usize, world: &ToyWorld, points: &PointSet, clones_max: usize) -> Workers<Toy, Watcher> {
-    Workers::new(count, world, points, usize::MAX, clones_max)
+fn workers(
+    count: usize,
+    world: &ToyWorld,
+    points: &PointSet,
+    clone_bytes_max: usize,
+) -> Workers<Toy, Watcher> {
+    Workers::new(count, world, points, usize::MAX, clone_bytes_max)
 }
 
 fn options(until: Until) -> Options {
@@ -73,10 +83,10 @@ fn search_with<R: Reduction + Serialize>(
 fn check_workers<R: Reduction + Serialize>(reduction: R, program: &Program, points: &PointSet, until: Until) {
     let world = world(program, true);
     let options = options(until);
-    let one = summary(&search_with(reduction.clone(), &options, &mut workers(1, &world, points, 256)));
-    for (count, clones_max) in [(2, 256), (3, 0), (4, 8)] {
-        let many = search_with(reduction.clone(), &options, &mut workers(count, &world, points, clones_max));
-        assert_eq!(summary(&many), one, "{count} workers on {program} with {points}");
+    let one = summary(&search_with(reduction.clone(), &options, &mut workers(1, &world, points, PLENTY)));
+    for (count, bytes_max) in [(1, 3 * CLONE), (2, PLENTY), (3, 0), (4, 8 * CLONE), (2, 40 * CLONE)] {
+        let many = search_with(reduction.clone(), &options, &mut workers(count, &world, points, bytes_max));
+        assert_eq!(summary(&many), one, "{count} workers and {bytes_max} bytes on {program} with {points}");
     }
 }
 
@@ -97,7 +107,7 @@ fn a_divided_search_reaches_what_an_undivided_one_does() {
         let world = world(&program, false);
         let plain =
             reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), u64::MAX).unwrap();
-        let mut workers = workers(1, &world, &points, 256);
+        let mut workers = workers(1, &world, &points, PLENTY);
         for order in [Order::Forwards, Order::Backwards] {
             for tasks_max in [1, 3, 16] {
                 let options = Options { tasks_max, order, ..options(Until::Exhausted) };
@@ -129,10 +139,10 @@ fn check_resume<R: Reduction + Serialize + DeserializeOwned>(
 ) {
     let world = world(program, true);
     let options = options(Until::Exhausted);
-    let whole = search_with(reduction.clone(), &options, &mut workers(2, &world, points, 256));
+    let whole = search_with(reduction.clone(), &options, &mut workers(2, &world, points, PLENTY));
     let mut search: Search<R, String> = Search::new(reduction, options);
     while !search.is_over() {
-        search.round(&mut workers(2, &world, points, 256), &|| false);
+        search.round(&mut workers(2, &world, points, PLENTY), &|| false);
         let written = serde_json::to_string(&search).unwrap();
         search = serde_json::from_str(&written).unwrap();
     }
@@ -156,7 +166,7 @@ fn a_cancelled_search_loses_nothing() {
         let plain =
             reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), u64::MAX).unwrap();
         let mut search: Search<Dpor, String> = Search::new(Dpor::default(), options(Until::Exhausted));
-        let mut workers = workers(2, &world, &points, 256);
+        let mut workers = workers(2, &world, &points, PLENTY);
         let mut patience = 1 + at as u64 % 5;
         while !search.is_over() {
             let asked = AtomicU64::new(0);
@@ -173,8 +183,11 @@ fn every_finding_replays() {
     let mut findings = 0;
     for (program, points) in large_programs(10, 120) {
         let world = world(&program, true);
-        let search =
-            search_with(Dpor::default(), &options(Until::Exhausted), &mut workers(2, &world, &points, 256));
+        let search = search_with(
+            Dpor::default(),
+            &options(Until::Exhausted),
+            &mut workers(2, &world, &points, PLENTY),
+        );
         for found in search.found() {
             let again = replay(world.clone(), &points, &found.schedule, usize::MAX, true);
             assert!(again.findings.contains(&found.finding), "{program} with {points}: {}", found.schedule);
@@ -189,7 +202,7 @@ fn verdict(text: &str, options: Options, bound: Option<u32>) -> Verdict {
     let program: Program = text.parse().unwrap();
     let points: PointSet = "everywhere".parse().unwrap();
     let world = world(&program, true);
-    let mut workers = Workers::new(2, &world, &points, options.depth_max, 256);
+    let mut workers = Workers::new(2, &world, &points, options.depth_max, PLENTY);
     match bound {
         None => search_with(Dpor::default(), &options, &mut workers).verdict(None),
         Some(preemptions_max) => {
@@ -258,7 +271,7 @@ fn context_bounding_ends_with_everything_or_with_the_fewest() {
             u64::MAX,
         );
         let plain = plain.unwrap();
-        let mut workers = workers(2, &world, &points, 256);
+        let mut workers = workers(2, &world, &points, PLENTY);
         let mut all: ContextBounding<String> = ContextBounding::new(options(Until::Exhausted), u32::MAX);
         all.run(&mut workers, &|| false, &mut |_| {});
         if all.search().found().is_empty() {

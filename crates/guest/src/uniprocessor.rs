@@ -56,6 +56,8 @@ const DEVICE_STOPS_MAX: u32 = 10_000;
 const STOPS_AHEAD_MAX: u64 = 5_000;
 /// Instructions after which it is asked whether the step is still wanted; no run is longer.
 const CANCEL_INSTRUCTIONS: u64 = 1_000_000;
+/// What a clone takes beside its pages, about: devices, threads, locks, small lists.
+const CLONE_BYTES: usize = 32 << 10;
 /// Instructions at a time while waiting for a condition that has no address of its own.
 const PATIENCE_INSTRUCTIONS: u64 = 64;
 
@@ -933,5 +935,9 @@ impl Subject for Uniprocessor {
         let registers = crate::view::registers(&self.machine, CPU);
         let inputs = crate::expression::Inputs { registers: &registers, arguments: None, bound: &[key] };
         name.text(&crate::view::View { machine: &self.machine, cpu: CPU }, &inputs).ok()
+    }
+
+    fn bytes_apart(&self, other: &Self) -> usize {
+        self.machine.memory.bytes_apart(&other.machine.memory) + CLONE_BYTES
     }
 }

@@ -16,7 +16,7 @@
 #![allow(unsafe_code)]
 
 use crate::hash::{StableHasher, hash_bytes};
-use std::cell::UnsafeCell;
+use std::cell::{RefCell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use trace::PhysAddr;
@@ -24,8 +24,8 @@ use trace::PhysAddr;
 /// Bytes in a page.
 pub const PAGE: usize = 4096;
 const FANOUT: usize = 64;
-/// Recycled page buffers kept at most.
-const POOL_PAGES_MAX: usize = 256;
+/// Recycled page buffers that a thread keeps at most.
+const POOL_PAGES_MAX: usize = 1024;
 /// External writes remembered one by one; beyond it everything counts as touched.
 const TOUCHED_MAX: usize = 4096;
 
@@ -57,6 +57,12 @@ impl Page {
 type Leaf = [Arc<Page>; FANOUT];
 type Branch = [Arc<Leaf>; FANOUT];
 
+thread_local! {
+    /// Buffers of pages that nobody holds any more, for the next page that must be copied. Going back and forth between
+    /// clones frees and copies thousands of pages a second; a general allocator takes as long for it as the copying.
+    static POOL: RefCell<Vec<Arc<Page>>> = const { RefCell::new(Vec::new()) };
+}
+
 static ZERO_PAGE: LazyLock<Arc<Page>> = LazyLock::new(|| Arc::new(Page::zero()));
 static ZERO_LEAF: LazyLock<Arc<Leaf>> =
     LazyLock::new(|| Arc::new(std::array::from_fn(|_| ZERO_PAGE.clone())));
@@ -74,6 +80,23 @@ fn own<T>(shared: &mut Arc<T>, copy: impl FnOnce(&T) -> Arc<T>) -> &mut T {
     unsafe { &mut *Arc::as_ptr(shared).cast_mut() }
 }
 
+/// Takes the page buffers out of a branch that nobody else holds.
+fn recycle(branch: Arc<Branch>) {
+    let Ok(branch) = Arc::try_unwrap(branch) else { return };
+    // A thread that ends has no pool any more: the pages are just freed.
+    let _ = POOL.try_with(|pool| {
+        let mut pool = pool.borrow_mut();
+        for leaf in branch {
+            let Ok(leaf) = Arc::try_unwrap(leaf) else { continue };
+            for mut page in leaf {
+                if pool.len() < POOL_PAGES_MAX && Arc::get_mut(&mut page).is_some() {
+                    pool.push(page);
+                }
+            }
+        }
+    });
+}
+
 /// What was written from outside the processor since it last looked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Touched {
@@ -88,7 +111,12 @@ pub struct Memory {
     rom: Vec<(u64, u64)>,
     cloned: AtomicBool,
     touched: Touched,
-    pool: Vec<Arc<Page>>,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.root.drain(..).for_each(recycle);
+    }
 }
 
 impl Clone for Memory {
@@ -100,7 +128,6 @@ impl Clone for Memory {
             rom: self.rom.clone(),
             cloned: AtomicBool::new(false),
             touched: self.touched.clone(),
-            pool: Vec::new(),
         }
     }
 }
@@ -123,7 +150,6 @@ impl Memory {
             rom: Vec::new(),
             cloned: AtomicBool::new(false),
             touched: Touched::Frames(Vec::new()),
-            pool: Vec::new(),
         }
     }
 
@@ -175,10 +201,10 @@ impl Memory {
         let branch = own(&mut self.root[a], |shared| Arc::new(shared.clone()));
         let leaf = own(&mut branch[b], |shared| Arc::new(shared.clone()));
         let mut moved = false;
-        let pool = &mut self.pool;
         let page = own(&mut leaf[c], |shared| {
             moved = true;
-            let mut fresh = pool.pop().unwrap_or_else(|| Arc::new(Page::zero()));
+            let recycled = POOL.with_borrow_mut(Vec::pop);
+            let mut fresh = recycled.unwrap_or_else(|| Arc::new(Page::zero()));
             let target = Arc::get_mut(&mut fresh).expect("pooled pages are unique");
             target.bytes.get_mut().copy_from_slice(shared.bytes());
             fresh
@@ -212,7 +238,6 @@ impl Memory {
     }
 
     /// Becomes equal to `source` and names each frame whose page was replaced, with the old bytes and the new.
-    /// Buffers are kept for reuse.
     pub(crate) fn restore(&mut self, source: &Self, mut changed: impl FnMut(u64, &[u8; PAGE], &[u8; PAGE])) {
         source.cloned.store(true, Ordering::Relaxed);
         if self.frames != source.frames || self.rom != source.rom {
@@ -238,21 +263,26 @@ impl Memory {
                     }
                 }
             }
-            Self::recycle(&mut self.pool, old);
+            recycle(old);
         }
     }
 
-    /// Takes the page buffers out of a branch that nobody else holds.
-    fn recycle(pool: &mut Vec<Arc<Page>>, branch: Arc<Branch>) {
-        let Ok(branch) = Arc::try_unwrap(branch) else { return };
-        for leaf in branch {
-            let Ok(leaf) = Arc::try_unwrap(leaf) else { continue };
-            for mut page in leaf {
-                if pool.len() < POOL_PAGES_MAX && Arc::get_mut(&mut page).is_some() {
-                    pool.push(page);
-                }
+    /// Bytes that this memory holds and `other` does not hold too.
+    #[must_use]
+    pub fn bytes_apart(&self, other: &Self) -> usize {
+        let mut bytes = 0;
+        let branches = self.root.iter().zip(&other.root).filter(|(mine, theirs)| !Arc::ptr_eq(mine, theirs));
+        for (mine, theirs) in branches {
+            bytes += size_of::<Branch>();
+            let leaves = mine.iter().zip(theirs.iter()).filter(|(mine, theirs)| !Arc::ptr_eq(mine, theirs));
+            for (mine, theirs) in leaves {
+                bytes += size_of::<Leaf>();
+                let pages =
+                    mine.iter().zip(theirs.iter()).filter(|(mine, theirs)| !Arc::ptr_eq(mine, theirs));
+                bytes += pages.count() * size_of::<Page>();
             }
         }
+        bytes
     }
 
     /// Reads bytes; those outside memory are ones.
@@ -422,10 +452,13 @@ mod tests {
             live.write_u8(PhysAddr(frame << 12), 9);
         }
         live.take_touched();
+        let apart = 2 * size_of::<Branch>() + 3 * size_of::<Leaf>() + 4 * size_of::<Page>();
+        assert_eq!(live.bytes_apart(&snapshot), apart);
         let mut changed = Vec::new();
         live.restore(&snapshot, |frame, _, _| changed.push(frame));
         assert_eq!(changed, [3, 5, 900, 9000]);
-        assert_eq!(live.pool.len(), 4);
+        assert_eq!(POOL.with_borrow(Vec::len), 4);
+        assert_eq!(live.bytes_apart(&snapshot), 0);
         assert_eq!((live.read_u8(PhysAddr(0x5000)), live.read_u8(PhysAddr(0x3000))), (1, 0));
     }
 

@@ -23,9 +23,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use trace::{PointRule, Schedule, VirtAddr};
 
-/// Worlds kept to go back to, for all workers of a job together; fewer when memory is short.
-const CLONES_MAX: usize = 1024;
-const CLONES_MIN: usize = 32;
+/// Memory of worlds kept to go back to, for all workers of a job together; less when memory is short.
+const CLONE_BYTES_MAX: usize = 128 << 20;
+const CLONE_BYTES_MIN: usize = 8 << 20;
 /// Of the jobs left aside, the part whose searches give up their memory when it is short.
 const DEFERRED_DROPPED: f64 = 0.5;
 /// After so many interleavings without a new race a job is no longer watched for races, unless it may become the proof:
@@ -126,7 +126,7 @@ pub struct Campaign<'a> {
     kept: BTreeMap<JobId, Kept>,
     /// Workers with their worlds, the latest last.
     warm: Vec<(JobId, bool, usize, Workers<Uniprocessor, Watch>)>,
-    clones_max: usize,
+    clone_bytes_max: usize,
     recorded: Option<Instant>,
     /// Something happened that must not be lost.
     news: bool,
@@ -156,7 +156,7 @@ impl<'a> Campaign<'a> {
             started: Instant::now(),
             kept: BTreeMap::new(),
             warm: Vec::new(),
-            clones_max: CLONES_MAX,
+            clone_bytes_max: CLONE_BYTES_MAX,
             recorded: None,
             news: true,
         }
@@ -327,7 +327,7 @@ impl<'a> Campaign<'a> {
             _ => {
                 let world = if watched { &self.setting.watched } else { &self.setting.unwatched };
                 let points = &self.plan.job(id).points;
-                Workers::new(cores, world, points, options().depth_max, self.clones_max)
+                Workers::new(cores, world, points, options().depth_max, self.clone_bytes_max)
             }
         };
         let interleavings_max = if self.plan.is_look(id) { INTERLEAVINGS_MIN } else { u64::MAX };
@@ -359,7 +359,7 @@ impl<'a> Campaign<'a> {
             return;
         }
         self.warm.clear();
-        self.clones_max = (self.clones_max / 2).max(CLONES_MIN);
+        self.clone_bytes_max = (self.clone_bytes_max / 2).max(CLONE_BYTES_MIN);
         let mut aside: Vec<JobId> = self
             .kept
             .iter()

@@ -118,7 +118,7 @@ fn world(fault: &str, program: &str) -> World<Told, Ends> {
 fn ends<R: Reduction>(world: &World<Told, Ends>, points: &PointSet, reduction: R) -> (BTreeSet<String>, u64) {
     let options =
         Options { until: Until::Exhausted, interleavings_max: Some(INTERLEAVINGS_MAX), ..Options::default() };
-    let mut workers = Workers::new(2, world, points, options.depth_max, 256);
+    let mut workers = Workers::new(2, world, points, options.depth_max, 64 << 20);
     let mut search: Search<R, String> = Search::new(reduction, options);
     search.run(&mut workers, &|| false, &mut |_| {});
     assert!(search.is_exhausted(), "{points}: {}", search.verdict(None));

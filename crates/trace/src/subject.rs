@@ -51,4 +51,10 @@ pub trait Subject: Clone + Send {
         let _ = thread;
         None
     }
+
+    /// Memory of its own, about, if `other`, a clone of the same family, is kept too.
+    fn bytes_apart(&self, other: &Self) -> usize {
+        let _ = other;
+        size_of::<Self>()
+    }
 }

@@ -41,6 +41,6 @@ pub fn replay<S: Subject, O: Observer>(
     if narrate {
         world.subject.narrate();
     }
-    let mut runner = Runner::new(world, points.clone(), Bounds { depth_max, clones_max: 0 });
+    let mut runner = Runner::new(world, points.clone(), Bounds { depth_max, clone_bytes_max: 0 });
     runner.run(schedule, &mut Replay { schedule: None }).clone()
 }

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trace::{Cancelled, PointRule, PointSet, Schedule, Subject};
 
-/// Worlds kept to go back to, for all workers together.
-const CLONES_MAX: usize = 4096;
+/// Memory of worlds kept to go back to, for all workers together.
+const CLONE_BYTES_MAX: usize = 256 << 20;
 /// Part of the time spent on the search that may go into making a finding short, and the least it gets.
 const MINIMISE_SHARE: f64 = 1.0;
 const MINIMISE_SECONDS_MIN: f64 = 5.0;
@@ -202,7 +202,7 @@ fn systematic<R: Reduction>(
     let workers = how.workers.unwrap_or_else(cores).max(1);
     let late = lateness(how.budget);
     let world = heeding(world, &late);
-    let mut workers = Workers::new(workers, &world, &how.points, options.depth_max, CLONES_MAX);
+    let mut workers = Workers::new(workers, &world, &how.points, options.depth_max, CLONE_BYTES_MAX);
     let mut search = Search::new(reduction, options);
     search.run(&mut workers, &*late, &mut |search| {
         progress.note(search.sighting());
@@ -218,7 +218,7 @@ fn icb(world: &KernelWorld, how: &How, options: Options, progress: &mut Progress
     let workers = how.workers.unwrap_or_else(cores).max(1);
     let late = lateness(how.budget);
     let world = heeding(world, &late);
-    let mut workers = Workers::new(workers, &world, &how.points, options.depth_max, CLONES_MAX);
+    let mut workers = Workers::new(workers, &world, &how.points, options.depth_max, CLONE_BYTES_MAX);
     let mut search = ContextBounding::new(options, how.preemptions.unwrap_or(u32::MAX));
     search.run(&mut workers, &*late, &mut |search| {
         let what = format!("at most {} preemptions", search.bound());
@@ -232,7 +232,7 @@ fn random(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
     let started = Instant::now();
     let mut walk = RandomWalk::new(how.seed);
     let late = lateness(how.budget);
-    let bounds = Bounds { clones_max: 0, ..Bounds::default() };
+    let bounds = Bounds { clone_bytes_max: 0, ..Bounds::default() };
     let mut runner = Runner::new(heeding(world, &late), how.points.clone(), bounds);
     let mut found: Vec<Found> = Vec::new();
     let mut interleavings = 0;

@@ -58,7 +58,7 @@ pub fn explore<R: Reduction>(
         interleavings_max: Some(INTERLEAVINGS_MAX),
         ..Options::default()
     };
-    let mut workers = Workers::new(1, world, &points, options.depth_max, 256);
+    let mut workers = Workers::new(1, world, &points, options.depth_max, 64 << 20);
     let mut search = Search::new(reduction, options);
     search.run(&mut workers, &|| false, &mut |_| {});
     search
