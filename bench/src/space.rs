@@ -3,7 +3,7 @@
 
 use crate::guests::folder;
 use ::guests::{Build, Design};
-use detect::{Config, Constants, Detectors, Limits, Progress};
+use detect::{Config, Constants, Detectors, Limits, Progress, Race, RaceDetector, RaceLimited, RacePure};
 use explore::strategies::Dpor;
 use explore::{Observer, Options, Order, Search, Seen, Until, Verdict, Workers, World};
 use guest::description::Description;
@@ -11,6 +11,7 @@ use guest::image::Image;
 use guest::kernel::Kernel;
 use guest::lifecycle::{self, Setup};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +40,9 @@ pub struct Space {
     pub backwards: bool,
     #[arg(long, default_value_t = 1)]
     pub workers: usize,
+    /// Look for data races too: limited or pure happens-before.
+    #[arg(long)]
+    pub races: Option<Races>,
     /// Stop after so long.
     #[arg(long)]
     pub seconds: Option<f64>,
@@ -47,11 +51,19 @@ pub struct Space {
     pub interleavings: Option<u64>,
 }
 
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+pub enum Races {
+    Limited,
+    Pure,
+}
+
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     pub ending: Ending,
     pub interleavings: u64,
+    /// Data races, as pairs of instructions, whatever threads and order.
+    pub races: usize,
     /// Nodes of the tree that were reached.
     pub decisions: u64,
     /// Decisions of an interleaving, on average.
@@ -89,16 +101,20 @@ struct Totals {
 #[derive(Clone)]
 struct Counting {
     detectors: Detectors,
+    races: Option<RaceDetector>,
     decisions: u64,
     instructions: u64,
     totals: Arc<Totals>,
 }
 
 impl Observer for Counting {
-    type Note = ();
+    type Note = Race;
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<()>) {
+    fn observe(&mut self, step: &Step, seen: &mut Seen<Race>) {
         self.detectors.observe(step, &mut seen.findings);
+        if let Some(races) = &mut self.races {
+            races.observe(step, &mut seen.notes);
+        }
         self.decisions += 1;
         self.instructions += step.instructions;
         if !seen.findings.is_empty() || !matches!(step.end, StepEnd::Point(_)) {
@@ -140,7 +156,11 @@ impl Space {
         let mut detectors = Detectors::new(&Config::default());
         detectors.observe(&started.prologue, &mut Vec::new());
         let totals = Arc::new(Totals::default());
-        let counting = Counting { detectors, decisions: 0, instructions: 0, totals: totals.clone() };
+        let races = self.races.map(|races| match races {
+            Races::Limited => RaceDetector::Limited(RaceLimited::default()),
+            Races::Pure => RaceDetector::Pure(RacePure::default()),
+        });
+        let counting = Counting { detectors, races, decisions: 0, instructions: 0, totals: totals.clone() };
         let world = World::new(started.subject, counting);
 
         let points: PointSet = self.points.parse().map_err(|e| format!("{e}"))?;
@@ -152,7 +172,7 @@ impl Space {
             ..Options::default()
         };
         let mut workers = Workers::new(self.workers, &world, &points, options.depth_max, CLONE_BYTES_MAX);
-        let mut search: Search<Dpor, ()> = Search::new(Dpor::default(), options);
+        let mut search: Search<Dpor, Race> = Search::new(Dpor::default(), options);
         let began = Instant::now();
         let mut first = None;
         let late = || self.seconds.is_some_and(|limit| began.elapsed().as_secs_f64() > limit);
@@ -178,6 +198,7 @@ impl Space {
                 other => Ending::Failed(other.to_string()),
             },
             interleavings: found.map_or(counts.interleavings, |found| found.interleaving),
+            races: search.notes().keys().map(Race::key).collect::<BTreeSet<_>>().len(),
             decisions: counts.effort.steps - counts.effort.steps_again,
             depth: average(&totals.decisions),
             instructions: average(&totals.instructions),
@@ -201,6 +222,13 @@ impl Space {
             ("--fault", self.fault.clone()),
             ("--design", (!self.design.is_empty()).then(|| self.design.join(","))),
             ("--seconds", self.seconds.map(|seconds| seconds.to_string())),
+            (
+                "--races",
+                self.races.map(|races| match races {
+                    Races::Limited => "limited".to_owned(),
+                    Races::Pure => "pure".to_owned(),
+                }),
+            ),
             ("--interleavings", self.interleavings.map(|n| n.to_string())),
         ] {
             command.args(value.into_iter().flat_map(|value| [flag.to_owned(), value]));

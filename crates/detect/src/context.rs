@@ -11,7 +11,7 @@ pub struct Context {
     pub system_call: Option<u64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ContextId(u32);
 
 #[derive(Clone, Debug, Default)]

@@ -27,6 +27,7 @@ mod lockset;
 mod no_progress;
 mod order;
 mod panic;
+mod past;
 mod race;
 mod race_limited;
 mod race_pure;

@@ -252,8 +252,6 @@ fn random_program(dice: &mut Dice) -> String {
     script
 }
 
-/// The detector of races by vector clocks keeps one access for each thread, bytes and direction, so of several racing
-/// instructions it names the last; whether some instruction races with a given one must agree.
 #[test]
 fn detectors_agree_with_the_definition() {
     let mut dice = Dice(1);
@@ -265,15 +263,11 @@ fn detectors_agree_with_the_definition() {
         assert_eq!(by_limited, Graph::new(&steps, false).races(true), "limited:\n{program}");
 
         let by_pure = pairs(pure(), &steps);
-        let definition = Graph::new(&steps, true).races(false);
-        assert!(by_pure.is_subset(&definition), "pure:\n{program}");
-        let seconds =
-            |all: &BTreeSet<Pair>| all.iter().map(|pair| (pair.0, pair.2, pair.3)).collect::<BTreeSet<_>>();
-        assert_eq!(seconds(&by_pure), seconds(&definition), "pure:\n{program}");
+        assert_eq!(by_pure, Graph::new(&steps, true).races(false), "pure:\n{program}");
 
         assert!(by_pure.is_subset(&by_limited), "every pure race is a limited one:\n{program}");
         racy += usize::from(!by_pure.is_empty());
         only_limited += usize::from(by_limited.len() > by_pure.len());
     }
-    assert!(racy > 500 && only_limited > 500, "the programs are worth checking: {racy}, {only_limited}");
+    assert!(racy > 500 && only_limited > 300, "the programs are worth checking: {racy}, {only_limited}");
 }

@@ -90,7 +90,7 @@ impl Lockset {
                 Item::Accesses(accesses) => {
                     let context = self.contexts.of(thread, self.held.by(thread));
                     for access in accesses {
-                        let now = Record::new(thread, 0, context, access);
+                        let now = Record::new(thread, context, access);
                         let (contexts, told) = (&mut self.contexts, &mut self.told);
                         self.memory.visit(access, |bytes, mut known| {
                             split(&mut known, bytes);
@@ -109,6 +109,12 @@ impl Lockset {
                 }
             }
         }
+    }
+}
+
+impl Lockset {
+    pub(crate) fn bytes_apart(&self, other: &Self) -> usize {
+        self.memory.bytes_apart(&other.memory)
     }
 }
 

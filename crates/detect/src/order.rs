@@ -12,8 +12,13 @@ pub enum Item<'a> {
 }
 
 pub fn in_order(step: &Step) -> impl Iterator<Item = (ThreadId, Item<'_>)> {
+    in_order_of(step, |_| true)
+}
+
+/// As if there were no other events than those that matter. A change of the running thread always does.
+pub fn in_order_of(step: &Step, matters: fn(&Action) -> bool) -> impl Iterator<Item = (ThreadId, Item<'_>)> {
     let (mut running, mut done) = (step.thread, 0);
-    let mut events = step.events.iter().peekable();
+    let mut events = step.events.iter().filter(move |event| matters(&event.action)).peekable();
     std::iter::from_fn(move || {
         let until = events.peek().map_or(step.accesses.len(), |event| event.accesses_before);
         let until = until.clamp(done, step.accesses.len());
@@ -29,6 +34,27 @@ pub fn in_order(step: &Step) -> impl Iterator<Item = (ThreadId, Item<'_>)> {
         }
         Some((by, Item::Event(event)))
     })
+}
+
+/// Whether an action can change how the accesses before and after it relate to those of others.
+pub const fn synchronises(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Create { .. }
+            | Action::Wake { .. }
+            | Action::Switch { .. }
+            | Action::Lock { .. }
+            | Action::Unlock { .. }
+            | Action::Down { .. }
+            | Action::Up { .. }
+            | Action::HandOff { .. }
+            | Action::InterruptsOff
+            | Action::InterruptsOn
+            | Action::EnterTrusted { .. }
+            | Action::LeaveTrusted { .. }
+            | Action::Alloc { .. }
+            | Action::SystemCall { .. }
+    )
 }
 
 /// The events alone.

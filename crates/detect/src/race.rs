@@ -154,31 +154,20 @@ impl RaceLog {
     }
 }
 
-/// An access that a later one may race with, as far as it went to one word. Very many are kept and copied, so it is
-/// small.
+/// An access that races with another, or may. Many are kept and copied, so it is small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub pc: VirtAddr,
     pub thread: ThreadId,
-    /// Of the thread's own clock.
-    pub epoch: u32,
     pub context: ContextId,
     pub kind: AccessKind,
     pub atomic: bool,
-    /// A bit for each byte of the word.
-    pub bytes: u8,
 }
 
 impl Record {
-    /// Of no byte yet.
-    pub const fn new(thread: ThreadId, epoch: u32, context: ContextId, access: &Access) -> Self {
+    pub const fn new(thread: ThreadId, context: ContextId, access: &Access) -> Self {
         let Access { pc, kind, atomic, .. } = *access;
-        Self { pc, thread, epoch, context, kind, atomic, bytes: 0 }
-    }
-
-    /// Whether the order of the two, in one word, can matter.
-    pub const fn conflicts(&self, other: &Self) -> bool {
-        self.bytes & other.bytes != 0 && (self.kind.writes() || other.kind.writes())
+        Self { pc, thread, context, kind, atomic }
     }
 
     pub fn side(&self, contexts: &Contexts) -> RaceSide {
@@ -199,7 +188,7 @@ impl Record {
 pub(crate) struct Told(Arc<std::collections::BTreeSet<(ThreadId, VirtAddr, ThreadId, VirtAddr)>>);
 
 impl Told {
-    /// `access` is the whole of what `second` is a word of.
+    /// `access` is the second one.
     pub fn tell(
         &mut self,
         first: &Record,
@@ -236,6 +225,17 @@ impl RaceDetector {
             Self::Limited(detector) => detector.observe(step, races),
             Self::Pure(detector) => detector.observe(step, races),
             Self::Lockset(detector) => detector.observe(step, races),
+        }
+    }
+
+    /// Memory of its own, about, if `other` is kept too.
+    #[must_use]
+    pub fn bytes_apart(&self, other: &Self) -> usize {
+        match (self, other) {
+            (Self::Limited(detector), Self::Limited(other)) => detector.bytes_apart(other),
+            (Self::Pure(detector), Self::Pure(other)) => detector.bytes_apart(other),
+            (Self::Lockset(detector), Self::Lockset(other)) => detector.bytes_apart(other),
+            _ => 0,
         }
     }
 }

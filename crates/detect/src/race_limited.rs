@@ -12,16 +12,16 @@ use crate::Race;
 use crate::clocks::Clocks;
 use crate::context::Contexts;
 use crate::held::Held;
-use crate::order::{Item, in_order};
-use crate::race::{Record, Told};
-use crate::shadow::{Shadow, Word};
+use crate::order::{Item, in_order_of, synchronises};
+use crate::past::{Circumstances, Past};
+use crate::race::Told;
 use trace::{Action, Step};
 
 #[derive(Clone, Debug, Default)]
 pub struct RaceLimited {
     clocks: Clocks,
     held: Held,
-    memory: Shadow<Record>,
+    past: Past,
     contexts: Contexts,
     told: Told,
 }
@@ -29,7 +29,7 @@ pub struct RaceLimited {
 impl RaceLimited {
     pub fn observe(&mut self, step: &Step, races: &mut Vec<Race>) {
         self.held.begin(step);
-        for (thread, item) in in_order(step) {
+        for (thread, item) in in_order_of(step, synchronises) {
             match item {
                 Item::Event(event) => {
                     self.held.act(thread, &event.action);
@@ -37,7 +37,7 @@ impl RaceLimited {
                         Action::Create { child } => self.clocks.edge(thread, child),
                         Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
                         Action::HandOff { to, .. } => self.clocks.edge(thread, to),
-                        Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
+                        Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
                         Action::SystemCall { number } => self.contexts.entered(thread, number),
                         _ => {}
                     }
@@ -46,36 +46,23 @@ impl RaceLimited {
                 Item::Accesses(accesses) => {
                     let epoch = self.clocks.epoch(thread);
                     let context = self.contexts.of(thread, self.held.by(thread));
-                    for access in accesses {
-                        let now = Record::new(thread, epoch, context, access);
-                        let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
-                        self.memory.visit(access, |bytes, mut known| {
-                            let now = Record { bytes, ..now };
-                            for before in known.iter() {
-                                if before.thread != thread
-                                    && before.conflicts(&now)
-                                    && !clocks.before(before.thread, before.epoch, thread)
-                                    && !contexts.share_a_lock(before.context, context)
-                                {
-                                    told.tell(before, &now, access, contexts, races);
-                                }
-                            }
-                            remember(&mut known, &now);
-                        });
-                    }
+                    let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
+                    self.past.meet(
+                        Circumstances { thread, epoch, context },
+                        accesses,
+                        |before| {
+                            clocks.before(before.thread, before.epoch, thread)
+                                || contexts.share_a_lock(before.context, context)
+                        },
+                        |first, second, access| told.tell(first, second, access, contexts, races),
+                    );
                 }
             }
         }
+        self.past.turn();
     }
-}
 
-/// Of accesses that differ in their epoch alone the latest says most: if it came before something, so did the others.
-fn remember(known: &mut Word<'_, Record>, now: &Record) {
-    let same = |before: &Record| {
-        before.thread == now.thread
-            && (before.pc, before.kind, before.atomic, before.bytes)
-                == (now.pc, now.kind, now.atomic, now.bytes)
-            && before.context == now.context
-    };
-    known.supersede(same, *now);
+    pub(crate) fn bytes_apart(&self, other: &Self) -> usize {
+        self.past.bytes_apart(&other.past)
+    }
 }

@@ -1,24 +1,23 @@
 //! Data races by Pure Happens-Before: vector clocks over everything that synchronises.
 //!
 //! Creation, wakeup, lock, unlock, hand-off, and interrupts off and on as one more lock (seed 001, 3.4.4; seed 003,
-//! 2.5.2). The rules for accesses are those of Djit+: for each thread the last read and the last write. Reports only
-//! races of the order that was seen: two accesses with an unrelated lock between them count as ordered. Usable on a
-//! single run.
+//! 2.5.2). Reports only races of the order that was seen: two accesses with an unrelated lock between them count as
+//! ordered. Usable on a single run.
 
 use crate::Race;
 use crate::clocks::Clocks;
 use crate::context::Contexts;
 use crate::held::{Change, Held, INTERRUPTS};
-use crate::order::{Item, in_order};
-use crate::race::{Record, Told};
-use crate::shadow::{Shadow, Word};
+use crate::order::{Item, in_order_of, synchronises};
+use crate::past::{Circumstances, Past};
+use crate::race::Told;
 use trace::{Action, Step, ThreadId};
 
 #[derive(Clone, Debug, Default)]
 pub struct RacePure {
     clocks: Clocks,
     held: Held,
-    memory: Shadow<Record>,
+    past: Past,
     contexts: Contexts,
     told: Told,
 }
@@ -28,7 +27,7 @@ impl RacePure {
         if let Some(from) = self.held.begin(step) {
             self.pass_interrupts(from, step.thread);
         }
-        for (thread, item) in in_order(step) {
+        for (thread, item) in in_order_of(step, synchronises) {
             match item {
                 Item::Event(event) => {
                     match self.held.act(thread, &event.action) {
@@ -44,7 +43,7 @@ impl RacePure {
                     match event.action {
                         Action::Create { child } => self.clocks.edge(thread, child),
                         Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
-                        Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
+                        Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
                         Action::SystemCall { number } => self.contexts.entered(thread, number),
                         _ => {}
                     }
@@ -53,37 +52,25 @@ impl RacePure {
                 Item::Accesses(accesses) => {
                     let epoch = self.clocks.epoch(thread);
                     let context = self.contexts.of(thread, self.held.by(thread));
-                    for access in accesses {
-                        let now = Record::new(thread, epoch, context, access);
-                        let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
-                        self.memory.visit(access, |bytes, mut known| {
-                            let now = Record { bytes, ..now };
-                            for before in known.iter() {
-                                if before.thread != thread
-                                    && before.conflicts(&now)
-                                    && !clocks.before(before.thread, before.epoch, thread)
-                                {
-                                    told.tell(before, &now, access, contexts, races);
-                                }
-                            }
-                            remember(&mut known, &now);
-                        });
-                    }
+                    let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
+                    self.past.meet(
+                        Circumstances { thread, epoch, context },
+                        accesses,
+                        |before| clocks.before(before.thread, before.epoch, thread),
+                        |first, second, access| told.tell(first, second, access, contexts, races),
+                    );
                 }
             }
         }
+        self.past.turn();
+    }
+
+    pub(crate) fn bytes_apart(&self, other: &Self) -> usize {
+        self.past.bytes_apart(&other.past)
     }
 
     fn pass_interrupts(&mut self, from: ThreadId, to: ThreadId) {
         self.clocks.release(from, INTERRUPTS);
         self.clocks.acquire(to, INTERRUPTS);
     }
-}
-
-/// For each thread, bytes and direction the last one stands for all before it.
-fn remember(known: &mut Word<'_, Record>, now: &Record) {
-    let same = |before: &Record| {
-        before.thread == now.thread && before.kind.writes() == now.kind.writes() && before.bytes == now.bytes
-    };
-    known.supersede(same, *now);
 }

@@ -1,4 +1,4 @@
-//! What detectors remember for each word of the guest's memory.
+//! What a detector remembers for each word of the guest's memory.
 //!
 //! Physical words of four bytes; a word has any number of entries. Chunks of 256 bytes are flat sorted vectors of plain
 //! data behind `Arc`s: a clone shares everything, and the first write to a chunk after it copies that chunk in one go
@@ -40,20 +40,8 @@ pub struct Word<'a, T> {
 }
 
 impl<T: Copy> Word<'_, T> {
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.chunk[self.start..self.end].iter().map(|(_, entry)| entry)
-    }
-
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.chunk[self.start..self.end].iter_mut().map(|(_, entry)| entry)
-    }
-
-    /// Puts `entry` in the place of the one that it supersedes, or beside the others.
-    pub fn supersede(&mut self, supersedes: impl Fn(&T) -> bool, entry: T) {
-        match self.chunk[self.start..self.end].iter_mut().find(|(_, known)| supersedes(known)) {
-            Some((_, known)) => *known = entry,
-            None => self.push(entry),
-        }
     }
 
     pub fn push(&mut self, entry: T) {
@@ -89,6 +77,18 @@ impl<T: Copy> Shadow<T> {
                 at = next;
             }
         }
+    }
+
+    /// Memory of its own, if `other` is kept too.
+    pub fn bytes_apart(&self, other: &Self) -> usize {
+        if Arc::ptr_eq(&self.chunks, &other.chunks) {
+            return 0;
+        }
+        let own = self
+            .chunks
+            .iter()
+            .filter(|(at, chunk)| other.chunks.get(at).is_none_or(|theirs| !Arc::ptr_eq(chunk, theirs)));
+        own.map(|(_, chunk)| size_of_val(chunk.as_slice())).sum()
     }
 
     /// Forgets a block of the heap. Pages that nobody touched have nothing to forget.

@@ -1,9 +1,7 @@
 //! What one transition touched, in a form that makes "do these two conflict?" fast.
 //!
-//! Physical memory in chunks of 512 bytes: for each chunk touched, a bit for each byte read and each byte written, in
-//! ascending order of chunks. Building it sorts chunks, not accesses; comparing two walks two short lists and ands a
-//! cache line where they meet, and a Bloom filter over the chunks answers most questions before that. Exact to the
-//! byte.
+//! Physical memory byte by byte ([`Touched`]), with Bloom filters over its chunks that answer most questions before
+//! bytes are looked at.
 //!
 //! Things that are no memory get chunks of their own outside of it: a lock (requesting, taking and releasing it write
 //! it, whether or not the subject logs the lock's own bytes) and a thread (whoever runs in a step writes its own
@@ -16,33 +14,13 @@
 //! byte of it is touched by anybody else (seed 000, 5.4.2).
 
 use serde::{Deserialize, Serialize};
-use trace::{Action, LockId, Step, ThreadId, ThreadSet};
+use trace::{Action, LockId, Step, ThreadId, ThreadSet, Touched, Touching};
 
 const SPACE_BITS: u32 = 60;
 const LOCKS: u64 = 1 << SPACE_BITS;
 const THREADS: u64 = 2 << SPACE_BITS;
 
-const CHUNK_BITS: u32 = 9;
-const WORDS: usize = 1 << (CHUNK_BITS - 6);
 const BLOOM_WORDS: usize = 32;
-
-/// A bit for each byte of a chunk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-struct Chunk {
-    reads: [u64; WORDS],
-    writes: [u64; WORDS],
-}
-
-impl Chunk {
-    fn conflicts(&self, other: &Self) -> bool {
-        let mut common = 0;
-        for at in 0..WORDS {
-            common |=
-                self.writes[at] & (other.reads[at] | other.writes[at]) | self.reads[at] & other.writes[at];
-        }
-        common != 0
-    }
-}
 
 /// A set of numbers that may answer "yes" by mistake.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -61,9 +39,7 @@ impl Bloom {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Footprint {
-    /// Addresses divided by the size of a chunk, ascending.
-    numbers: Vec<u64>,
-    chunks: Vec<Chunk>,
+    bytes: Touched,
     touched: Bloom,
     written: Bloom,
     /// The order with respect to any other step can matter: the step ended the execution, so that nobody could do
@@ -78,10 +54,11 @@ const fn hash(number: u64) -> u64 {
 impl Footprint {
     #[must_use]
     pub fn of(step: &Step) -> Self {
-        let mut building = Building::new(step.accesses.len() + step.events.len() + 1);
-        building.thread(step.thread);
+        let mut touching = Touching::new(step.accesses.len() + step.events.len() + 1);
+        let mut whole = false;
+        touch_thread(&mut touching, step.thread);
         for access in &step.accesses {
-            building.range(access.phys.0, u64::from(access.size), access.kind.writes());
+            touching.range(access.phys.0, u64::from(access.size), access.kind.writes());
         }
         for event in &step.events {
             match event.action {
@@ -91,33 +68,38 @@ impl Footprint {
                 | Action::HandOff { lock, .. }
                 | Action::Down { semaphore: lock }
                 | Action::Up { semaphore: lock }
-                | Action::Block { lock: Some(lock), .. } => building.lock(lock),
-                Action::Switch { to } => building.thread(to),
-                Action::Exposed => building.whole = true,
-                Action::Free { phys, size, .. } => building.range(phys.0, size.unwrap_or(1).max(1), true),
-                Action::Alloc { phys, size, .. } => building.range(phys.0, size.max(1), true),
+                | Action::Block { lock: Some(lock), .. } => touch_lock(&mut touching, lock),
+                Action::Switch { to } => touch_thread(&mut touching, to),
+                Action::Exposed => whole = true,
+                Action::Free { phys, size, .. } => touching.range(phys.0, size.unwrap_or(1).max(1), true),
+                Action::Alloc { phys, size, .. } => touching.range(phys.0, size.max(1), true),
                 _ => {}
             }
         }
-        building.finish()
+        Self::new(touching.finish(), whole)
+    }
+
+    fn new(bytes: Touched, whole: bool) -> Self {
+        let (mut touched, mut written) = (Bloom::default(), Bloom::default());
+        for (number, writes) in bytes.chunks() {
+            touched.insert(number);
+            if writes {
+                written.insert(number);
+            }
+        }
+        Self { bytes, touched, written, whole }
     }
 
     /// Of several steps taken as one.
     #[must_use]
     pub fn union<'a>(parts: impl Iterator<Item = &'a Self>) -> Self {
-        let mut building = Building::new(16);
+        let mut touching = Touching::new(16);
         let mut whole = false;
         for part in parts {
             whole |= part.whole;
-            for (&number, chunk) in part.numbers.iter().zip(&part.chunks) {
-                let mine = building.chunk(number);
-                for at in 0..WORDS {
-                    mine.reads[at] |= chunk.reads[at];
-                    mine.writes[at] |= chunk.writes[at];
-                }
-            }
+            touching.all(&part.bytes);
         }
-        Self { whole, ..building.finish() }
+        Self::new(touching.finish(), whole)
     }
 
     /// The same as a step that ended the execution, which conflicts with everything.
@@ -129,9 +111,10 @@ impl Footprint {
     /// The same, but touching these threads too.
     #[must_use]
     pub fn with_threads(&self, threads: &ThreadSet) -> Self {
-        let mut building = Building::new(threads.len());
-        threads.iter().for_each(|thread| building.thread(thread));
-        Self::union([self, &building.finish()].into_iter())
+        let mut touching = Touching::new(threads.len());
+        touching.all(&self.bytes);
+        threads.iter().for_each(|thread| touch_thread(&mut touching, thread));
+        Self::new(touching.finish(), self.whole)
     }
 
     /// Whether the order of the two can matter.
@@ -140,119 +123,17 @@ impl Footprint {
         if self.whole || other.whole {
             return true;
         }
-        if !self.written.meets(&other.touched) && !self.touched.meets(&other.written) {
-            return false;
-        }
-        let (mut mine, mut theirs) = (0, 0);
-        while let (Some(a), Some(b)) = (self.numbers.get(mine), other.numbers.get(theirs)) {
-            if a == b && self.chunks[mine].conflicts(&other.chunks[theirs]) {
-                return true;
-            }
-            mine += usize::from(a <= b);
-            theirs += usize::from(b <= a);
-        }
-        false
+        (self.written.meets(&other.touched) || self.touched.meets(&other.written))
+            && self.bytes.conflicts(&other.bytes)
     }
 }
 
-/// A footprint whose chunks are still in the order in which they were met.
-struct Building {
-    numbers: Vec<u64>,
-    chunks: Vec<Chunk>,
-    /// Open addressing: one more than the place in `chunks`, or 0.
-    table: Vec<u32>,
-    last: usize,
-    whole: bool,
+fn touch_lock(touching: &mut Touching, lock: LockId) {
+    touching.range(LOCKS | (lock.0 & (LOCKS - 1)), 1, true);
 }
 
-impl Building {
-    fn new(accesses: usize) -> Self {
-        let room = accesses.clamp(16, 256).next_power_of_two();
-        Self {
-            numbers: Vec::with_capacity(room / 2),
-            chunks: Vec::with_capacity(room / 2),
-            table: vec![0; room],
-            last: 0,
-            whole: false,
-        }
-    }
-
-    fn slot(&self, number: u64) -> usize {
-        let mask = self.table.len() - 1;
-        let mut slot = hash(number) as usize & mask;
-        while let Some(at) = (self.table[slot] as usize).checked_sub(1)
-            && self.numbers[at] != number
-        {
-            slot = (slot + 1) & mask;
-        }
-        slot
-    }
-
-    fn chunk(&mut self, number: u64) -> &mut Chunk {
-        if self.numbers.get(self.last) == Some(&number) {
-            return &mut self.chunks[self.last];
-        }
-        if 2 * (self.numbers.len() + 1) > self.table.len() {
-            self.table = vec![0; 2 * self.table.len()];
-            for at in 0..self.numbers.len() {
-                let slot = self.slot(self.numbers[at]);
-                self.table[slot] = u32::try_from(at + 1).expect("fewer than 2^32 chunks");
-            }
-        }
-        let slot = self.slot(number);
-        if self.table[slot] == 0 {
-            self.numbers.push(number);
-            self.chunks.push(Chunk::default());
-            self.table[slot] = u32::try_from(self.chunks.len()).expect("fewer than 2^32 chunks");
-        }
-        self.last = self.table[slot] as usize - 1;
-        &mut self.chunks[self.last]
-    }
-
-    fn range(&mut self, start: u64, size: u64, write: bool) {
-        let end = start + size;
-        let mut at = start;
-        while at < end {
-            let word_end = (at | 63) + 1;
-            let upto = word_end.min(end);
-            let mask = (u64::MAX >> (64 - (upto - at))) << (at & 63);
-            let word = (at >> 6) as usize & (WORDS - 1);
-            let chunk = self.chunk(at >> CHUNK_BITS);
-            if write {
-                chunk.writes[word] |= mask;
-            } else {
-                chunk.reads[word] |= mask;
-            }
-            at = upto;
-        }
-    }
-
-    fn lock(&mut self, lock: LockId) {
-        self.range(LOCKS | (lock.0 & (LOCKS - 1)), 1, true);
-    }
-
-    fn thread(&mut self, thread: ThreadId) {
-        self.range(THREADS | u64::from(thread.0), 1, true);
-    }
-
-    fn finish(self) -> Footprint {
-        let mut order: Vec<(u64, u32)> = self.numbers.into_iter().zip(0..).collect();
-        order.sort_unstable();
-        let (mut touched, mut written) = (Bloom::default(), Bloom::default());
-        for &(number, at) in &order {
-            touched.insert(number);
-            if self.chunks[at as usize].writes != [0; WORDS] {
-                written.insert(number);
-            }
-        }
-        Footprint {
-            numbers: order.iter().map(|(number, _)| *number).collect(),
-            chunks: order.iter().map(|(_, at)| self.chunks[*at as usize]).collect(),
-            touched,
-            written,
-            whole: self.whole,
-        }
-    }
+fn touch_thread(touching: &mut Touching, thread: ThreadId) {
+    touching.range(THREADS | u64::from(thread.0), 1, true);
 }
 
 #[cfg(test)]

@@ -29,6 +29,11 @@ impl Observer for Watch {
         }
     }
 
+    fn bytes_apart(&self, other: &Self) -> usize {
+        let races = self.races.as_ref().zip(other.races.as_ref());
+        size_of::<Self>() + races.map_or(0, |(mine, theirs)| mine.bytes_apart(theirs))
+    }
+
     fn set_limits(&mut self, limits: Limits) {
         self.detectors.set_limits(limits);
     }

@@ -14,6 +14,7 @@ pub mod point;
 pub mod resolve;
 pub mod step;
 pub mod subject;
+pub mod touched;
 
 pub use access::{Access, AccessKind};
 pub use action::{Action, Event, Trusted, Waiting};
@@ -24,3 +25,4 @@ pub use point::{Filter, ParsePointError, Point, PointKind, PointRule, PointSet};
 pub use resolve::{Frame, Resolve, Stack};
 pub use step::{Occurrence, Pointer, Sighting, Step, StepEnd};
 pub use subject::{Cancelled, Subject};
+pub use touched::{Touched, Touching};

@@ -1,0 +1,185 @@
+//! What detectors of races remember of an execution.
+//!
+//! A *segment* is what a thread accessed between two events that may synchronise: in one epoch of its clock, with the
+//! same locks. Whether one segment is ordered before another, or protected from it, is one question for all their
+//! accesses, and seldom answered with no; only then are bytes compared, and only where those meet single accesses. So
+//! most accesses are never looked at one by one.
+//!
+//! Segments never change, and all clones share them. Those of a long execution are put together now and then where they
+//! are alike, so that what an access must be compared with grows with the number of different circumstances and not with
+//! the number of steps. A block of the heap that is allocated again is written down beside them: earlier accesses to it
+//! count no more. The block is a run of virtual addresses; which physical page each of its later pages is, the accesses
+//! themselves tell.
+
+use crate::context::ContextId;
+use crate::race::Record;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use trace::{Access, PhysAddr, ThreadId, Touched, Touching, VirtAddr};
+
+const PAGE: u64 = 4096;
+/// So many chapters of one rank become one of the next. Few in tests, whose executions are short.
+const CHAPTERS_MAX: usize = if cfg!(test) { 3 } else { 32 };
+
+/// Who accessed something, and under what circumstances.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Circumstances {
+    pub thread: ThreadId,
+    /// Of the thread's own clock.
+    pub epoch: u32,
+    pub context: ContextId,
+}
+
+impl Circumstances {
+    fn record(&self, access: &Access) -> Record {
+        Record::new(self.thread, self.context, access)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    by: Circumstances,
+    /// How much was forgotten before.
+    since: usize,
+    touched: Touched,
+    accesses: Box<[Access]>,
+}
+
+/// The segments of a step, or of a run of steps.
+#[derive(Debug)]
+struct Chapter {
+    /// 0: one step.
+    rank: u32,
+    /// If all are of one thread.
+    thread: Option<ThreadId>,
+    segments: Vec<Segment>,
+}
+
+impl Chapter {
+    fn new(rank: u32, segments: Vec<Segment>) -> Self {
+        let first = segments.first().map(|segment| segment.by.thread);
+        let thread = first.filter(|&first| segments.iter().all(|segment| segment.by.thread == first));
+        Self { rank, thread, segments }
+    }
+
+    /// Of several chapters of one rank.
+    fn together(chapters: &[Arc<Self>]) -> Self {
+        let mut alike: BTreeMap<_, Vec<&Segment>> = BTreeMap::new();
+        for segment in chapters.iter().flat_map(|chapter| &chapter.segments) {
+            alike.entry((segment.by, segment.since)).or_default().push(segment);
+        }
+        let segments = alike.into_iter().map(|((by, since), segments)| {
+            let mut touching = Touching::new(64);
+            segments.iter().for_each(|segment| touching.all(&segment.touched));
+            let mut accesses: Vec<Access> =
+                segments.iter().flat_map(|segment| &segment.accesses).copied().collect();
+            accesses.sort_unstable();
+            accesses.dedup();
+            Segment { by, since, touched: touching.finish(), accesses: accesses.into() }
+        });
+        Self::new(chapters[0].rank + 1, segments.collect())
+    }
+
+    fn bytes(&self) -> usize {
+        let of = |segment: &Segment| segment.touched.bytes() + size_of_val(&*segment.accesses);
+        self.segments.iter().map(of).sum()
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Past {
+    /// Of descending rank.
+    chapters: Arc<Vec<Arc<Chapter>>>,
+    /// Of the step that is being observed; empty between steps.
+    current: Vec<Segment>,
+    /// Physical bytes, from and up to, in the order in which they were allocated.
+    forgotten: Arc<Vec<(u64, u64)>>,
+}
+
+impl Past {
+    /// Takes in a segment. `apart` says whether an earlier one of another thread is ordered before it or protected from
+    /// it; each pair of accesses that races is told, with the earlier one first.
+    pub fn meet(
+        &mut self,
+        by: Circumstances,
+        accesses: &[Access],
+        mut apart: impl FnMut(&Circumstances) -> bool,
+        mut tell: impl FnMut(&Record, &Record, &Access),
+    ) {
+        let touched = Touched::by(accesses);
+        let mut look = |segments: &[Segment]| {
+            for before in segments {
+                if before.by.thread == by.thread || apart(&before.by) || !before.touched.conflicts(&touched) {
+                    continue;
+                }
+                for access in accesses.iter().filter(|access| before.touched.conflicts_with(access)) {
+                    for first in before.accesses.iter().filter(|first| first.conflicts(access)) {
+                        if !self.forgot(before.since, first, access) {
+                            tell(&before.by.record(first), &by.record(access), access);
+                        }
+                    }
+                }
+            }
+        };
+        for chapter in self.chapters.iter().filter(|chapter| chapter.thread != Some(by.thread)) {
+            look(&chapter.segments);
+        }
+        look(&self.current);
+        let since = self.forgotten.len();
+        self.current.push(Segment { by, since, touched, accesses: accesses.into() });
+    }
+
+    /// The step is over.
+    pub fn turn(&mut self) {
+        if self.current.is_empty() {
+            return;
+        }
+        let chapters = Arc::make_mut(&mut self.chapters);
+        chapters.push(Arc::new(Chapter::new(0, std::mem::take(&mut self.current))));
+        while let Some(from) = chapters.len().checked_sub(CHAPTERS_MAX)
+            && chapters[from].rank == chapters[chapters.len() - 1].rank
+        {
+            let together = Chapter::together(&chapters[from..]);
+            chapters.truncate(from);
+            chapters.push(Arc::new(together));
+        }
+    }
+
+    /// Whether all bytes that the two have in common were allocated since the first, before which `since` were.
+    fn forgot(&self, since: usize, first: &Access, second: &Access) -> bool {
+        let end = |access: &Access| access.phys.0 + u64::from(access.size);
+        let (start, end) = (first.phys.0.max(second.phys.0), end(first).min(end(second)));
+        self.forgotten[since..].iter().any(|&(from, upto)| from <= start && end <= upto)
+    }
+
+    /// Forgets a block of the heap. Pages that nobody touched have nothing to forget.
+    pub fn forget(&mut self, addr: VirtAddr, phys: PhysAddr, size: u64) {
+        let end = addr.0.saturating_add(size);
+        let first_end = end.min(addr.page().0.saturating_add(PAGE));
+        let mut forgotten = vec![(phys.0, phys.0 + (first_end - addr.0))];
+        if first_end < end {
+            let pages = self.pages(first_end..end);
+            forgotten.extend(pages.iter().map(|(&virt, page)| (page.0, page.0 + (end - virt).min(PAGE))));
+        }
+        Arc::make_mut(&mut self.forgotten).extend(forgotten);
+    }
+
+    /// The physical pages seen at virtual ones: of several the last, as far as that can be told.
+    fn pages(&self, virt: Range<u64>) -> BTreeMap<u64, PhysAddr> {
+        let mut pages = BTreeMap::new();
+        let segments = self.chapters.iter().flat_map(|chapter| &chapter.segments).chain(&self.current);
+        for access in segments.flat_map(|segment| &segment.accesses) {
+            if virt.contains(&access.addr.0) {
+                pages.insert(access.addr.page().0, access.phys.page());
+            }
+        }
+        pages
+    }
+
+    /// Memory of its own, if `other` is kept too.
+    pub fn bytes_apart(&self, other: &Self) -> usize {
+        let shared = self.chapters.iter().zip(other.chapters.iter()).take_while(|(a, b)| Arc::ptr_eq(a, b));
+        self.chapters[shared.count()..].iter().map(|chapter| chapter.bytes()).sum()
+    }
+}
