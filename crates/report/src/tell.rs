@@ -735,8 +735,9 @@ impl<'a> Teller<'a> {
         let columns = self.columns(&drafts);
         let column = |thread: ThreadId| columns.iter().position(|&known| known == thread);
         let sides = self.sides(&drafts, &column);
-        let (conflicts, conflicts_left_out) = self.conflicts(&drafts, &sides);
+        let (mut conflicts, conflicts_left_out) = self.conflicts(&drafts, &sides);
         let mut rows = self.rows(&drafts, &columns);
+        let noticed = self.noticed(&rows, &columns, &mut conflicts);
         conflicts::mark(&mut rows, &conflicts);
         let taking_part = |column: usize| {
             let thread = columns[column];
@@ -755,6 +756,7 @@ impl<'a> Teller<'a> {
             data: self.bad_access(&drafts).and_then(|seen| library.known_data(&seen)),
             thread: finding.thread.to_string(),
             preempted_row: preempted.map(|row| row + 1),
+            noticed,
             stale: preempted.and_then(|row| stale(row, &rows, &columns, &conflicts)).unwrap_or_default(),
         };
         let (headline, advice) = (facts.headline(), facts.advice());
@@ -800,6 +802,33 @@ impl<'a> Teller<'a> {
         story.passing = context.passing.as_ref().map(|passing| self.passing(passing, &story));
         story.sources = self.excerpts(&story);
         story
+    }
+
+    /// What a thread that gave up had just read, in the line where it did, and who had written it; these conflicts are
+    /// the bug's.
+    fn noticed(&self, rows: &[Row], columns: &[ThreadId], conflicts: &mut [Conflict]) -> String {
+        let Some(last) = rows.last().filter(|row| row.to.line.is_some()) else { return String::new() };
+        if !matches!(self.finding.kind, FindingKind::Panic { .. } | FindingKind::Fault { .. }) {
+            return String::new();
+        }
+        let here = |place: &Place| (&place.file, place.line) == (&last.to.file, last.to.line);
+        let mut told = Vec::new();
+        for conflict in conflicts.iter_mut() {
+            let there = conflict.rows.1 + 1 == rows.len() && conflict.later.stack.iter().any(here);
+            if there && conflict.later.verb == "reads" {
+                conflict.bug = true;
+                let (what, who) = (&conflict.what, columns[rows[conflict.rows.0].column]);
+                let wrote = format!(
+                    "{what}, which {who} {} in row {}, {}",
+                    conflict.earlier.verb,
+                    conflict.rows.0 + 1,
+                    conflict.earlier.in_words()
+                );
+                told.push(wrote);
+            }
+        }
+        told.truncate(STALE_MAX);
+        if told.is_empty() { String::new() } else { format!(" It reads {}.", words::list(&told)) }
     }
 
     /// Threads that ran or that the finding is about, by number.

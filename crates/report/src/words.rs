@@ -15,7 +15,9 @@ pub struct Facts<'a> {
     pub thread: String,
     /// Number of the last row in which somebody was preempted before the bug.
     pub preempted_row: Option<usize>,
-    /// What was read before that preemption and changed after it.
+    /// A sentence about what was read where the thread gave up.
+    pub noticed: String,
+    /// A sentence about what was read before that preemption and changed after it.
     pub stale: String,
 }
 
@@ -58,7 +60,7 @@ pub fn ending(kind: &FindingKind) -> String {
         FindingKind::Deadlock { .. } => "closes the cycle: deadlock".to_string(),
         FindingKind::LostWakeup { .. } => "nobody is left to run".to_string(),
         FindingKind::TightLoop { instructions, .. } => {
-            format!("still running after {instructions} instructions")
+            format!("still running after {} instructions", grouped(*instructions))
         }
         FindingKind::EndlessPoints { points, .. } => format!("still not over after {points} points"),
         FindingKind::CheckFailed { check, .. } => format!("the test ends, but not: {check}"),
@@ -73,6 +75,19 @@ pub const fn present(kind: AccessKind) -> &'static str {
         AccessKind::Write => "writes",
         AccessKind::Update => "updates",
     }
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn bytes(count: u64) -> String {
@@ -146,9 +161,12 @@ impl Facts<'_> {
                     freed.map(|side| format!(", which {} freed in {}", who(side), side.place.in_words()));
                 format!("In {place}, {thread} {} {what}{}.", present(access.kind), freed.unwrap_or_default())
             }
-            FindingKind::DoubleFree { .. } => {
+            FindingKind::DoubleFree { block } => {
                 let first = self.where_done(Role::Freed).unwrap_or_else(|| "somebody".to_string());
-                format!("{thread} frees a block in {place} that was already freed by {first}.")
+                let made = self.side(Role::Allocated);
+                let made = made.map(|side| format!(" (allocated in {})", side.place.with_comma()));
+                let block = format!("a block of {}{}", bytes(block.size), made.unwrap_or_default());
+                format!("In {place}, {thread} frees {block} that was already freed by {first}.")
             }
             FindingKind::InvalidFree { addr, within: None } => {
                 format!("{thread} frees {addr} in {place}, where no block was ever allocated.")
@@ -186,8 +204,10 @@ impl Facts<'_> {
                 }
             }
             FindingKind::TightLoop { instructions, instructions_max } => format!(
-                "{thread} ran {instructions} instructions in {place} without reaching a preemption point; \
-                 other executions suggest {instructions_max} at most."
+                "{thread} ran {} instructions in {place} without reaching a preemption point; other executions suggest \
+                 {} at most.",
+                grouped(*instructions),
+                grouped(*instructions_max)
             ),
             FindingKind::EndlessPoints { points, points_max } => format!(
                 "The test is not over after {points} preemption points; other executions suggest {points_max} at most."
@@ -221,8 +241,9 @@ impl Facts<'_> {
         let stale = &self.stale;
         match &self.finding.kind {
             FindingKind::Panic { .. } | FindingKind::Fault { .. } | FindingKind::TripleFault => format!(
-                "Which assumption of {thread} at {} did another thread break?{since}{stale}",
-                self.place.in_words()
+                "Which assumption of {thread} at {} did another thread break?{}{since}{stale}",
+                self.place.in_words(),
+                self.noticed
             ),
             FindingKind::UseAfterFree { .. } => match self.side(Role::Freed) {
                 Some(side) if who(side) == thread => format!(
@@ -251,7 +272,7 @@ impl Facts<'_> {
                     .to_string()
             }
             FindingKind::Leak { .. } => {
-                "Look at where the blocks were allocated, and who was meant to free them in this schedule. If the \
+                "Where were the blocks allocated, and who was meant to free them in this schedule? If the \
                  kernel keeps such memory on purpose, turn the leak check off (--no-leaks)."
                     .to_string()
             }

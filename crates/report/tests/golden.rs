@@ -454,3 +454,136 @@ fn lanes_when_columns_do_not_fit() {
     let options = TextOptions { rows_max: 8, ..TextOptions::default() };
     expect_file!["golden/lanes.txt"].assert_eq(&text(&long_story(9, 20), options));
 }
+
+/// The rest of the kinds, as far as they look different.
+#[test]
+fn other_kinds() {
+    let block = VirtAddr(addr("child->tid"));
+    let phys = PhysAddr(block.0);
+    let allocated = || Op::Do(Action::Alloc { addr: block, phys, size: 64 }, "fork.c:4 < fork.c:15");
+    let freed = |at| Op::Do(Action::Free { addr: block, phys, size: Some(64) }, at);
+    let again = Op::Do(Action::Free { addr: block, phys, size: None }, "sync.c:14 < fork.c:8");
+    let double_free = vec![
+        step(3, vec![allocated()], End::At(PointKind::Create), "fork.c:8 < fork.c:15"),
+        step(
+            4,
+            vec![freed("sync.c:14 < vanish.c:8")],
+            End::At(PointKind::Voluntary),
+            "sched.c:3 < vanish.c:9",
+        ),
+        step(
+            3,
+            vec![again, Op::Do(Action::Yield, "sched.c:3 < fork.c:9")],
+            End::At(PointKind::Voluntary),
+            "sched.c:3",
+        ),
+    ];
+    let text = |steps: &[Step]| text(&story(steps, "a_test", 1, None), TextOptions::default());
+    let told = |text: String| text.split("\nSearch:").next().unwrap_or_default().to_string();
+    expect![[r#"
+        Double free  in test a_test of pebbles
+        In thread_fork (fork.c:8), t3 frees a block of 64 bytes (allocated in thread_fork, fork.c:4) that
+        was already freed by t4 in vanish (vanish.c:8).
+
+        Look at: Both sides believed that they were the last user of the block. Find the decision to free it
+                 in each stack, and make testing and deciding one step under one lock.
+
+            t3 parent                                       t4
+         1  ┃ · allocates 64 bytes at 0x0015a8f0  fork.c:4  ┊
+            ┃ to thread_fork  fork.c:8                      ┊
+            ┃    make_runnable(child);                      ┊
+            ┃ ⇢ preempted after creating a thread           ┊
+         2  ┊                                               ┃ · frees the block of 64 bytes at 0x0015a8f0
+            ┊                                               ┃   vanish.c:8
+            ┊                                               ┃ to vanish  vanish.c:9
+            ┊                                               ┃    schedule();
+            ┊                                               ┃ → gives up the processor
+         3  ┃ to thread_fork  fork.c:8                      ┊
+            ┃    make_runnable(child);                      ┊
+            ┃ ✗ frees the block again                       ┊
+
+        Who took part
+          t3 freed it again in row 3, holding no lock
+              free (sync.c:14)        lmm_free(block);
+              thread_fork (fork.c:8)  make_runnable(child);
+          t4 freed it in row 2, holding no lock
+              free (sync.c:14)     lmm_free(block);
+              vanish (vanish.c:8)  free(me);
+          t3 allocated it in row 1, holding no lock
+              thread_fork (fork.c:4)           struct tcb *child = malloc(sizeof(*child));
+              thread_fork_wrapper (fork.c:15)  return thread_fork();
+    "#]]
+    .assert_eq(&told(text(&double_free)));
+
+    let mut leak = vec![step(
+        3,
+        vec![
+            Op::Do(Action::TestStart, "fork.c:2"),
+            allocated(),
+            Op::Do(Action::TestEnd { alone: true }, "fork.c:10"),
+        ],
+        End::At(PointKind::Voluntary),
+        "fork.c:10",
+    )];
+    leak[0].end = trace::StepEnd::Finished;
+    expect![[r#"
+        Memory leak  in test a_test of pebbles
+        1 block is lost (64 bytes): allocated in the test and never freed.
+
+        Look at: Where were the blocks allocated, and who was meant to free them in this schedule? If the
+                 kernel keeps such memory on purpose, turn the leak check off (--no-leaks).
+
+            t3 parent
+         1  ┃ · allocates 64 bytes at 0x0015a8f0  fork.c:4
+            ┃ to thread_fork  fork.c:10
+            ┃    return child->tid;
+            ┃ ✗ the test ends with memory lost
+
+        Who took part
+          t3 allocated it in row 1, holding no lock
+              thread_fork (fork.c:4)           struct tcb *child = malloc(sizeof(*child));
+              thread_fork_wrapper (fork.c:15)  return thread_fork();
+    "#]]
+    .assert_eq(&told(text(&leak)));
+
+    let mut endless = vec![
+        step(5, vec![Op::Read("ready", "paradise.c:3")], End::At(PointKind::Access), "paradise.c:3"),
+        step(6, vec![Op::Write("ready", "paradise.c:12")], End::At(PointKind::Voluntary), "paradise.c:14"),
+        step(5, vec![Op::Read("ready", "paradise.c:3")], End::At(PointKind::Voluntary), "paradise.c:3"),
+    ];
+    endless[2].end = trace::StepEnd::NoProgress { instructions: 50_000_000 };
+    expect![[r#"
+        Infinite loop  in test a_test of pebbles
+        t5 ran 50,000,000 instructions in consumer (paradise.c:3) without reaching a preemption point; other
+        executions suggest 50,000,000 at most.
+
+        Look at: What must change for the loop in consumer (paradise.c:3) to end, and who would change it? A
+                 list that another thread bent into a ring is a common cause. Begin at row 1, the last
+                 preemption before it. By then t5 has read ready, which row 2 changes.
+
+            t5                                              t6
+         1  ┃ ≈ reads ready, written in row 2  paradise.c:3 ┊
+            ┃ to consumer  paradise.c:3                     ┊
+            ┃    while (!ready)                             ┊
+            ┃ ⇢ preempted before it reads ready             ┊
+         2  ┊                                               ┃ ≈ writes ready, read in row 1  paradise.c:12
+            ┊                                               ┃ ≈ writes ready, read in row 3  paradise.c:12
+            ┊                                               ┃ to producer  paradise.c:14
+            ┊                                               ┃    }
+            ┊                                               ┃ → gives up the processor
+         3  ┃ ≈ reads ready, written in row 2  paradise.c:3 ┊
+            ┃ to consumer  paradise.c:3                     ┊
+            ┃    while (!ready)                             ┊
+            ┃ ✗ still running after 50,000,000              ┊
+            ┃   instructions                                ┊
+
+        Who took part
+          t5 loops in row 3, holding no lock
+              consumer (paradise.c:3)  while (!ready)
+
+        Memory that they share
+          ready: t5 reads in row 1, consumer (paradise.c:3); t6 writes in row 2, producer (paradise.c:12)
+          ready: t6 writes in row 2, producer (paradise.c:12); t5 reads in row 3, consumer (paradise.c:3)
+    "#]]
+    .assert_eq(&told(text(&endless)));
+}

@@ -25,7 +25,7 @@ use trace::{Cancelled, PointRule, PointSet, Schedule, Subject};
 const CLONE_BYTES_MAX: usize = 256 << 20;
 /// Part of the time spent on the search that may go into making a finding short, and the least it gets.
 const MINIMISE_SHARE: f64 = 1.0;
-const MINIMISE_SECONDS_MIN: f64 = 5.0;
+const MINIMISE_SECONDS_MIN: f64 = 10.0;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Strategy {

@@ -368,7 +368,14 @@ fn wider(plan: &Plan, points: &PointSet) -> Vec<PointSet> {
         let rules = plan.jobs().iter().flat_map(|job| &job.points.rules).filter(|rule| more(rule));
         PointSet { rules: rules.chain(&points.rules).cloned().collect(), filters: points.filters.clone() }
     };
-    let mut sets = vec![with(&|rule| !matches!(rule, PointRule::Race { .. })), with(&|_| true)];
+    let everywhere = |rule: &PointRule| matches!(rule, PointRule::Everywhere);
+    let race = |rule: &PointRule| matches!(rule, PointRule::Race { .. });
+    // Where fewer do, the schedule is shorter.
+    let mut sets = vec![
+        with(&|rule| !race(rule) && !everywhere(rule)),
+        with(&|rule| !everywhere(rule)),
+        with(&|_| true),
+    ];
     sets.dedup();
     sets.retain(|set| set != points);
     sets

@@ -1,0 +1,453 @@
+//! What a student reads of real bugs of the bundled kernel and its thread library: the sentence, where to look, the trace
+//! and who took part. Addresses depend on the compiler and are masked.
+
+use expect_test::{Expect, expect};
+use guests::{Build, Fault};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn build(fault: &str) -> (Fault, PathBuf) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("reports").join(fault);
+    let build = Build { faults: vec![fault.to_owned()], ..Build::default() };
+    build.image(&folder).unwrap_or_else(|error| panic!("{fault}: {error}"));
+    let found = guests::faults().into_iter().find(|known| known.name == fault);
+    (found.expect("of the catalogue"), folder)
+}
+
+fn rockfall(folder: &Path, arguments: &[&str]) -> String {
+    let command = Command::new(env!("CARGO_BIN_EXE_rockfall")).args(arguments).current_dir(folder).output();
+    let output = command.expect("the command starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Up to what they share, without addresses.
+fn check(text: &str, expected: Expect) {
+    let mut told = String::new();
+    let ends = ["\nMemory that they share", "\nPasses:", "\nSearch:"];
+    let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
+    let mut rest = text[..end].chars().peekable();
+    while let Some(c) = rest.next() {
+        told.push(c);
+        if told.ends_with("0x") {
+            told.push('…');
+            while rest.next_if(char::is_ascii_hexdigit).is_some() {}
+        }
+    }
+    expected.assert_eq(&(told.trim_end().to_string() + "\n"));
+}
+
+fn of_kernel(fault: &str, expected: Expect) {
+    let (fault, folder) = build(fault);
+    let points = fault.points.clone().unwrap_or_default();
+    let arguments = ["explore", "kernel", "-k", "pebbles", "-t", &fault.test, "--points", &points];
+    check(&rockfall(&folder, &arguments), expected);
+}
+
+fn of_program(fault: &str, expected: Expect) {
+    let (fault, folder) = build(fault);
+    let program = format!("programs/{}", fault.test);
+    let arguments = ["test", "kernel", "-k", "pebbles", "--program", &program, "--budget", "60s", "--fresh"];
+    check(&rockfall(&folder, &arguments), expected);
+}
+
+#[test]
+fn use_after_free() {
+    of_kernel(
+        "yield_vanish",
+        expect![[r#"
+        Use after free  in test yield_vanish of pebbles
+        In sys_yield (sys_thread.c:28), t3 reads state of struct thread (4 bytes at offset 4 of a block of
+        68 bytes, allocated in thread_create, thread.c:23), which t3 freed in thread_free (thread.c:55).
+
+        Look at: t3 itself frees the block in thread_free (thread.c:55), and then goes on with an old
+                 pointer to it in sys_yield (sys_thread.c:28). Begin at row 2, the last preemption before
+                 it. What made the block look unused while that pointer was still needed?
+
+            t2                              t3                              t4
+            … row 1: t2 had no part in it …
+         2  ╳                               ┃ · allocates 68 bytes at       ┊
+            ╳                               ┃   0x…  thread.c:23     ┊
+            ╳                               ┃ · creates t4  sys_life.c:49   ┊
+            ╳                               ┃ ≈ reads all_link.next of      ┊
+            ╳                               ┃   struct thread, written in   ┊
+            ╳                               ┃   row 3  sched.c:239          ┊
+            ╳                               ┃ to preempt_disable            ┊
+            ╳                               ┃   preempt.c:32                ┊
+            ╳                               ┃ ⇢ preempted on entry          ┊
+            ╳                               ┃ ↳ here the nearest passing    ┊
+            ╳                               ┃   schedule parts              ┊
+         3  ╳                               ┊                               ┃ ≈ writes state of struct
+            ╳                               ┊                               ┃   thread, read in row 4
+            ╳                               ┊                               ┃   sched.c:193
+            ╳                               ┊                               ┃ ≈ writes all_link.next of
+            ╳                               ┊                               ┃   struct thread, read in row
+            ╳                               ┊                               ┃   2  list.h:42
+            ╳                               ┊                               ┃ to thread_exit  exit.c:19
+            ╳                               ┊                               ┃ → ends
+         4  ╳                               ┃ · frees the block of 68
+            ╳                               ┃   bytes at 0x…
+            ╳                               ┃   thread.c:55
+            ╳                               ┃ ≈ reads state of struct
+            ╳                               ┃   thread, written in row 3
+            ╳                               ┃   sys_thread.c:28
+            ╳                               ┃ to sys_yield  sys_thread.c:28
+            ╳                               ┃ ✗ reads freed memory
+
+        Who took part
+          t3 read it in row 4, holding interrupts off
+              sys_yield (sys_thread.c:28)
+              syscall (syscall.c:38)
+              trap (trap.c:81)
+              trap_common (traps.S:104)
+              main (yield_vanish.S:12)
+              _start (start.S:11)
+          t3 freed it in row 4, holding interrupts off
+              free (heap.c:26)
+              thread_free (thread.c:55)
+              finish_switch (sched.c:63)
+              switch_to (sched.c:80)
+              schedule (sched.c:171)
+              timer_interrupt (timer.c:50)
+              trap (trap.c:67)
+              trap_common (traps.S:104)
+              get_eflags (x86.h:38)
+              interrupts_enabled (x86.h:54)
+              preempt_disable (preempt.c:32)
+              sys_yield (sys_thread.c:26)
+              … 5 more frames
+          t3 allocated it in row 2, holding no lock
+              thread_create (thread.c:23)
+              sys_thread_fork (sys_life.c:45)
+              syscall (syscall.c:38)
+              trap (trap.c:81)
+              trap_common (traps.S:104)
+              main (yield_vanish.S:7)
+              _start (start.S:11)
+    "#]],
+    );
+}
+
+#[test]
+fn deadlock() {
+    of_kernel(
+        "vanish_circular",
+        expect![[r#"
+            Deadlock  in test vanish_vanish of pebbles
+            t3 holds lock of struct task (0x…) and waits for parent_lock of struct task; t4 holds
+            parent_lock of struct task and waits for lock of struct task (0x…).
+
+            Look at: Each took one lock first and then asked for the other's. Agree on one order for these
+                     locks, or let go of the first before asking for the second.
+
+                t2                              t3                              t4
+             1  ┊                               ┃ · takes lock of struct task   ┊
+                ┊                               ┃   (0x…)                ┊
+                ┊                               ┃   family_faults.c:28          ┊
+                ┊                               ┃ · releases lock of struct     ┊
+                ┊                               ┃   task (0x…)           ┊
+                ┊                               ┃   family_faults.c:31          ┊
+                ┊                               ┃ · creates t4  sys_life.c:37   ┊
+                ┊                               ┃ · takes lock of struct task   ┊
+                ┊                               ┃   (0x…)                ┊
+                ┊                               ┃   family_faults.c:77          ┊
+                ┊                               ┃ to give_away_child            ┊
+                ┊                               ┃   family_faults.c:68          ┊
+                ┊                               ┃ ⇢ preempted before taking     ┊
+                ┊                               ┃   parent_lock of struct task  ┊
+                … row 2: t2 had no part in it …
+             3  ┊                               ┊                               ┃ · takes parent_lock of
+                ┊                               ┊                               ┃   struct task
+                ┊                               ┊                               ┃   family_faults.c:96
+                ┊                               ┊                               ┃ to family_leave
+                ┊                               ┊                               ┃   family_faults.c:98
+                ┊                               ┊                               ┃ → blocks: lock of struct
+                ┊                               ┊                               ┃   task (0x…) is held
+                ┊                               ┊                               ┃   by t3
+                ┊                               ┊                               ┃ ↳ here the nearest passing
+                ┊                               ┊                               ┃   schedule parts
+             4  ┊                               ┃ to give_away_child            ╳
+                ┊                               ┃   family_faults.c:68          ╳
+                ┊                               ┃ → gives up the processor      ╳
+                … row 5: t2 had no part in it …
+             6  ╳                               ┃ to give_away_child            ╳
+                ╳                               ┃   family_faults.c:68          ╳
+                ╳                               ┃ ✗ blocks: parent_lock of      ╳
+                ╳                               ┃   struct task is held by t4:  ╳
+                ╳                               ┃   closes the cycle: deadlock  ╳
+
+            Who took part
+              t3 waits for parent_lock of struct task, in row 6, holding lock of struct task (0x…)
+                  block (sched.c:197)
+                  mutex_lock (sync.c:36)
+                  give_away_child (family_faults.c:68)
+                  give_away_family (family_faults.c:79)
+                  family_leave (family_faults.c:95)
+                  thread_exit (exit.c:27)
+                  sys_vanish (sys_life.c:114)
+                  syscall (syscall.c:38)
+                  trap (trap.c:81)
+                  trap_common (traps.S:104)
+                  vanish (syscalls.S:45)
+              t4 waits for lock of struct task (0x…), in row 3, holding parent_lock of struct task
+                  block (sched.c:197)
+                  mutex_lock (sync.c:36)
+                  family_leave (family_faults.c:98)
+                  thread_exit (exit.c:27)
+                  sys_vanish (sys_life.c:114)
+                  syscall (syscall.c:38)
+                  trap (trap.c:81)
+                  trap_common (traps.S:104)
+                  vanish (syscalls.S:45)
+        "#]],
+    );
+}
+
+#[test]
+fn lost_wakeup() {
+    of_kernel(
+        "wait_misses_exit",
+        expect![[r#"
+        Lost wakeup  in test fork_wait of pebbles
+        Nobody can run, yet the test is not over: t2 waits in family_wait (family.c:58); t3 waits in
+        family_wait (family.c:58).
+
+        Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
+                 the sleep that follows it: can another thread change the condition and wake in between?
+                 Begin at row 2, the last preemption before it. By then t3 has read live of struct task and
+                 zombies.next of struct task, which row 3 changes.
+
+            t2                              t3                              t4
+         1  ┃ to family_wait  family.c:58   ┊
+            ┃ → blocks until somebody       ┊
+            ┃   wakes it                    ┊
+         2  ╳                               ┃ · takes family_lock           ┊
+            ╳                               ┃   family.c:42                 ┊
+            ╳                               ┃ · releases family_lock        ┊
+            ╳                               ┃   family.c:46                 ┊
+            ╳                               ┃ · creates t4  sys_life.c:37   ┊
+            ╳                               ┃ · … 1 more                    ┊
+            ╳                               ┃ · releases family_lock        ┊
+            ╳                               ┃   family.c:55                 ┊
+            ╳                               ┃ ≈ reads live of struct        ┊
+            ╳                               ┃   task, updated in row 3      ┊
+            ╳                               ┃   family.c:53                 ┊
+            ╳                               ┃ ≈ reads zombies.next of       ┊
+            ╳                               ┃   struct task, written in row ┊
+            ╳                               ┃   3  list.h:28                ┊
+            ╳                               ┃ to family_wait  family.c:56   ┊
+            ╳                               ┃ ⇢ preempted before taking     ┊
+            ╳                               ┃   family_lock                 ┊
+            ╳                               ┃ ↳ here the nearest passing    ┊
+            ╳                               ┃   schedule parts              ┊
+         3  ╳                               ┊                               ┃ ≈ updates live of struct
+            ╳                               ┊                               ┃   task, read in row 2
+            ╳                               ┊                               ┃   family.c:90
+            ╳                               ┊                               ┃ ≈ writes zombies.next of
+            ╳                               ┊                               ┃   struct task, read in row 2
+            ╳                               ┊                               ┃   list.h:36
+            ╳                               ┊                               ┃ ≈ reads
+            ╳                               ┊                               ┃   child_exit.waiters.first of
+            ╳                               ┊                               ┃   struct task, written in row
+            ╳                               ┊                               ┃   4  waitq.c:21
+            ╳                               ┊                               ┃ to thread_exit  exit.c:28
+            ╳                               ┊                               ┃ → ends
+         4  ╳                               ┃ ≈ writes
+            ╳                               ┃   child_exit.waiters.first of
+            ╳                               ┃   struct task, read in row 3
+            ╳                               ┃   waitq.c:14
+            ╳                               ┃ to family_wait  family.c:58
+            ╳                               ┃ ✗ blocks until somebody
+            ╳                               ┃   wakes it: nobody is left to
+            ╳                               ┃   run
+
+        Who took part
+          t2 waits in row 1, holding no lock
+              block (sched.c:197)
+              block_on (waitq.c:46)
+              cond_wait (sync.c:58)
+              family_wait (family.c:58)
+              sys_wait (sys_life.c:128)
+              syscall (syscall.c:38)
+              trap (trap.c:81)
+              trap_common (traps.S:104)
+              wait (syscalls.S:46)
+              run (shell.c:36)
+              main (shell.c:59)
+              _start (start.S:11)
+          t3 waits in row 4, holding no lock
+              block (sched.c:197)
+              block_on (waitq.c:46)
+              cond_wait (sync.c:58)
+              family_wait (family.c:58)
+              sys_wait (sys_life.c:128)
+              syscall (syscall.c:38)
+              trap (trap.c:81)
+              trap_common (traps.S:104)
+              wait (syscalls.S:46)
+              main (fork_wait.c:12)
+              _start (start.S:11)
+    "#]],
+    );
+}
+
+#[test]
+fn panic() {
+    of_kernel(
+        "wait_wait",
+        expect![[r#"
+            Kernel panic  in test double_wait of pebbles
+            t2 gives up in thread_free (thread.c:52): “guests/pebbles/thread.c:52: assertion failed:
+            t->wait_next == NULL”
+
+            Look at: Which assumption of t2 at thread_free (thread.c:52) did another thread break? It reads
+                     wait_next of struct thread, which t5 writes in row 4, waitq_add (waitq.c:12).
+
+                t2 t3 t4 t5
+             1  ┃  ┊         to family_wait  family.c:58
+                ┃  ┊         → blocks until somebody wakes it
+             2  ╳  ┃  ┊  ┊   · creates t4  sys_life.c:37
+                ╳  ┃  ┊  ┊   · creates t5  sys_life.c:49
+                ╳  ┃  ┊  ┊   to family_wait  family.c:58
+                ╳  ┃  ┊  ┊   → blocks until somebody wakes it
+                ╳  ┃  ┊  ┊   ↳ here the nearest passing schedule parts
+                … row 3: t4 had no part in it …
+             4  ╳  ╳  ┊  ┃   ≈ writes wait_next of struct thread, read in row 9  waitq.c:12
+                ╳  ╳  ┊  ┃   to family_wait  family.c:58
+                ╳  ╳  ┊  ┃   → blocks until somebody wakes it
+             5  ╳  ┊  ┃  ╳   · wakes t3
+                ╳  ┊  ┃  ╳   to thread_exit  exit.c:28
+                ╳  ┊  ┃  ╳   → ends
+             6  ╳  ┃     ┊   · wakes t5  sched.c:197
+                ╳  ┃     ┊   to cond_wait  sync.c:60
+                ╳  ┃     ┊   → gives up the processor
+             7  ╳  ┊     ┃   to thread_exit  exit.c:19
+                ╳  ┊     ┃   → ends
+             8  ┊  ┃         · wakes t2
+                ┊  ┃         to thread_exit  exit.c:28
+                ┊  ┃         → ends
+             9  ┃            ≈ reads wait_next of struct thread, written in row 4  thread.c:52
+                ┃            to thread_free  thread.c:52
+                ┃            ✗ panics: guests/pebbles/thread.c:52: assertion failed: t->wait_next == NULL
+
+            Who took part
+              t2 gave up in row 9, holding interrupts off
+                  panic (panic.c:10)
+                  thread_free (thread.c:52)
+                  finish_switch (sched.c:63)
+                  switch_to (sched.c:80)
+                  schedule (sched.c:171)
+                  block (sched.c:197)
+                  block_on (waitq.c:46)
+                  cond_wait (sync.c:58)
+                  family_wait (family.c:58)
+                  sys_wait (sys_life.c:128)
+                  syscall (syscall.c:38)
+                  trap (trap.c:81)
+                  … 5 more frames
+        "#]],
+    );
+}
+
+#[test]
+fn library() {
+    of_program(
+        "signal_before_wait",
+        expect![[r#"
+            Lost wakeup  in test broadcast_test of pebbles
+            Nobody can run, yet the test is not over: t3 waits in thr_join (thr.c:148).
+
+            Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
+                     the sleep that follows it: can another thread change the condition and wake in between?
+                     Begin at row 1, the last preemption before it. By then t3 has read exited of struct thr,
+                     which row 2 changes.
+
+                t3                                              t4
+             1  ┃ · creates t4  thr.c:90                        ┊
+                ┃ ≈ reads exited of struct thr, written in      ┊
+                ┃   row 2  thr.c:147                            ┊
+                ┃ ≈ writes ready, read in row 2                 ┊
+                ┃   broadcast_test.c:26                         ┊
+                ┃ ≈ writes threads, read in row 2  thr.c:94     ┊
+                ┃ ≈ writes tid of struct thr, read in row 2     ┊
+                ┃   thr.c:92                                    ┊
+                ┃ to enqueue  cond.c:22                         ┊
+                ┃ ⇢ preempted before taking exit.lock of        ┊
+                ┃   struct thr                                  ┊
+             2  ┊                                               ┃ ≈ writes exited of struct thr, read in row
+                ┊                                               ┃   1  thr.c:116
+                ┊                                               ┃ ≈ reads ready, written in row 1
+                ┊                                               ┃   broadcast_test.c:15
+                ┊                                               ┃ ≈ reads threads, written in row 1  thr.c:41
+                ┊                                               ┃ ≈ reads tid of struct thr, written in row 1
+                ┊                                               ┃   thr.c:42
+                ┊                                               ┃ ≈ writes exit.first of struct thr, read in
+                ┊                                               ┃   row 3  cond.c:76
+                ┊                                               ┃ to thr_exit  thr.c:119
+                ┊                                               ┃ → ends
+                ┊                                               ┃ ↳ here the nearest passing schedule parts
+             3  ┃ ≈ reads exit.first of struct thr, written
+                ┃   in row 2  cond.c:23
+                ┃ to thr_join  thr.c:148
+                ┃ ✗ blocks until somebody wakes it: nobody is
+                ┃   left to run
+
+            Who took part
+              t3 waits in row 3, holding no lock
+                  deschedule (syscalls.S:50)
+                  waiter_wait (waiter.c:17)
+                  wait_for_signal (cond.c:41)
+                  cond_wait (cond.c:57)
+                  thr_join (thr.c:148)
+                  main (broadcast_test.c:29)
+                  _start (start.S:11)
+        "#]],
+    );
+}
+
+#[test]
+fn check_failed() {
+    of_program(
+        "torn_fetch_add",
+        expect![[r#"
+        Check failed  in test atomic_fetch_add of pebbles
+        The test ended, but “magic_global_value == magic_global_expected_result” does not hold: found 1 ==
+        2.
+
+        Look at: Find the rows that write what “magic_global_value == magic_global_expected_result” reads:
+                 an update based on a value that another thread has changed meanwhile is the usual cause.
+                 Begin at row 1, the last preemption before it. By then t3 has read magic_global_value,
+                 which row 2 changes.
+
+            t3                                              t4
+         1  ┃ · creates t4  atomic_fetch_add.c:21           ┊
+            ┃ ≈ reads magic_global_value, written in row    ┊
+            ┃   2  atomic.c:31                              ┊
+            ┃ to atomic_fetch_add  atomic.c:32              ┊
+            ┃ ⇢ preempted before it writes                  ┊
+            ┃   magic_global_value                          ┊
+         2  ┊                                               ┃ ≈ writes magic_global_value, read in row 1
+            ┊                                               ┃   atomic.c:32
+            ┊                                               ┃ ≈ writes magic_global_value, written in row
+            ┊                                               ┃   3  atomic.c:32
+            ┊                                               ┃ to child  atomic_fetch_add.c:16
+            ┊                                               ┃ → ends
+            ┊                                               ┃ ↳ here the nearest passing schedule parts
+         3  ┃ ✗ does not hold: magic_global_value ==
+            ┃   magic_global_expected_result (found 1 == 2)
+            ┃   atomic_fetch_add.c:23
+            ┃ ✗ does not hold:
+            ┃   magic_thread_local_value_parent +
+            ┃   magic_thread_local_value_child ==
+            ┃   magic_expected_sum (found 0 == 1)
+            ┃   atomic_fetch_add.c:23
+            ┃ ≈ writes magic_global_value, written in row
+            ┃   2  atomic.c:32
+            ┃ to main  atomic_fetch_add.c:23
+            ┃ ✗ the test ends, but not:
+            ┃   magic_global_value ==
+            ┃   magic_global_expected_result
+    "#]],
+    );
+}
