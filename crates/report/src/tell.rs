@@ -1,28 +1,26 @@
 //! From steps to a story: who ran from where to where, why it stopped, what met whom.
 
 mod conflicts;
+mod library;
 
 pub use conflicts::worth_seeing;
+use library::{Library, innermost, namesakes};
 
 use crate::story::{
-    Conflict, End, EndKind, Excerpt, Lane, Note, NoteKind, PassingView, Place, Row, SideView, Story, Thread,
+    End, EndKind, Excerpt, Lane, Note, NoteKind, PassingView, Place, Row, SideView, Story, Thread,
 };
 use crate::words::{self, Facts};
-use detect::{Block, Finding, FindingKind, INTERRUPTS, Role};
+use detect::{Block, Finding, FindingKind, Role};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use trace::{
-    Access, Action, Choice, Event, Frame, LockId, Occurrence, Point, PointKind, PointSet, Resolve, Schedule,
+    Access, Action, Choice, Event, LockId, Occurrence, Point, PointKind, PointSet, Resolve, Schedule,
     Sighting, Stack, Step, StepEnd, ThreadId, VirtAddr,
 };
 
 /// How many source lines around a mentioned one are kept.
 const LINES_AROUND: u32 = 7;
-/// More of what was read too early is not told in a sentence.
-const STALE_MAX: usize = 3;
-/// A source line longer than this is cut.
-const LINE_CHARS_MAX: usize = 240;
 
 /// The nearest execution that passes.
 #[derive(Clone, Debug)]
@@ -90,159 +88,8 @@ pub fn tell(
         files: RefCell::default(),
     };
     let contended = contended(steps, finding);
-    let teller = Teller { steps, finding, library: &library, contended };
+    let teller = Teller { steps, finding, library: &library, contended, of_block: of_block(steps, finding) };
     teller.story()
-}
-
-/// Places and names, with the source files read so far.
-struct Library<'a> {
-    resolve: &'a dyn Resolve,
-    sources: &'a dyn Fn(&str) -> Option<String>,
-    context: &'a Context<'a>,
-    /// Functions that locks, the allocator and panics are known by.
-    hooks: BTreeSet<String>,
-    /// Functions that create and wake threads: plumbing where that is what the place is about.
-    makers: BTreeSet<String>,
-    /// Names that several locks have.
-    namesakes: BTreeSet<String>,
-    files: RefCell<BTreeMap<String, Option<Vec<String>>>>,
-}
-
-impl Library<'_> {
-    fn line(&self, file: &str, line: u32) -> Option<String> {
-        let mut files = self.files.borrow_mut();
-        let lines = files.entry(file.to_string()).or_insert_with(|| {
-            let cut = |line: &str| line.replace('\t', "    ").chars().take(LINE_CHARS_MAX).collect();
-            (self.sources)(file).map(|text| text.lines().map(cut).collect())
-        });
-        lines.as_ref()?.get(usize::try_from(line).ok()?.checked_sub(1)?).cloned()
-    }
-
-    fn place(&self, frame: &Frame) -> Place {
-        let source = frame.file.as_ref().zip(frame.line).and_then(|(file, line)| self.line(file, line));
-        Place {
-            pc: frame.pc.0,
-            function: frame.function.clone(),
-            file: frame.file.clone(),
-            line: frame.line,
-            source: source.map(|text| text.trim().to_string()).filter(|text| !text.is_empty()),
-        }
-    }
-
-    fn places(&self, stack: &[Frame]) -> Vec<Place> {
-        stack.iter().map(|frame| self.place(frame)).collect()
-    }
-
-    fn at(&self, pc: VirtAddr) -> Place {
-        self.resolve.frames(pc).first().map(|frame| self.place(frame)).unwrap_or_default()
-    }
-
-    /// The frame a reader looks for: the first that is no plumbing.
-    fn telling(&self, stack: &[Frame]) -> Option<Place> {
-        self.beyond(stack, |_| false)
-    }
-
-    /// The same, where making or waking a thread is what it is about.
-    fn telling_of_thread(&self, stack: &[Frame]) -> Option<Place> {
-        self.beyond(stack, |name| self.makers.contains(name))
-    }
-
-    /// The same, for a thread that waits.
-    fn waiting(&self, stack: &[Frame]) -> Option<Place> {
-        self.beyond(stack, |name| (self.context.blocking)(name))
-    }
-
-    /// How many frames a thread that waits has in the scheduler.
-    fn waiting_frames(&self, stack: &[Frame]) -> usize {
-        let plumbing =
-            |frame: &&Frame| frame.function.as_ref().is_some_and(|name| (self.context.plumbing)(name));
-        stack.iter().take_while(plumbing).count()
-    }
-
-    fn beyond(&self, stack: &[Frame], also: impl Fn(&String) -> bool) -> Option<Place> {
-        let plumbing = |frame: &&Frame| {
-            let known =
-                |name: &String| self.hooks.contains(name) || (self.context.plumbing)(name) || also(name);
-            frame.function.as_ref().is_none_or(known)
-        };
-        let frame = stack.iter().find(|frame| !plumbing(frame)).or(stack.first())?;
-        Some(self.place(frame))
-    }
-
-    fn event_place(&self, event: &Event) -> Place {
-        let place = event.stack.as_ref().and_then(|stack| match event.action {
-            Action::Create { .. } | Action::Wake { .. } => self.telling_of_thread(stack),
-            Action::Block { .. } => self.waiting(stack),
-            _ => self.telling(stack),
-        });
-        match (place, &event.action) {
-            (Some(place), _) => place,
-            // Noticed when it ran again: who woke it is not known.
-            (None, Action::Wake { .. }) => Place::default(),
-            (None, _) => self.at(event.pc),
-        }
-    }
-
-    fn lock(&self, lock: LockId) -> String {
-        if lock == INTERRUPTS {
-            return "interrupts off".to_string();
-        }
-        match self.resolve.lock(VirtAddr(lock.0)) {
-            Some(name) if self.namesakes.contains(&name) => format!("{name} ({})", VirtAddr(lock.0)),
-            Some(name) => name,
-            None => lock.to_string(),
-        }
-    }
-
-    fn data(&self, seen: &Seen<'_>) -> String {
-        let access = seen.access;
-        self.known_data(seen).unwrap_or_else(|| format!("{} bytes at {}", access.size, access.addr))
-    }
-
-    /// The variable that an access touches, or what in the heap.
-    fn known_data(&self, seen: &Seen<'_>) -> Option<String> {
-        let object = || seen.sighting.and_then(|sighting| sighting.object.clone());
-        self.resolve.data(seen.access.addr).or_else(object)
-    }
-
-    /// Where an access was made, innermost first, as far as that is known.
-    fn stack_at(&self, seen: &Seen<'_>) -> Stack {
-        match seen.sighting {
-            Some(sighting) if !sighting.stack.is_empty() => sighting.stack.clone(),
-            _ => self.resolve.frames(seen.access.pc),
-        }
-    }
-}
-
-/// The functions in which such actions happen, where these have callers.
-fn innermost(steps: &[Step], such: impl Fn(&Action) -> bool) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for event in steps.iter().flat_map(|step| &step.events).filter(|event| such(&event.action)) {
-        if let Some([first, _, ..]) = event.stack.as_deref() {
-            names.extend(first.function.clone());
-        }
-    }
-    names
-}
-
-fn lock_of(event: &Event) -> Option<LockId> {
-    match event.action {
-        Action::Lock { lock, .. } | Action::LockRequest { lock } => Some(lock),
-        _ => None,
-    }
-}
-
-/// Names that several of the locks used have: the member of a structure is called the same in each.
-fn namesakes(steps: &[Step], resolve: &dyn Resolve) -> BTreeSet<String> {
-    let events = steps.iter().flat_map(|step| &step.events);
-    let locks: BTreeSet<LockId> = events.filter_map(lock_of).filter(|lock| *lock != INTERRUPTS).collect();
-    let (mut once, mut again) = (BTreeSet::new(), BTreeSet::new());
-    for name in locks.into_iter().filter_map(|lock| resolve.lock(VirtAddr(lock.0))) {
-        if !once.insert(name.clone()) {
-            again.insert(name);
-        }
-    }
-    again
 }
 
 /// Locks that more than one thread asked for, or that the finding is about.
@@ -266,6 +113,30 @@ fn contended(steps: &[Step], finding: &Finding) -> BTreeSet<LockId> {
 struct Seen<'a> {
     access: &'a Access,
     sighting: Option<&'a Sighting>,
+}
+
+/// The allocations and frees of the block that the finding is about; what was there before it is another one.
+fn of_block<'a>(steps: &'a [Step], finding: &Finding) -> Vec<&'a Event> {
+    let is_of_bug = |event: &&Event| {
+        let (addr, size) = match event.action {
+            Action::Alloc { addr, size, .. } => (addr, Some(size)),
+            Action::Free { addr, size, .. } => (addr, size),
+            _ => return false,
+        };
+        let is = |block: &Block| block.addr == addr && size.is_none_or(|size| size == block.size);
+        match &finding.kind {
+            FindingKind::UseAfterFree { block, .. } | FindingKind::DoubleFree { block } => is(block),
+            FindingKind::InvalidFree { addr: bad, within } => *bad == addr || within.as_ref().is_some_and(is),
+            FindingKind::Leak { blocks, .. } => blocks.iter().any(is),
+            _ => false,
+        }
+    };
+    let mut found: Vec<_> = steps.iter().flat_map(|step| &step.events).filter(is_of_bug).collect();
+    let made = found.iter().rposition(|event| matches!(event.action, Action::Alloc { .. }));
+    if let Some(made) = made.filter(|_| !matches!(finding.kind, FindingKind::Leak { .. })) {
+        found.drain(..made);
+    }
+    found
 }
 
 /// A row in the making.
@@ -316,6 +187,8 @@ struct Teller<'a> {
     finding: &'a Finding,
     library: &'a Library<'a>,
     contended: BTreeSet<LockId>,
+    /// What happened to the block that the finding is about.
+    of_block: Vec<&'a Event>,
 }
 
 impl<'a> Teller<'a> {
@@ -486,18 +359,7 @@ impl<'a> Teller<'a> {
 
     /// Whether the finding is about the block that is allocated or freed here.
     fn is_of_bug(&self, event: &Event) -> bool {
-        let (addr, size) = match event.action {
-            Action::Alloc { addr, size, .. } => (addr, Some(size)),
-            Action::Free { addr, size, .. } => (addr, size),
-            _ => return false,
-        };
-        let is = |block: &Block| block.addr == addr && size.is_none_or(|size| size == block.size);
-        match &self.finding.kind {
-            FindingKind::UseAfterFree { block, .. } | FindingKind::DoubleFree { block } => is(block),
-            FindingKind::InvalidFree { addr: bad, within } => *bad == addr || within.as_ref().is_some_and(is),
-            FindingKind::Leak { blocks, .. } => blocks.iter().any(is),
-            _ => false,
-        }
+        self.of_block.iter().any(|known| std::ptr::eq(*known, event))
     }
 
     fn event(&self, draft: &mut Draft<'_>, event: &Event) {
@@ -698,14 +560,20 @@ impl<'a> Teller<'a> {
                 (_, Some(Action::Unlock { lock })) => format!("before releasing {}", library.lock(*lock)),
                 _ => "after releasing a lock".to_string(),
             },
-            PointKind::Wake => match last {
-                Some(Action::Wake { thread }) => format!("after waking {thread}"),
-                _ => "after waking a thread".to_string(),
-            },
-            PointKind::Create => match last {
-                Some(Action::Create { child }) => format!("after creating {child}"),
-                _ => "after creating a thread".to_string(),
-            },
+            PointKind::Wake => {
+                let woken = self.steps[index].events.iter().rev().find_map(|event| match event.action {
+                    Action::Wake { thread } => Some(thread.to_string()),
+                    _ => None,
+                });
+                format!("after waking {}", woken.unwrap_or_else(|| "a thread".to_string()))
+            }
+            PointKind::Create => {
+                let created = self.steps[index].events.iter().rev().find_map(|event| match event.action {
+                    Action::Create { child } => Some(child.to_string()),
+                    _ => None,
+                });
+                format!("after creating {}", created.unwrap_or_else(|| "a thread".to_string()))
+            }
             PointKind::InterruptsOff => "where it turns interrupts off".to_string(),
             PointKind::InterruptsOn => "where it turns interrupts on".to_string(),
             PointKind::Function => "on entry".to_string(),
@@ -743,9 +611,15 @@ impl<'a> Teller<'a> {
             let thread = columns[column];
             thread == finding.thread || finding.sides.iter().any(|side| side.thread == thread)
         };
+        let mut preempted_before = false;
         for (at, row) in rows.iter_mut().enumerate() {
             let shares = conflicts.iter().any(|conflict| conflict.rows.0 == at || conflict.rows.1 == at);
-            row.minor = !shares && !taking_part(row.column) && is_quiet(row);
+            // Whoever comes in at a preemption is what it is about.
+            let comes_in = preempted_before && row.end.kind != EndKind::Switched;
+            row.minor = !shares && !comes_in && !taking_part(row.column) && is_quiet(row);
+            if !row.minor {
+                preempted_before = row.end.kind == EndKind::Preempted;
+            }
         }
         let place = rows.last().map(|row| row.to.clone()).unwrap_or_default();
         let preempted = rows.iter().rposition(|row| row.end.kind == EndKind::Preempted);
@@ -757,7 +631,9 @@ impl<'a> Teller<'a> {
             thread: finding.thread.to_string(),
             preempted_row: preempted.map(|row| row + 1),
             noticed,
-            stale: preempted.and_then(|row| stale(row, &rows, &columns, &conflicts)).unwrap_or_default(),
+            stale: preempted
+                .and_then(|row| conflicts::stale(row, &rows, &columns, &conflicts))
+                .unwrap_or_default(),
         };
         let (headline, advice) = (facts.headline(), facts.advice());
         let title = |&thread: &ThreadId| Thread {
@@ -802,33 +678,6 @@ impl<'a> Teller<'a> {
         story.passing = context.passing.as_ref().map(|passing| self.passing(passing, &story));
         story.sources = self.excerpts(&story);
         story
-    }
-
-    /// What a thread that gave up had just read, in the line where it did, and who had written it; these conflicts are
-    /// the bug's.
-    fn noticed(&self, rows: &[Row], columns: &[ThreadId], conflicts: &mut [Conflict]) -> String {
-        let Some(last) = rows.last().filter(|row| row.to.line.is_some()) else { return String::new() };
-        if !matches!(self.finding.kind, FindingKind::Panic { .. } | FindingKind::Fault { .. }) {
-            return String::new();
-        }
-        let here = |place: &Place| (&place.file, place.line) == (&last.to.file, last.to.line);
-        let mut told = Vec::new();
-        for conflict in conflicts.iter_mut() {
-            let there = conflict.rows.1 + 1 == rows.len() && conflict.later.stack.iter().any(here);
-            if there && conflict.later.verb == "reads" {
-                conflict.bug = true;
-                let (what, who) = (&conflict.what, columns[rows[conflict.rows.0].column]);
-                let wrote = format!(
-                    "{what}, which {who} {} in row {}, {}",
-                    conflict.earlier.verb,
-                    conflict.rows.0 + 1,
-                    conflict.earlier.in_words()
-                );
-                told.push(wrote);
-            }
-        }
-        told.truncate(STALE_MAX);
-        if told.is_empty() { String::new() } else { format!(" It reads {}.", words::list(&told)) }
     }
 
     /// Threads that ran or that the finding is about, by number.
@@ -1002,29 +851,8 @@ impl<'a> Teller<'a> {
 /// Whether nothing in the row is of interest by itself.
 fn is_quiet(row: &Row) -> bool {
     let locks = |note: &Note| matches!(note.kind, NoteKind::Lock | NoteKind::Unlock);
-    !matches!(row.end.kind, EndKind::Bug | EndKind::Preempted)
+    !matches!(row.end.kind, EndKind::Bug | EndKind::Preempted | EndKind::Exited)
         && row.notes.iter().all(|note| !note.major || locks(note))
-}
-
-/// What the thread preempted in `row` had read there and what changed before it went on, in a sentence.
-fn stale(row: usize, rows: &[Row], threads: &[ThreadId], conflicts: &[Conflict]) -> Option<String> {
-    let resumed = rows.iter().skip(row + 1).position(|later| later.column == rows[row].column);
-    let resumed = resumed.map_or(rows.len(), |at| row + 1 + at);
-    let changed = conflicts.iter().filter(|conflict| {
-        conflict.rows.0 == row && conflict.earlier.verb == "reads" && conflict.rows.1 < resumed
-    });
-    let (mut whats, mut by) = (Vec::new(), BTreeSet::new());
-    for conflict in changed {
-        if !whats.contains(&conflict.what) && whats.len() < STALE_MAX {
-            whats.push(conflict.what.clone());
-            by.insert(conflict.rows.1 + 1);
-        }
-    }
-    let by: Vec<String> = by.iter().map(usize::to_string).collect();
-    let (noun, verb) = if by.len() == 1 { ("row", "changes") } else { ("rows", "change") };
-    let (whats, by) = (words::list(&whats), words::list(&by));
-    let thread = threads[rows[row].column];
-    (!whats.is_empty()).then(|| format!(" By then {thread} has read {whats}, which {noun} {by} {verb}."))
 }
 
 fn waits(lock: Option<String>, owner: Option<ThreadId>) -> String {

@@ -22,8 +22,10 @@ impl Default for TextOptions {
     }
 }
 
-/// Below this a column of text is unpleasant to read.
-const CELL_MIN: usize = 28;
+/// A narrower column for each thread is unpleasant to read: lanes with the text beside them are better.
+const CELL_MIN: usize = 40;
+/// And so is this beside lanes.
+const BESIDE_MIN: usize = 28;
 /// Wider than this and the eye loses the line.
 const CELL_MAX: usize = 64;
 const WIDTH_MIN: usize = 40;
@@ -274,7 +276,7 @@ fn trace(pen: &mut Pen, story: &Story) {
     let names = story.threads.iter().map(|thread| format!("t{}", thread.id).len()).max().unwrap_or(2);
     let layout = if room / threads >= CELL_MIN {
         Layout::Columns { cell: (room / threads).min(CELL_MAX) }
-    } else if (names + 1) * threads + CELL_MIN <= room {
+    } else if (names + 1) * threads + BESIDE_MIN <= room {
         Layout::Lanes { lane: names + 1 }
     } else {
         Layout::Names

@@ -57,75 +57,62 @@ fn use_after_free() {
     of_kernel(
         "yield_vanish",
         expect![[r#"
-        Use after free  in test yield_vanish of pebbles
-        In sys_yield (sys_thread.c:28), t3 reads state of struct thread (4 bytes at offset 4 of a block of
-        68 bytes, allocated in thread_create, thread.c:23), which t3 freed in thread_free (thread.c:55).
+            Use after free  in test yield_vanish of pebbles
+            In sys_yield (sys_thread.c:28), t3 reads state of struct thread (4 bytes at offset 4 of a block of
+            68 bytes, allocated in thread_create, thread.c:23), which t3 freed in thread_free (thread.c:55).
 
-        Look at: t3 itself frees the block in thread_free (thread.c:55), and then goes on with an old
-                 pointer to it in sys_yield (sys_thread.c:28). Begin at row 2, the last preemption before
-                 it. What made the block look unused while that pointer was still needed?
+            Look at: t3 itself frees the block in thread_free (thread.c:55), and then goes on with an old
+                     pointer to it in sys_yield (sys_thread.c:28). Begin at row 2, the last preemption before
+                     it. What made the block look unused while that pointer was still needed?
 
-            t2                              t3                              t4
-            … row 1: t2 had no part in it …
-         2  ╳                               ┃ · allocates 68 bytes at       ┊
-            ╳                               ┃   0x…  thread.c:23     ┊
-            ╳                               ┃ · creates t4  sys_life.c:49   ┊
-            ╳                               ┃ ≈ reads all_link.next of      ┊
-            ╳                               ┃   struct thread, written in   ┊
-            ╳                               ┃   row 3  sched.c:239          ┊
-            ╳                               ┃ to preempt_disable            ┊
-            ╳                               ┃   preempt.c:32                ┊
-            ╳                               ┃ ⇢ preempted on entry          ┊
-            ╳                               ┃ ↳ here the nearest passing    ┊
-            ╳                               ┃   schedule parts              ┊
-         3  ╳                               ┊                               ┃ ≈ writes state of struct
-            ╳                               ┊                               ┃   thread, read in row 4
-            ╳                               ┊                               ┃   sched.c:193
-            ╳                               ┊                               ┃ ≈ writes all_link.next of
-            ╳                               ┊                               ┃   struct thread, read in row
-            ╳                               ┊                               ┃   2  list.h:42
-            ╳                               ┊                               ┃ to thread_exit  exit.c:19
-            ╳                               ┊                               ┃ → ends
-         4  ╳                               ┃ · frees the block of 68
-            ╳                               ┃   bytes at 0x…
-            ╳                               ┃   thread.c:55
-            ╳                               ┃ ≈ reads state of struct
-            ╳                               ┃   thread, written in row 3
-            ╳                               ┃   sys_thread.c:28
-            ╳                               ┃ to sys_yield  sys_thread.c:28
-            ╳                               ┃ ✗ reads freed memory
+                t2 t3 t4
+                … row 1: t2 had no part in it …
+             2  ╳  ┃  ┊   · allocates 68 bytes at 0x…  thread.c:23
+                ╳  ┃  ┊   · creates t4  sys_life.c:49
+                ╳  ┃  ┊   ≈ reads all_link.next of struct thread, written in row 3  sched.c:239
+                ╳  ┃  ┊   to preempt_disable  preempt.c:32
+                ╳  ┃  ┊   ⇢ preempted on entry
+                ╳  ┃  ┊   ↳ here the nearest passing schedule parts
+             3  ╳  ┊  ┃   ≈ writes state of struct thread, read in row 4  sched.c:193
+                ╳  ┊  ┃   ≈ writes all_link.next of struct thread, read in row 2  list.h:42
+                ╳  ┊  ┃   to thread_exit  exit.c:19
+                ╳  ┊  ┃   → ends
+             4  ╳  ┃      · frees the block of 68 bytes at 0x…  thread.c:55
+                ╳  ┃      ≈ reads state of struct thread, written in row 3  sys_thread.c:28
+                ╳  ┃      to sys_yield  sys_thread.c:28
+                ╳  ┃      ✗ reads freed memory
 
-        Who took part
-          t3 read it in row 4, holding interrupts off
-              sys_yield (sys_thread.c:28)
-              syscall (syscall.c:38)
-              trap (trap.c:81)
-              trap_common (traps.S:104)
-              main (yield_vanish.S:12)
-              _start (start.S:11)
-          t3 freed it in row 4, holding interrupts off
-              free (heap.c:26)
-              thread_free (thread.c:55)
-              finish_switch (sched.c:63)
-              switch_to (sched.c:80)
-              schedule (sched.c:171)
-              timer_interrupt (timer.c:50)
-              trap (trap.c:67)
-              trap_common (traps.S:104)
-              get_eflags (x86.h:38)
-              interrupts_enabled (x86.h:54)
-              preempt_disable (preempt.c:32)
-              sys_yield (sys_thread.c:26)
-              … 5 more frames
-          t3 allocated it in row 2, holding no lock
-              thread_create (thread.c:23)
-              sys_thread_fork (sys_life.c:45)
-              syscall (syscall.c:38)
-              trap (trap.c:81)
-              trap_common (traps.S:104)
-              main (yield_vanish.S:7)
-              _start (start.S:11)
-    "#]],
+            Who took part
+              t3 read it in row 4, holding interrupts off
+                  sys_yield (sys_thread.c:28)
+                  syscall (syscall.c:38)
+                  trap (trap.c:81)
+                  trap_common (traps.S:104)
+                  main (yield_vanish.S:12)
+                  _start (start.S:11)
+              t3 freed it in row 4, holding interrupts off
+                  free (heap.c:26)
+                  thread_free (thread.c:55)
+                  finish_switch (sched.c:63)
+                  switch_to (sched.c:80)
+                  schedule (sched.c:171)
+                  timer_interrupt (timer.c:50)
+                  trap (trap.c:67)
+                  trap_common (traps.S:104)
+                  get_eflags (x86.h:38)
+                  interrupts_enabled (x86.h:54)
+                  preempt_disable (preempt.c:32)
+                  sys_yield (sys_thread.c:26)
+                  … 5 more frames
+              t3 allocated it in row 2, holding no lock
+                  thread_create (thread.c:23)
+                  sys_thread_fork (sys_life.c:45)
+                  syscall (syscall.c:38)
+                  trap (trap.c:81)
+                  trap_common (traps.S:104)
+                  main (yield_vanish.S:7)
+                  _start (start.S:11)
+        "#]],
     );
 }
 
@@ -141,41 +128,23 @@ fn deadlock() {
             Look at: Each took one lock first and then asked for the other's. Agree on one order for these
                      locks, or let go of the first before asking for the second.
 
-                t2                              t3                              t4
-             1  ┊                               ┃ · takes lock of struct task   ┊
-                ┊                               ┃   (0x…)                ┊
-                ┊                               ┃   family_faults.c:28          ┊
-                ┊                               ┃ · releases lock of struct     ┊
-                ┊                               ┃   task (0x…)           ┊
-                ┊                               ┃   family_faults.c:31          ┊
-                ┊                               ┃ · creates t4  sys_life.c:37   ┊
-                ┊                               ┃ · takes lock of struct task   ┊
-                ┊                               ┃   (0x…)                ┊
-                ┊                               ┃   family_faults.c:77          ┊
-                ┊                               ┃ to give_away_child            ┊
-                ┊                               ┃   family_faults.c:68          ┊
-                ┊                               ┃ ⇢ preempted before taking     ┊
-                ┊                               ┃   parent_lock of struct task  ┊
+                t2 t3 t4
+             1  ┊  ┃  ┊   · takes lock of struct task (0x…)  family_faults.c:28
+                ┊  ┃  ┊   · releases lock of struct task (0x…)  family_faults.c:31
+                ┊  ┃  ┊   · creates t4  sys_life.c:37
+                ┊  ┃  ┊   · takes lock of struct task (0x…)  family_faults.c:77
+                ┊  ┃  ┊   to give_away_child  family_faults.c:68
+                ┊  ┃  ┊   ⇢ preempted before taking parent_lock of struct task
                 … row 2: t2 had no part in it …
-             3  ┊                               ┊                               ┃ · takes parent_lock of
-                ┊                               ┊                               ┃   struct task
-                ┊                               ┊                               ┃   family_faults.c:96
-                ┊                               ┊                               ┃ to family_leave
-                ┊                               ┊                               ┃   family_faults.c:98
-                ┊                               ┊                               ┃ → blocks: lock of struct
-                ┊                               ┊                               ┃   task (0x…) is held
-                ┊                               ┊                               ┃   by t3
-                ┊                               ┊                               ┃ ↳ here the nearest passing
-                ┊                               ┊                               ┃   schedule parts
-             4  ┊                               ┃ to give_away_child            ╳
-                ┊                               ┃   family_faults.c:68          ╳
-                ┊                               ┃ → gives up the processor      ╳
+             3  ┊  ┊  ┃   · takes parent_lock of struct task  family_faults.c:96
+                ┊  ┊  ┃   to family_leave  family_faults.c:98
+                ┊  ┊  ┃   → blocks: lock of struct task (0x…) is held by t3
+                ┊  ┊  ┃   ↳ here the nearest passing schedule parts
+             4  ┊  ┃  ╳   to give_away_child  family_faults.c:68
+                ┊  ┃  ╳   → gives up the processor
                 … row 5: t2 had no part in it …
-             6  ╳                               ┃ to give_away_child            ╳
-                ╳                               ┃   family_faults.c:68          ╳
-                ╳                               ┃ ✗ blocks: parent_lock of      ╳
-                ╳                               ┃   struct task is held by t4:  ╳
-                ╳                               ┃   closes the cycle: deadlock  ╳
+             6  ╳  ┃  ╳   to give_away_child  family_faults.c:68
+                ╳  ┃  ╳   ✗ blocks: parent_lock of struct task is held by t4: closes the cycle: deadlock
 
             Who took part
               t3 waits for parent_lock of struct task, in row 6, holding lock of struct task (0x…)
@@ -209,86 +178,64 @@ fn lost_wakeup() {
     of_kernel(
         "wait_misses_exit",
         expect![[r#"
-        Lost wakeup  in test fork_wait of pebbles
-        Nobody can run, yet the test is not over: t2 waits in family_wait (family.c:58); t3 waits in
-        family_wait (family.c:58).
+            Lost wakeup  in test fork_wait of pebbles
+            Nobody can run, yet the test is not over: t2 waits in family_wait (family.c:58); t3 waits in
+            family_wait (family.c:58).
 
-        Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
-                 the sleep that follows it: can another thread change the condition and wake in between?
-                 Begin at row 2, the last preemption before it. By then t3 has read live of struct task and
-                 zombies.next of struct task, which row 3 changes.
+            Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
+                     the sleep that follows it: can another thread change the condition and wake in between?
+                     Begin at row 2, the last preemption before it. By then t3 has read live of struct task and
+                     zombies.next of struct task, which row 3 changes.
 
-            t2                              t3                              t4
-         1  ┃ to family_wait  family.c:58   ┊
-            ┃ → blocks until somebody       ┊
-            ┃   wakes it                    ┊
-         2  ╳                               ┃ · takes family_lock           ┊
-            ╳                               ┃   family.c:42                 ┊
-            ╳                               ┃ · releases family_lock        ┊
-            ╳                               ┃   family.c:46                 ┊
-            ╳                               ┃ · creates t4  sys_life.c:37   ┊
-            ╳                               ┃ · … 1 more                    ┊
-            ╳                               ┃ · releases family_lock        ┊
-            ╳                               ┃   family.c:55                 ┊
-            ╳                               ┃ ≈ reads live of struct        ┊
-            ╳                               ┃   task, updated in row 3      ┊
-            ╳                               ┃   family.c:53                 ┊
-            ╳                               ┃ ≈ reads zombies.next of       ┊
-            ╳                               ┃   struct task, written in row ┊
-            ╳                               ┃   3  list.h:28                ┊
-            ╳                               ┃ to family_wait  family.c:56   ┊
-            ╳                               ┃ ⇢ preempted before taking     ┊
-            ╳                               ┃   family_lock                 ┊
-            ╳                               ┃ ↳ here the nearest passing    ┊
-            ╳                               ┃   schedule parts              ┊
-         3  ╳                               ┊                               ┃ ≈ updates live of struct
-            ╳                               ┊                               ┃   task, read in row 2
-            ╳                               ┊                               ┃   family.c:90
-            ╳                               ┊                               ┃ ≈ writes zombies.next of
-            ╳                               ┊                               ┃   struct task, read in row 2
-            ╳                               ┊                               ┃   list.h:36
-            ╳                               ┊                               ┃ ≈ reads
-            ╳                               ┊                               ┃   child_exit.waiters.first of
-            ╳                               ┊                               ┃   struct task, written in row
-            ╳                               ┊                               ┃   4  waitq.c:21
-            ╳                               ┊                               ┃ to thread_exit  exit.c:28
-            ╳                               ┊                               ┃ → ends
-         4  ╳                               ┃ ≈ writes
-            ╳                               ┃   child_exit.waiters.first of
-            ╳                               ┃   struct task, read in row 3
-            ╳                               ┃   waitq.c:14
-            ╳                               ┃ to family_wait  family.c:58
-            ╳                               ┃ ✗ blocks until somebody
-            ╳                               ┃   wakes it: nobody is left to
-            ╳                               ┃   run
+                t2 t3 t4
+             1  ┃  ┊      to family_wait  family.c:58
+                ┃  ┊      → blocks until somebody wakes it
+             2  ╳  ┃  ┊   · takes family_lock  family.c:42
+                ╳  ┃  ┊   · releases family_lock  family.c:46
+                ╳  ┃  ┊   · creates t4  sys_life.c:37
+                ╳  ┃  ┊   · … 1 more
+                ╳  ┃  ┊   · releases family_lock  family.c:55
+                ╳  ┃  ┊   ≈ reads live of struct task, updated in row 3  family.c:53
+                ╳  ┃  ┊   ≈ reads zombies.next of struct task, written in row 3  list.h:28
+                ╳  ┃  ┊   to family_wait  family.c:56
+                ╳  ┃  ┊   ⇢ preempted before taking family_lock
+                ╳  ┃  ┊   ↳ here the nearest passing schedule parts
+             3  ╳  ┊  ┃   ≈ updates live of struct task, read in row 2  family.c:90
+                ╳  ┊  ┃   ≈ writes zombies.next of struct task, read in row 2  list.h:36
+                ╳  ┊  ┃   ≈ reads child_exit.waiters.first of struct task, written in row 4  waitq.c:21
+                ╳  ┊  ┃   to thread_exit  exit.c:28
+                ╳  ┊  ┃   → ends
+             4  ╳  ┃      ≈ writes child_exit.waiters.first of struct task, read in row 3  waitq.c:14
+                ╳  ┃      to family_wait  family.c:58
+                ╳  ┃      ✗ blocks until somebody wakes it: nobody is left to run
 
-        Who took part
-          t2 waits in row 1, holding no lock
-              block (sched.c:197)
-              block_on (waitq.c:46)
-              cond_wait (sync.c:58)
-              family_wait (family.c:58)
-              sys_wait (sys_life.c:128)
-              syscall (syscall.c:38)
-              trap (trap.c:81)
-              trap_common (traps.S:104)
-              wait (syscalls.S:46)
-              run (shell.c:36)
-              main (shell.c:59)
-              _start (start.S:11)
-          t3 waits in row 4, holding no lock
-              block (sched.c:197)
-              block_on (waitq.c:46)
-              cond_wait (sync.c:58)
-              family_wait (family.c:58)
-              sys_wait (sys_life.c:128)
-              syscall (syscall.c:38)
-              trap (trap.c:81)
-              trap_common (traps.S:104)
-              wait (syscalls.S:46)
-              main (fork_wait.c:12)
-              _start (start.S:11)
-    "#]],
+            Who took part
+              t2 waits in row 1, holding no lock
+                  block (sched.c:197)
+                  block_on (waitq.c:46)
+                  cond_wait (sync.c:58)
+                  family_wait (family.c:58)
+                  sys_wait (sys_life.c:128)
+                  syscall (syscall.c:38)
+                  trap (trap.c:81)
+                  trap_common (traps.S:104)
+                  wait (syscalls.S:46)
+                  run (shell.c:36)
+                  main (shell.c:59)
+                  _start (start.S:11)
+              t3 waits in row 4, holding no lock
+                  block (sched.c:197)
+                  block_on (waitq.c:46)
+                  cond_wait (sync.c:58)
+                  family_wait (family.c:58)
+                  sys_wait (sys_life.c:128)
+                  syscall (syscall.c:38)
+                  trap (trap.c:81)
+                  trap_common (traps.S:104)
+                  wait (syscalls.S:46)
+                  main (fork_wait.c:12)
+                  _start (start.S:11)
+        "#]],
     );
 }
 
@@ -411,43 +358,43 @@ fn check_failed() {
     of_program(
         "torn_fetch_add",
         expect![[r#"
-        Check failed  in test atomic_fetch_add of pebbles
-        The test ended, but “magic_global_value == magic_global_expected_result” does not hold: found 1 ==
-        2.
+            Check failed  in test atomic_fetch_add of pebbles
+            The test ended, but “magic_global_value == magic_global_expected_result” does not hold: found 1 ==
+            2.
 
-        Look at: Find the rows that write what “magic_global_value == magic_global_expected_result” reads:
-                 an update based on a value that another thread has changed meanwhile is the usual cause.
-                 Begin at row 1, the last preemption before it. By then t3 has read magic_global_value,
-                 which row 2 changes.
+            Look at: Find the rows that write what “magic_global_value == magic_global_expected_result” reads:
+                     an update based on a value that another thread has changed meanwhile is the usual cause.
+                     Begin at row 1, the last preemption before it. By then t3 has read magic_global_value,
+                     which row 2 changes.
 
-            t3                                              t4
-         1  ┃ · creates t4  atomic_fetch_add.c:21           ┊
-            ┃ ≈ reads magic_global_value, written in row    ┊
-            ┃   2  atomic.c:31                              ┊
-            ┃ to atomic_fetch_add  atomic.c:32              ┊
-            ┃ ⇢ preempted before it writes                  ┊
-            ┃   magic_global_value                          ┊
-         2  ┊                                               ┃ ≈ writes magic_global_value, read in row 1
-            ┊                                               ┃   atomic.c:32
-            ┊                                               ┃ ≈ writes magic_global_value, written in row
-            ┊                                               ┃   3  atomic.c:32
-            ┊                                               ┃ to child  atomic_fetch_add.c:16
-            ┊                                               ┃ → ends
-            ┊                                               ┃ ↳ here the nearest passing schedule parts
-         3  ┃ ✗ does not hold: magic_global_value ==
-            ┃   magic_global_expected_result (found 1 == 2)
-            ┃   atomic_fetch_add.c:23
-            ┃ ✗ does not hold:
-            ┃   magic_thread_local_value_parent +
-            ┃   magic_thread_local_value_child ==
-            ┃   magic_expected_sum (found 0 == 1)
-            ┃   atomic_fetch_add.c:23
-            ┃ ≈ writes magic_global_value, written in row
-            ┃   2  atomic.c:32
-            ┃ to main  atomic_fetch_add.c:23
-            ┃ ✗ the test ends, but not:
-            ┃   magic_global_value ==
-            ┃   magic_global_expected_result
-    "#]],
+                t3                                              t4
+             1  ┃ · creates t4  atomic_fetch_add.c:21           ┊
+                ┃ ≈ reads magic_global_value, written in row    ┊
+                ┃   2  atomic.c:31                              ┊
+                ┃ to atomic_fetch_add  atomic.c:32              ┊
+                ┃ ⇢ preempted before it writes                  ┊
+                ┃   magic_global_value                          ┊
+                ┃ ↳ here the nearest passing schedule parts     ┊
+             2  ┊                                               ┃ ≈ writes magic_global_value, read in row 1
+                ┊                                               ┃   atomic.c:32
+                ┊                                               ┃ ≈ writes magic_global_value, written in row
+                ┊                                               ┃   3  atomic.c:32
+                ┊                                               ┃ to child  atomic_fetch_add.c:16
+                ┊                                               ┃ → ends
+             3  ┃ ✗ does not hold: magic_global_value ==
+                ┃   magic_global_expected_result (found 1 == 2)
+                ┃   atomic_fetch_add.c:23
+                ┃ ✗ does not hold:
+                ┃   magic_thread_local_value_parent +
+                ┃   magic_thread_local_value_child ==
+                ┃   magic_expected_sum (found 0 == 1)
+                ┃   atomic_fetch_add.c:23
+                ┃ ≈ writes magic_global_value, written in row
+                ┃   2  atomic.c:32
+                ┃ to main  atomic_fetch_add.c:23
+                ┃ ✗ the test ends, but not:
+                ┃   magic_global_value ==
+                ┃   magic_global_expected_result
+        "#]],
     );
 }

@@ -1,7 +1,7 @@
 //! Accesses of two threads to the same memory, whose order matters: what met whom.
 
 use super::{Draft, Seen, Teller};
-use crate::story::{Conflict, Note, NoteKind, Row, SideView, Touch};
+use crate::story::{Conflict, Note, NoteKind, Place, Row, SideView, Touch};
 use crate::words;
 use detect::{Finding, FindingKind, Role};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +12,8 @@ use trace::{Access, Occurrence, Step, ThreadId, VirtAddr};
 const CONFLICTS_MAX: usize = 500;
 /// With this many conflicts or fewer each is worth a line in its rows.
 const CONFLICTS_FEW: usize = 6;
+/// More of what was read too early is not told in a sentence.
+const STALE_MAX: usize = 3;
 /// Bytes in the words that accesses are looked up by.
 const WORD: u64 = 8;
 
@@ -110,7 +112,7 @@ impl Teller<'_> {
     }
 
     fn lock_names(&self) -> BTreeSet<String> {
-        let locks = self.steps.iter().flat_map(|step| &step.events).filter_map(super::lock_of);
+        let locks = self.steps.iter().flat_map(|step| &step.events).filter_map(super::library::lock_of);
         locks.filter_map(|lock| self.library.resolve.lock(VirtAddr(lock.0))).collect()
     }
 
@@ -142,6 +144,33 @@ impl Teller<'_> {
             bug: true,
         };
         (freed < used).then_some(((false, freed, used, what), conflict))
+    }
+
+    /// What a thread that gave up had just read, in the line where it did, and who had written it; these conflicts are
+    /// the bug's.
+    pub(super) fn noticed(&self, rows: &[Row], columns: &[ThreadId], conflicts: &mut [Conflict]) -> String {
+        let Some(last) = rows.last().filter(|row| row.to.line.is_some()) else { return String::new() };
+        if !matches!(self.finding.kind, FindingKind::Panic { .. } | FindingKind::Fault { .. }) {
+            return String::new();
+        }
+        let here = |place: &Place| (&place.file, place.line) == (&last.to.file, last.to.line);
+        let mut told = Vec::new();
+        for conflict in conflicts.iter_mut() {
+            let there = conflict.rows.1 + 1 == rows.len() && conflict.later.stack.iter().any(here);
+            if there && conflict.later.verb == "reads" {
+                conflict.bug = true;
+                let (what, who) = (&conflict.what, columns[rows[conflict.rows.0].column]);
+                let wrote = format!(
+                    "{what}, which {who} {} in row {}, {}",
+                    conflict.earlier.verb,
+                    conflict.rows.0 + 1,
+                    conflict.earlier.in_words()
+                );
+                told.push(wrote);
+            }
+        }
+        told.truncate(STALE_MAX);
+        if told.is_empty() { String::new() } else { format!(" It reads {}.", words::list(&told)) }
     }
 
     /// Whether the finding is about the memory that `access` touches.
@@ -177,6 +206,32 @@ pub(super) fn mark(rows: &mut [Row], conflicts: &[Conflict]) {
             }
         }
     }
+}
+
+/// What the thread preempted in `row` had read there and what changed before it went on, in a sentence.
+pub(super) fn stale(
+    row: usize,
+    rows: &[Row],
+    threads: &[ThreadId],
+    conflicts: &[Conflict],
+) -> Option<String> {
+    let resumed = rows.iter().skip(row + 1).position(|later| later.column == rows[row].column);
+    let resumed = resumed.map_or(rows.len(), |at| row + 1 + at);
+    let changed = conflicts.iter().filter(|conflict| {
+        conflict.rows.0 == row && conflict.earlier.verb == "reads" && conflict.rows.1 < resumed
+    });
+    let (mut whats, mut by) = (Vec::new(), BTreeSet::new());
+    for conflict in changed {
+        if !whats.contains(&conflict.what) && whats.len() < STALE_MAX {
+            whats.push(conflict.what.clone());
+            by.insert(conflict.rows.1 + 1);
+        }
+    }
+    let by: Vec<String> = by.iter().map(usize::to_string).collect();
+    let (noun, verb) = if by.len() == 1 { ("row", "changes") } else { ("rows", "change") };
+    let (whats, by) = (words::list(&whats), words::list(&by));
+    let thread = threads[rows[row].column];
+    (!whats.is_empty()).then(|| format!(" By then {thread} has read {whats}, which {noun} {by} {verb}."))
 }
 
 /// Instructions whose accesses are worth seeing while they happen: those that touch what two threads share, what has no
