@@ -45,10 +45,11 @@ fn of_kernel(fault: &str, expected: Expect) {
     check(&rockfall(&folder, &arguments), expected);
 }
 
-fn of_program(fault: &str, expected: Expect) {
+/// With points given: which of them `test` tries first depends on how long each takes.
+fn of_program(fault: &str, points: &str, expected: Expect) {
     let (fault, folder) = build(fault);
     let program = format!("programs/{}", fault.test);
-    let arguments = ["test", "kernel", "-k", "pebbles", "--program", &program, "--budget", "60s", "--fresh"];
+    let arguments = ["explore", "kernel", "-k", "pebbles", "--program", &program, "--points", points];
     check(&rockfall(&folder, &arguments), expected);
 }
 
@@ -301,6 +302,7 @@ fn panic() {
 fn library() {
     of_program(
         "signal_before_wait",
+        "lock,unlock",
         expect![[r#"
             Lost wakeup  in test broadcast_test of pebbles
             Nobody can run, yet the test is not over: t3 waits in thr_join (thr.c:148).
@@ -357,6 +359,7 @@ fn library() {
 fn check_failed() {
     of_program(
         "torn_fetch_add",
+        "everywhere",
         expect![[r#"
             Check failed  in test atomic_fetch_add of pebbles
             The test ended, but “magic_global_value == magic_global_expected_result” does not hold: found 1 ==
@@ -374,13 +377,13 @@ fn check_failed() {
                 ┃ to atomic_fetch_add  atomic.c:32              ┊
                 ┃ ⇢ preempted before it writes                  ┊
                 ┃   magic_global_value                          ┊
-                ┃ ↳ here the nearest passing schedule parts     ┊
              2  ┊                                               ┃ ≈ writes magic_global_value, read in row 1
                 ┊                                               ┃   atomic.c:32
                 ┊                                               ┃ ≈ writes magic_global_value, written in row
                 ┊                                               ┃   3  atomic.c:32
                 ┊                                               ┃ to child  atomic_fetch_add.c:16
                 ┊                                               ┃ → ends
+                ┊                                               ┃ ↳ here the nearest passing schedule parts
              3  ┃ ✗ does not hold: magic_global_value ==
                 ┃   magic_global_expected_result (found 1 == 2)
                 ┃   atomic_fetch_add.c:23
