@@ -34,7 +34,8 @@ pub enum JobsView {
     /// For programs: one object a line.
     Events {
         told: Option<Instant>,
-        states: Vec<State>,
+        /// As last told.
+        jobs: Vec<(State, u64)>,
         races: BTreeSet<RaceKey>,
     },
 }
@@ -138,10 +139,34 @@ fn tell(happened: &Happened<'_>) {
     println!("{}", serde_json::to_string(happened).expect("plain data with string keys"));
 }
 
+/// Tells of each job that is new, or in which `is_news` finds something since it was told.
+fn tell_jobs(plan: &Plan, told: &mut Vec<(State, u64)>, is_news: impl Fn(&Job, &(State, u64)) -> bool) {
+    for (id, job) in plan.jobs().iter().enumerate() {
+        if told.get(id).is_some_and(|told| !is_news(job, told)) {
+            continue;
+        }
+        let now = (job.state.clone(), job.standing.interleavings);
+        if id < told.len() {
+            told[id] = now;
+        } else {
+            told.push(now);
+        }
+        tell(&Happened::Job {
+            id,
+            points: &job.points,
+            purpose: job.purpose,
+            state: state_name(&job.state),
+            interleavings: job.standing.interleavings,
+            explored: job.standing.explored,
+            seconds_left: job.standing.seconds_left.filter(|seconds| seconds.is_finite()),
+        });
+    }
+}
+
 impl JobsView {
     pub fn new(for_programs: bool) -> Self {
         if for_programs {
-            return Self::Events { told: None, states: Vec::new(), races: BTreeSet::new() };
+            return Self::Events { told: None, jobs: Vec::new(), races: BTreeSet::new() };
         }
         if !std::io::stderr().is_terminal() {
             return Self::Plain { told: Instant::now() };
@@ -240,7 +265,7 @@ impl JobsView {
                     bar.set_message(shown.next().map(line).unwrap_or_default());
                 }
             }
-            Self::Events { told, states, races } => {
+            Self::Events { told, jobs, races } => {
                 for known in plan.races().iter().filter(|known| races.insert(known.race.key())) {
                     let race = &known.race;
                     let (first, second) = (&race.first, &race.second);
@@ -251,25 +276,7 @@ impl JobsView {
                         on_first_run: known.on_first_run,
                     });
                 }
-                for (id, job) in plan.jobs().iter().enumerate() {
-                    if states.get(id) == Some(&job.state) {
-                        continue;
-                    }
-                    if id < states.len() {
-                        states[id] = job.state.clone();
-                    } else {
-                        states.push(job.state.clone());
-                    }
-                    tell(&Happened::Job {
-                        id,
-                        points: &job.points,
-                        purpose: job.purpose,
-                        state: state_name(&job.state),
-                        interleavings: job.standing.interleavings,
-                        explored: job.standing.explored,
-                        seconds_left: job.standing.seconds_left.filter(|seconds| seconds.is_finite()),
-                    });
-                }
+                tell_jobs(plan, jobs, |job, (state, _)| job.state != *state);
                 if told.is_none_or(|told| told.elapsed() >= EVENT_EVERY) {
                     *told = Some(Instant::now());
                     tell(&Happened::Progress {
@@ -285,10 +292,18 @@ impl JobsView {
         }
     }
 
-    pub fn finish(&self) {
-        if let Self::Live { head, lines, .. } = self {
-            lines.iter().for_each(ProgressBar::finish_and_clear);
-            head.finish_and_clear();
+    pub fn finish(&mut self, plan: &Plan) {
+        match self {
+            Self::Live { head, lines, .. } => {
+                lines.iter().for_each(ProgressBar::finish_and_clear);
+                head.finish_and_clear();
+            }
+            Self::Events { jobs, .. } => {
+                tell_jobs(plan, jobs, |job, told| {
+                    (&job.state, job.standing.interleavings) != (&told.0, told.1)
+                });
+            }
+            Self::Plain { .. } => {}
         }
     }
 }

@@ -319,8 +319,12 @@ impl Toy {
         After::Next
     }
 
-    /// Whether the thread, about to execute `instr`, is at a preemption point.
-    fn point_before(instr: Instr, points: &PointSet) -> Option<PointKind> {
+    /// Whether the thread, about to execute `instr` at `pc`, is at a preemption point.
+    fn point_before(instr: Instr, pc: VirtAddr, points: &PointSet) -> Option<PointKind> {
+        let race = PointRule::Race { pc, thread: None, last_call: None, system_call: None };
+        if points.rules.contains(&race) {
+            return Some(PointKind::Race);
+        }
         let everywhere = || points.rules.contains(&PointRule::Everywhere).then_some(PointKind::Access);
         match instr {
             Instr::Lock(_) | Instr::TryLock(_) => {
@@ -354,7 +358,7 @@ impl Toy {
                 self.wake(record, |status| *status == Status::Join(me));
                 return self.give_way(me, record);
             };
-            let ahead = if fresh { None } else { Self::point_before(instr, points) };
+            let ahead = if fresh { None } else { Self::point_before(instr, record.pc, points) };
             if let Some(kind) = ahead {
                 return self.stop(me, kind);
             }
@@ -464,7 +468,7 @@ impl Record {
             size: 4,
             kind,
             atomic: kind == AccessKind::Update,
-            pc: VirtAddr(0),
+            pc: self.pc,
         });
     }
 

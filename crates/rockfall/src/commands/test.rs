@@ -303,7 +303,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         None => campaign.plan.is_complete().then_some(Ended::Complete),
     };
     campaign.put_down(ended);
-    view.finish();
+    view.finish(&campaign.plan);
     let (seconds, interleavings) = (campaign.seconds(), campaign.interleavings());
     let (mut plan, witnesses) = (campaign.plan, campaign.witnesses);
     let verdict = match found {
