@@ -4,25 +4,15 @@
 use super::cell::{Ending, Kept};
 use super::{Options, Row, Strategy};
 use ::guests::Place;
-use explore::estimate::{Forecast, Sighting};
+use explore::estimate::Sighting;
 use serde::Deserialize;
 
 /// What the search knew, and when.
 #[derive(Clone, Debug, Deserialize)]
-struct Line {
-    seconds: f64,
-    #[serde(flatten)]
-    seen: Sighting,
-}
-
-/// A forecast, and when it was made.
-#[derive(Clone, Debug)]
 pub struct Noted {
-    pub interleavings: u64,
     pub seconds: f64,
-    pub forecast: Option<Forecast>,
-    /// By the weighted backtrack estimator alone.
-    pub plain: f64,
+    #[serde(flatten)]
+    pub seen: Sighting,
 }
 
 #[derive(Clone, Debug)]
@@ -37,9 +27,7 @@ pub struct Space {
 impl Space {
     /// Some faults, designs and points make no difference: such spaces count once.
     fn is_like(&self, other: &Space) -> bool {
-        let known = |space: &Space| -> Vec<(u64, f64)> {
-            space.noted.iter().map(|noted| (noted.interleavings, noted.plain)).collect()
-        };
+        let known = |space: &Space| -> Vec<Sighting> { space.noted.iter().map(|noted| noted.seen).collect() };
         self.interleavings == other.interleavings && known(self) == known(other)
     }
 }
@@ -156,8 +144,8 @@ pub fn all(kept: &Kept, options: &Options) -> Result<Vec<Space>, String> {
             continue;
         }
         let lines = cell.forecasts.iter().flat_map(|text| text.lines());
-        let lines: Result<Vec<Line>, _> = lines.map(serde_json::from_str).collect();
-        let noted = lines.map_err(|e| format!("{name}: {e}"))?.into_iter().map(note).collect();
+        let noted: Result<Vec<Noted>, _> = lines.map(serde_json::from_str).collect();
+        let noted = noted.map_err(|e| format!("{name}: {e}"))?;
         let (interleavings, seconds) = (cell.interleavings, cell.seconds);
         let space = Space { place: row.place, test: row.test, interleavings, seconds, noted };
         if !spaces.iter().any(|known| space.is_like(known)) {
@@ -165,9 +153,4 @@ pub fn all(kept: &Kept, options: &Options) -> Result<Vec<Space>, String> {
         }
     }
     Ok(spaces)
-}
-
-fn note(Line { seconds, seen }: Line) -> Noted {
-    let plain = seen.interleavings as f64 / seen.estimate.explored;
-    Noted { interleavings: seen.interleavings, seconds, forecast: seen.forecast(), plain }
 }

@@ -9,8 +9,8 @@
 //! by instructions it was further from the truth, for size and for time. Both estimators count the marks that there are,
 //! while most marks of a decision are made late, from below, so both are too low. A [`Forecast`] takes the geometric mean
 //! of the two and corrects it for late marks; its interval is as wide as what is still to come is large, so that it closes
-//! by itself. The constants were chosen on the spaces of some tests; how good forecasts are there and on the spaces of
-//! other tests: docs/results/quicksand.md.
+//! by itself. How the constants were chosen, and how good forecasts are on spaces that had no part in that:
+//! docs/results/quicksand.md.
 
 use serde::{Deserialize, Serialize};
 
@@ -111,17 +111,31 @@ pub struct Sighting {
     pub estimate: Estimate,
 }
 
-/// Growth that the estimators tell is taken to this power, for marks that will be made late, ...
-const LATE_MARKS: f64 = 1.6;
-/// ... which add no more than this factor: large growth is told by many decisions, old ones with all their marks among them.
-const LATE_MARKS_FACTOR_MAX: f64 = 1.9;
-/// The growth told may be wrong by this part of its logarithm; nine in ten are not.
-const DOUBT: f64 = 0.7;
+/// How the estimators are corrected.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Correction {
+    /// Growth that they tell is taken to this power, for marks that will be made late, ...
+    pub late_marks: f64,
+    /// ... which add no more than this factor: large growth is told by many decisions, old ones with all their marks among
+    /// them.
+    pub factor_max: f64,
+    /// The growth told may be wrong by this part of its logarithm; nine in ten are not.
+    pub doubt: f64,
+}
+
+impl Correction {
+    pub const CHOSEN: Correction = Correction { late_marks: 1.6, factor_max: 1.9, doubt: 0.7 };
+}
 
 impl Sighting {
     /// `None` as long as nothing is known.
     #[must_use]
     pub fn forecast(&self) -> Option<Forecast> {
+        self.forecast_by(&Correction::CHOSEN)
+    }
+
+    #[must_use]
+    pub fn forecast_by(&self, correction: &Correction) -> Option<Forecast> {
         let done = self.interleavings as f64;
         if self.pending == 0 && self.estimate.explored >= 1.0 {
             return Some(Forecast {
@@ -138,12 +152,13 @@ impl Sighting {
         let backtracked = (done / self.estimate.explored).max(sure);
         let recursive = self.estimate.weight.max(sure);
         let told = (backtracked * recursive).sqrt() / done;
-        let growth = told * told.powf(LATE_MARKS - 1.0).min(LATE_MARKS_FACTOR_MAX);
+        let Correction { late_marks, factor_max, doubt } = *correction;
+        let growth = told * told.powf(late_marks - 1.0).min(factor_max);
         Some(Forecast {
             explored: 1.0 / growth,
             interleavings: done * growth,
-            interleavings_min: (done * growth.powf(1.0 - DOUBT)).max(sure),
-            interleavings_max: done * growth.powf(1.0 + DOUBT),
+            interleavings_min: (done * growth.powf(1.0 - doubt)).max(sure),
+            interleavings_max: done * growth.powf(1.0 + doubt),
         })
     }
 }
