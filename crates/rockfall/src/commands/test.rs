@@ -181,7 +181,11 @@ impl Knows for Code<'_> {
 
 /// A rule in words: a racing instruction by its function and line.
 fn rule_in_words(kernel: &Kernel, rule: &PointRule) -> String {
-    let PointRule::Race { pc, .. } = rule else { return rule.to_string() };
+    let pc = match rule {
+        PointRule::Race { pc, .. } => pc,
+        PointRule::Everywhere => return "every shared access".to_owned(),
+        _ => return rule.to_string(),
+    };
     let frames = kernel.subject().frames(*pc);
     let frame = frames.first();
     match frame.and_then(|frame| Some((frame.function.as_ref()?, frame.file.as_ref()?, frame.line?))) {
