@@ -64,6 +64,15 @@ fn faults_are_found_with_a_budget_alone() {
     }
 }
 
+/// Whichever space showed the bug: one with points on races, or on all shared accesses.
+#[test]
+fn races_that_lead_to_a_bug_are_told() {
+    let folder = build("leading", &["counter_without_lock"]);
+    let (code, text, errors) = test(&folder, "counter_test", &["--fresh"]);
+    assert_eq!(code, Some(1), "{text}{errors}");
+    assert!(text.contains("\nData races: ") && !text.contains("\nData races: 0 lead"), "{text}");
+}
+
 /// Whether races are there and what became of them.
 #[test]
 fn correct_programs_are_exhausted() {

@@ -385,14 +385,15 @@ fn wider(plan: &Plan, points: &PointSet) -> Vec<PointSet> {
     sets
 }
 
-/// The racing instructions at which the schedule of a finding preempts.
+/// The accesses, racing or not, at which the schedule of a finding preempts.
 fn preempted_at(world: &World<Uniprocessor, Detectors>, file: &FindingFile) -> BTreeSet<VirtAddr> {
     let mut world = world.clone();
     world.set_limits(detect::Limits::of(&file.finding));
     let execution = replay(world, &file.points, &file.schedule, usize::MAX, false);
     let pairs = execution.path.windows(2);
     let preempted = pairs.filter(|pair| pair[1].is_preemption()).filter_map(|pair| pair[0].step.point());
-    preempted.filter(|point| point.kind == PointKind::Race).map(|point| point.pc).collect()
+    let access = |kind| matches!(kind, PointKind::Race | PointKind::Access);
+    preempted.filter(|point| access(point.kind)).map(|point| point.pc).collect()
 }
 
 /// What was verified and what was not, up to the races themselves.
