@@ -169,6 +169,9 @@ HOOKED void lock(struct mutex *mutex)
     int held = 1;
     while (held)
         __asm__ volatile("xchgl %0, %1" : "+r"(held), "+m"(mutex->held) : : "memory");
+    /* Long enough to be asked whether it still waits. */
+    for (volatile int i = 0; i < 5000; i++)
+        ;
     mutex->owner = current->id;
 }
 

@@ -5,7 +5,8 @@
 //! guess: such a thread waits, and it waits for one of those values. It counts as blocked until one has changed
 //! (seed 001, 3.4.6 counts atomic instructions instead, up to 100 of them, and wakes by conflict).
 //!
-//! Contract: looks at a clone, and changes nothing. Limits: a loop that counts its rounds, looks at a clock or calls the
+//! Contract: looks at a copy of the machine, which is kept for the next time, since what it has learned of the code stays
+//! good. Limits: a loop that counts its rounds, looks at a clock or calls the
 //! kernel never is in the same state twice; yields are counted elsewhere, and the rest shows as an endless loop.
 
 use crate::expression::Inputs;
@@ -116,11 +117,11 @@ fn place(machine: &Machine) -> (u64, u64) {
 }
 
 impl Spin {
-    /// The loop that the processor is in, if it goes on for ever by itself.
-    pub(crate) fn find(machine: &Machine, bounds: Bounds<'_>) -> Option<Spin> {
-        let mut probe = machine.clone();
-        let start = machine.cpu(CPU);
-        let at = place(machine);
+    /// The loop that the processor of `probe` is in, if it goes on for ever by itself. If it does, `probe` stands where it
+    /// stood, two rounds later.
+    pub(crate) fn find(probe: &mut Machine, bounds: Bounds<'_>) -> Option<Spin> {
+        let start = &probe.cpu(CPU).clone();
+        let at = place(probe);
         let same = |now: &Machine| {
             let mut now = now.cpu(CPU).clone();
             let same_flags = now.flags.image() == start.flags.image();
@@ -131,8 +132,8 @@ impl Spin {
         };
         let mut until = bounds.stops(at.0);
         let mut one = || {
-            round(&mut probe, at, (bounds, &mut until), &same).map(|round| {
-                let values = round.writes.iter().map(|&(at, size)| Value::now(&probe, at, size));
+            round(probe, at, (bounds, &mut until), &same).map(|round| {
+                let values = round.writes.iter().map(|&(at, size)| Value::now(probe, at, size));
                 let values: Vec<Value> = values.collect();
                 (round, values)
             })
@@ -142,7 +143,7 @@ impl Spin {
             return None;
         }
         let reads = first.reads.union(&second.reads);
-        let condition = reads.map(|&(at, size)| Value::now(&probe, at, size)).collect();
+        let condition = reads.map(|&(at, size)| Value::now(probe, at, size)).collect();
         Some(Spin { at, condition, writes: first.writes, code: &first.code | &second.code })
     }
 
@@ -165,9 +166,8 @@ impl Spin {
         bounds.stops(self.at.0)
     }
 
-    /// Whether a tick changes what the loop waits for. The processor is where it could take one.
-    pub(crate) fn waits_for_clock(&self, machine: &Machine) -> bool {
-        let mut probe = machine.clone();
+    /// Whether a tick changes what the loop waits for. The processor of `probe` is where it could take one.
+    pub(crate) fn waits_for_clock(&self, probe: &mut Machine) -> bool {
         let now = probe.instructions();
         if probe.board.raise_timer(now, CPU).is_none() {
             return false;
@@ -177,7 +177,7 @@ impl Spin {
         probe.run(CPU, &handled, &mut log);
         // The handler's stack is where the loop's was.
         let kept = |value: &&Value| !self.writes.contains(&(value.at, value.size));
-        self.condition.iter().filter(kept).any(|value| value.has_changed(&probe))
+        self.condition.iter().filter(kept).any(|value| value.has_changed(probe))
     }
 }
 

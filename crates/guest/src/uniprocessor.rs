@@ -114,6 +114,8 @@ pub struct Uniprocessor {
     waited: u64,
     /// What ticks do, while they are watched.
     rotation: Option<Box<Rotation>>,
+    /// For looking ahead.
+    probe: Option<Box<Machine>>,
     /// Whether steps are still wanted, and when that was last asked.
     cancelled: Option<Cancelled>,
     asked_at: u64,
@@ -140,6 +142,7 @@ impl Clone for Uniprocessor {
             told_time: self.told_time,
             waited: 0,
             rotation: None,
+            probe: None,
             cancelled: self.cancelled.clone(),
             asked_at: self.asked_at,
         }
@@ -189,6 +192,7 @@ impl Uniprocessor {
             told_time: None,
             waited: 0,
             rotation: None,
+            probe: None,
             cancelled: None,
             asked_at: 0,
         }
@@ -580,7 +584,7 @@ impl Uniprocessor {
                 return StepEnd::NoProgress { instructions: ran };
             }
             if ran >= quiet_until {
-                if program && self.spins() || self.tracker.spins_for_lock(&self.machine, &mut self.log) {
+                if program && self.spins() || self.spins_for_lock() {
                     return self.spun(me);
                 }
                 clock = self.waits_for_clock();

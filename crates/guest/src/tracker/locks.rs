@@ -36,15 +36,19 @@ impl Tracker {
         }
     }
 
-    /// Whether the running thread loops until another gives back the lock that it wants; if so it waits from now on.
-    pub fn spins_for_lock(&mut self, machine: &Machine, log: &mut Events) -> bool {
-        let Some(thread) = self.threads.current() else { return false };
-        let wanted = self.wanted(thread).filter(|(class, _)| self.class(*class).spins);
-        let Some((_, lock)) = wanted.filter(|_| self.is_taken(machine, thread)) else { return false };
-        let owner = self.owner(machine, thread);
+    /// The lock that the running thread wants, is another's, and is waited for in a loop. Whether the thread is in that loop
+    /// is not known: it may have got the lock just now.
+    pub(crate) fn may_spin_for(&self, machine: &Machine) -> Option<LockId> {
+        let thread = self.threads.current()?;
+        let wanted = self.wanted(thread).filter(|(class, _)| self.class(*class).spins)?;
+        self.is_taken(machine, thread).then_some(wanted.1)
+    }
+
+    /// The running thread loops until another gives back the lock.
+    pub(crate) fn spins_for(&mut self, machine: &Machine, log: &mut Events, lock: LockId) {
+        let owner = self.threads.current().and_then(|thread| self.owner(machine, thread));
         self.threads.runner_mut().yields_for = Some(lock);
         self.tell(machine, log, Action::Block { lock: Some(lock), owner });
-        true
     }
 
     /// What happens to locks now is the scheduler's own: a tick is being handled, or nobody runs.

@@ -23,7 +23,7 @@ use crate::kernel::Activity;
 use crate::spinning::{Bounds, Spin};
 use crate::threads::Thread;
 use crate::tracker::CPU;
-use machine::{Events, Kinds, Stop, StopSet};
+use machine::{Events, Kinds, Machine, Stop, StopSet};
 use std::sync::Arc;
 use trace::{Point, PointKind, StepEnd, ThreadId, VirtAddr};
 
@@ -32,11 +32,17 @@ pub const CLOCK_TICKS_MAX: u32 = 10_000;
 
 impl Uniprocessor {
     /// The loop in which the running thread waits for the clock, if it does, with a place where a tick can be taken.
-    pub(super) fn waits_for_clock(&self) -> Option<Arc<Spin>> {
+    pub(super) fn waits_for_clock(&mut self) -> Option<Arc<Spin>> {
         if self.kernel().tested.is_some() || self.tracker.threads.current().is_none() {
             return None;
         }
-        let mut probe = self.machine.clone();
+        let mut probe = self.look_ahead();
+        let spin = self.clock_loop(&mut probe);
+        self.probe = Some(probe);
+        spin.map(Arc::new)
+    }
+
+    fn clock_loop(&self, probe: &mut Machine) -> Option<Spin> {
         let mut log = Events::off();
         let enabling = StopSet::after(STOPS_AHEAD_MAX).on(Kinds::INTERRUPT_FLAG.and(Kinds::HALT));
         let one = StopSet::after(1);
@@ -55,8 +61,18 @@ impl Uniprocessor {
         if !probe.can_interrupt(CPU) {
             return None;
         }
-        let spin = Spin::find(&probe, Bounds::Kernel(self.kernel()))?;
-        spin.waits_for_clock(&probe).then(|| Arc::new(spin))
+        Spin::find(probe, Bounds::Kernel(self.kernel())).filter(|spin| spin.waits_for_clock(probe))
+    }
+
+    /// A copy of the machine to try things on.
+    pub(super) fn look_ahead(&mut self) -> Box<Machine> {
+        match self.probe.take() {
+            Some(mut probe) => {
+                Machine::clone_from(&mut probe, &self.machine);
+                probe
+            }
+            None => Box::new(self.machine.clone()),
+        }
     }
 
     /// The running thread stands in the loop: from here on it waits.
@@ -88,12 +104,13 @@ impl Uniprocessor {
         };
         let kernel = self.kernel().clone();
         let mut signals = Vec::new();
-        // One copy of the machine for all the looks ahead: what it has learned of the code stays good.
-        let (mut probe, mut until) = (self.machine.clone(), spin.stops(Bounds::Kernel(&kernel)));
+        let mut until = spin.stops(Bounds::Kernel(&kernel));
         for _ in 0..CLOCK_TICKS_MAX {
             signals.clear();
-            probe.clone_from(&self.machine);
-            if !spin.goes_on(&mut probe, &mut until, Bounds::Kernel(&kernel)) {
+            let mut probe = self.look_ahead();
+            let goes_on = spin.goes_on(&mut probe, &mut until, Bounds::Kernel(&kernel));
+            self.probe = Some(probe);
+            if !goes_on {
                 return Ok(());
             }
             let before = self.machine.instructions();

@@ -19,7 +19,10 @@ impl Uniprocessor {
         if self.machine.cpu(CPU).cpl() == 0 {
             return false;
         }
-        let Some(Spin { condition, .. }) = Spin::find(&self.machine, Bounds::Program) else { return false };
+        let mut probe = self.look_ahead();
+        let spin = Spin::find(&mut probe, Bounds::Program);
+        self.probe = Some(probe);
+        let Some(Spin { condition, .. }) = spin else { return false };
         let Some(thread) = self.tracker.threads.current_mut() else { return false };
         let looping = Arc::make_mut(&mut thread.looping);
         (looping.waits, looping.condition) = (true, Some(condition));
@@ -29,6 +32,18 @@ impl Uniprocessor {
         let owner = waits.and_then(|thread| tracker.owner(&self.machine, thread));
         self.tracker.tell(&self.machine, &mut self.log, Action::Block { lock, owner });
         true
+    }
+
+    /// Whether the running thread is in the loop in which a lock is waited for; if so it waits from now on.
+    pub(super) fn spins_for_lock(&mut self) -> bool {
+        let Some(lock) = self.tracker.may_spin_for(&self.machine) else { return false };
+        let mut probe = self.look_ahead();
+        let spin = Spin::find(&mut probe, Bounds::Kernel(self.kernel()));
+        self.probe = Some(probe);
+        if spin.is_some() {
+            self.tracker.spins_for(&self.machine, &mut self.log, lock);
+        }
+        spin.is_some()
     }
 
     pub(super) fn spun(&mut self, me: Option<ThreadId>) -> StepEnd {
