@@ -14,6 +14,7 @@
  * CLOCK: workers wait for the clock first, in a loop. CLOCK_NEVER: in one that no time ends.
  * NAP: thread 1 sleeps instead of waiting for the workers; how long, is long enough on any machine.
  * SPIN: the lock around the sum is waited for in a loop, with interrupts on.
+ * LONG: workers have much to do first.
  * BLOCKS: workers allocate a block from a heap that gets its pages from another one and keeps them.
  */
 #include "../../annotations/rockfall.h"
@@ -381,6 +382,10 @@ void work(void)
 #endif
 #ifdef CLOCK_NEVER
     for (int start = now(); now() - start >= 0;)
+        ;
+#endif
+#ifdef LONG
+    for (volatile int i = 0; i < 20000000; i++)
         ;
 #endif
 #ifdef BLOCKS

@@ -15,12 +15,14 @@ pub struct Config {
     /// Lines of the console that mean trouble; see [`Console`].
     pub console: Vec<String>,
     pub limits: Limits,
+    /// Instructions of a transition that are never too many, whatever other executions need.
+    pub instructions_allowed: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
         let limits = Progress::default().limits(&crate::Constants::default());
-        Self { leak: true, lock_order: false, console: Vec::new(), limits }
+        Self { leak: true, lock_order: false, console: Vec::new(), limits, instructions_allowed: 0 }
     }
 }
 
@@ -33,6 +35,7 @@ pub struct Detectors {
     use_after_free: UseAfterFree,
     deadlock: Deadlock,
     no_progress: NoProgress,
+    instructions_allowed: u64,
     leak: Option<Leak>,
     lock_order: Option<LockOrder>,
 }
@@ -48,6 +51,7 @@ impl Detectors {
             use_after_free: UseAfterFree::default(),
             deadlock: Deadlock::default(),
             no_progress: NoProgress::new(config.limits),
+            instructions_allowed: config.instructions_allowed,
             leak: config.leak.then(Leak::default),
             lock_order: config.lock_order.then(LockOrder::default),
         }
@@ -78,7 +82,8 @@ impl Detectors {
 
     /// See [`NoProgress::set_limits`].
     pub fn set_limits(&mut self, limits: Limits) {
-        self.no_progress.set_limits(limits);
+        let instructions_max = limits.instructions_max.max(self.instructions_allowed);
+        self.no_progress.set_limits(Limits { instructions_max, ..limits });
     }
 
     /// What this execution needed, to be added to a [`Progress`] once it has completed.

@@ -102,8 +102,9 @@ pub fn examine(started: &Started) -> Vec<Advice> {
         Some((thread, StepEnd::NoProgress { instructions }, _)) => advice.push(wrong(
             None,
             format!(
-                "{thread} ran {instructions} instructions without giving way: if it waits in a loop, name the \
-                 function it yields with in 'functions.yield', or what it waits for in 'functions.idle'"
+                "{thread} ran {instructions} instructions without giving way: if it has that much to do, allow more with \
+                 --step-instructions; if it waits in a loop, name the function it yields with in 'functions.yield', or \
+                 what it waits for in 'functions.idle'"
             ),
         )),
         Some((thread, StepEnd::Crashed, message)) => advice.push(wrong(

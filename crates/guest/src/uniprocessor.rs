@@ -95,6 +95,8 @@ pub struct Uniprocessor {
     current: Option<ThreadId>,
     retries: u32,
     instructions_max: u64,
+    /// Of a step, never too many.
+    instructions_allowed: u64,
     /// Console output of the test that is not yet a whole line.
     console: String,
     log: Events,
@@ -131,6 +133,7 @@ impl Clone for Uniprocessor {
             current: self.current,
             retries: self.retries,
             instructions_max: self.instructions_max,
+            instructions_allowed: self.instructions_allowed,
             console: self.console.clone(),
             log: new_log(),
             points: self.points.clone(),
@@ -181,6 +184,7 @@ impl Uniprocessor {
             current: None,
             retries: 0,
             instructions_max: STEP_INSTRUCTIONS_MAX,
+            instructions_allowed: 0,
             console: String::new(),
             log: new_log(),
             points: Arc::default(),
@@ -196,6 +200,12 @@ impl Uniprocessor {
             cancelled: None,
             asked_at: 0,
         }
+    }
+
+    /// Whoever knows the test says that a step may need so many instructions.
+    pub fn allow_step(&mut self, instructions: u64) {
+        self.instructions_allowed = instructions;
+        self.instructions_max = self.instructions_max.max(instructions);
     }
 
     #[must_use]
@@ -926,7 +936,7 @@ impl Subject for Uniprocessor {
     }
 
     fn limit_step(&mut self, instructions_max: u64) {
-        self.instructions_max = instructions_max;
+        self.instructions_max = instructions_max.max(self.instructions_allowed);
     }
 
     fn heed(&mut self, cancelled: Cancelled) {

@@ -63,6 +63,10 @@ pub struct TargetArguments {
     /// Folder of the user programs' ELF files, for naming their functions [default: 'programs' beside KERNEL]
     #[arg(long, value_name = "FOLDER")]
     pub programs: Option<PathBuf>,
+    /// Instructions that a thread may run without coming to a preemption point, at least, before that counts as an endless
+    /// loop [default: judged by what other interleavings need; 50 million in 'doctor']
+    #[arg(long, value_name = "N")]
+    pub step_instructions: Option<u64>,
     /// Memory that a test allocates and does not free is kept on purpose
     #[arg(long)]
     pub no_leaks: bool,
@@ -106,6 +110,8 @@ pub struct Target {
     pub recipe: Recipe,
     file: Vec<u8>,
     pub kernel: Arc<Kernel>,
+    /// What a step may need, as the user knows it.
+    pub step_instructions: Option<u64>,
     setup: Setup,
 }
 
@@ -148,7 +154,7 @@ impl Target {
             ("", Some(stem)) => stem.to_owned(),
             (test, _) => test.to_owned(),
         };
-        Self::make(Recipe {
+        let target = Self::make(Recipe {
             kernel: arguments.kernel.clone(),
             image: String::new(),
             description_name,
@@ -162,7 +168,8 @@ impl Target {
             programs: arguments.programs.clone(),
             no_leaks: arguments.no_leaks,
             tested,
-        })
+        })?;
+        Ok(Self { step_instructions: arguments.step_instructions, ..target })
     }
 
     /// The bundled kernel with its bug.
@@ -235,7 +242,7 @@ impl Target {
             cancelled: Some(Arc::new(crate::interrupt::asked)),
             ..Setup::default()
         };
-        Ok(Self { recipe, file, kernel, setup })
+        Ok(Self { recipe, file, kernel, step_instructions: None, setup })
     }
 
     /// Boots the kernel and brings it to the beginning of the test.
@@ -249,7 +256,8 @@ impl Target {
     }
 
     fn start_with(&self, setup: &Setup) -> Result<Started, Failure> {
-        lifecycle::start(&self.kernel, &self.file, setup).map_err(|error| {
+        let started = lifecycle::start(&self.kernel, &self.file, setup);
+        let mut started = started.map_err(|error| {
             if matches!(error, lifecycle::NotStarted::Cancelled) {
                 return Failure::Interrupted(error.to_string());
             }
@@ -261,7 +269,9 @@ impl Target {
                 _ => "",
             };
             Failure::BadInput(format!("{}: {error}{advice}", self.recipe.kernel.display()))
-        })
+        })?;
+        started.subject.allow_step(self.step_instructions.unwrap_or(0));
+        Ok(started)
     }
 
     /// Stands for all that the target is made of.
@@ -282,7 +292,9 @@ impl Target {
         let console = self.kernel.console.iter().map(|console| console.pattern.clone()).collect();
         // What a program does not free goes with it.
         let leak = self.kernel.tested.is_none() && !self.recipe.no_leaks;
-        let mut detectors = Detectors::new(&Config { console, leak, ..Config::default() });
+        let instructions_allowed = self.step_instructions.unwrap_or(0);
+        let mut detectors =
+            Detectors::new(&Config { console, leak, instructions_allowed, ..Config::default() });
         let mut findings = Vec::new();
         detectors.observe(&started.prologue, &mut findings);
         World::new(started.subject, detectors)

@@ -22,8 +22,20 @@ fn rockfall(folder: &Path, arguments: &[&str]) -> (Value, Option<i32>) {
 fn explore(folder: &Path, kernel: &Path, description: &str, points: &str) -> String {
     std::fs::write(folder.join("k.toml"), description).expect("written");
     let kernel = kernel.to_str().expect("a path in UTF-8");
-    let arguments =
-        ["explore", kernel, "-k", "k.toml", "-t", "2", "--points", points, "--json", "-o", "finding.json"];
+    let arguments = [
+        "explore",
+        kernel,
+        "-k",
+        "k.toml",
+        "-t",
+        "2",
+        "--points",
+        points,
+        "--no-minimise",
+        "--json",
+        "-o",
+        "finding.json",
+    ];
     let (json, code) = rockfall(folder, &arguments);
     let verdict = json["verdict"].as_str().unwrap_or("none").to_string();
     if verdict != "bug" {
@@ -77,7 +89,6 @@ fn variants() {
         ("CLOCK", as_it_is, "", "exhausted"),
         ("CLOCK", as_it_is, "irq-on,within:now", "exhausted"),
         ("CLOCK", idle, "lock", "exhausted"),
-        ("CLOCK_NEVER", as_it_is, "", "lost-wakeup"),
         ("NAP", as_it_is, "", "panic"),
         ("NAP", idle, "", "exhausted"),
         ("STRICT", as_it_is, "lock", "exhausted"),
@@ -89,6 +100,42 @@ fn variants() {
     ] {
         let (_, found) = variant(name, change, points);
         assert!(found.contains(expected), "{name} with {points}, {change:?}: {found}");
+    }
+}
+
+/// A loop that looks at the clock and that no time ends is found all the same.
+#[test]
+fn a_loop_that_no_time_ends() {
+    let folder = folder("never");
+    let macros = ["CLOCK_NEVER", "ROCKFALL_OFF"];
+    let kernel = guests::tiny::build(&macros, &folder).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::write(folder.join("k.toml"), guests::tiny::DESCRIPTION).expect("written");
+    let kernel = kernel.to_str().expect("a path in UTF-8");
+    let arguments = ["explore", kernel, "-k", "k.toml", "-t", "2", "--no-minimise", "--json"];
+    let (json, code) = rockfall(&folder, &arguments);
+    assert_eq!(
+        (code, json["finding"]["kind"].to_string().contains("lost-wakeup")),
+        (Some(1), true),
+        "{json}"
+    );
+}
+
+/// What is too long for a step is told together with the flag that allows it.
+#[test]
+fn long_steps() {
+    let folder = folder("long");
+    let kernel =
+        guests::tiny::build(&["LONG", "ROCKFALL_OFF"], &folder).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::write(folder.join("k.toml"), guests::tiny::DESCRIPTION).expect("written");
+    for (more, says) in [
+        (&[][..], "allow more with --step-instructions"),
+        (&["--step-instructions", "1000000000"], "the test ran to its end"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        command.arg("doctor").arg(&kernel).args(["-k", "k.toml", "-t", "2"]).args(more);
+        let output = command.current_dir(&folder).output().expect("the command starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains(says), "{text}");
     }
 }
 

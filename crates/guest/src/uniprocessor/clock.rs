@@ -28,7 +28,7 @@ use std::sync::Arc;
 use trace::{Point, PointKind, StepEnd, ThreadId, VirtAddr};
 
 /// Ticks after which a loop is taken to wait for something else than the clock.
-pub const CLOCK_TICKS_MAX: u32 = 10_000;
+pub const CLOCK_TICKS_MAX: u32 = 6_000;
 
 impl Uniprocessor {
     /// The loop in which the running thread waits for the clock, if it does, with a place where a tick can be taken.
