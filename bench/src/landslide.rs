@@ -5,7 +5,7 @@
 //! to the system calls under test as they were there. Each space is searched in a process of its own, with one worker
 //! unless told.
 
-use crate::space::{Ending, Outcome, Space};
+use crate::space::{Ending, Outcome, Races, Space};
 use ::guests::{Design, Place};
 use std::fmt::Write;
 use std::path::Path;
@@ -332,16 +332,17 @@ fn speed(text: &mut String, options: &Options) -> Result<(), String> {
     let rate = |outcome: &Outcome| outcome.interleavings as f64 / outcome.seconds;
     eprintln!("bench: speed");
     // In turns, and the best of each: whatever else the host does makes both slower.
-    let mut best: [Option<Outcome>; 2] = [None, None];
+    let mut best: [Option<Outcome>; 3] = [None, None, None];
     for _ in 0..3 {
-        for (best, workers) in best.iter_mut().zip([1, 2]) {
-            let outcome = space(SPEED, workers, RATE_INTERLEAVINGS).measure()?;
+        for (best, (workers, races)) in best.iter_mut().zip([(1, None), (2, None), (1, Some(Races::Limited))])
+        {
+            let outcome = Space { races, ..space(SPEED, workers, RATE_INTERLEAVINGS) }.measure()?;
             if best.as_ref().is_none_or(|best| rate(&outcome) > rate(best)) {
                 *best = Some(outcome);
             }
         }
     }
-    let [Some(one), Some(two)] = best else { return Err("nothing was measured".into()) };
+    let [Some(one), Some(two), Some(watched)] = best else { return Err("nothing was measured".into()) };
     let _ = writeln!(
         text,
         "\n## Speed\n\n\
@@ -360,6 +361,8 @@ fn speed(text: &mut String, options: &Options) -> Result<(), String> {
     line("interleavings a second, one worker", format!("{:.0}", rate(&one)), "≥ 1000");
     line("the same, two workers", format!("{:.0}", rate(&two)), "");
     line("two workers beside one", format!("{:.2} ×", rate(&two) / rate(&one)), "≥ 1.8 on two idle cores");
+    line("one worker that also looks for data races", format!("{:.0}", rate(&watched)), "");
+    line("time with a look at races beside without", format!("{:.2} ×", rate(&one) / rate(&watched)), "");
     line("from command to first interleaving, boot included", seconds(one.first_seconds), "≤ 2 s");
     let mut n = 10_000;
     while n <= options.interleavings {
@@ -372,7 +375,7 @@ fn speed(text: &mut String, options: &Options) -> Result<(), String> {
         };
         line(
             &format!("memory for {reached} of {} with `{}`", LARGE.0, LARGE.1),
-            format!("{mib:.0} MiB, {:.0} a second", rate(&outcome)),
+            format!("{mib:.0} MiB, {:.0} a second, {}", rate(&outcome), seconds(outcome.seconds)),
             "≤ 1024 MiB for a million",
         );
         n *= 10;

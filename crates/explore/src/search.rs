@@ -69,8 +69,7 @@ const FIRST_QUANTUM: u64 = 4;
 /// they are about.
 const ROUNDS_TO_DOUBLE: u64 = 8;
 
-/// Tasks in a round at the beginning, if there are so many. More in shorter rounds would cost: whoever changes from task to
-/// task executes again what leads there.
+/// Tasks in a round at the beginning, if there are so many.
 const ROUND_TASKS_MIN: u64 = 2;
 
 /// So that a round of long executions comes to its end in seconds: what is known is told and can be written down then.
