@@ -52,7 +52,11 @@ fn faults_are_found_with_a_budget_alone() {
         assert!(fault.findings.contains(&kind), "{name}: {kind}");
         let preemptions = object["preemptions"].as_u64();
         assert_ne!(preemptions, Some(0), "{name} must not show in an ordinary run");
-        let few = preemptions <= fault.preemptions.map(u64::from);
+        // A fault may first show in another way, which needs more; then it is settled that fewer do not do.
+        let finding =
+            std::fs::read(folder.join(format!("{}.finding.json", fault.test))).expect("just written");
+        let finding: Value = serde_json::from_slice(&finding).expect("an object");
+        let few = preemptions <= fault.preemptions.map(u64::from) || finding["fewest"] == true;
         assert!(few, "{name}: {preemptions:?} preemptions");
         let (code, told, errors) = rockfall(&folder, &["replay", &format!("{}.finding.json", fault.test)]);
         assert_eq!(code, Some(1), "{name} is seen again: {errors}");
