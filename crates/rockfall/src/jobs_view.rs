@@ -57,23 +57,28 @@ fn in_words_exactly(seconds: f64) -> String {
     if seconds < 10.0 { format!("{seconds:.1} s") } else { in_words(seconds) }
 }
 
+pub fn in_number(interleavings: u64) -> String {
+    let plural = if interleavings == 1 { "" } else { "s" };
+    format!("{interleavings} interleaving{plural}")
+}
+
 /// How far a job is.
 pub fn standing(job: &Job) -> String {
-    let interleavings = job.standing.interleavings;
+    let interleavings = in_number(job.standing.interleavings);
     match &job.state {
         State::Pending => "not begun".to_owned(),
-        State::Exhausted => format!("exhausted, {interleavings} interleavings"),
-        State::Buggy => format!("a bug after {interleavings} interleavings"),
+        State::Exhausted => format!("exhausted, {interleavings}"),
+        State::Buggy => format!("a bug after {interleavings}"),
         State::Covered { .. } => "part of an exhausted space".to_owned(),
         State::Cancelled { .. } => "not needed: a part of it has a bug".to_owned(),
-        State::GivenUp { why } => format!("given up after {interleavings} interleavings: {why}"),
+        State::GivenUp { why } => format!("given up after {interleavings}: {why}"),
         State::Started | State::Suspended => {
             let percent = 100.0 * job.standing.explored;
             let left = job.standing.seconds_left.map_or("unknown time".to_owned(), in_words_exactly);
             let between = job.standing.seconds_left_between.map_or(String::new(), |(least, most)| {
                 format!(" ({} to {})", in_words_exactly(least), in_words_exactly(most))
             });
-            format!("{interleavings} interleavings, {percent:.1} %, {left} left{between}")
+            format!("{interleavings}, {percent:.1} %, {left} left{between}")
         }
     }
 }

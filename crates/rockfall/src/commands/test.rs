@@ -5,7 +5,7 @@ use crate::campaign::{Campaign, Knows, Setting};
 use crate::commands::explore::{How, Outcome as Told, cores, default_path, parse_duration, tell};
 use crate::failure::{Failure, Verdict};
 use crate::finding_file::FindingFile;
-use crate::jobs_view::{JobsView, name, standing};
+use crate::jobs_view::{JobsView, in_number, name, standing};
 use crate::narrate::Names;
 use crate::race_witness::stories;
 use crate::ram::{Ram, parse_limit};
@@ -432,7 +432,7 @@ fn statement(
     }
     if let Some(job) = plan.completed_by() {
         let interleavings = job.standing.interleavings;
-        say(format!("  The proof: {}: {interleavings} interleavings", name(&job.points, &words)));
+        say(format!("  The proof: {}: {}", name(&job.points, &words), in_number(interleavings)));
     }
     if let Some(tested) = target.kernel.tested.as_ref().filter(|tested| !tested.sealed.is_empty()) {
         say(format!("No preemption was tried inside of {} (sealed).", tested.sealed.join(", ")));
@@ -448,7 +448,7 @@ fn statement(
                 .into(),
         );
         for job in verified.iter().take(SPACES_TOLD_MAX) {
-            say(format!("  {}: {} interleavings", name(&job.points, &words), job.standing.interleavings));
+            say(format!("  {}: {}", name(&job.points, &words), in_number(job.standing.interleavings)));
         }
         if let Some(more) = verified.len().checked_sub(SPACES_TOLD_MAX + 1) {
             say(format!("  and {} more", more + 1));
