@@ -1,8 +1,9 @@
 //! Physical memory as a shallow tree of reference-counted pages.
 //!
 //! Root → 64-way branch → 64-way leaf → 4 KiB page. A clone copies the root (one reference count per
-//! 16 MiB); the first write to a shared page copies the path to it. Pages never written share one page of
-//! zeroes. Whether a page may be written in place is decided by uniqueness of the whole path, and the
+//! 16 MiB); the first write to a shared page copies the path to it. What was never written is not there and
+//! reads as zeroes: a common page of zeroes would have one reference count, and copying a path on two host
+//! processors would be a fight for it. Whether a page may be written in place is decided by uniqueness of the whole path, and the
 //! processor caches the answer as a host pointer. The contract of that cache:
 //!
 //! - [`Memory::clone`] marks the source as cloned; whoever caches write pointers must ask
@@ -17,8 +18,8 @@
 
 use crate::hash::{StableHasher, hash_bytes};
 use std::cell::{RefCell, UnsafeCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 use trace::PhysAddr;
 
 /// Bytes in a page.
@@ -44,7 +45,7 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    fn zero() -> Self {
+    const fn zero() -> Self {
         Self { bytes: UnsafeCell::new([0; PAGE]), hash: AtomicU64::new(0) }
     }
 
@@ -54,8 +55,28 @@ impl Page {
     }
 }
 
-type Leaf = [Arc<Page>; FANOUT];
-type Branch = [Arc<Leaf>; FANOUT];
+type Leaf = [Option<Arc<Page>>; FANOUT];
+type Branch = [Option<Arc<Leaf>>; FANOUT];
+
+static ZERO_PAGE: Page = Page::zero();
+static NO_PAGES: Leaf = [const { None }; FANOUT];
+static NO_LEAVES: Branch = [const { None }; FANOUT];
+
+fn leaves(branch: &Option<Arc<Branch>>) -> &Branch {
+    branch.as_deref().unwrap_or(&NO_LEAVES)
+}
+
+fn pages(leaf: &Option<Arc<Leaf>>) -> &Leaf {
+    leaf.as_deref().unwrap_or(&NO_PAGES)
+}
+
+fn page(page: &Option<Arc<Page>>) -> &Page {
+    page.as_deref().unwrap_or(&ZERO_PAGE)
+}
+
+fn is_same<T>(a: &Option<Arc<T>>, b: &Option<Arc<T>>) -> bool {
+    a.as_ref().map(Arc::as_ptr) == b.as_ref().map(Arc::as_ptr)
+}
 
 thread_local! {
     /// Buffers of pages that nobody holds any more, for the next page that must be copied. Going back and forth between
@@ -63,17 +84,12 @@ thread_local! {
     static POOL: RefCell<Vec<Arc<Page>>> = const { RefCell::new(Vec::new()) };
 }
 
-static ZERO_PAGE: LazyLock<Arc<Page>> = LazyLock::new(|| Arc::new(Page::zero()));
-static ZERO_LEAF: LazyLock<Arc<Leaf>> =
-    LazyLock::new(|| Arc::new(std::array::from_fn(|_| ZERO_PAGE.clone())));
-static ZERO_BRANCH: LazyLock<Arc<Branch>> =
-    LazyLock::new(|| Arc::new(std::array::from_fn(|_| ZERO_LEAF.clone())));
-
-/// The value behind `shared` to change, after replacing it by a copy if anyone else holds it.
-fn own<T>(shared: &mut Arc<T>, copy: impl FnOnce(&T) -> Arc<T>) -> &mut T {
-    if Arc::strong_count(shared) != 1 {
-        *shared = copy(shared);
+/// The value behind `shared` to change, after replacing it by a copy if it is not there or anyone else holds it.
+fn own<T>(shared: &mut Option<Arc<T>>, copy: impl FnOnce(&Option<Arc<T>>) -> Arc<T>) -> &mut T {
+    if shared.as_ref().is_none_or(|shared| Arc::strong_count(shared) != 1) {
+        *shared = Some(copy(shared));
     }
+    let shared = shared.as_mut().expect("made above, if need be");
     // Another holder may just have let go, on another thread: what it read happened before.
     std::sync::atomic::fence(Ordering::Acquire);
     // SAFETY: this is the only holder (there are no weak ones), and it is borrowed mutably.
@@ -81,14 +97,14 @@ fn own<T>(shared: &mut Arc<T>, copy: impl FnOnce(&T) -> Arc<T>) -> &mut T {
 }
 
 /// Takes the page buffers out of a branch that nobody else holds.
-fn recycle(branch: Arc<Branch>) {
-    let Ok(branch) = Arc::try_unwrap(branch) else { return };
+fn recycle(branch: Option<Arc<Branch>>) {
+    let Some(Ok(branch)) = branch.map(Arc::try_unwrap) else { return };
     // A thread that ends has no pool any more: the pages are just freed.
     let _ = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();
-        for leaf in branch {
+        for leaf in branch.into_iter().flatten() {
             let Ok(leaf) = Arc::try_unwrap(leaf) else { continue };
-            for mut page in leaf {
+            for mut page in leaf.into_iter().flatten() {
                 if pool.len() < POOL_PAGES_MAX && Arc::get_mut(&mut page).is_some() {
                     pool.push(page);
                 }
@@ -106,7 +122,7 @@ pub(crate) enum Touched {
 
 /// The machine's memory.
 pub struct Memory {
-    root: Vec<Arc<Branch>>,
+    root: Vec<Option<Arc<Branch>>>,
     frames: u64,
     rom: Vec<(u64, u64)>,
     cloned: AtomicBool,
@@ -145,7 +161,7 @@ impl Memory {
         let frames = bytes.div_ceil(PAGE as u64);
         let branches = frames.div_ceil((FANOUT * FANOUT) as u64) as usize;
         Self {
-            root: vec![ZERO_BRANCH.clone(); branches],
+            root: vec![None; branches],
             frames,
             rom: Vec::new(),
             cloned: AtomicBool::new(false),
@@ -178,12 +194,12 @@ impl Memory {
         (frame / (FANOUT * FANOUT), frame / FANOUT % FANOUT, frame % FANOUT)
     }
 
-    fn page(&self, frame: u64) -> Option<&Arc<Page>> {
+    fn page(&self, frame: u64) -> Option<&Page> {
         if frame >= self.frames {
             return None;
         }
         let (a, b, c) = Self::split(frame);
-        Some(&self.root[a][b][c])
+        Some(page(&pages(&leaves(&self.root[a])[b])[c]))
     }
 
     /// Where the bytes of a frame are now. Valid until the page is next made writable or replaced.
@@ -198,15 +214,15 @@ impl Memory {
             return None;
         }
         let (a, b, c) = Self::split(frame);
-        let branch = own(&mut self.root[a], |shared| Arc::new(shared.clone()));
-        let leaf = own(&mut branch[b], |shared| Arc::new(shared.clone()));
+        let branch = own(&mut self.root[a], |shared| Arc::new(leaves(shared).clone()));
+        let leaf = own(&mut branch[b], |shared| Arc::new(pages(shared).clone()));
         let mut moved = false;
         let page = own(&mut leaf[c], |shared| {
             moved = true;
             let recycled = POOL.with_borrow_mut(Vec::pop);
             let mut fresh = recycled.unwrap_or_else(|| Arc::new(Page::zero()));
             let target = Arc::get_mut(&mut fresh).expect("pooled pages are unique");
-            target.bytes.get_mut().copy_from_slice(shared.bytes());
+            target.bytes.get_mut().copy_from_slice(page(shared).bytes());
             fresh
         });
         *page.hash.get_mut() = 0;
@@ -249,17 +265,17 @@ impl Memory {
             self.touched = Touched::Everything;
         }
         for (a, (mine, theirs)) in self.root.iter_mut().zip(&source.root).enumerate() {
-            if Arc::ptr_eq(mine, theirs) {
+            if is_same(mine, theirs) {
                 continue;
             }
             let old = std::mem::replace(mine, theirs.clone());
-            for (b, (old, new)) in old.iter().zip(theirs.iter()).enumerate() {
-                if Arc::ptr_eq(old, new) {
+            for (b, (old, new)) in leaves(&old).iter().zip(leaves(theirs)).enumerate() {
+                if is_same(old, new) {
                     continue;
                 }
-                for (c, (old, new)) in old.iter().zip(new.iter()).enumerate() {
-                    if !Arc::ptr_eq(old, new) {
-                        changed(((a * FANOUT + b) * FANOUT + c) as u64, old.bytes(), new.bytes());
+                for (c, (old, new)) in pages(old).iter().zip(pages(new)).enumerate() {
+                    if !is_same(old, new) {
+                        changed(((a * FANOUT + b) * FANOUT + c) as u64, page(old).bytes(), page(new).bytes());
                     }
                 }
             }
@@ -270,16 +286,17 @@ impl Memory {
     /// Bytes that this memory holds and `other` does not hold too.
     #[must_use]
     pub fn bytes_apart(&self, other: &Self) -> usize {
+        fn apart<'a, T>(
+            mine: &'a [Option<Arc<T>>],
+            theirs: &'a [Option<Arc<T>>],
+        ) -> impl Iterator<Item = (&'a Option<Arc<T>>, &'a Option<Arc<T>>)> {
+            mine.iter().zip(theirs).filter(|(mine, theirs)| mine.is_some() && !is_same(mine, theirs))
+        }
         let mut bytes = 0;
-        let branches = self.root.iter().zip(&other.root).filter(|(mine, theirs)| !Arc::ptr_eq(mine, theirs));
-        for (mine, theirs) in branches {
+        for (mine, theirs) in apart(&self.root, &other.root) {
             bytes += size_of::<Branch>();
-            let leaves = mine.iter().zip(theirs.iter()).filter(|(mine, theirs)| !Arc::ptr_eq(mine, theirs));
-            for (mine, theirs) in leaves {
-                bytes += size_of::<Leaf>();
-                let pages =
-                    mine.iter().zip(theirs.iter()).filter(|(mine, theirs)| !Arc::ptr_eq(mine, theirs));
-                bytes += pages.count() * size_of::<Page>();
+            for (mine, theirs) in apart(leaves(mine), leaves(theirs)) {
+                bytes += size_of::<Leaf>() + apart(pages(mine), pages(theirs)).count() * size_of::<Page>();
             }
         }
         bytes
@@ -332,12 +349,9 @@ impl Memory {
 
     /// The pages that are not all zeros, in order.
     pub(crate) fn pages(&self) -> impl Iterator<Item = (u32, &[u8; PAGE])> {
-        let leaves = self.root.iter().flat_map(|branch| branch.iter());
-        leaves.enumerate().filter(|(_, leaf)| !Arc::ptr_eq(leaf, &ZERO_LEAF)).flat_map(|(index, leaf)| {
-            let pages = leaf.iter().enumerate().filter(|(_, page)| !Arc::ptr_eq(page, &ZERO_PAGE));
-            let pages = pages.map(move |(place, page)| ((index * FANOUT + place) as u32, page.bytes()));
-            pages.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0))
-        })
+        let all = self.root.iter().flat_map(leaves).flat_map(pages).zip(0..);
+        let there = all.filter_map(|(page, frame)| Some((frame, page.as_ref()?.bytes())));
+        there.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0))
     }
 
     /// What is declared ROM, as frames: first and end.
@@ -352,20 +366,15 @@ impl Memory {
             hasher.word(first);
             hasher.word(end);
         }
-        for (a, branch) in self.root.iter().enumerate() {
-            if Arc::ptr_eq(branch, &ZERO_BRANCH) {
-                continue;
-            }
-            for (b, leaf) in branch.iter().enumerate() {
-                if Arc::ptr_eq(leaf, &ZERO_LEAF) {
-                    continue;
-                }
-                for (c, page) in leaf.iter().enumerate() {
-                    if Arc::ptr_eq(page, &ZERO_PAGE) {
-                        continue;
-                    }
-                    if let Some(hash) = Self::page_hash(page, Arc::strong_count(leaf) > 1) {
-                        hasher.word(((a * FANOUT + b) * FANOUT + c) as u64);
+        let branches = self.root.iter().zip(0u64..).filter_map(|(branch, a)| Some((branch.as_deref()?, a)));
+        for (branch, a) in branches {
+            let leaves =
+                branch.iter().zip(a * FANOUT as u64..).filter_map(|(leaf, b)| Some((leaf.as_ref()?, b)));
+            for (leaf, b) in leaves {
+                for (page, frame) in leaf.iter().zip(b * FANOUT as u64..) {
+                    let shared = Arc::strong_count(leaf) > 1;
+                    if let Some(hash) = page.as_ref().and_then(|page| Self::page_hash(page, shared)) {
+                        hasher.word(frame);
                         hasher.word(hash);
                     }
                 }
