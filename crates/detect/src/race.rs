@@ -46,11 +46,7 @@ impl Race {
     #[must_use]
     pub fn headline(&self) -> String {
         let side = |side: &RaceSide| {
-            let verb = match side.kind {
-                AccessKind::Read => "reads",
-                AccessKind::Write => "writes",
-                AccessKind::Update => "updates",
-            };
+            let verb = side.kind.verb();
             let how = if side.atomic { " atomically" } else { "" };
             format!("{} {verb}{how} at {}", side.thread, side.pc)
         };

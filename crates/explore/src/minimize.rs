@@ -75,64 +75,58 @@ impl Strategy for Follow<'_> {
     }
 }
 
-/// The fewest preemptions at `points`, as far as the budget goes; never more than `found` has.
-pub fn minimize<S: Subject, O: Observer>(
-    world: &World<S, O>,
-    points: &PointSet,
-    found: &Found,
-    budget: Budget,
-    cancelled: &(dyn Fn() -> bool + Sync),
-) -> Minimized {
-    let (mut work, mut runner) = begin(world, points, found, budget, cancelled);
-    work.drop_preemptions(&mut runner);
-    let fewest = work.search_below(runner.into_root(), points, budget);
-    Minimized { found: work.best, fewest, executions: work.executions }
+/// A finding to be made short, at which points, and how much that may cost.
+pub struct Case<'a, S: Subject, O: Observer> {
+    pub world: &'a World<S, O>,
+    pub points: &'a PointSet,
+    pub found: &'a Found,
+    pub budget: Budget,
+    pub cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// A schedule with fewer preemptions than `found`, at points that may be others than those it was found with; the
-/// fewest there are, as far as the budget goes.
-pub fn cheaper<S: Subject, O: Observer>(
-    world: &World<S, O>,
-    points: &PointSet,
-    found: &Found,
-    budget: Budget,
-    cancelled: &(dyn Fn() -> bool + Sync),
-) -> Minimized {
-    let (mut work, runner) = begin(world, points, found, budget, cancelled);
-    let fewest = work.search_below(runner.into_root(), points, budget);
-    Minimized { found: work.best, fewest, executions: work.executions }
-}
+impl<'a, S: Subject, O: Observer> Case<'a, S, O> {
+    /// The fewest preemptions at the points that showed the finding, as far as the budget goes; never more than it has.
+    #[must_use]
+    pub fn minimize(&self) -> Minimized {
+        let (mut work, mut runner) = self.begin();
+        work.drop_preemptions(&mut runner);
+        self.search_below(work, runner)
+    }
 
-/// The schedule without a finding that has most in common with that of `found`.
-pub fn nearest_passing<S: Subject, O: Observer>(
-    world: &World<S, O>,
-    points: &PointSet,
-    found: &Found,
-    budget: Budget,
-    cancelled: &(dyn Fn() -> bool + Sync),
-) -> Option<Passing> {
-    let (mut work, mut runner) = begin(world, points, found, budget, cancelled);
-    work.nearest_passing(&mut runner)
-}
+    /// A schedule with fewer preemptions, at points that may be others than those that showed the finding; the fewest
+    /// there are, as far as the budget goes.
+    #[must_use]
+    pub fn cheaper(&self) -> Minimized {
+        let (work, runner) = self.begin();
+        self.search_below(work, runner)
+    }
 
-fn begin<'a, S: Subject, O: Observer>(
-    world: &World<S, O>,
-    points: &PointSet,
-    found: &Found,
-    budget: Budget,
-    cancelled: &'a (dyn Fn() -> bool + Sync),
-) -> (Minimizing<'a>, Runner<S, O>) {
-    let mut world = world.clone();
-    world.set_limits(Limits::of(&found.finding));
-    let bounds = Bounds { depth_max: budget.depth_max, clone_bytes_max: budget.clone_bytes_max };
-    let work = Minimizing {
-        signature: found.finding.signature(),
-        best: found.clone(),
-        executions: 0,
-        executions_max: budget.executions_max,
-        cancelled,
-    };
-    (work, Runner::new(world, points.clone(), bounds))
+    /// The schedule without a finding that has most in common with that of the finding.
+    #[must_use]
+    pub fn nearest_passing(&self) -> Option<Passing> {
+        let (mut work, mut runner) = self.begin();
+        work.nearest_passing(&mut runner)
+    }
+
+    fn search_below(&self, mut work: Minimizing<'a>, runner: Runner<S, O>) -> Minimized {
+        let fewest = work.search_below(runner.into_root(), self.points, self.budget);
+        Minimized { found: work.best, fewest, executions: work.executions }
+    }
+
+    fn begin(&self) -> (Minimizing<'a>, Runner<S, O>) {
+        let Self { found, budget, cancelled, .. } = *self;
+        let mut world = self.world.clone();
+        world.set_limits(Limits::of(&found.finding));
+        let bounds = Bounds { depth_max: budget.depth_max, clone_bytes_max: budget.clone_bytes_max };
+        let work = Minimizing {
+            signature: found.finding.signature(),
+            best: found.clone(),
+            executions: 0,
+            executions_max: budget.executions_max,
+            cancelled,
+        };
+        (work, Runner::new(world, self.points.clone(), bounds))
+    }
 }
 
 struct Minimizing<'a> {

@@ -2,7 +2,7 @@
 
 use detect::{Config, Detectors};
 use expect_test::{Expect, expect};
-use explore::minimize::{Budget, cheaper, minimize, nearest_passing};
+use explore::minimize::{Budget, Case};
 use explore::order::Order;
 use explore::run::{Bounds, Runner};
 use explore::strategies::{DepthFirst, PreemptionBound, RandomWalk, replay};
@@ -15,6 +15,15 @@ use trace::{PointSet, StepEnd, Subject};
 
 fn world(program: &Program) -> World<Toy, Detectors> {
     World::new(Toy::new(program.clone()), Detectors::new(&Config::default()))
+}
+
+fn case<'a, S: Subject, O: Observer>(
+    world: &'a World<S, O>,
+    points: &'a PointSet,
+    found: &'a Found,
+    budget: Budget,
+) -> Case<'a, S, O> {
+    Case { world, points, found, budget, cancelled: &|| false }
 }
 
 fn found(execution: &Execution) -> Option<Found> {
@@ -43,12 +52,12 @@ fn check(text: &str, points: &str, expected: Expect) {
     let points: PointSet = points.parse().unwrap();
     let world = world(&program);
     let messy = messy(&world, &points).expect("a bug that chance finds");
-    let result = minimize(&world, &points, &messy, Budget::default(), &|| false);
+    let result = case(&world, &points, &messy, Budget::default()).minimize();
     let (kind, least) = (result.found.finding.kind.name(), &result.found);
     let mut told = format!("{kind}: {} preemptions -> {}", messy.preemptions, least.preemptions);
     told += if result.fewest { ", no fewer\n" } else { ", perhaps fewer\n" };
     told += &format!("fails  {}\n", least.schedule);
-    let passing = nearest_passing(&world, &points, least, Budget::default(), &|| false);
+    let passing = case(&world, &points, least, Budget::default()).nearest_passing();
     if let Some(passing) = passing {
         told += &format!("passes {} (parts at {})\n", passing.schedule, passing.parts_at);
     }
@@ -104,7 +113,7 @@ fn fewest_means_fewest() {
         let (program, points) = programs::random(&mut random);
         let world = world(&program);
         let Some(messy) = messy(&world, &points).filter(|messy| messy.preemptions > 0) else { continue };
-        let result = minimize(&world, &points, &messy, Budget::default(), &|| false);
+        let result = case(&world, &points, &messy, Budget::default()).minimize();
         assert!(result.fewest);
         let signature = messy.finding.signature();
         assert_eq!(result.found.finding.signature(), signature);
@@ -125,7 +134,7 @@ fn fewest_means_fewest() {
             }
         }
         assert!(result.found.preemptions <= fewest || count > 20_000, "{program} with {points}");
-        let passing = nearest_passing(&world, &points, &result.found, Budget::default(), &|| false);
+        let passing = case(&world, &points, &result.found, Budget::default()).nearest_passing();
         if let Some(passing) = passing {
             let passes = replay(world.clone(), &points, &passing.schedule, usize::MAX, false);
             assert!(passes.findings.is_empty() && passes.last_end() == Some(&StepEnd::Finished));
@@ -148,10 +157,10 @@ fn an_empty_budget_claims_nothing() {
         .find_map(|execution| found(&execution))
         .expect("a bug");
     let budget = Budget { executions_max: 0, ..Budget::default() };
-    let result = minimize(&world, &points, &bug, budget, &|| false);
+    let result = case(&world, &points, &bug, budget).minimize();
     assert_eq!(result.found, bug);
     assert!(!result.fewest);
-    assert_eq!(nearest_passing(&world, &points, &bug, budget, &|| false), None);
+    assert_eq!(case(&world, &points, &bug, budget).nearest_passing(), None);
 }
 
 /// The schedule at hand does not matter, only how many preemptions it has.
@@ -165,9 +174,9 @@ fn another_space_may_be_cheaper() {
     let narrow: PointSet = "everywhere".parse().unwrap();
     let messy = messy(&world, &narrow).expect("a bug that chance finds");
     assert!(messy.preemptions > 1);
-    let result = cheaper(&world, &narrow, &messy, Budget::default(), &|| false);
+    let result = case(&world, &narrow, &messy, Budget::default()).cheaper();
     assert_eq!((result.found.preemptions, result.fewest), (1, true));
     // Without a point inside of the update there is nothing to find.
-    let nothing = cheaper(&world, &"lock".parse().unwrap(), &result.found, Budget::default(), &|| false);
+    let nothing = case(&world, &"lock".parse().unwrap(), &result.found, Budget::default()).cheaper();
     assert_eq!((nothing.found.preemptions, nothing.fewest), (1, true));
 }

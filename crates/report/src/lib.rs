@@ -19,3 +19,4 @@ pub use races::{RaceStory, races, races_json};
 pub use story::Story;
 pub use tell::{Context, Passing, tell, worth_seeing};
 pub use text::{TextOptions, text};
+pub use words::grouped;

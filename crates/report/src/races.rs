@@ -1,10 +1,11 @@
 //! The data races of a test, for the end of a run: each with both sides, the locks held, and what became of it.
 
 use crate::escape::{json_in_ascii, visible};
+use crate::story::Place;
 use detect::{Candidate, INTERRUPTS, Order, RaceKey, RaceSide, RaceStatus};
 use serde::Serialize;
 use std::fmt::Write;
-use trace::{AccessKind, Frame, LockId, Resolve, Sighting, Stack, VirtAddr};
+use trace::{Frame, LockId, Resolve, Sighting, Stack, VirtAddr};
 
 /// A race, and how its two accesses were seen while they happened, if they were.
 #[derive(Clone, Debug)]
@@ -89,26 +90,14 @@ pub fn races_json<'a>(stories: impl IntoIterator<Item = RaceStory<'a>>, resolve:
 
 /// Who called the function of the access, and so on outwards.
 fn calls(out: &mut String, stack: &[Frame]) {
-    let callers: Vec<String> = stack.iter().skip(1).map(place_of).collect();
+    let callers: Vec<String> = stack.iter().skip(1).map(|frame| Place::from(frame).in_words()).collect();
     if !callers.is_empty() {
         let _ = writeln!(out, "    called by {}", visible(&callers.join(", by ")));
     }
 }
 
 fn place_at(pc: VirtAddr, resolve: &dyn Resolve) -> String {
-    resolve.frames(pc).first().map_or_else(|| pc.to_string(), place_of)
-}
-
-fn place_of(frame: &Frame) -> String {
-    let function = frame.function.clone().unwrap_or_else(|| frame.pc.to_string());
-    match frame.file.as_ref().zip(frame.line) {
-        Some((file, line)) => format!("{function} ({}:{line})", short(file)),
-        None => function,
-    }
-}
-
-fn short(file: &str) -> &str {
-    file.rsplit(['/', '\\']).next().unwrap_or(file)
+    resolve.frames(pc).first().map_or_else(|| pc.to_string(), |frame| Place::from(frame).in_words())
 }
 
 fn side_of(
@@ -117,11 +106,7 @@ fn side_of(
     resolve: &dyn Resolve,
     sources: &dyn Fn(&str) -> Option<String>,
 ) {
-    let verb = match side.kind {
-        AccessKind::Read => "reads",
-        AccessKind::Write => "writes",
-        AccessKind::Update => "updates",
-    };
+    let verb = side.kind.verb();
     let atomic = if side.atomic { " atomically" } else { "" };
     let lock = |lock: &LockId| match *lock {
         INTERRUPTS => "interrupts off".to_string(),

@@ -4,6 +4,7 @@
 //! transitions: preemption points at which nothing else was let in do not end a row, they are notes in it.
 
 use serde::Serialize;
+use trace::Frame;
 
 /// A place in the program, as far as it is known.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
@@ -14,6 +15,13 @@ pub struct Place {
     pub line: Option<u32>,
     /// The text of that line, without indentation.
     pub source: Option<String>,
+}
+
+impl From<&Frame> for Place {
+    fn from(frame: &Frame) -> Self {
+        let Frame { pc, function, file, line } = frame.clone();
+        Self { pc: pc.0, function, file, line, source: None }
+    }
 }
 
 impl Place {

@@ -580,7 +580,7 @@ impl<'a> Teller<'a> {
             PointKind::Line => "at this line".to_string(),
             PointKind::Race | PointKind::Access => match self.next_access(point, index) {
                 Some(seen) => {
-                    format!("before it {} {}", words::present(seen.access.kind), library.data(&seen))
+                    format!("before it {} {}", seen.access.kind.verb(), library.data(&seen))
                 }
                 None if point.kind == PointKind::Race => "before a racing access".to_string(),
                 None => "before a shared access".to_string(),

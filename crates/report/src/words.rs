@@ -2,7 +2,6 @@
 
 use crate::story::{Place, SideView};
 use detect::{Finding, FindingKind, Role};
-use trace::AccessKind;
 
 /// What the sentences need to know beside the finding itself.
 pub struct Facts<'a> {
@@ -53,7 +52,7 @@ pub fn ending(kind: &FindingKind) -> String {
             format!("takes a {}{at}", detect::exception(*vector))
         }
         FindingKind::TripleFault => "faults until the processor gives up".to_string(),
-        FindingKind::UseAfterFree { access, .. } => format!("{} freed memory", present(access.kind)),
+        FindingKind::UseAfterFree { access, .. } => format!("{} freed memory", access.kind.verb()),
         FindingKind::DoubleFree { .. } => "frees the block again".to_string(),
         FindingKind::InvalidFree { .. } => "frees what is no block".to_string(),
         FindingKind::Leak { .. } => "the test ends with memory lost".to_string(),
@@ -69,16 +68,9 @@ pub fn ending(kind: &FindingKind) -> String {
     }
 }
 
-pub const fn present(kind: AccessKind) -> &'static str {
-    match kind {
-        AccessKind::Read => "reads",
-        AccessKind::Write => "writes",
-        AccessKind::Update => "updates",
-    }
-}
-
 /// A number with its thousands apart.
-fn grouped(number: u64) -> String {
+#[must_use]
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -159,7 +151,7 @@ impl Facts<'_> {
                 let freed = self.side(Role::Freed);
                 let freed =
                     freed.map(|side| format!(", which {} freed in {}", who(side), side.place.in_words()));
-                format!("In {place}, {thread} {} {what}{}.", present(access.kind), freed.unwrap_or_default())
+                format!("In {place}, {thread} {} {what}{}.", access.kind.verb(), freed.unwrap_or_default())
             }
             FindingKind::DoubleFree { block } => {
                 let first = self.where_done(Role::Freed).unwrap_or_else(|| "somebody".to_string());
@@ -307,6 +299,18 @@ impl Facts<'_> {
                 "Nothing got stuck this time, but with each side between its two locks it would. Agree on one order."
                     .to_string()
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
         }
     }
 }

@@ -329,7 +329,7 @@ impl Session {
         let _ = writeln!(
             text,
             "rockfall: {} instructions in {seconds:.2} s, {speed:.0} M instr/s",
-            grouped(executed)
+            report::grouped(executed)
         );
         if !self.untyped.is_empty() {
             let list: String = self.untyped.iter().collect();
@@ -386,19 +386,6 @@ fn unmodelled(access: &Unmodelled) -> String {
     }
 }
 
-/// A number with its thousands apart.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -410,12 +397,5 @@ mod tests {
         assert_eq!(lines(r"a\\b"), Ok(vec![r"a\b".to_owned()]));
         assert_eq!(lines(""), Ok(vec![]));
         assert!(lines(r"\q").is_err() && lines("\\").is_err() && lines(r"\xzz").is_err());
-    }
-
-    #[test]
-    fn numbers_are_readable() {
-        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(grouped(number), text);
-        }
     }
 }

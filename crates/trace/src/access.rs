@@ -17,6 +17,16 @@ impl AccessKind {
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Read)
     }
+
+    /// What whoever makes it does.
+    #[must_use]
+    pub const fn verb(self) -> &'static str {
+        match self {
+            Self::Read => "reads",
+            Self::Write => "writes",
+            Self::Update => "updates",
+        }
+    }
 }
 
 /// Where it went is told twice: `phys` decides whether two accesses meet (two names of one byte are one byte, one name

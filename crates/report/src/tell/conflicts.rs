@@ -44,7 +44,7 @@ impl Teller<'_> {
         let touch = |seen: &Seen<'_>| {
             let stack = library.places(&library.stack_at(seen));
             Touch {
-                verb: words::present(seen.access.kind),
+                verb: seen.access.kind.verb(),
                 atomic: seen.access.atomic,
                 place: stack.first().cloned().unwrap_or_default(),
                 stack,
@@ -140,7 +140,7 @@ impl Teller<'_> {
             rows: (freed, used),
             what: what.clone(),
             earlier: touch("frees", freed_at),
-            later: touch(words::present(access.kind), used_at),
+            later: touch(access.kind.verb(), used_at),
             bug: true,
         };
         (freed < used).then_some(((false, freed, used, what), conflict))

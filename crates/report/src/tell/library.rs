@@ -36,13 +36,8 @@ impl Library<'_> {
 
     pub fn place(&self, frame: &Frame) -> Place {
         let source = frame.file.as_ref().zip(frame.line).and_then(|(file, line)| self.line(file, line));
-        Place {
-            pc: frame.pc.0,
-            function: frame.function.clone(),
-            file: frame.file.clone(),
-            line: frame.line,
-            source: source.map(|text| text.trim().to_string()).filter(|text| !text.is_empty()),
-        }
+        let source = source.map(|text| text.trim().to_string()).filter(|text| !text.is_empty());
+        Place { source, ..Place::from(frame) }
     }
 
     pub fn places(&self, stack: &[Frame]) -> Vec<Place> {

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use detect::{Constants, Detectors};
 
 use explore::icb::ContextBounding;
-use explore::minimize::{Budget, Passing, cheaper, minimize, nearest_passing};
+use explore::minimize::{Budget, Case, Passing};
 use explore::strategies::{DepthFirst, Dpor, RandomWalk};
 use explore::tree::Reduction;
 use explore::{Bound, Bounds, End, Found, Options, Order, Runner, Search, Until, Workers, World};
@@ -408,14 +408,14 @@ fn shorten(world: &KernelWorld, how: &How, found: &Found, seconds: f64) -> Short
     let late = || late_by(1.0) || crate::interrupt::asked();
     let budget =
         Budget { executions_max: u64::MAX, workers: how.workers.unwrap_or_else(cores), ..Budget::default() };
-    let least = minimize(world, &how.points, found, budget, &late);
+    let least = Case { world, points: &how.points, found, budget, cancelled: &late }.minimize();
     let mut short =
         Shortened { points: how.points.clone(), found: least.found, fewest: least.fewest, passing: None };
     for points in &how.wider {
         if short.found.preemptions <= 1 || late() {
             break;
         }
-        let least = cheaper(world, points, &short.found, budget, &late);
+        let least = Case { world, points, found: &short.found, budget, cancelled: &late }.cheaper();
         if least.found.preemptions < short.found.preemptions {
             short =
                 Shortened { points: points.clone(), found: least.found, fewest: least.fewest, passing: None };
@@ -423,7 +423,8 @@ fn shorten(world: &KernelWorld, how: &How, found: &Found, seconds: f64) -> Short
     }
     // It takes few executions, and a report without it says much less.
     let late = || late_by(2.0) || crate::interrupt::asked();
-    short.passing = nearest_passing(world, &short.points, &short.found, budget, &late);
+    let Shortened { points, found, .. } = &short;
+    short.passing = Case { world, points, found, budget, cancelled: &late }.nearest_passing();
     short
 }
 
