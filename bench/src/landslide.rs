@@ -319,7 +319,26 @@ fn correct(text: &mut String, options: &Options) -> Result<(), String> {
 const SPEED: (&str, &str) = ("double_wait", "lock,unlock,within:sys_wait");
 /// Large enough for any number of interleavings.
 const LARGE: (&str, &str) = ("double_wait", "lock,unlock,fn:preempt_disable");
-const RATE_INTERLEAVINGS: u64 = 5000;
+/// Odd, for a median.
+const SPEED_TURNS: usize = 5;
+
+/// The median of a few measurements, and how far they are apart.
+struct Spread {
+    min: f64,
+    median: f64,
+    max: f64,
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Self { min: values[0], median: values[values.len() / 2], max: values[values.len() - 1] }
+    }
+
+    fn shown(&self, digits: usize) -> String {
+        format!("{:.digits$} [{:.digits$}, {:.digits$}]", self.median, self.min, self.max)
+    }
+}
 
 fn speed(text: &mut String, options: &Options) -> Result<(), String> {
     let space = |(test, points): (&str, &str), workers, interleavings| Space {
@@ -331,39 +350,56 @@ fn speed(text: &mut String, options: &Options) -> Result<(), String> {
     };
     let rate = |outcome: &Outcome| outcome.interleavings as f64 / outcome.seconds;
     eprintln!("bench: speed");
-    // In turns, and the best of each: whatever else the host does makes both slower.
-    let mut best: [Option<Outcome>; 3] = [None, None, None];
-    for _ in 0..3 {
-        for (best, (workers, races)) in best.iter_mut().zip([(1, None), (2, None), (1, Some(Races::Limited))])
-        {
-            let outcome = Space { races, ..space(SPEED, workers, RATE_INTERLEAVINGS) }.measure()?;
-            if best.as_ref().is_none_or(|best| rate(&outcome) > rate(best)) {
-                *best = Some(outcome);
-            }
+    // In turns, so that whatever else the host does meets all of them; the median of what one turn shows.
+    let mut rates: [Vec<f64>; 3] = Default::default();
+    let mut ratios: [Vec<f64>; 3] = Default::default();
+    let mut sample = None;
+    for _ in 0..SPEED_TURNS {
+        let turn = [(1, None), (2, None), (1, Some(Races::Limited))]
+            .map(|(workers, races)| Space { races, ..space(SPEED, workers, u64::MAX) }.measure());
+        let [one, two, watched] = turn;
+        let (one, two, watched) = (one?, two?, watched?);
+        // What two cores of this host are worth when nothing is shared.
+        let apart = std::thread::scope(|scope| {
+            [(), ()]
+                .map(|()| scope.spawn(|| space(SPEED, 1, u64::MAX).measure()))
+                .map(|search| search.join().expect("no panic").map(|outcome| rate(&outcome)))
+        });
+        let [left, right] = apart;
+        for (rates, outcome) in rates.iter_mut().zip([&one, &two, &watched]) {
+            rates.push(rate(outcome));
         }
+        ratios[0].push(rate(&two) / rate(&one));
+        ratios[1].push((left? + right?) / rate(&one));
+        ratios[2].push(rate(&one) / rate(&watched));
+        sample = Some(one);
     }
-    let [Some(one), Some(two), Some(watched)] = best else { return Err("nothing was measured".into()) };
+    let sample = sample.ok_or("nothing was measured")?;
+    let [one, two, watched] = rates.map(Spread::of);
+    let [workers, apart, watching] = ratios.map(Spread::of);
     let _ = writeln!(
         text,
         "\n## Speed\n\n\
-         {} with points `{}`: {:.0} decisions and {:.0} instructions in an interleaving, all detectors on. Best of three. \
-         Load of the host meanwhile: {}.\n",
+         {} with points `{}`, the whole space of {} interleavings: {:.0} decisions and {:.0} instructions in each, all \
+         detectors on. Median of {SPEED_TURNS} turns, least and most in brackets. Load of the host meanwhile: {}.\n",
         SPEED.0,
         SPEED.1,
-        one.depth,
-        one.instructions,
+        sample.interleavings,
+        sample.depth,
+        sample.instructions,
         load()
     );
     head(text, &["", "value", "target"]);
     let mut line = |what: &str, value: String, target: &str| {
         row(text, &[what.to_owned(), value, target.to_owned()]);
     };
-    line("interleavings a second, one worker", format!("{:.0}", rate(&one)), "≥ 1000");
-    line("the same, two workers", format!("{:.0}", rate(&two)), "");
-    line("two workers beside one", format!("{:.2} ×", rate(&two) / rate(&one)), "≥ 1.8 on two idle cores");
-    line("one worker that also looks for data races", format!("{:.0}", rate(&watched)), "");
-    line("time with a look at races beside without", format!("{:.2} ×", rate(&one) / rate(&watched)), "");
-    line("from command to first interleaving, boot included", seconds(one.first_seconds), "≤ 2 s");
+    line("interleavings a second, one worker", one.shown(0), "≥ 1000");
+    line("the same, two workers", two.shown(0), "");
+    line("two workers beside one, times as many", workers.shown(2), "≥ 1.8 on two idle cores");
+    line("two separate searches at once beside one, times as many", apart.shown(2), "");
+    line("one worker that also looks for data races", watched.shown(0), "");
+    line("time with a look at races beside without, times as long", watching.shown(2), "");
+    line("from command to first interleaving, boot included", seconds(sample.first_seconds), "≤ 2 s");
     let mut n = 10_000;
     while n <= options.interleavings {
         eprintln!("bench: {n} interleavings");

@@ -17,6 +17,10 @@ mod wide;
 use clap::Parser;
 use std::process::ExitCode;
 
+/// The one that `rockfall` has.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match command::Command::parse().run() {
         Ok(()) => ExitCode::SUCCESS,

@@ -26,6 +26,11 @@ use clap::{Parser, Subcommand};
 
 use failure::Verdict;
 
+/// Clones of the machine are made by one worker and dropped by another all the time: an allocator that locks then makes
+/// two cores wait for each other.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Finds concurrency bugs in operating-system kernels.
 #[derive(Parser)]
 #[command(version, after_help = EXIT_CODES)]
