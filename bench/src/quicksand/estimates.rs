@@ -3,13 +3,13 @@
 //! A forecast made when a tenth, a quarter or half of the interleavings (for size) or of the time (for time) had gone by
 //! is compared with the whole. Spaces too small for a tenth to mean anything are left out.
 //!
-//! The constants of the estimator are chosen on such spaces, so forecasts are judged a second time without that help: those
-//! of each test with the constants that are best on the spaces of all other tests.
+//! The constants of the estimator are chosen on such spaces, those for time by their times, so forecasts are judged a
+//! second time without that help: those of each test with the constants that are best on the spaces of all other tests.
 
 use super::spaces::{Noted, Space};
 use super::{head, line};
 use ::guests::Place;
-use explore::estimate::Correction;
+use explore::estimate::{Correction, Growth};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -28,6 +28,11 @@ struct Judged {
 }
 
 impl Judged {
+    /// What was told when this part of the whole was done.
+    fn of(growth: Growth, part: f64) -> Self {
+        Self { estimate: part * growth.expected, low: part * growth.least, high: part * growth.most }
+    }
+
     fn is_within_2(&self) -> bool {
         (0.5..=2.0).contains(&self.estimate)
     }
@@ -45,13 +50,8 @@ fn known_at(space: &Space, part: f64) -> Option<&Noted> {
 }
 
 fn size(space: &Space, part: f64, correction: &Correction) -> Option<Judged> {
-    let forecast = known_at(space, part)?.seen.forecast_by(correction)?;
-    let truth = space.interleavings as f64;
-    Some(Judged {
-        estimate: forecast.interleavings / truth,
-        low: forecast.interleavings_min / truth,
-        high: forecast.interleavings_max / truth,
-    })
+    let seen = known_at(space, part)?.seen;
+    Some(Judged::of(seen.growth(correction)?, seen.interleavings as f64 / space.interleavings as f64))
 }
 
 /// By the weighted backtrack estimator alone.
@@ -67,17 +67,17 @@ fn time(space: &Space, part: f64, correction: &Correction) -> Option<Judged> {
         return None;
     }
     let noted = space.noted.iter().rev().find(|noted| noted.seconds <= truth * part)?;
-    let forecast = noted.seen.forecast_by(correction)?;
-    let whole = |left: f64| (noted.seconds + left) / truth;
-    let (low, high) = forecast.seconds_left_between(noted.seconds);
-    Some(Judged { estimate: whole(forecast.seconds_left(noted.seconds)), low: whole(low), high: whole(high) })
+    Some(Judged::of(noted.seen.growth(correction)?, noted.seconds / truth))
 }
 
-/// The constants that are best for the sizes of these spaces: most within a factor of two at all parts, and then not far off;
-/// and the least doubt that holds nine of ten.
-fn best(spaces: &[&Space]) -> Correction {
+/// What is forecast.
+type What = fn(&Space, f64, &Correction) -> Option<Judged>;
+
+/// The constants that are best for the sizes, or times, of these spaces: most within a factor of two at all parts, and then
+/// not far off; and the least doubt that holds nine of ten.
+fn best(spaces: &[&Space], what: What) -> Correction {
     let judged = |part: f64, correction: &Correction| -> Vec<Judged> {
-        spaces.iter().filter_map(|space| size(space, part, correction)).collect()
+        spaces.iter().filter_map(|space| what(space, part, correction)).collect()
     };
     let worth = |correction: &Correction| -> f64 {
         let of_part = |part| {
@@ -93,7 +93,7 @@ fn best(spaces: &[&Space]) -> Correction {
         let with = move |factor_max| Correction { late_marks, factor_max, doubt: 0.0 };
         [1.5, 1.7, 1.9, 2.1, 2.5].map(with)
     });
-    let chosen = corrections.max_by(|a, b| worth(a).total_cmp(&worth(b))).unwrap_or(Correction::CHOSEN);
+    let chosen = corrections.max_by(|a, b| worth(a).total_cmp(&worth(b))).unwrap_or(Correction::OF_SIZE);
     let holds = |correction: &Correction| {
         PARTS.into_iter().all(|part| {
             let judged = judged(part, correction);
@@ -145,8 +145,11 @@ pub fn tell(text: &mut String, spaces: &[Space]) {
     );
     head(text, &["", "at", "spaces", "within 2×", "too low", "median", "held", "width", "2018"]);
     let tests: BTreeSet<&str> = spaces.iter().map(|space| space.test.as_str()).collect();
-    let others = |test: &str| best(&spaces.iter().filter(|space| space.test != test).collect::<Vec<_>>());
-    let left_out: BTreeMap<&str, Correction> = tests.iter().map(|test| (*test, others(test))).collect();
+    let left_out = |what: What| -> BTreeMap<&str, Correction> {
+        let others = |test: &str| spaces.iter().filter(|space| space.test != test).collect::<Vec<_>>();
+        tests.iter().map(|test| (*test, best(&others(test), what))).collect()
+    };
+    let (sizes, times) = (left_out(size), left_out(time));
     let mut tell_of = |what: &str, judge: &dyn Fn(&Space, f64) -> Option<Judged>| {
         for (part, paper) in PARTS.into_iter().zip(WITHIN_2018) {
             let judged: Vec<Judged> = spaces.iter().filter_map(|space| judge(space, part)).collect();
@@ -156,31 +159,38 @@ pub fn tell(text: &mut String, spaces: &[Space]) {
             line(text, &cells);
         }
     };
-    tell_of("size, in use", &|space, part| size(space, part, &Correction::CHOSEN));
-    tell_of("size, left out", &|space, part| size(space, part, &left_out[space.test.as_str()]));
+    tell_of("size, in use", &|space, part| size(space, part, &Correction::OF_SIZE));
+    tell_of("size, left out", &|space, part| size(space, part, &sizes[space.test.as_str()]));
     tell_of("size, plain", &plain_size);
-    tell_of("time, in use", &|space, part| time(space, part, &Correction::CHOSEN));
-    tell_of("time, left out", &|space, part| time(space, part, &left_out[space.test.as_str()]));
+    tell_of("time, in use", &|space, part| time(space, part, &Correction::OF_TIME));
+    tell_of("time, left out", &|space, part| time(space, part, &times[space.test.as_str()]));
 
     let same = |a: &Correction, b: &Correction| (a.late_marks, a.factor_max) == (b.late_marks, b.factor_max);
     let in_words =
         |c: &Correction| format!("power {}, factor {}, doubt {}", c.late_marks, c.factor_max, c.doubt);
-    let count = left_out.values().filter(|correction| same(correction, &Correction::CHOSEN)).count();
-    let _ = writeln!(
-        text,
-        "\nOf {} tests, {count} if left out leave the constants for late marks as they are in use. In use: {}; best on all: \
-         {}.\n\nSize, in use, by kind of guest:\n",
-        tests.len(),
-        in_words(&Correction::CHOSEN),
-        in_words(&best(&spaces.iter().collect::<Vec<_>>()))
-    );
+    let _ = writeln!(text);
+    for (name, what, used, left_out) in
+        [("Size", size as What, Correction::OF_SIZE, &sizes), ("Time", time, Correction::OF_TIME, &times)]
+    {
+        let count = left_out.values().filter(|correction| same(correction, &used)).count();
+        let _ = writeln!(
+            text,
+            "{name}: of {} tests, {count} if left out leave the constants for late marks as they are in use. In use: {}; \
+             best on all: {}.",
+            tests.len(),
+            in_words(&used),
+            in_words(&best(&spaces.iter().collect::<Vec<_>>(), what))
+        );
+    }
+    let _ = writeln!(text, "\nSize, in use, by kind of guest:\n");
     head(text, &["", "at", "spaces", "within 2×", "too low", "median", "held", "width"]);
     for (name, places) in
         [("kernel", &[Place::Kernel][..]), ("library and programs", &[Place::Library, Place::Program])]
     {
         for part in PARTS {
             let of = spaces.iter().filter(|space| places.contains(&space.place));
-            let judged: Vec<Judged> = of.filter_map(|space| size(space, part, &Correction::CHOSEN)).collect();
+            let judged: Vec<Judged> =
+                of.filter_map(|space| size(space, part, &Correction::OF_SIZE)).collect();
             let mut cells = vec![name.to_owned(), format!("{:.0} %", 100.0 * part)];
             cells.extend(told(&judged));
             line(text, &cells);
