@@ -27,9 +27,15 @@
 //! Two spaces make all others needless. The *maximal* one has all points known beforehand and one at every racing
 //! instruction, so it begins again, larger, when a race shows; it is tried after the small jobs, which show most. The
 //! one *everywhere* has a point before every shared access: it need not know the races, but takes more steps, and
-//! between non-racing accesses more interleavings. Which is finished first differs from test to test. A proof that can
-//! be finished in the time left always has a processor, or every second slice of the only one; more than half done, and
-//! sure to be finished, it has all. Of the two only the better one goes on.
+//! between non-racing accesses more interleavings. Which is finished first differs from test to test. Of the two only the
+//! better one goes on.
+//!
+//! How much a proof is given depends on its forecast, in seconds of one core, and on what all cores can still do. If it is
+//! merely possible it has a slice now and then, for early forecasts are poor. If it is expected to be finished it has a
+//! core, or every second slice of the only one; and it has all cores if one may not be enough, once the small jobs were
+//! tried, which take a moment each, or if half of it is done and it will hardly fail. Then the others wait, and nothing is
+//! lost by that: whatever they would find is in the space of the proof too, they are needless when it is finished, and if it
+//! turns out to be larger its forecast says so before long, and they go on.
 //!
 //! Everywhere contains each racing instruction that [`Plan::access`] names: whenever that instruction makes an access
 //! which detectors of races look at, it has a point just before, because both go by the same recorded accesses, and both
@@ -186,8 +192,29 @@ impl Job {
         self.standing.seconds_left_between.map_or(self.seconds_left(), |(least, _)| least)
     }
 
-    fn is_too_large(&self, seconds_left: f64) -> bool {
-        self.is_tried() && self.seconds_left() > ESTIMATE_FACTOR * seconds_left
+    fn is_too_large(&self, capacity: Capacity) -> bool {
+        let seconds = if self.purpose.is_proof() { capacity.core_seconds() } else { capacity.seconds };
+        self.is_tried() && self.seconds_left() > ESTIMATE_FACTOR * seconds
+    }
+}
+
+/// What can still be done in all.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Capacity {
+    /// By the clock.
+    pub seconds: f64,
+    pub cores: usize,
+}
+
+impl Capacity {
+    /// Of one core, if all do the same job. Standings are told in these, too.
+    fn core_seconds(self) -> f64 {
+        self.seconds * self.cores as f64
+    }
+
+    /// What a job has that others share with: a core, or every second slice of the only one.
+    fn share(self) -> f64 {
+        if self.cores == 1 { self.seconds / 2.0 } else { self.seconds }
     }
 }
 
@@ -358,19 +385,18 @@ impl Plan {
         })
     }
 
-    /// Who gets the next slice, with so many seconds left in all, apart from those that are `busy`. `None`: nothing is
-    /// left to do that is not being done.
-    pub fn next(&mut self, seconds_left: f64, busy: &BTreeSet<JobId>) -> Option<JobId> {
+    /// Who gets the next slice, apart from those that are `busy`. `None`: nothing is left to do that is not being done.
+    pub fn next(&mut self, capacity: Capacity, busy: &BTreeSet<JobId>) -> Option<JobId> {
         for job in &mut self.jobs {
             if matches!(job.state, State::Started | State::Suspended) {
-                let large = job.is_too_large(seconds_left);
+                let large = job.is_too_large(capacity);
                 job.state = if large { State::Suspended } else { State::Started };
             }
         }
         let next = match self.mode {
             _ if self.is_complete() => None,
             Mode::Maximal => self.maximal.filter(|id| self.job(*id).state.is_open() && !busy.contains(id)),
-            Mode::Deepening => self.next_deepening(seconds_left, busy),
+            Mode::Deepening => self.next_deepening(capacity, busy),
         };
         let proof = next.filter(|id| self.is_proof(*id));
         self.last_proof = proof.or(self.last_proof);
@@ -390,10 +416,10 @@ impl Plan {
 
     /// Of the spaces that are a proof, the one that will be finished first, if one can be in time. In case of doubt it
     /// stays with the last one, lest there be two halves of a proof.
-    fn proof(&self, seconds_left: f64) -> Option<JobId> {
+    fn proof(&self, capacity: Capacity) -> Option<JobId> {
         let proofs = [self.maximal, self.everywhere].into_iter().flatten().map(|id| (id, self.job(id)));
         let in_time = proofs.filter(|(_, job)| {
-            job.state == State::Started && job.is_tried() && job.seconds_left() <= seconds_left
+            job.state == State::Started && job.is_tried() && job.seconds_left() <= capacity.core_seconds()
         });
         let left = |(id, job): &(JobId, &Job)| {
             let doubt = if self.last_proof == Some(*id) { ESTIMATE_FACTOR } else { 1.0 };
@@ -404,11 +430,11 @@ impl Plan {
 
     /// The one that may be finished in time, though that is not expected: estimates are poor in the beginning, and nobody
     /// would ever know if it were left aside for good.
-    fn doubtful_proof(&self, seconds_left: f64) -> Option<JobId> {
+    fn doubtful_proof(&self, capacity: Capacity) -> Option<JobId> {
         let proofs = [self.maximal, self.everywhere].into_iter().flatten().map(|id| (id, self.job(id)));
         let possible = proofs.filter(|(_, job)| {
             let begun = matches!(job.state, State::Started | State::Suspended) && job.is_tried();
-            begun && job.seconds_left_least() <= seconds_left
+            begun && job.seconds_left_least() <= capacity.core_seconds()
         });
         let least = |(_, a): &(JobId, &Job), (_, b): &(JobId, &Job)| {
             a.seconds_left_least().total_cmp(&b.seconds_left_least())
@@ -416,20 +442,38 @@ impl Plan {
         possible.min_by(least).map(|(id, _)| id)
     }
 
-    fn next_deepening(&self, seconds_left: f64, busy: &BTreeSet<JobId>) -> Option<JobId> {
-        let suspended = |job: &Job| job.state == State::Suspended;
-        let proof = self.proof(seconds_left);
-        let is_sure = |id| {
-            let job = self.job(id);
-            job.standing.explored >= EXPLORED_NEARLY_DONE && job.seconds_left_most() <= seconds_left
-        };
-        match proof {
-            Some(id) if !busy.contains(&id) && (is_sure(id) || !self.proof_had_turn) => return Some(id),
-            // It makes all others needless: all that can work work on it.
-            Some(id) if busy.contains(&id) && is_sure(id) => return None,
-            _ => {}
+    /// Whether its estimate does not mean anything yet, and it may be run until it does.
+    fn is_to_be_tried(&self, job: &Job) -> bool {
+        match job.state {
+            State::Pending => !self.has_subset(job, |subset| subset.state == State::Suspended),
+            State::Started => !job.is_tried(),
+            _ => false,
         }
-        if let Some(id) = self.doubtful_proof(seconds_left).filter(|id| !busy.contains(id))
+    }
+
+    /// Whether a proof that is expected to be finished by all cores is to have them, because that makes all others needless:
+    /// a share may not be enough, or it is half done and will hardly fail.
+    fn deserves_all(&self, id: JobId, capacity: Capacity) -> bool {
+        let job = self.job(id);
+        let comes_first = |job: &Job| job.purpose < Purpose::Maximal && self.is_to_be_tried(job);
+        let needs_all = job.seconds_left_most() > capacity.share();
+        let is_sure = job.seconds_left_most() <= capacity.core_seconds();
+        needs_all && !self.jobs.iter().any(comes_first)
+            || is_sure && job.standing.explored >= EXPLORED_NEARLY_DONE
+    }
+
+    fn next_deepening(&self, capacity: Capacity, busy: &BTreeSet<JobId>) -> Option<JobId> {
+        let suspended = |job: &Job| job.state == State::Suspended;
+        let proof = self.proof(capacity);
+        if let Some(id) = proof {
+            match (busy.contains(&id), self.deserves_all(id, capacity)) {
+                (false, true) => return Some(id),
+                (false, false) if !self.proof_had_turn => return Some(id),
+                (true, true) => return None,
+                _ => {}
+            }
+        }
+        if let Some(id) = self.doubtful_proof(capacity).filter(|id| !busy.contains(id))
             && self.slices_without_proof >= SLICES_BETWEEN_LOOKS
         {
             return Some(id);
@@ -440,11 +484,7 @@ impl Plan {
         let waits_for_proof = |job: &Job| proof.is_some() && job.purpose.is_proof() && job.is_tried();
         let idle = || self.ids().filter(|(id, job)| !busy.contains(id) && !waits_for_proof(job));
         let untried = idle()
-            .filter(|(_, job)| match job.state {
-                State::Pending => !self.has_subset(job, suspended),
-                State::Started => !job.is_tried(),
-                _ => false,
-            })
+            .filter(|(_, job)| self.is_to_be_tried(job))
             .min_by_key(|(id, job)| (job.purpose, job.points.rules.len(), *id));
         // A set before its supersets: their spaces are larger, whatever the estimates say.
         let is_busy = |job: &Job| busy.iter().any(|id| std::ptr::eq(self.job(*id), job));

@@ -2,7 +2,7 @@
 //! everywhere reach (seed 001, 4.3.1). And what it must not take for granted.
 
 use detect::{Race, RaceLimited};
-use explore::jobs::{Mode, Outcome, Plan, Proof, Standing};
+use explore::jobs::{Capacity, Mode, Outcome, Plan, Proof, Standing};
 use explore::order::Order;
 use explore::prove::outcomes;
 use explore::run::{Bounds, Runner};
@@ -89,7 +89,7 @@ fn points_on_all_races_reach_what_points_everywhere_reach() {
         let sync = points("lock,unlock,wake,create");
         let mut plan = Plan::new(Mode::Maximal, Proof::Races, [sync]);
         let mut ends = BTreeSet::new();
-        while let Some(id) = plan.next(60.0, &BTreeSet::new()) {
+        while let Some(id) = plan.next(Capacity { seconds: 60.0, cores: 1 }, &BTreeSet::new()) {
             let (reached, races) = explored(&program, &plan.job(id).points.clone(), Dpor::default());
             plan.saw(id, &races, false);
             plan.report(id, Standing::default(), Outcome::Exhausted);

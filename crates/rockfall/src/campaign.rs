@@ -9,7 +9,7 @@ use crate::race_witness::RaceWitness;
 use crate::ram::Ram;
 use crate::run_folder::{Ended, Record, RunFolder};
 use detect::{Constants, Race, RaceKey};
-use explore::jobs::{INTERLEAVINGS_MIN, JobId, Outcome, Plan, Standing, State};
+use explore::jobs::{Capacity, INTERLEAVINGS_MIN, JobId, Outcome, Plan, Standing, State};
 use explore::strategies::Dpor;
 use explore::{Found, Options, Search, Watch, Workers, World};
 use guest::uniprocessor::Uniprocessor;
@@ -204,6 +204,10 @@ impl<'a> Campaign<'a> {
         self.setting.budget.saturating_sub(self.started.elapsed()).as_secs_f64()
     }
 
+    fn capacity(&self) -> Capacity {
+        Capacity { seconds: self.seconds_left(), cores: self.setting.cores }
+    }
+
     fn learn_races(&mut self, id: JobId, races: &BTreeMap<Race, Schedule>, on_first_run: bool) -> bool {
         let races: Vec<(&Race, &Schedule)> =
             races.iter().filter(|(race, _)| self.setting.knows.counts(race)).collect();
@@ -291,7 +295,7 @@ impl<'a> Campaign<'a> {
         let mut jobs: Vec<JobId> = Vec::new();
         let mut taken: BTreeSet<JobId> = busy.keys().copied().collect();
         while jobs.len() < idle
-            && let Some(id) = self.plan.next(self.seconds_left(), &taken)
+            && let Some(id) = self.plan.next(self.capacity(), &taken)
         {
             taken.insert(id);
             jobs.push(id);
