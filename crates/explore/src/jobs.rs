@@ -7,10 +7,12 @@
 //! exhausted has exhausted those of all its subsets.
 //!
 //! Different from the source, where each processor keeps a job until it is suspended: here jobs run for a slice at a
-//! time. Every job is first tried until its estimate means something; then the one with the least left to do goes
-//! first, a set before its supersets; big ones are tried in turns with that. What is nearly done is finished at once. A
-//! job that is itself the offspring of a race has big ones of its own only once it is exhausted without a bug, so that
-//! there are never many more jobs than can be run.
+//! time. Every job is first tried until its estimate means something; then, of those that can be finished, the ones with
+//! the fewest racing instructions go first, and of these the one with the least left to do: what a run states at its end is
+//! worth the more the less it takes to say it, and there are ever more combinations of races. A set goes before its
+//! supersets; big ones are tried in turns with all that. What is nearly done is finished at once. A job that is itself the
+//! offspring of a race has big ones of its own only once it is exhausted without a bug, so that there are never many more
+//! jobs than can be run.
 //!
 //! # What is done twice, and what is not
 //!
@@ -175,6 +177,11 @@ pub struct Job {
 impl Job {
     fn is_tried(&self) -> bool {
         self.standing.interleavings >= INTERLEAVINGS_MIN
+    }
+
+    /// How many racing instructions have a point.
+    fn races(&self) -> usize {
+        self.points.rules.iter().filter(|rule| matches!(rule, PointRule::Race { .. })).count()
     }
 
     /// Least first; who knows nothing after having been tried comes last.
@@ -498,7 +505,12 @@ impl Plan {
                 && job.standing.explored >= EXPLORED_NEARLY_DONE
         };
         let urgent = untried.filter(|(_, job)| job.purpose <= Purpose::Maximal);
-        let least_left = || idle().filter(|(_, job)| started(job) && job.is_tried()).min_by(least);
+        let least_left = || {
+            let begun = idle().filter(|(_, job)| started(job) && job.is_tried());
+            // By depth, as long as that can be finished.
+            let depth = |job: &Job| (job.seconds_left() > capacity.seconds, job.races());
+            begun.min_by(|a, b| depth(a.1).cmp(&depth(b.1)).then_with(|| least(a, b)))
+        };
         // Finishing what was begun and trying big jobs, of which there may be ever more, take turns.
         let in_turn = if self.big_had_turn { least_left().or(untried) } else { untried.or_else(least_left) };
         let small = idle().filter(|(_, job)| nearly_done(job)).min_by(least).or(urgent).or(in_turn);

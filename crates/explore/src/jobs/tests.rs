@@ -101,6 +101,19 @@ fn who_comes_next() {
             "lock 40 50\nlock,unlock 40 10\nirq-off 40 55\nlock,unlock,irq-off 40 100",
             "lock",
         ),
+        // Fewer racing instructions go first, if that can be finished.
+        (
+            "irq-off lock,race:0x10",
+            60.0,
+            "irq-off 40 50\nlock,race:0x10 40 10\nlock,irq-off,race:0x10 40 200",
+            "irq-off",
+        ),
+        (
+            "irq-off lock,race:0x10",
+            60.0,
+            "irq-off 40 70\nlock,race:0x10 40 10\nlock,irq-off,race:0x10 40 200",
+            "lock,race:0x10",
+        ),
         // Supersets of what is suspended are not begun.
         ("- lock unlock lock,unlock", 10.0, "- 40 1\nlock 40 21", "unlock"),
         ("- lock unlock lock,unlock", 10.0, "- 40 1\nlock 40 21\nunlock 40 8", "-"),
