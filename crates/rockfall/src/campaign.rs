@@ -34,9 +34,11 @@ const QUIET_INTERLEAVINGS_MAX: u64 = 1000;
 const SLICE: Duration = Duration::from_millis(250);
 /// Executions of a task in one round; small, so that a slice can end in time.
 const QUANTUM: u64 = 8;
-/// Of the time spent on a job, the part that may go into writing it down.
+/// Of the time spent on a job, the part that may go into writing it down, and of all time that for the plan.
 const WRITING_SHARE: f64 = 0.05;
-/// The plan is written down at once when something was proved or found, and else this often.
+/// What takes less, of one core, is rather done again.
+const WRITING_SECONDS_MIN: f64 = 0.1;
+/// The plan is written down when something was proved or found, and else this often.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
 
 pub type WatchedWorld = World<Uniprocessor, Watch>;
@@ -68,7 +70,8 @@ impl Begun {
     }
 
     fn is_writing_due(&self) -> bool {
-        WRITING_SHARE * (self.seconds - self.written_at) >= self.writing
+        let seconds = self.seconds - self.written_at;
+        seconds >= WRITING_SECONDS_MIN && WRITING_SHARE * seconds >= self.writing
     }
 
     fn standing(&self) -> Standing {
@@ -127,7 +130,8 @@ pub struct Campaign<'a> {
     /// Workers with their worlds, the latest last.
     warm: Vec<(JobId, bool, usize, Workers<Uniprocessor, Watch>)>,
     clone_bytes_max: usize,
-    recorded: Option<Instant>,
+    /// When the plan was last written down, and how long that took.
+    recorded: Option<(Instant, Duration)>,
     /// Something happened that must not be lost.
     news: bool,
 }
@@ -273,7 +277,7 @@ impl<'a> Campaign<'a> {
             let bug = self.take_back(slice).map(|bug| (id, bug));
             found = found.or(bug);
             self.mind_memory(&busy);
-            self.record(None);
+            self.keep_record();
             if let Some(warning) = self.setting.folder.take_warning() {
                 view.warn(&warning);
             }
@@ -384,12 +388,19 @@ impl<'a> Campaign<'a> {
     }
 
     /// Writes the plan down, if that is due.
-    fn record(&mut self, ended: Option<Ended>) {
-        let due = self.recorded.is_none_or(|recorded| recorded.elapsed() >= RECORD_EVERY);
-        if !(self.news || due || ended.is_some()) {
-            return;
+    fn keep_record(&mut self) {
+        let is_due = self.recorded.is_none_or(|(recorded, took)| {
+            let elapsed = recorded.elapsed();
+            elapsed.mul_f64(WRITING_SHARE) >= took && (self.news || elapsed >= RECORD_EVERY)
+        });
+        if is_due {
+            self.record(None);
         }
-        (self.news, self.recorded) = (false, Some(Instant::now()));
+    }
+
+    fn record(&mut self, ended: Option<Ended>) {
+        let begun = Instant::now();
+        self.news = false;
         let (what, plan) = (self.setting.what.clone(), self.plan.clone());
         let witnesses = self.witnesses.values().cloned().collect();
         self.setting.folder.save(&Record { what, seconds: self.seconds(), ended, plan, witnesses });
@@ -398,6 +409,7 @@ impl<'a> Campaign<'a> {
                 self.setting.folder.forget_job(JobId(at));
             }
         }
+        self.recorded = Some((Instant::now(), begun.elapsed()));
     }
 
     /// Writes everything down: the process ends.
@@ -410,7 +422,6 @@ impl<'a> Campaign<'a> {
                 self.setting.folder.save_job(*id, &**job);
             }
         }
-        self.news = true;
         self.record(ended);
     }
 
@@ -429,7 +440,7 @@ fn run_slice(mut slice: Slice, until: Instant, enough: &AtomicBool, folder: &Run
         job.search.round(workers, &stop);
     }
     job.seconds += begun.elapsed().as_secs_f64() * *cores as f64;
-    if job.is_writing_due() || job.search.is_over() {
+    if job.is_writing_due() && !job.search.is_over() {
         let writing = Instant::now();
         folder.save_job(*id, &**job);
         job.writing = writing.elapsed().as_secs_f64();
