@@ -16,6 +16,8 @@
  * SPIN: the lock around the sum is waited for in a loop, with interrupts on.
  * LONG: workers have much to do first.
  * BLOCKS: workers allocate a block from a heap that gets its pages from another one and keeps them.
+ * URGENT: the scheduler takes turns among the most urgent threads that can run. The words of the command line are scripts of
+ * threads: how urgent each is, then what it does, a letter for each act (see act()).
  */
 #include "../../annotations/rockfall.h"
 
@@ -23,7 +25,12 @@ typedef unsigned int uint32_t;
 typedef unsigned short uint16_t;
 typedef unsigned char uint8_t;
 
-enum { THREADS = 3, STACK_WORDS = 1024, WORKERS = 2, TIMER_VECTOR = 0x20, FLAG_INTERRUPTS = 0x200 };
+#ifdef URGENT
+enum { THREADS = 5 };
+#else
+enum { THREADS = 3 };
+#endif
+enum { STACK_WORDS = 1024, WORKERS = 2, TIMER_VECTOR = 0x20, FLAG_INTERRUPTS = 0x200 };
 /* Named by the description, so each must be there to be entered. */
 #define HOOKED __attribute__((noinline))
 enum state { UNUSED, RUNNABLE, RUNNING, SLEEPING };
@@ -34,6 +41,9 @@ struct thread {
     const void *waits_for;
     void (*run)(void);
     uint32_t *stack_pointer;
+    /* Lent ones included. */
+    int urgency;
+    const char *script;
     uint32_t stack[STACK_WORDS];
 };
 
@@ -55,13 +65,18 @@ struct spin_lock table;
 static uint32_t *scheduler_stack_pointer;
 
 volatile int ticks;
-char command_line[32];
+char command_line[64];
 int command_line_words;
 int rounds = 1;
 
 static struct mutex sum_lock;
 static volatile int sum;
 static volatile int done;
+#ifdef URGENT
+/* Who made a note, in octal digits. */
+volatile uint32_t trail;
+static volatile int signals;
+#endif
 
 /* The machine. */
 
@@ -154,7 +169,7 @@ static void sleep_for(const void *reason)
     sched();
 }
 
-static void wake(const void *reason)
+HOOKED void wake(const void *reason)
 {
     for (int i = 0; i < THREADS; i++) {
         if (threads[i].state == SLEEPING && threads[i].waits_for == reason) {
@@ -162,6 +177,33 @@ static void wake(const void *reason)
             rockfall_runnable(threads[i].id);
         }
     }
+}
+
+/* Gives way if somebody is more urgent. */
+HOOKED void reconsider(void)
+{
+#ifdef URGENT
+    acquire(&table);
+    int stays = 1;
+    for (int i = 0; i < THREADS; i++)
+        stays &= threads[i].state != RUNNABLE || threads[i].urgency <= current->urgency;
+    release(&table);
+    if (!stays)
+        yield();
+#endif
+}
+
+/* Whoever holds a mutex is as urgent as those who wait for it. */
+HOOKED void lend(int to)
+{
+    if (threads[to - 1].urgency < current->urgency)
+        threads[to - 1].urgency = current->urgency;
+}
+
+HOOKED void give_back(void)
+{
+    if (current->script)
+        current->urgency = current->script[0] - '0';
 }
 
 #ifdef SPIN
@@ -187,6 +229,7 @@ HOOKED void lock(struct mutex *mutex)
     acquire(&table);
     while (mutex->held) {
         rockfall_blocked(mutex, mutex->owner);
+        lend(mutex->owner);
         sleep_for(mutex);
     }
     mutex->held = 1;
@@ -201,7 +244,9 @@ HOOKED void unlock(struct mutex *mutex)
     acquire(&table);
     mutex->held = 0;
     wake(mutex);
+    give_back();
     release(&table);
+    reconsider();
     rockfall_unlocked(mutex);
 }
 #endif
@@ -251,13 +296,24 @@ HOOKED struct thread *thread_create(void (*run)(void))
     return thread;
 }
 
+/* Whether the thread in slot `at` may be next. */
+static int is_chosen(int at)
+{
+    int chosen = threads[at].state == RUNNABLE;
+#ifdef URGENT
+    for (int i = 0; i < THREADS; i++)
+        chosen &= threads[i].state != RUNNABLE || threads[i].urgency <= threads[at].urgency;
+#endif
+    return chosen;
+}
+
 HOOKED void scheduler(void)
 {
     for (;;) {
         interrupts_on();
         acquire(&table);
         for (int i = 0; i < THREADS; i++) {
-            if (threads[i].state != RUNNABLE)
+            if (!is_chosen(i))
                 continue;
             current = &threads[i];
             current->state = RUNNING;
@@ -407,10 +463,10 @@ void work(void)
     release(&table);
 }
 
-__attribute__((unused)) static void wait_for_workers(void)
+__attribute__((unused)) static void wait_for_workers(int workers)
 {
 #ifdef FAULT_EARLY_CHECK
-    while (done < WORKERS) {
+    while (done < workers) {
         rockfall_point();
         acquire(&table);
         sleep_for((const void *)&done);
@@ -418,12 +474,75 @@ __attribute__((unused)) static void wait_for_workers(void)
     }
 #else
     acquire(&table);
-    while (done < WORKERS)
+    while (done < workers)
         sleep_for((const void *)&done);
     release(&table);
 #endif
 }
 
+#ifdef URGENT
+HOOKED void note(void)
+{
+    trail = trail * 8 + current->id;
+}
+
+HOOKED void act(char what)
+{
+    switch (what) {
+    case 'n':
+        note();
+        break;
+    case 'l':
+        lock(&sum_lock);
+        break;
+    case 'u':
+        unlock(&sum_lock);
+        break;
+    case 'v': /* signals */
+        acquire(&table);
+        signals++;
+        wake((const void *)&signals);
+        release(&table);
+        reconsider();
+        break;
+    case 'p': /* waits for a signal */
+        acquire(&table);
+        while (!signals)
+            sleep_for((const void *)&signals);
+        signals--;
+        release(&table);
+        break;
+    case '0' ... '9': /* is less or more urgent from now on */
+        current->urgency = what - '0';
+        reconsider();
+        break;
+    }
+}
+
+void perform(void)
+{
+    for (const char *next = current->script + 1; *next; next++)
+        act(*next);
+    acquire(&table);
+    done++;
+    wake((const void *)&done);
+    release(&table);
+}
+
+HOOKED void run_test(void)
+{
+    current->urgency = 10;
+    const char *script = command_line;
+    for (int i = 0; i < command_line_words; i++) {
+        struct thread *thread = thread_create(perform);
+        thread->script = script;
+        thread->urgency = script[0] - '0';
+        while (*script++)
+            ;
+    }
+    wait_for_workers(command_line_words);
+}
+#else
 HOOKED void run_test(void)
 {
     rockfall_test_start();
@@ -432,12 +551,13 @@ HOOKED void run_test(void)
 #ifdef NAP
     nap(100);
 #else
-    wait_for_workers();
+    wait_for_workers(WORKERS);
 #endif
     if (sum != WORKERS * rounds)
         panic("the sum is wrong");
     rockfall_test_end();
 }
+#endif
 
 void test_thread(void)
 {

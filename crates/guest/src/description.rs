@@ -169,6 +169,8 @@ tables! {
         remove: Vec<Spanned<ThreadHook>>,
         /// With a run queue: whether the running thread `t` can go on although it is not queued.
         current: Option<Text>,
+        /// Whoever can run has a turn if only enough ticks come.
+        fair: bool,
     }
 
     struct Preemption {

@@ -333,6 +333,8 @@ pub struct Kernel {
     pub hooks: Vec<Hook>,
     pub threads: Threads,
     pub runnable: Runnable,
+    /// Whoever can run has a turn if only enough ticks come.
+    pub fair: bool,
     pub preemption_allowed: Option<Expression>,
     pub interrupts_as_lock: bool,
     /// What the timer's interrupt must be, if that is known.

@@ -109,6 +109,8 @@ pub struct Tracker {
     pub executed: Arc<BTreeSet<String>>,
     /// How often the scheduler was asked so far.
     pub decisions: u64,
+    /// A thread that was left aside for others and yet chosen in the end, by a scheduler that is said to be fair.
+    pub unfair: Option<ThreadId>,
 }
 
 impl Clone for Tracker {
@@ -135,6 +137,7 @@ impl Clone for Tracker {
             oddities: self.oddities.clone(),
             executed: self.executed.clone(),
             decisions: self.decisions,
+            unfair: self.unfair,
         }
     }
 
@@ -163,6 +166,7 @@ impl Clone for Tracker {
         self.oddities.clone_from(&source.oddities);
         self.executed.clone_from(&source.executed);
         self.decisions = source.decisions;
+        self.unfair = source.unfair;
     }
 }
 
@@ -204,6 +208,7 @@ impl Tracker {
             oddities: Arc::default(),
             executed: Arc::default(),
             decisions: 0,
+            unfair: None,
         }
     }
 

@@ -18,6 +18,7 @@ mod clock;
 mod flight;
 mod loops;
 mod rotation;
+mod turns;
 
 pub use clock::CLOCK_TICKS_MAX;
 
@@ -119,6 +120,8 @@ pub struct Uniprocessor {
     rotation: Option<Box<Rotation>>,
     /// For looking ahead.
     probe: Option<Box<Machine>>,
+    /// The same with all that is known of threads.
+    ahead: Option<Box<Uniprocessor>>,
     /// Whether steps are still wanted, and when that was last asked.
     cancelled: Option<Cancelled>,
     asked_at: u64,
@@ -147,6 +150,7 @@ impl Clone for Uniprocessor {
             waited: 0,
             rotation: None,
             probe: None,
+            ahead: None,
             cancelled: self.cancelled.clone(),
             asked_at: self.asked_at,
         }
@@ -198,6 +202,7 @@ impl Uniprocessor {
             waited: 0,
             rotation: None,
             probe: None,
+            ahead: None,
             cancelled: None,
             asked_at: 0,
         }
@@ -727,6 +732,7 @@ impl Uniprocessor {
             thread.took_part = Some(thread.id) == runs || thread.standing == Standing::Runnable;
         }
         self.current = None;
+        self.ask_for_turns();
         Ok(())
     }
 }
@@ -763,6 +769,7 @@ impl Subject for Uniprocessor {
         }
         let started = self.machine.instructions();
         self.waited = 0;
+        self.forget_turns();
         self.tracker.begin_step(Some(thread));
         self.log.clear();
         let end = match self.land(thread).and_then(|()| self.pass_time(thread)) {
@@ -790,6 +797,16 @@ impl Subject for Uniprocessor {
         };
         step.sightings = self.tracker.sightings(&step);
         self.judge_loops(&step);
+        if matches!(step.end, StepEnd::Point(_)) {
+            self.ask_for_turns();
+            self.retry_loops();
+        }
+        if let Some(unfair) = self.tracker.unfair {
+            let what = format!(
+                "the scheduler left {unfair} aside, which could run, and chose it later: 'runnable.fair' is not true"
+            );
+            step.end = StepEnd::Unsupported { what };
+        }
         if matches!(step.end, StepEnd::Point(_)) && self.enabled().is_empty() {
             step.end = StepEnd::Stuck { waiting: self.waiting() };
         }

@@ -91,7 +91,7 @@ fn variants() {
         ("CLOCK", idle, "lock", "exhausted"),
         ("NAP", as_it_is, "", "panic"),
         ("NAP", idle, "", "exhausted"),
-        ("STRICT", as_it_is, "lock", "exhausted"),
+        ("STRICT", ("fair = true\n", ""), "lock", "exhausted"),
         ("SPIN", spins, "fn:unlock,within:work", "exhausted"),
         ("SPIN", mistaken, "fn:unlock,within:work", "loop"),
         ("SPIN", as_it_is, "fn:unlock,within:work", "loop"),
@@ -151,19 +151,32 @@ fn names_of_threads() {
     assert!(text.contains("slot 0") && text.contains("slot 2"), "{text}");
 }
 
-/// A tick that is not the timer's, as the description has it, is not taken for one.
+/// What the description has wrong about ticks is noticed when the first one comes, or the first that matters.
 #[test]
-fn another_vector() {
-    let folder = folder("vector");
-    let kernel = guests::tiny::build(&["ROCKFALL_OFF"], &folder).unwrap_or_else(|error| panic!("{error}"));
-    let description = guests::tiny::DESCRIPTION.replace("vector = 0x20", "vector = 0x21");
-    std::fs::write(folder.join("k.toml"), description).expect("written");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
-    let kernel = kernel.to_str().expect("a path in UTF-8");
-    let arguments = ["explore", kernel, "-k", "k.toml", "-t", "2", "--points", "lock"];
-    let output = command.args(arguments).current_dir(&folder).output().expect("the command starts");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("interrupts with vector 0x20, but 'timer.vector' says 0x21"), "{text}");
+fn mistaken_descriptions() {
+    for (macros, change, expected) in [
+        (
+            &["ROCKFALL_OFF"][..],
+            ("vector = 0x20", "vector = 0x21"),
+            "interrupts with vector 0x20, but 'timer.vector' says 0x21",
+        ),
+        (
+            &["STRICT", "ROCKFALL_OFF"],
+            ("", ""),
+            "which could run, and chose it later: 'runnable.fair' is not true",
+        ),
+    ] {
+        let folder = folder(&format!("mistaken-{}", macros.len()));
+        let kernel = guests::tiny::build(macros, &folder).unwrap_or_else(|error| panic!("{error}"));
+        let description = guests::tiny::DESCRIPTION.replace(change.0, change.1);
+        std::fs::write(folder.join("k.toml"), description).expect("written");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        let kernel = kernel.to_str().expect("a path in UTF-8");
+        let arguments = ["explore", kernel, "-k", "k.toml", "-t", "2", "--points", "lock"];
+        let output = command.args(arguments).current_dir(&folder).output().expect("the command starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains(expected), "{text}");
+    }
 }
 
 /// Without symbols, without debugging information, and with a description that says nothing.

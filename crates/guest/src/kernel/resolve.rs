@@ -729,6 +729,7 @@ impl<'a> Resolver<'a> {
             annotations: tables.annotations,
             threads,
             runnable,
+            fair: tables.runnable.fair,
             preemption_allowed: self.anywhere(tables.preemption.allowed.as_ref(), &[]),
             interrupts_as_lock: tables.preemption.interrupts_as_lock,
             timer_vector: tables.timer.vector.as_ref().map(|vector| *vector.as_ref()),

@@ -118,6 +118,9 @@ impl Tracker {
         }
         self.threads.set_current(key);
         if let Some(thread) = self.threads.current_mut() {
+            if self.kernel.fair && matches!(thread.turn, Turn::PassedOver | Turn::LastChance) {
+                self.unfair = Some(thread.id);
+            }
             thread.turn = Turn::Comes;
             thread.took_part = true;
         }

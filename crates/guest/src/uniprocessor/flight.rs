@@ -60,7 +60,7 @@ impl Uniprocessor {
 
     /// While nobody runs, the kernel may look for somebody without being told by a tick. Says whether it found one; the
     /// next tick can be taken afterwards in any case.
-    fn finds_somebody(&mut self, signals: &mut Vec<Signal>) -> Result<bool, StepEnd> {
+    pub(super) fn finds_somebody(&mut self, signals: &mut Vec<Signal>) -> Result<bool, StepEnd> {
         if self.tracker.threads.current().is_some() {
             return Ok(false);
         }

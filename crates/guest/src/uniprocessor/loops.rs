@@ -107,6 +107,11 @@ impl Uniprocessor {
                 thread.turn = Turn::LastChance;
             }
         }
+        self.retry_loops();
+    }
+
+    /// When nobody else can go on, those who were taken to wait are tried again.
+    pub(super) fn retry_loops(&mut self) {
         if self.choices().is_empty() && self.retries < RETRIES_MAX {
             let judged = |thread: &&mut Thread| thread.looping.waits && thread.looping.condition.is_none();
             let waiting = self.tracker.threads.iter_mut().filter(judged);

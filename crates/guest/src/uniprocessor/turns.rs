@@ -1,0 +1,116 @@
+//! Whom ticks would bring: a scheduler with urgencies leaves threads aside that could run.
+//!
+//! Concept: who can be chosen is whoever the kernel's own scheduler lands on when ticks are fired from here. One look
+//! ahead, on a copy, tells that of everybody: ticks are fired until each has had the processor, or until they go round in a
+//! circle (see `rotation.rs`). It is exactly what `flight.rs` does afterwards for one of them.
+//!
+//! Reduction must know who is left aside. To try such a thread in vain would be a step without effect, which conflicts with
+//! nothing; whatever follows it would pass for all that can follow, although the thread could have been chosen as soon as
+//! somebody else had given way. Left out of those who can be chosen, it is disabled by whoever became more urgent and
+//! enabled by whoever gives way, like one that is blocked.
+//!
+//! A kernel whose description says `fair` is not asked, which is faster. That it is fair is checked: one that leaves a
+//! thread aside and takes it up again later is not.
+//!
+//! Limits: threads that sleep count as coming, however urgent others are.
+
+use super::{TURN_TICKS_MAX, Uniprocessor};
+use crate::kernel::Activity;
+use crate::threads::{Thread, Turn};
+use trace::{StepEnd, ThreadId, ThreadSet};
+
+impl Uniprocessor {
+    /// A step changes who is the most urgent.
+    pub(super) fn forget_turns(&mut self) {
+        if self.kernel().fair {
+            return;
+        }
+        for thread in self.tracker.threads.iter_mut().filter(|thread| thread.turn == Turn::PassedOver) {
+            thread.turn = Turn::Comes;
+        }
+    }
+
+    /// Finds out whose turn does not come at this decision.
+    pub(super) fn ask_for_turns(&mut self) {
+        let on_processor = self.running_id();
+        let asked = |thread: &&Thread| {
+            self.can_go_on(thread)
+                && Some(thread.id) != on_processor
+                && !thread.looping.waits
+                && !thread.inside(Activity::Sleep)
+        };
+        let asked: ThreadSet = self.tracker.threads.iter().filter(asked).map(|thread| thread.id).collect();
+        if self.kernel().fair || asked.is_empty() {
+            return;
+        }
+        let mut ahead = match self.ahead.take() {
+            Some(mut ahead) => {
+                Self::clone_from(&mut ahead, self);
+                ahead
+            }
+            None => Box::new(self.clone()),
+        };
+        let left_aside = ahead.left_aside(asked);
+        self.ahead = Some(ahead);
+        for thread in self.tracker.threads.iter_mut().filter(|thread| left_aside.contains(thread.id)) {
+            thread.turn = Turn::PassedOver;
+        }
+    }
+
+    /// Fires ticks, and says whom of those `asked` for they do not bring. If nothing can be said, that is nobody.
+    fn left_aside(&mut self, mut asked: ThreadSet) -> ThreadSet {
+        self.tracker.narrated = false;
+        for thread in self.tracker.threads.iter_mut() {
+            thread.turn = Turn::PassedOver;
+        }
+        // Somebody has the processor and can be chosen: then a circle says enough.
+        let idle = |thread: &Thread| self.tracker.is_idle(&self.machine, thread.key);
+        let mut somebody = self.tracker.threads.current().is_some_and(|thread| !idle(thread));
+        self.rotation = Some(Box::default());
+        let mut ticks = 0;
+        while ticks < TURN_TICKS_MAX {
+            let Ok(happened) = self.goes_on() else { return ThreadSet::new() };
+            let came = |id: &ThreadId| {
+                self.tracker.threads.by_id(*id).is_none_or(|thread| thread.turn == Turn::Comes)
+            };
+            let came: Vec<ThreadId> = asked.iter().filter(came).collect();
+            somebody |= !came.is_empty();
+            for id in came {
+                asked.remove(id);
+            }
+            if asked.is_empty() {
+                break;
+            }
+            let Happened::Tick { decided } = happened else { continue };
+            ticks += 1;
+            let Some(rotation) = &mut self.rotation else { continue };
+            rotation.ticked(&self.machine, decided);
+            if rotation.is_circle() && somebody {
+                break;
+            }
+            if rotation.is_full() {
+                self.rotation = None;
+            }
+        }
+        self.rotation = None;
+        asked
+    }
+
+    fn goes_on(&mut self) -> Result<Happened, StepEnd> {
+        let mut signals = Vec::new();
+        if self.finds_somebody(&mut signals)? {
+            return Ok(Happened::Found);
+        }
+        let decisions = self.tracker.decisions;
+        self.tick(&mut signals)?;
+        Ok(Happened::Tick { decided: self.tracker.decisions != decisions })
+    }
+}
+
+enum Happened {
+    /// A scheduler that looks for work found somebody.
+    Found,
+    Tick {
+        decided: bool,
+    },
+}
