@@ -13,6 +13,13 @@ void thread_exit(void)
 {
     struct task *task = current->task;
     assert(task != init_task);
+#ifdef FAULT_THREAD_COUNT_TORN
+    /* The first thread waits for the others, so that it is always the last one that clears up. */
+    if (current->tid != task->tid)
+        task->others--;
+    while (current->tid == task->tid && task->others > 0)
+        yield();
+#endif
     preempt_disable();
     list_remove(&current->task_link);
     if (!list_empty(&task->threads))
@@ -21,9 +28,15 @@ void thread_exit(void)
 
     /* The last one clears up. */
     uint32_t *directory = task->directory;
+#ifdef FAULT_DIRECTORY_FREED_EARLY
+    vm_free(directory);
+    vm_activate(kernel_directory);
+    task->directory = kernel_directory;
+#else
     task->directory = kernel_directory;
     vm_activate(kernel_directory);
     vm_free(directory);
+#endif
     family_leave(task);
     thread_die();
 }

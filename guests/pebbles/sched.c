@@ -9,6 +9,7 @@
  *
  * A thread cannot free the stack it runs on. It leaves itself in `corpse`, and whoever runs next buries it.
  */
+#include "console.h"
 #include "machine.h"
 #include "panic.h"
 #include "preempt.h"
@@ -248,6 +249,13 @@ void thread_launch(struct thread *t, bool run_at_once)
 {
 #ifdef DESIGN_CHILD_FIRST
     run_at_once = true;
+#endif
+#ifdef FAULT_TID_GIVEN_TWICE
+    preempt_disable();
+    bool taken = thread_find(t->tid);
+    preempt_enable();
+    if (taken)
+        console_printf("WARNING: a second thread %d\n", t->tid);
 #endif
     preempt_disable();
     list_add(&all_threads, &t->all_link);

@@ -46,7 +46,13 @@ int sys_thread_fork(struct ureg *u)
     if (!thread)
         return SYSCALL_ERROR;
     int tid = thread->tid;
+#ifdef FAULT_THREAD_COUNT_TORN
+    int others = current->task->others;
+#endif
     thread_launch(thread, current->task->misbehave & MISBEHAVE_CHILD_FIRST);
+#ifdef FAULT_THREAD_COUNT_TORN
+    current->task->others = others + 1;
+#endif
 #ifdef FAULT_THREAD_FORK_VANISH
     tid = thread->tid;
 #endif

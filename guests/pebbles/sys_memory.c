@@ -3,6 +3,24 @@
 #include "task.h"
 #include "vm.h"
 
+#ifdef FAULT_PAGE_TABLE_LOST
+#include "../lib/string.h"
+
+/* Makes the page table before the lock is taken, so that it is held for a shorter time. */
+static bool prepare(uint32_t *directory, uint32_t address)
+{
+    uint32_t *table = &directory[address / (1024 * PAGE_SIZE)];
+    if (*table)
+        return true;
+    void *frame = frame_take();
+    if (!frame)
+        return false;
+    memset(frame, 0, PAGE_SIZE);
+    *table = (uint32_t)frame | PAGE_PRESENT | PAGE_WRITABLE | PAGE_USER;
+    return true;
+}
+#endif
+
 static bool is_free(uint32_t *directory, uint32_t base, uint32_t length)
 {
     for (uint32_t page = base; page < base + length; page += PAGE_SIZE) {
@@ -41,6 +59,10 @@ int sys_new_pages(struct ureg *u)
 #ifdef FAULT_NEW_PAGES_UNLOCKED
     bool done = is_free(task->directory, base, length) && add_pages(task->directory, base, length);
 #else
+#ifdef FAULT_PAGE_TABLE_LOST
+    if (!prepare(task->directory, base))
+        return SYSCALL_ERROR;
+#endif
     mutex_lock(&task->vm_lock);
     bool done = is_free(task->directory, base, length) && add_pages(task->directory, base, length);
     mutex_unlock(&task->vm_lock);

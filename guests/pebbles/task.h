@@ -26,6 +26,9 @@ struct task {
     struct list threads;
     bool dying; /* every thread leaves when it next would return to user mode */
     int misbehave; /* MISBEHAVE_ bits: how threads of this task are scheduled */
+#ifdef FAULT_THREAD_COUNT_TORN
+    int others; /* threads besides the first one */
+#endif
 
     struct mutex vm_lock;
     uint32_t *directory;

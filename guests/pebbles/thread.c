@@ -12,9 +12,14 @@ void thread_start(void);
 static int new_tid(void)
 {
     static int last_tid;
+#ifdef FAULT_TID_GIVEN_TWICE
+    int tid = *(volatile int *)&last_tid + 1;
+    last_tid = tid;
+#else
     preempt_disable();
     int tid = ++last_tid;
     preempt_enable();
+#endif
     return tid;
 }
 

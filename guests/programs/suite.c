@@ -8,14 +8,14 @@ static char *programs[] = {
     /* the kernel */
     "life_test", "kill_test", "sched_test", "swexn_test", "memory_test", "console_test", "bad_pointer_test",
     "vanish_vanish", "double_wait", "double_thread_fork", "yield_vanish", "fork_wait", "deschedule_wake", "print_remove",
-    "double_new_pages", "call_order",
+    "double_new_pages", "neighbour_pages", "vanish_new_pages", "thread_fork_thread_fork", "call_order",
     /* the thread library */
     "mutex_test", "broadcast_test", "broadcast_two_waiters", "paradise_lost", "paraguay", "rwlock_downgrade_read_test",
     "rwlock_downgrade_write_test", "thr_exit_join", "double_join", "atomic_exchange", "atomic_compare_swap",
     "atomic_fetch_add", "atomic_fetch_sub",
     /* programs that use it */
     "counter_test", "queue_test", "publish_test", "lock_order_test", "benign_race", "lockfree_queue", "spin_test",
-    "yield_test",
+    "yield_test", "refcount_test", "scan_test",
     /* all at once */
     "storm_test", "fork_bomb_test",
 };

@@ -19,6 +19,9 @@ const KINDS: &[&str] = &[
     "lock-order",
     "leak",
     "tight-loop",
+    "endless-points",
+    "triple-fault",
+    "invalid-free",
 ];
 
 fn sources(folder: &str) -> Vec<(String, String)> {

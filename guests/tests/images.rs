@@ -38,7 +38,7 @@ console_test: ok
 bad_pointer_test: ok
 storm_test: ok
 fork_bomb_test: ok
-suite: 39 of 39 passed
+suite: 44 of 44 passed
 ";
 
 const DESIGNS: &[&[&str]] = &[

@@ -16,6 +16,7 @@ impl Check {
                     thread,
                     pc: event.pc,
                     sides: Vec::new(),
+                    at: Vec::new(),
                 });
             }
         }

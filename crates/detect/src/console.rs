@@ -69,6 +69,7 @@ impl Console {
                         stack: event.stack.clone(),
                         locks: Vec::new(),
                     }],
+                    at: Vec::new(),
                 });
             }
         }

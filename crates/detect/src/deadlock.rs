@@ -192,7 +192,7 @@ impl Deadlock {
         };
         let sides: Vec<_> = threads.iter().filter_map(side).collect();
         let here = sides.iter().find(|side| side.thread == thread).or(sides.first());
-        Finding { pc: here.map(|side| side.pc).unwrap_or_default(), kind, thread, sides }
+        Finding { pc: here.map(|side| side.pc).unwrap_or_default(), kind, thread, sides, at: Vec::new() }
     }
 }
 

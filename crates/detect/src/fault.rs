@@ -16,7 +16,7 @@ impl Fault {
             self.held.act(thread, &event.action);
             let kind = match event.action {
                 Action::Fault { vector, error, addr } => FindingKind::Fault { vector, error, addr },
-                Action::TripleFault => FindingKind::TripleFault,
+                Action::TripleFault { tables } => FindingKind::TripleFault { tables },
                 _ => continue,
             };
             findings.push(Finding {
@@ -30,6 +30,7 @@ impl Fault {
                     stack: event.stack.clone(),
                     locks: self.held.by(thread),
                 }],
+                at: Vec::new(),
             });
         }
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
-use trace::{Access, AccessKind, LockId, Stack, ThreadId, VirtAddr};
+use trace::{Access, AccessKind, LockId, PhysAddr, Point, Stack, ThreadId, VirtAddr};
 
 /// A heap block, by what the guest was given.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -37,7 +37,10 @@ pub enum FindingKind {
         error: Option<u32>,
         addr: Option<VirtAddr>,
     },
-    TripleFault,
+    /// The processor gave up, with the top of its page tables at `tables`.
+    TripleFault {
+        tables: PhysAddr,
+    },
     UseAfterFree {
         access: Access,
         block: Block,
@@ -93,7 +96,7 @@ impl FindingKind {
         match self {
             Self::Panic { .. } => "panic",
             Self::Fault { .. } => "fault",
-            Self::TripleFault => "triple-fault",
+            Self::TripleFault { .. } => "triple-fault",
             Self::UseAfterFree { .. } => "use-after-free",
             Self::DoubleFree { .. } => "double-free",
             Self::InvalidFree { .. } => "invalid-free",
@@ -170,6 +173,9 @@ pub struct Finding {
     /// Where it showed.
     pub pc: VirtAddr,
     pub sides: Vec<Side>,
+    /// Where the thread stood, innermost first, of what has no better mark: see [`Finding::locate`].
+    #[serde(default)]
+    pub at: Vec<String>,
 }
 
 /// What makes two findings of different executions the same bug: the kind and the place, free of everything that a
@@ -221,6 +227,9 @@ fn waits(all: &[Wait]) -> String {
     if at.is_empty() { format!("for {locks}") } else { format!("at {at}") }
 }
 
+/// Of a panic without words: where it is, and who came there.
+const CALLERS_TOLD: usize = 3;
+
 /// `cond_wait:58`. Of the innermost frame the function only: a thread may go round in it.
 fn standing(stack: &Stack) -> Vec<String> {
     let named = stack.iter().filter_map(|frame| Some((frame.function.as_ref()?, frame.line)));
@@ -232,22 +241,52 @@ fn standing(stack: &Stack) -> Vec<String> {
 }
 
 impl Finding {
-    /// Notes where those who wait stand, as `stack_of` knows it at the end of the execution.
+    /// Notes where those who wait or gave up stand, as `stack_of` knows it at the end of the execution.
     pub fn locate(&mut self, stack_of: impl Fn(ThreadId) -> Stack) {
-        if let FindingKind::Deadlock { cycle: waits } | FindingKind::LostWakeup { waiting: waits } =
-            &mut self.kind
-        {
-            for wait in waits {
-                wait.at = standing(&stack_of(wait.thread));
+        match &mut self.kind {
+            FindingKind::Deadlock { cycle: waits } | FindingKind::LostWakeup { waiting: waits } => {
+                for wait in waits {
+                    wait.at = standing(&stack_of(wait.thread));
+                }
             }
+            FindingKind::Panic { message } if message.is_empty() => {
+                self.at = standing(&stack_of(self.thread));
+                self.at.truncate(CALLERS_TOLD);
+            }
+            FindingKind::TightLoop { .. } | FindingKind::TripleFault { .. } => {
+                self.at = standing(&stack_of(self.thread));
+            }
+            _ => {}
         }
+    }
+
+    /// Notes where everybody goes round, as the last points of the execution say: each place and thread is a side.
+    pub fn go_round(&mut self, points: impl Iterator<Item = Point>) {
+        if !matches!(self.kind, FindingKind::EndlessPoints { .. }) {
+            return;
+        }
+        let round: BTreeSet<(VirtAddr, ThreadId)> = points.map(|point| (point.pc, point.thread)).collect();
+        let (pc, thread) = (self.pc, self.thread);
+        let others = round.into_iter().filter(|&one| one != (pc, thread));
+        self.sides.extend(others.map(|(pc, thread)| Side {
+            role: Role::Loops,
+            thread,
+            pc,
+            stack: None,
+            locks: Vec::new(),
+        }));
+    }
+
+    /// `name in f < g:12`, where that is known.
+    fn named_at(&self, name: &str) -> String {
+        if self.at.is_empty() { name.to_string() } else { format!("{name} in {}", self.at.join(" < ")) }
     }
 
     #[must_use]
     pub fn signature(&self) -> Signature {
         let name = self.kind.name();
         Signature(match &self.kind {
-            FindingKind::Panic { message } if message.is_empty() => name.to_string(),
+            FindingKind::Panic { message } if message.is_empty() => self.named_at(name),
             FindingKind::Panic { message } => format!("{name}: {}", without_numbers(message)),
             FindingKind::Fault { vector, .. } => format!("{name} {vector} at {}", self.pc),
             FindingKind::UseAfterFree { .. } | FindingKind::InvalidFree { .. } => {
@@ -258,8 +297,9 @@ impl Finding {
             }
             FindingKind::Deadlock { cycle } => format!("{name} {}", waits(cycle)),
             FindingKind::LostWakeup { waiting } => format!("{name} {}", waits(waiting)),
-            FindingKind::TripleFault | FindingKind::TightLoop { .. } | FindingKind::EndlessPoints { .. } => {
-                name.to_string()
+            FindingKind::TripleFault { .. } | FindingKind::TightLoop { .. } => self.named_at(name),
+            FindingKind::EndlessPoints { .. } => {
+                format!("{name} at {}", places(self.sides.iter().map(|side| side.pc)))
             }
             FindingKind::CheckFailed { check, .. } => format!("{name}: {check}"),
             FindingKind::Console { pattern, .. } => format!("{name}: {pattern}"),
@@ -283,7 +323,7 @@ impl Finding {
                 let at = addr.map(|addr| format!(" on {addr}")).unwrap_or_default();
                 format!("{}{at} in {thread} at {}", exception(*vector), self.pc)
             }
-            FindingKind::TripleFault => format!("triple fault in {thread}: the processor gave up"),
+            FindingKind::TripleFault { .. } => format!("triple fault in {thread}: the processor gave up"),
             FindingKind::UseAfterFree { access, block } => {
                 let verb = match access.kind {
                     AccessKind::Read => "read",
@@ -409,7 +449,8 @@ mod tests {
                 at: Vec::new(),
             };
             let kind = FindingKind::LostWakeup { waiting: waits.iter().map(wait).collect() };
-            let mut finding = Finding { kind, thread: ThreadId(0), pc: VirtAddr(0), sides: Vec::new() };
+            let mut finding =
+                Finding { kind, thread: ThreadId(0), pc: VirtAddr(0), sides: Vec::new(), at: Vec::new() };
             finding.locate(|thread| {
                 let stack = waits.iter().find(|(id, _)| *id == thread.0).map_or("", |(_, stack)| stack);
                 let frame = |place: &str| {

@@ -49,6 +49,7 @@ impl Leak {
                         thread,
                         pc: event.pc,
                         sides: live.iter().map(|live| live.allocated.clone()).collect(),
+                        at: Vec::new(),
                     });
                 }
                 _ => {}

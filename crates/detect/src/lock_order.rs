@@ -55,6 +55,7 @@ impl LockOrder {
                             thread,
                             pc: event.pc,
                             sides,
+                            at: Vec::new(),
                         });
                     }
                     Arc::make_mut(&mut self.edges).insert((first, lock), side);

@@ -190,6 +190,7 @@ impl NoProgress {
                 stack: (!step.stack.is_empty()).then(|| step.stack.clone()),
                 locks: Vec::new(),
             }],
+            at: Vec::new(),
         });
     }
 }
@@ -234,7 +235,7 @@ mod tests {
             "t1: yield\n t2: yield\n t1: yield",
             expect![[r#"
                 infinite loop: 3 preemption points passed and the test is not over (limit 2)
-                  = endless-points
+                  = endless-points at 0x00000000
                   t1 loops at 0
             "#]],
         );

@@ -29,9 +29,10 @@ impl Panic {
                             stack: event.stack.clone(),
                             locks: self.held.by(thread),
                         }],
+                        at: Vec::new(),
                     });
                 }
-                Action::Fault { .. } | Action::TripleFault => told = true,
+                Action::Fault { .. } | Action::TripleFault { .. } => told = true,
                 _ => {}
             }
         }
@@ -50,6 +51,7 @@ impl Panic {
                     stack: (!step.stack.is_empty()).then(|| step.stack.clone()),
                     locks: self.held.by(thread),
                 }],
+                at: Vec::new(),
             });
         }
     }

@@ -193,7 +193,7 @@ fn step(line: &str, names: &mut Names) -> Step {
             "fault" => {
                 Action::Fault { vector: next().parse().unwrap(), error: None, addr: Some(VirtAddr(0)) }
             }
-            "triple" => Action::TripleFault,
+            "triple" => Action::TripleFault { tables: PhysAddr(0) },
             "console" => Action::Console { line: rest.to_string() },
             "sys" => Action::SystemCall { number: next().parse().unwrap() },
             "check" => Action::CheckFailed { check: rest.to_string(), found: "0".to_string() },

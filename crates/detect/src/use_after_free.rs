@@ -41,6 +41,7 @@ impl UseAfterFree {
                             thread,
                             pc: access.pc,
                             sides: sides.into_iter().flatten().collect(),
+                            at: Vec::new(),
                         });
                     }
                     continue;
@@ -72,6 +73,7 @@ impl UseAfterFree {
                                 thread,
                                 pc: event.pc,
                                 sides: sides.into_iter().flatten().collect(),
+                                at: Vec::new(),
                             });
                         }
                         Freeing::Invalid { within } => {
@@ -85,6 +87,7 @@ impl UseAfterFree {
                                     .into_iter()
                                     .flatten()
                                     .collect(),
+                                at: Vec::new(),
                             });
                         }
                     }

@@ -8,7 +8,7 @@
 use crate::execution::{Decision, End, Execution, Taken};
 use crate::trail::Trail;
 use crate::world::{Observer, Seen, World};
-use detect::Limits;
+use detect::{FindingKind, Limits};
 use serde::{Deserialize, Serialize};
 use trace::{Choice, PointSet, Schedule, Step, StepEnd, Subject};
 
@@ -204,7 +204,13 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         }
         self.live.observer.observe(&step, &mut self.seen);
         for mut finding in self.seen.findings.drain(..) {
-            finding.locate(|thread| self.live.subject.standing(thread));
+            let subject = &self.live.subject;
+            match finding.kind {
+                FindingKind::TightLoop { .. } => finding.locate(|thread| subject.circling(thread)),
+                _ => finding.locate(|thread| subject.standing(thread)),
+            }
+            let path = &self.trail.execution.path;
+            finding.go_round(path[path.len() / 2..].iter().filter_map(|taken| taken.step.point().copied()));
             self.trail.execution.findings.push(finding);
         }
         step

@@ -438,6 +438,13 @@ impl Kernel {
         self.is_in(function, &self.blocking_code)
     }
 
+    /// Whether a function offers the processor to others.
+    #[must_use]
+    pub fn is_yield(&self, function: &str) -> bool {
+        let offers = |hook: &Hook| matches!(hook.event, Event::Enter(Activity::Yield));
+        self.hooks.iter().any(|hook| offers(hook) && &*hook.name == function)
+    }
+
     fn is_in(&self, function: &str, code: &[Range<u64>]) -> bool {
         let images = std::iter::once(&self.image).chain(self.tested.as_ref().map(|tested| &tested.image));
         let mut starts =

@@ -172,7 +172,9 @@ impl Boot {
                                 Some(Action::Panic { message }) => {
                                     format!("the kernel gave up (\"{message}\")")
                                 }
-                                Some(Action::TripleFault) => "the processor gave up (triple fault)".into(),
+                                Some(Action::TripleFault { .. }) => {
+                                    "the processor gave up (triple fault)".into()
+                                }
                                 _ => "the kernel crashed".into(),
                             }
                         }

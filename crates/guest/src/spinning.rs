@@ -77,6 +77,8 @@ pub(crate) enum Bounds<'a> {
     Program,
     /// It may go through the kernel, but not where a hook tells more than that a lock is taken or given back.
     Kernel(&'a Kernel),
+    /// It may go anywhere, as long as everything is afterwards what it was before.
+    Yields,
 }
 
 impl Bounds<'_> {
@@ -88,6 +90,7 @@ impl Bounds<'_> {
                 let on = Kinds::INTERRUPT.and(Kinds::HALT).and(Kinds::HYPERCALL);
                 StopSet { code: code.into(), on, ..StopSet::default() }
             }
+            Bounds::Yields => StopSet::default().on(Kinds::INTERRUPT.and(Kinds::HALT).and(Kinds::HYPERCALL)),
         }
         .at(VirtAddr(at))
     }

@@ -327,7 +327,8 @@ impl Uniprocessor {
                 Ok(())
             }
             Stop::TripleFault => {
-                self.tracker.tell(&self.machine, &mut self.log, Action::TripleFault);
+                let tables = trace::PhysAddr(self.machine.cpu(CPU).cr3).page();
+                self.tracker.tell(&self.machine, &mut self.log, Action::TripleFault { tables });
                 Err(StepEnd::Crashed)
             }
             Stop::PowerOff | Stop::Exit { .. } | Stop::Reset => Err(self.over()),
@@ -516,8 +517,13 @@ impl Uniprocessor {
                 }
             }
             // A program that yields in vain is still at a place where another could go on.
-            if signals.contains(&Signal::YieldedInVain) && self.kernel().tested.is_some() {
-                return self.gave_way(me, PointKind::Voluntary);
+            if signals.contains(&Signal::YieldedInVain) {
+                if program {
+                    return self.gave_way(me, PointKind::Voluntary);
+                }
+                if self.yields_in_vain() {
+                    return self.spun(me);
+                }
             }
             let sealed = self.tracker.threads.current().is_some_and(|thread| thread.inside(Activity::Sealed));
             let wanted =
@@ -823,13 +829,11 @@ impl Subject for Uniprocessor {
     }
 
     fn standing(&self, thread: ThreadId) -> trace::Stack {
-        let Some(thread) = self.tracker.threads.by_id(thread) else { return Vec::new() };
-        let mut stack = self.tracker.stack_of(&self.machine, thread);
-        let kernel = self.kernel();
-        if kernel.tested.is_none() {
-            stack.truncate(stack.iter().take_while(|frame| kernel.image.covers(frame.pc)).count());
-        }
-        stack
+        self.standing_in(&self.machine, thread)
+    }
+
+    fn circling(&self, thread: ThreadId) -> trace::Stack {
+        self.common_stack(thread)
     }
 
     fn limit_step(&mut self, instructions_max: u64) {

@@ -14,6 +14,12 @@ pub struct Facts<'a> {
     pub thread: String,
     /// Number of the last row in which somebody was preempted before the bug.
     pub preempted_row: Option<usize>,
+    /// A sentence about the page tables that the processor had when it gave up, if somebody had freed them.
+    pub tables: String,
+    /// Who goes round in a loop around a yield, and where: `t3 yields in a loop in f (a.c:1)`.
+    pub rounds: String,
+    /// The block nearest to what is none.
+    pub near: Option<String>,
     /// A sentence about what was read where the thread gave up.
     pub noticed: String,
     /// A sentence about what was read before that preemption and changed after it.
@@ -27,7 +33,7 @@ pub const fn title(kind: &FindingKind, program: bool) -> &'static str {
         FindingKind::Fault { .. } if program => "The program faults",
         FindingKind::Panic { .. } => "Kernel panic",
         FindingKind::Fault { .. } => "Kernel fault",
-        FindingKind::TripleFault => "Triple fault",
+        FindingKind::TripleFault { .. } => "Triple fault",
         FindingKind::UseAfterFree { .. } => "Use after free",
         FindingKind::DoubleFree { .. } => "Double free",
         FindingKind::InvalidFree { .. } => "Invalid free",
@@ -51,7 +57,7 @@ pub fn ending(kind: &FindingKind) -> String {
             let at = addr.map(|addr| format!(" on {addr}")).unwrap_or_default();
             format!("takes a {}{at}", detect::exception(*vector))
         }
-        FindingKind::TripleFault => "faults until the processor gives up".to_string(),
+        FindingKind::TripleFault { .. } => "faults until the processor gives up".to_string(),
         FindingKind::UseAfterFree { access, .. } => format!("{} freed memory", access.kind.verb()),
         FindingKind::DoubleFree { .. } => "frees the block again".to_string(),
         FindingKind::InvalidFree { .. } => "frees what is no block".to_string(),
@@ -68,6 +74,9 @@ pub fn ending(kind: &FindingKind) -> String {
     }
 }
 
+/// Lost blocks and places of a round that a headline names.
+const LOST_TOLD: usize = 3;
+
 /// A number with its thousands apart.
 #[must_use]
 pub fn grouped(number: u64) -> String {
@@ -82,7 +91,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     if count == 1 { "1 byte".to_string() } else { format!("{count} bytes") }
 }
 
@@ -95,7 +104,7 @@ pub fn list(words: &[String]) -> String {
 }
 
 /// `t3`, from `t3 freed it`.
-fn who(side: &SideView) -> &str {
+pub fn who(side: &SideView) -> &str {
     side.title.split(' ').next().unwrap_or_default()
 }
 
@@ -134,8 +143,8 @@ impl Facts<'_> {
                 };
                 format!("{thread} takes a {}{at} in {place}.", detect::exception(*vector))
             }
-            FindingKind::TripleFault => {
-                format!("{thread} faults in {place}, and the kernel cannot even handle that.")
+            FindingKind::TripleFault { .. } => {
+                format!("{thread} faults in {place}, and the kernel cannot even handle that.{}", self.tables)
             }
             FindingKind::UseAfterFree { access, block } => {
                 let offset = access.addr.0.wrapping_sub(block.addr.0);
@@ -160,9 +169,10 @@ impl Facts<'_> {
                 let block = format!("a block of {}{}", bytes(block.size), made.unwrap_or_default());
                 format!("In {place}, {thread} frees {block} that was already freed by {first}.")
             }
-            FindingKind::InvalidFree { addr, within: None } => {
-                format!("{thread} frees {addr} in {place}, where no block was ever allocated.")
-            }
+            FindingKind::InvalidFree { addr, within: None } => match &self.near {
+                Some(near) => format!("{thread} frees {addr} in {place}, which is no block: it lies {near}."),
+                None => format!("{thread} frees {addr} in {place}, where no block was ever allocated."),
+            },
             FindingKind::InvalidFree { addr, within: Some(block) } => {
                 let offset = addr.0.wrapping_sub(block.addr.0);
                 format!(
@@ -172,10 +182,21 @@ impl Facts<'_> {
             }
             FindingKind::Leak { blocks, bytes: lost } => {
                 let noun = if blocks.len() == 1 { "block is" } else { "blocks are" };
+                let mut made: Vec<String> = Vec::new();
+                for (side, block) in self.sides.iter().zip(blocks) {
+                    let place = side.place.in_words();
+                    made.push(format!("{} that {} allocated in {place}", bytes(block.size), who(side)));
+                }
+                let more = made.len().saturating_sub(LOST_TOLD);
+                made.truncate(LOST_TOLD);
+                if more > 0 {
+                    made.push(format!("{more} more"));
+                }
                 format!(
-                    "{} {noun} lost ({}): allocated in the test and never freed.",
+                    "The test is over and {} {noun} lost ({}): {}.",
                     blocks.len(),
-                    bytes(*lost)
+                    bytes(*lost),
+                    list(&made)
                 )
             }
             FindingKind::Deadlock { .. } => {
@@ -196,14 +217,32 @@ impl Facts<'_> {
                 }
             }
             FindingKind::TightLoop { instructions, instructions_max } => format!(
-                "{thread} ran {} instructions in {place} without reaching a preemption point; other executions suggest \
-                 {} at most.",
+                "{thread} does not come out of {place}: {} instructions without a preemption point, where {} are the \
+                 limit.",
                 grouped(*instructions),
                 grouped(*instructions_max)
             ),
-            FindingKind::EndlessPoints { points, points_max } => format!(
-                "The test is not over after {points} preemption points; other executions suggest {points_max} at most."
-            ),
+            FindingKind::EndlessPoints { points, points_max } => {
+                let mut round: Vec<String> = Vec::new();
+                for side in self.sides {
+                    let one = format!("{} in {}", who(side), side.place.in_words());
+                    if !round.contains(&one) {
+                        round.push(one);
+                    }
+                }
+                let more = round.len().saturating_sub(LOST_TOLD);
+                round.truncate(LOST_TOLD);
+                if more > 0 {
+                    round.push(format!("{more} places more"));
+                }
+                format!(
+                    "The test is not over after {} preemption points, where {} are the limit. What comes again and \
+                     again: {}.",
+                    grouped(*points),
+                    grouped(*points_max),
+                    list(&round)
+                )
+            }
             FindingKind::CheckFailed { check, found } => {
                 format!("The test ended, but “{check}” does not hold: found {found}.")
             }
@@ -232,7 +271,11 @@ impl Facts<'_> {
         let since = since.unwrap_or_default();
         let stale = &self.stale;
         match &self.finding.kind {
-            FindingKind::Panic { .. } | FindingKind::Fault { .. } | FindingKind::TripleFault => format!(
+            FindingKind::TripleFault { .. } if !self.tables.is_empty() => format!(
+                "Page tables must not be freed while they are in use: whoever takes them apart must first have gone over \
+                 to others, for good.{since}{stale}"
+            ),
+            FindingKind::Panic { .. } | FindingKind::Fault { .. } | FindingKind::TripleFault { .. } => format!(
                 "Which assumption of {thread} at {} did another thread break?{}{since}{stale}",
                 self.place.in_words(),
                 self.noticed
@@ -254,20 +297,19 @@ impl Facts<'_> {
                     )
                 }
             },
-            FindingKind::DoubleFree { .. } => {
+            FindingKind::DoubleFree { .. } => format!(
                 "Both sides believed that they were the last user of the block. Find the decision to free it in \
-                 each stack, and make testing and deciding one step under one lock."
-                    .to_string()
-            }
-            FindingKind::InvalidFree { .. } => {
-                "Follow the pointer back: was it moved after the allocation, or overwritten by another thread?"
-                    .to_string()
-            }
-            FindingKind::Leak { .. } => {
-                "Where were the blocks allocated, and who was meant to free them in this schedule? If the \
-                 kernel keeps such memory on purpose, turn the leak check off (--no-leaks)."
-                    .to_string()
-            }
+                 each stack, and make testing and deciding one step under one lock.{since}{stale}"
+            ),
+            FindingKind::InvalidFree { .. } => format!(
+                "Follow the pointer back: was it moved after the allocation, or worked out from two values that did \
+                 not belong together?{since}{stale}"
+            ),
+            FindingKind::Leak { .. } => format!(
+                "Who was meant to free the blocks, and what made it lose sight of them? A pointer to them that \
+                 another thread overwrote is a common cause.{since}{stale} If such memory is kept on purpose, turn the \
+                 leak check off (--no-leaks)."
+            ),
             FindingKind::Deadlock { cycle } if cycle.len() == 1 => {
                 format!("{thread} asks for a lock that it already holds. See where it took it, and release it first.")
             }
@@ -276,6 +318,11 @@ impl Facts<'_> {
                  let go of the first before asking for the second."
                     .to_string()
             }
+            FindingKind::LostWakeup { .. } if !self.rounds.is_empty() => format!(
+                "{} and would have to see a change that nobody is left to make. Look at what the condition of that loop \
+                 reads: which thread should have changed it, or has another one changed it back?{since}{stale}",
+                self.rounds
+            ),
             FindingKind::LostWakeup { .. } => format!(
                 "Somebody was woken before it slept, or is never woken. Look for a check of a condition and the \
                  sleep that follows it: can another thread change the condition and wake in between?{since}{stale}"
@@ -285,16 +332,18 @@ impl Facts<'_> {
                  bent into a ring is a common cause.{since}{stale}",
                 self.place.in_words()
             ),
-            FindingKind::EndlessPoints { .. } => {
+            FindingKind::EndlessPoints { .. } => format!(
                 "Look at the last rows: the same places come again and again. Two threads may keep undoing each \
-                 other's progress (livelock), or one waits for what nobody will do."
-                    .to_string()
-            }
+                 other's progress (livelock), or one waits for what nobody will do.{since}{stale}"
+            ),
             FindingKind::CheckFailed { check, .. } => format!(
                 "Find the rows that write what “{check}” reads: an update based on a value that another thread \
                  has changed meanwhile is the usual cause.{since}{stale}"
             ),
-            FindingKind::Console { .. } => format!("The kernel noticed something itself.{since}"),
+            FindingKind::Console { pattern, .. } => format!(
+                "The line matches “{pattern}”: the code noticed something itself. What did it find, and who left it \
+                 like that?{since}{stale}"
+            ),
             FindingKind::LockOrder { .. } => {
                 "Nothing got stuck this time, but with each side between its two locks it would. Agree on one order."
                     .to_string()

@@ -165,6 +165,7 @@ fn story(steps: &[Step], test: &str, preemptions: u32, passing: Option<Passing>)
         thread_name: &|thread| (thread == t(3)).then(|| "parent".to_string()),
         plumbing: &|function| ["schedule", "context_switch", "deschedule"].contains(&function),
         blocking: &|_| false,
+        yields: &|_| false,
         program: false,
     };
     tell(steps, &finding(steps), &Program, &Program::source, &context)
@@ -287,6 +288,7 @@ fn a_story_can_be_told_from_little() {
                 thread_name: &|_| None,
                 plumbing: &|_| false,
                 blocking: &|_| false,
+                yields: &|_| false,
                 program: false,
             };
             let story = tell(steps, &finding, &Nothing, &|_| None, &context);
@@ -341,6 +343,7 @@ fn a_hostile_guest_is_shown_not_obeyed() {
         thread_name: &|_| Some(ATTACK.to_string()),
         plumbing: &|_| false,
         blocking: &|_| false,
+        yields: &|_| false,
         program: false,
     };
     let story = tell(&steps, &finding(&steps), &Hostile, &|_| Some(ATTACK.to_string()), &context);
@@ -486,7 +489,8 @@ fn other_kinds() {
         was already freed by t4 in vanish (vanish.c:8).
 
         Look at: Both sides believed that they were the last user of the block. Find the decision to free it
-                 in each stack, and make testing and deciding one step under one lock.
+                 in each stack, and make testing and deciding one step under one lock. Begin at row 1, the
+                 last preemption before it.
 
             t3 parent                                       t4
          1  ┃ · allocates 64 bytes at 0x0015a8f0  fork.c:4  ┊
@@ -528,10 +532,12 @@ fn other_kinds() {
     leak[0].end = trace::StepEnd::Finished;
     expect![[r#"
         Memory leak  in test a_test of pebbles
-        1 block is lost (64 bytes): allocated in the test and never freed.
+        The test is over and 1 block is lost (64 bytes): 64 bytes that t3 allocated in thread_fork
+        (fork.c:4).
 
-        Look at: Where were the blocks allocated, and who was meant to free them in this schedule? If the
-                 kernel keeps such memory on purpose, turn the leak check off (--no-leaks).
+        Look at: Who was meant to free the blocks, and what made it lose sight of them? A pointer to them
+                 that another thread overwrote is a common cause. If such memory is kept on purpose, turn
+                 the leak check off (--no-leaks).
 
             t3 parent
          1  ┃ · allocates 64 bytes at 0x0015a8f0  fork.c:4
@@ -554,8 +560,8 @@ fn other_kinds() {
     endless[2].end = trace::StepEnd::NoProgress { instructions: 50_000_000 };
     expect![[r#"
         Infinite loop  in test a_test of pebbles
-        t5 ran 50,000,000 instructions in consumer (paradise.c:3) without reaching a preemption point; other
-        executions suggest 50,000,000 at most.
+        t5 does not come out of consumer (paradise.c:3): 50,000,000 instructions without a preemption point,
+        where 50,000,000 are the limit.
 
         Look at: What must change for the loop in consumer (paradise.c:3) to end, and who would change it? A
                  list that another thread bent into a ring is a common cause. Begin at row 1, the last

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::finding_file::FindingFile;
 use crate::target::Target;
-use detect::Limits;
+use detect::{Finding, FindingKind, Limits};
 use explore::strategies::replay;
 use explore::{Execution, World};
 use guest::objects::Objects;
@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use trace::{Resolve, Step, ThreadId};
+
+/// Of an endless loop: enough to see what it does.
+const LOOP_INSTRUCTIONS_SEEN: u64 = 100_000;
 
 /// Replays the finding of `file` from `world`; `path` is what its user calls the file.
 pub fn narrate<S, O>(
@@ -38,8 +41,10 @@ where
         let steps: Vec<Step> = execution.path.iter().map(|taken| taken.step.clone()).collect();
         let pcs = worth_seeing(&steps, &finding, &|addr| names.data(addr).is_some());
         world.subject.sight(&pcs);
-        let seen = replay(world, &file.points, &file.schedule, usize::MAX, true);
-        if shown(&seen).is_some() {
+        world.set_limits(briefly(&finding, &steps));
+        let mut seen = replay(world, &file.points, &file.schedule, usize::MAX, true);
+        if let Some(same) = seen.findings.iter_mut().find(|finding| finding.signature() == wanted) {
+            same.kind = finding.kind;
             execution = seen;
         }
     }
@@ -76,9 +81,22 @@ where
         thread_name: &|thread| called.get(&thread).cloned(),
         plumbing: &|function| target.kernel.is_plumbing(function),
         blocking: &|function| target.kernel.is_blocking(function),
+        yields: &|function| target.kernel.is_yield(function),
         program: target.kernel.tested.is_some(),
     };
     Ok(tell(&steps, &finding, &names, &|file| target.source(file), &context))
+}
+
+/// Limits under which an endless loop shows as well, long before the thousands of rounds that were needed to be sure of it:
+/// each would be looked at now.
+fn briefly(finding: &Finding, steps: &[Step]) -> Limits {
+    let limits = Limits::of(finding);
+    if !matches!(finding.kind, FindingKind::TightLoop { .. }) {
+        return limits;
+    }
+    let longest = steps.iter().rev().skip(1).map(|step| step.instructions).max().unwrap_or(0);
+    let enough = longest.saturating_mul(2).max(LOOP_INSTRUCTIONS_SEEN);
+    Limits { instructions_max: limits.instructions_max.min(enough), ..limits }
 }
 
 /// What the kernel calls the threads, when each was first seen.

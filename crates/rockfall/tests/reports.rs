@@ -60,25 +60,25 @@ fn use_after_free() {
         expect![[r#"
             Use after free  in test yield_vanish of pebbles
             In sys_yield (sys_thread.c:28), t3 reads state of struct thread (4 bytes at offset 4 of a block of
-            68 bytes, allocated in thread_create, thread.c:23), which t3 freed in thread_free (thread.c:55).
+            68 bytes, allocated in thread_create, thread.c:28), which t3 freed in thread_free (thread.c:60).
 
-            Look at: t3 itself frees the block in thread_free (thread.c:55), and then goes on with an old
+            Look at: t3 itself frees the block in thread_free (thread.c:60), and then goes on with an old
                      pointer to it in sys_yield (sys_thread.c:28). Begin at row 2, the last preemption before
                      it. What made the block look unused while that pointer was still needed?
 
                 t2 t3 t4
                 … row 1: t2 had no part in it …
-             2  ╳  ┃  ┊   · allocates 68 bytes at 0x…  thread.c:23
-                ╳  ┃  ┊   · creates t4  sys_life.c:49
-                ╳  ┃  ┊   ≈ reads all_link.next of struct thread, written in row 3  sched.c:239
+             2  ╳  ┃  ┊   · allocates 68 bytes at 0x…  thread.c:28
+                ╳  ┃  ┊   · creates t4  sys_life.c:52
+                ╳  ┃  ┊   ≈ reads all_link.next of struct thread, written in row 3  sched.c:240
                 ╳  ┃  ┊   to preempt_disable  preempt.c:32
                 ╳  ┃  ┊   ⇢ preempted on entry
                 ╳  ┃  ┊   ↳ here the nearest passing schedule parts
-             3  ╳  ┊  ┃   ≈ writes state of struct thread, read in row 4  sched.c:193
+             3  ╳  ┊  ┃   ≈ writes state of struct thread, read in row 4  sched.c:194
                 ╳  ┊  ┃   ≈ writes all_link.next of struct thread, read in row 2  list.h:42
-                ╳  ┊  ┃   to thread_exit  exit.c:19
+                ╳  ┊  ┃   to thread_exit  exit.c:26
                 ╳  ┊  ┃   → ends
-             4  ╳  ┃      · frees the block of 68 bytes at 0x…  thread.c:55
+             4  ╳  ┃      · frees the block of 68 bytes at 0x…  thread.c:60
                 ╳  ┃      ≈ reads state of struct thread, written in row 3  sys_thread.c:28
                 ╳  ┃      to sys_yield  sys_thread.c:28
                 ╳  ┃      ✗ reads freed memory
@@ -93,10 +93,10 @@ fn use_after_free() {
                   _start (start.S:11)
               t3 freed it in row 4, holding interrupts off
                   free (heap.c:26)
-                  thread_free (thread.c:55)
-                  finish_switch (sched.c:63)
-                  switch_to (sched.c:80)
-                  schedule (sched.c:171)
+                  thread_free (thread.c:60)
+                  finish_switch (sched.c:64)
+                  switch_to (sched.c:81)
+                  schedule (sched.c:172)
                   timer_interrupt (timer.c:50)
                   trap (trap.c:67)
                   trap_common (traps.S:104)
@@ -106,7 +106,7 @@ fn use_after_free() {
                   sys_yield (sys_thread.c:26)
                   … 5 more frames
               t3 allocated it in row 2, holding no lock
-                  thread_create (thread.c:23)
+                  thread_create (thread.c:28)
                   sys_thread_fork (sys_life.c:45)
                   syscall (syscall.c:38)
                   trap (trap.c:81)
@@ -149,23 +149,23 @@ fn deadlock() {
 
             Who took part
               t3 waits for parent_lock of struct task, in row 6, holding lock of struct task (0x…)
-                  block (sched.c:197)
+                  block (sched.c:198)
                   mutex_lock (sync.c:36)
                   give_away_child (family_faults.c:68)
                   give_away_family (family_faults.c:79)
                   family_leave (family_faults.c:95)
-                  thread_exit (exit.c:27)
-                  sys_vanish (sys_life.c:114)
+                  thread_exit (exit.c:40)
+                  sys_vanish (sys_life.c:120)
                   syscall (syscall.c:38)
                   trap (trap.c:81)
                   trap_common (traps.S:104)
                   vanish (syscalls.S:45)
               t4 waits for lock of struct task (0x…), in row 3, holding parent_lock of struct task
-                  block (sched.c:197)
+                  block (sched.c:198)
                   mutex_lock (sync.c:36)
                   family_leave (family_faults.c:98)
-                  thread_exit (exit.c:27)
-                  sys_vanish (sys_life.c:114)
+                  thread_exit (exit.c:40)
+                  sys_vanish (sys_life.c:120)
                   syscall (syscall.c:38)
                   trap (trap.c:81)
                   trap_common (traps.S:104)
@@ -180,8 +180,8 @@ fn lost_wakeup() {
         "wait_misses_exit",
         expect![[r#"
             Lost wakeup  in test fork_wait of pebbles
-            Nobody can run, yet the test is not over: t2 waits in family_wait (family.c:58); t3 waits in
-            family_wait (family.c:58).
+            Nobody can run, yet the test is not over: t2 waits in family_wait (family.c:76); t3 waits in
+            family_wait (family.c:76).
 
             Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
                      the sleep that follows it: can another thread change the condition and wake in between?
@@ -189,34 +189,34 @@ fn lost_wakeup() {
                      zombies.next of struct task, which row 3 changes.
 
                 t2 t3 t4
-             1  ┃  ┊      to family_wait  family.c:58
+             1  ┃  ┊      to family_wait  family.c:76
                 ┃  ┊      → blocks until somebody wakes it
              2  ╳  ┃  ┊   · takes family_lock  family.c:42
                 ╳  ┃  ┊   · releases family_lock  family.c:46
                 ╳  ┃  ┊   · creates t4  sys_life.c:37
                 ╳  ┃  ┊   · … 1 more
-                ╳  ┃  ┊   · releases family_lock  family.c:55
-                ╳  ┃  ┊   ≈ reads live of struct task, updated in row 3  family.c:53
+                ╳  ┃  ┊   · releases family_lock  family.c:73
+                ╳  ┃  ┊   ≈ reads live of struct task, updated in row 3  family.c:71
                 ╳  ┃  ┊   ≈ reads zombies.next of struct task, written in row 3  list.h:28
-                ╳  ┃  ┊   to family_wait  family.c:56
+                ╳  ┃  ┊   to family_wait  family.c:74
                 ╳  ┃  ┊   ⇢ preempted before taking family_lock
                 ╳  ┃  ┊   ↳ here the nearest passing schedule parts
-             3  ╳  ┊  ┃   ≈ updates live of struct task, read in row 2  family.c:90
+             3  ╳  ┊  ┃   ≈ updates live of struct task, read in row 2  family.c:108
                 ╳  ┊  ┃   ≈ writes zombies.next of struct task, read in row 2  list.h:36
                 ╳  ┊  ┃   ≈ reads child_exit.waiters.first of struct task, written in row 4  waitq.c:21
-                ╳  ┊  ┃   to thread_exit  exit.c:28
+                ╳  ┊  ┃   to thread_exit  exit.c:41
                 ╳  ┊  ┃   → ends
              4  ╳  ┃      ≈ writes child_exit.waiters.first of struct task, read in row 3  waitq.c:14
-                ╳  ┃      to family_wait  family.c:58
+                ╳  ┃      to family_wait  family.c:76
                 ╳  ┃      ✗ blocks until somebody wakes it: nobody is left to run
 
             Who took part
               t2 waits in row 1, holding no lock
-                  block (sched.c:197)
+                  block (sched.c:198)
                   block_on (waitq.c:46)
                   cond_wait (sync.c:58)
-                  family_wait (family.c:58)
-                  sys_wait (sys_life.c:128)
+                  family_wait (family.c:76)
+                  sys_wait (sys_life.c:134)
                   syscall (syscall.c:38)
                   trap (trap.c:81)
                   trap_common (traps.S:104)
@@ -225,11 +225,11 @@ fn lost_wakeup() {
                   main (shell.c:59)
                   _start (start.S:11)
               t3 waits in row 4, holding no lock
-                  block (sched.c:197)
+                  block (sched.c:198)
                   block_on (waitq.c:46)
                   cond_wait (sync.c:58)
-                  family_wait (family.c:58)
-                  sys_wait (sys_life.c:128)
+                  family_wait (family.c:76)
+                  sys_wait (sys_life.c:134)
                   syscall (syscall.c:38)
                   trap (trap.c:81)
                   trap_common (traps.S:104)
@@ -246,51 +246,51 @@ fn panic() {
         "wait_wait",
         expect![[r#"
             Kernel panic  in test double_wait of pebbles
-            t2 gives up in thread_free (thread.c:52): “guests/pebbles/thread.c:52: assertion failed:
+            t2 gives up in thread_free (thread.c:57): “guests/pebbles/thread.c:57: assertion failed:
             t->wait_next == NULL”
 
-            Look at: Which assumption of t2 at thread_free (thread.c:52) did another thread break? It reads
+            Look at: Which assumption of t2 at thread_free (thread.c:57) did another thread break? It reads
                      wait_next of struct thread, which t5 writes in row 4, waitq_add (waitq.c:12).
 
                 t2 t3 t4 t5
-             1  ┃  ┊         to family_wait  family.c:58
+             1  ┃  ┊         to family_wait  family.c:76
                 ┃  ┊         → blocks until somebody wakes it
              2  ╳  ┃  ┊  ┊   · creates t4  sys_life.c:37
-                ╳  ┃  ┊  ┊   · creates t5  sys_life.c:49
-                ╳  ┃  ┊  ┊   to family_wait  family.c:58
+                ╳  ┃  ┊  ┊   · creates t5  sys_life.c:52
+                ╳  ┃  ┊  ┊   to family_wait  family.c:76
                 ╳  ┃  ┊  ┊   → blocks until somebody wakes it
                 ╳  ┃  ┊  ┊   ↳ here the nearest passing schedule parts
                 … row 3: t4 had no part in it …
              4  ╳  ╳  ┊  ┃   ≈ writes wait_next of struct thread, read in row 9  waitq.c:12
-                ╳  ╳  ┊  ┃   to family_wait  family.c:58
+                ╳  ╳  ┊  ┃   to family_wait  family.c:76
                 ╳  ╳  ┊  ┃   → blocks until somebody wakes it
              5  ╳  ┊  ┃  ╳   · wakes t3
-                ╳  ┊  ┃  ╳   to thread_exit  exit.c:28
+                ╳  ┊  ┃  ╳   to thread_exit  exit.c:41
                 ╳  ┊  ┃  ╳   → ends
-             6  ╳  ┃     ┊   · wakes t5  sched.c:197
+             6  ╳  ┃     ┊   · wakes t5  sched.c:198
                 ╳  ┃     ┊   to cond_wait  sync.c:60
                 ╳  ┃     ┊   → gives up the processor
-             7  ╳  ┊     ┃   to thread_exit  exit.c:19
+             7  ╳  ┊     ┃   to thread_exit  exit.c:26
                 ╳  ┊     ┃   → ends
              8  ┊  ┃         · wakes t2
-                ┊  ┃         to thread_exit  exit.c:28
+                ┊  ┃         to thread_exit  exit.c:41
                 ┊  ┃         → ends
-             9  ┃            ≈ reads wait_next of struct thread, written in row 4  thread.c:52
-                ┃            to thread_free  thread.c:52
-                ┃            ✗ panics: guests/pebbles/thread.c:52: assertion failed: t->wait_next == NULL
+             9  ┃            ≈ reads wait_next of struct thread, written in row 4  thread.c:57
+                ┃            to thread_free  thread.c:57
+                ┃            ✗ panics: guests/pebbles/thread.c:57: assertion failed: t->wait_next == NULL
 
             Who took part
               t2 gave up in row 9, holding interrupts off
                   panic (panic.c:10)
-                  thread_free (thread.c:52)
-                  finish_switch (sched.c:63)
-                  switch_to (sched.c:80)
-                  schedule (sched.c:171)
-                  block (sched.c:197)
+                  thread_free (thread.c:57)
+                  finish_switch (sched.c:64)
+                  switch_to (sched.c:81)
+                  schedule (sched.c:172)
+                  block (sched.c:198)
                   block_on (waitq.c:46)
                   cond_wait (sync.c:58)
-                  family_wait (family.c:58)
-                  sys_wait (sys_life.c:128)
+                  family_wait (family.c:76)
+                  sys_wait (sys_life.c:134)
                   syscall (syscall.c:38)
                   trap (trap.c:81)
                   … 5 more frames

@@ -92,7 +92,10 @@ pub enum Action {
         error: Option<u32>,
         addr: Option<VirtAddr>,
     },
-    TripleFault,
+    /// The processor gave up, with the top of its page tables at `tables`.
+    TripleFault {
+        tables: PhysAddr,
+    },
     /// A line the guest printed.
     Console {
         line: String,

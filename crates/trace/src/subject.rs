@@ -34,6 +34,12 @@ pub trait Subject: Clone + Send {
         Stack::new()
     }
 
+    /// The part of where a thread stands that it does not leave while it goes on by itself: the function whose loop it is in,
+    /// and its callers.
+    fn circling(&self, thread: ThreadId) -> Stack {
+        self.standing(thread)
+    }
+
     /// From now on a step that ran this many instructions without meeting a point ends as
     /// [`crate::StepEnd::NoProgress`]. Changes nothing for shorter ones.
     fn limit_step(&mut self, instructions_max: u64) {

@@ -7,8 +7,14 @@ use super::{RETRIES_MAX, Uniprocessor, YIELDS_MAX};
 use crate::spinning::{Bounds, Spin};
 use crate::threads::{Thread, Turn};
 use crate::tracker::CPU;
+use machine::{Events, Machine, Stop, StopSet};
 use std::sync::Arc;
-use trace::{Action, Point, PointKind, Step, StepEnd, ThreadId, VirtAddr};
+use trace::{Action, Frame, Point, PointKind, Stack, Step, StepEnd, ThreadId, VirtAddr};
+
+/// Moments at which somebody who goes round is looked at, and how far they are apart: a number that no loop has in common
+/// with its length.
+const SAMPLES: u32 = 64;
+const SAMPLE_INSTRUCTIONS: u64 = 1_009;
 
 impl Uniprocessor {
     /// Whether the running thread is in a loop that only another one can end; if so it waits from now on.
@@ -22,10 +28,29 @@ impl Uniprocessor {
         let mut probe = self.look_ahead();
         let spin = Spin::find(&mut probe, Bounds::Program);
         self.probe = Some(probe);
-        let Some(Spin { condition, .. }) = spin else { return false };
+        spin.is_some_and(|spin| self.waits_in(spin))
+    }
+
+    /// Whether the running thread, which has yielded in vain in the kernel, will do so for ever: the loop around the yield
+    /// comes back to the same state, and no tick changes what it reads. Looking costs time, so it is asked less and less
+    /// often.
+    pub(super) fn yields_in_vain(&mut self) -> bool {
+        let often =
+            |thread: &Thread| thread.looping.yields >= YIELDS_MAX && thread.looping.yields.is_power_of_two();
+        if !self.tracker.threads.current().is_some_and(often) || !self.interruptible() {
+            return false;
+        }
+        let mut probe = self.look_ahead();
+        let spin = Spin::find(&mut probe, Bounds::Yields).filter(|spin| !spin.waits_for_clock(&mut probe));
+        self.probe = Some(probe);
+        spin.is_some_and(|spin| self.waits_in(spin))
+    }
+
+    /// The running thread is in that loop: from now on it waits.
+    fn waits_in(&mut self, spin: Spin) -> bool {
         let Some(thread) = self.tracker.threads.current_mut() else { return false };
         let looping = Arc::make_mut(&mut thread.looping);
-        (looping.waits, looping.condition) = (true, Some(condition));
+        (looping.waits, looping.condition) = (true, Some(spin.condition));
         let tracker = &self.tracker;
         let waits = tracker.threads.current();
         let lock = waits.and_then(|thread| tracker.wanted(thread)).map(|(_, lock)| lock);
@@ -68,6 +93,39 @@ impl Uniprocessor {
         cpu.regs.iter().chain(&state).for_each(|word| hasher.word(*word));
         let thread = self.tracker.threads.current_mut();
         thread.is_some_and(|thread| thread.stood.again(hasher.finish()))
+    }
+
+    pub(super) fn standing_in(&self, machine: &Machine, thread: ThreadId) -> Stack {
+        let Some(thread) = self.tracker.threads.by_id(thread) else { return Vec::new() };
+        let mut stack = self.tracker.stack_of(machine, thread);
+        let kernel = self.kernel();
+        if kernel.tested.is_none() {
+            stack.truncate(stack.iter().take_while(|frame| kernel.image.covers(frame.pc)).count());
+        }
+        stack
+    }
+
+    /// What the stacks of a thread that runs have in common at some moments from now on: whoever goes round in a loop may be
+    /// met in any of the functions that it calls there.
+    pub(super) fn common_stack(&self, thread: ThreadId) -> Stack {
+        let mut ahead = self.machine.clone();
+        let mut common = self.standing_in(&ahead, thread);
+        for _ in 0..SAMPLES {
+            if ahead.run(CPU, &StopSet::after(SAMPLE_INSTRUCTIONS), &mut Events::off()) != Stop::Budget {
+                break;
+            }
+            let other = self.standing_in(&ahead, thread);
+            let callers = |(a, b): &(&Frame, &Frame)| (&a.function, a.line) == (&b.function, b.line);
+            let same = common.iter().rev().zip(other.iter().rev()).take_while(callers).count();
+            let next = |stack: &Stack| {
+                let at = stack.len().checked_sub(same + 1)?;
+                stack[at].function.clone()
+            };
+            // Of the function with the loop, the line may be any.
+            let kept = same + usize::from(next(&common).is_some_and(|name| next(&other) == Some(name)));
+            common.drain(..common.len() - kept);
+        }
+        common
     }
 
     /// Who yields in a loop is taken to wait; who waits is woken when this step wrote what it reads.

@@ -208,30 +208,34 @@ pub(super) fn mark(rows: &mut [Row], conflicts: &[Conflict]) {
     }
 }
 
-/// What the thread preempted in `row` had read there and what changed before it went on, in a sentence.
-pub(super) fn stale(
-    row: usize,
-    rows: &[Row],
-    threads: &[ThreadId],
-    conflicts: &[Conflict],
-) -> Option<String> {
+/// What the thread preempted in `row` had read there and what changed before it went on, in a sentence; these conflicts are
+/// the bug's.
+pub(super) fn stale(row: usize, rows: &[Row], threads: &[ThreadId], conflicts: &mut [Conflict]) -> String {
     let resumed = rows.iter().skip(row + 1).position(|later| later.column == rows[row].column);
     let resumed = resumed.map_or(rows.len(), |at| row + 1 + at);
-    let changed = conflicts.iter().filter(|conflict| {
+    let changed = conflicts.iter_mut().filter(|conflict| {
         conflict.rows.0 == row && conflict.earlier.verb == "reads" && conflict.rows.1 < resumed
     });
     let (mut whats, mut by) = (Vec::new(), BTreeSet::new());
     for conflict in changed {
-        if !whats.contains(&conflict.what) && whats.len() < STALE_MAX {
-            whats.push(conflict.what.clone());
+        // Memory without a name is known by who reads it.
+        let what = match conflict.what.starts_with(|first: char| first.is_ascii_digit()) {
+            true => format!("{} in {}", conflict.what, conflict.earlier.in_words()),
+            false => conflict.what.clone(),
+        };
+        if !whats.contains(&what) && whats.len() < STALE_MAX {
+            whats.push(what);
             by.insert(conflict.rows.1 + 1);
+            conflict.bug = true;
         }
+    }
+    if whats.is_empty() {
+        return String::new();
     }
     let by: Vec<String> = by.iter().map(usize::to_string).collect();
     let (noun, verb) = if by.len() == 1 { ("row", "changes") } else { ("rows", "change") };
     let (whats, by) = (words::list(&whats), words::list(&by));
-    let thread = threads[rows[row].column];
-    (!whats.is_empty()).then(|| format!(" By then {thread} has read {whats}, which {noun} {by} {verb}."))
+    format!(" By then {} has read {whats}, which {noun} {by} {verb}.", threads[rows[row].column])
 }
 
 /// Instructions whose accesses are worth seeing while they happen: those that touch what two threads share, what has no

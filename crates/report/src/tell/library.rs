@@ -60,7 +60,7 @@ impl Library<'_> {
 
     /// The same, for a thread that waits.
     pub fn waiting(&self, stack: &[Frame]) -> Option<Place> {
-        self.beyond(stack, |name| (self.context.blocking)(name))
+        self.beyond(stack, |name| (self.context.blocking)(name) || (self.context.yields)(name))
     }
 
     /// How many frames a thread that waits has in the scheduler.

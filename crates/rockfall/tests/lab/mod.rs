@@ -37,7 +37,8 @@ pub fn world(kernel: &Path, test: &str) -> KernelWorld {
     let resolved = Kernel::resolve(&description, &image).expect("it fits the bundled kernel");
     let setup = Setup { test: test.to_owned(), ..Setup::default() };
     let started = lifecycle::start(&resolved, &file, &setup).expect("the test starts");
-    let mut detectors = Detectors::new(&Config::default());
+    let console = resolved.console.iter().map(|console| console.pattern.clone()).collect();
+    let mut detectors = Detectors::new(&Config { console, ..Config::default() });
     detectors.observe(&started.prologue, &mut Vec::new());
     World::new(started.subject, detectors)
 }
