@@ -3,6 +3,10 @@
 //! A forecast made when a tenth, a quarter or half of the interleavings (for size) or of the time (for time) had gone by
 //! is compared with the whole. Spaces too small for a tenth to mean anything are left out.
 //!
+//! Seconds depend on what else the host does. So forecasts of time are also judged by instructions executed, which are the
+//! same on every host: *work*. They leave out what is no execution: to translate code, to clone worlds, to wait for the other
+//! worker.
+//!
 //! The constants of the estimator are chosen on such spaces, those for time by their times, so forecasts are judged a
 //! second time without that help: those of each test with the constants that are best on the spaces of all other tests.
 
@@ -62,18 +66,34 @@ fn plain_size(space: &Space, part: f64) -> Option<Judged> {
 }
 
 fn time(space: &Space, part: f64, correction: &Correction) -> Option<Judged> {
-    let truth = space.seconds;
-    if space.interleavings < INTERLEAVINGS_MIN || truth < SECONDS_MIN {
+    spent(space, part, correction, |noted| noted.seconds, space.seconds)
+}
+
+fn work(space: &Space, part: f64, correction: &Correction) -> Option<Judged> {
+    let instructions = |noted: &Noted| noted.instructions as f64;
+    // The last round is noted, too.
+    spent(space, part, correction, instructions, instructions(space.noted.last()?))
+}
+
+/// What was forecast when so much of the whole was spent.
+fn spent(
+    space: &Space,
+    part: f64,
+    correction: &Correction,
+    so_far: impl Fn(&Noted) -> f64,
+    whole: f64,
+) -> Option<Judged> {
+    if space.interleavings < INTERLEAVINGS_MIN || space.seconds < SECONDS_MIN {
         return None;
     }
-    let noted = space.noted.iter().rev().find(|noted| noted.seconds <= truth * part)?;
-    Some(Judged::of(noted.seen.growth(correction)?, noted.seconds / truth))
+    let noted = space.noted.iter().rev().find(|noted| so_far(noted) <= whole * part)?;
+    Some(Judged::of(noted.seen.growth(correction)?, so_far(noted) / whole))
 }
 
 /// What is forecast.
 type What = fn(&Space, f64, &Correction) -> Option<Judged>;
 
-/// The constants that are best for the sizes, or times, of these spaces: most within a factor of two at all parts, and then
+/// The constants that are best for what is forecast of these spaces: most within a factor of two at all parts, and then
 /// not far off; and the least doubt that holds nine of ten.
 fn best(spaces: &[&Space], what: What) -> Correction {
     let judged = |part: f64, correction: &Correction| -> Vec<Judged> {
@@ -136,12 +156,13 @@ pub fn tell(text: &mut String, spaces: &[Space]) {
     let _ = writeln!(
         text,
         "\n## Forecasts\n\nOver all spaces that dpor exhausted (those above, the sets of points that iterative deepening \
-         begins with, and some more, each once), of at least {INTERLEAVINGS_MIN} interleavings; for time, of at least \
+         begins with, and some more, each once), of at least {INTERLEAVINGS_MIN} interleavings; for time and work, of at least \
          {SECONDS_MIN} s. *Within 2×*: the estimate is between half and twice the truth; *too low*: less than half. *Held*: \
          the truth lies in the interval told, which should be so in nine of ten; *width*: the interval's upper end over its \
          lower end. *Plain* is the weighted backtrack estimator alone. *In use* is what users are told. Its constants were \
          chosen on such spaces, so *left out* tells of each test's spaces what the constants say that are best on the spaces \
-         of all other tests.\n"
+         of all other tests. *Time* is by the clock, and suffers from whatever else the host does; *work* judges the same \
+         forecasts by the instructions executed, which are the same everywhere.\n"
     );
     head(text, &["", "at", "spaces", "within 2×", "too low", "median", "held", "width", "2018"]);
     let tests: BTreeSet<&str> = spaces.iter().map(|space| space.test.as_str()).collect();
@@ -164,6 +185,8 @@ pub fn tell(text: &mut String, spaces: &[Space]) {
     tell_of("size, plain", &plain_size);
     tell_of("time, in use", &|space, part| time(space, part, &Correction::OF_TIME));
     tell_of("time, left out", &|space, part| time(space, part, &times[space.test.as_str()]));
+    tell_of("work, in use", &|space, part| work(space, part, &Correction::OF_TIME));
+    tell_of("work, left out", &|space, part| work(space, part, &times[space.test.as_str()]));
 
     let same = |a: &Correction, b: &Correction| (a.late_marks, a.factor_max) == (b.late_marks, b.factor_max);
     let in_words =

@@ -11,6 +11,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct Noted {
     pub seconds: f64,
+    pub instructions: u64,
     #[serde(flatten)]
     pub seen: Sighting,
 }

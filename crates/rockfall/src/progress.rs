@@ -21,6 +21,8 @@ pub struct Progress {
 #[derive(Serialize)]
 struct Noted {
     seconds: f64,
+    /// Executed so far: time, but the same on every host.
+    instructions: u64,
     #[serde(flatten)]
     seen: Sighting,
 }
@@ -37,8 +39,8 @@ impl Progress {
     }
 
     /// Remembers what forecasts are made from.
-    pub fn note(&mut self, seen: Sighting) {
-        let noted = Noted { seconds: self.started.elapsed().as_secs_f64(), seen };
+    pub fn note(&mut self, seen: Sighting, instructions: u64) {
+        let noted = Noted { seconds: self.started.elapsed().as_secs_f64(), instructions, seen };
         self.noted += &serde_json::to_string(&noted).expect("plain data with string keys");
         self.noted.push('\n');
     }

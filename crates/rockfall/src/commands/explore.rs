@@ -205,7 +205,7 @@ fn systematic<R: Reduction>(
     let mut workers = Workers::new(workers, &world, &how.points, options.depth_max, CLONE_BYTES_MAX);
     let mut search = Search::new(reduction, options);
     search.run(&mut workers, &*late, &mut |search| {
-        progress.note(search.sighting());
+        progress.note(search.sighting(), search.counts().effort.instructions);
         progress.show(search.counts().interleavings, search.forecast());
     });
     let seconds = started.elapsed().as_secs_f64();
