@@ -176,6 +176,8 @@ fn step(line: &str, names: &mut Names) -> Step {
             "trylock" => Action::Lock { lock: names.lock(next()), attempt: true },
             "unlock" => Action::Unlock { lock: names.lock(next()) },
             "handoff" => Action::HandOff { lock: names.lock(next()), to: thread(next()) },
+            "down" => Action::Down { semaphore: names.lock(next()) },
+            "up" => Action::Up { semaphore: names.lock(next()) },
             "off" => Action::InterruptsOff,
             "on" => Action::InterruptsOn,
             "enter" => Action::EnterTrusted { code: trusted(next()) },
