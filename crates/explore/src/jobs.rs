@@ -69,7 +69,7 @@
 //! A pure planner: no clock, no threads. Whoever runs the jobs says how they fare and how many seconds are left.
 //! It can be written down at any time.
 
-use detect::{INTERRUPTS, Order, Race, RaceLog, RaceStatus};
+use detect::{INTERRUPTS, Order, Race, RaceKey, RaceLog, RaceStatus};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use trace::{PointRule, PointSet, VirtAddr};
@@ -647,15 +647,9 @@ impl Plan {
         }
     }
 
-    /// A preemption at these places led to a bug.
-    pub fn failed_at(&mut self, places: &BTreeSet<VirtAddr>) {
-        let failing: Vec<_> = self
-            .races
-            .iter()
-            .filter(|known| [known.race.first.pc, known.race.second.pc].iter().any(|pc| places.contains(pc)))
-            .map(|known| known.race.key())
-            .collect();
-        for key in failing {
+    /// A preemption at these races led to a bug.
+    pub fn failed(&mut self, races: impl IntoIterator<Item = RaceKey>) {
+        for key in races {
             self.races.set_status(key, RaceStatus::Failing);
         }
     }

@@ -322,6 +322,8 @@ pub struct Tested {
     pub library: Arc<str>,
     /// Functions in which no preemption is tried.
     pub sealed: Vec<Arc<str>>,
+    /// Functions that are taken to be right: locks, the heap, and what the description names.
+    pub trusted: Vec<Arc<str>>,
 }
 
 /// A kernel understood.

@@ -21,49 +21,90 @@ impl RaceStory<'_> {
     }
 }
 
-/// One paragraph for each race, or one line if it is harmless: those that lead to a bug first, then those that nothing is known of, then the harmless.
+/// Paragraphs told; what is left out of the text is in the events for programs.
+const RACES_TOLD_MAX: usize = 12;
+
+/// A paragraph for each race, those that lead to a bug first, then those that nothing is known of; the harmless in a few
+/// lines.
 #[must_use]
 pub fn races<'a>(
     stories: impl IntoIterator<Item = RaceStory<'a>>,
     resolve: &dyn Resolve,
     sources: &dyn Fn(&str) -> Option<String>,
 ) -> String {
-    let mut all: Vec<_> = stories.into_iter().collect();
-    all.sort_by_key(|story| match story.known.status {
-        RaceStatus::Failing => 0,
-        RaceStatus::Untested => 1,
-        RaceStatus::Benign => 2,
-    });
+    let (harmless, mut all): (Vec<_>, Vec<_>) =
+        stories.into_iter().partition(|story| story.known.status == RaceStatus::Benign);
+    all.sort_by_key(|story| story.known.status != RaceStatus::Failing);
+    let mut paragraphs: Vec<String> = Vec::new();
+    for story in &all {
+        // A line of source may have several instructions that race alike.
+        let paragraph = paragraph(story, resolve, sources);
+        if !paragraphs.contains(&paragraph) {
+            paragraphs.push(paragraph);
+        }
+    }
+    let mut out: String = paragraphs.iter().take(RACES_TOLD_MAX).map(String::as_str).collect();
+    if let Some(more @ 1..) = paragraphs.len().checked_sub(RACES_TOLD_MAX) {
+        let _ = writeln!(out, "and {more} more data races like these");
+    }
+    out + &without_harm(&harmless, resolve)
+}
+
+fn paragraph(
+    story: &RaceStory<'_>,
+    resolve: &dyn Resolve,
+    sources: &dyn Fn(&str) -> Option<String>,
+) -> String {
+    let known = story.known;
+    let status = match known.status {
+        RaceStatus::Failing => "leads to a bug",
+        RaceStatus::Untested => "untested",
+        RaceStatus::Benign => "no harm in the spaces exhausted",
+    };
+    let order = match known.order {
+        Order::Single => "seen in this order only",
+        Order::Both => "seen in both orders",
+    };
+    let when = if known.on_first_run { "from the first run on" } else { "only under exploration" };
+    let race = &known.race;
+    let what = match story.data(resolve) {
+        Some(name) => name,
+        None => format!("{} bytes at {}", race.size, race.addr),
+    };
+    let mut out = format!("data race on {}: {status}; {order}, {when}\n", visible(&what));
+    for (at, side) in [&race.first, &race.second].into_iter().enumerate() {
+        side_of(&mut out, side, resolve, sources);
+        calls(&mut out, story.seen.as_ref().map_or(&[], |seen| &seen[at].stack));
+    }
+    out
+}
+
+/// By variable and place, and only what does not depend on which interleaving showed it first.
+fn without_harm(stories: &[RaceStory<'_>], resolve: &dyn Resolve) -> String {
+    // In the order of instructions.
+    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+    for story in stories {
+        let RaceKey { low, high } = story.known.race.key();
+        // Of an array or a structure which part was hit first depends on the interleaving.
+        let variable = resolve.data(story.known.race.addr);
+        let variable = variable.as_deref().and_then(|name| name.split(['[', '.', '+']).next());
+        let line = match variable {
+            Some(variable) => format!("{variable}: {}", place_at(low, resolve)),
+            None => place_at(low, resolve),
+        };
+        let other = place_at(high, resolve);
+        match lines.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, others)) if others.contains(&other) => {}
+            Some((_, others)) => others.push(other),
+            None => lines.push((line, vec![other])),
+        }
+    }
     let mut out = String::new();
-    for story in all {
-        let known = story.known;
-        if known.status == RaceStatus::Benign {
-            // Only what does not depend on which interleaving showed it first.
-            let RaceKey { low, high } = known.race.key();
-            let between = format!("{} and {}", place_at(low, resolve), place_at(high, resolve));
-            let _ = writeln!(out, "data race between {}: harmless as far as explored", visible(&between));
-            continue;
-        }
-        let status = match known.status {
-            RaceStatus::Failing => "leads to a bug",
-            RaceStatus::Untested => "untested",
-            RaceStatus::Benign => "harmless as far as explored",
-        };
-        let order = match known.order {
-            Order::Single => "seen in this order only",
-            Order::Both => "seen in both orders",
-        };
-        let when = if known.on_first_run { "from the first run on" } else { "only under exploration" };
-        let race = &known.race;
-        let what = match story.data(resolve) {
-            Some(name) => name,
-            None => format!("{} bytes at {}", race.size, race.addr),
-        };
-        let _ = writeln!(out, "data race on {}: {status}; {order}, {when}", visible(&what));
-        for (at, side) in [&race.first, &race.second].into_iter().enumerate() {
-            side_of(&mut out, side, resolve, sources);
-            calls(&mut out, story.seen.as_ref().map_or(&[], |seen| &seen[at].stack));
-        }
+    if !lines.is_empty() {
+        out += "Those without harm:\n";
+    }
+    for (line, others) in lines {
+        let _ = writeln!(out, "  {}", visible(&format!("{line} with {}", others.join(", "))));
     }
     out
 }

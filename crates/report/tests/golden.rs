@@ -447,7 +447,8 @@ fn races_at_the_end_of_a_run() {
         data race on num_in_section: untested; seen in this order only, from the first run on
           t5 writes in consumer (paradise.c:5), holding no lock: num_in_section++;
           t6 reads in consumer (paradise.c:5), holding no lock: num_in_section++;
-        data race between consumer (paradise.c:3) and producer (paradise.c:12): harmless as far as explored
+        Those without harm:
+          ready: consumer (paradise.c:3) with producer (paradise.c:12)
     "#]]
     .assert_eq(&report::races(stories, &Program, &Program::source));
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use trace::{PointRule, Schedule, VirtAddr};
+use trace::{Schedule, VirtAddr};
 
 /// Memory of worlds kept to go back to, for all workers of a job together; less when memory is short.
 const CLONE_BYTES_MAX: usize = 128 << 20;
@@ -115,7 +115,8 @@ pub trait Knows {
     fn initialises(&self, pc: VirtAddr) -> bool;
     /// The instruction has a point wherever every shared access has one.
     fn is_access(&self, pc: VirtAddr) -> bool;
-    fn in_words(&self, rule: &PointRule) -> String;
+    /// The function and line of an instruction, in words.
+    fn place(&self, pc: VirtAddr) -> String;
 }
 
 pub struct Campaign<'a> {
@@ -134,6 +135,8 @@ pub struct Campaign<'a> {
     recorded: Option<(Instant, Duration)>,
     /// Something happened that must not be lost.
     news: bool,
+    /// The first bug.
+    found: Option<(JobId, Found)>,
 }
 
 /// What a campaign is given and does not change.
@@ -163,6 +166,7 @@ impl<'a> Campaign<'a> {
             clone_bytes_max: CLONE_BYTES_MAX,
             recorded: None,
             news: true,
+            found: None,
         }
     }
 
@@ -181,6 +185,7 @@ impl<'a> Campaign<'a> {
     /// A run that was begun before. What its searches know that the plan does not is told to it.
     pub fn resume(setting: Setting<'a>, record: Record) -> Self {
         let mut campaign = Self::new(setting, record.plan, record.seconds);
+        campaign.found = record.found;
         let witnesses = record.witnesses.into_iter();
         campaign.witnesses = witnesses.map(|witness| (witness.race.key(), witness)).collect();
         let open: Vec<JobId> = (0..campaign.plan.jobs().len())
@@ -232,8 +237,8 @@ impl<'a> Campaign<'a> {
         new
     }
 
-    /// Tells the plan where a search stands, and keeps it if it can go on; a bug, if it found one.
-    fn settle(&mut self, id: JobId, job: Box<Begun>) -> Option<Found> {
+    /// Tells the plan where a search stands, and keeps it if it can go on, or the bug, if it found the first one.
+    fn settle(&mut self, id: JobId, job: Box<Begun>) {
         let verdict = job.search.verdict(None);
         let outcome = match &verdict {
             explore::Verdict::Bug(_) => Outcome::Bug,
@@ -249,9 +254,10 @@ impl<'a> Campaign<'a> {
         if goes_on && self.plan.job(id).state.is_open() {
             self.kept.insert(id, Kept::Here(job));
         }
-        match verdict {
-            explore::Verdict::Bug(found) => Some(*found),
-            _ => None,
+        if let explore::Verdict::Bug(found) = verdict
+            && self.found.is_none()
+        {
+            self.found = Some((id, *found));
         }
     }
 
@@ -260,10 +266,9 @@ impl<'a> Campaign<'a> {
         let (done, slices) = channel();
         let enough = Arc::new(AtomicBool::new(false));
         let mut busy: BTreeMap<JobId, usize> = BTreeMap::new();
-        let mut found = None;
         loop {
             let late = self.seconds_left() <= 0.0 || crate::interrupt::asked();
-            if found.is_none() && !late {
+            if self.found.is_none() && !late {
                 self.hand_out(&mut busy, &done, &enough);
             } else {
                 enough.store(true, Ordering::Relaxed);
@@ -274,8 +279,7 @@ impl<'a> Campaign<'a> {
             let slice = receive(&slices);
             busy.remove(&slice.id);
             let id = slice.id;
-            let bug = self.take_back(slice).map(|bug| (id, bug));
-            found = found.or(bug);
+            self.take_back(slice);
             self.mind_memory(&busy);
             self.keep_record();
             if let Some(warning) = self.setting.folder.take_warning() {
@@ -283,9 +287,12 @@ impl<'a> Campaign<'a> {
             }
             let times = (self.seconds(), self.seconds_left());
             let running: Vec<JobId> = busy.keys().copied().chain([id]).collect();
-            view.show(&self.plan, &running, times, &|rule| self.setting.knows.in_words(rule));
+            view.show(&self.plan, &running, times, &|pc| self.setting.knows.place(pc));
         }
-        found
+        if let Some((_, bug)) = &self.found {
+            view.bug(&bug.finding, self.interleavings(), self.seconds());
+        }
+        self.found.clone()
     }
 
     /// Gives idle cores work: a job for each, and more to the first if there are fewer jobs.
@@ -342,12 +349,12 @@ impl<'a> Campaign<'a> {
         Slice { id, job, workers, cores, watched, interleavings_max }
     }
 
-    fn take_back(&mut self, slice: Slice) -> Option<Found> {
+    fn take_back(&mut self, slice: Slice) {
         let Slice { id, mut job, workers, cores, watched, .. } = slice;
         if self.learn_races(id, job.search.notes(), false) {
             job.news_at = job.search.counts().interleavings;
         }
-        let found = self.settle(id, job);
+        self.settle(id, job);
         let plan = &self.plan;
         self.kept.retain(|id, _| plan.job(*id).state.is_open());
         self.warm.retain(|(id, ..)| plan.job(*id).state.is_open());
@@ -358,7 +365,6 @@ impl<'a> Campaign<'a> {
                 self.warm.remove(0);
             }
         }
-        found
     }
 
     /// Gives up memory when it is short: first worlds to go back to, then searches left aside.
@@ -403,7 +409,8 @@ impl<'a> Campaign<'a> {
         self.news = false;
         let (what, plan) = (self.setting.what.clone(), self.plan.clone());
         let witnesses = self.witnesses.values().cloned().collect();
-        self.setting.folder.save(&Record { what, seconds: self.seconds(), ended, plan, witnesses });
+        let (seconds, found) = (self.seconds(), self.found.clone());
+        self.setting.folder.save(&Record { what, seconds, ended, plan, witnesses, found });
         for (at, job) in self.plan.jobs().iter().enumerate() {
             if !job.state.is_open() {
                 self.setting.folder.forget_job(JobId(at));
@@ -412,7 +419,7 @@ impl<'a> Campaign<'a> {
         self.recorded = Some((Instant::now(), begun.elapsed()));
     }
 
-    /// Writes everything down: the process ends.
+    /// Writes everything down: the process ends, or goes on to tell of a bug.
     pub fn put_down(&mut self, ended: Option<Ended>) {
         for (id, kept) in &self.kept {
             if let Kept::Here(job) = kept

@@ -1,33 +1,37 @@
-//! The jobs of `rockfall test` while it runs: a few live lines on a terminal, now and then a plain line elsewhere.
+//! The jobs of `rockfall test` while it runs: a table on a terminal, now and then a plain line elsewhere, events for
+//! programs.
+//!
+//! The table is one message, drawn whole and cut to the terminal as it is at that moment, so that no line is ever of
+//! another moment than its neighbours, and none is broken. Numbers come first: on a narrow terminal it is names that are cut.
 
 use crate::progress::in_words;
-use detect::{RaceKey, RaceSide};
+use crate::terminal::error_size;
+use detect::{Candidate, Finding, Order, RaceKey, RaceSide, RaceStatus};
 use explore::jobs::{Job, JobId, Plan, Purpose, State};
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use std::collections::BTreeSet;
-use std::io::IsTerminal;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use trace::{PointRule, PointSet, VirtAddr};
 
 const REDRAW: Duration = Duration::from_millis(200);
 const LINE_EVERY: Duration = Duration::from_secs(5);
 const EVENT_EVERY: Duration = Duration::from_secs(1);
-/// Jobs shown at a time: the running one and those with the least left to do.
-const JOBS_SHOWN_MAX: usize = 6;
+/// Jobs shown at a time: those at work and those with the least left to do.
+const JOBS_SHOWN_MAX: usize = 12;
+/// Rows of a terminal that are no job's: two that sum up, the table's head, and some for what was said before.
+const ROWS_RESERVED: usize = 6;
 /// New races named at a time.
 const RACES_TOLD_MAX: usize = 3;
-/// Rules of a set named in one line.
-const RULES_SHOWN_MAX: usize = 5;
+/// Racing instructions of a set named in one line.
+const RACES_NAMED_MAX: usize = 2;
 
 pub enum JobsView {
     Plain {
         told: Instant,
     },
     Live {
-        bars: MultiProgress,
-        head: ProgressBar,
-        lines: Vec<ProgressBar>,
+        table: ProgressBar,
         drawn: Option<Instant>,
         races: BTreeSet<RaceKey>,
     },
@@ -36,20 +40,32 @@ pub enum JobsView {
         told: Option<Instant>,
         /// As last told.
         jobs: Vec<(State, u64)>,
-        races: BTreeSet<RaceKey>,
+        races: BTreeMap<RaceKey, (Order, RaceStatus)>,
     },
 }
 
-/// A set as one phrase.
-pub fn name(points: &PointSet, resolve: &dyn Fn(&PointRule) -> String) -> String {
-    if points.rules.is_empty() {
-        return "voluntary switches only".to_owned();
+/// A set as one phrase; `place` is the function and line of an instruction.
+pub fn name(points: &PointSet, place: &dyn Fn(VirtAddr) -> String) -> String {
+    let (mut shown, mut races) = (Vec::new(), Vec::new());
+    for rule in &points.rules {
+        match rule {
+            PointRule::Race { pc, .. } => races.push(*pc),
+            PointRule::Everywhere => shown.push("every shared access".to_owned()),
+            rule => shown.push(rule.to_string()),
+        }
     }
-    let shown: Vec<String> = points.rules.iter().take(RULES_SHOWN_MAX).map(resolve).collect();
-    match points.rules.len().saturating_sub(RULES_SHOWN_MAX) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
+    if races.len() > RACES_NAMED_MAX {
+        shown.push(format!("{} racing instructions", races.len()));
+    } else {
+        // In front: these are what tells one set from the next.
+        shown.splice(..0, races.into_iter().map(|pc| format!("race in {}", place(pc))));
     }
+    if shown.is_empty() { "voluntary switches only".to_owned() } else { shown.join(", ") }
+}
+
+/// `3 jobs`, `1 job`.
+pub fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Short times by the tenth of a second: what takes no time at all would not be there.
@@ -98,11 +114,21 @@ enum Happened<'a> {
         explored: f64,
         seconds_left: Option<f64>,
     },
+    /// A race is new, or was now seen in both orders, or, at the end, its status is known.
     Race {
         addr: VirtAddr,
         first: &'a RaceSide,
         second: &'a RaceSide,
+        order: Order,
         on_first_run: bool,
+        status: RaceStatus,
+    },
+    /// The search is over; the fewest preemptions that show it are looked for next.
+    Bug {
+        headline: String,
+        signature: String,
+        interleavings: u64,
+        seconds: f64,
     },
     Progress {
         seconds: f64,
@@ -168,128 +194,208 @@ fn tell_jobs(plan: &Plan, told: &mut Vec<(State, u64)>, is_news: impl Fn(&Job, &
     }
 }
 
+/// Tells of each race in which something is new.
+fn tell_races<'a>(
+    races: impl Iterator<Item = &'a Candidate>,
+    told: &mut BTreeMap<RaceKey, (Order, RaceStatus)>,
+    is_news: impl Fn(&(Order, RaceStatus), &(Order, RaceStatus)) -> bool,
+) {
+    for known in races {
+        let (race, now) = (&known.race, (known.order, known.status));
+        if told.get(&race.key()).is_some_and(|before| !is_news(before, &now)) {
+            continue;
+        }
+        told.insert(race.key(), now);
+        tell(&Happened::Race {
+            addr: race.addr,
+            first: &race.first,
+            second: &race.second,
+            order: known.order,
+            on_first_run: known.on_first_run,
+            status: known.status,
+        });
+    }
+}
+
+/// At most so many characters, the last one telling if there were more.
+fn cut(line: &str, columns: usize) -> String {
+    if line.chars().count() <= columns {
+        return line.to_owned();
+    }
+    line.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// What there is to see of a run at a moment.
+struct Sight<'a> {
+    plan: &'a Plan,
+    running: &'a [JobId],
+    /// Spent, and left of the budget.
+    seconds: f64,
+    seconds_left: f64,
+    place: &'a dyn Fn(VirtAddr) -> String,
+}
+
+impl Sight<'_> {
+    fn interleavings(&self) -> u64 {
+        self.plan.jobs().iter().map(|job| job.standing.interleavings).sum()
+    }
+
+    fn count(&self, test: fn(&State) -> bool) -> usize {
+        self.plan.jobs().iter().filter(|job| test(&job.state)).count()
+    }
+
+    /// In two phrases: what was done, and in which spaces.
+    fn summary(&self) -> [String; 2] {
+        let interleavings = self.interleavings();
+        let (spent, left) = (in_words(self.seconds), in_words(self.seconds_left));
+        let rate = interleavings as f64 / self.seconds.max(1e-3);
+        let races = counted(self.plan.races().iter().count(), "data race");
+        let (aside, pending) =
+            (self.count(|state| *state == State::Suspended), self.count(|state| *state == State::Pending));
+        let (spaces, exhausted) =
+            (counted(self.plan.jobs().len(), "state space"), self.count(State::is_verified));
+        [
+            format!("{spent}, {left} left: {interleavings} interleavings, {rate:.0}/s; {races}"),
+            format!("{spaces}: {exhausted} exhausted, {aside} too large for now, {pending} not begun"),
+        ]
+    }
+
+    /// Those at work first, then those with the least left to do.
+    fn begun(&self) -> Vec<JobId> {
+        let mut begun: Vec<JobId> = (0..self.plan.jobs().len()).map(JobId).collect();
+        begun.retain(|id| matches!(self.plan.job(*id).state, State::Started | State::Suspended));
+        let rank = |id: &JobId| {
+            let left = self.plan.job(*id).standing.seconds_left.unwrap_or(f64::INFINITY);
+            (!self.running.contains(id), left)
+        };
+        begun.sort_by(|a, b| {
+            let (a, b) = (rank(a), rank(b));
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+        });
+        begun
+    }
+
+    /// The table for a terminal of this size.
+    fn table(&self, columns: usize, rows: usize) -> String {
+        let mut lines = self.summary().to_vec();
+        let jobs_max = rows.saturating_sub(ROWS_RESERVED).clamp(1, JOBS_SHOWN_MAX);
+        lines.push(format!("{:9}{:>7}{:>9}{:>9}  points", "", "done", "left", "runs"));
+        for id in self.begun().into_iter().take(jobs_max) {
+            let job = self.plan.job(id);
+            let state = match (&job.state, self.running.contains(&id)) {
+                (_, true) => "▶ at work",
+                (State::Suspended, false) => "  large",
+                _ => "  waits",
+            };
+            let done = format!("{:.1} %", 100.0 * job.standing.explored);
+            let left = job.standing.seconds_left.map_or("?".to_owned(), in_words_exactly);
+            let left = if left.starts_with("more than") { "> 100 d".to_owned() } else { left };
+            let (runs, points) = (job.standing.interleavings, name(&job.points, self.place));
+            lines.push(format!("{state:9}{done:>7}{left:>9}{runs:>9}  {points}"));
+        }
+        lines.iter().map(|line| cut(line, columns)).collect::<Vec<_>>().join("\n")
+    }
+}
+
 impl JobsView {
     pub fn new(for_programs: bool) -> Self {
         if for_programs {
-            return Self::Events { told: None, jobs: Vec::new(), races: BTreeSet::new() };
+            return Self::Events { told: None, jobs: Vec::new(), races: BTreeMap::new() };
         }
-        if !std::io::stderr().is_terminal() {
+        if error_size().is_none() {
             return Self::Plain { told: Instant::now() };
         }
-        let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
-        let line = |template: &str| {
-            let bar = bars.add(ProgressBar::new_spinner());
-            bar.set_style(
-                ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner()),
-            );
-            bar
-        };
-        let head = line("{spinner} {wide_msg}");
-        let lines = (0..JOBS_SHOWN_MAX).map(|_| line("  {wide_msg}")).collect();
-        Self::Live { bars, head, lines, drawn: None, races: BTreeSet::new() }
+        let table = ProgressBar::new_spinner();
+        table.set_style(
+            ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        table.set_draw_target(ProgressDrawTarget::stderr());
+        Self::Live { table, drawn: None, races: BTreeSet::new() }
     }
 
-    pub fn warn(&self, text: &str) {
+    pub fn warn(&mut self, text: &str) {
         match self {
             Self::Events { .. } => tell(&Happened::Warning { text }),
+            Self::Live { table, .. } => table.suspend(|| eprintln!("rockfall: {text}")),
             Self::Plain { .. } => eprintln!("rockfall: {text}"),
-            Self::Live { bars, .. } => bars.suspend(|| eprintln!("rockfall: {text}")),
         }
     }
 
+    /// Says at once that there is one: to show it with few preemptions takes a while.
+    pub fn bug(&mut self, finding: &Finding, interleavings: u64, seconds: f64) {
+        let text = || format!("{} (interleaving {interleavings})", finding.headline());
+        match self {
+            Self::Events { .. } => {
+                let (headline, signature) = (finding.headline(), finding.signature().to_string());
+                tell(&Happened::Bug { headline, signature, interleavings, seconds });
+            }
+            Self::Live { table, .. } => {
+                table.finish_and_clear();
+                eprintln!("a bug: {}", text());
+                eprintln!("looking for the fewest preemptions that show it");
+            }
+            Self::Plain { .. } => eprintln!("[{seconds:.0} s] a bug: {}", text()),
+        }
+    }
+
+    /// `times`: elapsed and left of the budget, in seconds.
     pub fn show(
         &mut self,
         plan: &Plan,
         running: &[JobId],
-        (elapsed, left): (f64, f64),
-        resolve: &dyn Fn(&PointRule) -> String,
+        (seconds, seconds_left): (f64, f64),
+        place: &dyn Fn(VirtAddr) -> String,
     ) {
-        let interleavings: u64 = plan.jobs().iter().map(|job| job.standing.interleavings).sum();
-        let count = |test: fn(&State) -> bool| plan.jobs().iter().filter(|job| test(&job.state)).count();
-        let summary = || {
-            format!(
-                "{}, {} left: {interleavings} interleavings, {:.0}/s; {} state spaces: {} exhausted, {} left aside, {} not begun; {} races",
-                in_words(elapsed),
-                in_words(left),
-                interleavings as f64 / elapsed.max(1e-3),
-                plan.jobs().len(),
-                count(State::is_verified),
-                count(|state| *state == State::Suspended),
-                count(|state| *state == State::Pending),
-                plan.races().iter().count(),
-            )
-        };
-        let runs = |id: JobId| running.contains(&id);
-        let line = |id: JobId| {
-            let job = plan.job(id);
-            let mark = if runs(id) { "▶" } else { " " };
-            let aside = if job.state == State::Suspended { "too large for now, " } else { "" };
-            format!("{mark} {}: {aside}{}", name(&job.points, resolve), standing(job))
-        };
+        let sight = Sight { plan, running, seconds, seconds_left, place };
         match self {
             Self::Plain { told } => {
                 if told.elapsed() >= LINE_EVERY {
                     *told = Instant::now();
-                    eprintln!("[{elapsed:.0} s] {}", summary());
+                    let [done, spaces] = sight.summary();
+                    eprintln!("[{seconds:.0} s] {done}; {spaces}");
                     for id in running {
-                        eprintln!("       {}", line(*id));
+                        let job = plan.job(*id);
+                        eprintln!("       ▶ {}: {}", name(&job.points, place), standing(job));
                     }
                 }
             }
-            Self::Live { bars, head, lines, drawn, races } => {
+            Self::Live { table, drawn, races } => {
                 if drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW) {
                     return;
                 }
                 *drawn = Some(Instant::now());
+                let (columns, rows) = error_size().unwrap_or((80, 24));
                 let known = plan.races();
                 let new: Vec<_> = known.iter().filter(|known| races.insert(known.race.key())).collect();
-                for known in new.iter().take(RACES_TOLD_MAX) {
-                    let side = |pc| {
-                        resolve(&PointRule::Race { pc, thread: None, last_call: None, system_call: None })
-                    };
-                    let (first, second) = (side(known.race.first.pc), side(known.race.second.pc));
-                    bars.suspend(|| eprintln!("  data {first} / {second}"));
-                }
+                let sides =
+                    |race: &detect::Race| format!("{} and {}", place(race.first.pc), place(race.second.pc));
+                let mut lines: Vec<String> =
+                    new.iter().take(RACES_TOLD_MAX).map(|known| sides(&known.race)).collect();
                 if let Some(more @ 1..) = new.len().checked_sub(RACES_TOLD_MAX) {
-                    bars.suspend(|| eprintln!("  and {more} more"));
+                    lines.push(format!("{more} more"));
                 }
-                head.set_message(summary());
-                head.tick();
-                let mut shown: Vec<JobId> = (0..plan.jobs().len()).map(JobId).collect();
-                shown.retain(|id| matches!(plan.job(*id).state, State::Started | State::Suspended));
-                let rank = |id: &JobId| {
-                    let left = plan.job(*id).standing.seconds_left.unwrap_or(f64::INFINITY);
-                    (!runs(*id), left)
-                };
-                shown.sort_by(|a, b| {
-                    let (a, b) = (rank(a), rank(b));
-                    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
-                });
-                let mut shown = shown.into_iter();
-                for bar in lines {
-                    bar.set_message(shown.next().map(line).unwrap_or_default());
-                }
-            }
-            Self::Events { told, jobs, races } => {
-                for known in plan.races().iter().filter(|known| races.insert(known.race.key())) {
-                    let race = &known.race;
-                    let (first, second) = (&race.first, &race.second);
-                    tell(&Happened::Race {
-                        addr: race.addr,
-                        first,
-                        second,
-                        on_first_run: known.on_first_run,
+                if !lines.is_empty() {
+                    table.suspend(|| {
+                        lines
+                            .iter()
+                            .for_each(|line| eprintln!("{}", cut(&format!("data race: {line}"), columns)));
                     });
                 }
+                table.set_message(sight.table(columns, rows));
+                table.tick();
+            }
+            Self::Events { told, jobs, races } => {
+                // What is untested changes with every job that ends; what became of it is told at the end.
+                tell_races(plan.races().iter(), races, |before, now| before.0 != now.0);
                 tell_jobs(plan, jobs, |job, (state, _)| job.state != *state);
                 if told.is_none_or(|told| told.elapsed() >= EVENT_EVERY) {
                     *told = Some(Instant::now());
                     tell(&Happened::Progress {
-                        seconds: elapsed,
-                        seconds_left: left,
-                        interleavings,
+                        seconds,
+                        seconds_left,
+                        interleavings: sight.interleavings(),
                         jobs: plan.jobs().len(),
-                        exhausted: count(State::is_verified),
+                        exhausted: sight.count(State::is_verified),
                         running: running.iter().map(|id| id.0).collect(),
                     });
                 }
@@ -297,18 +403,83 @@ impl JobsView {
         }
     }
 
+    /// To be called when all is known, the races that lead to the bug among it.
     pub fn finish(&mut self, plan: &Plan) {
         match self {
-            Self::Live { head, lines, .. } => {
-                lines.iter().for_each(ProgressBar::finish_and_clear);
-                head.finish_and_clear();
-            }
-            Self::Events { jobs, .. } => {
+            Self::Live { table, .. } => table.finish_and_clear(),
+            Self::Events { jobs, races, .. } => {
                 tell_jobs(plan, jobs, |job, told| {
                     (&job.state, job.standing.interleavings) != (&told.0, told.1)
                 });
+                tell_races(plan.races().iter(), races, |before, now| before != now);
             }
             Self::Plain { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use explore::jobs::{Mode, Outcome, Proof, Standing};
+
+    fn plan() -> Plan {
+        let initial = ["", "lock", "lock,unlock"].map(|points| points.parse().expect("points"));
+        let mut plan = Plan::new(Mode::Deepening, Proof::Races, initial);
+        for (id, interleavings, explored, seconds_left) in
+            [(0, 3, 1.0, 0.0), (1, 120, 0.25, 7.25), (2, 64, 0.000_1, 1e9)]
+        {
+            let others = (0..plan.jobs().len()).map(JobId).filter(|other| other.0 != id).collect();
+            assert_eq!(plan.next(60.0, &others), Some(JobId(id)));
+            let standing = Standing {
+                interleavings,
+                explored,
+                seconds_left: Some(seconds_left),
+                seconds_left_between: None,
+            };
+            let outcome = if explored == 1.0 { Outcome::Exhausted } else { Outcome::GoesOn };
+            plan.report(JobId(id), standing, outcome);
+        }
+        plan
+    }
+
+    /// Whatever the size, what is cut is names.
+    #[test]
+    fn a_table_fits_its_terminal() {
+        let plan = plan();
+        let place = |pc: VirtAddr| format!("f ({pc})");
+        let sight =
+            Sight { plan: &plan, running: &[JobId(1)], seconds: 4.0, seconds_left: 56.0, place: &place };
+        expect![[r#"
+            4 s, 56 s left: 187 interleavings, 47/s; 0 data races
+            3 state spaces: 1 exhausted, 0 too large for now, 0 not begun
+                        done     left     runs  points
+            ▶ at work 25.0 %    7.2 s      120  lock
+              waits    0.0 %  > 100 d       64  lock, unlock"#]]
+        .assert_eq(&sight.table(80, 24));
+        expect![[r#"
+            4 s, 56 s left: 187 interleavings, 47/s…
+            3 state spaces: 1 exhausted, 0 too larg…
+                        done     left     runs  poi…
+            ▶ at work 25.0 %    7.2 s      120  lock"#]]
+        .assert_eq(&sight.table(40, 7));
+        for (columns, rows) in [(1, 1), (10, 3), (40, 10), (160, 50)] {
+            let table = sight.table(columns, rows);
+            assert!(table.lines().all(|line| line.chars().count() <= columns), "{columns}: {table}");
+        }
+    }
+
+    #[test]
+    fn sets_have_names() {
+        let place = |pc: VirtAddr| format!("f ({pc})");
+        for (points, expected) in [
+            ("", "voluntary switches only"),
+            ("lock,everywhere", "lock, every shared access"),
+            ("race:0x10,lock", "race in f (0x00000010), lock"),
+            ("race:0x1,race:0x2,race:0x3", "3 racing instructions"),
+        ] {
+            assert_eq!(name(&points.parse().expect("points"), &place), expected);
         }
     }
 }

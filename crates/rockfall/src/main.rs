@@ -16,6 +16,7 @@ mod ram;
 mod run_folder;
 mod session;
 mod snapshot_file;
+mod statement;
 mod target;
 mod terminal;
 
@@ -60,18 +61,16 @@ Exit codes:
   2  bad input: a flag, a file
   3  a bug or a gap in Rockfall itself";
 
-/// Whoever reads the output has left, as `head` does: no bug of anybody.
-fn is_closed_pipe(payload: &(dyn Any + Send)) -> bool {
-    payload
-        .downcast_ref::<String>()
-        .is_some_and(|text| text.starts_with("failed printing to") && text.contains("Broken pipe"))
+/// Why nothing can be printed any more, if that is why it ends: no bug of ours.
+fn unprintable(payload: &(dyn Any + Send)) -> Option<&str> {
+    payload.downcast_ref::<String>()?.strip_prefix("failed printing to ")
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if !is_closed_pipe(panic.payload()) {
+        if unprintable(panic.payload()).is_none() {
             tell(panic);
         }
     }));
@@ -94,13 +93,20 @@ fn main() -> ExitCode {
             eprintln!("rockfall: {failure}");
             failure.verdict()
         }
-        Err(payload) if is_closed_pipe(payload.as_ref()) => Verdict::BadInput,
-        Err(_) => {
-            eprintln!(
-                "rockfall: this is a bug in Rockfall; please report it with the command that led to it"
-            );
-            Verdict::OwnBug
-        }
+        Err(payload) => match unprintable(payload.as_ref()) {
+            // Whoever reads the output has left, as `head` does.
+            Some(why) if why.contains("Broken pipe") => Verdict::BadInput,
+            Some(why) => {
+                eprintln!("rockfall: cannot write to {why}");
+                Verdict::BadInput
+            }
+            None => {
+                eprintln!(
+                    "rockfall: this is a bug in Rockfall; please report it with the command that led to it"
+                );
+                Verdict::OwnBug
+            }
+        },
     };
     ExitCode::from(verdict as u8)
 }

@@ -1,16 +1,20 @@
-//! Under which schedule a data race was first seen, so that its two accesses can be gone back to.
+//! Under which schedule a data race was first seen, so that its two accesses can be gone back to; and which races the
+//! schedule of a finding is about.
 
+use crate::finding_file::FindingFile;
 use crate::narrate::Names;
 use crate::target::Target;
-use detect::{Candidate, Detectors, Race, RaceKey, RaceSide, RaceStatus};
-use explore::World;
+use detect::{Candidate, Detectors, Limits, Race, RaceKey, RaceLog, RaceSide, RaceStatus};
 use explore::strategies::replay;
+use explore::{Execution, World};
 use guest::objects::Objects;
 use guest::uniprocessor::Uniprocessor;
 use report::RaceStory;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use trace::{Access, Occurrence, PointSet, Schedule, Sighting, Step, Subject as _};
+use trace::{
+    Access, Occurrence, PointKind, PointSet, Schedule, Sighting, Step, Subject as _, ThreadId, VirtAddr,
+};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RaceWitness {
@@ -52,11 +56,7 @@ impl RaceWitness {
         };
         let mut before = None;
         for (step, whole) in steps.iter().enumerate() {
-            let accesses = whole.occurrences().filter_map(|(by, what)| match what {
-                Occurrence::Access(at) => Some((by, at)),
-                Occurrence::Event(_) => None,
-            });
-            for (access, (by, at)) in accesses.enumerate() {
+            for (access, (by, at)) in accesses(whole).enumerate() {
                 let moment = Moment { step, access };
                 if is(second, by, at)
                     && let Some(before) = before
@@ -84,4 +84,75 @@ pub fn stories<'a>(
         RaceStory { known, seen: witness.and_then(|witness| witness.sightings(target, world)) }
     };
     races.map(story).collect()
+}
+
+/// The races that a finding came about by: its schedule preempts before one side, and the other side happens in between.
+/// If none is known to, those with a side at which it preempts.
+pub fn leading_to(
+    file: &FindingFile,
+    races: &RaceLog,
+    world: &World<Uniprocessor, Detectors>,
+) -> Vec<RaceKey> {
+    let mut world = world.clone();
+    world.set_limits(Limits::of(&file.finding));
+    let preempted = preempted(&replay(world, &file.points, &file.schedule, usize::MAX, false));
+    let of = |test: &dyn Fn(RaceKey) -> bool| -> Vec<RaceKey> {
+        races.iter().map(|known| known.race.key()).filter(|key| test(*key)).collect()
+    };
+    let met = of(&|key| preempted.iter().any(|preempted| preempted.meets(key)));
+    if !met.is_empty() {
+        return met;
+    }
+    of(&|key| preempted.iter().any(|preempted| [key.low, key.high].contains(&preempted.pc)))
+}
+
+/// Somebody who was preempted just before an access.
+struct Preempted {
+    pc: VirtAddr,
+    /// The accesses of that instruction when it was executed at last, if it was.
+    own: Option<Vec<Access>>,
+    /// What others did in between.
+    others: Vec<Access>,
+}
+
+impl Preempted {
+    fn meets(&self, key: RaceKey) -> bool {
+        let other = match self.pc {
+            pc if pc == key.low => key.high,
+            pc if pc == key.high => key.low,
+            _ => return false,
+        };
+        let mut others = self.others.iter().filter(|access| access.pc == other);
+        match &self.own {
+            Some(own) => others.any(|access| own.iter().any(|mine| mine.conflicts(access))),
+            None => others.next().is_some(),
+        }
+    }
+}
+
+fn accesses(step: &Step) -> impl Iterator<Item = (ThreadId, &Access)> {
+    step.occurrences().filter_map(|(by, what)| match what {
+        Occurrence::Access(access) => Some((by, access)),
+        Occurrence::Event(_) => None,
+    })
+}
+
+fn preempted(execution: &Execution) -> Vec<Preempted> {
+    let path = &execution.path;
+    let mut all = Vec::new();
+    for at in (1..path.len()).filter(|at| path[*at].is_preemption()) {
+        let Some(point) = path[at - 1].step.point() else { continue };
+        if !matches!(point.kind, PointKind::Race | PointKind::Access) {
+            continue;
+        }
+        let after = || path[at..].iter().flat_map(|taken| accesses(&taken.step));
+        let others = after().take_while(|(by, _)| *by != point.thread).map(|(_, access)| *access).collect();
+        let mut own = after().skip_while(|(by, _)| *by != point.thread).peekable();
+        let own = own.peek().is_some().then(|| {
+            let mine = own.take_while(|(by, access)| *by == point.thread && access.pc == point.pc);
+            mine.map(|(_, access)| *access).collect()
+        });
+        all.push(Preempted { pc: point.pc, own, others });
+    }
+    all
 }

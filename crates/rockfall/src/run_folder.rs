@@ -14,6 +14,7 @@
 
 use crate::failure::Failure;
 use crate::race_witness::RaceWitness;
+use explore::Found as Bug;
 use explore::jobs::{JobId, Plan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -22,11 +23,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const RUN: &str = "run";
 const LOCK: &str = "lock";
+const JOB: &str = "job-";
 
-/// How a run ended, if it did by itself.
+/// How a run ended, if it did by itself, and said so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ended {
     Complete,
@@ -43,6 +45,8 @@ pub struct Record {
     pub plan: Plan,
     /// Of each race that the plan knows.
     pub witnesses: Vec<RaceWitness>,
+    /// The bug that was found and, unless the run has ended with it, perhaps not told.
+    pub found: Option<(JobId, Bug)>,
 }
 
 pub struct RunFolder {
@@ -93,6 +97,13 @@ enum Broken {
     /// Of another run.
     Foreign,
     Damaged(&'static str),
+}
+
+/// Files that a run writes; whatever else lies beside them is its user's.
+fn is_ours(name: &str) -> bool {
+    let name = name.strip_prefix(".part-").unwrap_or(name);
+    let number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    name == RUN || name.strip_prefix(JOB).is_some_and(number)
 }
 
 /// What was sealed.
@@ -176,10 +187,9 @@ impl RunFolder {
         let Ok(entries) = std::fs::read_dir(&self.path) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let ours = name
-                .to_str()
-                .is_some_and(|name| name == RUN || name.starts_with("job-") || name.starts_with(".part-"));
-            if ours && let Err(error) = std::fs::remove_file(entry.path()) {
+            if name.to_str().is_some_and(is_ours)
+                && let Err(error) = std::fs::remove_file(entry.path())
+            {
                 self.warn(&error);
             }
         }
@@ -235,7 +245,7 @@ impl RunFolder {
     }
 
     fn job(id: JobId) -> String {
-        format!("job-{}", id.0)
+        format!("{JOB}{}", id.0)
     }
 
     /// Says whether it can be loaded again.
@@ -282,6 +292,25 @@ mod tests {
                 let same = unseal(7, &changed).is_ok_and(|payload| payload != b"the plan");
                 assert!(!same, "bit {bit} of byte {at}");
             }
+        }
+    }
+
+    #[test]
+    fn only_files_of_a_run_are_removed() {
+        for (name, ours) in [
+            ("run", true),
+            ("job-0", true),
+            ("job-117", true),
+            (".part-run", true),
+            (".part-job-3", true),
+            ("lock", false),
+            ("run.txt", false),
+            ("job-", false),
+            ("job-notes", false),
+            ("job-1.bak", false),
+            (".part-time", false),
+        ] {
+            assert_eq!(is_ours(name), ours, "{name}");
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! `rustix` gives the calls without unsafe code; it is in the tree anyway, because `clap` asks it for the terminal's width.
 
-use std::io::{IsTerminal, Read, stdin, stdout};
+use std::io::{IsTerminal, Read, stderr, stdin, stdout};
 
 use machine::devices::keyboard::Key;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -123,6 +123,17 @@ pub fn text_options() -> report::TextOptions {
     let plain = report::TextOptions::default();
     let colour = terminal && std::env::var_os("NO_COLOR").is_none();
     report::TextOptions { width: size.map_or(plain.width, |size| usize::from(size.ws_col)), colour, ..plain }
+}
+
+/// Columns and rows of the terminal that the standard error is, if it is one that can be drawn on.
+pub fn error_size() -> Option<(usize, usize)> {
+    let out = stderr();
+    if !out.is_terminal() || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
+        return None;
+    }
+    // A terminal that does not know its size has the usual one.
+    let size = rustix::termios::tcgetwinsize(&out).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    Some(size.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row))))
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //! folders that are damaged, foreign, in use or impossible to write are told in a sentence.
 
 use guests::Build;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -142,6 +144,41 @@ fn a_run_that_was_stopped_goes_on() {
     assert_eq!(statement(&out(&poor)), statement(&out(&second)), "{}", errors(&poor));
 }
 
+/// Between a bug that was found and its report lies the search for the fewest preemptions. Killed in there, the next run
+/// tells the same bug without looking for it again.
+#[test]
+fn a_bug_that_was_found_is_not_lost() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("resume").join("bug");
+    let build = Build { faults: vec!["lost_wakeup".into()], ..Build::default() };
+    build.image(&folder).unwrap_or_else(|error| panic!("{error}"));
+    let more = ["--program", "programs/broadcast_test", "--run", "run", "--json"];
+    let told = |output: &Output| {
+        let text = out(output);
+        let last: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("an object");
+        (output.status.code(), last["finding"]["signature"].clone(), text.matches("\"progress\"").count())
+    };
+    let mut killed = 0;
+    for round in 0..20 {
+        let _ = std::fs::remove_dir_all(folder.join("run"));
+        let mut child = command(&folder, &more).spawn().expect("the command starts");
+        let mut events = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let bug = events.find_map(|line| line.ok().filter(|line| line.contains("\"event\":\"bug\"")));
+        let bug: Value = serde_json::from_str(&bug.expect("a bug is told at once")).expect("an object");
+        let _ = child.kill();
+        let finished = child.wait().expect("its end").code().is_some();
+        let (code, signature, progress) = told(&run(&folder, &more));
+        assert_eq!((code, &signature), (Some(1), &bug["signature"]), "round {round}");
+        if !finished {
+            assert_eq!(progress, 0, "nothing is searched again");
+            killed += 1;
+        }
+        if killed == 3 {
+            return;
+        }
+    }
+    panic!("the report comes so quickly after the bug that it is never cut off");
+}
+
 #[test]
 fn an_interrupt_ends_with_the_statement() {
     let folder = folder("interrupted");
@@ -157,7 +194,7 @@ fn an_interrupt_ends_with_the_statement() {
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let text = out(&output);
     assert!(text.contains("no bug found, but this is no proof (stopped)"), "{text}");
-    assert!(text.contains("Begun and not finished:") && text.contains("\nData races: "), "{text}");
+    assert!(text.contains("\nNot exhausted:\n") && text.contains("\nData races: "), "{text}");
 }
 
 #[test]

@@ -77,6 +77,27 @@ fn races_that_lead_to_a_bug_are_told() {
     assert!(text.contains("\nData races: ") && !text.contains("\nData races: 0 lead"), "{text}");
 }
 
+/// Of all races with a side in the stub of a system call, the one that the bug is about.
+#[test]
+fn races_that_the_bug_is_not_about_are_not_told_with_it() {
+    let folder = build("about", &["lost_wakeup"]);
+    let (code, text, errors) = test(&folder, "broadcast_test", &["--fresh"]);
+    assert_eq!(code, Some(1), "{text}{errors}");
+    let leading: Vec<&str> = text.split("data race on ").skip(1).collect();
+    let [race] = leading[..] else { panic!("{text}") };
+    assert!(race.contains(": leads to a bug;") && race.contains("in make_runnable ("), "{text}");
+}
+
+#[test]
+fn a_bug_is_told_even_if_its_file_cannot_be_written() {
+    let folder = build("unwritable", &["counter_without_lock"]);
+    let (code, text, errors) =
+        test(&folder, "counter_test", &["--fresh", "--output", "nowhere/finding.json"]);
+    assert_eq!(code, Some(2), "{text}{errors}");
+    assert!(text.contains("in test counter_test of pebbles\n"), "{text}");
+    assert!(errors.contains("rockfall: cannot write nowhere/finding.json: "), "{errors}");
+}
+
 /// Whether races are there and what became of them.
 #[test]
 fn correct_programs_are_exhausted() {

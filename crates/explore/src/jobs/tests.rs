@@ -377,7 +377,7 @@ fn a_bug_cancels_supersets_and_exhaustion_covers_subsets() {
 
 #[test]
 fn races_are_judged_by_what_was_exhausted() {
-    for (seen, reports, failed_at, status) in [
+    for (seen, reports, failed, status) in [
         (vec![race(1, 2)], "", vec![], RaceStatus::Untested),
         (vec![race(1, 2)], "race:0x1 40 9", vec![], RaceStatus::Untested),
         (vec![race(1, 2)], "race:0x1 40 exhausted", vec![], RaceStatus::Benign),
@@ -388,8 +388,8 @@ fn races_are_judged_by_what_was_exhausted() {
             vec![],
             RaceStatus::Benign,
         ),
-        (vec![race(1, 2)], "race:0x1 9 bug", vec![1], RaceStatus::Failing),
-        (vec![race(1, 2)], "race:0x1 9 bug", vec![7], RaceStatus::Untested),
+        (vec![race(1, 2)], "race:0x1 9 bug", vec![race(2, 1)], RaceStatus::Failing),
+        (vec![race(1, 2)], "race:0x1 9 bug", vec![race(1, 7)], RaceStatus::Untested),
     ] {
         let mut plan = plan("- lock");
         let empty = id(&plan, "-");
@@ -397,7 +397,7 @@ fn races_are_judged_by_what_was_exhausted() {
             plan.saw(empty, [race], true);
         }
         follow(&mut plan, 60.0, reports);
-        plan.failed_at(&failed_at.into_iter().map(VirtAddr).collect());
+        plan.failed(failed.iter().map(Race::key));
         let all: Vec<_> = plan.races().iter().map(|known| known.status).collect();
         assert_eq!(all, [status], "{reports}");
     }

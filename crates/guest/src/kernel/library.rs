@@ -64,8 +64,15 @@ pub(super) fn with_program(
     if !problems.is_empty() {
         return Err(problems);
     }
-    let sealed = hooks.iter().filter(|hook| matches!(hook.event, Event::Enter(Activity::Sealed)));
-    let sealed = sealed.map(|hook| hook.name.clone()).collect();
+    let named = |test: fn(&Event) -> bool| {
+        let mut names: Vec<_> =
+            hooks.iter().filter(|hook| test(&hook.event)).map(|hook| hook.name.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    };
+    let sealed = named(|event| matches!(event, Event::Enter(Activity::Sealed)));
+    let trusted = named(|event| matches!(event, Event::EnterTrusted(_) | Event::Enter(Activity::Trusted)));
     let of_kernel = kernel.hooks.iter().filter(|hook| !is_lock_or_heap(&hook.event)).cloned();
     let mut all = Kernel {
         hooks: of_kernel.chain(hooks).collect(),
@@ -79,7 +86,12 @@ pub(super) fn with_program(
         ignored_regions: kernel.ignored_regions.iter().cloned().chain(ignored_regions).collect(),
         raceless_code,
         console: kernel.console.iter().chain(&tables.console).cloned().collect(),
-        tested: Some(Tested { image: program.clone(), library: Arc::from(tables.name.as_str()), sealed }),
+        tested: Some(Tested {
+            image: program.clone(),
+            library: Arc::from(tables.name.as_str()),
+            sealed,
+            trusted,
+        }),
         entered: FxHashMap::default(),
         passed: FxHashMap::default(),
         ..kernel.clone()

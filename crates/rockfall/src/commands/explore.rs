@@ -320,75 +320,109 @@ pub fn explore(target: &Target, world: &KernelWorld, how: &How) -> Result<Verdic
     tell(target, world, how, &outcome)
 }
 
-pub fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> Result<Verdict, Failure> {
+fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> Result<Verdict, Failure> {
+    if let Some(bug) = Bug::of(target, world, how, outcome) {
+        return bug.tell(target, world, how, outcome);
+    }
+    if how.json {
+        println!("{}", json(&summary(outcome, &scope(target, how, outcome), None)));
+    } else {
+        let (verdict, scope) = (&outcome.verdict, scope(target, how, outcome));
+        println!("{verdict}\n  space: {scope}\n  time:  {:.1} s", outcome.seconds);
+        match verdict {
+            explore::Verdict::OutOfBudget { .. } => {
+                println!(
+                    "  This is no proof: the space was not finished. Give it more --budget, or fewer points."
+                );
+            }
+            explore::Verdict::Unsupported { schedule, .. } => {
+                println!("  Nothing is known of what follows this schedule: {schedule}");
+            }
+            _ => {}
+        }
+    }
+    Ok(match outcome.verdict {
+        explore::Verdict::Unsupported { .. } => Verdict::OwnBug,
+        _ => Verdict::Fine,
+    })
+}
+
+fn scope(target: &Target, how: &How, outcome: &Outcome) -> String {
     let mut scope = format!("test {} of {}: {}", target.recipe.test, target.kernel.name, space(how));
     if let explore::Verdict::OutOfBudget { preemptions_exhausted: Some(preemptions), .. } = &outcome.verdict {
         scope += &format!("; those with at most {preemptions} preemptions are exhausted");
     }
-    let Some(first) = outcome.found.first() else {
-        if how.json {
-            println!("{}", json(&summary(outcome, &scope, None)));
+    scope
+}
+
+/// A bug with its schedule as short as it was made, to be kept and told.
+pub struct Bug {
+    best: Found,
+    pub file: FindingFile,
+    path: PathBuf,
+}
+
+impl Bug {
+    /// The first one found, if any was.
+    pub fn of(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> Option<Self> {
+        let first = outcome.found.first()?;
+        let shortened = (!how.no_minimise).then(|| shorten(world, how, first, outcome.seconds));
+        let best = shortened.as_ref().map_or(first, |short| &short.found).clone();
+        let points = shortened.as_ref().map_or(&how.points, |short| &short.points);
+        let path = how.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
+        let file = FindingFile {
+            rockfall_finding: FindingFile::VERSION,
+            headline: best.finding.headline(),
+            target: target.recipe.clone(),
+            points: points.clone(),
+            schedule: best.schedule.clone(),
+            preemptions: best.preemptions,
+            interleavings: first.interleaving,
+            minimised_from: shortened.is_some().then_some(first.preemptions),
+            fewest: shortened.as_ref().is_some_and(|short| short.fewest),
+            passing: shortened
+                .as_ref()
+                .and_then(|short| short.passing.as_ref())
+                .map(|passing| (passing.schedule.clone(), passing.parts_at)),
+            finding: best.finding.clone(),
+        };
+        Some(Self { best, file, path })
+    }
+
+    /// Writes the files that were asked for and tells of the bug; the latter even if the former cannot be done.
+    pub fn tell(
+        &self,
+        target: &Target,
+        world: &KernelWorld,
+        how: &How,
+        outcome: &Outcome,
+    ) -> Result<Verdict, Failure> {
+        let written = self.file.write(&self.path);
+        let story = if how.json && how.html.is_none() {
+            None
         } else {
-            println!("{}\n  space: {scope}\n  time:  {:.1} s", outcome.verdict, outcome.seconds);
-            match &outcome.verdict {
-                explore::Verdict::OutOfBudget { .. } => {
-                    println!(
-                        "  This is no proof: the space was not finished. Give it more --budget, or fewer points."
-                    );
-                }
-                explore::Verdict::Unsupported { schedule, .. } => {
-                    println!("  Nothing is known of what follows this schedule: {schedule}");
-                }
-                _ => {}
+            Some(narrate(target, world, &self.file, &self.path)?)
+        };
+        let shown = match (&how.html, &story) {
+            (Some(html), Some(story)) => write_whole(html, report::html(story).as_bytes()),
+            _ => Ok(()),
+        };
+        if how.json {
+            println!("{}", json(&summary(outcome, &scope(target, how, outcome), Some(&self.best))));
+        } else if let Some(story) = &story {
+            print!("{}", report::text(story, text_options()));
+            for other in &outcome.found[1..] {
+                println!(
+                    "also: {} ({} preemptions)\n  schedule: {}",
+                    other.finding.headline(),
+                    other.preemptions,
+                    other.schedule
+                );
             }
         }
-        return Ok(match outcome.verdict {
-            explore::Verdict::Unsupported { .. } => Verdict::OwnBug,
-            _ => Verdict::Fine,
-        });
-    };
-    let shortened = (!how.no_minimise).then(|| shorten(world, how, first, outcome.seconds));
-    let best = shortened.as_ref().map_or(first, |short| &short.found);
-    let points = shortened.as_ref().map_or(&how.points, |short| &short.points);
-    let path = how.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
-    let file = FindingFile {
-        rockfall_finding: FindingFile::VERSION,
-        headline: best.finding.headline(),
-        target: target.recipe.clone(),
-        points: points.clone(),
-        schedule: best.schedule.clone(),
-        preemptions: best.preemptions,
-        interleavings: first.interleaving,
-        minimised_from: shortened.is_some().then_some(first.preemptions),
-        fewest: shortened.as_ref().is_some_and(|short| short.fewest),
-        passing: shortened
-            .as_ref()
-            .and_then(|short| short.passing.as_ref())
-            .map(|passing| (passing.schedule.clone(), passing.parts_at)),
-        finding: best.finding.clone(),
-    };
-    file.write(&path)?;
-    if how.json {
-        println!("{}", json(&summary(outcome, &scope, Some(best))));
-        if let Some(html) = &how.html {
-            write_whole(html, report::html(&narrate(target, world, &file, &path)?).as_bytes())?;
-        }
-        return Ok(Verdict::GuestBug);
+        written.and(shown)?;
+        Ok(Verdict::GuestBug)
     }
-    let story = narrate(target, world, &file, &path)?;
-    if let Some(html) = &how.html {
-        write_whole(html, report::html(&story).as_bytes())?;
-    }
-    print!("{}", report::text(&story, text_options()));
-    for other in &outcome.found[1..] {
-        println!(
-            "also: {} ({} preemptions)\n  schedule: {}",
-            other.finding.headline(),
-            other.preemptions,
-            other.schedule
-        );
-    }
-    Ok(Verdict::GuestBug)
 }
 
 /// A finding as short as it was made.

@@ -2,32 +2,27 @@
 //! that show; see [`explore::jobs`] for the plan and `docs/test.md` for what the statement at the end means.
 
 use crate::campaign::{Campaign, Knows, Setting};
-use crate::commands::explore::{How, Outcome as Told, cores, default_path, parse_duration, tell};
+use crate::commands::explore::{Bug, How, Outcome, cores, default_path, parse_duration};
 use crate::failure::{Failure, Verdict};
-use crate::finding_file::FindingFile;
-use crate::jobs_view::{JobsView, in_number, name, standing};
+use crate::jobs_view::JobsView;
 use crate::narrate::Names;
-use crate::race_witness::stories;
+use crate::race_witness::{leading_to, stories};
 use crate::ram::{Ram, parse_limit};
 use crate::run_folder::{self, Ended, RunFolder, checksum};
+use crate::statement::{Ending, Statement};
 use crate::target::{Target, TargetArguments};
 use clap::{Args, ValueEnum};
 use detect::{Candidate, Detectors, Lockset, Race, RaceDetector, RaceLimited, RacePure, RaceStatus};
 use explore::jobs::{Mode, Plan, Proof, State};
-use explore::strategies::replay;
 use explore::{Watch, World};
 use guest::everywhere::Everywhere;
 use guest::kernel::Kernel;
-use guest::uniprocessor::Uniprocessor;
 use report::{Summary, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use trace::{PointKind, PointRule, PointSet, Resolve, Step, Subject as _, VirtAddr};
-
-/// State spaces listed at the end, of each sort.
-const SPACES_TOLD_MAX: usize = 20;
+use trace::{PointRule, PointSet, Resolve, Step, Subject as _, VirtAddr};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Races {
@@ -174,26 +169,16 @@ impl Knows for Code<'_> {
         self.accesses.knows(pc)
     }
 
-    fn in_words(&self, rule: &PointRule) -> String {
-        rule_in_words(self.kernel, rule)
-    }
-}
-
-/// A rule in words: a racing instruction by its function and line.
-fn rule_in_words(kernel: &Kernel, rule: &PointRule) -> String {
-    let pc = match rule {
-        PointRule::Race { pc, .. } => pc,
-        PointRule::Everywhere => return "every shared access".to_owned(),
-        _ => return rule.to_string(),
-    };
-    let frames = kernel.subject().frames(*pc);
-    let frame = frames.first();
-    match frame.and_then(|frame| Some((frame.function.as_ref()?, frame.file.as_ref()?, frame.line?))) {
-        Some((function, file, line)) => {
-            let file = file.rsplit('/').next().unwrap_or(file);
-            format!("race in {function} ({file}:{line}, {pc})")
+    fn place(&self, pc: VirtAddr) -> String {
+        let frames = self.kernel.subject().frames(pc);
+        let frame = frames.first();
+        match frame.and_then(|frame| Some((frame.function.as_ref()?, frame.file.as_ref()?, frame.line?))) {
+            Some((function, file, line)) => {
+                let file = file.rsplit('/').next().unwrap_or(file);
+                format!("{function} ({file}:{line})")
+            }
+            None => pc.to_string(),
         }
-        None => rule.to_string(),
     }
 }
 
@@ -241,6 +226,10 @@ fn open_folder(
             Some(Ended::Bug) => None,
             Some(Ended::Complete) => {
                 say(format!("this was finished before, and is kept in {shown}; --fresh does it again"));
+                Some(*record)
+            }
+            None if record.found.is_some() => {
+                say(format!("the run in {shown} had found a bug, which is told now"));
                 Some(*record)
             }
             None => {
@@ -302,55 +291,46 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     };
     let mut view = JobsView::new(arguments.json);
     let found = campaign.run(&mut view);
-    let ended = match &found {
-        Some(_) => Some(Ended::Bug),
-        None => campaign.plan.is_complete().then_some(Ended::Complete),
-    };
-    campaign.put_down(ended);
-    view.finish(&campaign.plan);
+    // A bug is kept until it has been told.
+    let complete = found.is_none() && campaign.plan.is_complete();
+    campaign.put_down(complete.then_some(Ended::Complete));
     let (seconds, interleavings) = (campaign.seconds(), campaign.interleavings());
-    let (mut plan, witnesses) = (campaign.plan, campaign.witnesses);
-    let verdict = match found {
-        None => None,
-        Some((id, mut found)) => {
-            found.interleaving = interleavings;
-            let how = How {
-                points: plan.job(id).points.clone(),
-                workers: arguments.workers,
-                no_minimise: arguments.no_minimise,
-                wider: wider(&plan, &plan.job(id).points),
-                output: arguments.output.clone(),
-                html: arguments.html.clone(),
-                json: arguments.json,
-                ..How::default()
-            };
-            let told =
-                Told { verdict: explore::Verdict::Bug(Box::new(found.clone())), found: vec![found], seconds };
-            let verdict = tell(&target, &plain, &how, &told)?;
-            let path = how.output.unwrap_or_else(|| default_path(&target.recipe.test));
-            plan.failed_at(&preempted_at(&plain, &FindingFile::read(&path)?));
-            Some(verdict)
-        }
+    let gap = campaign.plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }));
+    let ending = match &found {
+        Some(_) => Ending::Bug,
+        None if campaign.plan.is_complete() => Ending::Done,
+        None if crate::interrupt::asked() => Ending::Stopped,
+        None => Ending::Late,
     };
-    let races = plan.races();
-    // After a bug it is the bug that matters; the other races are for the next run.
-    let told = |known: &&Candidate| known.status == RaceStatus::Failing || verdict.is_none();
-    let told = stories(races.iter().filter(told), &witnesses, &target, &plain);
-    let told = report::races(told, &Names::of(&target), &|file| target.source(file));
-    let statement = || statement(&target, &plan, seconds, arguments, verdict) + &told;
-    let whole = plan.is_complete();
-    let gap = plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }));
-    if arguments.json {
-        if verdict.is_none() {
-            let scope = statement();
-            let verdict = match (whole, gap) {
-                (true, _) => report::Verdict::Exhausted,
-                (false, true) => report::Verdict::Unsupported,
-                (false, false) => report::Verdict::OutOfBudget,
+    let statement = |campaign: &Campaign<'_>| {
+        let races = campaign.plan.races();
+        // After a bug it is the bug that matters; the other races are for the next run.
+        let told = |known: &&Candidate| known.status == RaceStatus::Failing || ending != Ending::Bug;
+        let told = stories(races.iter().filter(told), &campaign.witnesses, &target, &plain);
+        let tested = target.kernel.tested.as_ref();
+        let statement = Statement {
+            what: &format!("test {} of {}", target.recipe.test, target.kernel.name),
+            plan: &campaign.plan,
+            seconds,
+            ending,
+            races: arguments.races != Races::None,
+            sealed: tested.map_or(&[], |tested| &tested.sealed),
+            trusted: tested.map_or(&[], |tested| &tested.trusted),
+            place: &|pc| code.place(pc),
+        };
+        statement.text() + &report::races(told, &Names::of(&target), &|file| target.source(file))
+    };
+    let Some((id, mut found)) = found else {
+        view.finish(&campaign.plan);
+        if arguments.json {
+            let verdict = match (ending, gap) {
+                (Ending::Done, _) => report::Verdict::Exhausted,
+                (_, true) => report::Verdict::Unsupported,
+                _ => report::Verdict::OutOfBudget,
             };
             let summary = Summary {
                 verdict,
-                scope: &scope,
+                scope: &statement(&campaign),
                 finding: None,
                 interleavings,
                 seconds,
@@ -358,11 +338,34 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
                 schedule: None,
             };
             println!("{}", json(&summary));
+        } else {
+            print!("{}", statement(&campaign));
         }
-    } else {
-        print!("{}", statement());
+        return Ok(if gap && ending != Ending::Done { Verdict::OwnBug } else { Verdict::Fine });
+    };
+    found.interleaving = interleavings;
+    let points = campaign.plan.job(id).points.clone();
+    let how = How {
+        wider: wider(&campaign.plan, &points),
+        points,
+        workers: arguments.workers,
+        no_minimise: arguments.no_minimise,
+        output: arguments.output.clone(),
+        html: arguments.html.clone(),
+        json: arguments.json,
+        ..How::default()
+    };
+    let outcome =
+        Outcome { verdict: explore::Verdict::Bug(Box::new(found.clone())), found: vec![found], seconds };
+    let bug = Bug::of(&target, &plain, &how, &outcome).expect("it was found");
+    campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), &plain));
+    view.finish(&campaign.plan);
+    let verdict = bug.tell(&target, &plain, &how, &outcome)?;
+    if !arguments.json {
+        print!("{}", statement(&campaign));
     }
-    Ok(verdict.unwrap_or(if gap && !whole { Verdict::OwnBug } else { Verdict::Fine }))
+    campaign.put_down(Some(Ended::Bug));
+    Ok(verdict)
 }
 
 /// Spaces that hold the one of `points` and in which fewer preemptions may show what was found there: with the points that
@@ -383,109 +386,4 @@ fn wider(plan: &Plan, points: &PointSet) -> Vec<PointSet> {
     sets.dedup();
     sets.retain(|set| set != points);
     sets
-}
-
-/// The accesses, racing or not, at which the schedule of a finding preempts.
-fn preempted_at(world: &World<Uniprocessor, Detectors>, file: &FindingFile) -> BTreeSet<VirtAddr> {
-    let mut world = world.clone();
-    world.set_limits(detect::Limits::of(&file.finding));
-    let execution = replay(world, &file.points, &file.schedule, usize::MAX, false);
-    let pairs = execution.path.windows(2);
-    let preempted = pairs.filter(|pair| pair[1].is_preemption()).filter_map(|pair| pair[0].step.point());
-    let access = |kind| matches!(kind, PointKind::Race | PointKind::Access);
-    preempted.filter(|point| access(point.kind)).map(|point| point.pc).collect()
-}
-
-/// What was verified and what was not, up to the races themselves.
-fn statement(
-    target: &Target,
-    plan: &Plan,
-    seconds: f64,
-    arguments: &Arguments,
-    bug: Option<Verdict>,
-) -> String {
-    let words = |rule: &PointRule| rule_in_words(&target.kernel, rule);
-    let interleavings: u64 = plan.jobs().iter().map(|job| job.standing.interleavings).sum();
-    let mut out = String::new();
-    let mut say = |line: String| {
-        out += &line;
-        out.push('\n');
-    };
-    let what = format!("test {} of {}", target.recipe.test, target.kernel.name);
-    if bug.is_some() {
-        say(format!(
-            "\nThe search ended with the bug, after {interleavings} interleavings and {seconds:.1} s."
-        ));
-    } else if plan.is_complete() {
-        say(format!("{what}: no bug, and all that is known to matter is exhausted"));
-    } else {
-        let why = if crate::interrupt::asked() { "stopped" } else { "time is up" };
-        say(format!("{what}: no bug found, but this is no proof ({why})"));
-        say("  The same command again goes on from here.".into());
-    }
-    let races = plan.races();
-    if bug.is_none() {
-        let (spaces, races) = (plan.jobs().len(), races.iter().count());
-        let seen =
-            if arguments.races == Races::None { String::new() } else { format!("; {races} data races seen") };
-        say(format!("  {interleavings} interleavings in {spaces} state spaces, {seconds:.1} s{seen}"));
-    }
-    if let Some(job) = plan.completed_by() {
-        let interleavings = job.standing.interleavings;
-        say(format!("  The proof: {}: {}", name(&job.points, &words), in_number(interleavings)));
-    }
-    if let Some(tested) = target.kernel.tested.as_ref().filter(|tested| !tested.sealed.is_empty()) {
-        say(format!("No preemption was tried inside of {} (sealed).", tested.sealed.join(", ")));
-    }
-    let verified: Vec<_> = plan.verified().collect();
-    if plan.is_complete() {
-        let races = if arguments.races == Races::None { "" } else { ", and at every data race" };
-        say("Exhausted, up to the order of independent steps, without a bug:".into());
-        say(format!("  all interleavings with preemptions at {}{races}", name(&plan.beforehand(), &words)));
-    } else if !verified.is_empty() {
-        say(
-            "Exhausted, up to the order of independent steps, without a bug (and so is every part of these):"
-                .into(),
-        );
-        for job in verified.iter().take(SPACES_TOLD_MAX) {
-            say(format!("  {}: {}", name(&job.points, &words), in_number(job.standing.interleavings)));
-        }
-        if let Some(more) = verified.len().checked_sub(SPACES_TOLD_MAX + 1) {
-            say(format!("  and {} more", more + 1));
-        }
-    }
-    // Beside a proof these are of no interest.
-    let open: Vec<_> = plan.jobs().iter().filter(|job| job.state.is_open() && !plan.is_complete()).collect();
-    let begun: Vec<_> = open.iter().filter(|job| job.state != State::Pending).collect();
-    if !begun.is_empty() {
-        say("Begun and not finished:".into());
-        for job in begun.iter().take(SPACES_TOLD_MAX) {
-            say(format!("  {}: {}", name(&job.points, &words), standing(job)));
-        }
-        if let Some(more) = begun.len().checked_sub(SPACES_TOLD_MAX + 1) {
-            say(format!("  and {} more", more + 1));
-        }
-    }
-    let pending = open.len() - begun.len();
-    if pending > 0 {
-        say(format!("Not begun: {pending} more state spaces, each with further points."));
-    }
-    for job in plan.jobs().iter().filter(|job| matches!(job.state, State::GivenUp { .. })) {
-        say(format!("Given up: {}: {}", name(&job.points, &words), standing(job)));
-    }
-    if arguments.races == Races::None {
-        say("Data races were not looked for.".into());
-        return out;
-    }
-    let count = |status| races.iter().filter(|known| known.status == status).count();
-    let (failing, benign, untested) =
-        (count(RaceStatus::Failing), count(RaceStatus::Benign), count(RaceStatus::Untested));
-    if plan.is_complete() && untested == 0 {
-        say("Data races: all that were seen are harmless in what was exhausted.".into());
-        return out;
-    }
-    say(format!(
-        "Data races: {failing} lead to the bug, {benign} are harmless in the spaces exhausted, {untested} are untested."
-    ));
-    out
 }

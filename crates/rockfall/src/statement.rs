@@ -1,0 +1,387 @@
+//! What a run of `rockfall test` says at its end: what was verified, what was not and how far that came.
+//!
+//! Every sentence claims what was proved and no more. A run makes hundreds of state spaces that differ in one racing
+//! instruction: spaces of a kind are told together, and each of them alone is among the events of `--json`.
+
+use crate::jobs_view::{counted, in_number, name, standing};
+use detect::RaceStatus;
+use explore::jobs::{Job, JobId, Plan, Purpose, State};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use trace::{PointRule, PointSet, VirtAddr};
+
+/// Places named in one line.
+const PLACES_TOLD_MAX: usize = 8;
+
+/// Why the run is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    Bug,
+    /// Nothing is left to do.
+    Done,
+    Stopped,
+    Late,
+}
+
+pub struct Statement<'a> {
+    pub what: &'a str,
+    pub plan: &'a Plan,
+    pub seconds: f64,
+    pub ending: Ending,
+    /// Whether anybody looked for races.
+    pub races: bool,
+    /// Functions in which no preemption was tried.
+    pub sealed: &'a [Arc<str>],
+    /// Functions that are taken to be right.
+    pub trusted: &'a [Arc<str>],
+    /// The function and line of an instruction.
+    pub place: &'a dyn Fn(VirtAddr) -> String,
+}
+
+/// Spaces that differ only in which instructions race.
+struct Kind<'a> {
+    /// Those points that are none of races.
+    base: PointSet,
+    races: usize,
+    jobs: Vec<&'a Job>,
+}
+
+fn raced(rule: &PointRule) -> Option<VirtAddr> {
+    match rule {
+        PointRule::Race { pc, .. } => Some(*pc),
+        _ => None,
+    }
+}
+
+fn kinds<'a>(jobs: impl Iterator<Item = &'a Job>) -> Vec<Kind<'a>> {
+    let mut kinds: Vec<Kind<'a>> = Vec::new();
+    for job in jobs {
+        let races = job.points.rules.iter().filter_map(raced).count();
+        let rules = job.points.rules.iter().filter(|rule| raced(rule).is_none()).cloned().collect();
+        let base = PointSet { rules, filters: job.points.filters.clone() };
+        match kinds.iter_mut().find(|kind| kind.races == races && kind.base == base) {
+            Some(kind) => kind.jobs.push(job),
+            None => kinds.push(Kind { base, races, jobs: vec![job] }),
+        }
+    }
+    kinds.sort_by_key(|kind| kind.races);
+    kinds
+}
+
+impl Statement<'_> {
+    /// Everything up to the races themselves.
+    pub fn text(&self) -> String {
+        let mut lines = self.opening();
+        self.left_out(&mut lines);
+        self.exhausted(&mut lines);
+        self.unfinished(&mut lines);
+        for job in self.plan.jobs().iter().filter(|job| matches!(job.state, State::GivenUp { .. })) {
+            lines.push(format!("Given up: {}: {}", self.name(&job.points), standing(job)));
+        }
+        lines.push(self.races());
+        lines.join("\n") + "\n"
+    }
+
+    fn name(&self, points: &PointSet) -> String {
+        name(points, self.place)
+    }
+
+    fn opening(&self) -> Vec<String> {
+        let what = self.what;
+        let mut lines = match self.ending {
+            Ending::Bug => vec!["\nThe search ended with the bug.".to_owned()],
+            Ending::Done => vec![format!("{what}: no bug, and all that is known to matter is exhausted")],
+            Ending::Stopped | Ending::Late => {
+                let why = if self.ending == Ending::Stopped { "stopped" } else { "time is up" };
+                vec![
+                    format!("{what}: no bug found, but this is no proof ({why})"),
+                    "  The same command again goes on from here.".to_owned(),
+                ]
+            }
+        };
+        let interleavings: u64 = self.plan.jobs().iter().map(|job| job.standing.interleavings).sum();
+        let (spaces, races) = (self.plan.jobs().len(), self.plan.races().iter().count());
+        let seen = if self.races { format!("; {races} data races seen") } else { String::new() };
+        let seconds = self.seconds;
+        lines.push(format!("  {interleavings} interleavings in {spaces} state spaces, {seconds:.1} s{seen}"));
+        if let Some(job) = self.plan.completed_by() {
+            let interleavings = in_number(job.standing.interleavings);
+            lines.push(format!("  The proof: {}: {interleavings}", self.name(&job.points)));
+        }
+        lines
+    }
+
+    /// What no space has, so that nothing below is about it.
+    fn left_out(&self, lines: &mut Vec<String>) {
+        if !self.sealed.is_empty() {
+            lines.push(format!("No preemption was tried inside of {} (sealed).", self.sealed.join(", ")));
+        }
+        let trusted: Vec<&str> =
+            self.trusted.iter().filter(|name| !self.sealed.contains(name)).map(AsRef::as_ref).collect();
+        if !trusted.is_empty() {
+            lines.push(format!(
+                "Nothing is claimed of what happens inside of {} (trusted).",
+                trusted.join(", ")
+            ));
+        }
+    }
+
+    fn exhausted(&self, lines: &mut Vec<String>) {
+        let head = "Exhausted, up to the order of independent steps, without a bug";
+        if self.plan.is_complete() {
+            let races = if self.races { ", and at every data race seen" } else { "" };
+            lines.push(format!("{head}:"));
+            let points = self.name(&self.plan.beforehand());
+            lines.push(format!("  all interleavings with preemptions at {points}{races}"));
+            return;
+        }
+        let kinds = kinds(self.plan.verified());
+        if !kinds.is_empty() {
+            lines.push(format!("{head}, each for preemptions at its own points:"));
+        }
+        lines.extend(kinds.iter().map(|kind| self.kind(kind)));
+    }
+
+    /// Spaces of a kind in one line.
+    fn kind(&self, kind: &Kind<'_>) -> String {
+        let interleavings = in_number(kind.jobs.iter().map(|job| job.standing.interleavings).sum());
+        if let [job] = kind.jobs[..] {
+            return format!("  {}: {interleavings}", self.name(&job.points));
+        }
+        let with = if kind.base.rules.is_empty() { String::new() } else { self.name(&kind.base) + " with " };
+        let spaces = kind.jobs.len();
+        if kind.races > 1 {
+            let races = kind.races;
+            return format!("  {with}{races} racing instructions: {spaces} state spaces, {interleavings}");
+        }
+        let raced = kind.jobs.iter().flat_map(|job| job.points.rules.iter().filter_map(raced));
+        let places = self.places(raced.collect());
+        format!("  {with}one racing instruction: {spaces} state spaces, {interleavings}: in {places}")
+    }
+
+    /// Instructions by their places, those of one place together.
+    fn places(&self, pcs: BTreeSet<VirtAddr>) -> String {
+        let mut places: Vec<(String, usize)> = Vec::new();
+        for place in pcs.into_iter().map(self.place) {
+            match places.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, count)) => *count += 1,
+                None => places.push((place, 1)),
+            }
+        }
+        let more = places.len().saturating_sub(PLACES_TOLD_MAX);
+        let told = places.iter().take(PLACES_TOLD_MAX).map(|(place, count)| match count {
+            1 => place.clone(),
+            _ => format!("{place} ×{count}"),
+        });
+        let told = told.collect::<Vec<_>>().join(", ");
+        if more == 0 { told } else { format!("{told} and {more} more places") }
+    }
+
+    fn unfinished(&self, lines: &mut Vec<String>) {
+        // Beside a proof these are of no interest.
+        if self.plan.is_complete() {
+            return;
+        }
+        let open: Vec<(JobId, &Job)> = (0..self.plan.jobs().len())
+            .map(|at| (JobId(at), self.plan.job(JobId(at))))
+            .filter(|(_, job)| job.state.is_open())
+            .collect();
+        let pending = open.iter().filter(|(_, job)| job.state == State::Pending).count();
+        let begun = open.len() - pending;
+        if open.is_empty() {
+            return;
+        }
+        if self.ending == Ending::Bug {
+            lines.push(format!(
+                "Not exhausted: {}, {pending} of them not begun.",
+                counted(open.len(), "state space")
+            ));
+            return;
+        }
+        lines.push("Not exhausted:".to_owned());
+        let own = |(id, job): &&(JobId, &Job)| {
+            job.state != State::Pending && (job.purpose == Purpose::Initial || self.plan.is_proof(*id))
+        };
+        let told: Vec<&(JobId, &Job)> = open.iter().filter(own).collect();
+        lines.extend(told.iter().map(|(_, job)| format!("  {}: {}", self.name(&job.points), standing(job))));
+        let others = || open.iter().filter(|known| !own(known) && known.1.state != State::Pending);
+        let furthest = others().map(|(_, job)| job.standing.explored).fold(0.0, f64::max);
+        if let Some(more @ 1..) = begun.checked_sub(told.len()) {
+            let spaces = counted(more, "state space");
+            let percent = 100.0 * furthest;
+            lines.push(format!(
+                "  {spaces} with racing instructions, begun; the furthest is at {percent:.1} %"
+            ));
+        }
+        if pending > 0 {
+            lines.push(format!("  {}, not begun", counted(pending, "state space")));
+        }
+    }
+
+    fn races(&self) -> String {
+        if !self.races {
+            return "Data races were not looked for.".to_owned();
+        }
+        let races = self.plan.races();
+        let count = |status| races.iter().filter(|known| known.status == status).count();
+        let (failing, benign, untested) =
+            (count(RaceStatus::Failing), count(RaceStatus::Benign), count(RaceStatus::Untested));
+        match self.ending {
+            Ending::Done if untested == 0 => {
+                "Data races: all that were seen are harmless in what was exhausted.".to_owned()
+            }
+            Ending::Bug => format!(
+                "Data races: {failing} lead to the bug, {benign} did no harm in the spaces exhausted, {untested} are untested."
+            ),
+            _ => {
+                format!("Data races: {benign} did no harm in the spaces exhausted, {untested} are untested.")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use detect::{Race, RaceSide};
+    use expect_test::{Expect, expect};
+    use explore::jobs::{Mode, Outcome, Proof, Standing};
+    use trace::{AccessKind, ThreadId};
+
+    fn race(first: u64, second: u64) -> Race {
+        let side = |thread, pc| RaceSide {
+            thread: ThreadId(thread),
+            pc: VirtAddr(pc),
+            kind: AccessKind::Write,
+            atomic: false,
+            locks: Vec::new(),
+            system_call: None,
+        };
+        Race { first: side(1, first), second: side(2, second), addr: VirtAddr(0), size: 4 }
+    }
+
+    /// A plan in which jobs were reported as told: points, interleavings, and the part explored (1: exhausted).
+    fn plan(races: &[(u64, u64)], reports: &[(&str, u64, f64)]) -> Plan {
+        let initial = ["", "lock", "unlock"].map(|points| points.parse().expect("points"));
+        let mut plan = Plan::new(Mode::Deepening, Proof::Races, initial);
+        for (first, second) in races {
+            plan.saw(JobId(0), [&race(*first, *second), &race(*second, *first)], true);
+        }
+        for (points, interleavings, explored) in reports {
+            let points: PointSet = points.parse().expect("points");
+            let id = plan.jobs().iter().position(|job| job.points == points).expect("a job");
+            if *explored < 1.0 {
+                let others = (0..plan.jobs().len()).map(JobId).filter(|other| other.0 != id);
+                assert_eq!(plan.next(60.0, &others.collect()), Some(JobId(id)), "{points} is begun");
+            }
+            let standing =
+                Standing { interleavings: *interleavings, explored: *explored, ..Standing::default() };
+            let outcome = if *explored == 1.0 { Outcome::Exhausted } else { Outcome::GoesOn };
+            plan.report(JobId(id), standing, outcome);
+        }
+        plan
+    }
+
+    fn check(plan: &Plan, ending: Ending, expected: Expect) {
+        let place = |pc: VirtAddr| format!("f{} (a.c:{})", pc.0 / 16, pc.0 / 2);
+        let (sealed, trusted) = (["malloc".into()], ["malloc".into(), "mutex_lock".into()]);
+        let what = "test x of y";
+        let statement = Statement {
+            what,
+            plan,
+            seconds: 1.5,
+            ending,
+            races: true,
+            sealed: &sealed,
+            trusted: &trusted,
+            place: &place,
+        };
+        expected.assert_eq(&statement.text());
+    }
+
+    const RACES: [(u64, u64); 2] = [(0x10, 0x11), (0x20, 0x30)];
+
+    #[test]
+    fn spaces_of_a_kind_are_told_together() {
+        let reports = [
+            ("lock", 9, 1.0),
+            ("race:0x10", 2, 1.0),
+            ("race:0x11", 3, 1.0),
+            ("race:0x20", 4, 1.0),
+            ("unlock", 40, 0.25),
+            ("race:0x30", 7, 0.5),
+        ];
+        check(
+            &plan(&RACES, &reports),
+            Ending::Late,
+            expect![[r#"
+            test x of y: no bug found, but this is no proof (time is up)
+              The same command again goes on from here.
+              65 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+            No preemption was tried inside of malloc (sealed).
+            Nothing is claimed of what happens inside of mutex_lock (trusted).
+            Exhausted, up to the order of independent steps, without a bug, each for preemptions at its own points:
+              lock: 9 interleavings
+              one racing instruction: 3 state spaces, 9 interleavings: in f1 (a.c:8) ×2, f2 (a.c:16)
+            Not exhausted:
+              unlock: 40 interleavings, 25.0 %, unknown time left
+              1 state space with racing instructions, begun; the furthest is at 50.0 %
+              1 state space, not begun
+            Data races: 1 did no harm in the spaces exhausted, 1 are untested.
+        "#]],
+        );
+        check(
+            &plan(&RACES, &reports),
+            Ending::Bug,
+            expect![[r#"
+
+            The search ended with the bug.
+              65 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+            No preemption was tried inside of malloc (sealed).
+            Nothing is claimed of what happens inside of mutex_lock (trusted).
+            Exhausted, up to the order of independent steps, without a bug, each for preemptions at its own points:
+              lock: 9 interleavings
+              one racing instruction: 3 state spaces, 9 interleavings: in f1 (a.c:8) ×2, f2 (a.c:16)
+            Not exhausted: 3 state spaces, 1 of them not begun.
+            Data races: 0 lead to the bug, 1 did no harm in the spaces exhausted, 1 are untested.
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_proof_is_told_as_one() {
+        let all = "lock,unlock,race:0x10,race:0x11,race:0x20,race:0x30";
+        check(
+            &plan(&RACES, &[(all, 99, 1.0)]),
+            Ending::Done,
+            expect![[r#"
+            test x of y: no bug, and all that is known to matter is exhausted
+              99 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+              The proof: lock, unlock, 4 racing instructions: 99 interleavings
+            No preemption was tried inside of malloc (sealed).
+            Nothing is claimed of what happens inside of mutex_lock (trusted).
+            Exhausted, up to the order of independent steps, without a bug:
+              all interleavings with preemptions at lock, unlock, and at every data race seen
+            Data races: all that were seen are harmless in what was exhausted.
+        "#]],
+        );
+    }
+
+    #[test]
+    fn nothing_done_is_nothing_claimed() {
+        check(
+            &plan(&RACES, &[]),
+            Ending::Stopped,
+            expect![[r#"
+            test x of y: no bug found, but this is no proof (stopped)
+              The same command again goes on from here.
+              0 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+            No preemption was tried inside of malloc (sealed).
+            Nothing is claimed of what happens inside of mutex_lock (trusted).
+            Not exhausted:
+              8 state spaces, not begun
+            Data races: 0 did no harm in the spaces exhausted, 2 are untested.
+        "#]],
+        );
+    }
+}
