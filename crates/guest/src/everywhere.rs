@@ -55,6 +55,12 @@ impl Everywhere {
         self.instructions.contains_key(&pc.0)
     }
 
+    /// The address that the instruction itself names, whatever is in registers but an index: a variable, or an array.
+    #[must_use]
+    pub fn named(&self, pc: VirtAddr) -> Option<VirtAddr> {
+        named(self.instructions.get(&pc.0)?)
+    }
+
     /// Whether the instruction that is about to run accesses shared memory.
     #[must_use]
     pub fn is_access(&self, registers: &Registers, scope: &Scope) -> bool {
@@ -102,6 +108,13 @@ fn is_local(instruction: &Instruction, at: u32, framed: bool) -> bool {
             Register::EBP | Register::RBP => framed,
             _ => false,
         }
+}
+
+fn named(instruction: &Instruction) -> Option<VirtAddr> {
+    let special = matches!(instruction.memory_segment(), Register::FS | Register::GS);
+    let memory = (0..instruction.op_count()).any(|at| instruction.op_kind(at) == OpKind::Memory);
+    let fixed = matches!(instruction.memory_base(), Register::None | Register::RIP | Register::EIP);
+    (memory && fixed && !special).then(|| VirtAddr(instruction.memory_displacement64()))
 }
 
 /// `None` if that depends on a segment's base, which only special memory has, or if there may be many.
@@ -153,5 +166,20 @@ mod tests {
         }
         assert_eq!(address(&decode(&[0x65, 0x8b, 0x00]), 1, &registers), None, "mov eax,gs:[eax]");
         assert_eq!(address(&decode(&[0xf3, 0xa4]), 0, &registers), None, "rep movsb");
+    }
+
+    #[test]
+    fn some_instructions_name_what_they_access() {
+        for (what, bytes, expected) in [
+            ("mov [0x12345678],eax", &[0xa3, 0x78, 0x56, 0x34, 0x12][..], Some(0x1234_5678)),
+            ("inc [0x12345678]", &[0xff, 0x05, 0x78, 0x56, 0x34, 0x12], Some(0x1234_5678)),
+            ("mov eax,[ecx*4+0x12345678]", &[0x8b, 0x04, 0x8d, 0x78, 0x56, 0x34, 0x12], Some(0x1234_5678)),
+            ("mov eax,[eax+0x12345678]", &[0x8b, 0x80, 0x78, 0x56, 0x34, 0x12], None),
+            ("mov eax,gs:[0x14]", &[0x65, 0xa1, 0x14, 0, 0, 0], None),
+            ("movsb", &[0xa4], None),
+            ("add eax,ecx", &[0x01, 0xc8], None),
+        ] {
+            assert_eq!(named(&decode(bytes)), expected.map(VirtAddr), "{what}");
+        }
     }
 }

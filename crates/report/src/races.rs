@@ -11,6 +11,8 @@ use trace::{Frame, LockId, Resolve, Sighting, Stack, VirtAddr};
 #[derive(Clone, Debug)]
 pub struct RaceStory<'a> {
     pub known: &'a Candidate,
+    /// What an instruction of either side names by itself, so that it is the same in every interleaving.
+    pub variable: Option<String>,
     pub seen: Option<[Sighting; 2]>,
 }
 
@@ -79,16 +81,13 @@ fn paragraph(
     out
 }
 
-/// By variable and place, and only what does not depend on which interleaving showed it first.
+/// By variable and place: only what does not depend on which interleaving showed it first.
 fn without_harm(stories: &[RaceStory<'_>], resolve: &dyn Resolve) -> String {
     // In the order of instructions.
     let mut lines: Vec<(String, Vec<String>)> = Vec::new();
     for story in stories {
         let RaceKey { low, high } = story.known.race.key();
-        // Of an array or a structure which part was hit first depends on the interleaving.
-        let variable = resolve.data(story.known.race.addr);
-        let variable = variable.as_deref().and_then(|name| name.split(['[', '.', '+']).next());
-        let line = match variable {
+        let line = match &story.variable {
             Some(variable) => format!("{variable}: {}", place_at(low, resolve)),
             None => place_at(low, resolve),
         };

@@ -435,7 +435,11 @@ fn races_at_the_end_of_a_run() {
         (known.status == detect::RaceStatus::Failing)
             .then(|| [seen(first), seen([second, Program.frames(known.race.first.pc)].concat())])
     };
-    let stories = log.iter().map(|known| report::RaceStory { known, seen: seen(known) });
+    let stories = log.iter().map(|known| report::RaceStory {
+        known,
+        variable: Some("ready".into()),
+        seen: seen(known),
+    });
     expect![[r#"
         data race on num_in_section: leads to a bug; seen in this order only, from the first run on
           t5 writes in consumer (paradise.c:5), holding no lock: num_in_section++;

@@ -422,7 +422,7 @@ impl JobsView {
 mod tests {
     use super::*;
     use expect_test::expect;
-    use explore::jobs::{Mode, Outcome, Proof, Standing};
+    use explore::jobs::{Capacity, Mode, Outcome, Proof, Standing};
 
     fn plan() -> Plan {
         let initial = ["", "lock", "lock,unlock"].map(|points| points.parse().expect("points"));
@@ -431,7 +431,7 @@ mod tests {
             [(0, 3, 1.0, 0.0), (1, 120, 0.25, 7.25), (2, 64, 0.000_1, 1e9)]
         {
             let others = (0..plan.jobs().len()).map(JobId).filter(|other| other.0 != id).collect();
-            assert_eq!(plan.next(60.0, &others), Some(JobId(id)));
+            assert_eq!(plan.next(Capacity { seconds: 60.0, cores: 1 }, &others), Some(JobId(id)));
             let standing = Standing {
                 interleavings,
                 explored,

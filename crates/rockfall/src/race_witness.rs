@@ -1,6 +1,7 @@
 //! Under which schedule a data race was first seen, so that its two accesses can be gone back to; and which races the
 //! schedule of a finding is about.
 
+use crate::commands::test::Code;
 use crate::finding_file::FindingFile;
 use crate::narrate::Names;
 use crate::target::Target;
@@ -13,7 +14,8 @@ use report::RaceStory;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use trace::{
-    Access, Occurrence, PointKind, PointSet, Schedule, Sighting, Step, Subject as _, ThreadId, VirtAddr,
+    Access, Occurrence, PointKind, PointSet, Resolve as _, Schedule, Sighting, Step, Subject as _, ThreadId,
+    VirtAddr,
 };
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -78,10 +80,18 @@ pub fn stories<'a>(
     witnesses: &BTreeMap<RaceKey, RaceWitness>,
     target: &Target,
     world: &World<Uniprocessor, Detectors>,
+    code: &Code<'_>,
 ) -> Vec<RaceStory<'a>> {
+    let names = Names::of(target);
+    let variable = |pc| {
+        let name = names.data(code.named(pc)?)?;
+        name.split(['[', '.', '+']).next().map(str::to_owned)
+    };
     let story = |known: &'a Candidate| {
+        let RaceKey { low, high } = known.race.key();
         let witness = witnesses.get(&known.race.key()).filter(|_| known.status != RaceStatus::Benign);
-        RaceStory { known, seen: witness.and_then(|witness| witness.sightings(target, world)) }
+        let variable = variable(low).or_else(|| variable(high));
+        RaceStory { known, variable, seen: witness.and_then(|witness| witness.sightings(target, world)) }
     };
     races.map(story).collect()
 }

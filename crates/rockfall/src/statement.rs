@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use detect::{Race, RaceSide};
     use expect_test::{Expect, expect};
-    use explore::jobs::{Mode, Outcome, Proof, Standing};
+    use explore::jobs::{Capacity, Mode, Outcome, Proof, Standing};
     use trace::{AccessKind, ThreadId};
 
     fn race(first: u64, second: u64) -> Race {
@@ -272,7 +272,11 @@ mod tests {
             let id = plan.jobs().iter().position(|job| job.points == points).expect("a job");
             if *explored < 1.0 {
                 let others = (0..plan.jobs().len()).map(JobId).filter(|other| other.0 != id);
-                assert_eq!(plan.next(60.0, &others.collect()), Some(JobId(id)), "{points} is begun");
+                assert_eq!(
+                    plan.next(Capacity { seconds: 60.0, cores: 1 }, &others.collect()),
+                    Some(JobId(id)),
+                    "{points} is begun"
+                );
             }
             let standing =
                 Standing { interleavings: *interleavings, explored: *explored, ..Standing::default() };

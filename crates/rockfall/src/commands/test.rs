@@ -147,6 +147,11 @@ impl<'a> Code<'a> {
         let accesses = Everywhere::new(kernel.subject(), kernel.tested.is_some());
         Self { kernel, initialisers: stems.iter().flat_map(both).collect(), accesses }
     }
+
+    /// The address that an instruction names by itself.
+    pub fn named(&self, pc: VirtAddr) -> Option<VirtAddr> {
+        self.accesses.named(pc)
+    }
 }
 
 impl Knows for Code<'_> {
@@ -306,7 +311,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         let races = campaign.plan.races();
         // After a bug it is the bug that matters; the other races are for the next run.
         let told = |known: &&Candidate| known.status == RaceStatus::Failing || ending != Ending::Bug;
-        let told = stories(races.iter().filter(told), &campaign.witnesses, &target, &plain);
+        let told = stories(races.iter().filter(told), &campaign.witnesses, &target, &plain, &code);
         let tested = target.kernel.tested.as_ref();
         let statement = Statement {
             what: &format!("test {} of {}", target.recipe.test, target.kernel.name),
