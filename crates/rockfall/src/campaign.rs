@@ -289,9 +289,6 @@ impl<'a> Campaign<'a> {
             let running: Vec<JobId> = busy.keys().copied().chain([id]).collect();
             view.show(&self.plan, &running, times, &|pc| self.setting.knows.place(pc));
         }
-        if let Some((_, bug)) = &self.found {
-            view.bug(&bug.finding, self.interleavings(), self.seconds());
-        }
         self.found.clone()
     }
 

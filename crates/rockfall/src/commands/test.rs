@@ -300,6 +300,9 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let complete = found.is_none() && campaign.plan.is_complete();
     campaign.put_down(complete.then_some(Ended::Complete));
     let (seconds, interleavings) = (campaign.seconds(), campaign.interleavings());
+    if let Some((_, bug)) = &found {
+        view.bug(&bug.finding, interleavings, seconds);
+    }
     let gap = campaign.plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }));
     let ending = match &found {
         Some(_) => Ending::Bug,
