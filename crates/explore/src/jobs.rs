@@ -35,7 +35,7 @@
 //! How much a proof is given depends on its forecast, in seconds of one core, and on what all cores can still do. If it is
 //! merely possible it has a slice now and then, for early forecasts are poor. If it is expected to be finished it has a
 //! core, or every second slice of the only one; and it has all cores if one may not be enough, once the small jobs were
-//! tried, which take a moment each, or if half of it is done and it will hardly fail. Then the others wait, and nothing is
+//! tried and the first ones finished, as far as they can be, or if half of it is done and it will hardly fail. Then the others wait, and nothing is
 //! lost by that: whatever they would find is in the space of the proof too, they are needless when it is finished, and if it
 //! turns out to be larger its forecast says so before long, and they go on.
 //!
@@ -462,11 +462,17 @@ impl Plan {
     /// a share may not be enough, or it is half done and will hardly fail.
     fn deserves_all(&self, id: JobId, capacity: Capacity) -> bool {
         let job = self.job(id);
-        let comes_first = |job: &Job| job.purpose < Purpose::Maximal && self.is_to_be_tried(job);
         let needs_all = job.seconds_left_most() > capacity.share();
         let is_sure = job.seconds_left_most() <= capacity.core_seconds();
-        needs_all && !self.jobs.iter().any(comes_first)
+        needs_all && !self.jobs.iter().any(|job| self.goes_before_proofs(job, capacity))
             || is_sure && job.standing.explored >= EXPLORED_NEARLY_DONE
+    }
+
+    /// Small jobs take a moment, and the points known beforehand show most bugs in the smallest spaces.
+    fn goes_before_proofs(&self, job: &Job, capacity: Capacity) -> bool {
+        let can_be_finished = job.state == State::Started && job.seconds_left() <= capacity.seconds;
+        job.purpose < Purpose::Maximal && self.is_to_be_tried(job)
+            || job.purpose == Purpose::Initial && can_be_finished
     }
 
     fn next_deepening(&self, capacity: Capacity, busy: &BTreeSet<JobId>) -> Option<JobId> {
