@@ -4,6 +4,7 @@
 //! on one core as long as others want one, on all that are idle otherwise: what a search finds does not depend on how
 //! many work on it. Between slices it is a value that can be put aside or written down.
 
+use crate::commands::explore::lateness;
 use crate::jobs_view::JobsView;
 use crate::race_witness::RaceWitness;
 use crate::ram::Ram;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use trace::{Schedule, VirtAddr};
+use trace::{Cancelled, Schedule, Subject as _, VirtAddr};
 
 /// Memory of worlds kept to go back to, for all workers of a job together; less when memory is short.
 const CLONE_BYTES_MAX: usize = 128 << 20;
@@ -131,6 +132,8 @@ pub struct Campaign<'a> {
     /// Workers with their worlds, the latest last.
     warm: Vec<(JobId, bool, usize, Workers<Uniprocessor, Watch>)>,
     clone_bytes_max: usize,
+    /// Nothing that is still at work is wanted.
+    enough: Arc<AtomicBool>,
     /// When the plan was last written down, and how long that took.
     recorded: Option<(Instant, Duration)>,
     /// Something happened that must not be lost.
@@ -154,8 +157,15 @@ pub struct Setting<'a> {
 }
 
 impl<'a> Campaign<'a> {
-    fn new(setting: Setting<'a>, plan: Plan, seconds_before: f64) -> Self {
+    fn new(mut setting: Setting<'a>, plan: Plan, seconds_before: f64) -> Self {
+        let enough = Arc::new(AtomicBool::new(false));
+        let (late, asked) = (lateness(Some(setting.budget)), Arc::clone(&enough));
+        let unwanted: Cancelled = Arc::new(move || asked.load(Ordering::Relaxed) || late());
+        for world in [&mut setting.watched, &mut setting.unwatched] {
+            world.subject.heed(unwanted.clone());
+        }
         Self {
+            enough,
             plan,
             witnesses: BTreeMap::new(),
             setting,
@@ -264,14 +274,13 @@ impl<'a> Campaign<'a> {
     /// Works until a bug shows, nothing is left to do, or it is late.
     pub fn run(&mut self, view: &mut JobsView) -> Option<(JobId, Found)> {
         let (done, slices) = channel();
-        let enough = Arc::new(AtomicBool::new(false));
         let mut busy: BTreeMap<JobId, usize> = BTreeMap::new();
         loop {
             let late = self.seconds_left() <= 0.0 || crate::interrupt::asked();
             if self.found.is_none() && !late {
-                self.hand_out(&mut busy, &done, &enough);
+                self.hand_out(&mut busy, &done);
             } else {
-                enough.store(true, Ordering::Relaxed);
+                self.enough.store(true, Ordering::Relaxed);
             }
             if busy.is_empty() {
                 break;
@@ -297,7 +306,6 @@ impl<'a> Campaign<'a> {
         &mut self,
         busy: &mut BTreeMap<JobId, usize>,
         done: &Sender<Result<Slice, Box<dyn Any + Send>>>,
-        enough: &Arc<AtomicBool>,
     ) {
         let idle = self.setting.cores - busy.values().sum::<usize>();
         let mut jobs: Vec<JobId> = Vec::new();
@@ -312,7 +320,8 @@ impl<'a> Campaign<'a> {
             let cores = idle / jobs.len() + usize::from(at < idle % jobs.len());
             busy.insert(id, cores);
             let slice = self.slice(id, cores);
-            let (done, enough, folder) = (done.clone(), Arc::clone(enough), Arc::clone(&self.setting.folder));
+            let (done, enough, folder) =
+                (done.clone(), Arc::clone(&self.enough), Arc::clone(&self.setting.folder));
             let until = (Instant::now() + SLICE).min(self.started + self.setting.budget);
             std::thread::spawn(move || {
                 let ran = catch_unwind(AssertUnwindSafe(|| run_slice(slice, until, &enough, &folder)));

@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use trace::{PointRule, PointSet, Resolve, Step, Subject as _, VirtAddr};
+use trace::{PointRule, PointSet, Resolve, Step, VirtAddr};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Races {
@@ -272,12 +272,10 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let plain = target.world(started);
     let watch = watched(&plain.observer, arguments.races, &prologue);
     let code = Code::new(&target.kernel);
-    let mut subject = plain.subject.clone();
-    subject.heed(super::explore::lateness(Some(arguments.budget)));
     let setting = Setting {
         what: format!("test {} of {}", target.recipe.test, target.kernel.name),
-        watched: World::new(subject.clone(), watch),
-        unwatched: World::new(subject, Watch::new(plain.observer.clone(), None)),
+        watched: World::new(plain.subject.clone(), watch),
+        unwatched: World::new(plain.subject.clone(), Watch::new(plain.observer.clone(), None)),
         cores: arguments.workers.unwrap_or_else(cores).max(1),
         budget: arguments.budget,
         folder: Arc::new(folder),
