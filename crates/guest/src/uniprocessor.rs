@@ -35,6 +35,7 @@ use trace::{
     Action, Cancelled, Choice, Point, PointKind, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet,
     VirtAddr, Waiting,
 };
+use turns::Foreseen;
 
 /// Offers of the processor without progress after which a thread is taken to wait.
 pub const YIELDS_MAX: u32 = 10;
@@ -122,6 +123,8 @@ pub struct Uniprocessor {
     probe: Option<Box<Machine>>,
     /// The same with all that is known of threads.
     ahead: Option<Box<Uniprocessor>>,
+    /// Whom ticks would bring, as found out last.
+    foreseen: Option<Arc<Foreseen>>,
     /// Whether steps are still wanted, and when that was last asked.
     cancelled: Option<Cancelled>,
     asked_at: u64,
@@ -151,6 +154,7 @@ impl Clone for Uniprocessor {
             rotation: None,
             probe: None,
             ahead: None,
+            foreseen: self.foreseen.clone(),
             cancelled: self.cancelled.clone(),
             asked_at: self.asked_at,
         }
@@ -167,6 +171,7 @@ impl Clone for Uniprocessor {
         self.instructions_max = source.instructions_max;
         self.console.clone_from(&source.console);
         self.told_time = source.told_time;
+        self.foreseen.clone_from(&source.foreseen);
         self.log.clear();
     }
 }
@@ -203,6 +208,7 @@ impl Uniprocessor {
             rotation: None,
             probe: None,
             ahead: None,
+            foreseen: None,
             cancelled: None,
             asked_at: 0,
         }

@@ -34,6 +34,8 @@ const CLOCK_TICKS_MIN: usize = 8;
 pub(super) struct Rotation {
     /// What words hold after each tick since the first that wrote them, by a quarter of their physical address.
     words: BTreeMap<u64, Vec<u32>>,
+    /// Words that were read.
+    read: BTreeSet<u64>,
     /// Words of stacks, which do not count.
     stacks: BTreeSet<u64>,
     /// Whether the scheduler decided, tick by tick.
@@ -41,20 +43,24 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    /// Learns which words were written from a copy of the log. `sp` is the top of the stack on which they were.
+    /// Learns which words were read and written from a copy of the log. `sp` is the top of the stack on which they were.
     pub(super) fn learn(&mut self, machine: &Machine, log: &Events, sp: u64) {
         let page = VirtAddr(sp).page().0;
         let stack = sp.saturating_sub(STACK_BELOW_BYTES).max(page)
             ..(sp + STACK_ABOVE_BYTES).min(page + machine::entries::PAGE_BYTES);
         machine.drain(&mut log.clone(), |event| {
             let Event::Access(access) = event else { return };
-            let Some(PhysAddr(at)) = access.physical.filter(|_| access.rw == Rw::Write) else { return };
+            let Some(PhysAddr(at)) = access.physical else { return };
+            let on_stack = stack.contains(&access.address.0);
             for word in at / 4..=(at + u64::from(access.size.max(1)) - 1) / 4 {
-                if stack.contains(&access.address.0) {
-                    self.words.remove(&word);
-                    self.stacks.insert(word);
-                } else if !self.stacks.contains(&word) {
-                    self.words.entry(word).or_default();
+                match access.rw {
+                    Rw::Write if on_stack => {
+                        self.words.remove(&word);
+                        self.stacks.insert(word);
+                    }
+                    Rw::Write if !self.stacks.contains(&word) => _ = self.words.entry(word).or_default(),
+                    Rw::Read if !on_stack => _ = self.read.insert(word),
+                    _ => {}
                 }
             }
         });
@@ -64,9 +70,7 @@ impl Rotation {
     pub(super) fn ticked(&mut self, machine: &Machine, decided: bool) {
         self.decided.push(decided);
         for (word, values) in &mut self.words {
-            let mut bytes = [0; 4];
-            machine.memory.read(PhysAddr(word * 4), &mut bytes);
-            values.push(u32::from_le_bytes(bytes));
+            values.push(value(machine, PhysAddr(word * 4)));
         }
     }
 
@@ -74,6 +78,12 @@ impl Rotation {
     pub(super) fn is_circle(&self) -> bool {
         let ticks = self.decided.len();
         ticks.is_power_of_two() && (1..=ticks / 2).any(|period| self.has_period(period))
+    }
+
+    /// What all that happened depended on, as `machine` has it, apart from what was written and read on stacks.
+    pub(super) fn depends_on(&self, machine: &Machine) -> Vec<(PhysAddr, u32)> {
+        let words = self.read.iter().filter(|word| !self.stacks.contains(word));
+        words.map(|word| (PhysAddr(word * 4), value(machine, PhysAddr(word * 4)))).collect()
     }
 
     /// Whether nothing more is to be learned.
@@ -93,6 +103,12 @@ impl Rotation {
                 }
             })
     }
+}
+
+pub(super) fn value(machine: &Machine, word: PhysAddr) -> u32 {
+    let mut bytes = [0; 4];
+    machine.memory.read(word, &mut bytes);
+    u32::from_le_bytes(bytes)
 }
 
 /// Whether the same is added each time.

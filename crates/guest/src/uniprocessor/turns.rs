@@ -14,10 +14,14 @@
 //!
 //! Limits: threads that sleep count as coming, however urgent others are.
 
+use super::rotation::value;
 use super::{TURN_TICKS_MAX, Uniprocessor};
 use crate::kernel::Activity;
 use crate::threads::{Thread, Turn};
-use trace::{StepEnd, ThreadId, ThreadSet};
+use crate::tracker::CPU;
+use machine::Machine;
+use std::sync::Arc;
+use trace::{PhysAddr, StepEnd, ThreadId, ThreadSet};
 
 impl Uniprocessor {
     /// A step changes who is the most urgent.
@@ -43,6 +47,17 @@ impl Uniprocessor {
         if self.kernel().fair || asked.is_empty() {
             return;
         }
+        let question = Question { runs: on_processor, ring: self.machine.cpu(CPU).cpl(), asked };
+        let foreseen = self.foreseen.take().filter(|foreseen| foreseen.holds(&question, &self.machine));
+        let foreseen = foreseen.unwrap_or_else(|| Arc::new(self.foresee(question)));
+        let left_aside = |thread: &&mut Thread| foreseen.left_aside.contains(thread.id);
+        for thread in self.tracker.threads.iter_mut().filter(left_aside) {
+            thread.turn = Turn::PassedOver;
+        }
+        self.foreseen = Some(foreseen);
+    }
+
+    fn foresee(&mut self, question: Question) -> Foreseen {
         let mut ahead = match self.ahead.take() {
             Some(mut ahead) => {
                 Self::clone_from(&mut ahead, self);
@@ -50,14 +65,16 @@ impl Uniprocessor {
             }
             None => Box::new(self.clone()),
         };
-        let left_aside = ahead.left_aside(asked);
+        // What it finds out must not depend on when the host has had enough.
+        ahead.cancelled = None;
+        let left_aside = ahead.left_aside(question.asked.clone());
+        let depends_on = ahead.rotation.take().map(|rotation| rotation.depends_on(&self.machine));
         self.ahead = Some(ahead);
-        for thread in self.tracker.threads.iter_mut().filter(|thread| left_aside.contains(thread.id)) {
-            thread.turn = Turn::PassedOver;
-        }
+        Foreseen { question, depends_on, left_aside }
     }
 
-    /// Fires ticks, and says whom of those `asked` for they do not bring. If nothing can be said, that is nobody.
+    /// Fires ticks, and says whom of those `asked` for they do not bring. If nothing can be said, that is nobody. Leaves
+    /// what was learned on the way, if that is all.
     fn left_aside(&mut self, mut asked: ThreadSet) -> ThreadSet {
         self.tracker.narrated = false;
         for thread in self.tracker.threads.iter_mut() {
@@ -92,7 +109,6 @@ impl Uniprocessor {
                 self.rotation = None;
             }
         }
-        self.rotation = None;
         asked
     }
 
@@ -104,6 +120,30 @@ impl Uniprocessor {
         let decisions = self.tracker.decisions;
         self.tick(&mut signals)?;
         Ok(Happened::Tick { decided: self.tracker.decisions != decisions })
+    }
+}
+
+/// For whom it was asked, and where.
+#[derive(PartialEq, Eq)]
+struct Question {
+    runs: Option<ThreadId>,
+    ring: u8,
+    asked: ThreadSet,
+}
+
+/// What was found out at one decision; true at the next ones as long as nothing has changed that ticks look at. What is on
+/// stacks changes only when threads run, which no kernel lets happen without writing down who does.
+pub(super) struct Foreseen {
+    question: Question,
+    /// `None`: more than was written down.
+    depends_on: Option<Vec<(PhysAddr, u32)>>,
+    left_aside: ThreadSet,
+}
+
+impl Foreseen {
+    fn holds(&self, question: &Question, machine: &Machine) -> bool {
+        let same = |(word, then): &(PhysAddr, u32)| value(machine, *word) == *then;
+        self.question == *question && self.depends_on.as_ref().is_some_and(|words| words.iter().all(same))
     }
 }
 
