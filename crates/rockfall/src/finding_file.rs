@@ -35,7 +35,11 @@ impl FindingFile {
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let text =
             std::fs::read(path).map_err(|error| Failure::Unreadable { path: path.to_owned(), error })?;
-        let file: Self = serde_json::from_slice(&text).map_err(|error| {
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &[u8], path: &Path) -> Result<Self, Failure> {
+        let file: Self = serde_json::from_slice(text).map_err(|error| {
             Failure::BadInput(format!("{} is not a finding of Rockfall: {error}", path.display()))
         })?;
         if file.rockfall_finding != VERSION {
@@ -66,4 +70,47 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         let _ = std::fs::remove_file(&part);
     }
     done.map_err(unwritable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use detect::FindingKind;
+    use trace::{ThreadId, VirtAddr};
+
+    /// A byte changed anywhere gives a finding or a sentence.
+    #[test]
+    fn damaged_files_are_refused_or_read() {
+        let finding = Finding {
+            kind: FindingKind::TightLoop { instructions: 11, instructions_max: 10 },
+            thread: ThreadId(3),
+            pc: VirtAddr(0x10_0000),
+            sides: Vec::new(),
+            at: vec!["f".to_owned()],
+        };
+        let file = FindingFile {
+            rockfall_finding: VERSION,
+            headline: finding.headline(),
+            target: Recipe::default(),
+            points: "lock,within:f".parse().expect("points"),
+            schedule: "t2*2 t3 t4".parse().expect("a schedule"),
+            preemptions: 1,
+            interleavings: 2,
+            minimised_from: None,
+            fewest: true,
+            passing: None,
+            finding,
+        };
+        let whole = serde_json::to_vec(&file).expect("JSON");
+        let path = Path::new("f.json");
+        assert!(FindingFile::parse(&whole, path).is_ok());
+        for at in 0..whole.len() {
+            assert!(FindingFile::parse(&whole[..at], path).is_err(), "cut at {at}");
+            for byte in [0, b'"', b'9', b'{', b'*', 0xff] {
+                let mut damaged = whole.clone();
+                damaged[at] = byte;
+                let _ = FindingFile::parse(&damaged, path);
+            }
+        }
+    }
 }

@@ -17,6 +17,14 @@ pub fn listen() {
     });
 }
 
+/// The same for work that has nothing to tell before it is done: asked once, the process ends, and says so.
+pub fn end_at_once() {
+    let _ = ctrlc::set_handler(|| {
+        eprintln!("rockfall: interrupted; nothing was written");
+        std::process::exit(130);
+    });
+}
+
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed) > 0
 }

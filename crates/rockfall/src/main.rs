@@ -59,7 +59,8 @@ Exit codes:
   0  the guest ran as it should
   1  a bug in the guest
   2  bad input: a flag, a file
-  3  a bug or a gap in Rockfall itself";
+  3  a bug or a gap in Rockfall itself
+  130  interrupted before there was anything to tell";
 
 /// Why nothing can be printed any more, if that is why it ends: no bug of ours.
 fn unprintable(payload: &(dyn Any + Send)) -> Option<&str> {

@@ -20,7 +20,9 @@ pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
     for name in functions.chain(filters) {
         if image.function(name).is_empty() && image.inlined_at(name).is_empty() {
             let near = suggestion(&image.nearest_functions(name));
-            return Err(Failure::BadInput(format!("--points: the {whose} has no function '{name}'{near}")));
+            return Err(Failure::BadInput(format!(
+                "preemption points: the {whose} has no function '{name}'{near}"
+            )));
         }
     }
     for rule in &points.rules {
@@ -32,7 +34,9 @@ pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
                 Some(near) => format!("; the nearest line with code is {near}"),
                 None => format!("; the {whose} has no source file '{file}'"),
             };
-            return Err(Failure::BadInput(format!("--points: no code comes from {file}:{line}{advice}")));
+            return Err(Failure::BadInput(format!(
+                "preemption points: no code comes from {file}:{line}{advice}"
+            )));
         }
     }
     Ok(())

@@ -139,6 +139,8 @@ impl Session {
 
     /// Runs to the end and reports it on the standard error.
     pub fn run(mut self, show_screen: bool) -> Result<Finished, Failure> {
+        // So that the terminal is as it was before, however the run ends.
+        crate::interrupt::listen();
         let mut terminal = Terminal::open();
         let started = Instant::now();
         let mut out = io::stdout();
@@ -156,7 +158,11 @@ impl Session {
         out.flush().map_err(Failure::Terminal)?;
         eprint!("{}", self.summary(&end, &story, seconds));
         let failed = self.results.iter().any(|(_, status)| *status != 0);
-        let verdict = if failed { Verdict::GuestBug } else { verdict(&end) };
+        let verdict = match end {
+            _ if failed => Verdict::GuestBug,
+            End::Interrupted if crate::interrupt::asked() => Verdict::Interrupted,
+            _ => verdict(&end),
+        };
         Ok(Finished { machine: self.machine, verdict, at_test_start: matches!(end, End::TestStart) })
     }
 
@@ -170,6 +176,9 @@ impl Session {
             let (machine_time, executed) = (self.machine.instructions(), self.executed());
             if executed >= budget {
                 return Ok((End::Budget, String::new()));
+            }
+            if crate::interrupt::asked() {
+                return Ok((End::Interrupted, String::new()));
             }
             let stopped = self.turns(budget - executed);
             if self.console.show(&mut self.machine, out).map_err(Failure::Terminal)? {
@@ -316,7 +325,7 @@ impl Session {
         let _ = match end {
             End::Stopped(cpu, stop) => writeln!(text, "rockfall: {}", describe(*cpu, stop)),
             End::Budget => writeln!(text, "rockfall: stopped after the given number of instructions"),
-            End::Interrupted => writeln!(text, "rockfall: interrupted from the terminal"),
+            End::Interrupted => writeln!(text, "rockfall: interrupted"),
             End::TestStart => writeln!(text, "rockfall: the test's threads are in place"),
         };
         text.push_str(story);

@@ -73,7 +73,7 @@ pub struct TargetArguments {
 }
 
 /// How to make the same target again; part of a finding file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Recipe {
     pub kernel: PathBuf,
     /// Hash of the kernel file: the finding is about these bytes.
@@ -214,10 +214,8 @@ impl Target {
             .map_err(|error| Failure::BadInput(error.to_string()))?;
         let parsed = Description::parse(&recipe.description_name, &recipe.description)
             .map_err(|problem| Failure::BadInput(problem.to_string()))?;
-        let kernel = Kernel::resolve(&parsed, &image).map_err(|problems| {
-            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            Failure::BadInput(format!("the description does not fit {name}:\n  {}", lines.join("\n  ")))
-        })?;
+        let kernel = Kernel::resolve(&parsed, &image)
+            .map_err(|problems| misfit(&format!("the description does not fit {name}"), &image, &problems))?;
         let modules = recipe
             .modules
             .iter()
@@ -350,9 +348,7 @@ fn with_program(
     let parsed = Description::parse(&tested.library_name, &library)
         .map_err(|problem| Failure::BadInput(problem.to_string()))?;
     let kernel = kernel.with_program(&parsed, &image, name).map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        let path = path.display();
-        Failure::BadInput(format!("the library's description does not fit {path}:\n  {}", lines.join("\n  ")))
+        misfit(&format!("the library's description does not fit {}", path.display()), &image, &problems)
     })?;
     let base = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
     let others = others.into_iter().filter(|other| base(&other.name) != base(name));
@@ -374,4 +370,27 @@ fn programs(recipe: &Recipe) -> Result<Vec<Arc<Image>>, Failure> {
         Image::parse(name, &std::fs::read(path).ok()?).ok()
     };
     Ok(paths.iter().filter_map(parse).collect())
+}
+
+/// Problems beyond these are counted.
+const PROBLEMS_TOLD: usize = 12;
+
+/// What does not fit, and the one reason for all of it if there is one.
+fn misfit(what: &str, image: &Image, problems: &[impl ToString]) -> Failure {
+    let reason = if image.functions().next().is_none() {
+        ", which has no symbols: give the file as the linker wrote it, before 'strip', or that one with --symbols"
+    } else if !image.has_debug_information() {
+        ", which has no debugging information: compile it with -g"
+    } else if problems.len() > PROBLEMS_TOLD {
+        "; is it the file that it was written for?"
+    } else {
+        ":"
+    };
+    let mut lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let more = lines.len().saturating_sub(PROBLEMS_TOLD);
+    lines.truncate(PROBLEMS_TOLD);
+    if more > 0 {
+        lines.push(format!("... and {more} more"));
+    }
+    Failure::BadInput(format!("{what}{reason}\n  {}", lines.join("\n  ")))
 }

@@ -1,8 +1,9 @@
 //! The commands as their users meet them: what goes wrong is told in a sentence with what to do, and ends with the right
 //! code. 'bundled' stands for the kernel that comes with the tool.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("commands").join(name);
@@ -34,7 +35,9 @@ fn bad_input_is_told_in_a_sentence() {
     write("typo.toml", &pebbles.replace("[threads]\n", "[threads]\ncurent = \"x\"\n"));
     write("symbol.toml", &pebbles.replace("[\"context_switch\"]", "[\"contxt_switch\"]"));
     write("never_ready.toml", &pebbles.replace("enter readline", "enter sys_halt"));
+    write("huge.toml", &pebbles.replace("vector = 0x20", "vector = 0x20000"));
     write("empty.json", "{}");
+    std::fs::create_dir_all(folder.join("a_folder")).expect("made");
     write("not_elf", "not a kernel at all");
     let explore = |kernel, description, test, more: &[&'static str]| -> Vec<&'static str> {
         [&["explore", kernel, "-k", description, "-t", test], more].concat()
@@ -44,6 +47,10 @@ fn bad_input_is_told_in_a_sentence() {
         (explore("bundled", "pebbels", "vanish_vanish", &[]), "there is no description 'pebbels'"),
         (explore("bundled", "typo.toml", "vanish_vanish", &[]), "did you mean 'current'?"),
         (explore("bundled", "symbol.toml", "vanish_vanish", &[]), "did you mean 'context_switch'"),
+        (explore("bundled", "huge.toml", "vanish_vanish", &[]), "invalid value: integer `131072`"),
+        (explore("bundled", "a_folder", "vanish_vanish", &[]), "cannot read a_folder: Is a directory"),
+        (explore("/bin/true", "pebbles", "vanish_vanish", &[]), "which has no symbols"),
+        (explore("a_folder", "pebbles", "vanish_vanish", &[]), "cannot read a_folder: Is a directory"),
         (
             explore("bundled", "never_ready.toml", "vanish_vanish", &[]),
             "waiting for the kernel to ask for input",
@@ -89,6 +96,49 @@ fn a_finding_replays_from_its_file_and_only_on_its_kernel() {
     let other = format!("{}{digit}{}", &text[..at], &text[at + 1..]);
     std::fs::write(folder.join("other.json"), other).expect("written");
     check(&folder, &["replay", "other.json"], 2, &["is not the kernel of this finding"]);
+}
+
+/// Where nothing can be written, what was found is told all the same; where nothing can be told, that is no bug of ours.
+#[test]
+fn what_cannot_be_written_is_still_told() {
+    let folder = folder("unwritable");
+    let build = guests::Build { faults: vec!["page_table_lost".to_owned()], ..guests::Build::default() };
+    let image = build.image(&folder).unwrap_or_else(|error| panic!("{error}"));
+    let kernel = image.kernel.to_str().expect("a plain path");
+    let explore = ["explore", kernel, "-k", "pebbles", "-t", "neighbour_pages", "--points"];
+    let explore = [&explore[..], &["fn:frame_take,within:prepare", "-o", "nowhere/f.json"]].concat();
+    let unkept = ["cannot write nowhere/f.json"];
+    check(&folder, &explore, 2, &[&["2 blocks are lost"], &unkept[..]].concat());
+    check(&folder, &[&explore[..], &["--json"]].concat(), 2, &[&["\"kind\":\"leak\""], &unkept[..]].concat());
+    let page = [&explore[..], &["--html", "nowhere/p.html"]].concat();
+    check(&folder, &page, 2, &[&["2 blocks are lost"], &unkept[..]].concat());
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("every Linux has it");
+    let output = command.args(&explore).current_dir(&folder).stdout(full).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("cannot write to stdout") && !text.contains("panicked"), "{text}");
+}
+
+/// A signal ends what takes long, at once and in words.
+#[test]
+fn a_signal_ends_a_run() {
+    let folder = folder("signal");
+    let kernel = guests::Build::default().image(&folder).unwrap_or_else(|error| panic!("{error}")).kernel;
+    for signal in ["TERM", "INT"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        command.arg("run").arg(&kernel).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        // The shell's prompt: by now somebody listens.
+        child.stdout.as_mut().expect("piped").read_exact(&mut [0; 2]).expect("the guest prints");
+        let sent = Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()).status();
+        assert!(sent.expect("kill is there").success());
+        let output = child.wait_with_output().expect("it ends");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{signal}: {text}");
+        assert!(text.contains("rockfall: interrupted\n"), "{signal}: {text}");
+    }
 }
 
 #[test]

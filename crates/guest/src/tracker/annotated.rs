@@ -82,6 +82,7 @@ impl Tracker {
             Annotation::Unlock { lock } => self.released(machine, log, None, LockId(lock), None),
             Annotation::Unlocked { .. } => signals.push(Signal::Point(PointKind::Unlock)),
             Annotation::Alloc { addr, size } => {
+                let size = size.min(machine.memory.size());
                 Arc::make_mut(&mut self.heap).insert(addr.0, size);
                 self.tell(machine, log, Action::Alloc { addr, phys: physical(addr), size });
             }

@@ -42,6 +42,8 @@ impl Tracker {
                 let (address, size) =
                     (self.value(machine, address, inputs), self.value(machine, size, inputs));
                 let (Some(addr), Some(size)) = (address.filter(|addr| *addr != 0), size) else { return };
+                // Whatever an expression says, nobody has more than there is.
+                let size = size.min(machine.memory.size());
                 Arc::make_mut(&mut self.heap).insert(addr, size);
                 Action::Alloc { addr: VirtAddr(addr), phys: physical(addr), size }
             }

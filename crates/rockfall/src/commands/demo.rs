@@ -21,7 +21,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
     let target = Target::demo()?;
     let html = PathBuf::from("rockfall-demo.html");
-    if !arguments.json {
+    if !arguments.json && html.exists() {
         println!(
             "Exploring the test {} on the bundled kernel, whose thread_fork has a bug.\n",
             target.recipe.test

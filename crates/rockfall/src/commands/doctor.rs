@@ -14,6 +14,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    crate::interrupt::end_at_once();
     let target = Target::load(&arguments.target)?;
     println!("ok      every name in {} exists in the kernel", target.recipe.description_name);
     if let Some(tested) = &target.recipe.tested {

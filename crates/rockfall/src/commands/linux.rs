@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use guests::linux::{Pack, Placed};
 
 use crate::failure::{Failure, Verdict};
+use crate::finding_file::write_whole;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,6 +53,7 @@ fn parse_placed(text: &str) -> Result<Placed, String> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    crate::interrupt::end_at_once();
     match &arguments.command {
         Command::Pack(arguments) => pack(arguments),
     }
@@ -71,7 +73,7 @@ fn pack(arguments: &PackArguments) -> Result<Verdict, Failure> {
         files: arguments.file.clone(),
     };
     let image = pack.build().map_err(|error| Failure::BadInput(error.to_string()))?;
-    std::fs::write(&output, &image).map_err(|error| Failure::Unwritable { path: output.clone(), error })?;
+    write_whole(&output, &image)?;
     eprintln!("rockfall: {} ({} KiB)", output.display(), image.len().div_ceil(1024));
     Ok(Verdict::Fine)
 }

@@ -39,6 +39,7 @@ pub struct Arguments {
 
 /// Runs the schedule of a finding file again and tells what happens.
 pub fn story(arguments: &FindingArguments) -> Result<Story, Failure> {
+    crate::interrupt::end_at_once();
     let file = FindingFile::read(&arguments.finding)?;
     let mut recipe = file.target.clone();
     if let Some(kernel) = &arguments.kernel {
@@ -53,19 +54,20 @@ pub fn story(arguments: &FindingArguments) -> Result<Story, Failure> {
         (None, _) => {}
     }
     let target = Target::make(recipe)?;
+    crate::points::check(&file.points, &target.kernel)?;
     let world = target.world(target.start()?);
     narrate(&target, &world, &file, &arguments.finding)
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let story = story(&arguments.finding)?;
-    if let Some(path) = &arguments.html {
-        write_whole(path, report::html(&story).as_bytes())?;
-    }
     if arguments.quiet {
         println!("{}", story.headline);
     } else {
         print!("{}", report::text(&story, text_options()));
+    }
+    if let Some(path) = &arguments.html {
+        write_whole(path, report::html(&story).as_bytes())?;
     }
     Ok(Verdict::GuestBug)
 }
