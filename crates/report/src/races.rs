@@ -61,7 +61,7 @@ fn paragraph(
     let status = match known.status {
         RaceStatus::Failing => "leads to a bug",
         RaceStatus::Untested => "untested",
-        RaceStatus::Benign => "no harm in the spaces exhausted",
+        RaceStatus::Benign => "without harm in the spaces exhausted",
     };
     let order = match known.order {
         Order::Single => "seen in this order only",

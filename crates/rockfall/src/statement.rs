@@ -231,10 +231,10 @@ impl Statement<'_> {
                 "Data races: all that were seen are harmless in what was exhausted.".to_owned()
             }
             Ending::Bug => format!(
-                "Data races: {failing} lead to the bug, {benign} did no harm in the spaces exhausted, {untested} are untested."
+                "Data races: {failing} leading to the bug, {benign} without harm in the spaces exhausted, {untested} untested."
             ),
             _ => {
-                format!("Data races: {benign} did no harm in the spaces exhausted, {untested} are untested.")
+                format!("Data races: {benign} without harm in the spaces exhausted, {untested} untested.")
             }
         }
     }
@@ -331,7 +331,7 @@ mod tests {
               unlock: 40 interleavings, 25.0 %, unknown time left
               1 state space with racing instructions, begun; the furthest is at 50.0 %
               1 state space, not begun
-            Data races: 1 did no harm in the spaces exhausted, 1 are untested.
+            Data races: 1 without harm in the spaces exhausted, 1 untested.
         "#]],
         );
         check(
@@ -347,7 +347,7 @@ mod tests {
               lock: 9 interleavings
               one racing instruction: 3 state spaces, 9 interleavings: in f1 (a.c:8) ×2, f2 (a.c:16)
             Not exhausted: 3 state spaces, 1 of them not begun.
-            Data races: 0 lead to the bug, 1 did no harm in the spaces exhausted, 1 are untested.
+            Data races: 0 leading to the bug, 1 without harm in the spaces exhausted, 1 untested.
         "#]],
         );
     }
@@ -384,7 +384,7 @@ mod tests {
             Nothing is claimed of what happens inside of mutex_lock (trusted).
             Not exhausted:
               8 state spaces, not begun
-            Data races: 0 did no harm in the spaces exhausted, 2 are untested.
+            Data races: 0 without harm in the spaces exhausted, 2 untested.
         "#]],
         );
     }

@@ -83,7 +83,7 @@ fn the_correct_kernel_ends_without_a_report() {
     assert_eq!(code, Some(0), "{text}");
     // The space of voluntary switches has few interleavings: there is time for that one at least.
     assert!(text.contains("\nExhausted, "), "{text}");
-    assert!(text.contains("\nData races: ") && !text.contains("lead to the bug"), "{text}");
+    assert!(text.contains("\nData races: ") && !text.contains("leading to the bug"), "{text}");
     // What is not exhausted must not look as if it were.
     let proof = text.contains("no bug, and all that is known to matter is exhausted");
     assert_ne!(proof, text.contains("this is no proof (time is up)"), "{text}");

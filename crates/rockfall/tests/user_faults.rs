@@ -74,7 +74,7 @@ fn races_that_lead_to_a_bug_are_told() {
     let folder = build("leading", &["counter_without_lock"]);
     let (code, text, errors) = test(&folder, "counter_test", &["--fresh"]);
     assert_eq!(code, Some(1), "{text}{errors}");
-    assert!(text.contains("\nData races: ") && !text.contains("\nData races: 0 lead"), "{text}");
+    assert!(text.contains("\nData races: ") && !text.contains("\nData races: 0 leading"), "{text}");
 }
 
 /// Of all races with a side in the stub of a system call, the one that the bug is about.
