@@ -37,11 +37,41 @@ impl Circumstances {
     }
 }
 
+/// About where accesses went, a bit for every so many chunks of memory: two sketches that have nothing in common are of
+/// accesses that do not conflict. Most pairs of segments do not, and this is known before anything else is asked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sketch {
+    touched: [u64; 4],
+    written: [u64; 4],
+}
+
+impl Sketch {
+    fn of(touched: &Touched) -> Self {
+        let mut sketch = Self::default();
+        for (chunk, written) in touched.chunks() {
+            let bit = chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+            let (word, mask) = ((bit >> 6) as usize, 1 << (bit & 63));
+            sketch.touched[word] |= mask;
+            sketch.written[word] |= if written { mask } else { 0 };
+        }
+        sketch
+    }
+
+    fn may_conflict(&self, other: &Self) -> bool {
+        let mut common = 0;
+        for at in 0..4 {
+            common |= self.written[at] & other.touched[at] | self.touched[at] & other.written[at];
+        }
+        common != 0
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Segment {
     by: Circumstances,
     /// How much was forgotten before.
     since: usize,
+    sketch: Sketch,
     touched: Touched,
     accesses: Box<[Access]>,
 }
@@ -76,7 +106,8 @@ impl Chapter {
                 segments.iter().flat_map(|segment| &segment.accesses).copied().collect();
             accesses.sort_unstable();
             accesses.dedup();
-            Segment { by, since, touched: touching.finish(), accesses: accesses.into() }
+            let touched = touching.finish();
+            Segment { by, since, sketch: Sketch::of(&touched), touched, accesses: accesses.into() }
         });
         Self::new(chapters[0].rank + 1, segments.collect())
     }
@@ -108,9 +139,14 @@ impl Past {
         mut tell: impl FnMut(&Record, &Record, &Access),
     ) {
         let touched = Touched::by(accesses);
+        let sketch = Sketch::of(&touched);
         let mut look = |segments: &[Segment]| {
             for before in segments {
-                if before.by.thread == by.thread || apart(&before.by) || !before.touched.conflicts(&touched) {
+                if before.by.thread == by.thread
+                    || !before.sketch.may_conflict(&sketch)
+                    || apart(&before.by)
+                    || !before.touched.conflicts(&touched)
+                {
                     continue;
                 }
                 for access in accesses.iter().filter(|access| before.touched.conflicts_with(access)) {
@@ -127,7 +163,7 @@ impl Past {
         }
         look(&self.current);
         let since = self.forgotten.len();
-        self.current.push(Segment { by, since, touched, accesses: accesses.into() });
+        self.current.push(Segment { by, since, sketch, touched, accesses: accesses.into() });
     }
 
     /// The step is over.
