@@ -97,16 +97,21 @@ fn member(image: &Image, block: TypeId, names: &[&str]) -> Option<String> {
     names.iter().find(|name| image.types().member(block, name).is_some()).map(ToString::to_string)
 }
 
-/// The enumerators of a state that mean "can run".
-fn runnable_states(image: &Image, block: TypeId, state: &str) -> Vec<String> {
+/// The enumerators of a state whose names hold one of `words`.
+fn states(image: &Image, block: TypeId, state: &str, words: &[&str]) -> Vec<String> {
     let types = image.types();
     let Some(member) = types.member(block, state) else { return Vec::new() };
     let Type::Enum { enumerators, .. } = types.get(types.strip(member.ty)) else { return Vec::new() };
-    let can_run = |name: &str| {
+    let named = |name: &str| {
         let name = name.to_ascii_uppercase();
-        !name.contains("NOT_") && ["RUNNABLE", "RUNNING", "READY"].iter().any(|word| name.contains(word))
+        !name.contains("NOT_") && words.iter().any(|word| name.contains(word))
     };
-    enumerators.iter().filter(|(name, _)| can_run(name)).map(|(name, _)| name.to_string()).collect()
+    enumerators.iter().filter(|(name, _)| named(name)).map(|(name, _)| name.to_string()).collect()
+}
+
+/// Those that mean "can run".
+fn runnable_states(image: &Image, block: TypeId, state: &str) -> Vec<String> {
+    states(image, block, state, &["RUNNABLE", "RUNNING", "READY"])
 }
 
 /// The name of parameter `index`, or `argN` if there is none.
@@ -165,6 +170,7 @@ pub fn draft(image: &Image) -> String {
 
     threads(&mut draft);
     draft.section("[preemption]");
+    draft.guess("interrupts-as-lock = true", "on one processor, data is protected by turning them off");
     draft.missing(
         "allowed = \"preempt_disabled == 0\"",
         "only for kernels that switch preemption off without cli",
@@ -172,18 +178,16 @@ pub fn draft(image: &Image) -> String {
     draft.section("[timer]");
     draft.guess("vector = 0x20", "where most kernels put the first timer of a PC");
     draft.section("[functions]");
-    let handlers =
-        ["timer_interrupt", "timer_handler", "timer_tick", "handle_timer", "timer_callback", "on_tick"];
-    draft.list("timer", &handlers, "the function that handles a tick");
+    timer(&mut draft);
     let switches = [
         "context_switch",
         "switch_to",
         "switch_threads",
-        "sched",
         "swtch",
         "do_switch",
         "thread_switch",
         "ctx_switch",
+        "sched",
     ];
     let switch = functions(image, &switches).into_iter().next();
     match &switch {
@@ -198,10 +202,17 @@ pub fn draft(image: &Image) -> String {
     }
     draft.list("yield", &["yield", "thread_yield", "sys_yield", "sched_yield"], "offers the processor");
     draft.list("sleep", &["timer_sleep", "thread_sleep", "sys_sleep", "sleep_until"], "waits for the clock");
+    let devices = ["consoleread", "iderw", "ide_read", "ide_write", "keyboard_getc", "input_getc"];
+    draft.list("device", &devices, "waits for a device, not for a thread");
     draft.list("idle", &["idle", "idle_loop", "cpu_idle"], "waits for an interrupt because nothing can run");
     draft.section("[idle]");
+    let current = current(image);
     match ["idle_thread", "idle_tcb", "idle"].iter().find(|name| image.variable(name).is_some()) {
         Some(name) => draft.guess(&format!("thread = \"{name}\""), "by its name"),
+        None if !image.function("scheduler").is_empty() && current.is_some() => {
+            let expression = current.map(|current| current.expression).unwrap_or_default();
+            draft.guess(&format!("when = \"!{expression}\""), "a scheduler on a stack of its own")
+        }
         None => {
             draft.missing("thread = \"idle_thread\"", "the idle thread, or 'when', if the kernel has one")
         }
@@ -309,12 +320,7 @@ fn threads(draft: &mut Draft<'_>) {
             "where a new thread becomes known",
         ),
     }
-    match function(image, &["thread_die", "thread_exit", "do_exit", "sys_vanish", "vanish", "exit"]) {
-        Some(function) => {
-            draft.guess(&format!("exit = [{{ on = \"enter {}\" }}]", function.name), "by its name");
-        }
-        None => draft.missing("exit = [{ on = \"enter …\" }]", "the last function of a thread"),
-    }
+    exit(draft, current.as_ref(), state.as_ref().map(|(block, state)| (*block, state.as_str())));
     draft.section("[runnable]");
     let states = state.as_ref().map_or_else(Vec::new, |(block, state)| runnable_states(image, *block, state));
     match (&state, states.is_empty()) {
@@ -328,6 +334,69 @@ fn threads(draft: &mut Draft<'_>) {
         (None, _) => {
             draft.missing("when = \"t->state == …\"", "when a thread can run, or 'add' and 'remove' hooks")
         }
+    }
+}
+
+/// The end of a thread: where it gives way for the last time, if its state says so there, else a function by its name.
+fn exit(draft: &mut Draft<'_>, current: Option<&Current>, state: Option<(TypeId, &str)>) {
+    let image = draft.image;
+    let over = state.and_then(|(block, state)| {
+        let over = states(image, block, state, &["ZOMBIE", "DYING", "DEAD", "EXITED"]);
+        Some((state, over.into_iter().next()?))
+    });
+    let gives_way = function(image, &["sched", "schedule"]);
+    if let (Some(current), Some((state, over)), Some(function)) = (current, over, gives_way) {
+        let condition = format!("{}->{state} == {over}", current.expression);
+        draft.guess(
+            &format!("exit = [{{ on = \"enter {}\", if = \"{condition}\" }}]", function.name),
+            "gives way for the last time",
+        );
+        return;
+    }
+    match function(image, &["thread_die", "thread_exit", "do_exit", "sys_vanish", "vanish", "exit"]) {
+        Some(function) => {
+            draft.guess(&format!("exit = [{{ on = \"enter {}\" }}]", function.name), "by its name");
+        }
+        None => draft.missing("exit = [{ on = \"enter …\" }]", "the last function of a thread"),
+    }
+}
+
+/// The function that handles ticks: the one for all interrupts, if it is told which one it is, because threads may be switched
+/// there when the timer's own has returned.
+fn timer(draft: &mut Draft<'_>) {
+    let image = draft.image;
+    let types = image.types();
+    let all = [
+        "trap",
+        "trap_handler",
+        "trap_dispatch",
+        "interrupt_handler",
+        "intr_handler",
+        "isr_handler",
+        "irq_handler",
+    ];
+    let told = all.iter().find_map(|name| {
+        let function = image.get(*image.function(name).first()?);
+        let frame = image.subprogram(function)?.parameters.first()?;
+        let Type::Pointer { to, .. } = types.get(types.strip(frame.ty)) else { return None };
+        let numbers = ["trapno", "trap_no", "tf_trapno", "vec_no", "vector", "int_no", "number", "cause"];
+        Some((*name, frame.name.to_string(), member(image, types.strip(*to), &numbers)?))
+    });
+    let own = [
+        "timer_interrupt",
+        "timer_handler",
+        "timer_tick",
+        "handle_timer",
+        "timer_callback",
+        "on_tick",
+        "tick",
+    ];
+    match told {
+        Some((name, frame, number)) => draft.guess(
+            &format!("timer = [\"{name} if {frame}->{number} == 0x20\"]"),
+            "handles all interrupts, the timer's with 'timer.vector'",
+        ),
+        None => draft.list("timer", &own, "the function that handles a tick"),
     }
 }
 
@@ -361,6 +430,19 @@ fn locks(draft: &mut Draft<'_>) {
         }
         if kind == "spin" {
             draft.line("spins = true");
+            if let Some(held) = block.and_then(|block| member(image, block, &["locked", "held"])) {
+                draft.guess(&format!("available = \"!lock->{held}\""), "a member of the lock");
+            }
+            let table = ["ptable", "proc_table", "thread_table"].iter().find(|name| {
+                let ty = image.variable(name).map(|variable| variable.ty);
+                ty.is_some_and(|ty| types.member(ty, "lock").is_some())
+            });
+            if let Some(table) = table {
+                draft.guess(
+                    &format!("scheduler = \"&{table}.lock\""),
+                    "if it is held across a switch, and given back by whoever comes",
+                );
+            }
         }
     }
     if seen.is_empty() {

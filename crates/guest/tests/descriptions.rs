@@ -281,6 +281,23 @@ fn pintos_and_xv6_fit_kernels_with_their_names() {
     }
 }
 
+/// A handler for all interrupts, a scheduler on a stack of its own, a lock that is held across the switch: all drafted.
+#[test]
+fn the_draft_of_xv6_fits_at_once() {
+    let image = image("k.c", include_str!("kernels/xv6.c"), &["-g", "-O1"]);
+    let draft = init::draft(&image);
+    assert_eq!(resolve(&image, &draft).map(|_| ()), Ok(()), "{draft}");
+    for line in [
+        "timer = [\"trap if tf->trapno == 0x20\"]",
+        "exit = [{ on = \"enter sched\", if = \"cpus[0].proc->state == ZOMBIE\" }]",
+        "switch = [\"swtch\"]",
+        "when = \"!cpus[0].proc\"",
+        "scheduler = \"&ptable.lock\"",
+    ] {
+        assert!(draft.contains(line), "{line}: {draft}");
+    }
+}
+
 #[test]
 fn a_draft_of_anything_parses() {
     for source in [
