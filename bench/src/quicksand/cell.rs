@@ -4,6 +4,7 @@ use super::Row;
 use crate::guests::folder;
 use ::guests::{Build, Design, Place};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,6 +31,59 @@ pub struct Cell {
     pub races: Option<u64>,
     /// Forecasts on the way, where the command makes some: a line of JSON each.
     pub forecasts: Option<String>,
+    /// Where there are many state spaces: what became of them.
+    pub spaces: Option<Spaces>,
+}
+
+/// State spaces of one run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Spaces {
+    /// By themselves, or as part of a larger one.
+    pub exhausted: usize,
+    /// Those whose points are known beforehand, and how many of these are exhausted.
+    pub initial: usize,
+    pub initial_exhausted: usize,
+    /// Racing instructions that have a point in some space, and those that have one in a space that is exhausted.
+    pub racing: usize,
+    pub racing_exhausted: usize,
+}
+
+impl Spaces {
+    /// From what was told of jobs, a line of JSON each; the last of each job counts.
+    fn told(lines: &str) -> Option<Self> {
+        let jobs = lines.lines().filter_map(|line| serde_json::from_str::<JobTold>(line).ok());
+        let jobs: BTreeMap<usize, JobTold> = jobs.map(|job| (job.id, job)).collect();
+        let count = |test: &dyn Fn(&JobTold) -> bool| jobs.values().filter(|job| test(job)).count();
+        let racing = |test: &dyn Fn(&JobTold) -> bool| {
+            let points = jobs.values().filter(|job| test(job)).flat_map(|job| job.points.split(','));
+            points.filter(|point| point.starts_with("race:")).collect::<BTreeSet<_>>().len()
+        };
+        (!jobs.is_empty()).then(|| Self {
+            exhausted: count(&JobTold::is_exhausted),
+            initial: count(&JobTold::is_initial),
+            initial_exhausted: count(&|job| job.is_initial() && job.is_exhausted()),
+            racing: racing(&|_| true),
+            racing_exhausted: racing(&JobTold::is_exhausted),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct JobTold {
+    id: usize,
+    points: String,
+    purpose: String,
+    state: String,
+}
+
+impl JobTold {
+    fn is_initial(&self) -> bool {
+        self.purpose == "initial"
+    }
+
+    fn is_exhausted(&self) -> bool {
+        ["exhausted", "covered"].contains(&self.state.as_str())
+    }
 }
 
 /// What the command says of itself when it ends.
@@ -131,6 +185,7 @@ impl Kept {
         let summary = said.lines().rev().find_map(|line| serde_json::from_str::<Summary>(line).ok());
         let _ = fs::remove_dir_all(file("run"));
         let forecasts = fs::read_to_string(&forecasts).ok();
+        let spaces = Spaces::told(&said);
         let Some(summary) = summary else {
             let why = errors.lines().next_back().unwrap_or("no result").to_owned();
             return Ok(Cell {
@@ -139,6 +194,7 @@ impl Kept {
                 seconds: 0.0,
                 races: None,
                 forecasts,
+                spaces,
             });
         };
         let ending = match (summary.verdict.as_str(), summary.finding) {
@@ -148,7 +204,8 @@ impl Kept {
             (other, None) => Ending::Failed(other.to_owned()),
         };
         let races = races_told(&summary.scope);
-        Ok(Cell { ending, interleavings: summary.interleavings, seconds: summary.seconds, races, forecasts })
+        let Summary { interleavings, seconds, .. } = summary;
+        Ok(Cell { ending, interleavings, seconds, races, forecasts, spaces })
     }
 
     /// Runs the command to its end, or stops it when it is long overdue. What it printed, and its errors.
@@ -186,6 +243,27 @@ fn races_told(scope: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_word_on_each_job_counts() {
+        let job = |id, points, purpose, state| {
+            format!(
+                r#"{{"event":"job","id":{id},"points":"{points}","purpose":"{purpose}","state":"{state}","explored":0.5}}"#
+            )
+        };
+        let lines = [
+            job(0, "", "initial", "pending"),
+            r#"{"event":"race","addr":7}"#.to_owned(),
+            job(0, "", "initial", "covered"),
+            job(1, "lock", "initial", "started"),
+            job(2, "lock,race:0x10", "big", "exhausted"),
+            job(3, "lock,race:0x10,race:0x20", "maximal", "suspended"),
+        ];
+        let spaces =
+            Spaces { exhausted: 2, initial: 2, initial_exhausted: 1, racing: 2, racing_exhausted: 1 };
+        assert_eq!(Spaces::told(&lines.join("\n")), Some(spaces));
+        assert_eq!(Spaces::told(""), None);
+    }
 
     #[test]
     fn races_are_added_up() {
