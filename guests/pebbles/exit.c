@@ -30,8 +30,10 @@ void thread_exit(void)
     uint32_t *directory = task->directory;
 #ifdef FAULT_DIRECTORY_FREED_EARLY
     vm_free(directory);
-    vm_activate(kernel_directory);
+    mutex_lock(&task->vm_lock);
     task->directory = kernel_directory;
+    mutex_unlock(&task->vm_lock);
+    vm_activate(kernel_directory);
 #else
     task->directory = kernel_directory;
     vm_activate(kernel_directory);

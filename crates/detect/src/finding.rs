@@ -470,4 +470,45 @@ mod tests {
         assert_ne!(reader, signature(&[(3, "switch:9 wait:5 read:20"), (4, "switch:9 wait:5 write:20")]));
         assert_eq!(signature(&[(3, "")]).0, "lost-wakeup at 0x00001234");
     }
+    /// What says nothing of itself is told apart by where the thread stands, or by the round that everybody goes.
+    #[test]
+    fn what_has_no_message_is_told_apart_by_its_place() {
+        let frame = |(function, line): &(&str, u32)| trace::Frame {
+            pc: VirtAddr(0),
+            function: Some((*function).to_string()),
+            file: None,
+            line: Some(*line),
+        };
+        let signature = |kind: FindingKind, stack: &[(&str, u32)], round: &[(u64, u32)]| {
+            let point = |&(pc, thread): &(u64, u32)| Point {
+                kind: trace::PointKind::Lock,
+                thread: ThreadId(thread),
+                pc: VirtAddr(pc),
+            };
+            let mut finding =
+                Finding { kind, thread: ThreadId(3), pc: VirtAddr(0), sides: Vec::new(), at: Vec::new() };
+            finding.locate(|_| stack.iter().map(frame).collect());
+            finding.go_round(round.iter().map(point));
+            finding.signature().0
+        };
+        let silent = || FindingKind::Panic { message: String::new() };
+        let tight = |instructions| FindingKind::TightLoop { instructions, instructions_max: 10 };
+        let triple = || FindingKind::TripleFault { tables: PhysAddr(0x5000) };
+        let endless = |points| FindingKind::EndlessPoints { points, points_max: 20 };
+        let stack = [("die", 3), ("check", 20), ("exit", 31), ("call", 40)];
+        for (found, expected) in [
+            (signature(silent(), &stack, &[]), "panic in die < check:20 < exit:31"),
+            (signature(silent(), &[], &[]), "panic"),
+            (signature(tight(11), &stack[2..], &[]), "tight-loop in exit < call:40"),
+            (signature(tight(99), &[("exit", 33), ("call", 40)], &[]), "tight-loop in exit < call:40"),
+            (signature(triple(), &stack[3..], &[]), "triple-fault in call"),
+            (
+                signature(endless(21), &[], &[(8, 1), (9, 2), (8, 2)]),
+                "endless-points at 0x00000008+0x00000009",
+            ),
+            (signature(endless(55), &[], &[(9, 1), (8, 1)]), "endless-points at 0x00000008+0x00000009"),
+        ] {
+            assert_eq!(found, expected);
+        }
+    }
 }

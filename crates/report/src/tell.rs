@@ -321,11 +321,13 @@ impl<'a> Teller<'a> {
         };
         drafts.retain(|draft| !(draft.transit && quiet(draft)));
         drafts.iter_mut().for_each(|draft| self.pass_over_locks(draft));
-        // Nor does whoever idles when nobody is left.
+        // Nor does whoever idles when nobody is left, or when the test is over.
         let waits =
             |thread| self.finding.sides.iter().any(|side| side.thread == thread && side.role == Role::Waits);
-        let stuck =
-            matches!(self.finding.kind, FindingKind::Deadlock { .. } | FindingKind::LostWakeup { .. });
+        let stuck = matches!(
+            self.finding.kind,
+            FindingKind::Deadlock { .. } | FindingKind::LostWakeup { .. } | FindingKind::Leak { .. }
+        );
         let ends_quietly = |drafts: &[Draft<'_>]| {
             drafts.len() > 1 && drafts.last().is_some_and(|last| !waits(last.thread) && !major(last))
         };

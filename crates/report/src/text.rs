@@ -27,7 +27,7 @@ const CELL_MIN: usize = 40;
 /// And so is this beside lanes.
 const BESIDE_MIN: usize = 28;
 /// Wider than this and the eye loses the line.
-const CELL_MAX: usize = 64;
+const CELL_MAX: usize = 78;
 const WIDTH_MIN: usize = 40;
 const NOTES_MAX: usize = 6;
 const FRAMES_MAX: usize = 12;

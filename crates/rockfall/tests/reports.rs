@@ -154,7 +154,7 @@ fn deadlock() {
                   give_away_child (family_faults.c:68)
                   give_away_family (family_faults.c:79)
                   family_leave (family_faults.c:95)
-                  thread_exit (exit.c:40)
+                  thread_exit (exit.c:42)
                   sys_vanish (sys_life.c:120)
                   syscall (syscall.c:38)
                   trap (trap.c:81)
@@ -164,7 +164,7 @@ fn deadlock() {
                   block (sched.c:198)
                   mutex_lock (sync.c:36)
                   family_leave (family_faults.c:98)
-                  thread_exit (exit.c:40)
+                  thread_exit (exit.c:42)
                   sys_vanish (sys_life.c:120)
                   syscall (syscall.c:38)
                   trap (trap.c:81)
@@ -204,7 +204,7 @@ fn lost_wakeup() {
              3  ╳  ┊  ┃   ≈ updates live of struct task, read in row 2  family.c:108
                 ╳  ┊  ┃   ≈ writes zombies.next of struct task, read in row 2  list.h:36
                 ╳  ┊  ┃   ≈ reads child_exit.waiters.first of struct task, written in row 4  waitq.c:21
-                ╳  ┊  ┃   to thread_exit  exit.c:41
+                ╳  ┊  ┃   to thread_exit  exit.c:43
                 ╳  ┊  ┃   → ends
              4  ╳  ┃      ≈ writes child_exit.waiters.first of struct task, read in row 3  waitq.c:14
                 ╳  ┃      to family_wait  family.c:76
@@ -265,7 +265,7 @@ fn panic() {
                 ╳  ╳  ┊  ┃   to family_wait  family.c:76
                 ╳  ╳  ┊  ┃   → blocks until somebody wakes it
              5  ╳  ┊  ┃  ╳   · wakes t3
-                ╳  ┊  ┃  ╳   to thread_exit  exit.c:41
+                ╳  ┊  ┃  ╳   to thread_exit  exit.c:43
                 ╳  ┊  ┃  ╳   → ends
              6  ╳  ┃     ┊   · wakes t5  sched.c:198
                 ╳  ┃     ┊   to cond_wait  sync.c:60
@@ -273,7 +273,7 @@ fn panic() {
              7  ╳  ┊     ┃   to thread_exit  exit.c:26
                 ╳  ┊     ┃   → ends
              8  ┊  ┃         · wakes t2
-                ┊  ┃         to thread_exit  exit.c:41
+                ┊  ┃         to thread_exit  exit.c:43
                 ┊  ┃         → ends
              9  ┃            ≈ reads wait_next of struct thread, written in row 4  thread.c:57
                 ┃            to thread_free  thread.c:57
