@@ -123,6 +123,9 @@ pub struct Sighting {
     pub estimate: Estimate,
 }
 
+/// Whoever is further from the end than this will not see it. Forecasts stay numbers, which can be written down.
+const GROWTH_TOLD_MAX: f64 = 1e50;
+
 /// How the estimators are corrected.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Correction {
@@ -167,7 +170,7 @@ impl Sighting {
         let sure = (self.interleavings + self.pending) as f64 / done;
         let backtracked = (1.0 / self.estimate.explored).max(sure);
         let recursive = (self.estimate.weight / done).max(sure);
-        let told = (backtracked * recursive).sqrt();
+        let told = (backtracked.sqrt() * recursive.sqrt()).min(GROWTH_TOLD_MAX);
         let Correction { late_marks, factor_max, doubt } = *correction;
         let expected = told * told.powf(late_marks - 1.0).min(factor_max);
         Some(Growth {
@@ -245,6 +248,10 @@ mod tests {
             // Executions become cheaper.
             assert!(left < 10.0 * (1.0 / explored - 1.0), "{forecast:?}");
         }
+        // Of decisions by the thousand, the estimators tell numbers that are none.
+        let far = seen(20, 3, Estimate { explored: f64::MIN_POSITIVE / 4.0, weight: f64::INFINITY });
+        let far = far.forecast().unwrap();
+        assert!(far.interleavings_max.is_finite() && far.seconds_left_between(1e9).1.is_finite(), "{far:?}");
         let end = seen(44, 0, Estimate::whole(44.0)).forecast().unwrap();
         assert!((end.interleavings_max - 44.0).abs() < 1e-9 && end.seconds_left(10.0) < 1e-9);
     }
