@@ -213,6 +213,11 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
         "t1: lock m; lock m; unlock m; write x; unlock m\n t2: lock m; write x; unlock m",
         [false; 3],
     ),
+    (
+        "a lock that several hold, as readers do, given back by the first of them",
+        "t1: lock m\n t2: lock m\n t1: unlock m\n t2: write x; unlock m\n t3: lock m; write x; unlock m",
+        [false; 3],
+    ),
     ("a lock that another gives back", "t1: lock m; write x\n t2: unlock m; write x", [true, true, true]),
     ("atomic and plain write of one word", "t1: atomic x\n t2: write x", [true, true, true]),
     ("atomic and plain read of one word", "t1: atomic x\n t2: read x", [true, true, false]),

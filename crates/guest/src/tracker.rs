@@ -34,6 +34,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trace::{Action, CpuId, LockId, PointKind, Stack, ThreadId, VirtAddr};
 
+/// The vector whose fault has an address.
+const PAGE_FAULT: u64 = 14;
+
 /// The one processor.
 pub const CPU: CpuId = CpuId(0);
 
@@ -668,7 +671,9 @@ impl Tracker {
         inputs: &Inputs<'_>,
         signals: &mut Vec<Signal>,
     ) {
-        let vector = vector.and_then(|vector| self.value(machine, vector, inputs)).unwrap_or(14);
+        let vector = vector.and_then(|vector| self.value(machine, vector, inputs)).unwrap_or(PAGE_FAULT);
+        // What a kernel keeps with any other fault is the address of the last page fault.
+        let address = address.filter(|_| vector == PAGE_FAULT);
         let addr = address.and_then(|addr| self.value(machine, addr, inputs)).map(VirtAddr);
         self.tell(machine, log, Action::Fault { vector: vector as u8, error: None, addr });
         signals.push(Signal::Crashed);

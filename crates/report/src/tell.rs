@@ -484,7 +484,7 @@ impl<'a> Teller<'a> {
             }
             Action::Panic { message } => (NoteKind::Bug, format!("panics: {message}"), true),
             Action::Fault { vector, .. } => {
-                (NoteKind::Bug, format!("takes a {}", detect::exception(*vector)), true)
+                (NoteKind::Bug, format!("takes {}", words::with_article(detect::exception(*vector))), true)
             }
             Action::TripleFault { .. } => (NoteKind::Bug, "the processor gives up".to_string(), true),
             Action::Console { line } => (NoteKind::Print, format!("prints “{}”", line.trim_end()), true),

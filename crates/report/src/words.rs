@@ -55,7 +55,7 @@ pub fn ending(kind: &FindingKind) -> String {
         FindingKind::Panic { message } => format!("panics: {message}"),
         FindingKind::Fault { vector, addr, .. } => {
             let at = addr.map(|addr| format!(" on {addr}")).unwrap_or_default();
-            format!("takes a {}{at}", detect::exception(*vector))
+            format!("takes {}{at}", with_article(detect::exception(*vector)))
         }
         FindingKind::TripleFault { .. } => "faults until the processor gives up".to_string(),
         FindingKind::UseAfterFree { access, .. } => format!("{} freed memory", access.kind.verb()),
@@ -89,6 +89,12 @@ pub fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// `a page fault`, `an invalid opcode`.
+pub fn with_article(noun: &str) -> String {
+    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {noun}")
 }
 
 pub fn bytes(count: u64) -> String {
@@ -141,7 +147,7 @@ impl Facts<'_> {
                     Some(addr) => format!(" on {addr}"),
                     None => String::new(),
                 };
-                format!("{thread} takes a {}{at} in {place}.", detect::exception(*vector))
+                format!("{thread} takes {}{at} in {place}.", with_article(detect::exception(*vector)))
             }
             FindingKind::TripleFault { .. } => {
                 format!("{thread} faults in {place}, and the kernel cannot even handle that.{}", self.tables)
@@ -355,6 +361,12 @@ impl Facts<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn articles_fit() {
+        assert_eq!(with_article("invalid opcode"), "an invalid opcode");
+        assert_eq!(with_article("page fault"), "a page fault");
+    }
 
     #[test]
     fn numbers_are_readable() {

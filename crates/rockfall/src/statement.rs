@@ -21,6 +21,8 @@ pub enum Ending {
     Done,
     Stopped,
     Late,
+    /// What is left cannot be explored.
+    GivenUp,
 }
 
 pub struct Statement<'a> {
@@ -75,9 +77,7 @@ impl Statement<'_> {
         self.left_out(&mut lines);
         self.exhausted(&mut lines);
         self.unfinished(&mut lines);
-        for job in self.plan.jobs().iter().filter(|job| matches!(job.state, State::GivenUp { .. })) {
-            lines.push(format!("Given up: {}: {}", self.name(&job.points), standing(job)));
-        }
+        self.given_up(&mut lines);
         lines.push(self.races());
         lines.join("\n") + "\n"
     }
@@ -91,6 +91,9 @@ impl Statement<'_> {
         let mut lines = match self.ending {
             Ending::Bug => vec!["\nThe search ended with the bug.".to_owned()],
             Ending::Done => vec![format!("{what}: no bug, and all that is known to matter is exhausted")],
+            Ending::GivenUp => {
+                vec![format!("{what}: no bug found, but this is no proof (what is left cannot be explored)")]
+            }
             Ending::Stopped | Ending::Late => {
                 let why = if self.ending == Ending::Stopped { "stopped" } else { "time is up" };
                 vec![
@@ -215,6 +218,25 @@ impl Statement<'_> {
         }
         if pending > 0 {
             lines.push(format!("  {}, not begun", counted(pending, "state space")));
+        }
+    }
+
+    /// By the reason; most often it is one for all.
+    fn given_up(&self, lines: &mut Vec<String>) {
+        let mut reasons: Vec<(&str, Vec<&Job>)> = Vec::new();
+        for job in self.plan.jobs() {
+            let State::GivenUp { why } = &job.state else { continue };
+            match reasons.iter_mut().find(|(known, _)| known == why) {
+                Some((_, jobs)) => jobs.push(job),
+                None => reasons.push((why, vec![job])),
+            }
+        }
+        for (why, jobs) in reasons {
+            let more = match jobs.len() - 1 {
+                0 => String::new(),
+                more => format!(" and {}", counted(more, "more state space")),
+            };
+            lines.push(format!("Given up: {}{more}: {why}", self.name(&jobs[0].points)));
         }
     }
 
@@ -367,6 +389,27 @@ mod tests {
             Exhausted, up to the order of independent steps, without a bug:
               all interleavings with preemptions at lock, unlock, and at every data race seen
             Data races: all that were seen are harmless in what was exhausted.
+        "#]],
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_explored_is_no_matter_of_time() {
+        let mut plan = plan(&[], &[]);
+        for id in (0..plan.jobs().len()).map(JobId) {
+            let why = "the machine does not know this".to_owned();
+            plan.report(id, Standing::default(), Outcome::GivenUp { why });
+        }
+        check(
+            &plan,
+            Ending::GivenUp,
+            expect![[r#"
+            test x of y: no bug found, but this is no proof (what is left cannot be explored)
+              0 interleavings in 4 state spaces, 1.5 s; 0 data races seen
+            No preemption was tried inside of malloc (sealed).
+            Nothing is claimed of what happens inside of mutex_lock (trusted).
+            Given up: voluntary switches only and 3 more state spaces: the machine does not know this
+            Data races: 0 without harm in the spaces exhausted, 0 untested.
         "#]],
         );
     }

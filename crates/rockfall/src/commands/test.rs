@@ -305,6 +305,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let ending = match &found {
         Some(_) => Ending::Bug,
         None if campaign.plan.is_complete() => Ending::Done,
+        None if !campaign.plan.jobs().iter().any(|job| job.state.is_open()) => Ending::GivenUp,
         None if crate::interrupt::asked() => Ending::Stopped,
         None => Ending::Late,
     };
