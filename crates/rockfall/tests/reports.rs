@@ -401,3 +401,116 @@ fn check_failed() {
         "#]],
     );
 }
+
+/// The sentence and where to look, without the trace.
+fn sentences(fault: &str, more: &[&str], expected: Expect) {
+    let (_, folder) = build(fault);
+    let text = rockfall(&folder, &[&["explore", "kernel", "-k", "pebbles"], more].concat());
+    let end = text.find("\n    t").unwrap_or(text.len());
+    check(&text[..end], expected);
+}
+
+#[test]
+fn what_to_look_at_in_kernels() {
+    for (fault, expected) in [
+        (
+            "page_table_lost",
+            expect![[r#"
+            Memory leak  in test neighbour_pages of pebbles
+            The test is over and 2 blocks are lost (8192 bytes): 4096 bytes that t4 allocated in prepare
+            (sys_memory.c:15) and 4096 bytes that t4 allocated in vm_add_page (vm.c:103).
+
+            Look at: Who was meant to free the blocks, and what made it lose sight of them? A pointer to them
+                     that another thread overwrote is a common cause. Begin at row 2, the last preemption before
+                     it. By then t3 has read 4 bytes at 0x… in prepare (sys_memory.c:13), which row 3
+                     changes. If such memory is kept on purpose, turn the leak check off (--no-leaks).
+        "#]],
+        ),
+        (
+            "walk_into_zombies",
+            expect![[r#"
+            Infinite loop  in test fork_wait of pebbles
+            t3 does not come out of count_children (family.c:57): 134,217,728 instructions without a preemption
+            point, where 134,217,728 are the limit.
+
+            Look at: What must change for the loop in count_children (family.c:57) to end, and who would change
+                     it? A list that another thread bent into a ring is a common cause. Begin at row 2, the last
+                     preemption before it. By then t3 has read children.next of struct task, which row 3
+                     changes.
+        "#]],
+        ),
+        (
+            "thread_count_torn",
+            expect![[r#"
+            Lost wakeup  in test double_thread_fork of pebbles
+            Nobody can run, yet the test is not over: t2 waits in family_wait (family.c:76); t3 waits in
+            thread_exit (exit.c:20).
+
+            Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
+                     the sleep that follows it: can another thread change the condition and wake in between?
+                     Begin at row 2, the last preemption before it.
+        "#]],
+        ),
+        (
+            "directory_freed_early",
+            expect![[r#"
+            Triple fault  in test vanish_new_pages of pebbles
+            t4 faults in vm_activate (vm.c:72), and the kernel cannot even handle that. The page tables in use,
+            at 0x…, were freed by t3 in vm_free (vm.c:134), allocated again by t4 in vm_add_page
+            (vm.c:95) and freed by t4 in vm_free (vm.c:132).
+
+            Look at: Page tables must not be freed while they are in use: whoever takes them apart must first
+                     have gone over to others, for good. Begin at row 2, the last preemption before it.
+        "#]],
+        ),
+        (
+            "tid_given_twice",
+            expect![[r#"
+            Trouble on the console  in test thread_fork_thread_fork of pebbles
+            t3 printed “WARNING: a second thread 5”.
+
+            Look at: The line matches “WARNING:”: the code noticed something itself. What did it find, and who
+                     left it like that? Begin at row 2, the last preemption before it. By then t3 has read
+                     last_tid of new_tid, which row 3 changes.
+        "#]],
+        ),
+    ] {
+        let known = guests::faults().into_iter().find(|known| known.name == fault).expect("known");
+        let points = known.points.unwrap_or_default();
+        sentences(fault, &["-t", &known.test, "--points", &points], expected);
+    }
+}
+
+#[test]
+fn what_to_look_at_in_programs() {
+    for (fault, program, expected) in [
+        (
+            "last_user_twice",
+            "programs/refcount_test",
+            expect![[r#"
+            Double free  in test refcount_test of pebbles
+            In drop (refcount_test.c:21), t3 frees a block of 4 bytes (allocated in main, refcount_test.c:36)
+            that was already freed by t4 in drop (refcount_test.c:21).
+
+            Look at: Both sides believed that they were the last user of the block. Find the decision to free it
+                     in each stack, and make testing and deciding one step under one lock. Begin at row 1, the
+                     last preemption before it.
+        "#]],
+        ),
+        (
+            "cursor_torn",
+            "programs/scan_test",
+            expect![[r#"
+            Invalid free  in test scan_test of pebbles
+            t3 frees 0x… in give_up (scan_test.c:35), which is no block: it lies 1 byte before the block
+            of 16 bytes that t3 allocated in main (scan_test.c:46).
+
+            Look at: Follow the pointer back: was it moved after the allocation, or worked out from two values
+                     that did not belong together? Begin at row 1, the last preemption before it. By then t3 has
+                     read at, which row 2 changes.
+        "#]],
+        ),
+    ] {
+        sentences(fault, &["--program", program, "--points", "everywhere"], expected);
+    }
+}
