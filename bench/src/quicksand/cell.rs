@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn races_are_added_up() {
-        let line = "Data races: 0 lead to the bug, 3 are harmless in the spaces exhausted, 2 are untested.";
+        let line = "Data races: 0 leading to the bug, 3 without harm in the spaces exhausted, 2 untested.";
         assert_eq!(races_told(&format!("test x of y\n{line}\n  more")), Some(5));
         let line = "  975 interleavings in 45 state spaces, 6.5 s; 12 data races seen";
         assert_eq!(races_told(&format!("test x of y\n{line}\nData races: all are harmless.")), Some(12));

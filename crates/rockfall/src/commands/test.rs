@@ -4,7 +4,7 @@
 use crate::campaign::{Campaign, Knows, Setting};
 use crate::commands::explore::{Bug, How, Outcome, cores, default_path, parse_duration};
 use crate::failure::{Failure, Verdict};
-use crate::jobs_view::JobsView;
+use crate::jobs_view::{JobsView, counted};
 use crate::narrate::Names;
 use crate::race_witness::{leading_to, stories};
 use crate::ram::{Ram, parse_limit};
@@ -239,10 +239,9 @@ fn open_folder(
             }
             None => {
                 let proved = record.plan.jobs().iter().filter(|job| job.state.is_verified()).count();
-                let spent = crate::progress::in_words(record.seconds);
-                say(format!(
-                    "going on with the run in {shown}: {proved} state spaces exhausted in {spent} so far"
-                ));
+                let (proved, spent) =
+                    (counted(proved, "state space"), crate::progress::in_words(record.seconds));
+                say(format!("going on with the run in {shown}: {proved} exhausted in {spent} so far"));
                 Some(*record)
             }
         },
