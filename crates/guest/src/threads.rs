@@ -20,6 +20,8 @@ pub struct Activation {
     pub sp: u64,
     /// Arguments kept for the hooks at the return, one hook's after the other's.
     pub arguments: Vec<u64>,
+    /// What is done inside does not count.
+    pub quiet: bool,
 }
 
 /// Whether a thread could be given the processor, as far as its kernel is concerned.
@@ -326,7 +328,7 @@ mod tests {
     use super::*;
 
     fn activation(entry: u64, sp: u64) -> Activation {
-        Activation { entry, return_to: 0, sp, arguments: Vec::new() }
+        Activation { entry, return_to: 0, sp, arguments: Vec::new(), quiet: false }
     }
 
     #[test]

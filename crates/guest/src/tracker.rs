@@ -382,13 +382,18 @@ impl Tracker {
             arguments.extend(kernel.hook(*id).capture(architecture, registers, &view));
         }
         self.learn(return_to);
-        let quiet = is_quiet(&kernel, hooks);
+        let inputs = Inputs::new(registers);
+        let counts = |id: &HookId| {
+            let condition = kernel.hook(*id).condition.as_ref().filter(|_| is_inside(&kernel, *id));
+            condition.is_none_or(|condition| self.value(machine, condition, &inputs).is_some_and(|v| v != 0))
+        };
+        let quiet = hooks.iter().any(|id| is_quiet(&kernel, &[*id]) && counts(id));
         if quiet {
             self.drain(machine, log);
         }
         let thread = self.threads.runner_mut();
         let activation =
-            Activation { entry: registers.pc, return_to, sp: registers.stack_pointer().0, arguments };
+            Activation { entry: registers.pc, return_to, sp: registers.stack_pointer().0, arguments, quiet };
         let abandoned = thread.push(registers.ring, activation);
         let mut left = Vec::new();
         for activation in abandoned {
@@ -400,8 +405,7 @@ impl Tracker {
                     _ => {}
                 }
             }
-            let hooks = kernel.entered(VirtAddr(activation.entry));
-            if is_quiet(&kernel, hooks) {
+            if activation.quiet {
                 thread.quiet = thread.quiet.saturating_sub(1);
             }
         }
@@ -450,7 +454,7 @@ impl Tracker {
                     self.fire(machine, log, id, &inputs, signals);
                 }
             }
-            if is_quiet(&kernel, hooks) {
+            if activation.quiet {
                 log.clear();
                 let thread = self.threads.runner_mut();
                 thread.quiet = thread.quiet.saturating_sub(1);
@@ -699,6 +703,11 @@ impl Tracker {
             self.exec(&name);
         }
     }
+}
+
+/// Whether the hook says that a thread is inside a function, which its condition at the entry decides.
+fn is_inside(kernel: &Kernel, id: HookId) -> bool {
+    matches!(kernel.hook(id).event, HookEvent::Enter(_))
 }
 
 /// Accesses made inside do not count: the timer, the change-over, and the allocator, whose blocks are the news. A
