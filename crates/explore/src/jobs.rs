@@ -10,7 +10,8 @@
 //! time. Every job is first tried until its estimate means something; then, of those that can be finished, the ones with
 //! the fewest racing instructions go first, and of these the one with the least left to do: what a run states at its end is
 //! worth the more the less it takes to say it, and there are ever more combinations of races. A set goes before its
-//! supersets; big ones are tried in turns with all that. What is nearly done is finished at once. A job that is itself the
+//! supersets; big ones are tried in turns with all that, and first sets that are too large have a slice now and then. What is
+//! nearly done is finished at once. A job that is itself the
 //! offspring of a race has big ones of its own only once it is exhausted without a bug, so that there are never many more
 //! jobs than can be run.
 //!
@@ -80,7 +81,7 @@ pub const ESTIMATE_FACTOR: f64 = 2.0;
 /// proves is cheap.
 pub const SECONDS_NEARLY_DONE: f64 = 0.5;
 pub const EXPLORED_NEARLY_DONE: f64 = 0.5;
-/// After so many other slices a proof that may yet be finished in time has one.
+/// After so many other slices a proof that may yet be finished in time has one, and so has a first set that is too large.
 pub const SLICES_BETWEEN_LOOKS: u32 = 4;
 /// Before this many interleavings an estimate says little, and a job is not suspended.
 pub const INTERLEAVINGS_MIN: u64 = 32;
@@ -277,6 +278,8 @@ pub struct Plan {
     proof_had_turn: bool,
     /// Slices since then.
     slices_without_proof: u32,
+    /// Slices since one of the first sets had one.
+    slices_without_first: u32,
     /// Whether the last slice that did not was the first of a big job.
     big_had_turn: bool,
 }
@@ -409,6 +412,8 @@ impl Plan {
         self.last_proof = proof.or(self.last_proof);
         self.proof_had_turn = proof.is_some();
         self.slices_without_proof = if proof.is_some() { 0 } else { self.slices_without_proof + 1 };
+        let first = next.filter(|id| self.job(*id).purpose == Purpose::Initial);
+        self.slices_without_first = if first.is_some() { 0 } else { self.slices_without_first + 1 };
         if let Some(id) = next.filter(|id| !self.is_proof(*id)) {
             let job = self.job(id);
             self.big_had_turn = job.purpose > Purpose::Maximal && !job.is_tried();
@@ -447,6 +452,15 @@ impl Plan {
             a.seconds_left_least().total_cmp(&b.seconds_left_least())
         };
         possible.min_by(least).map(|(id, _)| id)
+    }
+
+    /// Of the first sets that are not finished, the one of which least was seen. Such a space may be large, but has bugs that
+    /// no set of races has, and there are always more of these.
+    fn left_behind(&self, busy: &BTreeSet<JobId>) -> Option<JobId> {
+        let begun = |job: &Job| matches!(job.state, State::Started | State::Suspended) && job.is_tried();
+        let first = self.ids().filter(|(_, job)| job.purpose == Purpose::Initial && begun(job));
+        let first = first.filter(|(id, _)| !busy.contains(id));
+        first.min_by_key(|(id, job)| (job.standing.interleavings, *id)).map(|(id, _)| id)
     }
 
     /// Whether its estimate does not mean anything yet, and it may be run until it does.
@@ -488,6 +502,11 @@ impl Plan {
         }
         if let Some(id) = self.doubtful_proof(capacity).filter(|id| !busy.contains(id))
             && self.slices_without_proof >= SLICES_BETWEEN_LOOKS
+        {
+            return Some(id);
+        }
+        if let Some(id) = self.left_behind(busy)
+            && self.slices_without_first >= SLICES_BETWEEN_LOOKS
         {
             return Some(id);
         }

@@ -194,6 +194,29 @@ fn a_doubtful_proof_is_looked_at_now_and_then() {
     }
 }
 
+/// There are ever more sets of races that can be finished; first ones that cannot are not forgotten for that, in turns.
+#[test]
+fn first_sets_that_are_too_large_are_not_left_behind() {
+    let mut plan = plan("- lock unlock");
+    let empty = id(&plan, "-");
+    let races: Vec<Race> = (1..9).map(|at| race(16 * at, 16 * at + 8)).collect();
+    plan.saw(empty, &races, true);
+    let small = (1..9).map(|at| format!("race:{:#x} 40 9\n", 16 * at)).collect::<String>();
+    follow(&mut plan, 60.0, &format!("- 9 exhausted\nlock 40 900\nunlock 50 800\n{small}"));
+    let everything = plan.maximal.expect("there is always one");
+    plan.report(everything, Standing { interleavings: 40, ..Standing::default() }, Outcome::GoesOn);
+    let mut first = Vec::new();
+    for _ in 0..4 * (SLICES_BETWEEN_LOOKS + 1) {
+        let next = follow(&mut plan, 60.0, "");
+        if ["lock", "unlock"].contains(&next.as_str()) {
+            let at = id(&plan, &next).0;
+            plan.jobs[at].standing.interleavings += 15;
+            first.push(next);
+        }
+    }
+    assert_eq!(first, ["lock", "unlock", "lock", "unlock"]);
+}
+
 /// Whoever was first to see a race, each of the first jobs that see it has a big one with it.
 #[test]
 fn first_jobs_have_big_ones_with_what_they_saw() {
