@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::toolchain::{BuildError, FOLDERS, Made, Source, Toolchain, parallel};
 
@@ -74,8 +75,10 @@ pub fn check(guests: &Path, cache: &Path, sets: &[Vec<String>]) -> Result<usize,
 
 /// Copies a file so that a reader of the target sees the old one or the new one, whole.
 fn install(from: &Path, to: &Path) -> Result<(), BuildError> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
     let error = |e| BuildError::Io(to.to_owned(), e);
-    let new = to.with_extension(format!("new{}", std::process::id()));
+    let unique = NEXT.fetch_add(1, Ordering::Relaxed);
+    let new = to.with_extension(format!("new{}-{unique}", std::process::id()));
     fs::copy(from, &new).map_err(error)?;
     fs::rename(&new, to).map_err(error)
 }

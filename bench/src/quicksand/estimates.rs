@@ -20,6 +20,8 @@ use std::fmt::Write;
 /// With fewer, or in less time, nobody needs a forecast.
 const INTERLEAVINGS_MIN: u64 = 100;
 const SECONDS_MIN: f64 = 0.2;
+/// In shorter searches up to a third of the time goes by until code is translated and every worker has a part of the space.
+const LONG_SECONDS_MIN: f64 = 0.5;
 const PARTS: [f64; 3] = [0.1, 0.25, 0.5];
 /// Percentages within a factor of two in 2018's logs, where known.
 const WITHIN_2018: [Option<f64>; 3] = [Some(54.0), Some(91.0), None];
@@ -161,8 +163,9 @@ pub fn tell(text: &mut String, spaces: &[Space]) {
          the truth lies in the interval told, which should be so in nine of ten; *width*: the interval's upper end over its \
          lower end. *Plain* is the weighted backtrack estimator alone. *In use* is what users are told. Its constants were \
          chosen on such spaces, so *left out* tells of each test's spaces what the constants say that are best on the spaces \
-         of all other tests. *Time* is by the clock, and suffers from whatever else the host does; *work* judges the same \
-         forecasts by the instructions executed, which are the same everywhere.\n"
+         of all other tests. *Time* is by the clock, and suffers from whatever else the host does, and from what comes before the search is \
+         under way: up to a third of the whole where that is less than {LONG_SECONDS_MIN} s. *Long* are the others. *Work* \
+         judges the same forecasts by the instructions executed, which are the same everywhere.\n"
     );
     head(text, &["", "at", "spaces", "within 2×", "too low", "median", "held", "width", "2018"]);
     let tests: BTreeSet<&str> = spaces.iter().map(|space| space.test.as_str()).collect();
@@ -185,6 +188,13 @@ pub fn tell(text: &mut String, spaces: &[Space]) {
     tell_of("size, plain", &plain_size);
     tell_of("time, in use", &|space, part| time(space, part, &Correction::OF_TIME));
     tell_of("time, left out", &|space, part| time(space, part, &times[space.test.as_str()]));
+    let is_long = |space: &&Space| space.seconds >= LONG_SECONDS_MIN;
+    tell_of("time, long, in use", &|space, part| {
+        time(Some(space).filter(is_long)?, part, &Correction::OF_TIME)
+    });
+    tell_of("time, long, left out", &|space, part| {
+        time(Some(space).filter(is_long)?, part, &times[space.test.as_str()])
+    });
     tell_of("work, in use", &|space, part| work(space, part, &Correction::OF_TIME));
     tell_of("work, left out", &|space, part| work(space, part, &times[space.test.as_str()]));
 
