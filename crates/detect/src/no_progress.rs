@@ -49,7 +49,7 @@ impl Constants {
         }
     }
 
-    /// For point sets that hold every shared access.
+    /// For point sets that hold single accesses, or all of them.
     #[must_use]
     pub const fn everywhere(self) -> Self {
         Self { first_points_max: 1 << 20, ..self }

@@ -4,7 +4,7 @@
 //! on one core as long as others want one, on all that are idle otherwise: what a search finds does not depend on how
 //! many work on it. Between slices it is a value that can be put aside or written down.
 
-use crate::commands::explore::lateness;
+use crate::commands::explore::{constants, lateness};
 use crate::jobs_view::JobsView;
 use crate::race_witness::RaceWitness;
 use crate::ram::Ram;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use trace::{Cancelled, Schedule, Subject as _, VirtAddr};
+use trace::{Cancelled, PointSet, Schedule, Subject as _, VirtAddr};
 
 /// Memory of worlds kept to go back to, for all workers of a job together; less when memory is short.
 const CLONE_BYTES_MAX: usize = 128 << 20;
@@ -60,8 +60,9 @@ struct Begun {
 }
 
 impl Begun {
-    fn new() -> Self {
-        let search = Search::new(Dpor::default(), options());
+    fn new(points: &PointSet) -> Self {
+        let options = Options { constants: Some(constants(points)), ..options() };
+        let search = Search::new(Dpor::default(), options);
         Self { search, seconds: 0.0, news_at: 0, written_at: 0.0, writing: 0.0 }
     }
 
@@ -336,9 +337,9 @@ impl<'a> Campaign<'a> {
             Some(Kept::Here(job)) => job,
             Some(Kept::Written) => {
                 let job = self.setting.folder.load_job::<Begun>(id).map(Box::new);
-                job.unwrap_or_else(|| Box::new(Begun::new()))
+                job.unwrap_or_else(|| Box::new(Begun::new(&self.plan.job(id).points)))
             }
-            None => Box::new(Begun::new()),
+            None => Box::new(Begun::new(&self.plan.job(id).points)),
         };
         let watched = self.plan.is_proof(id) || !job.is_quiet();
         let at = self.warm.iter().position(|(warm, ..)| *warm == id);

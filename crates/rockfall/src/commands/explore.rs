@@ -186,9 +186,11 @@ pub fn search(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcom
 }
 
 /// How endless loops are told with these points.
-fn constants(points: &PointSet) -> Constants {
+pub fn constants(points: &PointSet) -> Constants {
     let constants = Constants::default();
-    if points.rules.contains(&PointRule::Everywhere) { constants.everywhere() } else { constants }
+    // A racing instruction may be in a long loop, such as that which fills page tables.
+    let is_access = |rule: &PointRule| matches!(rule, PointRule::Everywhere | PointRule::Race { .. });
+    if points.rules.iter().any(is_access) { constants.everywhere() } else { constants }
 }
 
 fn systematic<R: Reduction>(
