@@ -21,6 +21,14 @@ pub struct RaceSide {
     pub system_call: Option<u64>,
 }
 
+impl RaceSide {
+    /// An access that nothing protects, outside of system calls.
+    #[must_use]
+    pub const fn bare(thread: ThreadId, pc: VirtAddr, kind: AccessKind) -> Self {
+        Self { thread, pc, kind, atomic: false, locks: Vec::new(), system_call: None }
+    }
+}
+
 /// The two in the order in which they happened.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Race {
@@ -241,14 +249,7 @@ mod tests {
     use super::*;
 
     fn race(first: (u32, u64), second: (u32, u64)) -> Race {
-        let side = |(thread, pc)| RaceSide {
-            thread: ThreadId(thread),
-            pc: VirtAddr(pc),
-            kind: AccessKind::Write,
-            atomic: false,
-            locks: Vec::new(),
-            system_call: None,
-        };
+        let side = |(thread, pc)| RaceSide::bare(ThreadId(thread), VirtAddr(pc), AccessKind::Write);
         Race { first: side(first), second: side(second), addr: VirtAddr(0), size: 4 }
     }
 

@@ -271,14 +271,7 @@ mod tests {
     use trace::{AccessKind, ThreadId};
 
     fn race(first: u64, second: u64) -> Race {
-        let side = |thread, pc| RaceSide {
-            thread: ThreadId(thread),
-            pc: VirtAddr(pc),
-            kind: AccessKind::Write,
-            atomic: false,
-            locks: Vec::new(),
-            system_call: None,
-        };
+        let side = |thread, pc| RaceSide::bare(ThreadId(thread), VirtAddr(pc), AccessKind::Write);
         Race { first: side(1, first), second: side(2, second), addr: VirtAddr(0), size: 4 }
     }
 

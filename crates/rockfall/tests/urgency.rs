@@ -1,77 +1,32 @@
 //! A scheduler with urgencies leaves threads aside that could run. Partial-order reduction knows nothing of urgencies, and
 //! yet reaches every order of notes, every deadlock and every crash that the search of all interleavings does.
 
+mod ends;
+
+use ends::{Ends, Told, ends};
+use explore::World;
 use explore::strategies::{DepthFirst, Dpor};
-use explore::tree::Reduction;
-use explore::{Observer, Options, Search, Seen, Until, Workers, World};
 use guest::description::Description;
 use guest::image::Image;
 use guest::kernel::Kernel;
 use guest::lifecycle::{self, Setup};
 use guest::tracker::CPU;
 use guest::uniprocessor::Uniprocessor;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use trace::{Action, Choice, Event, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr};
+use trace::{Action, PointSet, Step, StepEnd, VirtAddr};
 
-const INTERLEAVINGS_MAX: u64 = 60_000;
 const SCRIPTS: u64 = 40;
 
-/// A kernel that says with its last step who made notes.
-struct Told {
-    kernel: Uniprocessor,
-    trail: VirtAddr,
-}
-
-impl Clone for Told {
-    fn clone(&self) -> Self {
-        Self { kernel: self.kernel.clone(), trail: self.trail }
-    }
-
-    fn clone_from(&mut self, source: &Self) {
-        self.kernel.clone_from(&source.kernel);
-    }
-}
-
-impl Subject for Told {
-    fn enabled(&self) -> ThreadSet {
-        self.kernel.enabled()
-    }
-
-    fn current(&self) -> Option<ThreadId> {
-        self.kernel.current()
-    }
-
-    fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
-        let mut step = self.kernel.step(choice, points);
-        if !matches!(step.end, StepEnd::Point(_)) {
-            let mut trail = [0; 4];
-            assert!(self.kernel.machine.read_virt(CPU, self.trail, &mut trail));
-            let line = format!("{:o}", u32::from_le_bytes(trail));
-            let accesses_before = step.accesses.len();
-            let action = Action::Console { line };
-            step.events.push(Event { action, pc: VirtAddr(0), accesses_before, stack: None });
-        }
-        step
-    }
-}
-
-/// Notes how executions end.
-#[derive(Clone)]
-struct Ends;
-
-impl Observer for Ends {
-    type Note = String;
-
-    fn observe(&mut self, step: &Step, seen: &mut Seen<String>) {
-        let Some(Action::Console { line }) = step.events.last().map(|event| &event.action) else { return };
-        seen.notes.push(match &step.end {
-            StepEnd::Point(_) => return,
-            StepEnd::Finished => line.clone(),
-            StepEnd::Stuck { .. } => format!("stuck after {line}"),
-            end => format!("{end:?} after {line}"),
-        });
+/// The order of the notes, however it ends.
+fn in_words(step: &Step) -> String {
+    let Some(Action::Console { line }) = step.events.last().map(|event| &event.action) else {
+        panic!("it has told: {:?}", step.end);
+    };
+    match &step.end {
+        StepEnd::Finished => line.clone(),
+        StepEnd::Stuck { .. } => format!("stuck after {line}"),
+        end => format!("{end:?} after {line}"),
     }
 }
 
@@ -97,18 +52,15 @@ fn world((file, image): &(Vec<u8>, Arc<Image>), scripts: &str) -> World<Told, En
     let kernel = Kernel::resolve(&description, image).expect("it fits");
     let setup = Setup { test: scripts.to_owned(), ..Setup::default() };
     let started = lifecycle::start(&kernel, file, &setup).expect("the test starts");
-    World::new(Told { kernel: started.subject, trail }, Ends)
-}
-
-/// How executions end, and how many there were.
-fn ends<R: Reduction>(world: &World<Told, Ends>, points: &PointSet, reduction: R) -> (BTreeSet<String>, u64) {
-    let options =
-        Options { until: Until::Exhausted, interleavings_max: Some(INTERLEAVINGS_MAX), ..Options::default() };
-    let mut workers = Workers::new(2, world, points, options.depth_max, 64 << 20);
-    let mut search: Search<R, String> = Search::new(reduction, options);
-    search.run(&mut workers, &|| false, &mut |_| {});
-    assert!(search.is_exhausted(), "{points}: {}", search.verdict(None));
-    (search.notes().keys().cloned().collect(), search.counts().interleavings)
+    // Who made notes, as octal digits.
+    let says = move |kernel: &Uniprocessor, end: &StepEnd| {
+        let mut notes = [0; 4];
+        (!matches!(end, StepEnd::Point(_))).then(|| {
+            assert!(kernel.machine.read_virt(CPU, trail, &mut notes));
+            format!("{:o}", u32::from_le_bytes(notes))
+        })
+    };
+    ends::world(started.subject, Arc::new(says), in_words)
 }
 
 /// Three scripts for threads that note, signal, wait, lock, and change how urgent they are.

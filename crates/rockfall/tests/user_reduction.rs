@@ -1,9 +1,11 @@
 //! What reduction leaves out in user-space mode makes no difference: partial-order reduction ends in the same memories,
 //! deadlocks and crashes of the program as the search of every interleaving does.
 
+mod ends;
+
+use ends::{Ends, Told, ends};
+use explore::World;
 use explore::strategies::{DepthFirst, Dpor};
-use explore::tree::Reduction;
-use explore::{Observer, Options, Search, Seen, Until, Workers, World};
 use guest::description::Description;
 use guest::image::{Image, ImageHash};
 use guest::kernel::Kernel;
@@ -11,88 +13,40 @@ use guest::lifecycle::{self, Setup};
 use guest::tracker::CPU;
 use guest::uniprocessor::Uniprocessor;
 use guests::Build;
-use std::collections::BTreeSet;
+use machine::Machine;
 use std::path::Path;
 use std::sync::Arc;
-use trace::{Action, Choice, Event, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr};
+use trace::{Action, PointSet, Step, StepEnd, VirtAddr};
 
 const KERNEL: &str = include_str!("../../../kernels/pebbles.toml");
 const LIBRARY: &str = include_str!("../../../kernels/pebbles-threads.toml");
 const HEAP: VirtAddr = VirtAddr(0x2000_0000);
 const HEAP_BYTES: usize = 64 * 1024;
-const INTERLEAVINGS_MAX: u64 = 60_000;
 
-/// A program that says with its last step what is then in its memory.
-struct Told {
-    program: Uniprocessor,
-    image: Arc<Image>,
+/// What is in a program's memory.
+fn memory(machine: &Machine, image: &Image) -> String {
+    let mut all = Vec::new();
+    for segment in image.segments.iter().filter(|segment| segment.writable) {
+        let mut bytes = vec![0; segment.size as usize];
+        assert!(machine.read_virt(CPU, segment.addr, &mut bytes), "the program's memory is still there");
+        all.extend(bytes);
+    }
+    let mut heap = vec![0; HEAP_BYTES];
+    if machine.read_virt(CPU, HEAP, &mut heap) {
+        all.extend(heap);
+    }
+    ImageHash::of(&all).to_string()
 }
 
-impl Clone for Told {
-    fn clone(&self) -> Self {
-        Self { program: self.program.clone(), image: self.image.clone() }
-    }
-
-    fn clone_from(&mut self, source: &Self) {
-        self.program.clone_from(&source.program);
-    }
-}
-
-impl Told {
-    fn memory(&self) -> String {
-        let machine = &self.program.machine;
-        let mut all = Vec::new();
-        for segment in self.image.segments.iter().filter(|segment| segment.writable) {
-            let mut bytes = vec![0; segment.size as usize];
-            assert!(machine.read_virt(CPU, segment.addr, &mut bytes), "the program's memory is still there");
-            all.extend(bytes);
+fn in_words(step: &Step) -> String {
+    let last = step.events.last().map(|event| &event.action);
+    match (&step.end, last) {
+        (StepEnd::Finished, Some(Action::Console { line })) => line.clone(),
+        (StepEnd::Stuck { waiting }, _) => {
+            let waits: Vec<String> = waiting.iter().map(|waits| waits.thread.to_string()).collect();
+            format!("stuck: {}", waits.join(" "))
         }
-        let mut heap = vec![0; HEAP_BYTES];
-        if machine.read_virt(CPU, HEAP, &mut heap) {
-            all.extend(heap);
-        }
-        ImageHash::of(&all).to_string()
-    }
-}
-
-impl Subject for Told {
-    fn enabled(&self) -> ThreadSet {
-        self.program.enabled()
-    }
-
-    fn current(&self) -> Option<ThreadId> {
-        self.program.current()
-    }
-
-    fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
-        let mut step = self.program.step(choice, points);
-        if step.end == StepEnd::Finished {
-            let action = Action::Console { line: self.memory() };
-            let accesses_before = step.accesses.len();
-            step.events.push(Event { action, pc: VirtAddr(0), accesses_before, stack: None });
-        }
-        step
-    }
-}
-
-/// Notes how executions end.
-#[derive(Clone)]
-struct Ends;
-
-impl Observer for Ends {
-    type Note = String;
-
-    fn observe(&mut self, step: &Step, seen: &mut Seen<String>) {
-        let last = step.events.last().map(|event| &event.action);
-        seen.notes.push(match (&step.end, last) {
-            (StepEnd::Point(_), _) => return,
-            (StepEnd::Finished, Some(Action::Console { line })) => line.clone(),
-            (StepEnd::Stuck { waiting }, _) => {
-                let waits: Vec<String> = waiting.iter().map(|waits| waits.thread.to_string()).collect();
-                format!("stuck: {}", waits.join(" "))
-            }
-            (end, last) => format!("{end:?} {last:?}"),
-        });
+        (end, last) => format!("{end:?} {last:?}"),
     }
 }
 
@@ -111,18 +65,10 @@ fn world(fault: &str, program: &str) -> World<Told, Ends> {
     let kernel = kernel.with_program(&library, &image, program).expect("it fits");
     let setup = Setup { test: program.to_owned(), programs: vec![image.clone()], ..Setup::default() };
     let started = lifecycle::start(&kernel, &file, &setup).expect("the program starts");
-    World::new(Told { program: started.subject, image }, Ends)
-}
-
-/// How executions end, and how many there were.
-fn ends<R: Reduction>(world: &World<Told, Ends>, points: &PointSet, reduction: R) -> (BTreeSet<String>, u64) {
-    let options =
-        Options { until: Until::Exhausted, interleavings_max: Some(INTERLEAVINGS_MAX), ..Options::default() };
-    let mut workers = Workers::new(2, world, points, options.depth_max, 64 << 20);
-    let mut search: Search<R, String> = Search::new(reduction, options);
-    search.run(&mut workers, &|| false, &mut |_| {});
-    assert!(search.is_exhausted(), "{points}: {}", search.verdict(None));
-    (search.notes().keys().cloned().collect(), search.counts().interleavings)
+    let says = move |program: &Uniprocessor, end: &StepEnd| {
+        (*end == StepEnd::Finished).then(|| memory(&program.machine, &image))
+    };
+    ends::world(started.subject, Arc::new(says), in_words)
 }
 
 #[test]
