@@ -4,9 +4,9 @@
 
 use explore::order::Order;
 use explore::random::Random;
-use explore::search::{Options, Search, Until, Workers};
 use explore::strategies::Dpor;
 use explore::world::World;
+use explore::{Options, Search, Until, Workers};
 use std::sync::Arc;
 use std::time::Instant;
 use trace::{

@@ -3,10 +3,11 @@
 //! Source: Musuvathi and Qadeer (2007), seed 001, 3.4.5, algorithm 2. Each bound is a search of its own
 //! ([`PreemptionBound`]) that repeats those of lower bounds; a bug is found with the fewest preemptions that show it.
 
-use crate::search::{Options, Search, Workers};
+use crate::search::{Options, Search};
 use crate::strategies::PreemptionBound;
 use crate::tally::Counts;
 use crate::verdict::{Bound, Found, Verdict};
+use crate::workers::Workers;
 use crate::world::Observer;
 use serde::{Deserialize, Serialize};
 use trace::Subject;

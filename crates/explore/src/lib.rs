@@ -49,15 +49,17 @@ pub mod trail;
 pub mod tree;
 pub mod verdict;
 pub mod watch;
+pub mod workers;
 pub mod world;
 
 pub use execution::{Decision, End, Execution, Taken};
 pub use footprint::Footprint;
 pub use order::Order;
 pub use run::{Bounds, Effort, Runner, Strategy};
-pub use search::{Options, Search, Until, Workers};
+pub use search::{Options, Search, Until};
 pub use trail::Trail;
 pub use tree::Tree;
 pub use verdict::{Bound, Found, Verdict};
 pub use watch::Watch;
+pub use workers::Workers;
 pub use world::{Observer, Seen, World};

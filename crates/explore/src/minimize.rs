@@ -12,9 +12,10 @@
 use crate::execution::{Decision, Execution};
 use crate::order::Order;
 use crate::run::{Bounds, Runner, Strategy};
-use crate::search::{Options, Search, Until, Workers};
+use crate::search::{Options, Search, Until};
 use crate::strategies::{PreemptionBound, Replay};
 use crate::verdict::Found;
+use crate::workers::Workers;
 use crate::world::{Observer, World};
 use detect::{Limits, Signature};
 use serde::{Deserialize, Serialize};

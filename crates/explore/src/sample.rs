@@ -3,9 +3,10 @@
 //! exhaustion.
 
 use crate::run::Strategy;
-use crate::search::{Until, Workers};
+use crate::search::Until;
 use crate::tally::Tally;
 use crate::verdict::{Bound, Verdict};
+use crate::workers::Workers;
 use crate::world::Observer;
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
@@ -69,7 +70,7 @@ impl<P: Sampler, N: Clone + Ord + Send> Sample<P, N> {
         let end = self.executions_max.min(self.executions + ROUND);
         let next = AtomicU64::new(self.executions);
         let brought = Mutex::new(Vec::new());
-        workers.each(|runner| {
+        workers.each(|_, runner| {
             while !cancelled() {
                 let n = next.fetch_add(1, Ordering::Relaxed);
                 if n >= end {

@@ -18,13 +18,14 @@ use crate::tally::{Counts, Tally};
 use crate::trail::Trail;
 use crate::tree::{Node, Reduction, Request, Sleeper, Tree};
 use crate::verdict::{Bound, Found, Verdict};
-use crate::world::{Observer, World};
+use crate::workers::{Kept, Workers};
+use crate::world::Observer;
 use detect::{Constants, Limits, Progress};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use trace::{PointSet, Schedule, Subject, ThreadId};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use trace::{Schedule, Subject, ThreadId};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -123,62 +124,6 @@ pub struct Search<R, N: Ord> {
     turn: u32,
 }
 
-/// Those who do the work: each has a world of its own. Each task has a trail, whoever works on it.
-pub struct Workers<S: Subject, O: Observer> {
-    runners: Vec<Runner<S, O>>,
-    trails: BTreeMap<u32, Trail<S, O>>,
-    clone_bytes_max: usize,
-}
-
-impl<S: Subject, O: Observer> Workers<S, O> {
-    /// `clone_bytes_max` is for the clones of all of them together.
-    #[must_use]
-    pub fn new(
-        count: usize,
-        world: &World<S, O>,
-        points: &PointSet,
-        depth_max: usize,
-        clone_bytes_max: usize,
-    ) -> Self {
-        let count = count.max(1);
-        let bounds = Bounds { depth_max, clone_bytes_max: clone_bytes_max / count };
-        let runner = |_| Runner::new(world.clone(), points.clone(), bounds);
-        Self { runners: (0..count).map(runner).collect(), trails: BTreeMap::new(), clone_bytes_max }
-    }
-
-    /// Sees to it that every task has a trail, and says how many bytes each may have. A new one is forked from what
-    /// comes closest.
-    fn lay_trails<R: Reduction>(&mut self, tasks: &BTreeMap<u32, Task<R>>) -> usize {
-        let root = self.runners[0].root();
-        let bytes_max = self.clone_bytes_max / tasks.len().max(self.runners.len());
-        let fork = |(&id, task): (&u32, &Task<R>)| {
-            let prefix = task.tree.schedule();
-            let nearest = self.trails.values().max_by_key(|trail| trail.common(&prefix));
-            (id, nearest.map_or_else(Trail::default, |trail| trail.fork(&prefix, root)))
-        };
-        let forked: Vec<_> = tasks.iter().filter(|(id, _)| !self.trails.contains_key(id)).map(fork).collect();
-        self.trails.extend(forked);
-        self.trails.retain(|id, trail| {
-            let Some(task) = tasks.get(id) else { return false };
-            trail.trim(task.tree.nodes.base, root, bytes_max);
-            true
-        });
-        bytes_max
-    }
-
-    /// Lets each of them toil.
-    pub(crate) fn each(&mut self, toil: impl Fn(&mut Runner<S, O>) + Sync) {
-        match self.runners.as_mut_slice() {
-            [only] => toil(only),
-            many => std::thread::scope(|scope| {
-                for runner in many {
-                    scope.spawn(|| toil(runner));
-                }
-            }),
-        }
-    }
-}
-
 impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
     pub fn new(reduction: R, options: Options) -> Self {
         let tree = Tree::new(reduction.clone(), options.order);
@@ -274,28 +219,31 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         let until = self.options.until;
         if self.tally.counts.effort.executions == 0 {
             // What was noted on the way was noted for another search.
-            workers.trails.clear();
+            workers.forget_trails();
         }
-        let bytes_max = workers.lay_trails(&self.tasks);
+        let bytes_max = workers.lay_trails(&self.tasks.iter().map(|(&id, task)| (id, &task.tree)).collect());
         let work = self.tasks.iter_mut().filter(|(id, _)| turn.contains(id));
         let work: Vec<_> = work
             .map(|(&id, task)| {
-                let trail = workers.trails.remove(&id).expect("every task has one");
-                Mutex::new(Work { id, tree: &mut task.tree, trail, brought: Tally::default() })
+                let Kept { worker, trail } = workers.take_trail(id);
+                let work = Work { id, tree: &mut task.tree, worker, trail, brought: Tally::default() };
+                Slot { worker, taken: AtomicBool::new(false), work: Mutex::new(work) }
             })
             .collect();
-        let next = AtomicUsize::new(0);
         // The first task with the finding that ends the search: what later ones do does not count any more.
         let first = AtomicUsize::new(usize::MAX);
-        let toil = |runner: &mut Runner<S, O>| {
+        let toil = |worker: usize, runner: &mut Runner<S, O>| {
             if let Some(limits) = limits {
                 runner.set_limits(limits);
             }
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(slot) = work.get(at) else { return };
-                let mut slot = slot.lock().expect("no worker panicked");
-                let Work { tree, trail, brought, .. } = &mut *slot;
+            let (own, others): (Vec<_>, Vec<_>) = (0..work.len()).partition(|&at| work[at].worker == worker);
+            for at in own.into_iter().chain(others) {
+                if work[at].taken.swap(true, Ordering::Relaxed) {
+                    continue;
+                }
+                let mut work = work[at].work.lock().expect("no worker panicked");
+                let Work { tree, trail, brought, worker: last, .. } = &mut *work;
+                *last = worker;
                 let stop = || cancelled() || first.load(Ordering::Relaxed) < at;
                 let own = runner.change_trail(std::mem::take(trail), bytes_max);
                 run_task(tree, runner, share, until, &stop, brought);
@@ -306,9 +254,13 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             }
         };
         workers.each(toil);
-        let done = work.into_iter().map(|slot| slot.into_inner().expect("no worker panicked"));
-        let (trails, mut brought): (Vec<_>, Vec<_>) = done.map(|w| ((w.id, w.trail), w.brought)).unzip();
-        workers.trails.extend(trails);
+        let mut brought = Vec::with_capacity(work.len());
+        for slot in work {
+            let Work { id, worker, trail, brought: tally, .. } =
+                slot.work.into_inner().expect("no worker panicked");
+            workers.keep_trail(id, Kept { worker, trail });
+            brought.push(tally);
+        }
         brought.truncate(first.into_inner().saturating_add(1));
         brought.into_iter().for_each(|brought| self.tally.merge(brought));
         self.deliver_requests();
@@ -596,10 +548,19 @@ impl Branching {
     }
 }
 
+/// A task of a round, for whoever takes it.
+struct Slot<'a, R, S, O: Observer> {
+    /// Who had it last.
+    worker: usize,
+    taken: AtomicBool,
+    work: Mutex<Work<'a, R, S, O>>,
+}
+
 /// A task in the hands of a worker.
 struct Work<'a, R, S, O: Observer> {
     id: u32,
     tree: &'a mut Tree<R>,
+    worker: usize,
     trail: Trail<S, O>,
     brought: Tally<O::Note>,
 }

@@ -1,0 +1,100 @@
+//! Those who do the work of one search: each has a world and a thread of its own, for as long as they are together.
+//!
+//! Every part of a space has a [`Trail`], whoever works on it. The trails are kept here and each is given back to the
+//! worker that had it last, if that one is free: its clones are in that core's cache, and what they held goes back to
+//! where it was allocated. Whoever has nothing left helps the others. Results never depend on who did what.
+
+use crate::run::{Bounds, Runner};
+use crate::trail::Trail;
+use crate::tree::{Reduction, Tree};
+use crate::world::{Observer, World};
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use trace::{PointSet, Subject};
+
+pub struct Workers<S: Subject, O: Observer> {
+    runners: Vec<Mutex<Runner<S, O>>>,
+    /// Without them, be it that there is a single worker or that the system has no more threads, the first works on the
+    /// thread of the caller.
+    threads: Option<ThreadPool>,
+    root: World<S, O>,
+    trails: BTreeMap<u32, Kept<S, O>>,
+    clone_bytes_max: usize,
+}
+
+/// A trail, and the worker that had it last.
+pub(crate) struct Kept<S, O> {
+    pub worker: usize,
+    pub trail: Trail<S, O>,
+}
+
+impl<S: Subject, O: Observer> Workers<S, O> {
+    /// `clone_bytes_max` is for the clones of all of them together.
+    #[must_use]
+    pub fn new(
+        count: usize,
+        world: &World<S, O>,
+        points: &PointSet,
+        depth_max: usize,
+        clone_bytes_max: usize,
+    ) -> Self {
+        let count = count.max(1);
+        let bounds = Bounds { depth_max, clone_bytes_max: clone_bytes_max / count };
+        let runner = |_| Mutex::new(Runner::new(world.clone(), points.clone(), bounds));
+        Self {
+            runners: (0..count).map(runner).collect(),
+            threads: (count > 1).then(|| ThreadPoolBuilder::new().num_threads(count).build().ok()).flatten(),
+            root: world.clone(),
+            trails: BTreeMap::new(),
+            clone_bytes_max,
+        }
+    }
+
+    pub(crate) fn forget_trails(&mut self) {
+        self.trails.clear();
+    }
+
+    /// Sees to it that every task has a trail, and says how many bytes each may have. A new one is forked from what
+    /// comes closest.
+    pub(crate) fn lay_trails<R: Reduction>(&mut self, tasks: &BTreeMap<u32, &Tree<R>>) -> usize {
+        let bytes_max = self.clone_bytes_max / tasks.len().max(self.runners.len());
+        let fork = |(&id, tree): (&u32, &&Tree<R>)| {
+            let prefix = tree.schedule();
+            let nearest = self.trails.values().max_by_key(|kept| kept.trail.common(&prefix));
+            let kept = nearest.map_or_else(
+                || Kept { worker: 0, trail: Trail::default() },
+                |kept| Kept { worker: kept.worker, trail: kept.trail.fork(&prefix, &self.root) },
+            );
+            (id, kept)
+        };
+        let forked: Vec<_> = tasks.iter().filter(|(id, _)| !self.trails.contains_key(id)).map(fork).collect();
+        self.trails.extend(forked);
+        self.trails.retain(|id, kept| {
+            let Some(tree) = tasks.get(id) else { return false };
+            kept.trail.trim(tree.nodes.base, &self.root, bytes_max);
+            true
+        });
+        bytes_max
+    }
+
+    pub(crate) fn take_trail(&mut self, task: u32) -> Kept<S, O> {
+        self.trails.remove(&task).expect("every task has one")
+    }
+
+    pub(crate) fn keep_trail(&mut self, task: u32, kept: Kept<S, O>) {
+        self.trails.insert(task, kept);
+    }
+
+    /// Lets each of them toil, and says who it is.
+    pub(crate) fn each(&self, toil: impl Fn(usize, &mut Runner<S, O>) + Sync) {
+        let runners = &self.runners;
+        let toil = |worker: usize| toil(worker, &mut runners[worker].lock().expect("no worker panicked"));
+        match &self.threads {
+            None => toil(0),
+            Some(threads) => {
+                threads.broadcast(|context| toil(context.index()));
+            }
+        }
+    }
+}
