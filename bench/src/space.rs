@@ -153,7 +153,8 @@ impl Space {
         let resolved = Kernel::resolve(&description, &image).map_err(|e| format!("{e:?}"))?;
         let setup = Setup { test: self.test.clone(), ..Setup::default() };
         let started = lifecycle::start(&resolved, &file, &setup).map_err(|e| e.to_string())?;
-        let mut detectors = Detectors::new(&Config::default());
+        let console = resolved.console.iter().map(|console| console.pattern.clone()).collect();
+        let mut detectors = Detectors::new(&Config { console, ..Config::default() });
         detectors.observe(&started.prologue, &mut Vec::new());
         let totals = Arc::new(Totals::default());
         let races = self.races.map(|races| match races {

@@ -36,9 +36,9 @@
 //! How much a proof is given depends on its forecast, in seconds of one core, and on what all cores can still do. If it is
 //! merely possible it has a slice now and then, for early forecasts are poor. If it is expected to be finished it has a
 //! core, or every second slice of the only one; and it has all cores if one may not be enough, once the small jobs were
-//! tried and the first ones finished, as far as they can be, or if half of it is done and it will hardly fail. Then the others wait, and nothing is
-//! lost by that: whatever they would find is in the space of the proof too, they are needless when it is finished, and if it
-//! turns out to be larger its forecast says so before long, and they go on.
+//! tried and the first ones finished, as far as they can be, or if half of it is done and it will hardly fail. Then the
+//! others wait, and nothing is lost by that: whatever they would find is in the space of the proof too, they are needless
+//! when it is finished, and if it turns out to be larger its forecast says so before long, and they go on.
 //!
 //! Everywhere contains each racing instruction that [`Plan::access`] names: whenever that instruction makes an access
 //! which detectors of races look at, it has a point just before, because both go by the same recorded accesses, and both

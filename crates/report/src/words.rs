@@ -75,7 +75,17 @@ pub fn ending(kind: &FindingKind) -> String {
 }
 
 /// Lost blocks and places of a round that a headline names.
-const LOST_TOLD: usize = 3;
+const NAMED_MAX: usize = 3;
+
+/// The first few of them, and how many there are besides.
+fn first_of(mut named: Vec<String>, besides: &str) -> Vec<String> {
+    let more = named.len().saturating_sub(NAMED_MAX);
+    named.truncate(NAMED_MAX);
+    if more > 0 {
+        named.push(format!("{more} {besides}"));
+    }
+    named
+}
 
 /// A number with its thousands apart.
 #[must_use]
@@ -193,16 +203,11 @@ impl Facts<'_> {
                     let place = side.place.in_words();
                     made.push(format!("{} that {} allocated in {place}", bytes(block.size), who(side)));
                 }
-                let more = made.len().saturating_sub(LOST_TOLD);
-                made.truncate(LOST_TOLD);
-                if more > 0 {
-                    made.push(format!("{more} more"));
-                }
                 format!(
                     "The test is over and {} {noun} lost ({}): {}.",
                     blocks.len(),
                     bytes(*lost),
-                    list(&made)
+                    list(&first_of(made, "more"))
                 )
             }
             FindingKind::Deadlock { .. } => {
@@ -236,17 +241,12 @@ impl Facts<'_> {
                         round.push(one);
                     }
                 }
-                let more = round.len().saturating_sub(LOST_TOLD);
-                round.truncate(LOST_TOLD);
-                if more > 0 {
-                    round.push(format!("{more} places more"));
-                }
                 format!(
                     "The test is not over after {} preemption points, where {} are the limit. What comes again and \
                      again: {}.",
                     grouped(*points),
                     grouped(*points_max),
-                    list(&round)
+                    list(&first_of(round, "places more"))
                 )
             }
             FindingKind::CheckFailed { check, found } => {

@@ -64,8 +64,8 @@ pub fn name(points: &PointSet, place: &dyn Fn(VirtAddr) -> String) -> String {
 }
 
 /// `3 jobs`, `1 job`.
-pub fn counted(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+pub fn counted<N: std::fmt::Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == N::from(1) { "" } else { "s" })
 }
 
 /// Short times by the tenth of a second: what takes no time at all would not be there.
@@ -74,8 +74,7 @@ fn in_words_exactly(seconds: f64) -> String {
 }
 
 pub fn in_number(interleavings: u64) -> String {
-    let plural = if interleavings == 1 { "" } else { "s" };
-    format!("{interleavings} interleaving{plural}")
+    counted(interleavings, "interleaving")
 }
 
 /// How far a job is.
