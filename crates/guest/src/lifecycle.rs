@@ -96,12 +96,10 @@ impl fmt::Display for NotStarted {
             NotStarted::NoProgram { name, printed } => {
                 write!(
                     f,
-                    "there is no test '{name}': the kernel was told to run it and executed no program of that name"
+                    "there is no test '{name}': the kernel was told to run it and executed no program of that name (is \
+                     it on the disk, and built so that the kernel can load it?)"
                 )?;
-                match printed.iter().rfind(|line| !line.trim().is_empty()) {
-                    Some(line) => write!(f, "; it printed \"{line}\""),
-                    None => Ok(()),
-                }
+                last_printed(f, printed.iter().map(String::as_str))
             }
             NotStarted::OtherProgram { file, at } => write!(
                 f,
@@ -110,18 +108,22 @@ impl fmt::Display for NotStarted {
             ),
             NotStarted::Stage { stage, how, console, instructions } => {
                 write!(f, "{stage}: {how} after {instructions} instructions")?;
-                let lines: Vec<&str> = console.lines().filter(|line| !line.trim().is_empty()).collect();
-                if lines.is_empty() {
-                    return write!(f, "; it printed nothing");
-                }
-                write!(f, "; it last printed:")?;
-                for line in &lines[lines.len().saturating_sub(CONSOLE_LINES_SHOWN)..] {
-                    write!(f, "\n    {line}")?;
-                }
-                Ok(())
+                last_printed(f, console.lines())
             }
         }
     }
+}
+
+fn last_printed<'a>(f: &mut fmt::Formatter<'_>, lines: impl Iterator<Item = &'a str>) -> fmt::Result {
+    let lines: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
+    if lines.is_empty() {
+        return write!(f, "; it printed nothing");
+    }
+    write!(f, "; it last printed:")?;
+    for line in &lines[lines.len().saturating_sub(CONSOLE_LINES_SHOWN)..] {
+        write!(f, "\n    {line}")?;
+    }
+    Ok(())
 }
 
 impl std::error::Error for NotStarted {}
@@ -350,11 +352,13 @@ const TRIAL_STEPS_MAX: usize = 10_000;
 fn check_program(kernel: &Kernel, subject: &Uniprocessor, test: &str) -> Result<(), NotStarted> {
     let told = kernel.hooks.iter().any(|hook| matches!(hook.event, crate::kernel::Event::Exec { .. }));
     let Some(name) = test.split_whitespace().next().filter(|_| told) else { return Ok(()) };
-    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
+    let began = |trial: &Uniprocessor| {
+        trial.tracker.executed.iter().any(|program| crate::program::means(program, name))
+    };
     let mut trial = subject.clone();
     let mut printed = Vec::new();
     for _ in 0..TRIAL_STEPS_MAX {
-        if trial.tracker.executed.iter().any(|program| base(program) == base(name)) {
+        if began(&trial) {
             return Ok(());
         }
         let Some(thread) = trial.current().or(trial.enabled().first()) else { break };
@@ -371,7 +375,7 @@ fn check_program(kernel: &Kernel, subject: &Uniprocessor, test: &str) -> Result<
             return Ok(());
         }
     }
-    if trial.tracker.executed.iter().any(|program| base(program) == base(name)) {
+    if began(&trial) {
         return Ok(());
     }
     Err(NotStarted::NoProgram { name: name.to_string(), printed })

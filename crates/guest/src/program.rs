@@ -65,17 +65,26 @@ impl Tracker {
 /// Names that kernels keep are cut to fit; a name this long may be the beginning of a longer one.
 const NAME_CUT_MIN: usize = 15;
 
-/// The file of a program, by the name that its kernel has for it: a path, a command line, or what fits of it. Files that
-/// begin with an underscore, so as not to be taken for the host's own commands, are meant without it.
+fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether what a kernel calls a program (a path, a command line, or what fits of it) means this file.
+#[must_use]
+pub fn means(told: &str, file: &str) -> bool {
+    let (told, file) = (base(told.split_whitespace().next().unwrap_or("")), base(file));
+    told == file || told.len() >= NAME_CUT_MIN && file.starts_with(told)
+}
+
+/// The file of a program, by the name that its kernel has for it. Files that begin with an underscore, so as not to be
+/// taken for the host's own commands, are meant without it.
 #[must_use]
 pub fn named(programs: &[Arc<Image>], name: &str) -> Option<Arc<Image>> {
-    let word = name.split_whitespace().next().unwrap_or("");
-    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
-    let name = base(word);
+    let word = base(name.split_whitespace().next().unwrap_or(""));
     let files = || programs.iter().map(|image| (base(&image.name), image));
-    let exact = files().find(|(file, _)| *file == name);
-    let underscored = || files().find(|(file, _)| file.strip_prefix('_') == Some(name.as_str()));
-    let cut = || files().find(|(file, _)| name.len() >= NAME_CUT_MIN && file.starts_with(&name));
+    let exact = files().find(|(file, _)| *file == word);
+    let underscored = || files().find(|(file, _)| file.strip_prefix('_') == Some(word));
+    let cut = || files().find(|(file, _)| means(word, file));
     exact.or_else(underscored).or_else(cut).map(|(_, image)| image.clone())
 }
 
@@ -92,4 +101,25 @@ pub fn differs(machine: &Machine, image: &Image) -> Option<VirtAddr> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::means;
+
+    #[test]
+    fn a_kernel_means_a_file_by_a_path_a_command_line_or_what_fits_of_it() {
+        for (told, file, same) in [
+            ("args", "args", true),
+            ("/bin/args", "args", true),
+            ("args one two", "args", true),
+            ("args", "bin/args", true),
+            ("a-name-that-is-", "a-name-that-is-long", true),
+            ("a-name-that", "a-name-that-is-long", false),
+            ("args", "args-many", false),
+            ("", "args", false),
+        ] {
+            assert_eq!(means(told, file), same, "{told:?} {file:?}");
+        }
+    }
 }

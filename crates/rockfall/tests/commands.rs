@@ -44,6 +44,7 @@ fn bad_input_is_told_in_a_sentence() {
     };
     for (arguments, says) in [
         (explore("bundled", "pebbles", "no_such_test", &[]), "there is no test 'no_such_test'"),
+        (["doctor", "bundled", "-k", "pebbles", "-t", "no_such_test"].to_vec(), "it last printed:\n"),
         (explore("bundled", "pebbels", "vanish_vanish", &[]), "there is no description 'pebbels'"),
         (explore("bundled", "typo.toml", "vanish_vanish", &[]), "did you mean 'current'?"),
         (explore("bundled", "symbol.toml", "vanish_vanish", &[]), "did you mean 'context_switch'"),

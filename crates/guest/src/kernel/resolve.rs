@@ -254,6 +254,8 @@ impl<'a> Resolver<'a> {
     fn add(&mut self, event: Event, place: Resolved, condition: Option<&Text>) {
         let condition = match condition {
             Some(text) => match self.at(Some(text), &place, None) {
+                // What is for another build of the kernel is not there in this one.
+                Some(condition) if condition.constant() == Some(0) => return,
                 Some(condition) => Some(condition),
                 None => return,
             },

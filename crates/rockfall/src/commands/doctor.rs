@@ -40,7 +40,10 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     }
     let wrong = advice.iter().filter(|advice| advice.severity == Severity::Wrong).count();
     if wrong > 0 {
-        return Err(Failure::BadInput(format!("{wrong} things in the description must be mended")));
+        let things = if wrong == 1 { "thing does" } else { "things do" };
+        return Err(Failure::BadInput(format!(
+            "{wrong} {things} not fit; each line above says what to mend"
+        )));
     }
     Ok(Verdict::Fine)
 }
