@@ -1,11 +1,11 @@
 //! Call frame information: the table by which a debugger finds the caller of a frame.
 //!
-//! Contract: the entries of `.debug_frame` and `.eh_frame` are indexed once by address; a rule is computed when asked
-//! for. Rules that need a DWARF expression are evaluated by [`crate::location`]. Source: DWARF 5, section 6.4.
+//! Contract: the entries of `.debug_frame` and `.eh_frame` are indexed once by address; the rules of an entry are computed
+//! when one of them is first asked for, and kept: points with filters ask thousands of times a second. Rules that need a DWARF expression are evaluated by [`crate::location`]. Source: DWARF 5, section 6.4.
 
 use crate::state::Architecture;
 use gimli::UnwindSection;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 type Slice<'a> = gimli::EndianSlice<'a, gimli::LittleEndian>;
 
@@ -45,6 +45,15 @@ struct Entry {
     end: u64,
     offset: usize,
     eh: bool,
+    rows: OnceLock<Box<[Row]>>,
+}
+
+/// The rules of a piece of a function.
+#[derive(Clone, Debug)]
+struct Row {
+    start: u64,
+    end: u64,
+    rules: FrameRules,
 }
 
 #[derive(Clone, Debug)]
@@ -102,16 +111,18 @@ impl CallFrames {
 
     /// The rules at `pc`; `None` if no entry covers it.
     #[must_use]
-    pub fn rules(&self, pc: u64) -> Option<FrameRules> {
+    pub fn rules(&self, pc: u64) -> Option<&FrameRules> {
         let last = self.entries.partition_point(|entry| entry.start <= pc);
         let entry = self.entries[..last].iter().rev().take(4).find(|entry| pc < entry.end)?;
-        if entry.eh {
-            let offset = gimli::EhFrameOffset(entry.offset);
-            rules_from(&self.eh_section(), &self.bases(), offset, pc)
-        } else {
-            let offset = gimli::DebugFrameOffset(entry.offset);
-            rules_from(&self.debug_section(), &self.bases(), offset, pc)
-        }
+        let rows = entry.rows.get_or_init(|| {
+            let rows = if entry.eh {
+                rows(&self.eh_section(), &self.bases(), gimli::EhFrameOffset(entry.offset))
+            } else {
+                rows(&self.debug_section(), &self.bases(), gimli::DebugFrameOffset(entry.offset))
+            };
+            rows.into()
+        });
+        rows.iter().find(|row| (row.start..row.end).contains(&pc)).map(|row| &row.rules)
     }
 }
 
@@ -130,21 +141,37 @@ fn collect<'a, S: UnwindSection<Slice<'a>>>(
                 end: fde.initial_address().saturating_add(fde.len()),
                 offset: fde.offset(),
                 eh,
+                rows: OnceLock::new(),
             });
         }
     }
     Ok(())
 }
 
-fn rules_from<'a, S: UnwindSection<Slice<'a>>>(
+/// All rows of an entry, up to the first that cannot be read.
+fn rows<'a, S: UnwindSection<Slice<'a>>>(
     section: &S,
     bases: &gimli::BaseAddresses,
     offset: S::Offset,
-    pc: u64,
-) -> Option<FrameRules> {
-    let fde = section.fde_from_offset(bases, offset, S::cie_from_offset).ok()?;
+) -> Vec<Row> {
+    let mut found = Vec::new();
+    let Ok(fde) = section.fde_from_offset(bases, offset, S::cie_from_offset) else { return found };
     let mut context = gimli::UnwindContext::new();
-    let row = fde.unwind_info_for_address(section, bases, &mut context, pc).ok()?;
+    let Ok(mut table) = fde.rows(section, bases, &mut context) else { return found };
+    while let Ok(Some(row)) = table.next_row() {
+        if let Some((cfa, registers)) = rules_of(section, row) {
+            let return_address = fde.cie().return_address_register().0;
+            let rules = FrameRules { cfa, registers, return_address, signal: fde.is_signal_trampoline() };
+            found.push(Row { start: row.start_address(), end: row.end_address(), rules });
+        }
+    }
+    found
+}
+
+fn rules_of<'a, S: UnwindSection<Slice<'a>>>(
+    section: &S,
+    row: &gimli::UnwindTableRow<usize>,
+) -> Option<(Cfa, Vec<(u16, Rule)>)> {
     let expression = |expression: &gimli::UnwindExpression<usize>| -> Option<Box<[u8]>> {
         Some(expression.get(section).ok()?.0.slice().into())
     };
@@ -168,10 +195,5 @@ fn rules_from<'a, S: UnwindSection<Slice<'a>>>(
         };
         registers.push((register.0, rule));
     }
-    Some(FrameRules {
-        cfa,
-        registers,
-        return_address: fde.cie().return_address_register().0,
-        signal: fde.is_signal_trampoline(),
-    })
+    Some((cfa, registers))
 }

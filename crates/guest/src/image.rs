@@ -10,6 +10,7 @@ use crate::code;
 use crate::dwarf::{self, Dwarf, FileId, Slice, Subprogram, Variable};
 use crate::frames::CallFrames;
 use crate::nearest::nearest;
+use crate::stack::WaysIn;
 use crate::state::{Architecture, Memory};
 use crate::types::{TypeId, Types};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
@@ -108,6 +109,7 @@ pub struct Image {
     symbols: Vec<Symbol>,
     dwarf: Dwarf,
     frames: CallFrames,
+    pub(crate) ways_in: Arc<WaysIn>,
     functions: Vec<Function>,
     /// Pieces of code by start; the pieces of one function may be apart.
     pieces: Vec<(Range<u64>, FunctionId)>,
@@ -242,6 +244,7 @@ impl Image {
             symbols,
             dwarf,
             frames,
+            ways_in: Arc::default(),
             functions: Vec::new(),
             pieces: Vec::new(),
             functions_named: FxHashMap::default(),

@@ -21,6 +21,7 @@ use crate::image::{Image, Space};
 use crate::location::{self, Home, Surroundings, register_number};
 use crate::state::{Architecture, BP, Memory, Registers, SP};
 use trace::{Frame, Stack, VirtAddr};
+pub(crate) use walk::WaysIn;
 use walk::{run_in, run_out};
 
 /// Frames of one trace.
@@ -124,7 +125,7 @@ pub(crate) fn frame_address<M: Memory + ?Sized>(
     memory: &M,
 ) -> Option<u64> {
     match image.call_frames().rules(registers.pc) {
-        Some(rules) => cfa(image.architecture, &rules, registers, memory),
+        Some(rules) => cfa(image.architecture, rules, registers, memory),
         None => {
             let word = image.architecture.word() as u64;
             Some(registers.general[BP].wrapping_add(2 * word))
@@ -157,7 +158,7 @@ fn caller<M: Memory + ?Sized>(space: &Space, frame: &Activation, memory: &M) -> 
         {
             return Some(next);
         }
-        match by_rules(image.architecture, &rules, &frame.registers, memory) {
+        match by_rules(image.architecture, rules, &frame.registers, memory) {
             Ruled::Caller(next) if sensible(&next) => return Some(*next),
             Ruled::End => return None,
             Ruled::Caller(_) | Ruled::Unknown => {}

@@ -123,8 +123,8 @@ pub struct Uniprocessor {
     probe: Option<Box<Machine>>,
     /// The same with all that is known of threads.
     ahead: Option<Box<Uniprocessor>>,
-    /// Whom ticks would bring, as found out last.
-    foreseen: Option<Arc<Foreseen>>,
+    /// Whom ticks would bring, as found out on the way here, the latest last.
+    foreseen: Vec<Arc<Foreseen>>,
     /// Whether steps are still wanted, and when that was last asked.
     cancelled: Option<Cancelled>,
     asked_at: u64,
@@ -208,7 +208,7 @@ impl Uniprocessor {
             rotation: None,
             probe: None,
             ahead: None,
-            foreseen: None,
+            foreseen: Vec::new(),
             cancelled: None,
             asked_at: 0,
         }

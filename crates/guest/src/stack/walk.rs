@@ -11,11 +11,13 @@
 
 use super::Activation;
 use crate::code::bitness;
-use crate::image::{Image, Space};
+use crate::image::{Function, Image, Space};
 use crate::state::{AX, BP, CX, DX, Memory, SP};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
 };
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::{Arc, RwLock};
 use trace::VirtAddr;
 
 /// Instructions followed for one frame.
@@ -82,7 +84,7 @@ pub(crate) fn run_out<M: Memory + ?Sized>(
         pushed: Vec::new(),
     };
     let mut waiting = vec![start];
-    let mut seen = rustc_hash::FxHashSet::default();
+    let mut seen = FxHashSet::default();
     let mut info = InstructionInfoFactory::new();
     let mut budget = FOLLOWED_MAX;
     while let Some(mut path) = waiting.pop() {
@@ -128,21 +130,24 @@ fn decode<M: Memory + ?Sized>(space: &Space, pc: u64, memory: &M) -> Option<Inst
 }
 
 fn decode_in<M: Memory + ?Sized>(image: &Image, pc: u64, memory: &M) -> Option<Instruction> {
+    // The file's code needs no page tables; memory only where the file has none.
+    decode_file(image, pc).or_else(|| {
+        let mut buffer = [0; INSTRUCTION_MAX];
+        let mut readable = |length: &usize| memory.read(VirtAddr(pc), &mut buffer[..*length]).is_some();
+        let length = (1..=INSTRUCTION_MAX).rev().find(&mut readable)?;
+        decode_bytes(image, pc, &buffer[..length])
+    })
+}
+
+fn decode_file(image: &Image, pc: u64) -> Option<Instruction> {
+    let bytes = (1..=INSTRUCTION_MAX).rev().find_map(|length| image.bytes(VirtAddr(pc), length))?;
+    decode_bytes(image, pc, bytes)
+}
+
+fn decode_bytes(image: &Image, pc: u64, bytes: &[u8]) -> Option<Instruction> {
     if !image.is_code(VirtAddr(pc)) {
         return None;
     }
-    // The file's code, which needs no page tables; memory only where the file has none.
-    let mut buffer = [0; INSTRUCTION_MAX];
-    let bytes = (1..=INSTRUCTION_MAX).rev().find_map(|length| image.bytes(VirtAddr(pc), length));
-    let bytes = match bytes {
-        Some(bytes) => bytes,
-        None => {
-            let readable = (1..=INSTRUCTION_MAX)
-                .rev()
-                .find(|length| memory.read(VirtAddr(pc), &mut buffer[..*length]).is_some());
-            &buffer[..readable?]
-        }
-    };
     let instruction =
         Decoder::with_ip(bitness(image.architecture)?, bytes, pc, DecoderOptions::NONE).decode();
     (!instruction.is_invalid()).then_some(instruction)
@@ -309,7 +314,7 @@ fn written(instruction: &Instruction, info: &mut InstructionInfoFactory) -> Vec<
 }
 
 /// A register while running in.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Value {
     Unknown,
     /// What this register held at the entry.
@@ -318,12 +323,31 @@ enum Value {
     Entry(i64),
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Entered {
     pc: u64,
     registers: [Value; 8],
     /// Saved registers by their distance from the stack pointer at the entry.
     saved: Vec<(i64, usize)>,
+}
+
+/// Ways in that were found, by the function and where in it they lead: they depend on nothing but the file's code, and the
+/// same few are asked for at every point.
+#[derive(Default, Debug)]
+pub(crate) struct WaysIn(RwLock<FxHashMap<(VirtAddr, u64), WayIn>>);
+
+/// `None`: there is none.
+type WayIn = Option<Arc<Entered>>;
+
+impl WaysIn {
+    fn to(&self, way: (VirtAddr, u64), find: impl FnOnce() -> Option<Entered>) -> WayIn {
+        let known = self.0.read().expect("no reader panics").get(&way).cloned();
+        known.unwrap_or_else(|| {
+            let found = find().map(Arc::new);
+            self.0.write().expect("no writer panics").insert(way, found.clone());
+            found
+        })
+    }
 }
 
 /// Follows the code from the entry of the function to where it stands.
@@ -333,21 +357,26 @@ pub(crate) fn run_in<M: Memory + ?Sized>(
     memory: &M,
 ) -> Option<Activation> {
     let function = image.get(image.function_at(frame.lookup())?);
-    let target = frame.registers.pc;
+    let pc = frame.registers.pc;
+    let way = image.ways_in.to((function.start, pc), || way_in(image, function, pc))?;
+    arrived(&way, frame, memory)
+}
+
+fn way_in(image: &Image, function: &Function, target: u64) -> Option<Entered> {
     let mut registers: [Value; 8] = std::array::from_fn(Value::Original);
     registers[SP] = Value::Entry(0);
     let mut waiting = vec![Entered { pc: function.start.0, registers, saved: Vec::new() }];
-    let mut seen = rustc_hash::FxHashSet::default();
+    let mut seen = FxHashSet::default();
     let mut info = InstructionInfoFactory::new();
     for _ in 0..FOLLOWED_MAX {
         let mut path = waiting.pop()?;
         if path.pc == target {
-            return arrived(&path, frame, memory);
+            return Some(path);
         }
         if !function.range().contains(&path.pc) || !seen.insert(path.pc) {
             continue;
         }
-        let Some(instruction) = decode_in(image, path.pc, memory) else { continue };
+        let Some(instruction) = decode_file(image, path.pc) else { continue };
         path.pc = instruction.next_ip32().into();
         match instruction.flow_control() {
             FlowControl::UnconditionalBranch => path.pc = instruction.near_branch_target(),

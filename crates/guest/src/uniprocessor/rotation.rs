@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trace::{PhysAddr, VirtAddr};
 
 /// Ticks that are watched.
-const TICKS_MAX: usize = 128;
+const TICKS_MAX: usize = 768;
 /// How far below and above the top of a stack its words are, on the same page: control blocks may share the page, or be
 /// on the next.
 const STACK_BELOW_BYTES: u64 = 1024;
@@ -74,10 +74,11 @@ impl Rotation {
         }
     }
 
-    /// Whether it will go on like this. Asked when the number of ticks is a power of two.
+    /// Whether it will go on like this. Asked when the number of ticks is a power of two, or half as many more.
     pub(super) fn is_circle(&self) -> bool {
         let ticks = self.decided.len();
-        ticks.is_power_of_two() && (1..=ticks / 2).any(|period| self.has_period(period))
+        let asked = ticks.is_power_of_two() || ticks.is_multiple_of(3) && (ticks / 3).is_power_of_two();
+        asked && (1..=ticks / 2).any(|period| self.has_period(period))
     }
 
     /// What all that happened depended on, as `machine` has it, apart from what was written and read on stacks.
@@ -144,7 +145,8 @@ mod tests {
             ("nine in turn, twice round", &[clock, slice, many], at_slices, 128, true),
             ("priorities that change", &[clock, slice, ages], at_slices, 64, false),
             ("nothing was decided", &[clock], never, 64, false),
-            ("between powers of two nobody looks", &[clock, slice], at_slices, 12, false),
+            ("nine in turn, a little later", &[clock, slice, many], at_slices, 96, true),
+            ("nobody looks at every tick", &[clock, slice], at_slices, 13, false),
         ] {
             assert_eq!(rotation(words, decided, ticks).is_circle(), circle, "{what}");
         }

@@ -23,6 +23,9 @@ use machine::Machine;
 use std::sync::Arc;
 use trace::{PhysAddr, StepEnd, ThreadId, ThreadSet};
 
+/// Answers that are kept: threads that take turns ask the same again when each has had its turn.
+const FORESEEN_MAX: usize = 32;
+
 impl Uniprocessor {
     /// A step changes who is the most urgent.
     pub(super) fn forget_turns(&mut self) {
@@ -48,13 +51,19 @@ impl Uniprocessor {
             return;
         }
         let question = Question { runs: on_processor, ring: self.machine.cpu(CPU).cpl(), asked };
-        let foreseen = self.foreseen.take().filter(|foreseen| foreseen.holds(&question, &self.machine));
-        let foreseen = foreseen.unwrap_or_else(|| Arc::new(self.foresee(question)));
+        let known = self.foreseen.iter().rposition(|foreseen| foreseen.holds(&question, &self.machine));
+        let foreseen = match known {
+            Some(known) => self.foreseen.remove(known),
+            None => Arc::new(self.foresee(question)),
+        };
         let left_aside = |thread: &&mut Thread| foreseen.left_aside.contains(thread.id);
         for thread in self.tracker.threads.iter_mut().filter(left_aside) {
             thread.turn = Turn::PassedOver;
         }
-        self.foreseen = Some(foreseen);
+        if self.foreseen.len() == FORESEEN_MAX {
+            self.foreseen.remove(0);
+        }
+        self.foreseen.push(foreseen);
     }
 
     fn foresee(&mut self, question: Question) -> Foreseen {
@@ -131,7 +140,7 @@ struct Question {
     asked: ThreadSet,
 }
 
-/// What was found out at one decision; true at the next ones as long as nothing has changed that ticks look at. What is on
+/// What was found out at one decision; true wherever everything that ticks look at is the same. What is on
 /// stacks changes only when threads run, which no kernel lets happen without writing down who does.
 pub(super) struct Foreseen {
     question: Question,
