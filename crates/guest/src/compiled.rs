@@ -67,9 +67,9 @@ impl Compiled {
         for rule in &set.rules {
             match rule {
                 PointRule::Function(name) => {
-                    for &function in image.function(name) {
-                        kinds.insert(image.get(function).start.0, PointKind::Function);
-                    }
+                    let called = image.function(name).iter().map(|&function| image.get(function).start);
+                    let entries = called.chain(image.inlined_at(name));
+                    kinds.extend(entries.map(|addr| (addr.0, PointKind::Function)));
                 }
                 PointRule::Line { file, line } => {
                     kinds.extend(image.lines(file, *line).iter().map(|addr| (addr.0, PointKind::Line)));

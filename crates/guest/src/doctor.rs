@@ -7,12 +7,14 @@
 //! Contract: every complaint names the line of the description that it is about, where there is one, and what to do.
 //! A hook that did not fire is only a remark: the test may not need it.
 
-use crate::kernel::{Activity, Event, Hook, HookId, Kernel, Place};
+use crate::kernel::{Activity, Event, Hook, HookId, Kernel, Place, Runnable};
 use crate::lifecycle::Started;
+use crate::threads::Standing;
 use crate::tracker::{CPU, Oddity};
+use crate::uniprocessor::Uniprocessor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, Choice, PointSet, StepEnd, Subject};
+use trace::{Action, Choice, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
 
 /// Steps of the one run.
 const STEPS_MAX: usize = 10_000;
@@ -50,6 +52,7 @@ pub fn examine(started: &Started) -> Vec<Advice> {
     let mut advice = Vec::new();
     let points = PointSet::default();
     let (mut steps, mut ticks) = (0, 0);
+    let mut strange = BTreeSet::new();
     let mut ran = BTreeSet::new();
     let mut end = None;
     let mut last = None;
@@ -58,13 +61,19 @@ pub fn examine(started: &Started) -> Vec<Advice> {
         // Whoever is next in turn, so that everybody who can be chosen is chosen at some time.
         let next = enabled.iter().find(|thread| last.is_none_or(|last| *thread > last)).or(enabled.first());
         let Some(thread) = next else { break };
-        if subject.tracker.threads.current().is_some_and(|current| current.id != thread) {
-            ticks += 1;
-        }
+        let ticked = subject.tracker.threads.current().is_some_and(|current| current.id != thread);
+        ticks += usize::from(ticked);
         last = Some(thread);
         ran.insert(thread);
+        standing(&subject, &mut strange);
+        let handled = times(&subject, |event| matches!(event, Event::Enter(Activity::Timer)));
         let step = subject.step(Choice::Thread(thread), &points);
         steps += 1;
+        let unseen = times(&subject, |event| matches!(event, Event::Enter(Activity::Timer))) == handled;
+        if ticked && unseen && !matches!(step.end, StepEnd::Unsupported { .. }) {
+            strange.insert(Strange::TickUnseen);
+        }
+        blocks(&step, &mut strange);
         if !matches!(step.end, StepEnd::Point(_)) {
             let panic = step.events.iter().find_map(|event| match &event.action {
                 Action::Panic { message } => Some(message.clone()),
@@ -90,11 +99,18 @@ pub fn examine(started: &Started) -> Vec<Advice> {
         )),
         Some((_, StepEnd::Stuck { waiting }, _)) => {
             let who: Vec<String> = waiting.iter().map(|waiting| waiting.thread.to_string()).collect();
+            let is_exit = |event: &Event| matches!(event, Event::Exit { .. });
+            let nobody_ends = times(&subject, is_exit) == 0;
+            let hint = if nobody_ends {
+                "no thread was seen to end ('threads.exit'), "
+            } else {
+                ""
+            };
             advice.push(wrong(
-                None,
+                line_of(&kernel, is_exit).filter(|_| nobody_ends),
                 format!(
-                    "nobody could go on and the test was not over ({} waited): 'runnable' misses a state, or the end \
-                     of the test is not recognised ('test.ready', 'test.end')",
+                    "nobody could go on and the test was not over ({} waited): {hint}'runnable' misses a state, or \
+                     the end of the test is not recognised ('test.ready', 'test.end')",
                     who.join(", ")
                 ),
             ));
@@ -114,12 +130,22 @@ pub fn examine(started: &Started) -> Vec<Advice> {
         Some((_, StepEnd::Cancelled, _)) => {
             advice.push(wrong(None, format!("stopped after {steps} steps, before the test was over")));
         }
-        Some((_, StepEnd::Unsupported { what }, _)) => advice.push(wrong(None, what)),
+        Some((_, StepEnd::Unsupported { what }, _)) => {
+            let about = [("timer.vector", kernel.lines.vector), ("runnable.fair", kernel.lines.runnable)];
+            let line = about.iter().find(|(key, _)| what.contains(key)).and_then(|(_, line)| *line);
+            advice.push(wrong(line, what));
+        }
+        None if steps == 0 => advice.push(never_began(&subject)),
         Some((_, StepEnd::Point(_), _)) | None => advice.push(wrong(
             None,
             format!("the test was not over after {steps} steps; if the kernel was idle, 'test.ready' or 'test.end' does not fit"),
         )),
     }
+    // Of each kind one is enough.
+    let mut told: Vec<&Strange> = strange.iter().collect();
+    told.dedup_by_key(|strange| std::mem::discriminant(*strange));
+    advice.extend(told.into_iter().map(|strange| strange.advice(&kernel)));
+    advice.extend(kernel.cautions.iter().map(|caution| wrong(Some(caution.line), caution.message.clone())));
     oddities(&kernel, &subject.tracker.oddities, &mut advice);
     silent_hooks(&kernel, subject.tracker.fired.as_ref(), &mut advice);
     if subject.machine.board.armed_timer(CPU).is_none() {
@@ -136,6 +162,106 @@ pub fn examine(started: &Started) -> Vec<Advice> {
     }
     advice.sort();
     advice
+}
+
+/// What contradicts the description, seen between the steps of the run.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Strange {
+    TickUnseen,
+    /// The running thread does not count as runnable.
+    RunsUnrunnable(ThreadId),
+    SameId(ThreadId),
+    FreedUnallocated(VirtAddr),
+    EmptyBlock(VirtAddr),
+}
+
+impl Strange {
+    fn advice(&self, kernel: &Kernel) -> Advice {
+        let line = |is: fn(&Event) -> bool| line_of(kernel, is);
+        match self {
+            Strange::TickUnseen => wrong(
+                line(|event| matches!(event, Event::Enter(Activity::Timer))),
+                "a tick was taken and none of 'functions.timer' was entered: name the function that handles it".into(),
+            ),
+            Strange::RunsUnrunnable(thread) => wrong(
+                kernel.lines.runnable,
+                format!("'runnable.when' is not true of {thread}, which runs: it has to be true of the running thread too"),
+            ),
+            Strange::SameId(id) => wrong(
+                kernel.lines.id,
+                format!("several threads have the number {id} at the same time: 'threads.id' has to tell them apart"),
+            ),
+            Strange::FreedUnallocated(addr) => wrong(
+                line(|event| matches!(event, Event::Free { .. })),
+                format!(
+                    "{addr} is freed and was not allocated: if the kernel is right, 'address' of a 'free' hook is not \
+                     that of 'alloc', or a way to allocate is missing in [[heap]]"
+                ),
+            ),
+            Strange::EmptyBlock(addr) => wrong(
+                line(|event| matches!(event, Event::Alloc { .. })),
+                format!("the block at {addr} has no bytes: 'size' of an 'alloc' hook is not the number of bytes"),
+            ),
+        }
+    }
+}
+
+/// How often hooks of a kind have fired.
+fn times(subject: &Uniprocessor, is: impl Fn(&Event) -> bool) -> u64 {
+    let kernel = subject.kernel();
+    let fired = subject.tracker.fired.iter().flat_map(|fired| fired.iter());
+    fired.filter(|(hook, _)| is(&kernel.hook(**hook).event)).map(|(_, times)| times).sum()
+}
+
+/// Who runs and who there is, where a decision is due.
+fn standing(subject: &Uniprocessor, strange: &mut BTreeSet<Strange>) {
+    let (tracker, machine) = (&subject.tracker, &subject.machine);
+    let mut seen = BTreeSet::new();
+    strange.extend(
+        tracker.threads.iter().filter(|thread| !seen.insert(thread.id)).map(|t| Strange::SameId(t.id)),
+    );
+    let Some(current) = tracker.threads.current() else { return };
+    let settled = current.standing != Standing::Exiting && !tracker.idles(machine);
+    let by_state = matches!(subject.kernel().runnable, Runnable::State(_));
+    if by_state && settled && subject.interruptible() && !tracker.runnable(machine, current) {
+        strange.insert(Strange::RunsUnrunnable(current.id));
+    }
+}
+
+fn blocks(step: &Step, strange: &mut BTreeSet<Strange>) {
+    for event in &step.events {
+        match event.action {
+            Action::Free { addr, size: None, .. } => strange.insert(Strange::FreedUnallocated(addr)),
+            Action::Alloc { addr, size: 0, .. } => strange.insert(Strange::EmptyBlock(addr)),
+            _ => continue,
+        };
+    }
+}
+
+/// The test went by without a place where a tick could be tried.
+fn never_began(subject: &Uniprocessor) -> Advice {
+    let kernel = subject.kernel();
+    let begun = times(subject, |event| matches!(event, Event::Enter(Activity::Switch)));
+    let ended = times(subject, |event| matches!(event, Event::Leave(Activity::Switch) | Event::SwitchEnd));
+    let (line, why) = if begun > ended + 1 {
+        let line = line_of(kernel, |event| matches!(event, Event::Enter(Activity::Switch)));
+        (
+            line,
+            "switches began and were not seen to end: say in 'functions.switch-ends' where new threads begin",
+        )
+    } else if !subject.tracker.preemption_allowed(&subject.machine) {
+        (
+            kernel.lines.allowed,
+            "'preemption.allowed' was never true, or 'threads.current' is not the thread that runs",
+        )
+    } else {
+        (
+            kernel.lines.runnable,
+            "nobody counts as runnable ('runnable'), 'threads.current' is not the thread that runs, or 'test.ready' \
+             or 'test.end' does not fit",
+        )
+    };
+    wrong(line, format!("the test went by and no thread could be chosen anywhere: {why}"))
 }
 
 fn has(kernel: &Kernel, activity: Activity) -> bool {
@@ -186,8 +312,15 @@ fn place(kernel: &Kernel, hook: &Hook) -> (Option<usize>, String) {
 fn silent_hooks(kernel: &Kernel, fired: Option<&Arc<BTreeMap<HookId, u64>>>, advice: &mut Vec<Advice>) {
     let Some(fired) = fired else { return };
     let count = |at: usize| fired.get(&HookId(at as u32)).copied().unwrap_or(0);
+    // The compiler may have made several functions of one.
+    let alike = |a: &Hook, b: &Hook| {
+        (a.line, &a.name) == (b.line, &b.name)
+            && std::mem::discriminant(&a.event) == std::mem::discriminant(&b.event)
+    };
     for (at, hook) in kernel.hooks.iter().enumerate() {
-        if count(at) > 0 {
+        let any = |(other, happened): (usize, &Hook)| count(other) > 0 && alike(hook, happened);
+        if kernel.hooks.iter().enumerate().any(any) || kernel.hooks[..at].iter().any(|same| alike(hook, same))
+        {
             continue;
         }
         let (severity, fix) = match &hook.event {

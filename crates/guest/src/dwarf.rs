@@ -3,7 +3,7 @@
 //!
 //! Contract: one pass over the file, everything owned, so the result is shared behind an `Arc` and never borrows the
 //! file. Malformed input is an error, never a panic. Source: DWARF 5, read by `gimli`; versions 2 to 4 as well.
-//! Not read: type units, split DWARF, compressed sections, macros (so `#define`d constants have no name here).
+//! Not read: split DWARF, compressed sections, macros (so `#define`d constants have no name here).
 
 use crate::types::{Member, Type, TypeId, Types};
 use gimli::{AttributeValue, DwAt, constants as dw};
@@ -19,6 +19,14 @@ type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 pub struct Location(pub Vec<(Range<u64>, Box<[u8]>)>);
 
 impl Location {
+    /// Of something that always has this value and lives nowhere.
+    fn constant(value: i64) -> Self {
+        let mut expression = vec![dw::DW_OP_const8s.0];
+        expression.extend(value.to_le_bytes());
+        expression.push(dw::DW_OP_stack_value.0);
+        Self(vec![(0..u64::MAX, expression.into())])
+    }
+
     #[must_use]
     pub fn at(&self, pc: u64) -> Option<&[u8]> {
         self.0.iter().find(|(range, _)| range.contains(&pc)).map(|(_, expression)| &**expression)
@@ -143,6 +151,8 @@ pub struct Dwarf {
     pub enumerators: FxHashMap<Arc<str>, i64>,
     pub files: Vec<SourceFile>,
     pub lines: Lines,
+    /// Most of it is in files of its own, beside the object files.
+    pub split: bool,
 }
 
 /// Reads everything. `is_code` tells code of the program from that of discarded sections (which stays at address 0).
@@ -151,19 +161,35 @@ pub(crate) fn load(
     word: usize,
     is_code: &dyn Fn(u64) -> bool,
 ) -> Result<Dwarf, gimli::Error> {
+    let mut headers = Vec::new();
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        headers.push(header);
+    }
+    let mut units = dwarf.type_units();
+    while let Some(header) = units.next()? {
+        headers.push(header);
+    }
+    let signature = |header: &gimli::UnitHeader<Slice<'_>>| match header.type_() {
+        gimli::UnitType::Type { type_signature, type_offset } => {
+            Some((type_signature.0, place(header, type_offset)?))
+        }
+        _ => None,
+    };
     let mut loader = Loader {
         dwarf,
         is_code,
         out: Dwarf { types: Types::new(word), ..Dwarf::default() },
+        signatures: headers.iter().filter_map(signature).collect(),
         type_at: FxHashMap::default(),
         named: FxHashMap::default(),
         file_at: FxHashMap::default(),
         pending_functions: Vec::new(),
         pending_inlined: Vec::new(),
         pending_locals: Vec::new(),
+        pending_variables: Vec::new(),
     };
-    let mut units = dwarf.units();
-    while let Some(header) = units.next()? {
+    for header in headers {
         loader.unit(&dwarf.unit(header)?)?;
     }
     loader.finish();
@@ -184,9 +210,18 @@ enum Scope {
     Struct(TypeId),
     Enum(TypeId),
     Array(TypeId),
-    Function(Option<usize>),
-    Inlined { function: usize, index: usize },
-    Block { ranges: Vec<Range<u64>> },
+    /// `index` is that of the subprogram, if it has code; `entry` tells its name.
+    Function {
+        index: Option<usize>,
+        entry: usize,
+    },
+    Inlined {
+        function: usize,
+        index: usize,
+    },
+    Block {
+        ranges: Vec<Range<u64>>,
+    },
     Other,
 }
 
@@ -194,6 +229,8 @@ struct Loader<'a, 'd> {
     dwarf: &'d gimli::Dwarf<Slice<'a>>,
     is_code: &'d dyn Fn(u64) -> bool,
     out: Dwarf,
+    /// The types that have units of their own.
+    signatures: FxHashMap<u64, usize>,
     type_at: FxHashMap<usize, TypeId>,
     named: FxHashMap<usize, Named>,
     file_at: FxHashMap<(Arc<str>, Arc<str>), FileId>,
@@ -201,6 +238,14 @@ struct Loader<'a, 'd> {
     pending_functions: Vec<(usize, usize)>,
     pending_inlined: Vec<(usize, usize, usize)>,
     pending_locals: Vec<PendingLocal>,
+    pending_variables: Vec<PendingVariable>,
+}
+
+struct PendingVariable {
+    index: usize,
+    origin: Option<usize>,
+    /// The entry of the function it is in.
+    function: Option<usize>,
 }
 
 struct PendingLocal {
@@ -223,13 +268,12 @@ impl<'a> Loader<'a, '_> {
         self.text(unit, entry.attr_value(dw::DW_AT_name)?)
     }
 
-    /// Section offset of the entry that an attribute refers to.
-    fn reference(unit: &gimli::Unit<Slice<'a>>, entry: &Entry<'a>, attribute: DwAt) -> Option<usize> {
+    /// The [`place`] of the entry that an attribute refers to.
+    fn reference(&self, unit: &gimli::Unit<Slice<'a>>, entry: &Entry<'a>, attribute: DwAt) -> Option<usize> {
         match entry.attr_value(attribute)? {
-            AttributeValue::UnitRef(offset) => {
-                offset.to_debug_info_offset(&unit.header).map(|offset| offset.0)
-            }
+            AttributeValue::UnitRef(offset) => place(&unit.header, offset),
             AttributeValue::DebugInfoRef(offset) => Some(offset.0),
+            AttributeValue::DebugTypesRef(signature) => self.signatures.get(&signature.0).copied(),
             _ => None,
         }
     }
@@ -240,7 +284,7 @@ impl<'a> Loader<'a, '_> {
     }
 
     fn type_of(&mut self, unit: &gimli::Unit<Slice<'a>>, entry: &Entry<'a>) -> TypeId {
-        match Self::reference(unit, entry, dw::DW_AT_type) {
+        match self.reference(unit, entry, dw::DW_AT_type) {
             Some(offset) => self.type_id(offset),
             None => TypeId::VOID,
         }
@@ -350,6 +394,7 @@ impl<'a> Loader<'a, '_> {
     }
 
     fn unit(&mut self, unit: &gimli::Unit<Slice<'a>>) -> Result<(), gimli::Error> {
+        self.out.split |= unit.dwo_name()?.is_some();
         let files = self.lines(unit)?;
         let mut raw = unit.entries_raw(None)?;
         let mut entry = Entry::null();
@@ -361,8 +406,8 @@ impl<'a> Loader<'a, '_> {
             while scopes.last().is_some_and(|(depth, _)| *depth >= entry.depth()) {
                 scopes.pop();
             }
-            let Some(offset) = entry.offset().to_debug_info_offset(&unit.header) else { continue };
-            let scope = self.entry(unit, &files, offset.0, &entry, &scopes)?;
+            let Some(offset) = place(&unit.header, entry.offset()) else { continue };
+            let scope = self.entry(unit, &files, offset, &entry, &scopes)?;
             if entry.has_children() {
                 scopes.push((entry.depth(), scope));
             }
@@ -384,7 +429,7 @@ impl<'a> Loader<'a, '_> {
             dw::DW_TAG_subprogram => return self.subprogram(unit, offset, entry, file(dw::DW_AT_decl_file)),
             dw::DW_TAG_inlined_subroutine => {
                 let Some(function) = enclosing(scopes) else { return Ok(Scope::Other) };
-                let origin = Self::reference(unit, entry, dw::DW_AT_abstract_origin);
+                let origin = self.reference(unit, entry, dw::DW_AT_abstract_origin);
                 let depth =
                     1 + scopes.iter().filter(|(_, scope)| matches!(scope, Scope::Inlined { .. })).count();
                 let inlined = Inlined {
@@ -409,7 +454,7 @@ impl<'a> Loader<'a, '_> {
             dw::DW_TAG_lexical_block => return Ok(Scope::Block { ranges: self.ranges(unit, entry)? }),
             dw::DW_TAG_formal_parameter => self.local(unit, offset, entry, scopes, true)?,
             dw::DW_TAG_unspecified_parameters => {
-                if let Some(Scope::Function(Some(function))) = parent {
+                if let Some(Scope::Function { index: Some(function), .. }) = parent {
                     self.out.subprograms[*function].variadic = true;
                 }
             }
@@ -451,7 +496,13 @@ impl<'a> Loader<'a, '_> {
         let size = Self::number(entry, dw::DW_AT_byte_size);
         let complete = entry.attr_value(dw::DW_AT_declaration).is_none();
         let word = self.out.types.word() as u64;
+        let elsewhere = self.reference(unit, entry, dw::DW_AT_signature);
         let (ty, is_struct) = match entry.tag() {
+            // Only declared here: the unit with this signature has it.
+            _ if elsewhere.is_some() => {
+                let to = elsewhere.map_or(TypeId::VOID, |offset| self.type_id(offset));
+                (Type::Qualified { to }, false)
+            }
             dw::DW_TAG_base_type => {
                 let encoding = Self::number(entry, dw::DW_AT_encoding).unwrap_or(0) as u8;
                 let size = size.unwrap_or(0).min(16) as u8;
@@ -499,8 +550,18 @@ impl<'a> Loader<'a, '_> {
         Ok(scope)
     }
 
+    /// A number, or in DWARF 2 an expression that adds it to the address of the whole.
+    fn member_offset(unit: &gimli::Unit<Slice<'a>>, entry: &Entry<'a>) -> Option<u64> {
+        let value = entry.attr_value(dw::DW_AT_data_member_location)?;
+        let Some(expression) = value.exprloc_value() else { return value.udata_value() };
+        match expression.operations(unit.encoding()).next().ok()?? {
+            gimli::Operation::PlusConstant { value } => Some(value),
+            _ => None,
+        }
+    }
+
     fn member(&mut self, unit: &gimli::Unit<Slice<'a>>, entry: &Entry<'a>) -> Member {
-        let mut offset = Self::number(entry, dw::DW_AT_data_member_location).unwrap_or(0);
+        let mut offset = Self::member_offset(unit, entry).unwrap_or(0);
         let mut bits = None;
         if let Some(width) = Self::number(entry, dw::DW_AT_bit_size) {
             let width = width.clamp(1, 64) as u8;
@@ -527,14 +588,15 @@ impl<'a> Loader<'a, '_> {
         file: Option<FileId>,
     ) -> Result<Scope, gimli::Error> {
         let name = self.name(unit, entry);
-        let origin = Self::reference(unit, entry, dw::DW_AT_abstract_origin)
-            .or_else(|| Self::reference(unit, entry, dw::DW_AT_specification));
+        let origin = self
+            .reference(unit, entry, dw::DW_AT_abstract_origin)
+            .or_else(|| self.reference(unit, entry, dw::DW_AT_specification));
         let line = Self::number(entry, dw::DW_AT_decl_line).map(|line| line as u32);
-        let returns = Self::reference(unit, entry, dw::DW_AT_type).map(|offset| self.type_id(offset));
+        let returns = self.reference(unit, entry, dw::DW_AT_type).map(|offset| self.type_id(offset));
         self.named.insert(offset, Named { name: name.clone(), origin, file, line, ty: returns });
         let ranges = self.ranges(unit, entry)?;
         if ranges.is_empty() {
-            return Ok(Scope::Function(None));
+            return Ok(Scope::Function { index: None, entry: offset });
         }
         let index = self.out.subprograms.len();
         let frame_base = self.location(unit, entry, dw::DW_AT_frame_base)?;
@@ -553,7 +615,7 @@ impl<'a> Loader<'a, '_> {
             frame_base,
             inlined: Vec::new(),
         });
-        Ok(Scope::Function(Some(index)))
+        Ok(Scope::Function { index: Some(index), entry: offset })
     }
 
     fn local(
@@ -565,18 +627,23 @@ impl<'a> Loader<'a, '_> {
         parameter: bool,
     ) -> Result<(), gimli::Error> {
         let name = self.name(unit, entry);
-        let ty = Self::reference(unit, entry, dw::DW_AT_type).map(|offset| self.type_id(offset));
-        let origin = Self::reference(unit, entry, dw::DW_AT_abstract_origin);
+        let ty = self.reference(unit, entry, dw::DW_AT_type).map(|offset| self.type_id(offset));
+        let origin = self.reference(unit, entry, dw::DW_AT_abstract_origin);
         self.named.insert(offset, Named { name: name.clone(), origin, ty, ..Named::default() });
         let Some(function) = enclosing(scopes) else { return Ok(()) };
-        let own = parameter && matches!(scopes.last(), Some((_, Scope::Function(Some(_)))));
-        let location = self.location(unit, entry, dw::DW_AT_location)?;
+        let own = parameter && matches!(scopes.last(), Some((_, Scope::Function { index: Some(_), .. })));
+        let mut location = self.location(unit, entry, dw::DW_AT_location)?;
+        if let (true, Some(value)) = (location.0.is_empty(), Self::signed(entry, dw::DW_AT_const_value)) {
+            location = Location::constant(value);
+        }
         let scope = scopes.iter().rev().find_map(|(_, scope)| match scope {
             Scope::Block { ranges } if !ranges.is_empty() => Some(ranges.clone()),
             Scope::Inlined { function, index } => {
                 Some(self.out.subprograms[*function].inlined[*index].ranges.clone())
             }
-            Scope::Function(Some(function)) => Some(self.out.subprograms[*function].ranges.clone()),
+            Scope::Function { index: Some(function), .. } => {
+                Some(self.out.subprograms[*function].ranges.clone())
+            }
             _ => None,
         });
         let local = Local {
@@ -602,25 +669,41 @@ impl<'a> Loader<'a, '_> {
         scopes: &[(isize, Scope)],
         file: Option<FileId>,
     ) -> Result<(), gimli::Error> {
-        let origin = Self::reference(unit, entry, dw::DW_AT_specification)
-            .or_else(|| Self::reference(unit, entry, dw::DW_AT_abstract_origin));
+        let origin = self
+            .reference(unit, entry, dw::DW_AT_specification)
+            .or_else(|| self.reference(unit, entry, dw::DW_AT_abstract_origin));
         let fixed = entry.attr_value(dw::DW_AT_location).and_then(|value| value.exprloc_value());
-        let Some(address) =
-            fixed.and_then(|expression| fixed_address(expression.0.slice(), self.out.types.word()))
-        else {
-            return self.local(unit, offset, entry, scopes, false);
+        let Some(address) = fixed.and_then(|expression| self.fixed_address(unit, expression)) else {
+            self.local(unit, offset, entry, scopes, false)?;
+            if let Some(named) = self.named.get_mut(&offset) {
+                named.file = file;
+            }
+            return Ok(());
         };
-        let declared = origin.and_then(|origin| self.named.get(&origin)).cloned().unwrap_or_default();
-        let Some(name) = self.name(unit, entry).or(declared.name) else { return Ok(()) };
-        let ty =
-            Self::reference(unit, entry, dw::DW_AT_type).map(|offset| self.type_id(offset)).or(declared.ty);
+        let name = self.name(unit, entry).unwrap_or_else(|| Arc::from(""));
+        let ty = self.type_of(unit, entry);
         let function = scopes.iter().rev().find_map(|(_, scope)| match scope {
-            Scope::Function(index) => index.and_then(|index| self.out.subprograms[index].name.clone()),
+            Scope::Function { entry, .. } => Some(*entry),
             _ => None,
         });
-        let ty = ty.unwrap_or(TypeId::VOID);
-        self.out.variables.push(Variable { name, ty, address, function, file });
+        self.pending_variables.push(PendingVariable { index: self.out.variables.len(), origin, function });
+        self.out.variables.push(Variable { name, ty, address, function: None, file });
         Ok(())
+    }
+
+    /// The address of an expression that is nothing but an address, or the index of one.
+    fn fixed_address(
+        &self,
+        unit: &gimli::Unit<Slice<'a>>,
+        expression: gimli::Expression<Slice<'a>>,
+    ) -> Option<u64> {
+        let mut operations = expression.operations(unit.encoding());
+        let address = match operations.next().ok()?? {
+            gimli::Operation::Address { address } => address,
+            gimli::Operation::AddressIndex { index } => self.dwarf.address(unit, index).ok()?,
+            _ => return None,
+        };
+        operations.next().ok()?.is_none().then_some(address)
     }
 
     fn origin(&self, start: usize) -> Named {
@@ -661,6 +744,20 @@ impl<'a> Loader<'a, '_> {
                 local.ty = ty;
             }
         }
+        for pending in std::mem::take(&mut self.pending_variables) {
+            let named = pending.origin.map(|origin| self.origin(origin)).unwrap_or_default();
+            let function = pending.function.and_then(|function| self.origin(function).name);
+            let variable = &mut self.out.variables[pending.index];
+            if let (true, Some(name)) = (variable.name.is_empty(), named.name) {
+                variable.name = name;
+            }
+            if let (TypeId::VOID, Some(ty)) = (variable.ty, named.ty) {
+                variable.ty = ty;
+            }
+            variable.file = variable.file.or(named.file);
+            variable.function = function;
+        }
+        self.out.variables.retain(|variable| !variable.name.is_empty());
         self.out.lines.sequences.sort_by_key(|sequence| (sequence.range.start, sequence.rows.start));
         self.out.types.index();
     }
@@ -668,20 +765,18 @@ impl<'a> Loader<'a, '_> {
 
 fn enclosing(scopes: &[(isize, Scope)]) -> Option<usize> {
     scopes.iter().rev().find_map(|(_, scope)| match scope {
-        Scope::Function(function) => Some(*function),
+        Scope::Function { index, .. } => Some(*index),
         _ => None,
     })?
 }
 
-/// The address of an expression that is nothing but `DW_OP_addr`.
-fn fixed_address(expression: &[u8], word: usize) -> Option<u64> {
-    let (&operation, address) = expression.split_first()?;
-    if gimli::DwOp(operation) != dw::DW_OP_addr || address.len() != word {
-        return None;
+/// What identifies an entry: its offset in its section. The sections are told apart by a distance that no file has.
+fn place(header: &gimli::UnitHeader<Slice<'_>>, offset: gimli::UnitOffset) -> Option<usize> {
+    const TYPES: usize = usize::MAX / 2;
+    match offset.to_debug_info_offset(header) {
+        Some(offset) => Some(offset.0),
+        None => offset.to_debug_types_offset(header)?.0.checked_add(TYPES),
     }
-    let mut bytes = [0; 8];
-    bytes.get_mut(..word)?.copy_from_slice(address);
-    Some(u64::from_le_bytes(bytes))
 }
 
 /// `folder/name` without the directory of the build and without `./` and `x/../`.

@@ -3,7 +3,7 @@
 //! What can be written: integers, characters, enumerators, variables of the kernel, `$esp` and the other registers,
 //! `arg0 …` (or the parameter's own name) of the function a hook is on, `ret` when it returns, names that the place
 //! binds (`t`, a thread), every operator of C but assignment, casts, `sizeof`, and the functions
-//! `defined(name)`, `offset_of(type, member)`, `container_of(pointer, type, member)`, `string(pointer)`, `format(fmt, values…)`,
+//! `defined(name)`, `static("file.c", name)`, `offset_of(type, member)`, `container_of(pointer, type, member)`, `string(pointer)`, `format(fmt, values…)`,
 //! `format(fmt, ...)` (the further arguments of the hooked function) and `vformat(fmt, va_list)`.
 //!
 //! Contract: compiling resolves every name, offset and size, and reports a wrong one with its place and the nearest

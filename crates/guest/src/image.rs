@@ -380,6 +380,12 @@ impl Image {
         !self.dwarf.subprograms.is_empty()
     }
 
+    /// Whether the debugging information was left in files beside the object files.
+    #[must_use]
+    pub fn is_split(&self) -> bool {
+        self.dwarf.split
+    }
+
     #[must_use]
     pub fn get(&self, id: FunctionId) -> &Function {
         &self.functions[id.0 as usize]
@@ -394,7 +400,6 @@ impl Image {
         function.subprogram.and_then(|at| self.dwarf.subprograms.get(at as usize))
     }
 
-    /// Whether `addr` lies in code of this file.
     /// Whether `addr` is in what is loaded from this file.
     #[must_use]
     pub fn covers(&self, addr: VirtAddr) -> bool {
@@ -402,6 +407,7 @@ impl Image {
         self.segments.iter().any(|segment| within(segment.addr.0, segment.size))
     }
 
+    /// Whether `addr` lies in code of this file.
     #[must_use]
     pub fn is_code(&self, addr: VirtAddr) -> bool {
         self.code.iter().any(|range| range.contains(&addr.0))
@@ -479,6 +485,19 @@ impl Image {
 
     pub fn all_variables(&self) -> impl Iterator<Item = &Variable> {
         self.dwarf.variables.iter()
+    }
+
+    /// The function or else the file that a variable belongs to.
+    #[must_use]
+    pub fn home_of(&self, variable: &Variable) -> Option<String> {
+        let function = variable.function.as_deref().map(str::to_string);
+        function.or_else(|| self.path(variable.file?))
+    }
+
+    /// Whether a variable is declared in a file, of whose path `file` may be any tail.
+    #[must_use]
+    pub fn is_declared_in(&self, variable: &Variable, file: &str) -> bool {
+        variable.file.is_some_and(|id| self.is_file(id, file))
     }
 
     #[must_use]

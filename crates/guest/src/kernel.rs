@@ -366,8 +366,22 @@ pub struct Kernel {
     pub guards: Vec<Range<u64>>,
     pub console: Vec<Console>,
     pub checks: Vec<Check>,
+    /// Where keys of the description stand, for advice about them.
+    pub lines: Lines,
+    /// What fits and yet may not do what is expected.
+    pub cautions: Vec<Problem>,
     entered: FxHashMap<u64, Vec<HookId>>,
     passed: FxHashMap<u64, Vec<HookId>>,
+}
+
+/// Lines of a description.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lines {
+    pub current: Option<usize>,
+    pub id: Option<usize>,
+    pub runnable: Option<usize>,
+    pub allowed: Option<usize>,
+    pub vector: Option<usize>,
 }
 
 impl Kernel {

@@ -258,8 +258,11 @@ impl Tracker {
     /// Whether the kernel says that it has nothing to do.
     #[must_use]
     pub fn idles(&self, machine: &Machine) -> bool {
-        let told =
-            self.kernel.idle_when.as_ref().is_some_and(|idle| self.anywhere(machine, idle, &[]) == Some(1));
+        let told = self
+            .kernel
+            .idle_when
+            .as_ref()
+            .is_some_and(|idle| self.anywhere(machine, idle, &[]).is_some_and(|v| v != 0));
         told || self
             .threads
             .current()

@@ -134,6 +134,38 @@ fn a_good_description_becomes_hooks() {
     assert_eq!(kernel.checks[0].holds.text(&world, &Inputs::new(&inside)).unwrap(), "7 == 3");
 }
 
+/// Two functions of one name that get their arguments in different ways: each hook looks where its function does.
+#[test]
+fn namesakes_keep_their_own_arguments() {
+    let other = "
+        static __attribute__((noinline)) int deliver(void *t, int flag) { return flag + (t != 0); }
+        int (*callback)(void *, int) = deliver;";
+    let bytes = support::build_files(&[("small.c", KERNEL), ("other.c", other)], &["-g", "-O1"]);
+    let kernel = resolve(&Image::parse("kernel", &bytes).unwrap(), GOOD).unwrap();
+    let world = World::new(&kernel.image).words(0x9000, &[0x1111, 0x8000, 14]);
+    let mut inside = registers(0, 0x9000, 0);
+    (inside.general[0], inside.general[2]) = (0x8000, 13);
+    let vectors = kernel.hooks.iter().filter_map(|hook| match &hook.event {
+        Event::Fault { vector: Some(vector), .. } => vector.value(&world, &Inputs::new(&inside)).ok(),
+        _ => None,
+    });
+    assert_eq!(vectors.collect::<Vec<_>>(), [13, 14]);
+}
+
+/// A function that is there to be entered and was inlined all the same.
+#[test]
+fn calls_that_no_hook_sees_are_told() {
+    let inlined = KERNEL.replace(
+        "__attribute__((noinline)) void readline(void)",
+        "extern void readline(void); inline __attribute__((always_inline)) void readline(void)",
+    );
+    let kernel = resolve(&image("small.c", &inlined, &["-g", "-O1"]), GOOD).unwrap();
+    let cautions: Vec<String> = kernel.cautions.iter().map(ToString::to_string).collect();
+    expect!["k.toml:30:18: 'readline' was inlined where it is called in 'start', so that call is not seen; name a function around it, or build with __attribute__((noinline)) on it"]
+    .assert_eq(&cautions.join("\n"));
+    assert!(self::resolve(&self::kernel(), GOOD).unwrap().cautions.is_empty());
+}
+
 fn check_problems(change: &[(&str, &str)], expected: Expect) {
     let mut text = GOOD.to_string();
     for (from, to) in change {
@@ -183,7 +215,7 @@ fn problems_name_line_column_and_cure() {
     check_problems(
         &[("enter thread_exit", "enter helper")],
         expect![
-            "k.toml:7:17: 'helper' exists only inlined (for instance in 'timer_tick'), so it is never entered; name a function around it, or build the kernel with __attribute__((noinline)) on it"
+            "k.toml:7:17: 'helper' exists only inlined (for instance in 'timer_tick'), so it is never entered; name a function around it, or build with __attribute__((noinline)) on it"
         ],
     );
     check_problems(

@@ -116,6 +116,92 @@ fn expressions_have_the_values_of_c() {
     }
 }
 
+/// Whatever version of DWARF, with types in units of their own, and with everything optimised at once.
+#[test]
+fn debugging_information_of_any_kind() {
+    for flags in [
+        &["-gdwarf-2", "-gstrict-dwarf"][..],
+        &["-gdwarf-3", "-gstrict-dwarf"],
+        &["-gdwarf-4"],
+        &["-gdwarf-5"],
+        &["-gdwarf-4", "-fdebug-types-section"],
+        &["-gdwarf-5", "-fdebug-types-section"],
+        &["-g", "-flto", "-O0"],
+    ] {
+        let image = image("kernel.c", KERNEL, &[&["-O1"], flags].concat());
+        let (world, none, registers) = (World::new(&image), BTreeMap::new(), registers(0x10_0000, 0, 0));
+        for (source, expected) in [
+            ("current->tid", 7),
+            ("current->state == RUNNING", 1),
+            ("current->flag_b", 17),
+            ("current->flag_c", -1),
+            ("current->high", 2),
+            ("current->ticks", 0x1_0000_0002),
+            ("sizeof(struct thread)", 52),
+            ("offset_of(struct thread, link)", 28),
+            ("counter", -3),
+        ] {
+            let compiled = Expression::compile(source, &scope(&image, &none))
+                .unwrap_or_else(|problem| panic!("{flags:?}: {source}: {problem}"));
+            let value = compiled.value(&world, &Inputs::new(&registers)).map(|value| value as i64);
+            assert_eq!(value, Ok(expected), "{flags:?}: {source}");
+        }
+        assert_eq!(
+            image.data(VirtAddr(address_of(&image, "calls"))).as_deref(),
+            Some("calls of work"),
+            "{flags:?}"
+        );
+    }
+}
+
+/// Several variables of one name: the hooked function's own, then its file's; without a function one has to say which.
+#[test]
+fn one_name_in_several_places() {
+    let one = "static int count = 1; int next(void) { static int calls = 10; return count++ + calls++; }";
+    let two = "static int count = 2; int last(void) { static int calls = 20; return count-- + calls--; }
+               extern int next(void); void start(void) { next(); last(); }";
+    let bytes = support::build_files(&[("one.c", one), ("two.c", two)], &["-g", "-O1"]);
+    let image = Image::parse("kernel", &bytes).unwrap();
+    let (world, none, registers) = (World::new(&image), BTreeMap::new(), registers(0x10_0000, 0, 0));
+    let value = |source: &str, function: Option<&str>| {
+        let function = function.map(|name| image.get(image.function(name)[0]));
+        let scope = Scope { function, ..scope(&image, &none) };
+        let compiled = Expression::compile(source, &scope).map_err(|problem| problem.to_string())?;
+        Ok::<_, String>(compiled.value(&world, &Inputs::new(&registers)).expect("in the file"))
+    };
+    assert_eq!(value("count + calls", Some("next")), Ok(11));
+    assert_eq!(value("count + calls", Some("last")), Ok(22));
+    assert_eq!(value(r#"static("one.c", count) * 10 + static("two.c", count)"#, None), Ok(12));
+    assert_eq!(value(r#"static("last", calls)"#, None), Ok(20));
+    assert_eq!(value("defined(count)", None), Ok(1));
+    expect![[r#"there are 2 variables 'count', in one.c and in two.c: say which, as static("one.c", count) (at character 1)"#]]
+        .assert_eq(&value("count", None).unwrap_err());
+    expect!["three.c has no variable 'count'; there is one in one.c and in two.c (at character 19)"]
+        .assert_eq(&value(r#"static("three.c", count)"#, None).unwrap_err());
+}
+
+/// A copy of a function that the compiler made for one value of a parameter: the value is known, the rest moves up.
+#[test]
+fn parameters_that_are_constants() {
+    let source = "
+        int table[3]; volatile int sink;
+        static __attribute__((noinline)) int pick(int *from, int at, int extra) { sink = extra; return from[at] + sink; }
+        void start(void) { sink = pick(table, 2, sink) + pick(table, 2, sink + 1); }";
+    let image = image("clone.c", source, &["-g", "-O2"]);
+    let pick = image.get(image.function("pick")[0]);
+    assert!(pick.symbol.contains("constprop"), "{}", pick.symbol);
+    let none = BTreeMap::new();
+    let scope = Scope { function: Some(pick), ..scope(&image, &none) };
+    let mut registers = registers(pick.start.0, 0x9000, 0);
+    registers.general[guest::state::AX] = 5;
+    let world = World::new(&image);
+    for (source, expected) in [("at", 2), ("from == table", 1), ("extra", 5)] {
+        let compiled =
+            Expression::compile(source, &scope).unwrap_or_else(|problem| panic!("{source}: {problem}"));
+        assert_eq!(compiled.value(&world, &Inputs::new(&registers)), Ok(expected), "{source}");
+    }
+}
+
 #[test]
 fn arguments_and_returned_values() {
     let image = kernel();
@@ -279,7 +365,7 @@ fn problems_are_precise() {
     check_problem(
         "strlen(greeting)",
         expect![
-            "functions of the kernel cannot be called; known are arg, defined, offset_of, container_of, string, format, vformat (at character 1)"
+            "functions of the kernel cannot be called; known are arg, defined, static, offset_of, container_of, string, format, vformat (at character 1)"
         ],
     );
     check_problem(

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use explore::{Observer, Order, World};
 use guest::kernel::Kernel;
 use guest::nearest::suggestion;
-use trace::{Choice, Filter, PointRule, PointSet, StepEnd, Subject};
+use trace::{Action, Choice, Filter, Point, PointRule, PointSet, Stack, Step, StepEnd, Subject};
 
 /// Every function and line that the set names must be there.
 pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
@@ -66,7 +66,7 @@ pub fn list<O: Observer>(world: &World<impl Subject, O>, points: &PointSet) {
             step.accesses.len(),
             subject.enabled().iter().map(|thread| thread.to_string()).collect::<Vec<_>>().join(" ")
         );
-        for frame in &step.stack {
+        for frame in &stack_of(&step, point) {
             let function = frame.function.as_deref().unwrap_or("?");
             let place = match (&frame.file, frame.line) {
                 (Some(file), Some(line)) => format!(" at {file}:{line}"),
@@ -74,6 +74,23 @@ pub fn list<O: Observer>(world: &World<impl Subject, O>, points: &PointSet) {
             };
             println!("      {} in {function}{place}", frame.pc);
         }
+    }
+}
+
+/// Where the thread of the point stood: if it gave way, that was before others ran.
+fn stack_of(step: &Step, point: &Point) -> Stack {
+    let (mut runs, mut left) = (step.thread, None);
+    for event in &step.events {
+        if let Action::Switch { to } = event.action {
+            if runs == point.thread && to != runs {
+                left.clone_from(&event.stack);
+            }
+            runs = to;
+        }
+    }
+    match left {
+        Some(stack) if runs != point.thread => stack,
+        _ => step.stack.clone(),
     }
 }
 

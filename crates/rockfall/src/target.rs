@@ -138,6 +138,13 @@ pub fn description(name: &str) -> Result<(String, String), Failure> {
 }
 
 impl Target {
+    /// Tells what may not do what is expected; 'doctor' tells it too.
+    pub fn caution(&self) {
+        for caution in &self.kernel.cautions {
+            eprintln!("rockfall: caution: {caution}");
+        }
+    }
+
     pub fn load(arguments: &TargetArguments) -> Result<Self, Failure> {
         let (description_name, text) = description(&arguments.kernel_description)?;
         let tested = match &arguments.program {
@@ -379,6 +386,8 @@ const PROBLEMS_TOLD: usize = 12;
 fn misfit(what: &str, image: &Image, problems: &[impl ToString]) -> Failure {
     let reason = if image.functions().next().is_none() {
         ", which has no symbols: give the file as the linker wrote it, before 'strip', or that one with --symbols"
+    } else if image.is_split() {
+        ", whose debugging information is in .dwo files: build it without -gsplit-dwarf"
     } else if !image.has_debug_information() {
         ", which has no debugging information: compile it with -g"
     } else if problems.len() > PROBLEMS_TOLD {

@@ -152,7 +152,71 @@ fn what_was_explored_is_said_exactly() {
     let more = [&explore[..], &["--strategy", "random", "--interleavings", "5"]].concat();
     check(&folder, &more, 0, &["chosen by chance"]);
     let more = [&explore[..], &["--list-points", "--points", "lock"]].concat();
-    check(&folder, &more, 0, &["Lock by t", "mutex_lock", "the test is over"]);
+    let listed = check(&folder, &more, 0, &["Lock by t", "mutex_lock", "the test is over"]);
+    // Whoever gives way is shown where it did.
+    let (_, voluntary) = listed.split_once("Voluntary by t2").expect("the shell waits");
+    let mut frames = voluntary.lines().skip(1).take_while(|line| line.starts_with(' '));
+    for part in ["in context_switch at", "in cond_wait at", "in sys_wait at", "in trap at"] {
+        assert!(frames.any(|frame| frame.contains(part)), "{part} in {voluntary}");
+    }
+}
+
+/// Each mistake is told with its line and what to do about it.
+#[test]
+fn mistakes_in_a_description_are_told() {
+    let folder = folder("mistakes");
+    let pebbles = include_str!("../../../kernels/pebbles.toml");
+    for (at, (from, to, key, says)) in [
+        (
+            "timer = [\"timer_interrupt\"]",
+            "timer = [\"keyboard_interrupt\"]",
+            "timer = [",
+            "a tick was taken and none of 'functions.timer'",
+        ),
+        ("vector = 0x20", "vector = 0x21", "vector = 0x21", "the timer interrupts with vector 0x20"),
+        (
+            "t->state == THREAD_RUNNABLE",
+            "t->state != THREAD_RUNNABLE",
+            "when = \"t->",
+            "'runnable.when' is not true of t",
+        ),
+        ("id = \"t->tid\"", "id = \"3\"", "id = \"3\"", "several threads have the number t3"),
+        ("preempt_depth == 0", "preempt_depth < 0", "allowed = ", "'preemption.allowed' was never true"),
+        (
+            "switch-ends = [\"enter thread_begin\", \"enter idle_loop?\"]",
+            "",
+            "switch = [",
+            "'functions.switch-ends'",
+        ),
+        ("enter thread_die", "enter panic", "exit = [", "no thread was seen to end ('threads.exit')"),
+        ("size = \"size\"", "size = \"0\"", "alloc = [{ on = \"leave malloc\"", "has no bytes"),
+        (
+            "address = \"block\", if",
+            "address = \"block + 4\", if",
+            "free = [{ on = \"enter free\"",
+            "is freed and was not allocated",
+        ),
+        (
+            "lock = \"mutex_lock\"",
+            "lock = \"mutex_unlock\"",
+            "unlock = \"mutex_unlock\"",
+            "released but nobody was seen to take it",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert!(pebbles.contains(from), "{from}");
+        let (name, text) = (format!("{at}.toml"), pebbles.replace(from, to));
+        std::fs::write(folder.join(&name), &text).expect("written");
+        let told = check(&folder, &["doctor", "bundled", "-k", &name, "-t", "vanish_vanish"], 2, &[says]);
+        let line = 1 + text.lines().position(|line| line.starts_with(key)).expect("the line");
+        let placed = format!("wrong   {name}:{line}: ");
+        assert!(
+            told.lines().any(|line| line.starts_with(&placed) && line.contains(says)),
+            "{placed}{says}:\n{told}"
+        );
+    }
 }
 
 #[test]

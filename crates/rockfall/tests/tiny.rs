@@ -120,6 +120,20 @@ fn a_loop_that_no_time_ends() {
     );
 }
 
+/// A function that was inlined has points where its code begins.
+#[test]
+fn points_of_inlined_functions() {
+    let folder = folder("inlined");
+    let kernel = guests::tiny::build(&["ROCKFALL_OFF"], &folder).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::write(folder.join("k.toml"), guests::tiny::DESCRIPTION).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    command.arg("explore").arg(&kernel).args(["-k", "k.toml", "-t", "2", "--list-points"]);
+    let output = command.args(["--points", "fn:wait_for_workers"]).current_dir(&folder).output();
+    let text = String::from_utf8_lossy(&output.expect("the command starts").stdout).into_owned();
+    let (_, point) = text.split_once("Function by t1").unwrap_or_else(|| panic!("{text}"));
+    assert!(point.lines().nth(1).is_some_and(|frame| frame.contains("in wait_for_workers at")), "{text}");
+}
+
 /// What is too long for a step is told together with the flag that allows it.
 #[test]
 fn long_steps() {

@@ -612,8 +612,8 @@ impl Compiler<'_, '_> {
         open: bool,
         span: &Span,
     ) -> Result<Operand, Problem> {
-        const KNOWN: [&str; 7] =
-            ["arg", "defined", "offset_of", "container_of", "string", "format", "vformat"];
+        const KNOWN: [&str; 8] =
+            ["arg", "defined", "static", "offset_of", "container_of", "string", "format", "vformat"];
         let wrong = |usage: &str| Problem::new(span.clone(), format!("it is written {usage}"));
         if open && function != "format" {
             return Err(Problem::new(span.clone(), "'...' is only for format(fmt, ...)"));
@@ -624,11 +624,22 @@ impl Compiler<'_, '_> {
             }
             ("arg", _) => Err(wrong("arg(NUMBER)")),
             ("defined", [Argument::Value(Node { kind: Kind::Name(name), span })]) => {
-                let known = self.scope.image.type_of(name).is_some() || self.name(name, span).is_ok();
+                let image = self.scope.image;
+                let known = image.type_of(name).is_some()
+                    || !image.variables(name).is_empty()
+                    || self.name(name, span).is_ok();
                 Ok(Operand::Value { code: Code::Constant(u64::from(known)), ty: INT })
             }
             ("defined", [Argument::Type(_)]) => Ok(Operand::Value { code: Code::Constant(1), ty: INT }),
             ("defined", _) => Err(wrong("defined(NAME)")),
+            (
+                "static",
+                [
+                    Argument::Value(Node { kind: Kind::Text(home), .. }),
+                    Argument::Value(Node { kind: Kind::Name(name), span }),
+                ],
+            ) => self.static_of(home, name, span),
+            ("static", _) => Err(wrong("static(\"FILE.c\", NAME) or static(\"FUNCTION\", NAME)")),
             ("offset_of", [Argument::Type(ty), Argument::Value(Node { kind: Kind::Name(name), span })]) => {
                 let offset = self.offset_of(ty, name, span)?;
                 let ty = Ty::Integer { size: self.word(), signed: false };

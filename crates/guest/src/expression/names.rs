@@ -3,15 +3,28 @@
 use super::compile::{Compiler, INT, LocalHome, Operand, Shape, Ty};
 use super::syntax::Binary;
 use super::{ArgumentHome, Code, Problem, Span, Special};
-use crate::dwarf::Local;
-use crate::location;
+use crate::dwarf::{Local, Variable};
+use crate::location::{self, Home, Surroundings};
 use crate::nearest::{nearest, suggestion};
-use crate::state::Architecture;
+use crate::state::{Architecture, Pieces, Registers};
 use crate::types::TypeId;
 use std::sync::Arc;
 
+/// How a function gets one of its arguments.
+#[derive(Clone, Copy)]
+enum Passed {
+    At(ArgumentHome),
+    /// Not at all: the compiler made a copy of the function for this value.
+    Always(u64),
+}
+
 /// Enough for any function that a hook is put on.
 const ARGUMENTS_MAX: u64 = 32;
+
+fn place(variable: &Variable) -> Operand {
+    let at = Code::Constant(variable.address);
+    Operand::Place { at, offset: 0, ty: Ty::Known(variable.ty), bits: None }
+}
 
 impl Compiler<'_, '_> {
     pub(super) fn name(&mut self, name: &str, span: &Span) -> Result<Operand, Problem> {
@@ -43,13 +56,8 @@ impl Compiler<'_, '_> {
             return Ok(operand);
         }
         let image = self.scope.image;
-        let variables = image.variables(name);
-        let own = self.scope.function.and_then(|function| {
-            variables.iter().find(|variable| variable.function.as_deref() == Some(&*function.name))
-        });
-        if let Some(variable) = own.or(variables.first()) {
-            let at = Code::Constant(variable.address);
-            return Ok(Operand::Place { at, offset: 0, ty: Ty::Known(variable.ty), bits: None });
+        if let Some(variable) = self.variable(name, span)? {
+            return Ok(place(variable));
         }
         if let Some(value) = image.enumerator(name) {
             return Ok(Operand::Value { code: Code::Constant(value as u64), ty: INT });
@@ -93,6 +101,55 @@ impl Compiler<'_, '_> {
             span.clone(),
             format!("the kernel has no variable, enumerator or function '{name}'{hint}"),
         ))
+    }
+
+    /// The variable of a name as the hooked function would see it: its own static, one of its file, a global one.
+    fn variable(&self, name: &str, span: &Span) -> Result<Option<&Variable>, Problem> {
+        let image = self.scope.image;
+        let all = image.variables(name);
+        let function = self.scope.function;
+        let file = function.and_then(|function| image.subprogram(function)?.file);
+        let of_function = |variable: &&&Variable| {
+            function.is_some_and(|function| variable.function.as_deref() == Some(&*function.name))
+        };
+        let of_file =
+            |variable: &&&Variable| variable.function.is_none() && file.is_some() && variable.file == file;
+        if let Some(own) = all.iter().find(of_function).or_else(|| all.iter().find(of_file)) {
+            return Ok(Some(own));
+        }
+        let outside: Vec<&Variable> =
+            all.iter().filter(|variable| variable.function.is_none()).copied().collect();
+        let seen = if outside.is_empty() { all } else { outside };
+        let [first, _, ..] = seen.as_slice() else { return Ok(seen.first().copied()) };
+        let mut homes: Vec<String> = seen.iter().filter_map(|variable| image.home_of(variable)).collect();
+        homes.dedup();
+        let choice = homes.first().map_or("FILE", String::as_str);
+        let message = format!(
+            "there are {} variables '{}', in {}: say which, as static(\"{choice}\", {name})",
+            seen.len(),
+            first.name,
+            homes.join(" and in ")
+        );
+        Err(Problem::new(span.clone(), message))
+    }
+
+    /// `static("file.c", name)`, or with the function that it is in.
+    pub(super) fn static_of(&self, home: &str, name: &str, span: &Span) -> Result<Operand, Problem> {
+        let image = self.scope.image;
+        let all = image.variables(name);
+        let lives = |variable: &&&Variable| {
+            variable.function.as_deref() == Some(home)
+                || variable.function.is_none() && image.is_declared_in(variable, home)
+        };
+        if let Some(variable) = all.iter().find(lives) {
+            return Ok(place(variable));
+        }
+        let homes: Vec<String> = all.iter().filter_map(|variable| image.home_of(variable)).collect();
+        let hint = match homes.as_slice() {
+            [] => suggestion(&image.nearest_values(name)),
+            homes => format!("; there is one in {}", homes.join(" and in ")),
+        };
+        Err(Problem::new(span.clone(), format!("{home} has no variable '{name}'{hint}")))
     }
 
     pub(super) fn parameters(&self) -> Option<&[Local]> {
@@ -180,7 +237,10 @@ impl Compiler<'_, '_> {
             Some(local) => Ty::Known(local.ty),
             None => Ty::Integer { size: word, signed: true },
         };
-        let home = self.home(index as usize, slot, span)?;
+        let home = match self.home(index as usize, slot, span)? {
+            Passed::At(home) => home,
+            Passed::Always(value) => return Ok(Operand::Value { code: Code::Constant(value), ty }),
+        };
         let wide = matches!(self.shape(&ty), Shape::Integer { size, .. } if size > word);
         for slot in self.homes.len() as u64..=slot + u64::from(wide) {
             self.homes.push(ArgumentHome::Convention(slot as u8));
@@ -210,8 +270,8 @@ impl Compiler<'_, '_> {
     }
 
     /// Where parameter `index` is at the entry, by its debugging information.
-    fn home(&self, index: usize, slot: u64, span: &Span) -> Result<ArgumentHome, Problem> {
-        let convention = ArgumentHome::Convention(slot as u8);
+    fn home(&self, index: usize, slot: u64, span: &Span) -> Result<Passed, Problem> {
+        let convention = Passed::At(ArgumentHome::Convention(slot as u8));
         let architecture = self.scope.image.architecture;
         let (Some(function), Some(local)) =
             (self.scope.function, self.parameters().and_then(|parameters| parameters.get(index)))
@@ -236,7 +296,7 @@ impl Compiler<'_, '_> {
             register if (gimli::DW_OP_reg0.0..=gimli::DW_OP_reg31.0).contains(&register.0) => {
                 let number = u16::from(register.0 - gimli::DW_OP_reg0.0);
                 let number = location::register_number(architecture, number);
-                Ok(number.map_or(convention, |number| ArgumentHome::Register(number as u8)))
+                Ok(number.map_or(convention, |number| Passed::At(ArgumentHome::Register(number as u8))))
             }
             gimli::DW_OP_fbreg if architecture == Architecture::X86 => {
                 let mut rest = gimli::EndianSlice::new(&expression[1..], gimli::LittleEndian);
@@ -245,11 +305,18 @@ impl Compiler<'_, '_> {
                 let base = subprogram.and_then(|subprogram| subprogram.frame_base.at(function.start.0));
                 let from_cfa = base == Some(&[gimli::DW_OP_call_frame_cfa.0]);
                 match u8::try_from(offset / 4) {
-                    Ok(slot) if from_cfa && offset >= 0 => Ok(ArgumentHome::Convention(slot)),
+                    Ok(slot) if from_cfa && offset >= 0 => Ok(Passed::At(ArgumentHome::Convention(slot))),
                     _ => Ok(convention),
                 }
             }
-            _ => Ok(convention),
+            _ => {
+                let nothing = (Registers::default(), Pieces::default());
+                let around = Surroundings::default();
+                match location::evaluate(expression, architecture, &nothing.0, &nothing.1, around) {
+                    Some(Home::Value(value)) => Ok(Passed::Always(value)),
+                    _ => Ok(convention),
+                }
+            }
         }
     }
 

@@ -58,7 +58,7 @@ pub(super) fn with_program(
     let ignored_data = resolver.data_ranges(tables.ignore.symbols.as_ref());
     let raceless_code = resolver.code_ranges(tables.ignore.races.as_ref());
     let ignored_regions = resolver.ignored_regions();
-    let (hooks, mut problems) = (resolver.hooks, resolver.problems);
+    let (hooks, mut problems, cautions) = (resolver.hooks, resolver.problems, resolver.cautions);
     problems.sort();
     problems.dedup();
     if !problems.is_empty() {
@@ -77,6 +77,7 @@ pub(super) fn with_program(
     let mut all = Kernel {
         hooks: of_kernel.chain(hooks).collect(),
         interrupts_as_lock: false,
+        cautions: kernel.cautions.iter().cloned().chain(cautions).collect(),
         locks,
         heaps,
         checks,

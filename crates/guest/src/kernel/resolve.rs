@@ -1,9 +1,10 @@
 //! From a description and an image to a [`Kernel`], collecting every problem on the way.
 
 use super::{
-    Activity, Check, Event, Heap, HeapId, Hook, Kernel, Lock, LockClass, Place, Region, Runnable, Test,
-    Threads,
+    Activity, Check, Event, Heap, HeapId, Hook, Kernel, Lines, Lock, LockClass, Place, Region, Runnable,
+    Test, Threads,
 };
+use crate::code;
 use crate::description::{self as d, Description, Input, Names, Problem, Text};
 use crate::expression::{self, Binding, Expression, Scope, Ty};
 use crate::image::{FunctionId, Image};
@@ -30,6 +31,7 @@ pub(super) struct Resolver<'a> {
     whose: &'static str,
     definitions: BTreeMap<String, String>,
     pub problems: Vec<Problem>,
+    pub cautions: Vec<Problem>,
     pub hooks: Vec<Hook>,
     /// The type of a thread, from `threads.current`.
     thread: Option<Ty>,
@@ -57,13 +59,21 @@ enum When {
     Leave,
 }
 
+/// What a function does to a lock.
+#[derive(Clone, Copy)]
+enum Side {
+    Lock,
+    Try,
+    Unlock,
+}
+
 impl<'a> Resolver<'a> {
     pub fn new(description: &'a Description, image: &'a Arc<Image>, whose: &'static str) -> Self {
         let definitions = &description.tables.define;
         let definitions =
             definitions.iter().map(|(name, value)| (name.clone(), value.as_ref().0.clone())).collect();
-        let (problems, hooks) = (Vec::new(), Vec::new());
-        Self { description, image, whose, definitions, problems, hooks, thread: None }
+        let (problems, cautions, hooks) = (Vec::new(), Vec::new(), Vec::new());
+        Self { description, image, whose, definitions, problems, cautions, hooks, thread: None }
     }
 
     fn problem(&mut self, at: usize, message: impl Into<String>) {
@@ -147,19 +157,27 @@ impl<'a> Resolver<'a> {
             None => (name, false),
         };
         let found = self.image.function(name);
+        // Into itself it is inlined only after it has been entered.
+        let around = self.image.inlined_at(name).into_iter().find_map(|at| {
+            let function = &self.image.get(self.image.function_at(at)?).name;
+            (**function != *name).then(|| function.clone())
+        });
+        const ADVICE: &str = "name a function around it, or build with __attribute__((noinline)) on it";
+        if let (Some(function), false) = (&around, found.is_empty()) {
+            let message = format!(
+                "'{name}' was inlined where it is called in '{function}', so that call is not seen; {ADVICE}"
+            );
+            let caution = self.description.problem(at, message);
+            self.cautions.push(caution);
+        }
         if !found.is_empty() {
             return Some(found.to_vec());
         }
-        let inlined = self.image.inlined_at(name);
-        if let Some(first) = inlined.first() {
-            use trace::Resolve as _;
-            let frame = self.image.frames(*first).into_iter().next_back();
-            let function = frame.and_then(|frame| frame.function).unwrap_or_else(|| "its caller".into());
+        if let Some(function) = around {
             self.problem(
                 at,
                 format!(
-                    "'{name}' exists only inlined (for instance in '{function}'), so it is never entered; name a \
-                     function around it, or build the kernel with __attribute__((noinline)) on it"
+                    "'{name}' exists only inlined (for instance in '{function}'), so it is never entered; {ADVICE}"
                 ),
             );
         } else if !optional {
@@ -169,25 +187,19 @@ impl<'a> Resolver<'a> {
         None
     }
 
-    fn place_of(&mut self, functions: &[FunctionId], when: When, name: &str, at: usize) -> Resolved {
+    /// One function at a time: those of one name may get their arguments in different ways.
+    fn place_of(&mut self, function: FunctionId, when: When, name: &str, at: usize) -> Resolved {
         let image = self.image;
-        let entries: Vec<VirtAddr> = functions.iter().map(|id| image.get(*id).start).collect();
+        let entries = vec![image.get(function).start];
         let place = match when {
             When::Enter => Place::Enter { entries },
             When::Leave => {
-                let (mut returns, mut interrupt_returns, mut tail_calls) =
-                    (Vec::new(), Vec::new(), Vec::new());
-                for function in functions {
-                    let leaves = image.leaves(*function);
-                    returns.extend(leaves.returns);
-                    interrupt_returns.extend(leaves.interrupt_returns);
-                    tail_calls.extend(leaves.tail_calls);
-                }
+                let code::Leaves { returns, interrupt_returns, tail_calls } = image.leaves(function);
                 Place::Leave { entries, returns, interrupt_returns, tail_calls }
             }
         };
         let line = self.description.line(at);
-        Resolved { place, function: functions.first().copied(), at: None, name: Arc::from(name), line }
+        Resolved { place, function: Some(function), at: None, name: Arc::from(name), line }
     }
 
     /// The places that an `on` names.
@@ -204,9 +216,8 @@ impl<'a> Resolver<'a> {
             match verb {
                 "enter" | "leave" if !rest.is_empty() => {
                     let when = if verb == "enter" { When::Enter } else { When::Leave };
-                    if let Some(functions) = self.function(rest, at) {
-                        let place = self.place_of(&functions, when, rest.trim_end_matches('?'), at);
-                        places.push(place);
+                    for function in self.function(rest, at).unwrap_or_default() {
+                        places.push(self.place_of(function, when, rest.trim_end_matches('?'), at));
                     }
                 }
                 "line" if !rest.is_empty() => places.extend(self.line_place(rest, at)),
@@ -314,10 +325,12 @@ impl<'a> Resolver<'a> {
             };
             let Some(functions) = self.function(name, at) else { continue };
             let name = name.trim_end_matches('?');
-            let enter = self.place_of(&functions, When::Enter, name, at);
-            self.add(Event::Enter(activity), enter, condition.as_ref());
-            let leave = self.place_of(&functions, When::Leave, name, at);
-            self.add(Event::Leave(activity), leave, None);
+            for function in functions {
+                let enter = self.place_of(function, When::Enter, name, at);
+                self.add(Event::Enter(activity), enter, condition.as_ref());
+                let leave = self.place_of(function, When::Leave, name, at);
+                self.add(Event::Leave(activity), leave, None);
+            }
         }
     }
 
@@ -332,38 +345,43 @@ impl<'a> Resolver<'a> {
         }
         let mut ty = None;
         let mut points_to = None;
-        let sides: [(Option<&Names>, u8); 3] =
-            [(lock.lock.as_ref(), 0), (lock.trylock.as_ref(), 1), (lock.unlock.as_ref(), 2)];
+        let sides = [
+            (lock.lock.as_ref(), Side::Lock),
+            (lock.trylock.as_ref(), Side::Try),
+            (lock.unlock.as_ref(), Side::Unlock),
+        ];
         for (names, side) in sides {
             let Some(names) = names else { continue };
             for name in &names.as_ref().0 {
                 let at = self.description.item(&names.span(), name);
-                let Some(functions) = self.function(name, at) else { continue };
-                let name = name.trim_end_matches('?');
-                let enter = self.place_of(&functions, When::Enter, name, at);
-                let leave = self.place_of(&functions, When::Leave, name, at);
-                let Some(id) = self.at(lock.id.as_ref(), &enter, Some("arg0")) else { continue };
-                ty.get_or_insert_with(|| id.ty().clone());
-                points_to = points_to.or(id.points_to());
-                let (begin, end) = match side {
-                    0 => {
-                        (Event::LockRequest { class, lock: id.clone() }, Event::LockHeld { class, lock: id })
-                    }
-                    1 => {
-                        let Some(acquired) = self.at(lock.acquired.as_ref(), &leave, Some("ret")) else {
-                            continue;
-                        };
-                        (
-                            Event::TryRequest { class, lock: id.clone() },
-                            Event::TryDone { class, lock: id, acquired },
-                        )
-                    }
-                    _ => {
-                        (Event::UnlockBegin { class, lock: id.clone() }, Event::UnlockEnd { class, lock: id })
-                    }
-                };
-                self.add(begin, enter, None);
-                self.add(end, leave, None);
+                for function in self.function(name, at).unwrap_or_default() {
+                    let name = name.trim_end_matches('?');
+                    let enter = self.place_of(function, When::Enter, name, at);
+                    let leave = self.place_of(function, When::Leave, name, at);
+                    let Some(id) = self.at(lock.id.as_ref(), &enter, Some("arg0")) else { continue };
+                    ty.get_or_insert_with(|| id.ty().clone());
+                    points_to = points_to.or(id.points_to());
+                    let (begin, end) = match side {
+                        Side::Lock => (
+                            Event::LockRequest { class, lock: id.clone() },
+                            Event::LockHeld { class, lock: id },
+                        ),
+                        Side::Try => {
+                            let acquired = self.at(lock.acquired.as_ref(), &leave, Some("ret"));
+                            let Some(acquired) = acquired else { continue };
+                            (
+                                Event::TryRequest { class, lock: id.clone() },
+                                Event::TryDone { class, lock: id, acquired },
+                            )
+                        }
+                        Side::Unlock => (
+                            Event::UnlockBegin { class, lock: id.clone() },
+                            Event::UnlockEnd { class, lock: id },
+                        ),
+                    };
+                    self.add(begin, enter, None);
+                    self.add(end, leave, None);
+                }
             }
         }
         let ty = ty.unwrap_or(Ty::Integer { size: 4, signed: false });
@@ -571,7 +589,7 @@ impl<'a> Resolver<'a> {
         for function in self.functions_of(first) {
             let name: Arc<str> = self.image.get(function).name.clone();
             let [enter, leave] =
-                [When::Enter, When::Leave].map(|when| self.place_of(&[function], when, &name, 0));
+                [When::Enter, When::Leave].map(|when| self.place_of(function, when, &name, 0));
             self.add(enters.clone(), enter, None);
             self.add(leaves.clone(), leave, None);
         }
@@ -760,6 +778,8 @@ impl<'a> Resolver<'a> {
             guards: Vec::new(),
             console: tables.console.clone(),
             checks,
+            lines: self.lines(),
+            cautions: std::mem::take(&mut self.cautions),
             hooks: std::mem::take(&mut self.hooks),
             entered: FxHashMap::default(),
             passed: FxHashMap::default(),
@@ -768,6 +788,18 @@ impl<'a> Resolver<'a> {
         kernel.guards = variables.map(|(start, bytes)| start.0..start.0 + bytes).collect();
         kernel.index();
         kernel
+    }
+
+    fn lines(&self) -> Lines {
+        let tables = &self.description.tables;
+        let line = |text: Option<&Text>| text.map(|text| self.description.line(text.span().start));
+        Lines {
+            current: line(tables.threads.current.as_ref()),
+            id: line(tables.threads.id.as_ref()),
+            runnable: line(tables.runnable.when.as_ref()),
+            allowed: line(tables.preemption.allowed.as_ref()),
+            vector: tables.timer.vector.as_ref().map(|vector| self.description.line(vector.span().start)),
+        }
     }
 
     fn list(&mut self, names: &Names) -> Vec<Expression> {

@@ -9,12 +9,19 @@ use trace::VirtAddr;
 
 /// Compiles freestanding 32-bit C (or assembly, if `name` ends in `.S`) and links it at 1 MiB.
 pub fn build(name: &str, source: &str, flags: &[&str]) -> Vec<u8> {
+    build_files(&[(name, source)], flags)
+}
+
+pub fn build_files(files: &[(&str, &str)], flags: &[&str]) -> Vec<u8> {
+    let name = files[0].0;
     static BUILDS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let build = BUILDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("{name}-{}-{build}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join(name), source).unwrap();
+    for (name, source) in files {
+        std::fs::write(folder.join(name), source).unwrap();
+    }
     let output = Command::new("gcc")
         .current_dir(&folder)
         .args([
@@ -28,7 +35,7 @@ pub fn build(name: &str, source: &str, flags: &[&str]) -> Vec<u8> {
         ])
         .args(["-Wl,-Ttext=0x100000,--build-id=none,-estart,-z,noexecstack", "-w", "-o", "out.elf"])
         .args(flags)
-        .arg(name)
+        .args(files.iter().map(|(name, _)| name))
         .output()
         .expect("gcc runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -302,6 +302,7 @@ pub fn space(how: &How) -> String {
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
     let target = Target::load(&arguments.target)?;
+    target.caution();
     crate::points::check(&arguments.how.points, &target.kernel)?;
     let world = target.world(target.start()?);
     if arguments.list_points {

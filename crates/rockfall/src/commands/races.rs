@@ -32,6 +32,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
     let target = Target::load(&arguments.target)?;
+    target.caution();
     let started = target.start()?;
     let prologue = started.prologue.clone();
     let plain = target.world(started);

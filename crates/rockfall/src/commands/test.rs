@@ -265,6 +265,7 @@ fn remove_run(path: &Path) -> Result<(), Failure> {
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
     let target = Target::load(&arguments.target)?;
+    target.caution();
     let started = target.start()?;
     let (folder, record) = open_folder(&target, arguments)?;
     let prologue = started.prologue.clone();
