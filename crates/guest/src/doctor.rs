@@ -7,6 +7,7 @@
 //! Contract: every complaint names the line of the description that it is about, where there is one, and what to do.
 //! A hook that did not fire is only a remark: the test may not need it.
 
+use crate::description::Input;
 use crate::kernel::{Activity, Event, Hook, HookId, Kernel, Place, Runnable};
 use crate::lifecycle::Started;
 use crate::threads::Standing;
@@ -157,6 +158,14 @@ pub fn examine(started: &Started) -> Vec<Advice> {
             line: None,
             text: "nothing says when the kernel is idle ('idle.thread', 'idle.when' or 'functions.idle'); that is right \
                    only if it halts on the stack of the last thread"
+                .into(),
+        });
+    }
+    if kernel.test.input == Input::None {
+        advice.push(Advice {
+            severity: Severity::Remark,
+            line: None,
+            text: "the kernel decides itself which test it runs ('test.input' is \"none\"): -t only names it"
                 .into(),
         });
     }

@@ -4,8 +4,11 @@
 //! comment that says what to look for. A draft of a kernel whose names are usual resolves without problems. Nothing is
 //! invented: each name in the draft is one of the image.
 
+mod running;
+
 use crate::image::{Function, Image};
 use crate::types::{Type, TypeId};
+use running::{Running, running};
 use std::fmt::Write as _;
 
 /// The first of `names` that the image has as a function that is called.
@@ -53,44 +56,16 @@ impl Draft<'_> {
     }
 }
 
-/// The thread that runs: a global pointer to a struct, by its usual names.
-struct Current {
-    expression: String,
-    block: TypeId,
+/// The struct that a pointer points to.
+fn pointee(image: &Image, ty: TypeId) -> Option<TypeId> {
+    let types = image.types();
+    let Type::Pointer { to, .. } = types.get(types.strip(ty)) else { return None };
+    let to = types.strip(*to);
+    matches!(types.get(to), Type::Struct { .. }).then_some(to)
 }
 
-fn current(image: &Image) -> Option<Current> {
-    const NAMES: [&str; 8] = [
-        "current",
-        "current_thread",
-        "curthread",
-        "cur_thread",
-        "running_thread",
-        "current_task",
-        "curproc",
-        "current_tcb",
-    ];
-    let types = image.types();
-    let pointee = |ty: TypeId| match types.get(types.strip(ty)) {
-        Type::Pointer { to, .. } => {
-            let to = types.strip(*to);
-            matches!(types.get(to), Type::Struct { .. }).then_some(to)
-        }
-        _ => None,
-    };
-    let global = NAMES.iter().find_map(|name| {
-        let variable = image.variable(name)?;
-        Some(Current { expression: (*name).to_string(), block: pointee(variable.ty)? })
-    });
-    global.or_else(|| {
-        // One block for each processor, with a pointer to its thread.
-        let cpus = image.variable("cpus")?;
-        let Type::Array { of, .. } = types.get(types.strip(cpus.ty)) else { return None };
-        ["proc", "thread", "current"].iter().find_map(|name| {
-            let member = types.member(*of, name)?;
-            Some(Current { expression: format!("cpus[0].{name}"), block: pointee(member.ty)? })
-        })
-    })
+fn is_byte(image: &Image, ty: TypeId) -> bool {
+    matches!(image.types().get(image.types().strip(ty)), Type::Integer { size: 1, .. })
 }
 
 fn member(image: &Image, block: TypeId, names: &[&str]) -> Option<String> {
@@ -138,15 +113,25 @@ const LOCKS: [(&str, &str, &str, &str); 12] = [
     ("semaphore_wait", "semaphore_try", "semaphore_signal", "semaphore"),
 ];
 
-const HEAPS: [(&str, &str, Option<&str>); 8] = [
-    ("malloc", "free", Some("arg0")),
-    ("kmalloc", "kfree", Some("arg0")),
-    ("smalloc", "sfree", Some("arg0")),
-    ("_malloc", "_free", Some("arg0")),
-    ("heap_alloc", "heap_free", Some("arg0")),
-    ("kalloc", "kfree", None),
-    ("palloc_get_page", "palloc_free_page", None),
-    ("page_alloc", "page_free", None),
+/// What an allocator is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Bytes,
+    Page,
+    Pages,
+}
+
+/// Of two that hand out pages, the first calls nobody of the list.
+const HEAPS: [(&str, &str, Unit); 9] = [
+    ("palloc_get_multiple", "palloc_free_multiple", Unit::Pages),
+    ("palloc_get_page", "palloc_free_page", Unit::Page),
+    ("page_alloc", "page_free", Unit::Page),
+    ("kalloc", "kfree", Unit::Page),
+    ("malloc", "free", Unit::Bytes),
+    ("kmalloc", "kfree", Unit::Bytes),
+    ("smalloc", "sfree", Unit::Bytes),
+    ("_malloc", "_free", Unit::Bytes),
+    ("heap_alloc", "heap_free", Unit::Bytes),
 ];
 
 /// Drafts a description of the kernel in `image`.
@@ -168,7 +153,15 @@ pub fn draft(image: &Image) -> String {
     let stem: String = stem.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).collect();
     draft.line(&format!("name = \"{stem}\""));
 
-    threads(&mut draft);
+    let current = running(image);
+    if let Some(definition) = current.as_ref().and_then(|current| current.definition.as_ref()) {
+        draft.section("[define]");
+        draft.guess(
+            &format!("running = \"{definition}\""),
+            "the control block is at the bottom of the thread's stack",
+        );
+    }
+    threads(&mut draft, current.as_ref());
     draft.section("[preemption]");
     draft.guess("interrupts-as-lock = true", "on one processor, data is protected by turning them off");
     draft.missing(
@@ -204,13 +197,18 @@ pub fn draft(image: &Image) -> String {
     draft.list("sleep", &["timer_sleep", "thread_sleep", "sys_sleep", "sleep_until"], "waits for the clock");
     let devices = ["consoleread", "iderw", "ide_read", "ide_write", "keyboard_getc", "input_getc"];
     draft.list("device", &devices, "waits for a device, not for a thread");
-    draft.list("idle", &["idle", "idle_loop", "cpu_idle"], "waits for an interrupt because nothing can run");
+    let waits = ["thread_block", "sema_down", "sem_wait", "cond_wait"];
+    draft.list("blocking", &waits, "waits on behalf of its callers");
+    let idle = ["idle_thread", "idle_tcb", "idle"].iter().find(|name| image.variable(name).is_some());
+    if idle.is_none() {
+        let loops = ["idle", "idle_loop", "cpu_idle"];
+        draft.list("idle", &loops, "waits for an interrupt because nothing can run");
+    }
     draft.section("[idle]");
-    let current = current(image);
-    match ["idle_thread", "idle_tcb", "idle"].iter().find(|name| image.variable(name).is_some()) {
+    match idle {
         Some(name) => draft.guess(&format!("thread = \"{name}\""), "by its name"),
         None if !image.function("scheduler").is_empty() && current.is_some() => {
-            let expression = current.map(|current| current.expression).unwrap_or_default();
+            let expression = current.as_ref().map_or("", |current| &current.expression);
             draft.guess(&format!("when = \"!{expression}\""), "a scheduler on a stack of its own")
         }
         None => {
@@ -220,54 +218,30 @@ pub fn draft(image: &Image) -> String {
     locks(&mut draft);
     heaps(&mut draft);
     panics(&mut draft);
-    draft.section("[test]");
-    draft.line("input = \"keyboard\"");
-    match function(image, &["readline", "sys_readline", "consoleread", "input_getc", "getline"]) {
-        Some(function) => draft.guess(
-            &format!("ready = [{{ on = \"enter {}\" }}]", function.name),
-            "where the shell waits for a command",
-        ),
-        None => draft.missing("ready = [{ on = \"enter …\" }]", "where the kernel waits for a command"),
-    }
-    draft.section("[ignore]");
-    let scheduler = [
-        "schedule",
-        "sched",
-        "scheduler",
-        "context_switch",
-        "switch_to",
-        "switch_threads",
-        "swtch",
-        "timer_interrupt",
-        "timer_handler",
-        "thread_tick",
-        "next_thread_to_run",
-        "thread_schedule_tail",
-    ];
-    let known: Vec<String> = scheduler
-        .iter()
-        .filter(|name| !image.ranges(name).is_empty())
-        .map(|name| format!("\"{name}\""))
-        .collect();
-    draft.guess(
-        &format!("functions = [{}]", known.join(", ")),
-        "they run at every switch, so their accesses would make everything conflict",
-    );
+    test(&mut draft);
+    user(&mut draft);
+    ignore(&mut draft);
     draft.text
 }
 
-fn threads(draft: &mut Draft<'_>) {
+fn threads(draft: &mut Draft<'_>, current: Option<&Running>) {
     let image = draft.image;
     draft.section("[threads]");
-    let current = current(image);
     let mut state = None;
-    match &current {
-        Some(Current { expression, block }) => {
+    match current {
+        Some(Running { expression, block, .. }) => {
             let display = image.types().display(*block);
             draft.guess(&format!("current = \"{expression}\""), &format!("points to a {display}"));
             match member(image, *block, &["tid", "id", "pid", "thread_id"]) {
                 Some(id) => draft.guess(&format!("id = \"t->{id}\""), &format!("a member of {display}")),
                 None => draft.missing("id = \"t->…\"", &format!("the number of a thread in {display}")),
+            }
+            let text = |ty| match image.types().get(image.types().strip(ty)) {
+                Type::Array { of, .. } | Type::Pointer { to: of, .. } => is_byte(image, *of),
+                _ => false,
+            };
+            if image.types().member(*block, "name").is_some_and(|name| text(name.ty)) {
+                draft.guess("name = \"t->name\"", "a text");
             }
             if let Some(pointer) =
                 member(image, *block, &["stack_pointer", "saved_esp", "esp", "ksp", "context", "stack"])
@@ -286,41 +260,11 @@ fn threads(draft: &mut Draft<'_>) {
             );
         }
     }
-    let creators =
-        ["thread_launch", "thread_create", "allocproc", "create_thread", "thread_fork", "thread_init"];
-    match (function(image, &creators), &current) {
-        (Some(function), Some(current)) => {
-            let pointer = image.types().display(current.block);
-            let subprogram = image.subprogram(function);
-            let of_thread = |ty| image.types().display(ty).trim_end_matches([' ', '*']) == pointer;
-            let name = &function.name;
-            let returns = subprogram.and_then(|subprogram| subprogram.returns).is_some_and(of_thread);
-            let takes = subprogram
-                .and_then(|subprogram| subprogram.parameters.iter().position(|local| of_thread(local.ty)));
-            match (returns, takes) {
-                (true, _) => draft.guess(
-                    &format!("create = [{{ on = \"leave {name}\", thread = \"ret\", if = \"ret\" }}]"),
-                    "it returns a thread",
-                ),
-                (false, Some(index)) => draft.guess(
-                    &format!(
-                        "create = [{{ on = \"enter {name}\", thread = \"{}\" }}]",
-                        parameter(image, function, index)
-                    ),
-                    "it takes a thread",
-                ),
-                (false, None) => draft.missing(
-                    &format!("create = [{{ on = \"leave {name}\", thread = \"…\" }}]"),
-                    "how the new thread is found there",
-                ),
-            }
-        }
-        _ => draft.missing(
-            "create = [{ on = \"enter …\", thread = \"arg0\" }]",
-            "where a new thread becomes known",
-        ),
+    create(draft, current);
+    if current.is_some_and(|current| current.definition.is_some()) {
+        begin(draft);
     }
-    exit(draft, current.as_ref(), state.as_ref().map(|(block, state)| (*block, state.as_str())));
+    exit(draft, current, state.as_ref().map(|(block, state)| (*block, state.as_str())));
     draft.section("[runnable]");
     let states = state.as_ref().map_or_else(Vec::new, |(block, state)| runnable_states(image, *block, state));
     match (&state, states.is_empty()) {
@@ -337,8 +281,147 @@ fn threads(draft: &mut Draft<'_>) {
     }
 }
 
+/// The beginning of a thread: a function that returns or takes one.
+fn create(draft: &mut Draft<'_>, current: Option<&Running>) {
+    let image = draft.image;
+    let creators =
+        ["thread_launch", "thread_create", "allocproc", "create_thread", "thread_fork", "thread_init"];
+    // Where nothing that makes a thread shows it, it is known at the latest when it can run.
+    let wakers = ["thread_unblock", "thread_ready", "thread_make_runnable", "make_runnable", "thread_wake"];
+    let Some(current) = current else {
+        draft.missing(
+            "create = [{ on = \"enter …\", thread = \"arg0\" }]",
+            "where a new thread becomes known",
+        );
+        return;
+    };
+    let of_thread = |ty| pointee(image, ty).is_some_and(|ty| ty == current.block);
+    let signature = |name: &str| {
+        let function = image.get(*image.function(name).first()?);
+        let subprogram = image.subprogram(function)?;
+        let takes = subprogram.parameters.iter().position(|local| of_thread(local.ty));
+        Some((subprogram.returns.is_some_and(of_thread), takes.map(|at| parameter(image, function, at))))
+    };
+    let hook = creators.iter().chain(&wakers).find_map(|name| match signature(name)? {
+        (true, _) => Some((
+            format!("{{ on = \"leave {name}\", thread = \"ret\", if = \"ret\" }}"),
+            "it returns a thread",
+        )),
+        (false, Some(thread)) => {
+            Some((format!("{{ on = \"enter {name}\", thread = \"{thread}\" }}"), "it takes a thread"))
+        }
+        (false, None) => None,
+    });
+    match (hook, function(image, &creators)) {
+        (Some((hook, why)), _) => draft.guess(&format!("create = [{hook}]"), why),
+        (None, Some(function)) => draft.missing(
+            &format!("create = [{{ on = \"leave {}\", thread = \"…\" }}]", function.name),
+            "how the new thread is found there",
+        ),
+        (None, None) => draft.missing(
+            "create = [{ on = \"enter …\", thread = \"arg0\" }]",
+            "where a new thread becomes known",
+        ),
+    }
+    let first = ["initial_thread", "init_thread", "main_thread", "boot_thread"];
+    let is_thread = |name: &&&str| image.variable(name).is_some_and(|variable| of_thread(variable.ty));
+    if let Some(name) = first.iter().find(is_thread) {
+        draft.guess(&format!("existing = [\"{name}\"]"), "nobody creates the first thread");
+    }
+}
+
+/// Before there are threads, the stack pointer tells none.
+fn begin(draft: &mut Draft<'_>) {
+    let image = draft.image;
+    let plain = |function: &&Function| {
+        image.subprogram(function).is_some_and(|subprogram| subprogram.parameters.is_empty())
+    };
+    match function(image, &["thread_init", "threads_init", "init_threads", "sched_init"]).filter(plain) {
+        Some(function) => {
+            draft.guess(&format!("begin = \"leave {}\"", function.name), "from here on there are threads");
+        }
+        None => draft.missing("begin = \"leave …\"", "from where on the stack pointer tells a thread"),
+    }
+}
+
+/// How a test is begun: by the kernel itself, in a function of its own, or by what is typed to a shell.
+fn test(draft: &mut Draft<'_>) {
+    let image = draft.image;
+    draft.section("[test]");
+    if let Some(function) = function(image, &["run_test", "run_tests", "run_task", "kernel_test"]) {
+        draft.guess(
+            "input = \"none\"",
+            "the kernel begins its test by itself, whichever -t says; 'command-line' if it can be told",
+        );
+        draft.guess(&format!("start = [{{ on = \"enter {}\" }}]", function.name), "by its name");
+        draft.guess(&format!("end = [{{ on = \"leave {}\" }}]", function.name), "by its name");
+        return;
+    }
+    draft.line("input = \"keyboard\"");
+    match function(image, &["readline", "sys_readline", "consoleread", "input_getc", "getline"]) {
+        Some(function) => draft.guess(
+            &format!("ready = [{{ on = \"enter {}\" }}]", function.name),
+            "where the shell waits for a command",
+        ),
+        None => draft.missing("ready = [{ on = \"enter …\" }]", "where the kernel waits for a command"),
+    }
+}
+
+/// Programs are below a kernel that is linked to the upper half.
+fn user(draft: &mut Draft<'_>) {
+    const UPPER: u64 = 0x8000_0000;
+    const STEP: u64 = 0x1000_0000;
+    let loaded = draft.image.segments.iter().filter(|segment| segment.size > 0);
+    let Some(lowest) = loaded.map(|segment| segment.addr.0).filter(|addr| *addr >= UPPER).min() else {
+        return;
+    };
+    if draft.image.architecture != crate::state::Architecture::X86 {
+        return;
+    }
+    draft.section("[user]");
+    draft.guess(
+        &format!("region = {{ from = \"0\", to = \"{:#x}\" }}", lowest / STEP * STEP),
+        "below the kernel",
+    );
+}
+
+fn ignore(draft: &mut Draft<'_>) {
+    let image = draft.image;
+    draft.section("[ignore]");
+    let scheduler = [
+        "schedule",
+        "sched",
+        "scheduler",
+        "context_switch",
+        "switch_to",
+        "switch_threads",
+        "swtch",
+        "timer_interrupt",
+        "timer_handler",
+        "thread_tick",
+        "next_thread_to_run",
+        "thread_schedule_tail",
+    ];
+    let quoted = |names: Vec<&str>| {
+        let names: Vec<String> = names.into_iter().map(|name| format!("\"{name}\"")).collect();
+        names.join(", ")
+    };
+    let functions: Vec<&str> =
+        scheduler.into_iter().chain(running::TELLERS).filter(|name| !image.ranges(name).is_empty()).collect();
+    draft.guess(
+        &format!("functions = [{}]", quoted(functions)),
+        "they run at every switch, so their accesses would make everything conflict",
+    );
+    let lists =
+        ["ready_list", "ready_queue", "run_queue", "runqueue", "idle_ticks", "kernel_ticks", "thread_ticks"];
+    let symbols: Vec<&str> = lists.into_iter().filter(|name| image.variable(name).is_some()).collect();
+    if !symbols.is_empty() {
+        draft.guess(&format!("symbols = [{}]", quoted(symbols)), "what a scheduler keeps");
+    }
+}
+
 /// The end of a thread: where it gives way for the last time, if its state says so there, else a function by its name.
-fn exit(draft: &mut Draft<'_>, current: Option<&Current>, state: Option<(TypeId, &str)>) {
+fn exit(draft: &mut Draft<'_>, current: Option<&Running>, state: Option<(TypeId, &str)>) {
     let image = draft.image;
     let over = state.and_then(|(block, state)| {
         let over = states(image, block, state, &["ZOMBIE", "DYING", "DEAD", "EXITED"]);
@@ -375,7 +458,9 @@ fn timer(draft: &mut Draft<'_>) {
         "isr_handler",
         "irq_handler",
     ];
-    let told = all.iter().find_map(|name| {
+    // Entered from assembly, so everybody can name it; a driver's handler of the same name is its own.
+    let global = |name: &&&str| image.symbol(name).is_some_and(|symbol| symbol.global);
+    let told = all.iter().filter(global).find_map(|name| {
         let function = image.get(*image.function(name).first()?);
         let frame = image.subprogram(function)?.parameters.first()?;
         let Type::Pointer { to, .. } = types.get(types.strip(frame.ty)) else { return None };
@@ -454,18 +539,29 @@ fn locks(draft: &mut Draft<'_>) {
 
 fn heaps(draft: &mut Draft<'_>) {
     let image = draft.image;
-    let mut any = false;
-    for (alloc, free, size) in HEAPS {
-        if image.function(alloc).is_empty() || image.function(free).is_empty() {
+    let found: Vec<_> = HEAPS
+        .into_iter()
+        .filter(|(alloc, free, _)| !image.function(alloc).is_empty() && !image.function(free).is_empty())
+        .collect();
+    let pages = found.iter().find(|(_, _, unit)| *unit != Unit::Bytes).map(|(alloc, _, _)| *alloc);
+    for &(alloc, free, unit) in &found {
+        if unit != Unit::Bytes && pages != Some(alloc) {
             continue;
         }
-        any = true;
-        let function = image.get(image.function(alloc)[0]);
-        let takes_size =
-            image.subprogram(function).is_none_or(|subprogram| !subprogram.parameters.is_empty());
-        let size = size.filter(|_| takes_size).unwrap_or("4096");
         draft.section("[[heap]]");
         draft.line(&format!("name = \"{alloc}\""));
+        if let Some(pages) = pages.filter(|_| unit == Unit::Bytes) {
+            draft.guess(&format!("inside = \"{pages}\""), "takes its memory from there");
+        }
+        let function = image.get(image.function(alloc)[0]);
+        let parameters = image.subprogram(function).map(|subprogram| &*subprogram.parameters);
+        let counts = ["page_cnt", "page_count", "pages", "npages", "count", "cnt", "n"];
+        let counted = parameters.and_then(|all| all.iter().find(|local| counts.contains(&&*local.name)));
+        let size = match (unit, counted) {
+            (Unit::Pages, Some(count)) => format!("{} * 4096", count.name),
+            (Unit::Bytes, _) if parameters.is_none_or(|all| !all.is_empty()) => "arg0".into(),
+            _ => "4096".into(),
+        };
         draft.guess(
             &format!(
                 "alloc = [{{ on = \"leave {alloc}\", address = \"ret\", size = \"{size}\", if = \"ret\" }}]"
@@ -477,7 +573,7 @@ fn heaps(draft: &mut Draft<'_>) {
             "by its name",
         );
     }
-    if !any {
+    if found.is_empty() {
         draft.section("# [[heap]]");
         draft.missing(
             "alloc = [{ on = \"leave …\", address = \"ret\", size = \"arg0\", if = \"ret\" }]",
@@ -502,10 +598,7 @@ fn panics(draft: &mut Draft<'_>) {
         draft.guess(&format!("on = \"enter {name}\""), "by its name");
         let Some(subprogram) = image.subprogram(function) else { continue };
         let types = image.types();
-        let text = |ty| {
-            matches!(types.get(types.strip(ty)), Type::Pointer { to, .. }
-                if matches!(types.get(types.strip(*to)), Type::Integer { size: 1, .. }))
-        };
+        let text = |ty| matches!(types.get(types.strip(ty)), Type::Pointer { to, .. } if is_byte(image, *to));
         // The format of a variadic function is its last text; otherwise the first text is the message.
         let texts: Vec<&str> =
             subprogram.parameters.iter().filter(|local| text(local.ty)).map(|local| &*local.name).collect();

@@ -97,7 +97,7 @@ impl fmt::Display for NotStarted {
                 write!(
                     f,
                     "there is no test '{name}': the kernel was told to run it and executed no program of that name (is \
-                     it on the disk, and built so that the kernel can load it?)"
+                     it on the disk, built so that the kernel can load it, and does the kernel wait for it?)"
                 )?;
                 last_printed(f, printed.iter().map(String::as_str))
             }

@@ -333,6 +333,39 @@ fn the_draft_of_xv6_fits_at_once() {
     }
 }
 
+/// A thread's control block at the bottom of its stack, a handler among drivers' own, a kernel that runs its test by itself.
+#[test]
+fn the_draft_of_pintos_fits_at_once() {
+    let running = |stack: &str| format!("running = \"(struct thread *)({stack} & ~0xfff)\"");
+    for (flags, own) in [
+        (&["-g", "-O1"][..], [running("$esp"), "start = [{ on = \"enter run_test\" }]".into()]),
+        (
+            &["-g", "-O1", "-DUSERPROG"],
+            [
+                running("($ring ? (unsigned)tss->esp0 - 4 : $esp)"),
+                "start = [{ on = \"enter run_task\" }]".into(),
+            ],
+        ),
+    ] {
+        let image = image("k.c", include_str!("kernels/pintos.c"), flags);
+        let draft = init::draft(&image);
+        assert_eq!(resolve(&image, &draft).map(|_| ()), Ok(()), "{draft}");
+        for line in own.iter().map(String::as_str).chain([
+            "current = \"running\"",
+            "create = [{ on = \"enter thread_unblock\", thread = \"t\" }]",
+            "existing = [\"initial_thread\"]",
+            "begin = \"leave thread_init\"",
+            "exit = [{ on = \"enter schedule\", if = \"running->status == THREAD_DYING\" }]",
+            "timer = [\"intr_handler if frame->vec_no == 0x20\"]",
+            "size = \"page_cnt * 4096\"",
+            "inside = \"palloc_get_multiple\"",
+            "input = \"none\"",
+        ]) {
+            assert!(draft.contains(line), "{line}: {draft}");
+        }
+    }
+}
+
 #[test]
 fn a_draft_of_anything_parses() {
     for source in [
