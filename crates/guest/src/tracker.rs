@@ -616,7 +616,8 @@ impl Tracker {
             HookEvent::TestStart => signals.push(Signal::TestStart),
             HookEvent::TestEnd => signals.push(Signal::TestEnd),
             HookEvent::SystemCall { number, from } => {
-                let number = value!(number);
+                // A number on the program's stack: a program may have no stack that can be read.
+                let Ok(number) = number.value(&view, inputs) else { return };
                 let from = from.as_ref().and_then(|from| from.value(&view, inputs).ok());
                 self.ask_program(machine);
                 self.tell(machine, log, Action::SystemCall { number });
