@@ -34,6 +34,7 @@ struct Waiter {
 struct Blocked {
     lock: Option<LockId>,
     owner: Option<ThreadId>,
+    loops: bool,
     /// Where it blocked; `None` when it already was when the execution began.
     pc: Option<VirtAddr>,
     stack: Option<Stack>,
@@ -74,7 +75,8 @@ impl Deadlock {
                     let lock = lock.or(asked.map(|(lock, _)| lock));
                     // Where the lock was asked for says more than where the scheduler was entered.
                     let pc = asked.filter(|(asked, _)| Some(*asked) == lock).map_or(event.pc, |(_, pc)| pc);
-                    waiter.blocked = Some(Blocked { lock, owner, pc: Some(pc), stack: event.stack.clone() });
+                    let stack = event.stack.clone();
+                    waiter.blocked = Some(Blocked { lock, owner, loops: false, pc: Some(pc), stack });
                     cycle = self.cycle_from(thread).or(cycle);
                 }
                 _ => {}
@@ -90,6 +92,7 @@ impl Deadlock {
                 waiter.blocked = Some(Blocked {
                     lock: known.lock.or(blocked.as_ref().and_then(|blocked| blocked.lock)),
                     owner: known.owner.or(blocked.as_ref().and_then(|blocked| blocked.owner)),
+                    loops: known.loops,
                     pc,
                     stack: stack.or(blocked.and_then(|blocked| blocked.stack)),
                 });
@@ -171,6 +174,7 @@ impl Deadlock {
                 thread,
                 lock: blocked.and_then(|blocked| blocked.lock),
                 owner: self.owner_of_wait(thread),
+                loops: blocked.is_some_and(|blocked| blocked.loops),
                 pc: blocked.and_then(|blocked| blocked.pc),
                 at: Vec::new(),
             }

@@ -18,6 +18,9 @@ pub struct Wait {
     pub thread: ThreadId,
     pub lock: Option<LockId>,
     pub owner: Option<ThreadId>,
+    /// It goes round in a loop until somebody changes what that reads.
+    #[serde(default)]
+    pub loops: bool,
     /// Where it began to wait; `None` when that was before the execution.
     pub pc: Option<VirtAddr>,
     /// Where it stands, innermost first, where the subject can tell: see [`Finding::locate`].
@@ -370,7 +373,7 @@ impl Finding {
                     if names.is_empty() {
                         "no thread is left".to_string()
                     } else {
-                        names.join(", ") + " wait"
+                        names.join(", ") + if names.len() == 1 { " waits" } else { " wait" }
                     }
                 })
             }
@@ -445,6 +448,7 @@ mod tests {
                 thread: ThreadId(thread.0),
                 lock: None,
                 owner: None,
+                loops: false,
                 pc: Some(VirtAddr(0x1234)),
                 at: Vec::new(),
             };
@@ -456,7 +460,7 @@ mod tests {
                 let frame = |place: &str| {
                     let (function, line) = place.split_once(':').unwrap();
                     let (function, line) = (Some(function.to_string()), line.parse().ok());
-                    trace::Frame { pc: VirtAddr(0), function, file: None, line }
+                    trace::Frame { pc: VirtAddr(0), function, file: None, line, interrupted: false }
                 };
                 stack.split_whitespace().map(frame).collect()
             });
@@ -478,6 +482,7 @@ mod tests {
             function: Some((*function).to_string()),
             file: None,
             line: Some(*line),
+            interrupted: false,
         };
         let signature = |kind: FindingKind, stack: &[(&str, u32)], round: &[(u64, u32)]| {
             let point = |&(pc, thread): &(u64, u32)| Point {

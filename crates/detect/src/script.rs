@@ -73,6 +73,7 @@ fn end(text: &str, running: ThreadId, names: &mut Names) -> StepEnd {
                         thread: thread(words.next().unwrap()),
                         lock: words.next().map(|name| names.lock(name)),
                         owner: words.next().map(thread),
+                        loops: false,
                         stack: Vec::new(),
                     }
                 })

@@ -568,7 +568,7 @@ impl Image {
         let mut file = row.and_then(|row| self.path(row.file));
         let mut line = row.map(|row| row.line).filter(|line| *line > 0);
         let Some(function) = self.function_at(at).map(|id| self.get(id)) else {
-            return vec![Frame { pc, function: None, file, line }];
+            return vec![Frame { pc, function: None, file, line, interrupted: false }];
         };
         let mut frames = Vec::new();
         if let Some(subprogram) = self.subprogram(function) {
@@ -580,12 +580,12 @@ impl Image {
             inside.sort_by_key(|inlined| std::cmp::Reverse(inlined.depth));
             for inlined in inside {
                 let function = inlined.name.as_deref().map(str::to_string);
-                frames.push(Frame { pc, function, file: file.take(), line: line.take() });
+                frames.push(Frame { pc, function, file: file.take(), line: line.take(), interrupted: false });
                 file = inlined.call_file.and_then(|file| self.path(file));
                 line = inlined.call_line;
             }
         }
-        frames.push(Frame { pc, function: Some(function.name.to_string()), file, line });
+        frames.push(Frame { pc, function: Some(function.name.to_string()), file, line, interrupted: false });
         frames
     }
 
@@ -755,7 +755,7 @@ impl Space {
     pub fn frames_at(&self, pc: VirtAddr, at: VirtAddr) -> Vec<Frame> {
         match self.image_at(at) {
             Some(image) => image.frames_at(pc, at),
-            None => vec![Frame { pc, function: None, file: None, line: None }],
+            None => vec![Frame { pc, function: None, file: None, line: None, interrupted: false }],
         }
     }
 }

@@ -461,6 +461,13 @@ impl Kernel {
         self.hooks.iter().any(|hook| offers(hook) && &*hook.name == function)
     }
 
+    /// Whether a function is where exceptions are told from.
+    #[must_use]
+    pub fn is_fault_handler(&self, function: &str) -> bool {
+        let faults = |hook: &Hook| matches!(hook.event, Event::Fault { .. } | Event::ProgramFault { .. });
+        self.hooks.iter().any(|hook| faults(hook) && &*hook.name == function)
+    }
+
     fn is_in(&self, function: &str, code: &[Range<u64>]) -> bool {
         let images = std::iter::once(&self.image).chain(self.tested.as_ref().map(|tested| &tested.image));
         let mut starts =

@@ -64,8 +64,10 @@ pub fn trace_after_call<M: Memory + ?Sized>(space: &Space, registers: &Registers
 
 fn named(space: &Space, activations: Vec<Activation>) -> Stack {
     let mut stack: Vec<Frame> = Vec::new();
-    for activation in activations {
-        stack.extend(space.frames_at(activation.pc(), activation.lookup()));
+    for (at, activation) in activations.iter().enumerate() {
+        let frames = space.frames_at(activation.pc(), activation.lookup());
+        let interrupted = at > 0 && activation.exact;
+        stack.extend(frames.into_iter().map(|frame| Frame { interrupted, ..frame }));
     }
     stack.truncate(FRAMES_MAX);
     stack

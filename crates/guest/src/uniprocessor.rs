@@ -695,9 +695,19 @@ impl Uniprocessor {
                 thread: thread.id,
                 lock: thread.yields_for.or(self.tracker.wanted(thread).map(|(_, lock)| lock)),
                 owner: self.tracker.owner(&self.machine, thread),
-                stack: self.tracker.stack_of(&self.machine, thread),
+                loops: thread.looping.waits,
+                stack: self.stack_of_waiting(thread),
             })
             .collect()
+    }
+
+    /// Whoever goes round in a loop of a program is met anywhere in it: what it calls there is no part of the stack.
+    fn stack_of_waiting(&self, thread: &Thread) -> trace::Stack {
+        let runs = self.running_id() == Some(thread.id);
+        if self.tracker.narrated && self.kernel().tested.is_some() && thread.looping.waits && runs {
+            return self.common_stack(thread.id);
+        }
+        self.tracker.stack_of(&self.machine, thread)
     }
 
     /// Lines that the guest printed since last asked become actions.
@@ -785,7 +795,11 @@ impl Subject for Uniprocessor {
         self.tracker.begin_step(Some(thread));
         self.log.clear();
         let end = match self.land(thread).and_then(|()| self.pass_time(thread)) {
-            Ok(()) => self.advance(),
+            Ok(()) => {
+                // The machine does not stop where it stands, as it does where the last step ended before an access.
+                self.tracker.seen(&self.machine, &mut self.log);
+                self.advance()
+            }
             Err(end) => end,
         };
         self.take_console();

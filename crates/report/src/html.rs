@@ -178,6 +178,9 @@ fn run(page: &mut String, story: &Story) {
             escape(&passing.schedule)
         );
     }
+    if let Some(missing) = &story.sources_missing {
+        let _ = writeln!(page, "<dt>Sources</dt><dd><span>{}</span></dd>", escape(missing));
+    }
     let noun = if story.preemptions == 1 { "preemption" } else { "preemptions" };
     let mut facts = vec![format!("{} {noun}", story.preemptions)];
     facts.extend(story.facts.iter().cloned());
@@ -246,6 +249,7 @@ const fn note_class(kind: NoteKind) -> &'static str {
         NoteKind::Enter => "enter",
         NoteKind::Interrupts => "interrupts",
         NoteKind::Conflict => "conflict",
+        NoteKind::Parting => "parting",
         NoteKind::Bug => "bug",
     }
 }
@@ -291,7 +295,8 @@ fn card(page: &mut String, row: &Row) {
     let notes: Vec<_> = row.notes.iter().filter(told).collect();
     if !notes.is_empty() {
         page.push_str("<ul class=\"notes\">");
-        for note in notes.iter().take(NOTES_MAX) {
+        let parting = notes.iter().skip(NOTES_MAX).filter(|note| note.kind == NoteKind::Parting);
+        for note in notes.iter().take(NOTES_MAX).chain(parting) {
             let _ = write!(
                 page,
                 "<li class=\"{}\">{}{}</li>",

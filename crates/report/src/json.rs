@@ -1,9 +1,10 @@
 //! The outcome for machines: one object.
 
 use crate::escape::json_in_ascii;
+use crate::story::Story;
 use detect::{Finding, Signature};
 use serde::Serialize;
-use trace::Schedule;
+use trace::{PointSet, Schedule};
 
 /// How an exploration ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -28,12 +29,20 @@ pub struct Summary<'a> {
     pub seconds: f64,
     pub preemptions: Option<u32>,
     pub schedule: Option<&'a Schedule>,
+    /// Where the choices of the schedule lie.
+    pub points: Option<&'a PointSet>,
+    /// The finding told, if it was.
+    pub story: Option<&'a Story>,
 }
 
 #[derive(Serialize)]
 struct Told<'a> {
     kind: &'a str,
     headline: String,
+    /// What happened and what to look at, as a person is told, and the command that shows it again.
+    summary: Option<&'a str>,
+    look_at: Option<&'a str>,
+    replay: Option<&'a str>,
     signature: Signature,
     #[serde(flatten)]
     finding: Facts<'a>,
@@ -56,6 +65,7 @@ struct Object<'a> {
     seconds: f64,
     preemptions: Option<u32>,
     schedule: Option<&'a Schedule>,
+    points: Option<&'a PointSet>,
 }
 
 /// One object on one line, in ASCII.
@@ -64,6 +74,9 @@ pub fn json(summary: &Summary<'_>) -> String {
     let finding = summary.finding.map(|finding| Told {
         kind: finding.kind.name(),
         headline: finding.headline(),
+        summary: summary.story.map(|story| story.headline.as_str()),
+        look_at: summary.story.map(|story| story.advice.as_str()),
+        replay: summary.story.map(|story| story.replay.as_str()),
         signature: finding.signature(),
         finding: Facts {
             thread: finding.thread,
@@ -80,6 +93,7 @@ pub fn json(summary: &Summary<'_>) -> String {
         seconds: summary.seconds,
         preemptions: summary.preemptions,
         schedule: summary.schedule,
+        points: summary.points,
     };
     json_in_ascii(&serde_json::to_string(&object).expect("plain data with string keys"))
 }

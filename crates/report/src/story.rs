@@ -19,7 +19,7 @@ pub struct Place {
 
 impl From<&Frame> for Place {
     fn from(frame: &Frame) -> Self {
-        let Frame { pc, function, file, line } = frame.clone();
+        let Frame { pc, function, file, line, .. } = frame.clone();
         Self { pc: pc.0, function, file, line, source: None }
     }
 }
@@ -94,6 +94,8 @@ pub enum NoteKind {
     Interrupts,
     /// Reads or writes what another row's thread touched.
     Conflict,
+    /// The nearest passing execution leaves this one here.
+    Parting,
     Bug,
 }
 
@@ -199,13 +201,15 @@ pub struct SideView {
     pub locks: Vec<String>,
     /// For a thread that waits: what for.
     pub waits_for: Option<String>,
+    /// It does so in a loop.
+    pub loops: bool,
 }
 
 /// The nearest execution that passes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct PassingView {
     pub schedule: String,
-    /// Index into [`Story::rows`] of the last row that both have.
+    /// Index into [`Story::rows`] of the last row that both have; `None` where they part within one, which has a note of it.
     pub after_row: Option<usize>,
     pub sentence: String,
 }
@@ -237,6 +241,8 @@ pub struct Story {
     pub passing: Option<PassingView>,
     /// For each file mentioned, the lines near what is mentioned.
     pub sources: Vec<Excerpt>,
+    /// A sentence, where none of the files could be read.
+    pub sources_missing: Option<String>,
 }
 
 /// Lines of a file, ascending; gaps are where nothing was mentioned.

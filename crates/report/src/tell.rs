@@ -3,21 +3,20 @@
 mod block;
 mod conflicts;
 mod library;
+mod passing;
 
 use block::of_block;
 pub use conflicts::worth_seeing;
 use library::{Library, innermost, namesakes};
 
-use crate::story::{
-    End, EndKind, Excerpt, Lane, Note, NoteKind, PassingView, Place, Row, SideView, Story, Thread,
-};
+use crate::story::{End, EndKind, Excerpt, Lane, Note, NoteKind, Place, Row, SideView, Story, Thread};
 use crate::words::{self, Facts};
-use detect::{Finding, FindingKind, Role};
+use detect::{Finding, FindingKind, Role, Wait};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use trace::{
-    Access, Action, Choice, Event, LockId, Occurrence, Point, PointKind, PointSet, Resolve, Schedule,
+    Access, Action, Event, Frame, LockId, Occurrence, Point, PointKind, PointSet, Resolve, Schedule,
     Sighting, Stack, Step, StepEnd, ThreadId, VirtAddr,
 };
 
@@ -55,6 +54,8 @@ pub struct Context<'a> {
     pub blocking: &'a dyn Fn(&str) -> bool,
     /// Whether a function offers the processor to others.
     pub yields: &'a dyn Fn(&str) -> bool,
+    /// Whether a function handles exceptions.
+    pub faults: &'a dyn Fn(&str) -> bool,
     /// A program is under test, not the kernel.
     pub program: bool,
 }
@@ -465,7 +466,11 @@ impl<'a> Teller<'a> {
                 if next == draft.thread {
                     if !whence.is_empty() && !point.kind.voluntary() {
                         let text = format!("goes on {whence}");
+                        let place = place.clone();
                         draft.notes.push(Note { kind: NoteKind::Point, text, place, major: false });
+                    }
+                    if self.parts_after(index) {
+                        draft.notes.push(passing::note(place));
                     }
                     draft.stopped = None;
                     return;
@@ -474,8 +479,9 @@ impl<'a> Teller<'a> {
                     PointKind::Halt => {
                         End { kind: EndKind::Yielded, text: "idles until an interrupt comes".to_string() }
                     }
-                    PointKind::Blocked if draft.stopped.is_none() => {
-                        End { kind: EndKind::Blocked, text: "spins until somebody else acts".to_string() }
+                    PointKind::Blocked if waits_for_nothing_known(draft.stopped.as_ref()) => {
+                        let text = "goes round in a loop until somebody else acts".to_string();
+                        End { kind: EndKind::Blocked, text }
                     }
                     kind if kind.voluntary() => self.gave_way(draft.stopped.as_ref(), None),
                     _ => End {
@@ -488,7 +494,11 @@ impl<'a> Teller<'a> {
             (_, Some(_)) => return,
             (_, None) => {
                 let mut text = words::ending(&self.finding.kind);
-                if let Some(Action::Block { .. }) = draft.stopped {
+                let loops = |wait: &Wait| wait.loops && wait.thread == draft.thread;
+                let in_loop = matches!(&self.finding.kind, FindingKind::LostWakeup { waiting } if waiting.iter().any(loops));
+                if in_loop && waits_for_nothing_known(draft.stopped.as_ref()) {
+                    text = format!("goes round in a loop: {text}");
+                } else if let Some(Action::Block { .. }) = draft.stopped {
                     text = format!("{}: {text}", self.gave_way(draft.stopped.as_ref(), None).text);
                 }
                 let place = match self.finding.kind {
@@ -589,10 +599,12 @@ impl<'a> Teller<'a> {
         let sides = self.sides(&drafts, &column);
         let (mut conflicts, conflicts_left_out) = self.conflicts(&drafts, &sides);
         let mut rows = self.rows(&drafts, &columns);
-        let noticed = self.noticed(&rows, &columns, &mut conflicts);
+        let noticed = self.noticed(&rows, &columns, &sides, &mut conflicts);
         let preempted = rows.iter().rposition(|row| row.end.kind == EndKind::Preempted);
         let stale = preempted.map(|row| conflicts::stale(row, &rows, &columns, &mut conflicts));
+        let premature = self.premature(&rows, &columns, &mut conflicts);
         conflicts::mark(&mut rows, &conflicts);
+        rows.iter_mut().for_each(passing::note_last);
         let taking_part = |column: usize| {
             let thread = columns[column];
             thread == finding.thread || finding.sides.iter().any(|side| side.thread == thread)
@@ -616,7 +628,9 @@ impl<'a> Teller<'a> {
             thread: finding.thread.to_string(),
             tables: self.tables(),
             near: self.near(),
-            rounds: self.rounds(&sides),
+            rounds: rounds(&sides),
+            forgotten: self.forgotten(&drafts),
+            premature,
             preempted_row: preempted.map(|row| row + 1),
             noticed,
             stale: stale.unwrap_or_default(),
@@ -660,21 +674,23 @@ impl<'a> Teller<'a> {
             facts: told,
             passing: None,
             sources: Vec::new(),
+            sources_missing: None,
         };
         story.passing = context.passing.as_ref().map(|passing| self.passing(passing, &story));
-        story.sources = self.excerpts(&story);
+        (story.sources, story.sources_missing) = self.excerpts(&story);
         story
     }
 
-    /// Who waits in a loop around a yield.
-    fn rounds(&self, sides: &[SideView]) -> String {
-        let yields = |side: &&SideView| {
-            let inside = |place: &Place| place.function.as_deref().is_some_and(self.library.context.yields);
-            side.stack.iter().any(inside)
-        };
-        let round =
-            |side: &SideView| format!("{} yields in a loop in {}", words::who(side), side.place.in_words());
-        words::list(&sides.iter().filter(yields).map(round).collect::<Vec<_>>())
+    /// Those who wait although somebody has made them ready since they last ran.
+    fn forgotten(&self, drafts: &[Draft<'_>]) -> Vec<String> {
+        let FindingKind::LostWakeup { waiting } = &self.finding.kind else { return Vec::new() };
+        let forgotten = waiting.iter().map(|wait| wait.thread).filter(|thread| {
+            let ran = drafts.iter().rposition(|draft| draft.thread == *thread);
+            let ready = |draft: &Draft<'_>| draft.changes.contains(&(*thread, Lane::Ready));
+            let made_ready = drafts.iter().rposition(ready);
+            made_ready.is_some() && made_ready > ran
+        });
+        forgotten.map(|thread| thread.to_string()).collect()
     }
 
     /// Threads that ran or that the finding is about, by number.
@@ -766,31 +782,42 @@ impl<'a> Teller<'a> {
             let place = match side.role {
                 Role::Accessed(_) | Role::Loops => stack.first().map(|frame| library.place(frame)),
                 Role::Waits => library.waiting(&stack),
+                Role::Panicked => library.telling_of_panic(&stack),
                 _ => library.telling(&stack),
             };
-            let waits_for = match (&side.role, &self.finding.kind) {
-                (Role::Locked { lock, .. }, _) => Some(library.lock(*lock)),
+            let wait = match (&side.role, &self.finding.kind) {
                 (
                     Role::Waits,
                     FindingKind::Deadlock { cycle: waits } | FindingKind::LostWakeup { waiting: waits },
-                ) => {
-                    let wait = waits.iter().find(|wait| wait.thread == side.thread);
-                    wait.and_then(|wait| wait.lock).map(|lock| library.lock(lock))
-                }
+                ) => waits.iter().find(|wait| wait.thread == side.thread),
                 _ => None,
             };
+            let waits_for = match side.role {
+                Role::Locked { lock, .. } => Some(lock),
+                _ => wait.and_then(|wait| wait.lock),
+            };
+            let loops = wait.is_some_and(|wait| wait.loops)
+                || (side.role == Role::Waits && stack.iter().any(|frame| self.yields(frame)));
             SideView {
-                title: format!("{} {}", side.thread, side.role.verb()),
+                title: match loops {
+                    true => format!("{} goes round in a loop", side.thread),
+                    false => format!("{} {}", side.thread, side.role.verb()),
+                },
                 column: column(side.thread),
                 row,
                 place: place.unwrap_or_else(|| library.at(side.pc)),
                 stack: library.places(&stack),
                 scheduler_frames: if side.role == Role::Waits { library.waiting_frames(&stack) } else { 0 },
                 locks: side.locks.iter().map(|&lock| library.lock(lock)).collect(),
-                waits_for,
+                waits_for: waits_for.map(|lock| library.lock(lock)),
+                loops,
             }
         };
         self.finding.sides.iter().map(view).collect()
+    }
+
+    fn yields(&self, frame: &Frame) -> bool {
+        frame.function.as_deref().is_some_and(self.library.context.yields)
     }
 
     /// The last access of the row by that instruction: the bad one, where the finding names one.
@@ -801,28 +828,7 @@ impl<'a> Teller<'a> {
         last(&|access| self.is_the_access(access)).or_else(|| last(&|_| true))
     }
 
-    fn passing(&self, passing: &Passing, story: &Story) -> PassingView {
-        let instead = passing.schedule.0.get(passing.common);
-        let chosen = self.steps.get(passing.common).map(|step| step.choice);
-        let last_common = passing.common.checked_sub(1);
-        let after_row = last_common
-            .and_then(|step| story.rows.iter().position(|row| row.steps.0 <= step && step <= row.steps.1));
-        let when = match after_row {
-            Some(row) => format!("after row {}", row + 1),
-            None => "at the start".to_string(),
-        };
-        let name = |choice: Choice| choice.to_string();
-        let sentence = match (instead, chosen) {
-            (Some(&instead), Some(chosen)) => {
-                format!("The test passes if, {when}, {} goes on instead of {}.", name(instead), name(chosen))
-            }
-            (Some(&instead), None) => format!("The test passes if, {when}, {} goes on.", name(instead)),
-            _ => format!("The test passes with the same choices up to {when}."),
-        };
-        PassingView { schedule: passing.schedule.to_string(), after_row, sentence }
-    }
-
-    fn excerpts(&self, story: &Story) -> Vec<Excerpt> {
+    fn excerpts(&self, story: &Story) -> (Vec<Excerpt>, Option<String>) {
         let mut wanted: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
         let rows = story.rows.iter().flat_map(|row| {
             let notes = row.notes.iter().map(|note| &note.place);
@@ -841,8 +847,25 @@ impl<'a> Teller<'a> {
             let lines: Vec<_> = lines.into_iter().filter_map(text).collect();
             (!lines.is_empty()).then(|| Excerpt { file: file.to_string(), lines })
         };
-        wanted.into_iter().filter_map(excerpt).collect()
+        let example = wanted.keys().next().map(|file| (*file).to_string());
+        let found: Vec<Excerpt> = wanted.into_iter().filter_map(excerpt).collect();
+        let missing = example.filter(|_| found.is_empty()).map(|example| {
+            format!("The source files, such as {example}, were not found: say with --sources in which folder they are.")
+        });
+        (found, missing)
     }
+}
+
+/// Who goes round in a loop, and where.
+fn rounds(sides: &[SideView]) -> Vec<String> {
+    let round =
+        |side: &SideView| format!("{} goes round in a loop in {}", words::who(side), side.place.in_words());
+    sides.iter().filter(|side| side.loops).map(round).collect()
+}
+
+/// Whether a thread that can no longer go on was not seen to ask for anything.
+const fn waits_for_nothing_known(stopped: Option<&Action>) -> bool {
+    matches!(stopped, None | Some(Action::Yield | Action::Block { lock: None, owner: None }))
 }
 
 /// Whether nothing in the row is of interest by itself.

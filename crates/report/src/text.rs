@@ -234,6 +234,7 @@ fn cell(row: &Row, room: usize, passing: bool) -> Vec<Line> {
         let (mark, style) = match note.kind {
             NoteKind::Bug => ("✗", Style::Red),
             NoteKind::Conflict => ("≈", Style::Yellow),
+            NoteKind::Parting => ("↳", Style::Dim),
             _ => ("·", Style::Plain),
         };
         labelled(&mut lines, style, &format!("{mark} {}", note.text), note.place.line_of_file(), room);
@@ -458,6 +459,9 @@ fn shared(pen: &mut Pen, story: &Story) {
 }
 
 fn foot(pen: &mut Pen, story: &Story) {
+    if let Some(missing) = &story.sources_missing {
+        pen.paragraph("Sources:  ", Style::Plain, missing);
+    }
     if let Some(passing) = &story.passing {
         pen.paragraph("Passes:   ", Style::Plain, &passing.sentence);
         pen.paragraph("          ", Style::Dim, &passing.schedule);

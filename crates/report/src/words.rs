@@ -16,8 +16,12 @@ pub struct Facts<'a> {
     pub preempted_row: Option<usize>,
     /// A sentence about the page tables that the processor had when it gave up, if somebody had freed them.
     pub tables: String,
-    /// Who goes round in a loop around a yield, and where: `t3 yields in a loop in f (a.c:1)`.
-    pub rounds: String,
+    /// Who goes round in a loop, and where: `t3 goes round in a loop in f (a.c:1)`.
+    pub rounds: Vec<String>,
+    /// Who was made ready to run and never ran since.
+    pub forgotten: Vec<String>,
+    /// A sentence about what was looked at before whoever waits wrote it.
+    pub premature: String,
     /// The block nearest to what is none.
     pub near: Option<String>,
     /// A sentence about what was read where the thread gave up.
@@ -124,14 +128,6 @@ pub fn who(side: &SideView) -> &str {
     side.title.split(' ').next().unwrap_or_default()
 }
 
-fn wait_in_words(side: &SideView) -> String {
-    let at = side.place.in_words();
-    match &side.waits_for {
-        Some(what) => format!("{} waits for {what} in {at}", who(side)),
-        None => format!("{} waits in {at}", who(side)),
-    }
-}
-
 impl Facts<'_> {
     fn side(&self, role: Role) -> Option<&SideView> {
         let at = self.finding.sides.iter().position(|side| side.role == role)?;
@@ -140,6 +136,18 @@ impl Facts<'_> {
 
     fn where_done(&self, role: Role) -> Option<String> {
         self.side(role).map(|side| format!("{} in {}", who(side), side.place.in_words()))
+    }
+
+    fn wait_in_words(&self, side: &SideView) -> String {
+        let (who, at) = (who(side), side.place.in_words());
+        match &side.waits_for {
+            Some(what) => format!("{who} waits for {what} in {at}"),
+            None if self.forgotten.iter().any(|forgotten| forgotten == who) => {
+                format!("{who} is ready to run, and never does")
+            }
+            None if side.loops => format!("{who} goes round in a loop in {at}"),
+            None => format!("{who} waits in {at}"),
+        }
     }
 
     #[must_use]
@@ -213,15 +221,16 @@ impl Facts<'_> {
             FindingKind::Deadlock { .. } => {
                 let parts = self.sides.iter().map(|side| {
                     let wants = side.waits_for.clone().unwrap_or_else(|| "something".to_string());
+                    let waits = format!("waits for {wants} in {}", side.place.in_words());
                     match side.locks.is_empty() {
-                        true => format!("{} waits for {wants}", who(side)),
-                        false => format!("{} holds {} and waits for {wants}", who(side), list(&side.locks)),
+                        true => format!("{} {waits}", who(side)),
+                        false => format!("{} holds {} and {waits}", who(side), list(&side.locks)),
                     }
                 });
                 parts.collect::<Vec<_>>().join("; ") + "."
             }
             FindingKind::LostWakeup { .. } => {
-                let parts: Vec<_> = self.sides.iter().map(wait_in_words).collect();
+                let parts: Vec<_> = self.sides.iter().map(|side| self.wait_in_words(side)).collect();
                 match parts.is_empty() {
                     true => "Nobody can run, yet the test is not over.".to_string(),
                     false => format!("Nobody can run, yet the test is not over: {}.", parts.join("; ")),
@@ -324,19 +333,27 @@ impl Facts<'_> {
                  let go of the first before asking for the second."
                     .to_string()
             }
+            FindingKind::LostWakeup { .. } if !self.forgotten.is_empty() => format!(
+                "{} can run, but the scheduler never picks it. Look at how a thread gets into the run queue: who else \
+                 changes the queue before that is done?{since}{stale}",
+                list(&self.forgotten)
+            ),
             FindingKind::LostWakeup { .. } if !self.rounds.is_empty() => format!(
                 "{} and would have to see a change that nobody is left to make. Look at what the condition of that loop \
-                 reads: which thread should have changed it, or has another one changed it back?{since}{stale}",
-                self.rounds
+                 reads: which thread should have changed it, or has another one changed it back?{}{since}{stale}",
+                list(&self.rounds),
+                self.noticed
             ),
             FindingKind::LostWakeup { .. } => format!(
                 "Somebody was woken before it slept, or is never woken. Look for a check of a condition and the \
-                 sleep that follows it: can another thread change the condition and wake in between?{since}{stale}"
+                 sleep that follows it: can another thread change the condition and wake in between?{since}{stale}{}",
+                self.premature
             ),
             FindingKind::TightLoop { .. } => format!(
                 "What must change for the loop in {} to end, and who would change it? A list that another thread \
-                 bent into a ring is a common cause.{since}{stale}",
-                self.place.in_words()
+                 bent into a ring is a common cause.{}{since}{stale}",
+                self.place.in_words(),
+                self.noticed
             ),
             FindingKind::EndlessPoints { .. } => format!(
                 "Look at the last rows: the same places come again and again. Two threads may keep undoing each \

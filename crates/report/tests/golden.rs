@@ -166,6 +166,7 @@ fn story(steps: &[Step], test: &str, preemptions: u32, passing: Option<Passing>)
         plumbing: &|function| ["schedule", "context_switch", "deschedule"].contains(&function),
         blocking: &|_| false,
         yields: &|_| false,
+        faults: &|_| false,
         program: false,
     };
     tell(steps, &finding(steps), &Program, &Program::source, &context)
@@ -258,7 +259,7 @@ fn a_story_can_be_told_from_little() {
     struct Nothing;
     impl trace::Resolve for Nothing {
         fn frames(&self, pc: VirtAddr) -> Vec<trace::Frame> {
-            vec![trace::Frame { pc, function: None, file: None, line: None }]
+            vec![trace::Frame { pc, function: None, file: None, line: None, interrupted: false }]
         }
 
         fn data(&self, _: VirtAddr) -> Option<String> {
@@ -289,6 +290,7 @@ fn a_story_can_be_told_from_little() {
                 plumbing: &|_| false,
                 blocking: &|_| false,
                 yields: &|_| false,
+                faults: &|_| false,
                 program: false,
             };
             let story = tell(steps, &finding, &Nothing, &|_| None, &context);
@@ -307,7 +309,7 @@ const ATTACK: &str = "</script><script>alert(1)</script><img src=x onerror=alert
 impl trace::Resolve for Hostile {
     fn frames(&self, pc: VirtAddr) -> Vec<trace::Frame> {
         let attack = Some(ATTACK.to_string());
-        vec![trace::Frame { pc, function: attack.clone(), file: attack, line: Some(1) }]
+        vec![trace::Frame { pc, function: attack.clone(), file: attack, line: Some(1), interrupted: false }]
     }
 
     fn data(&self, _: VirtAddr) -> Option<String> {
@@ -344,6 +346,7 @@ fn a_hostile_guest_is_shown_not_obeyed() {
         plumbing: &|_| false,
         blocking: &|_| false,
         yields: &|_| false,
+        faults: &|_| false,
         program: false,
     };
     let story = tell(&steps, &finding(&steps), &Hostile, &|_| Some(ATTACK.to_string()), &context);
@@ -383,6 +386,8 @@ fn for_machines() {
         seconds: 0.25,
         preemptions: Some(1),
         schedule: Some(&schedule),
+        points: None,
+        story: None,
     };
     let pretty = |text: &str| {
         let mut value: serde_json::Value = serde_json::from_str(text).unwrap();
@@ -399,11 +404,15 @@ fn for_machines() {
             },
             "headline": "panic in t6: paradise.c:6: failed assertion `num_in_section == 1'",
             "kind": "panic",
+            "look_at": null,
             "pc": 1056856,
+            "replay": null,
             "signature": "panic: paradise.c:#: failed assertion `num_in_section == #'",
+            "summary": null,
             "thread": 6
           },
           "interleavings": 51,
+          "points": null,
           "preemptions": 1,
           "schedule": "t5 t6",
           "scope": "points lock,create",
@@ -414,7 +423,7 @@ fn for_machines() {
     .assert_eq(&pretty(&json(&summary)));
     (summary.verdict, summary.finding, summary.schedule, summary.preemptions) =
         (Verdict::Exhausted, None, None, None);
-    expect![[r#"{"verdict":"exhausted","scope":"points lock,create","finding":null,"interleavings":51,"seconds":0.25,"preemptions":null,"schedule":null}"#]].assert_eq(&json(&summary));
+    expect![[r#"{"verdict":"exhausted","scope":"points lock,create","finding":null,"interleavings":51,"seconds":0.25,"preemptions":null,"schedule":null,"points":null}"#]].assert_eq(&json(&summary));
 }
 
 #[test]
@@ -569,8 +578,9 @@ fn other_kinds() {
         where 50,000,000 are the limit.
 
         Look at: What must change for the loop in consumer (paradise.c:3) to end, and who would change it? A
-                 list that another thread bent into a ring is a common cause. Begin at row 1, the last
-                 preemption before it. By then t5 has read ready, which row 2 changes.
+                 list that another thread bent into a ring is a common cause. It reads ready, which t6
+                 writes in row 2, producer (paradise.c:12). Begin at row 1, the last preemption before it.
+                 By then t5 has read ready, which row 2 changes.
 
             t5                                              t6
          1  ┃ ≈ reads ready, written in row 2  paradise.c:3 ┊

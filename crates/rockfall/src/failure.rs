@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use machine::boot::BootError;
 
@@ -14,6 +15,24 @@ pub enum Verdict {
     OwnBug = 3,
     /// As a shell has it for Ctrl-C.
     Interrupted = 130,
+    /// As a shell has it for a closed pipe.
+    Unread = 141,
+}
+
+static SETTLED: OnceLock<Verdict> = OnceLock::new();
+
+impl Verdict {
+    /// The same, which it stays even if nobody reads what is printed from now on.
+    pub fn settle(self) -> Self {
+        // The first to be settled is what the command was about.
+        let _ = SETTLED.set(self);
+        self
+    }
+
+    /// What a command whose output nobody reads any more ends with.
+    pub fn unread() -> Self {
+        SETTLED.get().copied().unwrap_or(Self::Unread)
+    }
 }
 
 /// Why a command could not do its work.
@@ -34,6 +53,11 @@ pub enum Failure {
         path: PathBuf,
         error: std::io::Error,
     },
+    /// A schedule that does not show what it should.
+    NotShown {
+        finding: String,
+        seen: String,
+    },
     /// Stopped from outside before there was anything to tell.
     Interrupted(String),
     /// Something of ours that should have held.
@@ -50,7 +74,7 @@ impl Failure {
             | Self::BadInput(_)
             | Self::Unwritable { .. } => Verdict::BadInput,
             Self::Interrupted(_) => Verdict::Interrupted,
-            Self::Own(_) | Self::Terminal(_) => Verdict::OwnBug,
+            Self::NotShown { .. } | Self::Own(_) | Self::Terminal(_) => Verdict::OwnBug,
         }
     }
 }
@@ -64,6 +88,10 @@ impl fmt::Display for Failure {
                 write!(f, "{message}")
             }
             Self::Unwritable { path, error } => write!(f, "cannot write {}: {error}", path.display()),
+            Self::NotShown { finding, seen } => write!(
+                f,
+                "the schedule does not show the finding '{finding}': {seen}; this is a bug in Rockfall, please report it"
+            ),
             Self::Own(message) => write!(f, "{message}; this is a bug in Rockfall, please report it"),
             Self::Terminal(error) => write!(f, "cannot write the guest's console: {error}"),
         }

@@ -39,23 +39,48 @@ impl FindingFile {
     }
 
     fn parse(text: &[u8], path: &Path) -> Result<Self, Failure> {
-        let file: Self = serde_json::from_slice(text).map_err(|error| {
-            Failure::BadInput(format!("{} is not a finding of Rockfall: {error}", path.display()))
-        })?;
-        if file.rockfall_finding != VERSION {
+        let no_finding = |error: serde_json::Error| {
+            Failure::BadInput(format!(
+                "{} is not a finding of Rockfall: {error}; give a file as 'rockfall explore' or 'rockfall test' wrote it",
+                path.display()
+            ))
+        };
+        // What the rest means is known only by the version.
+        let Version { rockfall_finding: version } = serde_json::from_slice(text).map_err(no_finding)?;
+        if version != VERSION {
             return Err(Failure::BadInput(format!(
-                "{} is a finding of version {}; this Rockfall reads version {VERSION}",
-                path.display(),
-                file.rockfall_finding
+                "{} is a finding of version {version}, and this Rockfall reads version {VERSION}: replay it with the \
+                 Rockfall that wrote it, or find the bug again with this one",
+                path.display()
             )));
         }
-        Ok(file)
+        serde_json::from_slice(text).map_err(no_finding)
     }
 
     /// Writes the file in one piece: a full disk or a kill leaves the old one or the new one, never a part.
     pub fn write(&self, path: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self).map_err(|error| Failure::Own(error.to_string()))?;
         write_whole(path, text.as_bytes())
+    }
+}
+
+#[derive(Deserialize)]
+struct Version {
+    rockfall_finding: u32,
+}
+
+/// Refuses a path that nothing can ever be written to, before hours go into what was to be written.
+pub fn expect_folder(path: &Path) -> Result<(), Failure> {
+    let refuse = |what: &str| {
+        Err(Failure::BadFlag(format!("cannot write {}: {what}; name another file", path.display())))
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if path.is_dir() {
+        return refuse("it is a folder");
+    }
+    match folder {
+        Some(folder) if !folder.is_dir() => refuse(&format!("there is no folder {}", folder.display())),
+        _ => Ok(()),
     }
 }
 

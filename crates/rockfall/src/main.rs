@@ -60,7 +60,8 @@ Exit codes:
   1  a bug in the guest
   2  bad input: a flag, a file
   3  a bug or a gap in Rockfall itself
-  130  interrupted before there was anything to tell";
+  130  interrupted before there was anything to tell
+  141  whoever read the output left before there was anything to tell";
 
 /// Why nothing can be printed any more, if that is why it ends: no bug of ours.
 fn unprintable(payload: &(dyn Any + Send)) -> Option<&str> {
@@ -96,7 +97,7 @@ fn main() -> ExitCode {
         }
         Err(payload) => match unprintable(payload.as_ref()) {
             // Whoever reads the output has left, as `head` does.
-            Some(why) if why.contains("Broken pipe") => Verdict::BadInput,
+            Some(why) if why.contains("Broken pipe") => Verdict::unread(),
             Some(why) => {
                 eprintln!("rockfall: cannot write to {why}");
                 Verdict::BadInput

@@ -5,7 +5,7 @@ use crate::finding_file::FindingFile;
 use crate::target::Target;
 use detect::{Finding, FindingKind, Limits};
 use explore::strategies::replay;
-use explore::{Execution, World};
+use explore::{End, Execution, World};
 use guest::objects::Objects;
 use report::{Context, Passing, Story, tell, worth_seeing};
 use std::collections::BTreeMap;
@@ -15,6 +15,17 @@ use trace::{Resolve, Step, ThreadId};
 
 /// Of an endless loop: enough to see what it does.
 const LOOP_INSTRUCTIONS_SEEN: u64 = 100_000;
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
+        return text;
+    }
+    let at_hand = if text.starts_with('-') { "./" } else { "" };
+    format!("{at_hand}'{}'", text.replace('\'', "'\\''"))
+}
 
 /// Replays the finding of `file` from `world`; `path` is what its user calls the file.
 pub fn narrate<S, O>(
@@ -49,21 +60,14 @@ where
         }
     }
     let Some(finding) = shown(&execution) else {
-        let seen = match execution.findings.first() {
-            Some(other) => format!("it shows another one: {}", other.headline()),
-            None => format!("it ended without a finding ({:?})", execution.end),
-        };
-        return Err(Failure::Own(format!(
-            "the schedule does not show the finding '{}'; {seen}",
-            file.finding.headline()
-        )));
+        return Err(Failure::NotShown { finding: file.finding.headline(), seen: shows(&execution) });
     };
     let mut steps: Vec<Step> = execution.path.into_iter().map(|taken| taken.step).collect();
     names.objects = Objects::learn(&mut steps, &|pc| names.image_at(pc).clone());
     if target.kernel.tested.is_some() {
         steps.iter_mut().for_each(|step| leave_out_kernel(step, &target.kernel));
     }
-    let replay = format!("rockfall replay {}", path.display());
+    let replay = format!("rockfall replay {}", quoted(path));
     let context = Context {
         test: &target.recipe.test,
         kernel: &target.kernel.name,
@@ -82,9 +86,22 @@ where
         plumbing: &|function| target.kernel.is_plumbing(function),
         blocking: &|function| target.kernel.is_blocking(function),
         yields: &|function| target.kernel.is_yield(function),
+        faults: &|function| target.kernel.is_fault_handler(function),
         program: target.kernel.tested.is_some(),
     };
     Ok(tell(&steps, &finding, &names, &|file| target.source(file), &context))
+}
+
+/// What an execution shows, in words that follow a colon.
+pub fn shows(execution: &Execution) -> String {
+    match (execution.findings.first(), &execution.end) {
+        (Some(other), _) => format!("it shows another one, {}", other.headline()),
+        (None, End::Diverged { at, choice }) => {
+            format!("choice {} of it is {choice}, which cannot go on there", at + 1)
+        }
+        (None, End::Nobody) => "after it nobody can be chosen".to_owned(),
+        (None, _) => "the test passes".to_owned(),
+    }
 }
 
 /// Limits under which an endless loop shows as well, long before the thousands of rounds that were needed to be sure of it:

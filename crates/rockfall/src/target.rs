@@ -70,6 +70,9 @@ pub struct TargetArguments {
     /// Memory that a test allocates and does not free is kept on purpose
     #[arg(long)]
     pub no_leaks: bool,
+    /// Folder of the source files, if they are not where they were compiled
+    #[arg(long, value_name = "FOLDER")]
+    pub sources: Vec<PathBuf>,
 }
 
 /// How to make the same target again; part of a finding file.
@@ -86,8 +89,13 @@ pub struct Recipe {
     pub append: String,
     pub modules: Vec<PathBuf>,
     pub disks: Vec<PathBuf>,
+    /// Hashes of the modules and of the disks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
     pub symbols: Option<PathBuf>,
     pub programs: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<PathBuf>,
     /// Memory that stays allocated is no finding.
     #[serde(default)]
     pub no_leaks: bool,
@@ -113,6 +121,32 @@ pub struct Target {
     /// What a step may need, as the user knows it.
     pub step_instructions: Option<u64>,
     setup: Setup,
+}
+
+/// Where the files of a target are.
+#[derive(Default)]
+struct Files {
+    /// Also looked in for what is not where it was: files that travel go together.
+    beside: Option<PathBuf>,
+}
+
+impl Files {
+    fn find(&self, path: &Path) -> PathBuf {
+        let beside = self.beside.iter().filter(|_| !path.exists());
+        let candidates = beside.flat_map(|folder| {
+            let name = path.file_name().map(|name| folder.join(name));
+            [Some(folder.join(path)), name].into_iter().flatten()
+        });
+        candidates.into_iter().find(|candidate| candidate.is_file()).unwrap_or_else(|| path.to_owned())
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>, Failure> {
+        read(&self.find(path))
+    }
+}
+
+fn hash(file: &[u8]) -> String {
+    format!("{:032x}", ImageHash::of(file).0)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
@@ -171,8 +205,10 @@ impl Target {
             append: arguments.append.clone(),
             modules: arguments.module.clone(),
             disks: arguments.disk.clone(),
+            files: Vec::new(),
             symbols: arguments.symbols.clone(),
             programs: arguments.programs.clone(),
+            sources: arguments.sources.clone(),
             no_leaks: arguments.no_leaks,
             tested,
         })?;
@@ -184,37 +220,55 @@ impl Target {
         let (description_name, description) = description("pebbles")?;
         Self::make(Recipe {
             kernel: PathBuf::from(BUNDLED_KERNEL),
-            image: String::new(),
             description_name,
             description,
             test: guests::demo::FAULTY.test.to_owned(),
             memory_bytes: 64 << 20,
-            append: String::new(),
-            modules: Vec::new(),
-            disks: Vec::new(),
-            symbols: None,
-            programs: None,
-            no_leaks: false,
-            tested: None,
+            ..Recipe::default()
         })
     }
 
-    /// Makes a target again. A hash that is given must be that of the kernel file.
-    pub fn make(mut recipe: Recipe) -> Result<Self, Failure> {
+    pub fn make(recipe: Recipe) -> Result<Self, Failure> {
+        Self::make_with(recipe, &Files::default())
+    }
+
+    /// Makes a target again: what is not where it was may be in the folder `beside`. Hashes that are given must be those of
+    /// the files.
+    pub fn make_again(mut recipe: Recipe, beside: &Path) -> Result<Self, Failure> {
+        let files = Files { beside: Some(beside.to_owned()) };
+        let gone = |path: &Path, flag: &str, what: &str| {
+            let text = format!(
+                "the {what} of this finding, {}, is not there: say with {flag} where it is now",
+                path.display()
+            );
+            if path.exists() { Ok(()) } else { Err(Failure::BadInput(text)) }
+        };
+        if recipe.kernel != Path::new(BUNDLED_KERNEL) {
+            recipe.kernel = files.find(&recipe.kernel);
+            gone(&recipe.kernel, "--kernel", "kernel")?;
+        }
+        if let Some(tested) = &mut recipe.tested {
+            tested.program = files.find(&tested.program);
+            gone(&tested.program, "--program", "program")?;
+        }
+        Self::make_with(recipe, &files)
+    }
+
+    fn make_with(mut recipe: Recipe, files: &Files) -> Result<Self, Failure> {
         let bundled = recipe.kernel == Path::new(BUNDLED_KERNEL);
         let file = if bundled { guests::demo::FAULTY.kernel.to_vec() } else { read(&recipe.kernel)? };
-        let hash = format!("{:032x}", ImageHash::of(&file).0);
-        if !recipe.image.is_empty() && recipe.image != hash {
+        let image = hash(&file);
+        if !recipe.image.is_empty() && recipe.image != image {
             return Err(Failure::BadInput(format!(
-                "{} is not the kernel of this finding: its hash is {hash}, the finding's is {}; give the right file with --kernel",
+                "{} is not the kernel of this finding: its hash is {image}, the finding's is {}; give the right file with --kernel",
                 recipe.kernel.display(),
                 recipe.image
             )));
         }
-        recipe.image = hash;
+        recipe.image = image;
         let name = recipe.kernel.display().to_string();
         let with_symbols = match &recipe.symbols {
-            Some(path) => (path.display().to_string(), read(path)?),
+            Some(path) => (path.display().to_string(), files.read(path)?),
             None => (name.clone(), file.clone()),
         };
         let image = Image::parse(&with_symbols.0, &with_symbols.1)
@@ -223,10 +277,24 @@ impl Target {
             .map_err(|problem| Failure::BadInput(problem.to_string()))?;
         let kernel = Kernel::resolve(&parsed, &image)
             .map_err(|problems| misfit(&format!("the description does not fit {name}"), &image, &problems))?;
-        let modules = recipe
-            .modules
-            .iter()
-            .map(|path| Ok(Module { command_line: path.display().to_string(), bytes: read(path)? }));
+        // What the kernel is told a module is called stays the same, wherever the file is now.
+        let module = |path: &PathBuf| {
+            Ok(Module { command_line: path.display().to_string(), bytes: files.read(path)? })
+        };
+        let modules = recipe.modules.iter().map(module).collect::<Result<Vec<_>, Failure>>()?;
+        let disks = recipe.disks.iter().map(|path| files.read(path)).collect::<Result<Vec<_>, _>>()?;
+        let hashes: Vec<String> =
+            modules.iter().map(|module| &module.bytes).chain(&disks).map(|file| hash(file)).collect();
+        for ((path, now), then) in recipe.modules.iter().chain(&recipe.disks).zip(&hashes).zip(&recipe.files)
+        {
+            if now != then {
+                return Err(Failure::BadInput(format!(
+                    "{} is not the file of this finding: its hash is {now}, the finding's is {then}",
+                    path.display()
+                )));
+            }
+        }
+        recipe.files = hashes;
         let programs = if bundled {
             let demo = &guests::demo::FAULTY;
             Image::parse(demo.test, demo.program).into_iter().collect()
@@ -240,8 +308,8 @@ impl Target {
         let setup = Setup {
             memory_bytes: recipe.memory_bytes,
             command_line: recipe.append.clone(),
-            modules: modules.collect::<Result<_, Failure>>()?,
-            disks: recipe.disks.iter().map(|path| read(path)).collect::<Result<_, _>>()?,
+            modules,
+            disks,
             test: recipe.test.clone(),
             programs,
             cancelled: Some(Arc::new(crate::interrupt::asked)),
@@ -310,11 +378,20 @@ impl Target {
         if self.recipe.kernel == Path::new(BUNDLED_KERNEL) {
             return guests::demo::source(file).map(str::to_owned);
         }
-        let beside = self.recipe.kernel.parent().map(Path::to_owned).unwrap_or_default();
-        let roots = [PathBuf::new(), beside];
-        roots.iter().find_map(|root| std::fs::read_to_string(root.join(file)).ok())
+        let read = |path: PathBuf| std::fs::read_to_string(path).ok();
+        // The end of the path is the same wherever the files went.
+        let parts: Vec<_> = Path::new(file).components().collect();
+        let named = self.recipe.sources.iter().flat_map(|root| {
+            (0..parts.len()).map(|from| root.join(parts[from..].iter().collect::<PathBuf>().as_path()))
+        });
+        // A kernel is mostly built below its sources.
+        let above = self.recipe.kernel.ancestors().skip(1).take(ANCESTORS_MAX).map(|root| root.join(file));
+        read(PathBuf::from(file)).or_else(|| named.chain(above).find_map(read))
     }
 }
+
+/// Folders around the kernel's in which its sources may be.
+const ANCESTORS_MAX: usize = 4;
 
 /// A kernel with a program under test, and that program among those that may be met.
 fn with_program(
@@ -325,7 +402,7 @@ fn with_program(
 ) -> Result<(Arc<Kernel>, Vec<Arc<Image>>), Failure> {
     let path = &tested.program;
     let file = read(path)?;
-    let hash = format!("{:032x}", ImageHash::of(&file).0);
+    let hash = hash(&file);
     if !tested.image.is_empty() && tested.image != hash {
         return Err(Failure::BadInput(format!(
             "{} is not the program of this finding: its hash is {hash}, the finding's is {}; give the right file with \

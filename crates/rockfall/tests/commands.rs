@@ -97,6 +97,84 @@ fn a_finding_replays_from_its_file_and_only_on_its_kernel() {
     let other = format!("{}{digit}{}", &text[..at], &text[at + 1..]);
     std::fs::write(folder.join("other.json"), other).expect("written");
     check(&folder, &["replay", "other.json"], 2, &["is not the kernel of this finding"]);
+
+    let mut edited: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    edited["schedule"] = "t2 t9".into();
+    std::fs::write(folder.join("edited.json"), edited.to_string()).expect("written");
+    check(&folder, &["replay", "edited.json"], 2, &["choice 2 of it is t9", "The file was changed"]);
+    edited["rockfall_finding"] = 7.into();
+    edited["finding"] = "of another shape".into();
+    std::fs::write(folder.join("newer.json"), edited.to_string()).expect("written");
+    check(&folder, &["replay", "newer.json"], 2, &["a finding of version 7", "find the bug again"]);
+}
+
+/// Any schedule can be run in place of the finding's: the passing one passes, and the finding's own is the finding.
+#[test]
+fn another_schedule_in_place_of_the_findings() {
+    let folder = folder("instead");
+    check(&folder, &["demo", "--json"], 0, &[]);
+    let file = "rockfall-demo.finding.json";
+    check(&folder, &["replay", file, "--passing"], 0, &["passes with this schedule"]);
+    let text = std::fs::read_to_string(folder.join(file)).expect("written");
+    let finding: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let schedule = finding["schedule"].as_str().expect("a schedule");
+    check(&folder, &["replay", file, "--schedule", schedule], 1, &["Use after free", "sys_thread_fork"]);
+    check(
+        &folder,
+        &["replay", file, "--schedule", "t2 t99"],
+        2,
+        &["choice 2 of it is t99, which cannot go on"],
+    );
+    check(&folder, &["replay", file, "--schedule", "second"], 2, &["is not a choice"]);
+}
+
+/// A finding that travels with its kernel finds it; one without says what is missing.
+#[test]
+fn a_finding_finds_its_kernel_beside_it() {
+    let folder = folder("travels");
+    let build = guests::Build { faults: vec!["wait_wait".to_owned()], ..guests::Build::default() };
+    let image = build.image(&folder.join("built")).unwrap_or_else(|error| panic!("{error}"));
+    check(
+        &folder,
+        &["explore", "built/kernel", "-k", "pebbles", "-t", "double_wait"],
+        1,
+        &["source files, such as"],
+    );
+    let there = folder.join("there");
+    // Left by an earlier run.
+    let _ = std::fs::remove_dir_all(&there);
+    std::fs::create_dir_all(&there).expect("made");
+    let finding = there.join("a finding.json");
+    std::fs::rename(folder.join("double_wait.finding.json"), &finding).expect("moved");
+    let path = finding.to_str().expect("a plain path");
+    let elsewhere = Path::new("/");
+    check(elsewhere, &["replay", path], 2, &["built/kernel, is not there", "--kernel"]);
+    std::fs::copy(&image.kernel, there.join("kernel")).expect("copied");
+    check(elsewhere, &["replay", path], 1, &["thread_free", "a finding.json'"]);
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/pebbles");
+    check(
+        elsewhere,
+        &["replay", path, "--sources", sources],
+        1,
+        &["cond_wait(&parent->child_exit, &family_lock);"],
+    );
+}
+
+/// Who reads the first line alone changes nothing of what was found.
+#[test]
+fn a_closed_pipe_is_no_bad_input() {
+    let folder = folder("pipe");
+    for (command, code) in [(&["replay", "rockfall-demo.finding.json"][..], 1), (&["explore", "--help"], 0)] {
+        check(&folder, &["demo", "--json"], 0, &[]);
+        let mut process = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        process.args(command).current_dir(&folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = process.spawn().expect("it starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{command:?}: {text}");
+        assert!(text.is_empty(), "{text}");
+    }
 }
 
 /// Where nothing can be written, what was found is told all the same; where nothing can be told, that is no bug of ours.
@@ -107,11 +185,22 @@ fn what_cannot_be_written_is_still_told() {
     let image = build.image(&folder).unwrap_or_else(|error| panic!("{error}"));
     let kernel = image.kernel.to_str().expect("a plain path");
     let explore = ["explore", kernel, "-k", "pebbles", "-t", "neighbour_pages", "--points"];
-    let explore = [&explore[..], &["fn:frame_take,within:prepare", "-o", "nowhere/f.json"]].concat();
-    let unkept = ["cannot write nowhere/f.json"];
+    let explore = [&explore[..], &["fn:frame_take,within:prepare"]].concat();
+    // A folder that is not there is told before anything is explored.
+    for flag in ["--output", "--html", "--forecasts"] {
+        let told = check(
+            &folder,
+            &[&explore[..], &[flag, "nowhere/f"]].concat(),
+            2,
+            &["there is no folder nowhere"],
+        );
+        assert!(!told.contains("lost"), "{told}");
+    }
+    let explore = [&explore[..], &["-o", "/proc/f.json"]].concat();
+    let unkept = ["cannot write /proc/f.json"];
     check(&folder, &explore, 2, &[&["2 blocks are lost"], &unkept[..]].concat());
     check(&folder, &[&explore[..], &["--json"]].concat(), 2, &[&["\"kind\":\"leak\""], &unkept[..]].concat());
-    let page = [&explore[..], &["--html", "nowhere/p.html"]].concat();
+    let page = [&explore[..], &["--html", "/proc/p.html"]].concat();
     check(&folder, &page, 2, &[&["2 blocks are lost"], &unkept[..]].concat());
 
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));

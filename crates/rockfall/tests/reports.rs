@@ -123,8 +123,9 @@ fn deadlock() {
         "vanish_circular",
         expect![[r#"
             Deadlock  in test vanish_vanish of pebbles
-            t3 holds lock of struct task (0x…) and waits for parent_lock of struct task; t4 holds
-            parent_lock of struct task and waits for lock of struct task (0x…).
+            t3 holds lock of struct task (0x…) and waits for parent_lock of struct task in
+            give_away_child (family_faults.c:68); t4 holds parent_lock of struct task and waits for lock of
+            struct task (0x…) in family_leave (family_faults.c:98).
 
             Look at: Each took one lock first and then asked for the other's. Agree on one order for these
                      locks, or let go of the first before asking for the second.
@@ -138,9 +139,9 @@ fn deadlock() {
                 ┊  ┃  ┊   ⇢ preempted before taking parent_lock of struct task
                 … row 2: t2 had no part in it …
              3  ┊  ┊  ┃   · takes parent_lock of struct task  family_faults.c:96
+                ┊  ┊  ┃   ↳ here the nearest passing schedule parts  family_faults.c:96
                 ┊  ┊  ┃   to family_leave  family_faults.c:98
                 ┊  ┊  ┃   → blocks: lock of struct task (0x…) is held by t3
-                ┊  ┊  ┃   ↳ here the nearest passing schedule parts
              4  ┊  ┃  ╳   to give_away_child  family_faults.c:68
                 ┊  ┃  ╳   → gives up the processor
                 … row 5: t2 had no part in it …
@@ -170,6 +171,9 @@ fn deadlock() {
                   trap (trap.c:81)
                   trap_common (traps.S:104)
                   vanish (syscalls.S:45)
+
+            Sources:  The source files, such as guests/pebbles/exit.c, were not found: say with --sources in
+                      which folder they are.
         "#]],
     );
 }
@@ -186,7 +190,8 @@ fn lost_wakeup() {
             Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
                      the sleep that follows it: can another thread change the condition and wake in between?
                      Begin at row 2, the last preemption before it. By then t3 has read live of struct task and
-                     zombies.next of struct task, which row 3 changes.
+                     zombies.next of struct task, which row 3 changes. Row 3 reads child_exit.waiters.first of
+                     struct task in waitq_take (waitq.c:21), but t3 writes it only in row 4.
 
                 t2 t3 t4
              1  ┃  ┊      to family_wait  family.c:76
@@ -333,9 +338,10 @@ fn library() {
                 ┊                                               ┃   thr.c:42
                 ┊                                               ┃ ≈ writes exit.first of struct thr, read in
                 ┊                                               ┃   row 3  cond.c:76
+                ┊                                               ┃ ↳ here the nearest passing schedule parts
+                ┊                                               ┃   cond.c:74
                 ┊                                               ┃ to thr_exit  thr.c:119
                 ┊                                               ┃ → ends
-                ┊                                               ┃ ↳ here the nearest passing schedule parts
              3  ┃ ≈ reads exit.first of struct thr, written
                 ┃   in row 2  cond.c:23
                 ┃ to thr_join  thr.c:148
@@ -381,9 +387,10 @@ fn check_failed() {
                 ┊                                               ┃   atomic.c:32
                 ┊                                               ┃ ≈ writes magic_global_value, written in row
                 ┊                                               ┃   3  atomic.c:32
+                ┊                                               ┃ ↳ here the nearest passing schedule parts
+                ┊                                               ┃   atomic.c:31
                 ┊                                               ┃ to child  atomic_fetch_add.c:16
                 ┊                                               ┃ → ends
-                ┊                                               ┃ ↳ here the nearest passing schedule parts
              3  ┃ ✗ does not hold: magic_global_value ==
                 ┃   magic_global_expected_result (found 1 == 2)
                 ┃   atomic_fetch_add.c:23
@@ -429,27 +436,30 @@ fn what_to_look_at_in_kernels() {
         (
             "walk_into_zombies",
             expect![[r#"
-            Infinite loop  in test fork_wait of pebbles
-            t3 does not come out of count_children (family.c:57): 134,217,728 instructions without a preemption
-            point, where 134,217,728 are the limit.
+                Infinite loop  in test fork_wait of pebbles
+                t3 does not come out of count_children (family.c:57): 134,217,728 instructions without a preemption
+                point, where 134,217,728 are the limit.
 
-            Look at: What must change for the loop in count_children (family.c:57) to end, and who would change
-                     it? A list that another thread bent into a ring is a common cause. Begin at row 2, the last
-                     preemption before it. By then t3 has read children.next of struct task, which row 3
-                     changes.
-        "#]],
+                Look at: What must change for the loop in count_children (family.c:57) to end, and who would change
+                         it? A list that another thread bent into a ring is a common cause. It reads sibling.next of
+                         struct task, which t4 writes in row 3, list_add (list.h:35) for family_leave (family.c:109)
+                         and zombies.next of struct task, which t4 writes in row 3, list_add (list.h:36) for
+                         family_leave (family.c:109). Begin at row 2, the last preemption before it. By then t3 has
+                         read children.next of struct task, which row 3 changes.
+            "#]],
         ),
         (
             "thread_count_torn",
             expect![[r#"
-            Lost wakeup  in test double_thread_fork of pebbles
-            Nobody can run, yet the test is not over: t2 waits in family_wait (family.c:76); t3 waits in
-            thread_exit (exit.c:20).
+                Lost wakeup  in test double_thread_fork of pebbles
+                Nobody can run, yet the test is not over: t2 waits in family_wait (family.c:76); t3 goes round in a
+                loop in thread_exit (exit.c:20).
 
-            Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
-                     the sleep that follows it: can another thread change the condition and wake in between?
-                     Begin at row 2, the last preemption before it.
-        "#]],
+                Look at: t3 goes round in a loop in thread_exit (exit.c:20) and would have to see a change that
+                         nobody is left to make. Look at what the condition of that loop reads: which thread should
+                         have changed it, or has another one changed it back? Begin at row 2, the last preemption
+                         before it.
+            "#]],
         ),
         (
             "directory_freed_early",

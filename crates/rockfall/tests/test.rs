@@ -46,7 +46,7 @@ fn finds(fault: &Fault, design: &[&str]) -> bool {
     assert!(fault.findings.contains(&kind), "{name}: {kind}");
     let file = format!("{}.finding.json", fault.test);
     assert_eq!(rockfall(&folder(name), &["replay", &file]).0, Some(1), "{name} is seen again");
-    object["scope"].as_str().expect("text").contains("race:")
+    object["points"].as_str().expect("text").contains("race:")
 }
 
 #[test]

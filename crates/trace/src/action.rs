@@ -135,5 +135,7 @@ pub struct Waiting {
     pub thread: ThreadId,
     pub lock: Option<LockId>,
     pub owner: Option<ThreadId>,
+    /// It does not sleep: it goes round in a loop until somebody changes what that reads.
+    pub loops: bool,
     pub stack: Stack,
 }

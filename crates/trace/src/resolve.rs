@@ -10,6 +10,9 @@ pub struct Frame {
     pub function: Option<String>,
     pub file: Option<String>,
     pub line: Option<u32>,
+    /// It did not call what is inside of it: an interrupt or an exception came in between.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
 }
 
 /// Innermost frame first.

@@ -432,7 +432,7 @@ impl Toy {
                 _ => (None, None),
             };
             let owner = owner.map(|owner| ThreadId(owner.into()));
-            Waiting { thread: ThreadId(id), lock, owner, stack: Stack::new() }
+            Waiting { thread: ThreadId(id), lock, owner, loops: false, stack: Stack::new() }
         });
         StepEnd::Stuck { waiting: waiting.collect() }
     }

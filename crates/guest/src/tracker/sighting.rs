@@ -82,6 +82,9 @@ impl Tracker {
 
     /// The machine stands before an instruction, perhaps one that was asked for.
     pub(crate) fn seen(&mut self, machine: &Machine, log: &mut Events) {
+        if self.sights.pcs.is_empty() {
+            return;
+        }
         let registers = registers(machine, CPU);
         // Other programs have other code at the same addresses.
         let elsewhere = registers.ring != 0 && !self.is_tested_space(registers.cr3);

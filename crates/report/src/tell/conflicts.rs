@@ -1,7 +1,7 @@
 //! Accesses of two threads to the same memory, whose order matters: what met whom.
 
 use super::{Draft, Seen, Teller};
-use crate::story::{Conflict, Note, NoteKind, Place, Row, SideView, Touch};
+use crate::story::{Conflict, EndKind, Note, NoteKind, Place, Row, SideView, Touch};
 use crate::words;
 use detect::{Finding, FindingKind, Role};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,8 @@ const CONFLICTS_MAX: usize = 500;
 const CONFLICTS_FEW: usize = 6;
 /// More of what was read too early is not told in a sentence.
 const STALE_MAX: usize = 3;
+/// More of what was looked at too early is not told in sentences.
+const PREMATURE_MAX: usize = 2;
 /// Bytes in the words that accesses are looked up by.
 const WORD: u64 = 8;
 
@@ -146,18 +148,36 @@ impl Teller<'_> {
         (freed < used).then_some(((false, freed, used, what), conflict))
     }
 
-    /// What a thread that gave up had just read, in the line where it did, and who had written it; these conflicts are
-    /// the bug's.
-    pub(super) fn noticed(&self, rows: &[Row], columns: &[ThreadId], conflicts: &mut [Conflict]) -> String {
-        let Some(last) = rows.last().filter(|row| row.to.line.is_some()) else { return String::new() };
-        if !matches!(self.finding.kind, FindingKind::Panic { .. } | FindingKind::Fault { .. }) {
-            return String::new();
-        }
-        let here = |place: &Place| (&place.file, place.line) == (&last.to.file, last.to.line);
+    /// What a thread had just read, in the line where it gave up or goes round, and who had written it; these conflicts
+    /// are the bug's.
+    pub(super) fn noticed(
+        &self,
+        rows: &[Row],
+        columns: &[ThreadId],
+        sides: &[SideView],
+        conflicts: &mut [Conflict],
+    ) -> String {
+        let spots: Vec<(usize, &Place)> = match self.finding.kind {
+            FindingKind::Panic { .. } | FindingKind::Fault { .. } | FindingKind::TightLoop { .. } => {
+                rows.last().map(|last| (rows.len() - 1, &last.to)).into_iter().collect()
+            }
+            FindingKind::LostWakeup { .. } => {
+                let loops = sides.iter().filter(|side| side.loops);
+                loops.filter_map(|side| Some((side.row?, &side.place))).collect()
+            }
+            _ => Vec::new(),
+        };
+        let at_spot = |conflict: &Conflict| {
+            let there = |spot: &Place, place: &Place| {
+                spot.line.is_some() && (&place.file, place.line) == (&spot.file, spot.line)
+            };
+            spots.iter().any(|&(row, spot)| {
+                conflict.rows.1 == row && conflict.later.stack.iter().any(|place| there(spot, place))
+            })
+        };
         let mut told = Vec::new();
         for conflict in conflicts.iter_mut() {
-            let there = conflict.rows.1 + 1 == rows.len() && conflict.later.stack.iter().any(here);
-            if there && conflict.later.verb == "reads" {
+            if at_spot(conflict) && conflict.later.verb != "writes" {
                 conflict.bug = true;
                 let (what, who) = (&conflict.what, columns[rows[conflict.rows.0].column]);
                 let wrote = format!(
@@ -171,6 +191,33 @@ impl Teller<'_> {
         }
         told.truncate(STALE_MAX);
         if told.is_empty() { String::new() } else { format!(" It reads {}.", words::list(&told)) }
+    }
+
+    /// What others had looked at before one of those who wait wrote it on its way to sleep; these conflicts are the bug's.
+    pub(super) fn premature(&self, rows: &[Row], columns: &[ThreadId], conflicts: &mut [Conflict]) -> String {
+        let FindingKind::LostWakeup { waiting } = &self.finding.kind else { return String::new() };
+        let slept = |thread: ThreadId| rows.iter().rposition(|row| columns[row.column] == thread);
+        let slept: BTreeSet<usize> = waiting.iter().filter_map(|wait| slept(wait.thread)).collect();
+        let mut told = Vec::new();
+        for conflict in conflicts.iter_mut().rev() {
+            let (looked, wrote) = conflict.rows;
+            let early = conflict.earlier.verb == "reads" && conflict.later.verb == "writes";
+            // What was read while somebody stood preempted is where the wakeup may have been lost.
+            let in_between = rows[..looked]
+                .iter()
+                .any(|row| row.column == rows[wrote].column && row.end.kind == EndKind::Preempted);
+            if early && in_between && slept.contains(&wrote) && told.len() < PREMATURE_MAX {
+                conflict.bug = true;
+                let (what, at) = (&conflict.what, conflict.earlier.in_words());
+                let who = columns[rows[wrote].column];
+                told.push(format!(
+                    " Row {} reads {what} in {at}, but {who} writes it only in row {}.",
+                    looked + 1,
+                    wrote + 1
+                ));
+            }
+        }
+        told.concat()
     }
 
     /// Whether the finding is about the memory that `access` touches.

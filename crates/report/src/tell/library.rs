@@ -53,6 +53,14 @@ impl Library<'_> {
         self.beyond(stack, |_| false)
     }
 
+    /// The same, for a thread that gave up: where an exception made it, it is the code that caused it.
+    pub fn telling_of_panic(&self, stack: &[Frame]) -> Option<Place> {
+        let handles = |frame: &Frame| frame.function.as_deref().is_some_and(self.context.faults);
+        let beneath = stack.iter().position(|frame| frame.interrupted);
+        let beneath = beneath.filter(|at| stack[..*at].iter().any(handles));
+        self.telling(&stack[beneath.unwrap_or(0)..])
+    }
+
     /// The same, where making or waking a thread is what it is about.
     pub fn telling_of_thread(&self, stack: &[Frame]) -> Option<Place> {
         self.beyond(stack, |name| self.makers.contains(name))
@@ -84,6 +92,7 @@ impl Library<'_> {
         let place = event.stack.as_ref().and_then(|stack| match event.action {
             Action::Create { .. } | Action::Wake { .. } => self.telling_of_thread(stack),
             Action::Block { .. } => self.waiting(stack),
+            Action::Panic { .. } => self.telling_of_panic(stack),
             _ => self.telling(stack),
         });
         match (place, &event.action) {
@@ -101,13 +110,16 @@ impl Library<'_> {
         match self.resolve.lock(VirtAddr(lock.0)) {
             Some(name) if self.namesakes.contains(&name) => format!("{name} ({})", VirtAddr(lock.0)),
             Some(name) => name,
-            None => lock.to_string(),
+            None => format!("the lock at {}", VirtAddr(lock.0)),
         }
     }
 
     pub fn data(&self, seen: &Seen<'_>) -> String {
         let access = seen.access;
-        self.known_data(seen).unwrap_or_else(|| format!("{} bytes at {}", access.size, access.addr))
+        self.known_data(seen).unwrap_or_else(|| {
+            let size = crate::words::bytes(u64::from(access.size));
+            format!("{size} at {}", access.addr)
+        })
     }
 
     /// The variable that an access touches, or what in the heap.

@@ -156,7 +156,7 @@ impl Program {
 
 impl Resolve for Program {
     fn frames(&self, pc: VirtAddr) -> Vec<Frame> {
-        let unknown = vec![Frame { pc, function: None, file: None, line: None }];
+        let unknown = vec![Frame { pc, function: None, file: None, line: None, interrupted: false }];
         let Some(offset) = pc.0.checked_sub(0x10_0000) else { return unknown };
         let Some((file, text)) = FILES.get((offset / 0x1000) as usize) else { return unknown };
         let line = (offset % 0x1000 / 4) as usize;
@@ -166,7 +166,13 @@ impl Resolve for Program {
             let name = head.split('(').next()?;
             Some(name.rsplit([' ', '*']).next()?.to_string())
         });
-        vec![Frame { pc, function, file: Some((*file).to_string()), line: Some(line as u32) }]
+        vec![Frame {
+            pc,
+            function,
+            file: Some((*file).to_string()),
+            line: Some(line as u32),
+            interrupted: false,
+        }]
     }
 
     fn data(&self, addr: VirtAddr) -> Option<String> {
@@ -233,6 +239,7 @@ pub fn step(thread: u32, ops: Vec<Op>, end: End, at: &str) -> Step {
                     thread: ThreadId(thread),
                     lock,
                     owner: owner.map(ThreadId),
+                    loops: false,
                     stack: stack(at),
                 })
                 .collect(),

@@ -1,7 +1,7 @@
 //! `rockfall explore`: one state space, chosen by hand.
 
 use crate::failure::{Failure, Verdict};
-use crate::finding_file::{FindingFile, write_whole};
+use crate::finding_file::{FindingFile, expect_folder, write_whole};
 use crate::narrate::narrate;
 use crate::progress::Progress;
 use crate::target::{Target, TargetArguments};
@@ -134,6 +134,16 @@ impl Default for How {
             forecasts: None,
             json: false,
         }
+    }
+}
+
+impl How {
+    /// That what is to be written has a folder to go to.
+    fn expect_folders(&self) -> Result<(), Failure> {
+        [&self.output, &self.html, &self.forecasts]
+            .into_iter()
+            .flatten()
+            .try_for_each(|path| expect_folder(path))
     }
 }
 
@@ -301,6 +311,7 @@ pub fn space(how: &How) -> String {
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
+    arguments.how.expect_folders()?;
     let target = Target::load(&arguments.target)?;
     target.caution();
     crate::points::check(&arguments.how.points, &target.kernel)?;
@@ -325,8 +336,12 @@ pub fn explore(target: &Target, world: &KernelWorld, how: &How) -> Result<Verdic
 
 fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> Result<Verdict, Failure> {
     if let Some(bug) = Bug::of(target, world, how, outcome) {
-        return bug.tell(target, world, how, outcome);
+        return bug.tell(target, world, how, outcome, &scope(target, how, outcome));
     }
+    let settled = match outcome.verdict {
+        explore::Verdict::Unsupported { .. } => Verdict::OwnBug.settle(),
+        _ => Verdict::Fine.settle(),
+    };
     if how.json {
         println!("{}", json(&summary(outcome, &scope(target, how, outcome), None)));
     } else {
@@ -335,7 +350,8 @@ fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> R
         match verdict {
             explore::Verdict::OutOfBudget { .. } => {
                 println!(
-                    "  This is no proof: the space was not finished. Give it more --budget, or fewer points."
+                    "  This is no proof: the space was not finished. Give it more {}, or fewer points.",
+                    if how.interleavings.is_some() { "--interleavings" } else { "--budget" }
                 );
             }
             explore::Verdict::Unsupported { schedule, .. } => {
@@ -344,10 +360,7 @@ fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> R
             _ => {}
         }
     }
-    Ok(match outcome.verdict {
-        explore::Verdict::Unsupported { .. } => Verdict::OwnBug,
-        _ => Verdict::Fine,
-    })
+    Ok(settled)
 }
 
 fn scope(target: &Target, how: &How, outcome: &Outcome) -> String {
@@ -392,28 +405,28 @@ impl Bug {
         Some(Self { best, file, path })
     }
 
-    /// Writes the files that were asked for and tells of the bug; the latter even if the former cannot be done.
+    /// Writes the files that were asked for and tells of the bug; the latter even if the former cannot be done. `scope` is
+    /// what programs are told that the search covered.
     pub fn tell(
         &self,
         target: &Target,
         world: &KernelWorld,
         how: &How,
         outcome: &Outcome,
+        scope: &str,
     ) -> Result<Verdict, Failure> {
+        let verdict = Verdict::GuestBug.settle();
         let written = self.file.write(&self.path);
-        let story = if how.json && how.html.is_none() {
-            None
-        } else {
-            Some(narrate(target, world, &self.file, &self.path)?)
-        };
-        let shown = match (&how.html, &story) {
-            (Some(html), Some(story)) => write_whole(html, report::html(story).as_bytes()),
-            _ => Ok(()),
+        let story = narrate(target, world, &self.file, &self.path)?;
+        let shown = match &how.html {
+            Some(html) => write_whole(html, report::html(&story).as_bytes()),
+            None => Ok(()),
         };
         if how.json {
-            println!("{}", json(&summary(outcome, &scope(target, how, outcome), Some(&self.best))));
-        } else if let Some(story) = &story {
-            print!("{}", report::text(story, text_options()));
+            let told = summary(outcome, scope, Some(&self.best));
+            println!("{}", json(&Summary { points: Some(&self.file.points), story: Some(&story), ..told }));
+        } else {
+            print!("{}", report::text(&story, text_options()));
             for other in &outcome.found[1..] {
                 println!(
                     "also: {} ({} preemptions)\n  schedule: {}",
@@ -424,7 +437,7 @@ impl Bug {
             }
         }
         written.and(shown)?;
-        Ok(Verdict::GuestBug)
+        Ok(verdict)
     }
 }
 
@@ -488,6 +501,8 @@ fn summary<'a>(outcome: &Outcome, scope: &'a str, best: Option<&'a Found>) -> Su
         seconds: outcome.seconds,
         preemptions: best.map(|found| found.preemptions as u32),
         schedule: best.map(|found| &found.schedule),
+        points: None,
+        story: None,
     }
 }
 

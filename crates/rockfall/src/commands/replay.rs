@@ -1,34 +1,50 @@
-//! `rockfall replay`: a finding seen again from its file.
+//! `rockfall replay`: a finding seen again from its file, or another schedule in its place.
 
 use crate::failure::{Failure, Verdict};
-use crate::finding_file::{FindingFile, write_whole};
-use crate::narrate::narrate;
+use crate::finding_file::{FindingFile, expect_folder, write_whole};
+use crate::narrate::{narrate, shows};
 use crate::target::Target;
 use crate::terminal::text_options;
 use clap::Args;
+use detect::Detectors;
+use explore::strategies::replay;
+use explore::{End, World};
+use guest::uniprocessor::Uniprocessor;
 use report::Story;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use trace::Schedule;
 
 /// Which finding, and where what it was found in lies now.
 #[derive(Args)]
 pub struct FindingArguments {
-    /// The finding, as written by 'rockfall explore'
+    /// The finding, as written by 'rockfall explore' or 'rockfall test'
     pub finding: PathBuf,
-    /// The kernel file, if it is not where it was; its hash must be the same
+    /// The kernel file, if it is neither where it was nor beside the finding; its hash must be the same
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
-    /// The program under test, if it is not where it was; its hash must be the same
+    /// The program under test, if it is neither where it was nor beside the finding; its hash must be the same
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
+    /// Folder of the source files, if they are not where they were
+    #[arg(long, value_name = "FOLDER")]
+    pub sources: Vec<PathBuf>,
 }
 
 /// Runs the schedule of a finding again and shows it.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  rockfall replay double_thread_fork.finding.json\n  \
-    rockfall replay a.finding.json --kernel ../other/kernel --html a.html")]
+    rockfall replay a.finding.json --kernel ../other/kernel --html a.html\n  \
+    rockfall replay a.finding.json --passing\n  \
+    rockfall replay a.finding.json --schedule 't2*3 t3 t2'")]
 pub struct Arguments {
     #[command(flatten)]
     pub finding: FindingArguments,
+    /// Run this schedule instead, with the kernel, test and points of the finding. Where it ends, the running thread goes on
+    #[arg(long, value_name = "SCHEDULE", conflicts_with = "passing")]
+    pub schedule: Option<Schedule>,
+    /// Run the nearest passing schedule instead
+    #[arg(long)]
+    pub passing: bool,
     /// Write a page to look at in a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -37,37 +53,120 @@ pub struct Arguments {
     pub quiet: bool,
 }
 
+/// A finding and the world in which it was found.
+struct Scene {
+    file: FindingFile,
+    target: Target,
+    world: World<Uniprocessor, Detectors>,
+}
+
+impl Scene {
+    fn open(arguments: &FindingArguments) -> Result<Self, Failure> {
+        crate::interrupt::end_at_once();
+        let file = FindingFile::read(&arguments.finding)?;
+        let mut recipe = file.target.clone();
+        if let Some(kernel) = &arguments.kernel {
+            recipe.kernel.clone_from(kernel);
+        }
+        match (&arguments.program, &mut recipe.tested) {
+            (Some(program), Some(tested)) => tested.program.clone_from(program),
+            (Some(_), None) => {
+                let what = "this finding is about the kernel: --program does not apply";
+                return Err(Failure::BadFlag(what.to_owned()));
+            }
+            (None, _) => {}
+        }
+        recipe.sources.splice(0..0, arguments.sources.iter().cloned());
+        let target = Target::make_again(recipe, arguments.finding.parent().unwrap_or(Path::new("")))?;
+        crate::points::check(&file.points, &target.kernel)?;
+        let world = target.world(target.start()?);
+        Ok(Self { file, target, world })
+    }
+
+    /// The same with another schedule, if that shows anything.
+    fn instead(mut self, schedule: &Schedule) -> Result<Option<Self>, Failure> {
+        let mut world = self.world.clone();
+        world.set_limits(detect::Limits::of(&self.file.finding));
+        let execution = replay(world, &self.file.points, schedule, usize::MAX, false);
+        if let (None, End::Diverged { .. } | End::Nobody) = (execution.findings.first(), &execution.end) {
+            return Err(Failure::BadFlag(format!("this schedule cannot be run: {}", shows(&execution))));
+        }
+        let Some(finding) = execution.findings.first().cloned() else { return Ok(None) };
+        self.file = FindingFile {
+            headline: finding.headline(),
+            schedule: execution.schedule(),
+            preemptions: execution.preemptions(),
+            interleavings: 0,
+            minimised_from: None,
+            fewest: false,
+            passing: None,
+            finding,
+            ..self.file
+        };
+        Ok(Some(self))
+    }
+
+    /// Forgets the passing schedule unless it passes.
+    fn check_passing(&mut self) {
+        let passes = |(schedule, common): &(Schedule, usize)| {
+            let execution = replay(self.world.clone(), &self.file.points, schedule, usize::MAX, false);
+            let shared = schedule.0.iter().zip(&self.file.schedule.0).take_while(|(a, b)| a == b).count();
+            execution.findings.is_empty() && execution.end == End::Step && shared == *common
+        };
+        if !self.file.passing.as_ref().is_some_and(passes) {
+            self.file.passing = None;
+        }
+    }
+
+    fn story(&mut self, path: &Path) -> Result<Story, Failure> {
+        self.check_passing();
+        narrate(&self.target, &self.world, &self.file, path).map_err(|failure| match failure {
+            Failure::NotShown { finding, seen } => Failure::BadInput(format!(
+                "the schedule in {} does not show its finding '{finding}': {seen}. The file was changed, or is of another \
+                 version of Rockfall: find the bug again",
+                path.display()
+            )),
+            other => other,
+        })
+    }
+}
+
 /// Runs the schedule of a finding file again and tells what happens.
 pub fn story(arguments: &FindingArguments) -> Result<Story, Failure> {
-    crate::interrupt::end_at_once();
-    let file = FindingFile::read(&arguments.finding)?;
-    let mut recipe = file.target.clone();
-    if let Some(kernel) = &arguments.kernel {
-        recipe.kernel.clone_from(kernel);
-    }
-    match (&arguments.program, &mut recipe.tested) {
-        (Some(program), Some(tested)) => tested.program.clone_from(program),
-        (Some(_), None) => {
-            let what = "this finding is about the kernel: --program does not apply";
-            return Err(Failure::BadFlag(what.to_owned()));
-        }
-        (None, _) => {}
-    }
-    let target = Target::make(recipe)?;
-    crate::points::check(&file.points, &target.kernel)?;
-    let world = target.world(target.start()?);
-    narrate(&target, &world, &file, &arguments.finding)
+    Scene::open(arguments)?.story(&arguments.finding)
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    let story = story(&arguments.finding)?;
+    arguments.html.as_deref().map_or(Ok(()), expect_folder)?;
+    let path = &arguments.finding.finding;
+    let mut scene = Scene::open(&arguments.finding)?;
+    let instead = match (&arguments.schedule, arguments.passing, &scene.file.passing) {
+        (Some(schedule), ..) => Some(schedule.clone()),
+        (None, true, Some((passing, _))) => Some(passing.clone()),
+        (None, true, None) => {
+            return Err(Failure::BadFlag(format!("{} has no passing schedule", path.display())));
+        }
+        (None, false, _) => None,
+    };
+    if let Some(schedule) = &instead {
+        match scene.instead(schedule)? {
+            Some(other) => scene = other,
+            None => {
+                println!("The test passes with this schedule.");
+                return Ok(Verdict::Fine);
+            }
+        }
+    }
+    let story = scene.story(path)?;
+    let verdict = Verdict::GuestBug.settle();
+    let written = match &arguments.html {
+        Some(path) => write_whole(path, report::html(&story).as_bytes()),
+        None => Ok(()),
+    };
     if arguments.quiet {
         println!("{}", story.headline);
     } else {
         print!("{}", report::text(&story, text_options()));
     }
-    if let Some(path) = &arguments.html {
-        write_whole(path, report::html(&story).as_bytes())?;
-    }
-    Ok(Verdict::GuestBug)
+    written.map(|()| verdict)
 }

@@ -329,26 +329,30 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     };
     let Some((id, mut found)) = found else {
         view.finish(&campaign.plan);
+        let settled = if gap && ending != Ending::Done { Verdict::OwnBug } else { Verdict::Fine }.settle();
         if arguments.json {
             let verdict = match (ending, gap) {
                 (Ending::Done, _) => report::Verdict::Exhausted,
                 (_, true) => report::Verdict::Unsupported,
                 _ => report::Verdict::OutOfBudget,
             };
+            let covered = statement(&campaign);
             let summary = Summary {
                 verdict,
-                scope: &statement(&campaign),
+                scope: covered.trim_end(),
                 finding: None,
                 interleavings,
                 seconds,
                 preemptions: None,
                 schedule: None,
+                points: None,
+                story: None,
             };
             println!("{}", json(&summary));
         } else {
             print!("{}", statement(&campaign));
         }
-        return Ok(if gap && ending != Ending::Done { Verdict::OwnBug } else { Verdict::Fine });
+        return Ok(settled);
     };
     found.interleaving = interleavings;
     let points = campaign.plan.job(id).points.clone();
@@ -367,7 +371,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let bug = Bug::of(&target, &plain, &how, &outcome).expect("it was found");
     campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), &plain));
     view.finish(&campaign.plan);
-    let verdict = bug.tell(&target, &plain, &how, &outcome)?;
+    let verdict = bug.tell(&target, &plain, &how, &outcome, statement(&campaign).trim_end())?;
     if !arguments.json {
         print!("{}", statement(&campaign));
     }
