@@ -15,7 +15,7 @@ use crate::tracker::{CPU, Oddity};
 use crate::uniprocessor::Uniprocessor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, Choice, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
+use trace::{Action, Choice, PointRule, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
 
 /// Steps of the one run.
 const STEPS_MAX: usize = 10_000;
@@ -62,18 +62,12 @@ pub fn examine(started: &Started) -> Vec<Advice> {
         // Whoever is next in turn, so that everybody who can be chosen is chosen at some time.
         let next = enabled.iter().find(|thread| last.is_none_or(|last| *thread > last)).or(enabled.first());
         let Some(thread) = next else { break };
-        let ticked = subject.tracker.threads.current().is_some_and(|current| current.id != thread);
-        ticks += usize::from(ticked);
+        ticks += usize::from(needs_tick(&subject, thread));
         last = Some(thread);
         ran.insert(thread);
         standing(&subject, &mut strange);
-        let handled = times(&subject, |event| matches!(event, Event::Enter(Activity::Timer)));
-        let step = subject.step(Choice::Thread(thread), &points);
+        let step = go_on(&mut subject, thread, &points, &mut strange);
         steps += 1;
-        let unseen = times(&subject, |event| matches!(event, Event::Enter(Activity::Timer))) == handled;
-        if ticked && unseen && !matches!(step.end, StepEnd::Unsupported { .. }) {
-            strange.insert(Strange::TickUnseen);
-        }
         blocks(&step, &mut strange);
         if !matches!(step.end, StepEnd::Point(_)) {
             let panic = step.events.iter().find_map(|event| match &event.action {
@@ -142,13 +136,19 @@ pub fn examine(started: &Started) -> Vec<Advice> {
             format!("the test was not over after {steps} steps; if the kernel was idle, 'test.ready' or 'test.end' does not fit"),
         )),
     }
+    let mut fired = subject.tracker.fired.as_deref().cloned().unwrap_or_default();
+    if ticks_seen(&subject) == 0 {
+        for (hook, times) in interrupted(started, &mut strange).iter().flat_map(|fired| fired.iter()) {
+            fired.entry(*hook).or_insert(*times);
+        }
+    }
     // Of each kind one is enough.
     let mut told: Vec<&Strange> = strange.iter().collect();
     told.dedup_by_key(|strange| std::mem::discriminant(*strange));
     advice.extend(told.into_iter().map(|strange| strange.advice(&kernel)));
     advice.extend(kernel.cautions.iter().map(|caution| wrong(Some(caution.line), caution.message.clone())));
     oddities(&kernel, &subject.tracker.oddities, &mut advice);
-    silent_hooks(&kernel, subject.tracker.fired.as_ref(), &mut advice);
+    silent_hooks(&kernel, &fired, &mut advice);
     if subject.machine.board.armed_timer(CPU).is_none() {
         advice.push(wrong(None, "the kernel has set no timer, so nothing can be preempted".into()));
     }
@@ -273,6 +273,47 @@ fn never_began(subject: &Uniprocessor) -> Advice {
     wrong(line, format!("the test went by and no thread could be chosen anywhere: {why}"))
 }
 
+fn ticks_seen(subject: &Uniprocessor) -> u64 {
+    times(subject, |event| matches!(event, Event::Enter(Activity::Timer)))
+}
+
+/// Whether the running thread has to be interrupted for `thread` to go on.
+fn needs_tick(subject: &Uniprocessor, thread: ThreadId) -> bool {
+    subject.tracker.threads.current().is_some_and(|current| current.id != thread)
+}
+
+fn go_on(
+    subject: &mut Uniprocessor,
+    thread: ThreadId,
+    points: &PointSet,
+    strange: &mut BTreeSet<Strange>,
+) -> Step {
+    let (ticked, handled) = (needs_tick(subject, thread), ticks_seen(subject));
+    let step = subject.step(Choice::Thread(thread), points);
+    if ticked && ticks_seen(subject) == handled && !matches!(step.end, StepEnd::Unsupported { .. }) {
+        strange.insert(Strange::TickUnseen);
+    }
+    step
+}
+
+/// A test whose threads always give way by themselves needs no tick. One is needed where somebody else is chosen in
+/// between: this runs until that has happened. How often each hook has fired then.
+fn interrupted(started: &Started, strange: &mut BTreeSet<Strange>) -> Option<Arc<BTreeMap<HookId, u64>>> {
+    let mut subject = started.subject.clone();
+    let rules = [PointRule::Lock, PointRule::Unlock, PointRule::InterruptsOn].into();
+    let points = PointSet { rules, ..PointSet::default() };
+    for _ in 0..STEPS_MAX {
+        let enabled = subject.enabled();
+        let other = enabled.iter().find(|thread| needs_tick(&subject, *thread)).or(enabled.first());
+        let Some(thread) = other else { break };
+        let step = go_on(&mut subject, thread, &points, strange);
+        if ticks_seen(&subject) > 0 || !matches!(step.end, StepEnd::Point(_)) {
+            break;
+        }
+    }
+    subject.tracker.fired
+}
+
 fn has(kernel: &Kernel, activity: Activity) -> bool {
     kernel.hooks.iter().any(|hook| matches!(hook.event, Event::Enter(a) if a == activity))
 }
@@ -318,8 +359,7 @@ fn place(kernel: &Kernel, hook: &Hook) -> (Option<usize>, String) {
     }
 }
 
-fn silent_hooks(kernel: &Kernel, fired: Option<&Arc<BTreeMap<HookId, u64>>>, advice: &mut Vec<Advice>) {
-    let Some(fired) = fired else { return };
+fn silent_hooks(kernel: &Kernel, fired: &BTreeMap<HookId, u64>, advice: &mut Vec<Advice>) {
     let count = |at: usize| fired.get(&HookId(at as u32)).copied().unwrap_or(0);
     // The compiler may have made several functions of one.
     let alike = |a: &Hook, b: &Hook| {

@@ -98,7 +98,7 @@ fn parameter(image: &Image, function: &Function, index: usize) -> String {
     }
 }
 
-const LOCKS: [(&str, &str, &str, &str); 12] = [
+const LOCKS: [(&str, &str, &str, &str); 13] = [
     ("mutex_lock", "mutex_trylock", "mutex_unlock", "mutex"),
     ("mutex_acquire", "mutex_try_acquire", "mutex_release", "mutex"),
     ("lock_acquire", "lock_try_acquire", "lock_release", "mutex"),
@@ -111,6 +111,7 @@ const LOCKS: [(&str, &str, &str, &str); 12] = [
     ("sem_wait", "sem_trywait", "sem_signal", "semaphore"),
     ("sem_wait", "sem_trywait", "sem_post", "semaphore"),
     ("semaphore_wait", "semaphore_try", "semaphore_signal", "semaphore"),
+    ("lock", "trylock", "unlock", "mutex"),
 ];
 
 /// What an allocator is asked for.

@@ -172,6 +172,14 @@ pub fn description(name: &str) -> Result<(String, String), Failure> {
 }
 
 impl Target {
+    /// What is tested, for sentences. A kernel that has one test need not name it.
+    pub fn what(&self) -> String {
+        match self.recipe.test.as_str() {
+            "" => format!("test of {}", self.kernel.name),
+            test => format!("test {test} of {}", self.kernel.name),
+        }
+    }
+
     /// Tells what may not do what is expected; 'doctor' tells it too.
     pub fn caution(&self) {
         for caution in &self.kernel.cautions {

@@ -65,6 +65,31 @@ fn described() {
     }
 }
 
+/// Its threads give way by themselves, so a tick has to be provoked to see that it is handled. What init drafts fits at
+/// once, and finds what the description finds.
+#[test]
+fn examined_and_drafted() {
+    let folder = folder("drafted");
+    let kernel = guests::tiny::build(&["FAULT_TORN_SUM", "ROCKFALL_OFF"], &folder)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let path = kernel.to_str().expect("a path in UTF-8");
+    let doctor = |description: &str| {
+        std::fs::write(folder.join("k.toml"), description).expect("written");
+        rockfall(&folder, &["doctor", path, "-k", "k.toml", "-t", "2"]).1
+    };
+    assert_eq!(doctor(guests::tiny::DESCRIPTION), Some(0));
+    assert_eq!(
+        doctor(&guests::tiny::DESCRIPTION.replace("timer = [\"tick\"]", "timer = [\"nap\"]")),
+        Some(2)
+    );
+    let draft =
+        Command::new(env!("CARGO_BIN_EXE_rockfall")).args(["init", path]).output().expect("it starts");
+    let draft = String::from_utf8(draft.stdout).expect("UTF-8");
+    assert_eq!(doctor(&draft), Some(0), "{draft}");
+    let found = explore(&folder, &kernel, &draft, "lock");
+    assert!(found.contains("panic"), "{found}\n{draft}");
+}
+
 /// One way to be a kernel, with one line of the description changed.
 fn variant(name: &str, change: (&str, &str), points: &str) -> (PathBuf, String) {
     let place = format!("variant-{name}-{}", change.1.replace(|c: char| !c.is_alphanumeric(), ""));

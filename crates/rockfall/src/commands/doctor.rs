@@ -21,9 +21,12 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         println!("ok      every name in {} exists in the program, or may be missing", tested.library_name);
     }
     let started = target.start_counting()?;
+    let test = match target.recipe.test.as_str() {
+        "" => "the test".into(),
+        test => format!("the test '{test}'"),
+    };
     println!(
-        "ok      the kernel booted and the test '{}' started after {} instructions",
-        target.recipe.test,
+        "ok      the kernel booted and {test} started after {} instructions",
         started.subject.machine.instructions()
     );
     let advice = examine(&started);

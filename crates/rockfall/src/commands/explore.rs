@@ -364,7 +364,7 @@ fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> R
 }
 
 fn scope(target: &Target, how: &How, outcome: &Outcome) -> String {
-    let mut scope = format!("test {} of {}: {}", target.recipe.test, target.kernel.name, space(how));
+    let mut scope = format!("{}: {}", target.what(), space(how));
     if let explore::Verdict::OutOfBudget { preemptions_exhausted: Some(preemptions), .. } = &outcome.verdict {
         scope += &format!("; those with at most {preemptions} preemptions are exhausted");
     }

@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     if arguments.json {
         println!("{}", report::races_json(stories, &Names::of(&target)));
     } else {
-        let what = format!("test {} of {}", target.recipe.test, target.kernel.name);
+        let what = target.what();
         println!("{what}: {} data races in one run", log.iter().count());
         print!("{}", report::races(stories, &Names::of(&target), &|file| target.source(file)));
     }

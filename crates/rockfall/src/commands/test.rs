@@ -273,7 +273,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let watch = watched(&plain.observer, arguments.races, &prologue);
     let code = Code::new(&target.kernel);
     let setting = Setting {
-        what: format!("test {} of {}", target.recipe.test, target.kernel.name),
+        what: target.what(),
         watched: World::new(plain.subject.clone(), watch),
         unwatched: World::new(plain.subject.clone(), Watch::new(plain.observer.clone(), None)),
         cores: arguments.workers.unwrap_or_else(cores).max(1),
@@ -316,7 +316,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         let told = stories(races.iter().filter(told), &campaign.witnesses, &target, &plain, &code);
         let tested = target.kernel.tested.as_ref();
         let statement = Statement {
-            what: &format!("test {} of {}", target.recipe.test, target.kernel.name),
+            what: &target.what(),
             plan: &campaign.plan,
             seconds,
             ending,
