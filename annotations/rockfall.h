@@ -25,6 +25,8 @@ enum rockfall_code {
     ROCKFALL_RUNNABLE = 7,
     ROCKFALL_NOT_RUNNABLE = 8,
     ROCKFALL_IDLE = 9,
+    ROCKFALL_DEVICE = 10,
+    ROCKFALL_PREEMPTION = 11,
     ROCKFALL_LOCK = 16,
     ROCKFALL_LOCKED = 17,
     ROCKFALL_BLOCKED = 18,
@@ -32,15 +34,19 @@ enum rockfall_code {
     ROCKFALL_TRIED = 20,
     ROCKFALL_UNLOCK = 21,
     ROCKFALL_UNLOCKED = 22,
+    ROCKFALL_DOWN = 23,
+    ROCKFALL_UP = 24,
     ROCKFALL_ALLOC = 32,
     ROCKFALL_FREE = 33,
     ROCKFALL_PANIC = 34,
+    ROCKFALL_FAULT = 35,
     ROCKFALL_READY = 48,
     ROCKFALL_TEST_START = 49,
     ROCKFALL_TEST_END = 50,
     ROCKFALL_POINT = 51,
     ROCKFALL_MESSAGE = 52,
-    ROCKFALL_RESULT = 53
+    ROCKFALL_RESULT = 53,
+    ROCKFALL_SYSTEM_CALL = 54
 };
 
 static inline void rockfall_call(enum rockfall_code code, unsigned long a, unsigned long b)
@@ -72,6 +78,12 @@ static inline void rockfall_exit(void) { rockfall_call(ROCKFALL_EXIT, 0, 0); }
 static inline void rockfall_sleep(void) { rockfall_call(ROCKFALL_SLEEP, 0, 0); }
 static inline void rockfall_yield(void) { rockfall_call(ROCKFALL_YIELD, 0, 0); }
 
+/* The running thread is about to wait for a device, which answers without anyone's help. */
+static inline void rockfall_device(void) { rockfall_call(ROCKFALL_DEVICE, 0, 0); }
+
+/* Whether the timer may take the processor away, for kernels that say so by a flag; interrupts that are off always count. */
+static inline void rockfall_preemption(int allowed) { rockfall_call(ROCKFALL_PREEMPTION, (unsigned long)allowed, 0); }
+
 /* `tid` can run from here on, or cannot. Whether the running thread is on a run queue does not matter: say what is true. */
 static inline void rockfall_runnable(int tid) { rockfall_call(ROCKFALL_RUNNABLE, (unsigned long)tid, 0); }
 static inline void rockfall_not_runnable(int tid) { rockfall_call(ROCKFALL_NOT_RUNNABLE, (unsigned long)tid, 0); }
@@ -95,6 +107,11 @@ static inline void rockfall_tried(const void *lock, int succeeded)
 static inline void rockfall_unlock(const void *lock) { rockfall_call(ROCKFALL_UNLOCK, (unsigned long)lock, 0); }
 static inline void rockfall_unlocked(const void *lock) { rockfall_call(ROCKFALL_UNLOCKED, (unsigned long)lock, 0); }
 
+/* Semaphores have no owner: last in the function that counts down, in place of `locked`; first in the one that counts up, in
+ * place of `unlock`. */
+static inline void rockfall_down(const void *semaphore) { rockfall_call(ROCKFALL_DOWN, (unsigned long)semaphore, 0); }
+static inline void rockfall_up(const void *semaphore) { rockfall_call(ROCKFALL_UP, (unsigned long)semaphore, 0); }
+
 /* Last in the allocator, first in its opposite. */
 static inline void rockfall_alloc(const void *block, unsigned long size)
 {
@@ -104,6 +121,15 @@ static inline void rockfall_free(const void *block) { rockfall_call(ROCKFALL_FRE
 
 /* The kernel gives up; the message ends with a NUL. */
 static inline void rockfall_panic(const char *message) { rockfall_call(ROCKFALL_PANIC, (unsigned long)message, 0); }
+
+/* The kernel met an exception that it has no use for. */
+static inline void rockfall_fault(int vector, const void *address)
+{
+    rockfall_call(ROCKFALL_FAULT, (unsigned long)vector, (unsigned long)address);
+}
+
+/* A program entered the kernel. */
+static inline void rockfall_system_call(int number) { rockfall_call(ROCKFALL_SYSTEM_CALL, (unsigned long)number, 0); }
 
 /* The kernel waits for input; the test begins; the test is over. */
 static inline void rockfall_ready(void) { rockfall_call(ROCKFALL_READY, 0, 0); }
@@ -124,7 +150,7 @@ static inline void rockfall_test_end_of(int index, int threads)
 /* Something to show to the user; the text ends with a NUL. */
 static inline void rockfall_message(const char *text) { rockfall_call(ROCKFALL_MESSAGE, (unsigned long)text, 0); }
 
-/* A test is over; status 0: passed. */
+/* A test is over; status 0: passed. Another status is a finding. */
 static inline void rockfall_result(const char *test, int status)
 {
     rockfall_call(ROCKFALL_RESULT, (unsigned long)test, (unsigned long)status);

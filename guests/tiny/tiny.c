@@ -16,6 +16,8 @@
  * SPIN: the lock around the sum is waited for in a loop, with interrupts on.
  * LONG: workers have much to do first.
  * BLOCKS: workers allocate a block from a heap that gets its pages from another one and keeps them.
+ * RESULT: the end of the test tells whether the sum is right, instead of panicking. (Annotated.)
+ * FLAG: the sum is protected by a flag that ticks respect instead of by the lock. (Annotated.) FLAG_UNHEEDED: they do not.
  * URGENT: the scheduler takes turns among the most urgent threads that can run. The words of the command line are scripts of
  * threads: how urgent each is, then what it does, a letter for each act (see act()).
  */
@@ -69,7 +71,8 @@ char command_line[64];
 int command_line_words;
 int rounds = 1;
 
-static struct mutex sum_lock;
+__attribute__((unused)) static struct mutex sum_lock;
+static volatile int undisturbed;
 static volatile int sum;
 static volatile int done;
 #ifdef URGENT
@@ -338,8 +341,21 @@ HOOKED void tick(void)
     ticks++;
     wake((const void *)&ticks);
     release(&table);
+#ifndef FLAG_UNHEEDED
+    if (undisturbed)
+        return;
+#endif
     if (current)
         yield();
+}
+
+/* Ticks take the processor away, or do not. */
+HOOKED void disturb(int allowed)
+{
+    undisturbed = !allowed;
+#ifndef FLAG_UNHEEDED
+    rockfall_preemption(allowed);
+#endif
 }
 
 /* As kernels do where a counter does not fit into a word. */
@@ -447,6 +463,15 @@ void work(void)
 #ifdef BLOCKS
     block_free(block_alloc(32));
 #endif
+#if defined FLAG || defined FLAG_UNHEEDED
+    for (int i = 0; i < rounds; i++) {
+        disturb(0);
+        int seen = sum;
+        rockfall_point();
+        sum = seen + 1;
+        disturb(1);
+    }
+#else
     for (int i = 0; i < rounds; i++) {
         lock(&sum_lock);
         int seen = sum;
@@ -457,6 +482,7 @@ void work(void)
         sum = seen + 1;
         unlock(&sum_lock);
     }
+#endif
     acquire(&table);
     done++;
     wake((const void *)&done);
@@ -553,8 +579,13 @@ HOOKED void run_test(void)
 #else
     wait_for_workers(WORKERS);
 #endif
+#ifdef RESULT
+    rockfall_message("both are done");
+    rockfall_result("sum", sum != WORKERS * rounds);
+#else
     if (sum != WORKERS * rounds)
         panic("the sum is wrong");
+#endif
     rockfall_test_end();
 }
 #endif

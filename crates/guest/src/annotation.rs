@@ -26,6 +26,10 @@ pub enum Annotation {
         thread: u32,
     },
     Idle,
+    Device,
+    Preemption {
+        allowed: bool,
+    },
     Lock {
         lock: u64,
     },
@@ -49,6 +53,12 @@ pub enum Annotation {
     Unlocked {
         lock: u64,
     },
+    Down {
+        semaphore: u64,
+    },
+    Up {
+        semaphore: u64,
+    },
     Alloc {
         addr: VirtAddr,
         size: u64,
@@ -58,6 +68,10 @@ pub enum Annotation {
     },
     Panic {
         message: String,
+    },
+    Fault {
+        vector: u8,
+        addr: VirtAddr,
     },
     Ready,
     /// `threads` is 0 where the kernel, rather than a thread of the test, says it.
@@ -76,6 +90,9 @@ pub enum Annotation {
     Result {
         test: String,
         status: u32,
+    },
+    SystemCall {
+        number: u64,
     },
 }
 
@@ -97,6 +114,8 @@ pub fn decode<M: Memory + ?Sized>(registers: &Registers, memory: &M) -> Option<A
         7 => Annotation::Runnable { thread },
         8 => Annotation::NotRunnable { thread },
         9 => Annotation::Idle,
+        10 => Annotation::Device,
+        11 => Annotation::Preemption { allowed: a != 0 },
         16 => Annotation::Lock { lock: a },
         17 => Annotation::Locked { lock: a },
         18 => Annotation::Blocked { lock: a, owner: b as u32 },
@@ -104,15 +123,19 @@ pub fn decode<M: Memory + ?Sized>(registers: &Registers, memory: &M) -> Option<A
         20 => Annotation::Tried { lock: a, succeeded: b != 0 },
         21 => Annotation::Unlock { lock: a },
         22 => Annotation::Unlocked { lock: a },
+        23 => Annotation::Down { semaphore: a },
+        24 => Annotation::Up { semaphore: a },
         32 => Annotation::Alloc { addr: VirtAddr(a), size: b },
         33 => Annotation::Free { addr: VirtAddr(a) },
         34 => Annotation::Panic { message: memory.read_text(VirtAddr(a), MESSAGE_MAX) },
+        35 => Annotation::Fault { vector: a as u8, addr: VirtAddr(b) },
         48 => Annotation::Ready,
         49 => Annotation::TestStart { thread, threads: b as u32 },
         50 => Annotation::TestEnd { thread, threads: b as u32 },
         51 => Annotation::Point,
         52 => Annotation::Message { text: memory.read_text(VirtAddr(a), MESSAGE_MAX) },
         53 => Annotation::Result { test: memory.read_text(VirtAddr(a), MESSAGE_MAX), status: b as u32 },
+        54 => Annotation::SystemCall { number: a },
         _ => return None,
     })
 }

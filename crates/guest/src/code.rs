@@ -61,6 +61,14 @@ pub fn leaves(image: &Image, function: &Function) -> Leaves {
     leaves
 }
 
+/// Bytes of arguments that a function pops when it returns.
+#[must_use]
+pub fn popped(image: &Image, function: &Function) -> u16 {
+    let returns = |instruction: &Instruction| matches!(instruction.mnemonic(), Mnemonic::Ret);
+    let found = instructions(image, function).into_iter().find(returns);
+    found.filter(|ret| ret.op_count() > 0).map_or(0, |ret| ret.immediate16())
+}
+
 /// Whether the function at `pc` begins with `push %ebp; mov %esp, %ebp`.
 #[must_use]
 pub fn keeps_frame_pointer(image: &Image, pc: VirtAddr) -> bool {

@@ -17,7 +17,7 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol a
 use rustc_hash::FxHashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use trace::{Frame, PhysAddr, Resolve, VirtAddr};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -109,6 +109,8 @@ pub struct Image {
     symbols: Vec<Symbol>,
     dwarf: Dwarf,
     frames: CallFrames,
+    /// Functions that pop arguments, and how many bytes; made when first asked for.
+    popping: Arc<OnceLock<FxHashMap<u64, u16>>>,
     pub(crate) ways_in: Arc<WaysIn>,
     functions: Vec<Function>,
     /// Pieces of code by start; the pieces of one function may be apart.
@@ -244,6 +246,7 @@ impl Image {
             symbols,
             dwarf,
             frames,
+            popping: Arc::default(),
             ways_in: Arc::default(),
             functions: Vec::new(),
             pieces: Vec::new(),
@@ -649,6 +652,16 @@ impl Image {
             let from = usize::try_from(addr.0.checked_sub(segment.addr.0)?).ok()?;
             segment.bytes.get(from..from.checked_add(length)?)
         })
+    }
+
+    /// Bytes of arguments that the function at `entry` takes off the stack when it returns.
+    #[must_use]
+    pub fn popped(&self, entry: VirtAddr) -> u16 {
+        let popping = self.popping.get_or_init(|| {
+            let pops = |(_, function): (_, &Function)| (function.start.0, code::popped(self, function));
+            self.functions().map(pops).filter(|(_, bytes)| *bytes > 0).collect()
+        });
+        popping.get(&entry.0).copied().unwrap_or(0)
     }
 
     /// Instructions that leave a function: `ret` and `iret`; and jumps to other functions in its place.

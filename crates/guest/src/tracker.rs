@@ -108,6 +108,8 @@ pub struct Tracker {
     /// Fired so far, by hook: for checking a description. `None`: not counted.
     pub fired: Option<Arc<BTreeMap<HookId, u64>>>,
     pub oddities: Arc<BTreeSet<Oddity>>,
+    /// The kernel said that ticks do not take the processor away.
+    preemption_off: bool,
     /// Programs that were executed.
     pub executed: Arc<BTreeSet<String>>,
     /// How often the scheduler was asked so far.
@@ -137,6 +139,7 @@ impl Clone for Tracker {
             sights: self.sights.clone(),
             returned: false,
             fired: self.fired.clone(),
+            preemption_off: self.preemption_off,
             oddities: self.oddities.clone(),
             executed: self.executed.clone(),
             decisions: self.decisions,
@@ -166,6 +169,7 @@ impl Clone for Tracker {
         self.narrated = source.narrated;
         self.sights.clone_from(&source.sights);
         self.fired.clone_from(&source.fired);
+        self.preemption_off = source.preemption_off;
         self.oddities.clone_from(&source.oddities);
         self.executed.clone_from(&source.executed);
         self.decisions = source.decisions;
@@ -209,6 +213,7 @@ impl Tracker {
             returned: false,
             fired: None,
             oddities: Arc::default(),
+            preemption_off: false,
             executed: Arc::default(),
             decisions: 0,
             unfair: None,
@@ -272,6 +277,7 @@ impl Tracker {
     #[must_use]
     pub fn preemption_allowed(&self, machine: &Machine) -> bool {
         match &self.kernel.preemption_allowed {
+            _ if self.preemption_off => false,
             Some(allowed) => self.anywhere(machine, allowed, &[]).is_some_and(|value| value != 0),
             None => true,
         }

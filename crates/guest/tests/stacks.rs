@@ -112,6 +112,12 @@ __attribute__((noinline)) int tail(int n) { return recursive(n & 3); }
 __attribute__((noinline)) long long wide(long long a, int b, char c, long long d) { return a * b + c - (d >> (b & 7)); }
 __attribute__((noinline, noreturn)) void stop(void) { for (;;) asm volatile("hlt"); }
 __attribute__((noinline)) void many(int a, int b, int c, int d, int e, int f) { sink += a + b + c + d + e + f; if (sink == 123456789) stop(); }
+__attribute__((noinline, stdcall)) int pops(int a, int b, int c) { return leaf(a) + recursive(b & 1) * c; }
+__attribute__((noinline, fastcall)) int pops_some(int a, int b, int c) { return leaf(c) + a * b; }
+struct wide { int words[6]; };
+__attribute__((noinline)) struct wide returned(int n) { struct wide w = { { leaf(n), n } }; return w; }
+__attribute__((noinline)) int after_struct(int n) { struct wide w = returned(n); return leaf(w.words[1]) + w.words[0]; }
+__attribute__((noinline)) int after_pops(int n) { int a = pops(n, n, 3); a += pops_some(a, 2, 5); return leaf(a) + a; }
 int asm_leaf(int);
 int asm_saves(int);
 asm(".globl asm_leaf\n.type asm_leaf,@function\nasm_leaf:\n movl 4(%esp),%eax\n movl 4(%esp),%ecx\n addl %ecx,%eax\n ret\n.size asm_leaf,.-asm_leaf\n"
@@ -119,7 +125,7 @@ asm(".globl asm_leaf\n.type asm_leaf,@function\nasm_leaf:\n movl 4(%esp),%eax\n 
     " testl %eax,%eax\n jz 1f\n incl sink\n1: addl $24,%esp\n popfl\n popal\n movl $5,%eax\n ret\n.size asm_saves,.-asm_saves\n");
 void start(void) {
     for (int i = 0; i < 5; i++) {
-        sink += recursive(i) + locals(i) + aligned(i) + dynamic(i * 10) + through(leaf, i) + through(tail, i);
+        sink += recursive(i) + locals(i) + aligned(i) + dynamic(i * 10) + through(leaf, i) + through(tail, i) + after_pops(i) + after_struct(i);
         sink += (int)wide(i, 3, 4, 5) + asm_leaf(i) + asm_saves(i);
         many(i, i, i, i, i, i);
     }
@@ -143,9 +149,27 @@ fn every_instruction_has_the_right_stack() {
         ),
         ("nothing at all", &["-O2", "-fno-asynchronous-unwind-tables", "-fomit-frame-pointer"]),
         ("nothing at all, small", &["-Os", "-fno-asynchronous-unwind-tables", "-fomit-frame-pointer"]),
+        ("nothing at all, -O3", &["-O3", "-fno-asynchronous-unwind-tables", "-fomit-frame-pointer"]),
+        ("nothing at all, -Og", &["-Og", "-fno-asynchronous-unwind-tables", "-fomit-frame-pointer"]),
+        ("eh_frame, -O3", &["-g", "-O3"]),
+        ("eh_frame, -O0", &["-g", "-O0"]),
+        (
+            "nothing at all, branches marked, room for arguments kept",
+            &[
+                "-O2",
+                "-fno-asynchronous-unwind-tables",
+                "-fomit-frame-pointer",
+                "-fcf-protection=branch",
+                "-maccumulate-outgoing-args",
+            ],
+        ),
+        (
+            "nothing but frame pointers, branches marked",
+            &["-O2", "-fno-asynchronous-unwind-tables", "-fno-omit-frame-pointer", "-fcf-protection=branch"],
+        ),
     ] {
         let image = support::image("program.c", PROGRAM, flags);
-        let (compared, deepest) = compare(&image, 100_000);
+        let (compared, deepest) = compare(&image, 30_000);
         assert!(compared > 3_000 && deepest > 3, "{name}: {compared} {deepest}");
     }
 }

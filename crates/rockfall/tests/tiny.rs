@@ -221,16 +221,22 @@ fn mistaken_descriptions() {
 /// Without symbols, without debugging information, and with a description that says nothing.
 #[test]
 fn annotated() {
-    for (fault, points, expected) in [
-        (None, "lock", "exhausted"),
-        (Some("FAULT_TORN_SUM"), "lock", "panic"),
-        (Some("FAULT_EARLY_CHECK"), "", "lost-wakeup"),
+    let says_done = "[[console]]\npattern = \"both are done\"\n";
+    for (macros, more, points, expected) in [
+        (&[][..], "", "lock", "exhausted"),
+        (&["FAULT_TORN_SUM"], "", "lock", "panic"),
+        (&["FAULT_EARLY_CHECK"], "", "", "lost-wakeup"),
+        (&["FAULT_TORN_SUM", "RESULT"], "", "lock", "check-failed"),
+        (&["RESULT"], "", "lock", "exhausted"),
+        (&["RESULT"], says_done, "", "console"),
+        (&["FLAG"], "", "", "exhausted"),
+        (&["FLAG_UNHEEDED"], "", "", "panic"),
     ] {
-        let folder = folder(&format!("annotated-{}", fault.unwrap_or("correct")));
-        let macros: Vec<&str> = fault.into_iter().collect();
-        let kernel = guests::tiny::build(&macros, &folder).unwrap_or_else(|error| panic!("{error}"));
+        let folder = folder(&format!("annotated-{}-{}", macros.join("-"), more.len()));
+        let kernel = guests::tiny::build(macros, &folder).unwrap_or_else(|error| panic!("{error}"));
         let kernel = guests::tiny::strip(&kernel).unwrap_or_else(|error| panic!("{error}"));
-        let found = explore(&folder, &kernel, guests::tiny::ANNOTATED, points);
-        assert!(found.contains(expected), "{fault:?} with {points}: {found}");
+        let description = format!("{}{more}", guests::tiny::ANNOTATED);
+        let found = explore(&folder, &kernel, &description, points);
+        assert!(found.contains(expected), "{macros:?} with {points}: {found}");
     }
 }

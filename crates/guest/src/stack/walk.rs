@@ -6,8 +6,9 @@
 //! is saved and restored are computed; both sides of a branch are tried, since compiled code leaves the stack at the
 //! same height on every way to an instruction.
 //!
-//! Contract: bounded work, no assumption about what is in memory. 32-bit x86. Calls are skipped and assumed to leave
-//! the stack as it was, so callees that pop their arguments mislead it.
+//! Contract: bounded work, no assumption about what is in memory. 32-bit x86. Calls are skipped. They leave the stack as
+//! it was, unless the function called is known and pops arguments (as one that returns a structure does); called by a
+//! pointer, such a function misleads it.
 
 use super::Activation;
 use crate::code::bitness;
@@ -108,6 +109,8 @@ pub(crate) fn run_out<M: Memory + ?Sized>(
                     if function_end(space, instruction.ip()) == Some(path.pc) {
                         break;
                     }
+                    let image = space.image_at(VirtAddr(instruction.ip()));
+                    path.move_stack(popped_by(image.map(Arc::as_ref), &instruction));
                     for clobbered in [AX, CX, DX] {
                         path.registers[clobbered] = None;
                     }
@@ -118,6 +121,12 @@ pub(crate) fn run_out<M: Memory + ?Sized>(
         }
     }
     None
+}
+
+/// Bytes of arguments that the function called takes off the stack.
+fn popped_by(image: Option<&Image>, call: &Instruction) -> i64 {
+    let (Some(image), FlowControl::Call) = (image, call.flow_control()) else { return 0 };
+    i64::from(image.popped(VirtAddr(call.near_branch_target())))
 }
 
 fn function_end(space: &Space, pc: u64) -> Option<u64> {
@@ -384,6 +393,7 @@ fn way_in(image: &Image, function: &Function, target: u64) -> Option<Entered> {
                 waiting.push(Entered { pc: instruction.near_branch_target(), ..path.clone() });
             }
             FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt => {
+                path.move_stack(popped_by(Some(image), &instruction));
                 for clobbered in [AX, CX, DX] {
                     path.registers[clobbered] = Value::Unknown;
                 }

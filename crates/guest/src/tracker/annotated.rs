@@ -3,7 +3,7 @@
 use super::{CPU, Signal, Tracker};
 use crate::annotation::{self, Annotation};
 use crate::kernel::Activity;
-use crate::threads::{Standing, Threads};
+use crate::threads::{Standing, Thread, Threads};
 use crate::view::{View, registers};
 use machine::{Events, Machine};
 use std::sync::Arc;
@@ -40,13 +40,9 @@ impl Tracker {
                     thread.standing = Standing::Exiting;
                 }
             }
-            Annotation::Sleep => {
-                if let Some(thread) = self.threads.current_mut()
-                    && !thread.inside(Activity::Sleep)
-                {
-                    thread.enter(Activity::Sleep);
-                }
-            }
+            Annotation::Sleep => self.waits_in(Activity::Sleep),
+            Annotation::Device => self.waits_in(Activity::Device),
+            Annotation::Preemption { allowed } => self.preemption_off = !allowed,
             Annotation::Yield => {
                 self.tell(machine, log, Action::Yield);
                 self.yielded(machine);
@@ -55,8 +51,10 @@ impl Tracker {
                 let queued = matches!(annotation, Annotation::Runnable { .. });
                 if let Some(thread) = self.threads.get_mut(thread.into()) {
                     thread.queued = queued;
-                    if queued && thread.inside(Activity::Sleep) {
-                        thread.leave(Activity::Sleep);
+                    for activity in [Activity::Sleep, Activity::Device] {
+                        if queued && thread.inside(activity) {
+                            thread.leave(activity);
+                        }
                     }
                 }
                 self.refresh(machine, log, signals);
@@ -81,6 +79,15 @@ impl Tracker {
             }
             Annotation::Unlock { lock } => self.released(machine, log, None, LockId(lock), None),
             Annotation::Unlocked { .. } => signals.push(Signal::Point(PointKind::Unlock)),
+            Annotation::Down { semaphore } => {
+                self.tell(machine, log, Action::Down { semaphore: LockId(semaphore) });
+                self.threads.runner_mut().yields_for = None;
+            }
+            Annotation::Up { semaphore } => {
+                self.tell(machine, log, Action::Up { semaphore: LockId(semaphore) });
+                let waits = |thread: &&mut Thread| thread.yields_for == Some(LockId(semaphore));
+                self.threads.iter_mut().filter(waits).for_each(|thread| thread.yields_for = None);
+            }
             Annotation::Alloc { addr, size } => {
                 let size = size.min(machine.memory.size());
                 Arc::make_mut(&mut self.heap).insert(addr.0, size);
@@ -98,7 +105,27 @@ impl Tracker {
             Annotation::TestStart { .. } => signals.push(Signal::TestStart),
             Annotation::TestEnd { .. } => signals.push(Signal::TestEnd),
             Annotation::Point => signals.push(Signal::Point(PointKind::Function)),
-            Annotation::Message { .. } | Annotation::Result { .. } => {}
+            Annotation::Fault { vector, addr } => {
+                self.tell(machine, log, Action::Fault { vector, error: None, addr: Some(addr) });
+                signals.push(Signal::Crashed);
+            }
+            Annotation::SystemCall { number } => {
+                self.tell(machine, log, Action::SystemCall { number });
+                self.threads.runner_mut().system_call = Some(number);
+            }
+            Annotation::Message { text } => self.tell(machine, log, Action::Console { line: text }),
+            Annotation::Result { status: 0, .. } => {}
+            Annotation::Result { test, status } => {
+                let found = format!("status {status}");
+                self.tell(machine, log, Action::CheckFailed { check: test, found });
+            }
+        }
+    }
+
+    /// Until it can run again.
+    fn waits_in(&mut self, activity: Activity) {
+        if let Some(thread) = self.threads.current_mut().filter(|thread| !thread.inside(activity)) {
+            thread.enter(activity);
         }
     }
 }
