@@ -5,7 +5,7 @@
 //! is here in small: threads that block in their own step and are woken by another's, locks that are retried after
 //! the wakeup, loops that wait for a variable and are woken by any write to it, threads made and waited for, stretches
 //! with interrupts off, switches that the program makes by itself in the middle of a step, blocks that are freed
-//! without being touched.
+//! without being touched, looks at what every choice changes.
 //!
 //! Text form: instructions separated by blanks, threads by `|`: `lock0 read0 add1 unlock0 | spin0=1 assert1`.
 
@@ -67,6 +67,8 @@ pub struct Toy {
     exclusive: Option<u8>,
     current: Option<u8>,
     over: bool,
+    /// Steps so far, of whomever.
+    steps: u8,
     /// The program looks at who can run, so that this counts as shared memory.
     run_queue: bool,
 }
@@ -117,6 +119,7 @@ impl Toy {
             exclusive: None,
             current: None,
             over: false,
+            steps: 0,
         }
     }
 
@@ -315,6 +318,10 @@ impl Toy {
             Instr::On => self.exclusive = None,
             Instr::GoOver => return After::GoOver,
             Instr::End => return After::End,
+            Instr::Peek => {
+                record.event(Action::Exposed);
+                self.threads[this].register = self.steps;
+            }
         }
         After::Next
     }
@@ -495,6 +502,7 @@ impl Subject for Toy {
         let me = u8::try_from(thread.0).expect("few threads");
         assert_eq!(self.threads[usize::from(me)].status, Status::Ready);
         let end = self.run(me, points, &mut record);
+        self.steps = self.steps.wrapping_add(1);
         Step {
             choice,
             thread,

@@ -44,6 +44,8 @@ pub enum Instr {
     GoOver,
     /// The test is over, whoever could still run.
     End,
+    /// register = how many steps there have been: what the scheduler changes whenever somebody is chosen, unguarded
+    Peek,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -78,6 +80,7 @@ impl fmt::Display for Instr {
             Instr::On => write!(f, "on"),
             Instr::GoOver => write!(f, "goover"),
             Instr::End => write!(f, "end"),
+            Instr::Peek => write!(f, "peek"),
         }
     }
 }
@@ -117,6 +120,7 @@ impl FromStr for Instr {
             "on" => Instr::On,
             "goover" => Instr::GoOver,
             "end" => Instr::End,
+            "peek" => Instr::Peek,
             _ => return Err(format!("{text} is no instruction")),
         })
     }
@@ -151,7 +155,7 @@ mod tests {
     #[test]
     fn text_form_parses_back() {
         let text = "read0 write1=2 store0 add1 unless1skip2 point3 lock0 try1 unlock0 yield | wait0 signal0 \
-                    spin0=1 spin0or1 create2 join0 alloc0 free0 | use0 assert1 off on goover end";
+                    spin0=1 spin0or1 create2 join0 alloc0 free0 | use0 assert1 off on goover end peek";
         assert_eq!(text.parse::<Program>().unwrap().to_string(), text);
         assert!("raed0".parse::<Program>().is_err());
         assert!("read".parse::<Program>().is_err());

@@ -72,7 +72,7 @@ struct Kinds {
 }
 
 /// Kinds of instructions, and the first that is not allowed to all programs.
-const KINDS: usize = 29;
+const KINDS: usize = 30;
 const KINDS_SPECIAL: usize = 14;
 
 impl Kinds {
@@ -136,6 +136,7 @@ fn push_random(
         }
         27 => thread.push(Instr::GoOver),
         28 => thread.push(Instr::End),
+        29 => thread.push(Instr::Peek),
         _ => {}
     }
 }
