@@ -111,16 +111,14 @@ fn side_card(page: &mut String, side: &SideView) {
     if let Some(what) = &side.waits_for {
         let _ = write!(page, "<p class=\"wants\">wants <b>{}</b></p>", escape(what));
     }
-    page.push_str("<div class=\"held\">");
-    if side.locks.is_empty() {
-        page.push_str("holds no lock");
-    } else {
-        page.push_str("holds");
-        for lock in &side.locks {
+    if let Some(locks) = &side.locks {
+        page.push_str("<div class=\"held\">");
+        page.push_str(if locks.is_empty() { "holds no lock" } else { "holds" });
+        for lock in locks {
             let _ = write!(page, " <span class=\"chip\">{}</span>", escape(lock));
         }
+        page.push_str("</div>");
     }
-    page.push_str("</div>");
     if let Some(source) = &side.place.source {
         let _ = write!(page, "<pre class=\"src\">{}</pre>", escape(source));
     }

@@ -197,8 +197,8 @@ pub struct SideView {
     pub stack: Vec<Place>,
     /// How many of the innermost frames are the scheduler's, in which everybody waits alike.
     pub scheduler_frames: usize,
-    /// Names of the locks held.
-    pub locks: Vec<String>,
+    /// Names of the locks held, where that is known.
+    pub locks: Option<Vec<String>>,
     /// For a thread that waits: what for.
     pub waits_for: Option<String>,
     /// It does so in a loop.

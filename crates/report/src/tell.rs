@@ -596,12 +596,16 @@ impl<'a> Teller<'a> {
         let drafts = self.drafts();
         let columns = self.columns(&drafts);
         let column = |thread: ThreadId| columns.iter().position(|&known| known == thread);
-        let sides = self.sides(&drafts, &column);
+        let mut sides = self.sides(&drafts, &column);
         let (mut conflicts, conflicts_left_out) = self.conflicts(&drafts, &sides);
         let mut rows = self.rows(&drafts, &columns);
-        let noticed = self.noticed(&rows, &columns, &sides, &mut conflicts);
+        let (noticed, mut telling) = self.noticed(&rows, &columns, &sides, &mut conflicts);
         let preempted = rows.iter().rposition(|row| row.end.kind == EndKind::Preempted);
         let stale = preempted.map(|row| conflicts::stale(row, &rows, &columns, &mut conflicts));
+        let (stale, changed) = stale.unwrap_or_default();
+        if telling.is_empty() {
+            telling = changed;
+        }
         let premature = self.premature(&rows, &columns, &mut conflicts);
         conflicts::mark(&mut rows, &conflicts);
         rows.iter_mut().for_each(passing::note_last);
@@ -633,9 +637,10 @@ impl<'a> Teller<'a> {
             premature,
             preempted_row: preempted.map(|row| row + 1),
             noticed,
-            stale: stale.unwrap_or_default(),
+            stale,
         };
         let (headline, advice) = (facts.headline(), facts.advice());
+        sides.extend(self.others(&rows, &columns, telling.iter().map(|at| &conflicts[*at])));
         let title = |&thread: &ThreadId| Thread {
             id: thread.0,
             title: match (context.thread_name)(thread) {
@@ -808,7 +813,7 @@ impl<'a> Teller<'a> {
                 place: place.unwrap_or_else(|| library.at(side.pc)),
                 stack: library.places(&stack),
                 scheduler_frames: if side.role == Role::Waits { library.waiting_frames(&stack) } else { 0 },
-                locks: side.locks.iter().map(|&lock| library.lock(lock)).collect(),
+                locks: Some(side.locks.iter().map(|&lock| library.lock(lock)).collect()),
                 waits_for: waits_for.map(|lock| library.lock(lock)),
                 loops,
             }

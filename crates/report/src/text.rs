@@ -395,10 +395,10 @@ fn side_view(pen: &mut Pen, side: &SideView) {
     if let Some(row) = side.row {
         more.push(format!("in row {}", row + 1));
     }
-    more.push(match side.locks.is_empty() {
+    more.extend(side.locks.as_ref().map(|locks| match locks.is_empty() {
         true => "holding no lock".to_string(),
-        false => format!("holding {}", side.locks.join(", ")),
-    });
+        false => format!("holding {}", locks.join(", ")),
+    }));
     let style = side.column.map_or(Style::Bold, Style::Thread);
     pen.led(style, &format!("  {} ", visible(&side.title)), Style::Plain, &more.join(", "));
     let frame_max = (pen.options.width / 2).saturating_sub(6).max(28);

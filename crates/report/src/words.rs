@@ -71,7 +71,9 @@ pub fn ending(kind: &FindingKind) -> String {
         FindingKind::TightLoop { instructions, .. } => {
             format!("still running after {} instructions", grouped(*instructions))
         }
-        FindingKind::EndlessPoints { points, .. } => format!("still not over after {points} points"),
+        FindingKind::EndlessPoints { points, .. } => {
+            format!("still not over after {} points", grouped(*points))
+        }
         FindingKind::CheckFailed { check, .. } => format!("the test ends, but not: {check}"),
         FindingKind::Console { line, .. } => format!("prints: {line}"),
         FindingKind::LockOrder { .. } => "takes locks against the order".to_string(),
@@ -132,6 +134,11 @@ impl Facts<'_> {
     fn side(&self, role: Role) -> Option<&SideView> {
         let at = self.finding.sides.iter().position(|side| side.role == role)?;
         self.sides.get(at)
+    }
+
+    /// Whether nobody but the thread itself takes part.
+    fn alone(&self) -> bool {
+        self.sides.iter().all(|side| who(side) == self.thread)
     }
 
     fn where_done(&self, role: Role) -> Option<String> {
@@ -222,9 +229,9 @@ impl Facts<'_> {
                 let parts = self.sides.iter().map(|side| {
                     let wants = side.waits_for.clone().unwrap_or_else(|| "something".to_string());
                     let waits = format!("waits for {wants} in {}", side.place.in_words());
-                    match side.locks.is_empty() {
-                        true => format!("{} {waits}", who(side)),
-                        false => format!("{} holds {} and {waits}", who(side), list(&side.locks)),
+                    match side.locks.as_deref().unwrap_or_default() {
+                        [] => format!("{} {waits}", who(side)),
+                        locks => format!("{} holds {} and {waits}", who(side), list(locks)),
                     }
                 });
                 parts.collect::<Vec<_>>().join("; ") + "."
@@ -269,7 +276,7 @@ impl Facts<'_> {
                         "{} takes {wants} in {} while it holds {}",
                         who(side),
                         side.place.in_words(),
-                        list(&side.locks)
+                        list(side.locks.as_deref().unwrap_or_default())
                     )
                 });
                 parts.collect::<Vec<_>>().join("; ") + "."
@@ -349,13 +356,13 @@ impl Facts<'_> {
                  sleep that follows it: can another thread change the condition and wake in between?{since}{stale}{}",
                 self.premature
             ),
-            FindingKind::TightLoop { .. } => format!(
+            FindingKind::TightLoop { .. } | FindingKind::EndlessPoints { .. } if self.alone() => format!(
                 "What must change for the loop in {} to end, and who would change it? A list that another thread \
                  bent into a ring is a common cause.{}{since}{stale}",
                 self.place.in_words(),
                 self.noticed
             ),
-            FindingKind::EndlessPoints { .. } => format!(
+            FindingKind::TightLoop { .. } | FindingKind::EndlessPoints { .. } => format!(
                 "Look at the last rows: the same places come again and again. Two threads may keep undoing each \
                  other's progress (livelock), or one waits for what nobody will do.{since}{stale}"
             ),

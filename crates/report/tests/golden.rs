@@ -601,6 +601,8 @@ fn other_kinds() {
         Who took part
           t5 loops in row 3, holding no lock
               consumer (paradise.c:3)  while (!ready)
+          t6 writes ready in row 2
+              producer (paradise.c:12)  ready = 1;
 
         Memory that they share
           ready: t5 reads in row 1, consumer (paradise.c:3); t6 writes in row 2, producer (paradise.c:12)

@@ -39,6 +39,16 @@ pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
             )));
         }
     }
+    for rule in &points.rules {
+        if let PointRule::Race { pc, .. } = rule
+            && !kernel.image.is_code(*pc)
+            && !image.is_code(*pc)
+        {
+            return Err(Failure::BadInput(format!(
+                "preemption points: there is no code at {pc}; 'rockfall races' lists instructions that race"
+            )));
+        }
+    }
     Ok(())
 }
 

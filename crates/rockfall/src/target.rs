@@ -220,6 +220,11 @@ impl Target {
             no_leaks: arguments.no_leaks,
             tested,
         })?;
+        if target.recipe.test.is_empty() && target.kernel.test.text.contains("{test}") {
+            return Err(Failure::BadFlag(
+                "which test? Give its name with -t, as it is typed to the kernel".to_owned(),
+            ));
+        }
         Ok(Self { step_instructions: arguments.step_instructions, ..target })
     }
 

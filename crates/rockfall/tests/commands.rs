@@ -58,7 +58,18 @@ fn bad_input_is_told_in_a_sentence() {
         ),
         (explore("bundled", "pebbles", "vanish_vanish", &["--points", "lcok"]), "is not a preemption point"),
         (explore("bundled", "pebbles", "vanish_vanish", &["--points", "fn:yeild"]), "did you mean 'yield'"),
+        (
+            explore("bundled", "pebbles", "vanish_vanish", &["--points", "race:0x1"]),
+            "there is no code at 0x00000001",
+        ),
         (explore("bundled", "pebbles", "vanish_vanish", &["--budget", "soon"]), "is not a time"),
+        (explore("bundled", "pebbles", "vanish_vanish", &["--workers", "0"]), "is no number of workers"),
+        (explore("bundled", "pebbles", "", &[]), "which test?"),
+        (
+            vec!["test", "bundled", "-k", "pebbles", "-t", "vanish_vanish", "-o", "nowhere/f"],
+            "there is no folder",
+        ),
+        (vec!["report", "empty.json", "--html", "a_folder"], "it is a folder"),
         (explore("no_such_file", "pebbles", "vanish_vanish", &[]), "cannot read no_such_file"),
         (explore("not_elf", "pebbles", "vanish_vanish", &[]), "not_elf"),
         (vec!["replay", "empty.json"], "is not a finding of Rockfall"),

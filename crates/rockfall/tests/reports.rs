@@ -299,6 +299,17 @@ fn panic() {
                   syscall (syscall.c:38)
                   trap (trap.c:81)
                   … 5 more frames
+              t5 writes wait_next of struct thread in row 4
+                  waitq_add (waitq.c:12)
+                  block_on (waitq.c:44)
+                  cond_wait (sync.c:58)
+                  family_wait (family.c:76)
+                  sys_wait (sys_life.c:134)
+                  syscall (syscall.c:38)
+                  trap (trap.c:81)
+                  trap_common (traps.S:104)
+                  main (double_wait.S:13)
+                  _start (start.S:11)
         "#]],
     );
 }
@@ -405,6 +416,16 @@ fn check_failed() {
                 ┃ ✗ the test ends, but not:
                 ┃   magic_global_value ==
                 ┃   magic_global_expected_result
+
+            Who took part
+              t3 reads magic_global_value in row 1
+                  atomic_fetch_add (atomic.c:31)
+                  main (atomic_fetch_add.c:22)
+                  _start (start.S:11)
+              t4 writes magic_global_value in row 2
+                  atomic_fetch_add (atomic.c:32)
+                  child (atomic_fetch_add.c:15)
+                  spawn (spawn.S:18)
         "#]],
     );
 }
@@ -431,6 +452,44 @@ fn what_to_look_at_in_kernels() {
                      that another thread overwrote is a common cause. Begin at row 2, the last preemption before
                      it. By then t3 has read 4 bytes at 0x… in prepare (sys_memory.c:13), which row 3
                      changes. If such memory is kept on purpose, turn the leak check off (--no-leaks).
+        "#]],
+        ),
+        (
+            "unprotected_run_queue",
+            expect![[r#"
+            Lost wakeup  in test double_thread_fork of pebbles
+            Nobody can run, yet the test is not over: t2 waits in family_wait (family.c:76); t5 is ready to run,
+            and never does.
+
+            Look at: t5 can run, but the scheduler never picks it. Look at how a thread gets into the run queue:
+                     who else changes the queue before that is done? Begin at row 3, the last preemption before
+                     it. By then t4 has read interrupts_were_on and run_queue.prev, which row 4 changes.
+        "#]],
+        ),
+        (
+            "interrupts_too_early",
+            expect![[r#"
+            Lost wakeup  in test deschedule_wake of pebbles
+            Nobody can run, yet the test is not over: t2 waits in family_wait (family.c:76); t3 waits in
+            sys_deschedule (sys_thread.c:48).
+
+            Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
+                     the sleep that follows it: can another thread change the condition and wake in between?
+                     Begin at row 2, the last preemption before it. Row 3 reads state of struct thread in
+                     sys_make_runnable (sys_thread.c:59), but t3 writes it only in row 4.
+        "#]],
+        ),
+        (
+            "check_then_copy",
+            expect![[r#"
+            Kernel panic  in test print_remove of pebbles
+            t3 gives up in memcpy (string.c:9): “fault 14 in the kernel at 0x…, error 2, address
+            0x…”
+
+            Look at: Which assumption of t3 at memcpy (string.c:9) did another thread break? It reads 4 bytes at
+                     0x…, which t4 writes in row 3, vm_remove_page (vm.c:115). Begin at row 2, the last
+                     preemption before it. By then t3 has read 4 bytes at 0x… in user_can_write
+                     (user.c:52), which row 3 changes.
         "#]],
         ),
         (
@@ -489,6 +548,24 @@ fn what_to_look_at_in_kernels() {
         let points = known.points.unwrap_or_default();
         sentences(fault, &["-t", &known.test, "--points", &points], expected);
     }
+    // With a preemption point in the loop, it is the points that never end.
+    let points = "unlock,line:family.c:57,within:count_children";
+    sentences(
+        "walk_into_zombies",
+        &["-t", "fork_wait", "--points", points],
+        expect![[r#"
+        Infinite loop  in test fork_wait of pebbles
+        The test is not over after 65,537 preemption points, where 65,536 are the limit. What comes again
+        and again: t3 in count_children (family.c:57).
+
+        Look at: What must change for the loop in count_children (family.c:57) to end, and who would change
+                 it? A list that another thread bent into a ring is a common cause. It reads sibling.next of
+                 struct task, which t4 writes in row 3, list_add (list.h:35) for family_leave (family.c:109)
+                 and zombies.next of struct task, which t4 writes in row 3, list_add (list.h:36) for
+                 family_leave (family.c:109). Begin at row 2, the last preemption before it. By then t3 has
+                 read children.next of struct task, which row 3 changes.
+    "#]],
+    );
 }
 
 #[test]

@@ -156,9 +156,12 @@ impl Teller<'_> {
         columns: &[ThreadId],
         sides: &[SideView],
         conflicts: &mut [Conflict],
-    ) -> String {
+    ) -> (String, Vec<usize>) {
         let spots: Vec<(usize, &Place)> = match self.finding.kind {
-            FindingKind::Panic { .. } | FindingKind::Fault { .. } | FindingKind::TightLoop { .. } => {
+            FindingKind::Panic { .. }
+            | FindingKind::Fault { .. }
+            | FindingKind::TightLoop { .. }
+            | FindingKind::EndlessPoints { .. } => {
                 rows.last().map(|last| (rows.len() - 1, &last.to)).into_iter().collect()
             }
             FindingKind::LostWakeup { .. } => {
@@ -175,9 +178,10 @@ impl Teller<'_> {
                 conflict.rows.1 == row && conflict.later.stack.iter().any(|place| there(spot, place))
             })
         };
-        let mut told = Vec::new();
-        for conflict in conflicts.iter_mut() {
-            if at_spot(conflict) && conflict.later.verb != "writes" {
+        let (mut told, mut which) = (Vec::new(), Vec::new());
+        for (at, conflict) in conflicts.iter_mut().enumerate() {
+            if at_spot(conflict) && conflict.later.verb != "writes" && which.len() < STALE_MAX {
+                which.push(at);
                 conflict.bug = true;
                 let (what, who) = (&conflict.what, columns[rows[conflict.rows.0].column]);
                 let wrote = format!(
@@ -189,8 +193,50 @@ impl Teller<'_> {
                 told.push(wrote);
             }
         }
-        told.truncate(STALE_MAX);
-        if told.is_empty() { String::new() } else { format!(" It reads {}.", words::list(&told)) }
+        let told = if told.is_empty() { String::new() } else { format!(" It reads {}.", words::list(&told)) };
+        (told, which)
+    }
+
+    /// The other side of what one thread alone ran into: who wrote what it read, or changed what it had read.
+    pub(super) fn others<'c>(
+        &self,
+        rows: &[Row],
+        columns: &[ThreadId],
+        conflicts: impl Iterator<Item = &'c Conflict>,
+    ) -> Vec<SideView> {
+        let alone = matches!(
+            self.finding.kind,
+            FindingKind::Panic { .. }
+                | FindingKind::Fault { .. }
+                | FindingKind::TightLoop { .. }
+                | FindingKind::EndlessPoints { .. }
+                | FindingKind::CheckFailed { .. }
+                | FindingKind::Console { .. }
+        );
+        let mut others: Vec<SideView> = Vec::new();
+        for conflict in conflicts.filter(|_| alone) {
+            let both = [(conflict.rows.0, &conflict.earlier), (conflict.rows.1, &conflict.later)];
+            // Whoever ran into it and read is known already, unless nobody is.
+            let told = |touch: &Touch| touch.verb == "reads" && !self.finding.sides.is_empty();
+            for (row, touch) in both.into_iter().filter(|(_, touch)| !told(touch)) {
+                let side = SideView {
+                    title: format!("{} {} {}", columns[rows[row].column], touch.verb, conflict.what),
+                    column: Some(rows[row].column),
+                    row: Some(row),
+                    place: touch.place.clone(),
+                    stack: touch.stack.clone(),
+                    scheduler_frames: 0,
+                    locks: None,
+                    waits_for: None,
+                    loops: false,
+                };
+                let same = |other: &SideView| (other.row, &other.stack) == (side.row, &side.stack);
+                if !others.iter().any(same) {
+                    others.push(side);
+                }
+            }
+        }
+        others
     }
 
     /// What others had looked at before one of those who wait wrote it on its way to sleep; these conflicts are the bug's.
@@ -257,14 +303,19 @@ pub(super) fn mark(rows: &mut [Row], conflicts: &[Conflict]) {
 
 /// What the thread preempted in `row` had read there and what changed before it went on, in a sentence; these conflicts are
 /// the bug's.
-pub(super) fn stale(row: usize, rows: &[Row], threads: &[ThreadId], conflicts: &mut [Conflict]) -> String {
+pub(super) fn stale(
+    row: usize,
+    rows: &[Row],
+    threads: &[ThreadId],
+    conflicts: &mut [Conflict],
+) -> (String, Vec<usize>) {
     let resumed = rows.iter().skip(row + 1).position(|later| later.column == rows[row].column);
     let resumed = resumed.map_or(rows.len(), |at| row + 1 + at);
-    let changed = conflicts.iter_mut().filter(|conflict| {
+    let changed = conflicts.iter_mut().enumerate().filter(|(_, conflict)| {
         conflict.rows.0 == row && conflict.earlier.verb == "reads" && conflict.rows.1 < resumed
     });
-    let (mut whats, mut by) = (Vec::new(), BTreeSet::new());
-    for conflict in changed {
+    let (mut whats, mut by, mut which) = (Vec::new(), BTreeSet::new(), Vec::new());
+    for (at, conflict) in changed {
         // Memory without a name is known by who reads it.
         let what = match conflict.what.starts_with(|first: char| first.is_ascii_digit()) {
             true => format!("{} in {}", conflict.what, conflict.earlier.in_words()),
@@ -272,17 +323,19 @@ pub(super) fn stale(row: usize, rows: &[Row], threads: &[ThreadId], conflicts: &
         };
         if !whats.contains(&what) && whats.len() < STALE_MAX {
             whats.push(what);
+            which.push(at);
             by.insert(conflict.rows.1 + 1);
             conflict.bug = true;
         }
     }
     if whats.is_empty() {
-        return String::new();
+        return Default::default();
     }
     let by: Vec<String> = by.iter().map(usize::to_string).collect();
     let (noun, verb) = if by.len() == 1 { ("row", "changes") } else { ("rows", "change") };
     let (whats, by) = (words::list(&whats), words::list(&by));
-    format!(" By then {} has read {whats}, which {noun} {by} {verb}.", threads[rows[row].column])
+    let told = format!(" By then {} has read {whats}, which {noun} {by} {verb}.", threads[rows[row].column]);
+    (told, which)
 }
 
 /// Instructions whose accesses are worth seeing while they happen: those that touch what two threads share, what has no

@@ -93,7 +93,7 @@ pub struct How {
     #[arg(long)]
     pub all: bool,
     /// Worker threads [default: one for each core]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = parse_workers)]
     pub workers: Option<usize>,
     /// Keep the finding as it was first seen
     #[arg(long)]
@@ -145,6 +145,11 @@ impl How {
             .flatten()
             .try_for_each(|path| expect_folder(path))
     }
+}
+
+pub fn parse_workers(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|&count: &usize| count > 0);
+    count.ok_or_else(|| format!("'{text}' is no number of workers; give 1 or more"))
 }
 
 pub fn parse_duration(text: &str) -> Result<Duration, String> {

@@ -2,7 +2,7 @@
 
 use crate::commands::replay::{FindingArguments, story};
 use crate::failure::{Failure, Verdict};
-use crate::finding_file::write_whole;
+use crate::finding_file::{expect_folder, write_whole};
 use crate::terminal::text_options;
 use clap::Args;
 use std::path::PathBuf;
@@ -19,6 +19,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    arguments.html.as_deref().map_or(Ok(()), expect_folder)?;
     let story = story(&arguments.finding)?;
     match &arguments.html {
         Some(path) => write_whole(path, report::html(&story).as_bytes())?,

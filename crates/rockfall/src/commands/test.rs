@@ -2,8 +2,9 @@
 //! that show; see [`explore::jobs`] for the plan and `docs/test.md` for what the statement at the end means.
 
 use crate::campaign::{Campaign, Knows, Setting};
-use crate::commands::explore::{Bug, How, Outcome, cores, default_path, parse_duration};
+use crate::commands::explore::{Bug, How, Outcome, cores, default_path, parse_duration, parse_workers};
 use crate::failure::{Failure, Verdict};
+use crate::finding_file::expect_folder;
 use crate::jobs_view::{JobsView, counted};
 use crate::narrate::Names;
 use crate::race_witness::{leading_to, stories};
@@ -54,7 +55,7 @@ pub struct Arguments {
     #[arg(long)]
     pub maximal: bool,
     /// Worker threads [default: one for each core]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = parse_workers)]
     pub workers: Option<usize>,
     /// Memory that this command may use [default: 90 % of what there is]
     #[arg(long, value_name = "SIZE", value_parser = parse_limit)]
@@ -264,6 +265,7 @@ fn remove_run(path: &Path) -> Result<(), Failure> {
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
+    [&arguments.output, &arguments.html].into_iter().flatten().try_for_each(|path| expect_folder(path))?;
     let target = Target::load(&arguments.target)?;
     target.caution();
     let started = target.start()?;
