@@ -402,6 +402,11 @@ fn ignore(draft: &mut Draft<'_>) {
         "thread_tick",
         "next_thread_to_run",
         "thread_schedule_tail",
+        "process_activate",
+        "pagedir_activate",
+        "tss_update",
+        "switchuvm",
+        "switchkvm",
     ];
     let quoted = |names: Vec<&str>| {
         let names: Vec<String> = names.into_iter().map(|name| format!("\"{name}\"")).collect();

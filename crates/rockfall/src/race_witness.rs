@@ -12,7 +12,7 @@ use guest::objects::Objects;
 use guest::uniprocessor::Uniprocessor;
 use report::RaceStory;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use trace::{
     Access, Occurrence, PointKind, PointSet, Resolve as _, Schedule, Sighting, Step, Subject as _, ThreadId,
     VirtAddr,
@@ -33,19 +33,6 @@ struct Moment {
 }
 
 impl RaceWitness {
-    /// Both accesses as they happen, in the order of the race.
-    fn sightings(&self, target: &Target, world: &World<Uniprocessor, Detectors>) -> Option<[Sighting; 2]> {
-        let mut world = world.clone();
-        world.subject.sight(&[self.race.first.pc, self.race.second.pc]);
-        let execution = replay(world, &self.points, &self.schedule, usize::MAX, false);
-        let mut steps: Vec<Step> = execution.path.into_iter().map(|taken| taken.step).collect();
-        let names = Names::of(target);
-        Objects::learn(&mut steps, &|pc| names.image_at(pc).clone());
-        let seen = |at: Moment| steps[at.step].sighting(at.access).cloned();
-        let [first, second] = self.moments(&steps)?;
-        Some([seen(first)?, seen(second)?])
-    }
-
     /// Where both accesses are in the execution of the schedule: the first of the second side's that one of the first
     /// side's came before, and the last of those.
     fn moments(&self, steps: &[Step]) -> Option<[Moment; 2]> {
@@ -74,7 +61,45 @@ impl RaceWitness {
     }
 }
 
-/// Races told in full; for those that are not harmless the schedule is run once more, to see either side at its access.
+/// Both accesses of each race as they happen, in its order. Races that one schedule showed are seen in one run of it: most
+/// are those of the first.
+fn sightings(
+    witnesses: &[&RaceWitness],
+    target: &Target,
+    world: &World<Uniprocessor, Detectors>,
+) -> BTreeMap<RaceKey, [Sighting; 2]> {
+    let mut runs: Vec<Vec<&RaceWitness>> = Vec::new();
+    for witness in witnesses {
+        let same = |run: &&mut Vec<&RaceWitness>| {
+            run[0].schedule == witness.schedule && run[0].points == witness.points
+        };
+        match runs.iter_mut().find(same) {
+            Some(run) => run.push(witness),
+            None => runs.push(vec![witness]),
+        }
+    }
+    let names = Names::of(target);
+    let mut seen = BTreeMap::new();
+    for run in runs {
+        let sites: BTreeSet<VirtAddr> =
+            run.iter().flat_map(|witness| [witness.race.first.pc, witness.race.second.pc]).collect();
+        let mut world = world.clone();
+        world.subject.sight(&sites.into_iter().collect::<Vec<_>>());
+        let execution = replay(world, &run[0].points, &run[0].schedule, usize::MAX, false);
+        let mut steps: Vec<Step> = execution.path.into_iter().map(|taken| taken.step).collect();
+        Objects::learn(&mut steps, &|pc| names.image_at(pc).clone());
+        let sighting = |at: Moment| steps[at.step].sighting(at.access).cloned();
+        for witness in run {
+            let both = witness
+                .moments(&steps)
+                .and_then(|[first, second]| Some([sighting(first)?, sighting(second)?]));
+            seen.extend(both.map(|both| (witness.race.key(), both)));
+        }
+    }
+    seen
+}
+
+/// Races told in full; for those that are not harmless their schedules are run once more, to see either side at its access.
 pub fn stories<'a>(
     races: impl Iterator<Item = &'a Candidate>,
     witnesses: &BTreeMap<RaceKey, RaceWitness>,
@@ -87,13 +112,16 @@ pub fn stories<'a>(
         let name = names.data(code.named(pc)?)?;
         name.split(['[', '.', '+']).next().map(str::to_owned)
     };
+    let races: Vec<&Candidate> = races.collect();
+    let open = races.iter().filter(|known| known.status != RaceStatus::Benign);
+    let open: Vec<&RaceWitness> = open.filter_map(|known| witnesses.get(&known.race.key())).collect();
+    let mut seen = sightings(&open, target, world);
     let story = |known: &'a Candidate| {
-        let RaceKey { low, high } = known.race.key();
-        let witness = witnesses.get(&known.race.key()).filter(|_| known.status != RaceStatus::Benign);
-        let variable = variable(low).or_else(|| variable(high));
-        RaceStory { known, variable, seen: witness.and_then(|witness| witness.sightings(target, world)) }
+        let key = known.race.key();
+        let variable = variable(key.low).or_else(|| variable(key.high));
+        RaceStory { known, variable, seen: seen.remove(&key) }
     };
-    races.map(story).collect()
+    races.into_iter().map(story).collect()
 }
 
 /// The races that a finding came about by: its schedule preempts before one side, and the other side happens in between.
