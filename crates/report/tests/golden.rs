@@ -150,6 +150,16 @@ fn panic() -> Vec<Step> {
 }
 
 fn story(steps: &[Step], test: &str, preemptions: u32, passing: Option<Passing>) -> Story {
+    story_of_kernel(steps, test, preemptions, passing, &|_| false)
+}
+
+fn story_of_kernel(
+    steps: &[Step],
+    test: &str,
+    preemptions: u32,
+    passing: Option<Passing>,
+    faults: &dyn Fn(&str) -> bool,
+) -> Story {
     let schedule = schedule(steps);
     let context = Context {
         test,
@@ -166,7 +176,7 @@ fn story(steps: &[Step], test: &str, preemptions: u32, passing: Option<Passing>)
         plumbing: &|function| ["schedule", "context_switch", "deschedule"].contains(&function),
         blocking: &|_| false,
         yields: &|_| false,
-        faults: &|_| false,
+        faults,
         program: false,
     };
     tell(steps, &finding(steps), &Program, &Program::source, &context)
@@ -193,6 +203,33 @@ fn on_the_terminal() {
             assert!(report::escape::width(line) <= 100, "too wide: {line}");
         }
         expect_file![format!("golden/{name}.txt")].assert_eq(&told);
+    }
+}
+
+/// A handler of exceptions that handles system calls too: what they give up over is their own.
+#[test]
+fn who_gave_up() {
+    for (functions, place) in [
+        (&["panic", "trap", "culprit"][..], "culprit"),
+        (&["panic", "close_file", "trap", "program"], "close_file"),
+    ] {
+        let mut steps = panic();
+        let stack: Vec<_> = functions
+            .iter()
+            .enumerate()
+            .map(|(at, name)| trace::Frame {
+                pc: VirtAddr(at as u64),
+                function: Some((*name).to_string()),
+                file: None,
+                line: None,
+                interrupted: at + 1 == functions.len(),
+            })
+            .collect();
+        let last = steps.last_mut().and_then(|step| step.events.last_mut()).expect("a panic");
+        last.stack = Some(stack);
+        let story = story_of_kernel(&steps, "close", 1, None, &|name| name == "trap");
+        let told = text(&story, TextOptions::default());
+        assert!(told.contains(&format!("gives up in {place}")), "{functions:?}: {told}");
     }
 }
 

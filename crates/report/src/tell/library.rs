@@ -53,11 +53,13 @@ impl Library<'_> {
         self.beyond(stack, |_| false)
     }
 
-    /// The same, for a thread that gave up: where an exception made it, it is the code that caused it.
+    /// The same, for a thread that gave up: where an exception made it, it is the code that caused it. A handler may be there
+    /// for system calls too; only what it gives up over itself is an exception.
     pub fn telling_of_panic(&self, stack: &[Frame]) -> Option<Place> {
-        let handles = |frame: &Frame| frame.function.as_deref().is_some_and(self.context.faults);
+        let mut names = stack.iter().filter_map(|frame| frame.function.as_deref());
+        let gave_up = names.find(|name| !self.hooks.contains(*name));
         let beneath = stack.iter().position(|frame| frame.interrupted);
-        let beneath = beneath.filter(|at| stack[..*at].iter().any(handles));
+        let beneath = beneath.filter(|_| gave_up.is_some_and(self.context.faults));
         self.telling(&stack[beneath.unwrap_or(0)..])
     }
 
