@@ -13,6 +13,7 @@ use guest::uniprocessor::Uniprocessor;
 use report::RaceStory;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 use trace::{
     Access, Occurrence, PointKind, PointSet, Resolve as _, Schedule, Sighting, Step, Subject as _, ThreadId,
     VirtAddr,
@@ -61,6 +62,9 @@ impl RaceWitness {
     }
 }
 
+/// Whoever has asked for the end waits for no more than this.
+const SEEING_AGAIN_MAX: Duration = Duration::from_millis(500);
+
 /// Both accesses of each race as they happen, in its order. Races that one schedule showed are seen in one run of it: most
 /// are those of the first.
 fn sightings(
@@ -79,8 +83,11 @@ fn sightings(
         }
     }
     let names = Names::of(target);
-    let mut seen = BTreeMap::new();
+    let (mut seen, started) = (BTreeMap::new(), Instant::now());
     for run in runs {
+        if crate::interrupt::asked() && started.elapsed() >= SEEING_AGAIN_MAX {
+            break;
+        }
         let sites: BTreeSet<VirtAddr> =
             run.iter().flat_map(|witness| [witness.race.first.pc, witness.race.second.pc]).collect();
         let mut world = world.clone();

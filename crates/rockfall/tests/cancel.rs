@@ -50,8 +50,10 @@ fn a_budget_ends_in_the_middle_of_a_step() {
 /// A boot that never comes to the test.
 #[test]
 fn a_boot_ends_when_asked_to() {
-    let never =
-        ("start = [{ on = \"enter run_test\" }]", "start = [{ on = \"enter run_test\", if = \"0\" }]");
+    let never = (
+        "start = [{ on = \"enter run_test\" }]",
+        "start = [{ on = \"enter run_test\", if = \"rounds < 0\" }]",
+    );
     let (folder, kernel) = kernel("boot", &["ROCKFALL_OFF"], never);
     for (command, signal) in [("explore", "-INT"), ("test", "-TERM")] {
         let output = end(begin(&folder, &kernel, command, &[]), signal);
@@ -68,4 +70,45 @@ fn a_search_ends_when_asked_to_and_tells_what_it_knows() {
     let json: Value = serde_json::from_slice(&output.stdout).expect("an object");
     assert_eq!(json["verdict"], "out-of-budget", "{json}");
     assert_eq!(output.status.code(), Some(0));
+}
+
+/// One step that never ends, in each command that runs one.
+#[test]
+fn a_step_ends_when_asked_to() {
+    let (folder, kernel) = kernel("step", &["CLOCK_NEVER", "ROCKFALL_OFF"], ("", ""));
+    let endless = ["--step-instructions", "1000000000000000"];
+    for (command, more) in [
+        ("explore", &["--points", "lock"][..]),
+        ("explore", &["--list-points"]),
+        ("test", &["--fresh"]),
+        ("races", &[]),
+        ("doctor", &[]),
+    ] {
+        for signal in ["-INT", "-TERM"] {
+            end(begin(&folder, &kernel, command, &[more, &endless[..]].concat()), signal);
+        }
+    }
+}
+
+/// A finding whose kernel never comes to the test, as one may be that loops where it once crashed.
+#[test]
+fn a_replay_ends_when_asked_to() {
+    let (folder, kernel) = kernel("replay", &["FAULT_TORN_SUM", "ROCKFALL_OFF"], ("", ""));
+    let found = begin(&folder, &kernel, "explore", &["--points", "lock", "--json", "-o", "f.json"]);
+    assert_eq!(found.wait_with_output().expect("it was started").status.code(), Some(1));
+    let text = std::fs::read_to_string(folder.join("f.json")).expect("a finding");
+    let mut finding: Value = serde_json::from_str(&text).expect("an object");
+    let description = finding["target"]["description"].as_str().expect("text");
+    let never =
+        description.replace("on = \"enter run_test\"", "on = \"enter run_test\", if = \"rounds < 0\"");
+    assert_ne!(never, description);
+    finding["target"]["description"] = never.into();
+    std::fs::write(folder.join("f.json"), finding.to_string()).expect("written");
+    for command in [&["replay", "f.json"][..], &["report", "f.json", "--html", "f.html"]] {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        process.args(command).current_dir(&folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = end(process.spawn().expect("the command starts"), "-TERM");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{command:?}: {text}");
+    }
 }

@@ -315,7 +315,11 @@ pub fn space(how: &How) -> String {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    crate::interrupt::listen();
+    if arguments.list_points {
+        crate::interrupt::end_at_once();
+    } else {
+        crate::interrupt::listen();
+    }
     arguments.how.expect_folders()?;
     let target = Target::load(&arguments.target)?;
     target.caution();
@@ -422,6 +426,9 @@ impl Bug {
     ) -> Result<Verdict, Failure> {
         let verdict = Verdict::GuestBug.settle();
         let written = self.file.write(&self.path);
+        if written.is_ok() {
+            crate::interrupt::finding_is_kept(&self.path);
+        }
         let story = narrate(target, world, &self.file, &self.path)?;
         let shown = match &how.html {
             Some(html) => write_whole(html, report::html(&story).as_bytes()),
