@@ -26,8 +26,11 @@ impl RaceStory<'_> {
 /// Paragraphs told; what is left out of the text is in the events for programs.
 const RACES_TOLD_MAX: usize = 12;
 
-/// A paragraph for each race, those that lead to a bug first, then those that nothing is known of; the harmless in a few
-/// lines.
+/// Of those in the same two functions as one that is told in full, so many are named.
+const RACES_ALIKE_MAX: usize = 4;
+
+/// A paragraph for each pair of functions that race, those that lead to a bug first, then those that nothing is known of, of
+/// which those seen in both orders are certain to be possible; the harmless in a few lines.
 #[must_use]
 pub fn races<'a>(
     stories: impl IntoIterator<Item = RaceStory<'a>>,
@@ -36,20 +39,69 @@ pub fn races<'a>(
 ) -> String {
     let (harmless, mut all): (Vec<_>, Vec<_>) =
         stories.into_iter().partition(|story| story.known.status == RaceStatus::Benign);
-    all.sort_by_key(|story| story.known.status != RaceStatus::Failing);
-    let mut paragraphs: Vec<String> = Vec::new();
+    all.sort_by_key(|story| (story.known.status != RaceStatus::Failing, story.known.order != Order::Both));
+    let mut groups: Vec<(_, Vec<&RaceStory<'_>>)> = Vec::new();
     for story in &all {
-        // A line of source may have several instructions that race alike.
-        let paragraph = paragraph(story, resolve, sources);
-        if !paragraphs.contains(&paragraph) {
-            paragraphs.push(paragraph);
+        let place = (story.known.status == RaceStatus::Failing, functions(story, resolve));
+        match groups.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, group)) => group.push(story),
+            None => groups.push((place, vec![story])),
         }
     }
-    let mut out: String = paragraphs.iter().take(RACES_TOLD_MAX).map(String::as_str).collect();
-    if let Some(more @ 1..) = paragraphs.len().checked_sub(RACES_TOLD_MAX) {
-        let _ = writeln!(out, "and {more} more data races like these");
+    let mut out = String::new();
+    for (_, group) in groups.iter().take(RACES_TOLD_MAX) {
+        out += &paragraph(group[0], resolve, sources);
+        out += &likewise(group, resolve);
+    }
+    let more: usize = groups.iter().skip(RACES_TOLD_MAX).map(|(_, group)| group.len()).sum();
+    match more {
+        0 => {}
+        1 => out += "and one more data race\n",
+        more => _ = writeln!(out, "and {more} more data races"),
     }
     out + &without_harm(&harmless, resolve)
+}
+
+/// The two functions of a race, whichever came first.
+fn functions(story: &RaceStory<'_>, resolve: &dyn Resolve) -> [String; 2] {
+    let RaceKey { low, high } = story.known.race.key();
+    let function = |pc: VirtAddr| {
+        let frames = resolve.frames(pc);
+        frames.first().and_then(|frame| frame.function.clone()).unwrap_or_else(|| pc.to_string())
+    };
+    let mut both = [function(low), function(high)];
+    both.sort();
+    both
+}
+
+/// The others of a group, by what they are about and where.
+fn likewise(group: &[&RaceStory<'_>], resolve: &dyn Resolve) -> String {
+    // A line of source may have several instructions that race alike.
+    let line = |story: &RaceStory<'_>| {
+        let race = &story.known.race;
+        let what = what(story, resolve);
+        format!("{what}: {} with {}", place_at(race.first.pc, resolve), place_at(race.second.pc, resolve))
+    };
+    let told = line(group[0]);
+    let mut lines: Vec<String> = Vec::new();
+    for line in group[1..].iter().map(|story| line(story)) {
+        if line != told && !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    let mut out = String::new();
+    for line in lines.iter().take(RACES_ALIKE_MAX) {
+        let _ = writeln!(out, "  likewise on {}", visible(line));
+    }
+    if let Some(more @ 1..) = lines.len().checked_sub(RACES_ALIKE_MAX) {
+        let _ = writeln!(out, "  and {more} more between these functions");
+    }
+    out
+}
+
+fn what(story: &RaceStory<'_>, resolve: &dyn Resolve) -> String {
+    let race = &story.known.race;
+    story.data(resolve).unwrap_or_else(|| format!("{} bytes at {}", race.size, race.addr))
 }
 
 fn paragraph(
@@ -69,10 +121,7 @@ fn paragraph(
     };
     let when = if known.on_first_run { "from the first run on" } else { "only under exploration" };
     let race = &known.race;
-    let what = match story.data(resolve) {
-        Some(name) => name,
-        None => format!("{} bytes at {}", race.size, race.addr),
-    };
+    let what = what(story, resolve);
     let mut out = format!("data race on {}: {status}; {order}, {when}\n", visible(&what));
     for (at, side) in [&race.first, &race.second].into_iter().enumerate() {
         side_of(&mut out, side, resolve, sources);
