@@ -18,6 +18,9 @@
  * BLOCKS: workers allocate a block from a heap that gets its pages from another one and keeps them.
  * RESULT: the end of the test tells whether the sum is right, instead of panicking. (Annotated.)
  * FLAG: the sum is protected by a flag that ticks respect instead of by the lock. (Annotated.) FLAG_UNHEEDED: they do not.
+ * PAGES: workers allocate a page and free it. FAULT_OPEN_HEAP: no lock protects which pages are taken.
+ * FORK: a thread is made in one place, filled in, and let run in another; whoever waits for it learns from its state that it has
+ * ended. FAULT_LATE_GIFT: it is let run before it is filled in.
  * URGENT: the scheduler takes turns among the most urgent threads that can run. The words of the command line are scripts of
  * threads: how urgent each is, then what it does, a letter for each act (see act()).
  */
@@ -35,7 +38,7 @@ enum { THREADS = 3 };
 enum { STACK_WORDS = 1024, WORKERS = 2, TIMER_VECTOR = 0x20, FLAG_INTERRUPTS = 0x200 };
 /* Named by the description, so each must be there to be entered. */
 #define HOOKED __attribute__((noinline))
-enum state { UNUSED, RUNNABLE, RUNNING, SLEEPING };
+enum state { UNUSED, RUNNABLE, RUNNING, SLEEPING, EMBRYO, ZOMBIE };
 
 struct thread {
     int id;
@@ -46,6 +49,8 @@ struct thread {
     /* Lent ones included. */
     int urgency;
     const char *script;
+    /* From whoever made it. */
+    int gift;
     uint32_t stack[STACK_WORDS];
 };
 
@@ -261,7 +266,12 @@ HOOKED void thread_exit(void)
     acquire(&table);
     rockfall_exit();
     rockfall_not_runnable(current->id);
+#ifdef FORK
+    wake(current);
+    current->state = ZOMBIE;
+#else
     current->state = UNUSED;
+#endif
     sched();
 }
 
@@ -292,7 +302,11 @@ HOOKED struct thread *thread_create(void (*run)(void))
         *--sp = 0;
     thread->stack_pointer = sp;
     thread->run = run;
+#ifdef FORK
+    thread->state = current ? EMBRYO : RUNNABLE;
+#else
     thread->state = RUNNABLE;
+#endif
     rockfall_create(thread->id);
     rockfall_runnable(thread->id);
     release(&table);
@@ -420,6 +434,31 @@ static void machine_init(void)
 
 enum { PAGE = 4096 };
 static char pages[2 * WORKERS][PAGE];
+
+#ifdef PAGES
+__attribute__((unused)) static struct spin_lock pages_lock;
+static volatile char taken[2 * WORKERS];
+
+HOOKED void *page_alloc(int size)
+{
+    int at = 0;
+#ifndef FAULT_OPEN_HEAP
+    acquire(&pages_lock);
+#endif
+    while (taken[at])
+        at++;
+    taken[at] = 1;
+#ifndef FAULT_OPEN_HEAP
+    release(&pages_lock);
+#endif
+    return pages[at] + 0 * size;
+}
+
+HOOKED void page_free(void *page)
+{
+    taken[((char *)page - pages[0]) / PAGE] = 0;
+}
+#else
 static int pages_used;
 
 HOOKED void *page_alloc(int size)
@@ -431,6 +470,7 @@ HOOKED void page_free(void *page)
 {
     pages_used -= page != 0;
 }
+#endif
 
 /* A block after the word that would say which are free. */
 HOOKED void *block_alloc(int size)
@@ -463,6 +503,9 @@ void work(void)
 #ifdef BLOCKS
     block_free(block_alloc(32));
 #endif
+#ifdef PAGES
+    void *page = page_alloc(PAGE);
+#endif
 #if defined FLAG || defined FLAG_UNHEEDED
     for (int i = 0; i < rounds; i++) {
         disturb(0);
@@ -482,6 +525,9 @@ void work(void)
         sum = seen + 1;
         unlock(&sum_lock);
     }
+#endif
+#ifdef PAGES
+    page_free(page);
 #endif
     acquire(&table);
     done++;
@@ -567,6 +613,36 @@ HOOKED void run_test(void)
             ;
     }
     wait_for_workers(command_line_words);
+}
+#elif defined(FORK)
+static void spend(void)
+{
+    current->gift--;
+}
+
+static void let_run(struct thread *thread)
+{
+    acquire(&table);
+    thread->state = RUNNABLE;
+    release(&table);
+}
+
+HOOKED void run_test(void)
+{
+    struct thread *child = thread_create(spend);
+#ifdef FAULT_LATE_GIFT
+    let_run(child);
+    child->gift = 1;
+#else
+    child->gift = 1;
+    let_run(child);
+#endif
+    acquire(&table);
+    while (child->state != ZOMBIE)
+        sleep_for(child);
+    release(&table);
+    if (child->gift != 0)
+        panic("the gift was not spent");
 }
 #else
 HOOKED void run_test(void)

@@ -58,13 +58,13 @@ impl Held {
     /// Whether what the thread does now is no race whatever it touches.
     #[must_use]
     pub fn is_trusted(&self, thread: ThreadId) -> bool {
-        self.inside.iter().any(|(by, _)| *by == thread)
+        self.inside.iter().any(|(by, code)| *by == thread && *code != Trusted::HeapUnderTest)
     }
 
     /// Whether the thread manages the heap.
     #[must_use]
     pub fn is_in_heap(&self, thread: ThreadId) -> bool {
-        self.inside.contains(&(thread, Trusted::Heap))
+        [Trusted::Heap, Trusted::HeapUnderTest].iter().any(|code| self.inside.contains(&(thread, *code)))
     }
 
     /// To be told of each step before its actions. Says from whom the running thread took over a processor whose

@@ -60,6 +60,11 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
         "t1: enter lock; enter heap; leave heap; leave lock; write x\n t2: write x",
         [true, true, true],
     ),
+    (
+        "inside a heap that is tested",
+        "t1: enter tested-heap; write x\n t2: enter tested-heap; write x",
+        [true; 3],
+    ),
     ("readers only", "t1: read x\n t2: read x\n t3: read x", [false, false, false]),
     (
         "set up by one, then only read",
@@ -179,6 +184,36 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
         "t2: block\n t3: block\n t1: write x; wake t2\n t2: wake t3\n t3: write x",
         [false, false, true],
     ),
+    (
+        "ended with a lock that is then taken",
+        "t1: write x; lock m; write y; exit; unlock m\n t2: lock m; read y; unlock m; write x",
+        [false, false, true],
+    ),
+    (
+        "the lock taken before the end",
+        "t2: lock m; unlock m\n t1: write x; lock m; exit; unlock m\n t2: write x",
+        [true, true, true],
+    ),
+    (
+        "ended with another lock",
+        "t1: write x; lock a; exit; unlock a\n t2: lock b; write x",
+        [true, true, false],
+    ),
+    (
+        "a lock given back before the end",
+        "t1: write x; lock m; unlock m; exit\n t2: lock m; write x",
+        [true, false, false],
+    ),
+    (
+        "ended with interrupts off: the end of others is no lock",
+        "t1: write x; off; exit; on\n t2: off; on; write x",
+        [true, false, true],
+    ),
+    (
+        "what came before the end of one who had learned of another's",
+        "t1: write x; lock m; exit; unlock m\n t2: lock m; exit; unlock m\n t3: lock m; unlock m; write x",
+        [false, false, true],
+    ),
     ("siblings", "t1: create t2; create t3\n t2: write x\n t3: write x", [true, true, true]),
     // One thread to all of them: what a handler does to the thread it interrupts is in program order.
     ("a handler and the thread it interrupts", "t1: write x; off; write x; on; write x", [false; 3]),
@@ -286,22 +321,6 @@ impl<'a> Graph<'a> {
             Occurrence::Event(event) => Some(&event.action),
             Occurrence::Access(_) => None,
         };
-        for late in 0..count {
-            for early in (0..late).rev() {
-                let (a, b) = (nodes[early].0, nodes[late].0);
-                let ordered = a == b
-                    || matches!(action(early), Some(Action::Create { child }) if *child == b)
-                    || matches!(action(early), Some(Action::Wake { thread }) if *thread == b)
-                    || with_locks
-                        && matches!((action(early), action(late)),
-                            (Some(Action::Unlock { lock: x }), Some(Action::Lock { lock: y, .. })) if x == y);
-                if ordered {
-                    reaches[late][early] = true;
-                    let known = reaches[early].clone();
-                    reaches[late].iter_mut().zip(known).for_each(|(all, more)| *all |= more);
-                }
-            }
-        }
         let mut held: std::collections::BTreeMap<ThreadId, BTreeSet<LockId>> =
             std::collections::BTreeMap::new();
         let mut locks = Vec::new();
@@ -313,6 +332,24 @@ impl<'a> Graph<'a> {
                 _ => {}
             }
             locks.push(mine.clone());
+        }
+        for late in 0..count {
+            for early in (0..late).rev() {
+                let (a, b) = (nodes[early].0, nodes[late].0);
+                let ordered = a == b
+                    || matches!((action(early), action(late)),
+                        (Some(Action::Exit), Some(Action::Lock { lock, .. })) if locks[early].contains(lock))
+                    || matches!(action(early), Some(Action::Create { child }) if *child == b)
+                    || matches!(action(early), Some(Action::Wake { thread }) if *thread == b)
+                    || with_locks
+                        && matches!((action(early), action(late)),
+                            (Some(Action::Unlock { lock: x }), Some(Action::Lock { lock: y, .. })) if x == y);
+                if ordered {
+                    reaches[late][early] = true;
+                    let known = reaches[early].clone();
+                    reaches[late].iter_mut().zip(known).for_each(|(all, more)| *all |= more);
+                }
+            }
         }
         Self { nodes, reaches, locks }
     }
@@ -351,8 +388,12 @@ impl Dice {
 fn random_program(dice: &mut Dice) -> String {
     let mut script = String::new();
     let mut owner: [Option<u64>; 2] = [None; 2];
+    let mut ended = [false; 3];
     for _ in 0..4 + dice.roll(8) {
         let thread = 1 + dice.roll(3);
+        if ended[thread as usize - 1] {
+            continue;
+        }
         script += &format!("t{thread}: ");
         for _ in 0..1 + dice.roll(5) {
             let place = ["x", "x+2:2", "x+1:1", "y", "x+3:4"][dice.roll(5) as usize];
@@ -373,6 +414,16 @@ fn random_program(dice: &mut Dice) -> String {
                 _ => String::new(),
             };
         }
+        if dice.roll(12) == 0 {
+            ended[thread as usize - 1] = true;
+            script += "exit; ";
+            for lock in 0..2 {
+                if owner[lock] == Some(thread) {
+                    owner[lock] = None;
+                    script += &format!("unlock {}; ", ["a", "b"][lock]);
+                }
+            }
+        }
         script += "\n";
     }
     script
@@ -382,7 +433,7 @@ fn random_program(dice: &mut Dice) -> String {
 fn detectors_agree_with_the_definition() {
     let mut dice = Dice(1);
     let (mut racy, mut only_limited) = (0, 0);
-    for _ in 0..4_000 {
+    for _ in 0..6_000 {
         let program = random_program(&mut dice);
         let steps = steps(&program);
         let by_limited = pairs(limited(), &steps);

@@ -41,6 +41,7 @@ pub const fn synchronises(action: &Action) -> bool {
     matches!(
         action,
         Action::Create { .. }
+            | Action::Exit
             | Action::Wake { .. }
             | Action::Switch { .. }
             | Action::Lock { .. }

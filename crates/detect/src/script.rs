@@ -50,6 +50,7 @@ fn trusted(text: &str) -> Trusted {
     match text {
         "lock" => Trusted::Lock,
         "heap" => Trusted::Heap,
+        "tested-heap" => Trusted::HeapUnderTest,
         _ => panic!("trusted code {text:?}"),
     }
 }

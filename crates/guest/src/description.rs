@@ -245,6 +245,8 @@ tables! {
         free: Vec<Spanned<FreeHook>>,
         /// The heap whose blocks this one carves up.
         inside: Option<Spanned<String>>,
+        /// The allocator itself is tested, whatever is ignored otherwise.
+        under_test: bool,
     }
 
     struct AllocHook {
@@ -412,6 +414,11 @@ pub struct Description {
 }
 
 impl Description {
+    /// The allocators are tested too.
+    pub fn test_heaps(&mut self) {
+        self.tables.heap.iter_mut().for_each(|heap| heap.as_mut().under_test = true);
+    }
+
     /// Reads a description; `file` is used in messages.
     pub fn parse(file: &str, text: &str) -> Result<Description, Problem> {
         let tables = toml::from_str(text).map_err(|error| {

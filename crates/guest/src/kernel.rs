@@ -284,6 +284,8 @@ pub struct Lock {
 pub struct Heap {
     pub name: Arc<str>,
     pub inside: Option<HeapId>,
+    /// What the allocator itself does counts.
+    pub under_test: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -3,6 +3,8 @@
 //! Everything in this crate that interprets a kernel (expressions, stacks, formatted messages) looks at the machine
 //! through [`Memory`] and [`Registers`] alone, so it can be tested on a table of bytes.
 
+use std::cell::RefCell;
+use std::ops::Range;
 use trace::VirtAddr;
 
 /// Virtual memory of one address space. `None` means that some byte of the range is not mapped.
@@ -33,6 +35,19 @@ pub trait Memory {
 impl<M: Memory + ?Sized> Memory for &M {
     fn read(&self, addr: VirtAddr, buffer: &mut [u8]) -> Option<()> {
         (**self).read(addr, buffer)
+    }
+}
+
+/// Memory that remembers what was read of it.
+pub struct Watched<M> {
+    pub memory: M,
+    pub read: RefCell<Vec<Range<u64>>>,
+}
+
+impl<M: Memory> Memory for Watched<M> {
+    fn read(&self, addr: VirtAddr, buffer: &mut [u8]) -> Option<()> {
+        self.read.borrow_mut().push(addr.0..addr.0.saturating_add(buffer.len() as u64));
+        self.memory.read(addr, buffer)
     }
 }
 

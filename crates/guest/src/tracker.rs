@@ -32,7 +32,7 @@ use crate::view::{View, registers};
 use machine::{Events, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, CpuId, LockId, PointKind, Stack, ThreadId, VirtAddr};
+use trace::{Action, CpuId, LockId, PointKind, Stack, ThreadId, Trusted, VirtAddr};
 
 /// The vector whose fault has an address.
 const PAGE_FAULT: u64 = 14;
@@ -94,6 +94,8 @@ pub struct Tracker {
     pub recorder: Recorder,
     /// Actions of the step being built.
     pub events: Vec<trace::Event>,
+    /// Whose step is being built.
+    stepping: Option<ThreadId>,
     /// Whose accesses and actions the step is understood to hold so far.
     attributed: Option<ThreadId>,
     /// Whether a tick could come when the log was last emptied.
@@ -132,6 +134,7 @@ impl Clone for Tracker {
             learned: self.learned.clone(),
             recorder: self.recorder.clone(),
             events: self.events.clone(),
+            stepping: self.stepping,
             attributed: self.attributed,
             open: self.open,
             scheduler: self.scheduler.clone(),
@@ -163,6 +166,7 @@ impl Clone for Tracker {
         }
         self.recorder.clone_from(&source.recorder);
         self.events.clone_from(&source.events);
+        self.stepping = source.stepping;
         self.attributed = source.attributed;
         self.open = source.open;
         self.scheduler.clone_from(&source.scheduler);
@@ -205,6 +209,7 @@ impl Tracker {
             heap: Arc::default(),
             recorder,
             events: Vec::new(),
+            stepping: None,
             attributed: None,
             open: false,
             scheduler: None,
@@ -225,6 +230,7 @@ impl Tracker {
         self.events.clear();
         self.recorder.accesses.clear();
         self.recorder.forget();
+        self.stepping = thread;
         self.attributed = thread;
         self.sights.begin_step();
     }
@@ -421,7 +427,8 @@ impl Tracker {
         if quiet {
             thread.quiet += 1;
         }
-        thread.trusted = thread.trusted.saturating_sub(left.len() as u16);
+        let trusted = left.iter().filter(|code| **code != Trusted::HeapUnderTest).count();
+        thread.trusted = thread.trusted.saturating_sub(trusted as u16);
         for code in left {
             self.tell(machine, log, Action::LeaveTrusted { code });
         }
@@ -645,12 +652,12 @@ impl Tracker {
             }
             HookEvent::EnterTrusted(code) => {
                 self.tell(machine, log, Action::EnterTrusted { code: *code });
-                self.threads.runner_mut().trusted += 1;
+                self.threads.runner_mut().trusted += u16::from(*code != Trusted::HeapUnderTest);
             }
             HookEvent::LeaveTrusted(code) => {
                 self.tell(machine, log, Action::LeaveTrusted { code: *code });
                 let thread = self.threads.runner_mut();
-                thread.trusted = thread.trusted.saturating_sub(1);
+                thread.trusted = thread.trusted.saturating_sub(u16::from(*code != Trusted::HeapUnderTest));
             }
         }
     }
@@ -720,12 +727,15 @@ fn is_inside(kernel: &Kernel, id: HookId) -> bool {
     matches!(kernel.hook(id).event, HookEvent::Enter(_))
 }
 
-/// Accesses made inside do not count: the timer, the change-over, and the allocator, whose blocks are the news. A
-/// program's allocator is another matter: it may wait for a lock, and what it then does in the kernel counts.
+/// Accesses made inside do not count: the timer, the change-over, and the allocator, whose blocks are the news, unless it
+/// is tested itself. A program's allocator is another matter: it may wait for a lock, and what it then does in the kernel
+/// counts.
 fn is_quiet(kernel: &Kernel, hooks: &[HookId]) -> bool {
     hooks.iter().any(|id| match kernel.hook(*id).event {
         HookEvent::Enter(Activity::Timer | Activity::Switch | Activity::Idle) => true,
-        HookEvent::Alloc { .. } | HookEvent::Free { .. } => kernel.tested.is_none(),
+        HookEvent::Alloc { heap, .. } | HookEvent::Free { heap, .. } => {
+            kernel.tested.is_none() && !kernel.heaps[usize::from(heap.0)].under_test
+        }
         _ => false,
     })
 }

@@ -73,6 +73,10 @@ pub struct TargetArguments {
     /// Folder of the source files, if they are not where they were compiled
     #[arg(long, value_name = "FOLDER")]
     pub sources: Vec<PathBuf>,
+    /// Test the allocator too, which is trusted otherwise: what the functions under [[heap]] do may race, and is where
+    /// others may come in between
+    #[arg(long, conflicts_with = "program")]
+    pub test_heap: bool,
 }
 
 /// How to make the same target again; part of a finding file.
@@ -99,6 +103,9 @@ pub struct Recipe {
     /// Memory that stays allocated is no finding.
     #[serde(default)]
     pub no_leaks: bool,
+    /// The allocator is tested too.
+    #[serde(default)]
+    pub test_heap: bool,
     /// With a program under test: its file and how its library is described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tested: Option<TestedRecipe>,
@@ -218,6 +225,7 @@ impl Target {
             programs: arguments.programs.clone(),
             sources: arguments.sources.clone(),
             no_leaks: arguments.no_leaks,
+            test_heap: arguments.test_heap,
             tested,
         })?;
         if target.recipe.test.is_empty() && target.kernel.test.text.contains("{test}") {
@@ -286,8 +294,15 @@ impl Target {
         };
         let image = Image::parse(&with_symbols.0, &with_symbols.1)
             .map_err(|error| Failure::BadInput(error.to_string()))?;
-        let parsed = Description::parse(&recipe.description_name, &recipe.description)
+        let mut parsed = Description::parse(&recipe.description_name, &recipe.description)
             .map_err(|problem| Failure::BadInput(problem.to_string()))?;
+        if recipe.test_heap {
+            if parsed.tables.heap.is_empty() {
+                let what = format!("{} has no [[heap]] for --test-heap to test", recipe.description_name);
+                return Err(Failure::BadFlag(what));
+            }
+            parsed.test_heaps();
+        }
         let kernel = Kernel::resolve(&parsed, &image)
             .map_err(|problems| misfit(&format!("the description does not fit {name}"), &image, &problems))?;
         // What the kernel is told a module is called stays the same, wherever the file is now.
@@ -363,11 +378,13 @@ impl Target {
     /// Stands for all that the target is made of.
     pub fn checksum(&self) -> u64 {
         use crate::run_folder::checksum;
-        let Recipe { image, description, test, memory_bytes, append, tested, .. } = &self.recipe;
+        let Recipe { image, description, test, memory_bytes, append, tested, test_heap, .. } = &self.recipe;
         let program = tested.as_ref().map(|tested| (&tested.image, &tested.library));
         let files = self.setup.disks.iter().chain(self.setup.modules.iter().map(|module| &module.bytes));
         let files: Vec<u64> = files.map(|file| checksum(file)).collect();
-        let all = format!("{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}");
+        let all = format!(
+            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}"
+        );
         checksum(all.as_bytes())
     }
 

@@ -51,7 +51,7 @@ fn a_protected_counter_is_left_alone() {
 
 #[test]
 fn races_of_a_kernel_for_programs() {
-    let text = races(None, &["--test", "vanish_vanish", "--json"]);
+    let text = races(None, &["--test", "vanish_vanish", "--races", "lockset", "--json"]);
     let object: serde_json::Value = serde_json::from_str(&text).expect("one object");
     let all = object["races"].as_array().expect("a list");
     assert!(!all.is_empty(), "{text}");

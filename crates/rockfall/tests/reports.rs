@@ -269,11 +269,11 @@ fn panic() {
              4  ╳  ╳  ┊  ┃   ≈ writes wait_next of struct thread, read in row 9  waitq.c:12
                 ╳  ╳  ┊  ┃   to family_wait  family.c:76
                 ╳  ╳  ┊  ┃   → blocks until somebody wakes it
-             5  ╳  ┊  ┃  ╳   · wakes t3
-                ╳  ┊  ┃  ╳   to thread_exit  exit.c:43
-                ╳  ┊  ┃  ╳   → ends
-             6  ╳  ┃     ┊   · wakes t5  sched.c:198
-                ╳  ┃     ┊   to cond_wait  sync.c:60
+             5  ╳  ┊  ┃  ┊   · wakes t5  sched.c:204
+                ╳  ┊  ┃  ┊   · wakes t3
+                ╳  ┊  ┃  ┊   to thread_exit  exit.c:43
+                ╳  ┊  ┃  ┊   → ends
+             6  ╳  ┃     ┊   to cond_wait  sync.c:60
                 ╳  ┃     ┊   → gives up the processor
              7  ╳  ┊     ┃   to thread_exit  exit.c:26
                 ╳  ┊     ┃   → ends

@@ -90,6 +90,61 @@ fn examined_and_drafted() {
     assert!(found.contains("panic"), "{found}\n{draft}");
 }
 
+/// What lies between the making of a thread and its first run, and what is done after its end, races with nothing that
+/// it does; what comes after it was let run does.
+#[test]
+fn a_thread_s_beginning_and_end() {
+    let exit =
+        ("on = \"enter thread_exit\"", "on = \"enter swtch\", if = \"current && current->state == ZOMBIE\"");
+    let description = guests::tiny::DESCRIPTION.replace(exit.0, exit.1);
+    assert_ne!(description, guests::tiny::DESCRIPTION);
+    for (fault, one_run, verdict) in [(None, 0, "exhausted"), (Some("FAULT_LATE_GIFT"), 1, "bug")] {
+        let folder = folder(&format!("fork-{}", fault.unwrap_or("correct")));
+        let macros: Vec<&str> = fault.into_iter().chain(["FORK", "ROCKFALL_OFF"]).collect();
+        let kernel = guests::tiny::build(&macros, &folder).unwrap_or_else(|error| panic!("{error}"));
+        std::fs::write(folder.join("k.toml"), &description).expect("written");
+        let target = [kernel.to_str().expect("a path in UTF-8"), "-k", "k.toml", "-t", "2", "--json"];
+        let (races, _) = rockfall(&folder, &[&["races"], &target[..]].concat());
+        assert_eq!(races["races"].as_array().map(Vec::len), Some(one_run), "{races:#}");
+        let mut test = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        test.arg("test").args(target).arg("--fresh").current_dir(&folder);
+        let output = String::from_utf8(test.output().expect("the command starts").stdout).expect("text");
+        let last: Value = serde_json::from_str(output.lines().last().unwrap_or_default()).expect("an object");
+        assert_eq!(last["verdict"], verdict, "{last:#}");
+        let seen = output.lines().any(|line| line.contains("\"event\":\"race\""));
+        assert_eq!(seen, fault.is_some(), "{output}");
+    }
+}
+
+/// An allocator is trusted unless it is to be tested: then its own races count, and what it does to free blocks is still
+/// its own affair.
+#[test]
+fn an_allocator_under_test() {
+    for (fault, flag, found) in [
+        (None, "--test-heap", false),
+        (Some("FAULT_OPEN_HEAP"), "--no-minimise", false),
+        (Some("FAULT_OPEN_HEAP"), "--test-heap", true),
+    ] {
+        let folder = folder(&format!("pages-{}{flag}", fault.unwrap_or("correct")));
+        let macros: Vec<&str> = fault.into_iter().chain(["PAGES", "ROCKFALL_OFF"]).collect();
+        let kernel = guests::tiny::build(&macros, &folder).unwrap_or_else(|error| panic!("{error}"));
+        let description = guests::tiny::DESCRIPTION.replace("rounds == 2", "rounds == 1");
+        std::fs::write(folder.join("k.toml"), description).expect("written");
+        let mut test = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        test.arg("test").arg(&kernel).args(["-k", "k.toml", "-t", "1", "--json", "--fresh", "-o", "f.json"]);
+        let output =
+            test.args([flag, "--budget", "3s"]).current_dir(&folder).output().expect("the command starts");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let last: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("an object");
+        assert_eq!(last["verdict"] == "bug", found, "{fault:?} {flag}: {last:#}");
+        if found {
+            assert!(last["finding"]["kind"].to_string().contains("double-free"), "{last:#}");
+            let (_, code) = rockfall(&folder, &["replay", "f.json", "--quiet"]);
+            assert_eq!(code, Some(1), "the finding is seen again");
+        }
+    }
+}
+
 /// One way to be a kernel, with one line of the description changed.
 fn variant(name: &str, change: (&str, &str), points: &str) -> (PathBuf, String) {
     let place = format!("variant-{name}-{}", change.1.replace(|c: char| !c.is_alphanumeric(), ""));

@@ -3,7 +3,7 @@
 use crate::{LockId, PhysAddr, Stack, ThreadId, VirtAddr};
 use serde::{Deserialize, Serialize};
 
-/// Code of a program that is not under suspicion itself. Its accesses conflict as any others do.
+/// Code that is special by what it implements. Its accesses conflict as any others do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trusted {
@@ -11,6 +11,8 @@ pub enum Trusted {
     Lock,
     /// Manages the heap: no race either, and it may touch blocks that are free.
     Heap,
+    /// Manages the heap and is tested itself: it may touch blocks that are free, and it may race.
+    HeapUnderTest,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

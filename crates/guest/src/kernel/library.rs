@@ -40,8 +40,12 @@ pub(super) fn with_program(
     let heaps = tables.heap.iter().enumerate().map(|(index, heap)| {
         let first = resolver.hooks.len();
         let resolved = resolver.heap(index, heap);
-        resolver.trust(first, Trusted::Heap);
-        resolver.seal(first);
+        if resolved.under_test {
+            resolver.trust(first, Trusted::HeapUnderTest);
+        } else {
+            resolver.trust(first, Trusted::Heap);
+            resolver.seal(first);
+        }
         resolved
     });
     let heaps = heaps.collect();

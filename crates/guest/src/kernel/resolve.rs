@@ -439,7 +439,8 @@ impl<'a> Resolver<'a> {
             }
             found.map(|found| HeapId(found as u16))
         });
-        Heap { name: Arc::from(heap.name.as_deref().unwrap_or("heap")), inside }
+        let name = Arc::from(heap.name.as_deref().unwrap_or("heap"));
+        Heap { name, inside, under_test: heap.under_test }
     }
 
     fn test_hooks(&mut self, hooks: &[toml::Spanned<d::TestHook>], event: &Event) {
@@ -709,7 +710,21 @@ impl<'a> Resolver<'a> {
         }
 
         let locks = tables.lock.iter().enumerate().map(|(index, lock)| self.lock(index, lock)).collect();
-        let heaps = tables.heap.iter().enumerate().map(|(index, heap)| self.heap(index, heap)).collect();
+        let mut tested_code = Vec::new();
+        let heaps = tables.heap.iter().enumerate().map(|(index, heap)| {
+            let first = self.hooks.len();
+            let heap = self.heap(index, heap);
+            if heap.under_test {
+                let functions = self.functions_of(first);
+                let ranges = |function| self.image.ranges(&self.image.get(function).name);
+                tested_code.extend(functions.into_iter().flat_map(ranges));
+                self.trust(first, Trusted::HeapUnderTest);
+            }
+            heap
+        });
+        let heaps = heaps.collect();
+        let mut ignored_code = self.code_ranges(tables.ignore.functions.as_ref());
+        ignored_code.retain(|range| !tested_code.contains(range));
         self.panics();
         self.faults(&tables.fault, |vector, address| Event::Fault { vector, address });
         let test = &tables.test;
@@ -770,7 +785,7 @@ impl<'a> Resolver<'a> {
             space: self.anywhere(tables.user.space.as_ref(), &bindings),
             library: tables.user.library.as_deref().map(Arc::from),
             tested: None,
-            ignored_code: self.code_ranges(tables.ignore.functions.as_ref()),
+            ignored_code,
             blocking_code: self.code_ranges(tables.functions.blocking.as_ref()),
             ignored_data: self.data_ranges(tables.ignore.symbols.as_ref()),
             ignored_regions: self.ignored_regions(),

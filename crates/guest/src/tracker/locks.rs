@@ -3,7 +3,7 @@
 //! Who holds a lock is what the hooks told ([`Tracker::holders`]); where the description has an expression for the
 //! owner, the kernel's word goes before it.
 
-use super::{Oddity, Tracker};
+use super::{CPU, Oddity, Tracker};
 use crate::description::LockKind;
 use crate::kernel::{Activity, HookId, Lock, LockClass};
 use crate::threads::{NOBODY, Thread};
@@ -111,6 +111,25 @@ impl Tracker {
             if !self.silent() {
                 self.tell(machine, log, Action::Unlock { lock });
             }
+        }
+    }
+
+    /// Whoever comes has the scheduler's locks until it gives them back, and interrupts off if they are: neither was told
+    /// of it, since nobody ran, or an interrupt turned them off.
+    pub(super) fn take_over(&mut self, machine: &Machine, log: &mut Events) {
+        let kernel = self.kernel.clone();
+        let me = self.threads.runner().id;
+        for scheduler in kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref()) {
+            let Some(lock) = self.anywhere(machine, scheduler, &[]).map(LockId) else { continue };
+            let Some(at) = self.holders.iter().rposition(|held| *held == (lock, NOBODY)) else { continue };
+            self.holders[at].1 = me;
+            if !self.silent() {
+                self.tell(machine, log, Action::Lock { lock, attempt: false });
+            }
+        }
+        let off = !machine.cpu(CPU).flags.has(machine::x86::flags::IF);
+        if off && kernel.interrupts_as_lock && !self.silent() {
+            self.tell(machine, log, Action::InterruptsOff);
         }
     }
 

@@ -1,11 +1,15 @@
 //! Threads come, go and change places: what the tracker makes of the kernel's scheduler.
 
 use super::{CPU, Oddity, Signal, Tracker};
+use crate::expression::Inputs;
 use crate::kernel::{Activity, Runnable};
+use crate::state::Watched;
 use crate::threads::{Standing, Thread, Turn};
+use crate::view::{View, registers};
 use machine::{Events, Machine};
+use std::cell::RefCell;
 use std::sync::Arc;
-use trace::{Action, PointKind, ThreadId, VirtAddr};
+use trace::{Access, Action, PointKind, Resolve as _, ThreadId, VirtAddr};
 
 impl Tracker {
     pub(super) fn begin_tracking(&mut self, machine: &Machine) {
@@ -39,6 +43,10 @@ impl Tracker {
         let program = self.threads.current().and_then(|parent| parent.program.clone());
         let mut thread = Thread::new(child, key);
         thread.program = program;
+        // Many kernels make a thread in one place and let it run in another: what lies between comes before all it does.
+        if matches!(self.kernel.runnable, Runnable::State(_)) && !self.runnable(machine, &thread) {
+            thread.standing = Standing::Blocked;
+        }
         self.threads.insert(thread);
         self.progress();
         self.tell(machine, log, Action::Create { child });
@@ -84,7 +92,11 @@ impl Tracker {
             .collect();
         for (key, thread) in woken {
             self.threads.get_mut(key).expect("listed").standing = Standing::Runnable;
-            self.tell(machine, log, Action::Wake { thread });
+            self.drain(machine, log);
+            match self.woken_at(machine, key, thread) {
+                Some(access) => self.tell_after(access, Action::Wake { thread }),
+                None => self.tell(machine, log, Action::Wake { thread }),
+            }
             signals.push(Signal::Point(PointKind::Wake));
         }
         let freed: Vec<u64> = self
@@ -96,6 +108,40 @@ impl Tracker {
         for key in freed {
             self.threads.get_mut(key).expect("listed").yields_for = None;
         }
+    }
+
+    /// Which access of the step made it so that a thread can run, where that is a matter of what memory says: the first
+    /// write to what decides it, since the thread blocked or came to be. That it can run is noticed later, at times at the
+    /// end of the step, and what was done in between is not ordered before what the thread does. Code that the
+    /// description ignores has no accesses.
+    fn woken_at(&self, machine: &Machine, key: u64, id: ThreadId) -> Option<usize> {
+        let Runnable::State(when) = &self.kernel.runnable else { return None };
+        let memory = Watched { memory: View { machine, cpu: CPU }, read: RefCell::default() };
+        let registers = registers(machine, CPU);
+        when.value(&memory, &Inputs { registers: &registers, arguments: None, bound: &[key] }).ok()?;
+        let read = memory.read.into_inner();
+        let (mut running, mut since) = (self.stepping, 0);
+        for event in &self.events {
+            match event.action {
+                Action::Switch { to } => running = Some(to),
+                Action::Block { .. } if running == Some(id) => since = event.accesses_before,
+                Action::Create { child } if child == id => since = event.accesses_before,
+                _ => {}
+            }
+        }
+        let decides = |access: &Access| {
+            let end = access.addr.0 + u64::from(access.size);
+            access.kind.writes() && read.iter().any(|read| read.start < end && access.addr.0 < read.end)
+        };
+        self.recorder.accesses.get(since..)?.iter().position(decides).map(|at| since + at)
+    }
+
+    /// Adds an action of whoever made the access to the step, right after it.
+    fn tell_after(&mut self, access: usize, action: Action) {
+        let pc = self.recorder.accesses[access].pc;
+        let at = self.events.partition_point(|event| event.accesses_before <= access);
+        let stack = self.narrated.then(|| self.kernel.image.frames(pc));
+        self.events.insert(at, trace::Event { action, pc, accesses_before: access + 1, stack });
     }
 
     pub(super) fn switch_to(
@@ -136,6 +182,7 @@ impl Tracker {
                 stack: None,
             });
         }
+        self.take_over(machine, log);
         self.ask_program(machine);
         signals.push(Signal::Switched { by_tick });
         self.refresh(machine, log, signals);
