@@ -176,6 +176,8 @@ pub struct Recorder {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weighed {
     Plain,
+    /// The code does not count.
+    Ignored,
     /// Ignored code wrote what the scheduler works on, where a tick could have come.
     Exposed,
 }
@@ -286,7 +288,7 @@ impl Recorder {
         match (instruction, logged.writes) {
             (Instruction::Ignored, writes) => {
                 if !(self.exposed || open && writes) || !scope.is_scheduler_s(&logged) {
-                    return Weighed::Plain;
+                    return Weighed::Ignored;
                 }
                 if open && writes {
                     self.exposed = true;

@@ -49,7 +49,13 @@ fn check(story: &str, expected: Expect) {
         });
         let access = step.accesses.len();
         let pointers = pointers.collect();
-        step.sightings.push(Sighting { access, stack: Vec::new(), pointers, object: None });
+        step.sightings.push(Sighting {
+            access,
+            stack: Vec::new(),
+            pointers,
+            object: None,
+            overwritten: false,
+        });
         let (kind, pc) = (AccessKind::Read, VirtAddr(0x10_0000));
         step.accesses.push(Access { phys: PhysAddr(addr.0), addr, size: 4, kind, atomic: false, pc });
     }

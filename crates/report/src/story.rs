@@ -162,6 +162,8 @@ pub struct Conflict {
     pub later: Touch,
     /// It is about the memory that the finding is about.
     pub bug: bool,
+    /// In between, code that does not count (the scheduler's) has written the same memory.
+    pub overwritten: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -477,7 +477,8 @@ fn races_at_the_end_of_a_run() {
     log.set_status(found[0].key(), detect::RaceStatus::Benign);
     let seen = |known: &detect::Candidate| {
         let [first, second] = [&known.race.first, &known.race.second].map(|side| Program.frames(side.pc));
-        let seen = |stack| Sighting { access: 0, stack, pointers: Vec::new(), object: None };
+        let seen =
+            |stack| Sighting { access: 0, stack, pointers: Vec::new(), object: None, overwritten: false };
         (known.status == detect::RaceStatus::Failing)
             .then(|| [seen(first), seen([second, Program.frames(known.race.first.pc)].concat())])
     };

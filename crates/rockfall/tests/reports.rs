@@ -493,6 +493,18 @@ fn what_to_look_at_in_kernels() {
         "#]],
         ),
         (
+            "stack_freed_early",
+            expect![[r#"
+            Kernel panic  in test double_thread_fork of pebbles
+            t2 gives up in thread_free (thread.c:58): “guests/pebbles/thread.c:58: assertion failed:
+            list_empty(&t->run_link) && list_empty(&t->task_link) && list_empty(&t->all_link)”
+
+            Look at: Which assumption of t2 at thread_free (thread.c:58) did another thread break? It reads
+                     run_link.next of struct thread, which the scheduler wrote last. Begin at row 4, the last
+                     preemption before it.
+        "#]],
+        ),
+        (
             "walk_into_zombies",
             expect![[r#"
                 Infinite loop  in test fork_wait of pebbles

@@ -53,6 +53,9 @@ pub struct Sighting {
     pub pointers: Vec<Pointer>,
     /// What the access touched, where that could be made out: `next of struct waiter`.
     pub object: Option<String>,
+    /// Code that does not count was the last to write there.
+    #[serde(default)]
+    pub overwritten: bool,
 }
 
 /// A variable that points to a structure.

@@ -46,7 +46,19 @@ impl Tracker {
             scheduler.learn(machine, log, key, self.recorder.scope(), guarded);
             return self.open;
         }
+        let looks = self.sights.looks();
         if thread.is_none_or(|thread| thread.quiet > 0) {
+            if looks {
+                let before = self.recorder.accesses.len();
+                machine.drain_distinct(log, |event| {
+                    if let machine::Event::Access(access) = event
+                        && access.rw == Rw::Write
+                        && let Some(phys) = access.physical
+                    {
+                        self.sights.hide(before, phys, access.size);
+                    }
+                });
+            }
             log.clear();
             return self.open;
         }
@@ -80,12 +92,16 @@ impl Tracker {
                 if open && logged.writes && guards.iter().any(|range| range.contains(&logged.addr.0)) {
                     open = false;
                 }
+                let (phys, size, writes) = (logged.phys, logged.size, logged.writes);
                 let weighed = recorder.record(logged, open, |pc| {
                     let mut bytes = [0; 16];
                     let there =
                         (1..=16).rev().find(|&n| machine.read_virt(CPU, pc, &mut bytes[..n])).unwrap_or(0);
                     bytes[..there].to_vec()
                 });
+                if weighed == Weighed::Ignored && writes && looks {
+                    self.sights.hide(recorder.accesses.len(), phys, size);
+                }
                 if weighed == Weighed::Exposed {
                     exposed = Some((access.pc, recorder.accesses.len()));
                 }

@@ -20,7 +20,7 @@ use iced_x86::{Decoder, DecoderOptions, Register};
 use machine::{Events, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Occurrence, Pointer, Sighting, Stack, Step, ThreadId, VirtAddr};
+use trace::{Occurrence, PhysAddr, Pointer, Sighting, Stack, Step, ThreadId, VirtAddr};
 
 /// Visits to one instruction in one step that are looked at: a loop repeats itself.
 const VISITS_MAX: u32 = 256;
@@ -34,6 +34,17 @@ pub(super) struct Sights {
     globals: Arc<Vec<Global>>,
     /// To each instruction, in this step.
     visits: BTreeMap<u64, u32>,
+    /// Words that were written in this step by code that does not count, and before which access.
+    hidden: Vec<(usize, u64)>,
+    /// Words that such code has written last, before this step.
+    hidden_before: BTreeSet<u64>,
+}
+
+/// Bytes in the words that hidden writes are known by.
+const WORD: u64 = 4;
+
+fn words(phys: PhysAddr, size: u32) -> std::ops::RangeInclusive<u64> {
+    phys.0 / WORD..=(phys.0 + u64::from(size.max(1)) - 1) / WORD
 }
 
 /// A variable with a fixed address that points to a structure.
@@ -58,6 +69,16 @@ impl Sights {
     pub fn begin_step(&mut self) {
         self.seen.clear();
         self.visits.clear();
+        self.hidden.clear();
+    }
+
+    pub fn looks(&self) -> bool {
+        !self.pcs.is_empty()
+    }
+
+    /// Code that does not count writes, before the access of that index.
+    pub fn hide(&mut self, before: usize, phys: PhysAddr, size: u32) {
+        self.hidden.extend(words(phys, size).map(|word| (before, word)));
     }
 }
 
@@ -113,15 +134,26 @@ impl Tracker {
     }
 
     /// The accesses of the step that were seen: each was made by the last visit to its instruction before it.
-    pub(crate) fn sightings(&self, step: &Step) -> Vec<Sighting> {
+    pub(crate) fn sightings(&mut self, step: &Step) -> Vec<Sighting> {
         let mut found = Vec::new();
-        if self.sights.seen.is_empty() {
+        if !self.sights.looks() {
             return found;
         }
+        let Sights { hidden, hidden_before: last_hidden, seen: visits, .. } = &mut self.sights;
+        let mut hidden = std::mem::take(hidden).into_iter().peekable();
         let mut index = 0;
         for (thread, what) in step.occurrences() {
             let Occurrence::Access(access) = what else { continue };
-            let visit = self.sights.seen.iter().rev().find(|seen| {
+            while let Some((_, word)) = hidden.next_if(|(before, _)| *before <= index) {
+                last_hidden.insert(word);
+            }
+            let overwritten = words(access.phys, access.size).any(|word| last_hidden.contains(&word));
+            if access.kind.writes() {
+                for word in words(access.phys, access.size) {
+                    last_hidden.remove(&word);
+                }
+            }
+            let visit = visits.iter().rev().find(|seen| {
                 seen.pc == access.pc && seen.thread == Some(thread) && seen.accesses_before <= index
             });
             if let Some(seen) = visit {
@@ -130,10 +162,12 @@ impl Tracker {
                     stack: seen.stack.clone(),
                     pointers: seen.pointers.clone(),
                     object: None,
+                    overwritten,
                 });
             }
             index += 1;
         }
+        last_hidden.extend(hidden.map(|(_, word)| word));
         found
     }
 

@@ -81,6 +81,9 @@ impl Teller<'_> {
                             earlier: touch(before),
                             later: touch(seen),
                             bug,
+                            // Of a program, the kernel that works for it is no part of the story.
+                            overwritten: !library.context.program
+                                && seen.sighting.is_some_and(|sighting| sighting.overwritten),
                         });
                     }
                     let same = |(earlier, _, before): &(usize, usize, Seen<'_>)| {
@@ -144,6 +147,7 @@ impl Teller<'_> {
             earlier: touch("frees", freed_at),
             later: touch(access.kind.verb(), used_at),
             bug: true,
+            overwritten: false,
         };
         (freed < used).then_some(((false, freed, used, what), conflict))
     }
@@ -180,18 +184,23 @@ impl Teller<'_> {
         };
         let (mut told, mut which) = (Vec::new(), Vec::new());
         for (at, conflict) in conflicts.iter_mut().enumerate() {
-            if at_spot(conflict) && conflict.later.verb != "writes" && which.len() < STALE_MAX {
-                which.push(at);
-                conflict.bug = true;
-                let (what, who) = (&conflict.what, columns[rows[conflict.rows.0].column]);
-                let wrote = format!(
-                    "{what}, which {who} {} in row {}, {}",
-                    conflict.earlier.verb,
-                    conflict.rows.0 + 1,
-                    conflict.earlier.in_words()
-                );
-                told.push(wrote);
+            if !at_spot(conflict) || conflict.later.verb == "writes" || told.len() >= STALE_MAX {
+                continue;
             }
+            let what = &conflict.what;
+            if conflict.overwritten {
+                told.push(format!("{what}, which the scheduler wrote last"));
+                continue;
+            }
+            which.push(at);
+            conflict.bug = true;
+            told.push(format!(
+                "{what}, which {} {} in row {}, {}",
+                columns[rows[conflict.rows.0].column],
+                conflict.earlier.verb,
+                conflict.rows.0 + 1,
+                conflict.earlier.in_words()
+            ));
         }
         let told = if told.is_empty() { String::new() } else { format!(" It reads {}.", words::list(&told)) };
         (told, which)

@@ -211,7 +211,13 @@ pub fn step(thread: u32, ops: Vec<Op>, end: End, at: &str) -> Step {
         let mut touch = |kind, name: &str, place: &str| {
             let (addr, stack) = (VirtAddr(addr(name)), stack(place));
             let pc = stack[0].pc;
-            sightings.push(Sighting { access: accesses.len(), stack, pointers: Vec::new(), object: None });
+            sightings.push(Sighting {
+                access: accesses.len(),
+                stack,
+                pointers: Vec::new(),
+                object: None,
+                overwritten: false,
+            });
             accesses.push(Access { phys: PhysAddr(addr.0), addr, size: 4, kind, atomic: false, pc });
         };
         match op {
