@@ -140,6 +140,11 @@ fn hard_programs() {
         // The test ends while others could run.
         ("everywhere", "try1 end yield | use1 | end read1 add1 | lock0 unlock0"),
         ("", "end | add0 | add0"),
+        // One gives way while the other, which ran within its step, cannot be chosen: it has kept the processor.
+        (
+            "lock,unlock,create,line:toy:0,line:toy:1",
+            "write0=1 goover peek write0=1 point1 | peek add0 spin0=1 peek point1",
+        ),
         // How many steps others have made is no secret here.
         ("everywhere", "peek store0 | add1 add1 | add2"),
         // A lock that is asked for in vain leaves a trace.

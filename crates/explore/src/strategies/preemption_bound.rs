@@ -36,7 +36,7 @@ impl PreemptionBound {
 
     /// Marks what is wanted at `at` and where the thread chosen there got the processor, as far as the bound allows.
     fn mark(&self, at: usize, path: &[Taken], nodes: &mut Nodes, wanted: impl Fn(&ThreadSet) -> ThreadSet) {
-        for at in [at, Self::block_start(path, at)] {
+        for at in [at, self.block_start(path, at)] {
             let node = &nodes.list[at];
             let wanted = wanted(&node.enabled);
             let affordable = self.affordable(node, &wanted);
@@ -52,11 +52,12 @@ impl PreemptionBound {
         });
     }
 
-    /// Where the thread chosen at `at` got the processor that it then kept, perhaps in the middle of another's step.
-    fn block_start(path: &[Taken], at: usize) -> usize {
-        let mut start = at;
+    /// Where the thread chosen at `at` got the processor that it then kept, perhaps in the middle of another's step. It
+    /// also kept it where it gave way and nobody else could be chosen.
+    fn block_start(&self, path: &[Taken], at: usize) -> usize {
+        let mut start = self.history.head(at);
         while start > 0 && path[start].current == Some(path[start].thread()) {
-            start -= 1;
+            start = self.history.head(start - 1);
         }
         start
     }
