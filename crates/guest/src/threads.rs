@@ -9,7 +9,7 @@ use crate::image::Image;
 use crate::kernel::{Activity, LockClass};
 use crate::spinning::{Spin, Value};
 use std::sync::Arc;
-use trace::{Access, LockId, ThreadId};
+use trace::{Access, LockId, Stack, ThreadId};
 
 /// A hooked function that has been entered and not left.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -115,6 +115,8 @@ pub struct Thread {
     pub stood: Stood,
     /// Has left its program for good, though it still has to end.
     pub left: bool,
+    /// Where it said itself that it gives way; kept for stories only.
+    pub waits_at: Option<Arc<Stack>>,
     kernel: Vec<Activation>,
     user: Vec<Activation>,
     depth: [u8; ACTIVITIES],
@@ -148,6 +150,7 @@ impl Thread {
             gave_way: false,
             stood: Stood::default(),
             left: false,
+            waits_at: None,
             kernel: Vec::new(),
             user: Vec::new(),
             depth: [0; ACTIVITIES],

@@ -32,7 +32,7 @@ use crate::view::{View, registers};
 use machine::{Events, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, CpuId, LockId, PointKind, Stack, ThreadId, Trusted, VirtAddr};
+use trace::{Action, CpuId, Frame, LockId, PointKind, Stack, ThreadId, Trusted, VirtAddr};
 
 /// The vector whose fault has an address.
 const PAGE_FAULT: u64 = 14;
@@ -112,6 +112,8 @@ pub struct Tracker {
     pub oddities: Arc<BTreeSet<Oddity>>,
     /// The kernel said that ticks do not take the processor away.
     preemption_off: bool,
+    /// The stack of the running thread, while the scheduler speaks from another.
+    aside: Option<Arc<Stack>>,
     /// Programs that were executed.
     pub executed: Arc<BTreeSet<String>>,
     /// How often the scheduler was asked so far.
@@ -143,6 +145,7 @@ impl Clone for Tracker {
             returned: false,
             fired: self.fired.clone(),
             preemption_off: self.preemption_off,
+            aside: None,
             oddities: self.oddities.clone(),
             executed: self.executed.clone(),
             decisions: self.decisions,
@@ -219,6 +222,7 @@ impl Tracker {
             fired: None,
             oddities: Arc::default(),
             preemption_off: false,
+            aside: None,
             executed: Arc::default(),
             decisions: 0,
             unfair: None,
@@ -297,7 +301,8 @@ impl Tracker {
         let pc = VirtAddr(machine.cpu(CPU).pc());
         if let Some(from) = self.attributed {
             let left = self.threads.by_id(from).filter(|_| self.narrated);
-            let stack = left.map(|thread| self.stack_of(machine, thread));
+            let told = |thread: &Thread| thread.waits_at.as_deref().cloned();
+            let stack = left.map(|thread| told(thread).unwrap_or_else(|| self.stack_of(machine, thread)));
             self.events.push(trace::Event { action: Action::Switch { to }, pc, accesses_before, stack });
         }
         self.attributed = Some(to);
@@ -339,12 +344,20 @@ impl Tracker {
     }
 
     fn whole_stack(&self, machine: &Machine) -> Stack {
+        if let Some(aside) = &self.aside {
+            return Stack::clone(aside);
+        }
         let space = self.space(self.threads.current());
         let (registers, view) = (registers(machine, CPU), View { machine, cpu: CPU });
-        match self.returned {
+        let mut stack = match self.returned {
             true => crate::stack::trace_after_call(&space, &registers, &view),
             false => crate::stack::trace(&space, &registers, &view),
+        };
+        if self.kernel.annotations {
+            let said = |frame: &Frame| frame.file.as_deref().is_some_and(|file| file.ends_with("rockfall.h"));
+            stack.drain(..stack.iter().take_while(|frame| said(frame)).count());
         }
+        stack
     }
 
     // --- hooks ---

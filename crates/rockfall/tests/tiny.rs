@@ -273,6 +273,20 @@ fn mistaken_descriptions() {
     }
 }
 
+/// With symbols, an annotated kernel's threads are shown where they wait, not in what says so.
+#[test]
+fn annotated_threads_wait_somewhere() {
+    let folder = folder("annotated-places");
+    let kernel =
+        guests::tiny::build(&["FAULT_EARLY_CHECK"], &folder).unwrap_or_else(|error| panic!("{error}"));
+    let found = explore(&folder, &kernel, guests::tiny::ANNOTATED, "");
+    assert!(found.contains("lost-wakeup"), "{found}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let output = command.args(["replay", "finding.json"]).current_dir(folder).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("t1 waits in sleep_for") && !text.contains("rockfall.h"), "{text}");
+}
+
 /// Without symbols, without debugging information, and with a description that says nothing.
 #[test]
 fn annotated() {

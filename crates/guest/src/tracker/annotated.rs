@@ -25,14 +25,24 @@ impl Tracker {
             }
             return;
         }
+        if self.narrated {
+            self.remember(machine, &annotation);
+        }
         let physical = |addr: VirtAddr| machine.translate(CPU, addr).unwrap_or(PhysAddr(addr.0));
         match annotation {
             Annotation::Begin => {
                 self.threads = Threads::default();
                 self.holders.clear();
             }
-            Annotation::Switch { thread } => self.switch_to(machine, log, thread.into(), signals),
-            Annotation::Idle => self.nobody_runs(machine, log, signals),
+            Annotation::Switch { thread } => {
+                self.switch_to(machine, log, thread.into(), signals);
+                self.aside = None;
+                self.threads.runner_mut().waits_at = None;
+            }
+            Annotation::Idle => {
+                self.nobody_runs(machine, log, signals);
+                self.aside = None;
+            }
             Annotation::Create { child } => self.created(machine, log, child.into(), signals),
             Annotation::Exit => {
                 self.tell(machine, log, Action::Exit);
@@ -119,6 +129,32 @@ impl Tracker {
                 let found = format!("status {status}");
                 self.tell(machine, log, Action::CheckFailed { check: test, found });
             }
+        }
+    }
+
+    /// A thread says that it gives way where it does; who takes over may say so on a stack of its own.
+    fn remember(&mut self, machine: &Machine, annotation: &Annotation) {
+        let Some(current) = self.threads.current() else { return };
+        let gives_way = match annotation {
+            Annotation::NotRunnable { thread } => u64::from(*thread) == current.key,
+            Annotation::Blocked { .. }
+            | Annotation::Sleep
+            | Annotation::Device
+            | Annotation::Yield
+            | Annotation::Exit => true,
+            Annotation::Idle => {
+                self.aside = Some(current.waits_at.clone().unwrap_or_default());
+                false
+            }
+            Annotation::Switch { .. } => {
+                self.aside.clone_from(&current.waits_at);
+                false
+            }
+            _ => false,
+        };
+        if gives_way {
+            let stack = self.stack(machine);
+            self.threads.runner_mut().waits_at = Some(Arc::new(stack));
         }
     }
 
