@@ -188,7 +188,8 @@ impl<'a> Campaign<'a> {
         let mut search: Search<Dpor, Race> = Search::new(Dpor::default(), once);
         let points = campaign.plan.job(JobId(0)).points.clone();
         let mut workers = Workers::new(1, &campaign.setting.watched, &points, options().depth_max, 0);
-        search.run(&mut workers, &crate::interrupt::asked, &mut |_| {});
+        let late = lateness(Some(campaign.setting.budget));
+        search.run(&mut workers, &*late, &mut |_| {});
         campaign.learn_races(JobId(0), search.notes(), true);
         campaign
     }

@@ -39,12 +39,15 @@ fn end(process: Child, signal: &str) -> Output {
 #[test]
 fn a_budget_ends_in_the_middle_of_a_step() {
     let (folder, kernel) = kernel("budget", &["CLOCK_NEVER", "ROCKFALL_OFF"], ("", ""));
-    let output = begin(&folder, &kernel, "explore", &["--budget", "0.1s", "--json"]);
-    let output = output.wait_with_output().expect("it was started");
-    let json: Value = serde_json::from_slice(&output.stdout).expect("an object");
-    assert_eq!(json["verdict"], "out-of-budget", "{json}");
-    assert_eq!(json["interleavings"], 0, "{json}");
-    assert_eq!(output.status.code(), Some(0));
+    for command in ["explore", "test"] {
+        let output = begin(&folder, &kernel, command, &["--budget", "0.1s", "--json"]);
+        let output = output.wait_with_output().expect("it was started");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let json: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("an object");
+        assert_eq!(json["verdict"], "out-of-budget", "{command}: {json}");
+        assert_eq!(json["interleavings"], 0, "{command}: {json}");
+        assert_eq!(output.status.code(), Some(0), "{command}");
+    }
 }
 
 /// A boot that never comes to the test.
