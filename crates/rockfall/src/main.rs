@@ -21,6 +21,7 @@ mod target;
 mod terminal;
 
 use std::any::Any;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -68,12 +69,17 @@ fn unprintable(payload: &(dyn Any + Send)) -> Option<&str> {
     payload.downcast_ref::<String>()?.strip_prefix("failed printing to ")
 }
 
+/// The last words, unless nobody listens to these either.
+fn tell(words: &str) {
+    let _ = writeln!(std::io::stderr(), "rockfall: {words}");
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let tell = std::panic::take_hook();
+    let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if unprintable(panic.payload()).is_none() {
-            tell(panic);
+            usual(panic);
         }
     }));
     // A panic is a bug of ours, whichever thread it happens in; the terminal is restored as the stack unwinds.
@@ -92,20 +98,18 @@ fn main() -> ExitCode {
     let verdict = match outcome {
         Ok(Ok(verdict)) => verdict,
         Ok(Err(failure)) => {
-            eprintln!("rockfall: {failure}");
+            tell(&failure.to_string());
             failure.verdict()
         }
         Err(payload) => match unprintable(payload.as_ref()) {
             // Whoever reads the output has left, as `head` does.
             Some(why) if why.contains("Broken pipe") => Verdict::unread(),
             Some(why) => {
-                eprintln!("rockfall: cannot write to {why}");
+                tell(&format!("cannot write to {why}"));
                 Verdict::BadInput
             }
             None => {
-                eprintln!(
-                    "rockfall: this is a bug in Rockfall; please report it with the command that led to it"
-                );
+                tell("this is a bug in Rockfall; please report it with the command that led to it");
                 Verdict::OwnBug
             }
         },

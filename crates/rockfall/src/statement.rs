@@ -103,10 +103,11 @@ impl Statement<'_> {
             }
         };
         let interleavings: u64 = self.plan.jobs().iter().map(|job| job.standing.interleavings).sum();
-        let (spaces, races) = (self.plan.jobs().len(), self.plan.races().iter().count());
-        let seen = if self.races { format!("; {races} data races seen") } else { String::new() };
-        let seconds = self.seconds;
-        lines.push(format!("  {interleavings} interleavings in {spaces} state spaces, {seconds:.1} s{seen}"));
+        let (interleavings, seconds) = (in_number(interleavings), self.seconds);
+        let spaces = counted(self.plan.jobs().len(), "state space");
+        let races = counted(self.plan.races().iter().count(), "data race");
+        let seen = if self.races { format!("; {races} seen") } else { String::new() };
+        lines.push(format!("  {interleavings} in {spaces}, {seconds:.1} s{seen}"));
         if let Some(job) = self.plan.completed_by() {
             let interleavings = in_number(job.standing.interleavings);
             lines.push(format!("  The proof: {}: {interleavings}", self.name(&job.points)));

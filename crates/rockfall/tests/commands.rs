@@ -186,6 +186,12 @@ fn a_closed_pipe_is_no_bad_input() {
         assert_eq!(output.status.code(), Some(code), "{command:?}: {text}");
         assert!(text.is_empty(), "{text}");
     }
+    // Nor if nobody reads the complaints.
+    let mut process = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    process.args(["replay", "nowhere"]).current_dir(&folder).stderr(Stdio::piped());
+    let mut child = process.spawn().expect("it starts");
+    drop(child.stderr.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(2));
 }
 
 /// Where nothing can be written, what was found is told all the same; where nothing can be told, that is no bug of ours.

@@ -357,6 +357,9 @@ fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> R
         let (verdict, scope) = (&outcome.verdict, scope(target, how, outcome));
         println!("{verdict}\n  space: {scope}\n  time:  {:.1} s", outcome.seconds);
         match verdict {
+            explore::Verdict::OutOfBudget { .. } if crate::interrupt::asked() => {
+                println!("  This is no proof: it was interrupted before the space was finished.");
+            }
             explore::Verdict::OutOfBudget { .. } => {
                 println!(
                     "  This is no proof: the space was not finished. Give it more {}, or fewer points.",
