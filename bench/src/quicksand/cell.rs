@@ -231,9 +231,13 @@ impl Kept {
 
 /// How many were seen; after a bug, the numbers of the line on data races, added up.
 fn races_told(scope: &str) -> Option<u64> {
-    let seen = scope.lines().find_map(|line| line.strip_suffix(" data races seen")?.rsplit(' ').next());
-    if let Some(seen) = seen {
-        return seen.parse().ok();
+    let counted = |line: &'_ str| {
+        let counted =
+            line.strip_suffix(" data races seen").or_else(|| line.strip_suffix(" data race seen"))?;
+        counted.rsplit(' ').next()?.parse().ok()
+    };
+    if let Some(seen) = scope.lines().find_map(counted) {
+        return Some(seen);
     }
     let line = scope.lines().find_map(|line| line.strip_prefix("Data races: "))?;
     let numbers = line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse::<u64>().ok());
@@ -269,6 +273,8 @@ mod tests {
     fn races_are_added_up() {
         let line = "Data races: 0 leading to the bug, 3 without harm in the spaces exhausted, 2 untested.";
         assert_eq!(races_told(&format!("test x of y\n{line}\n  more")), Some(5));
+        let line = "  3 interleavings in 1 state space, 6.5 s; 1 data race seen";
+        assert_eq!(races_told(line), Some(1));
         let line = "  975 interleavings in 45 state spaces, 6.5 s; 12 data races seen";
         assert_eq!(races_told(&format!("test x of y\n{line}\nData races: all are harmless.")), Some(12));
         assert_eq!(races_told("Data races were not looked for."), None);
