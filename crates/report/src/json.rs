@@ -19,6 +19,18 @@ pub enum Verdict {
     Unsupported,
 }
 
+/// How large a space is that was not finished.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Estimate {
+    /// 0 to 1.
+    pub explored: f64,
+    /// Of the whole space: the most likely number, and between what it lies, nine times in ten.
+    pub interleavings: f64,
+    pub interleavings_min: f64,
+    pub interleavings_max: f64,
+    pub seconds_left: f64,
+}
+
 #[derive(Clone, Debug)]
 pub struct Summary<'a> {
     pub verdict: Verdict,
@@ -27,6 +39,7 @@ pub struct Summary<'a> {
     pub finding: Option<&'a Finding>,
     pub interleavings: u64,
     pub seconds: f64,
+    pub estimate: Option<Estimate>,
     pub preemptions: Option<u32>,
     pub schedule: Option<&'a Schedule>,
     /// Where the choices of the schedule lie.
@@ -63,6 +76,7 @@ struct Object<'a> {
     finding: Option<Told<'a>>,
     interleavings: u64,
     seconds: f64,
+    estimate: Option<Estimate>,
     preemptions: Option<u32>,
     schedule: Option<&'a Schedule>,
     points: Option<&'a PointSet>,
@@ -91,6 +105,7 @@ pub fn json(summary: &Summary<'_>) -> String {
         finding,
         interleavings: summary.interleavings,
         seconds: summary.seconds,
+        estimate: summary.estimate,
         preemptions: summary.preemptions,
         schedule: summary.schedule,
         points: summary.points,

@@ -14,7 +14,7 @@ pub mod text;
 mod words;
 
 pub use html::html;
-pub use json::{Summary, Verdict, json};
+pub use json::{Estimate, Summary, Verdict, json};
 pub use races::{RaceStory, races, races_json};
 pub use story::Story;
 pub use tell::{Context, Passing, tell, worth_seeing};

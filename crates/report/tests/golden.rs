@@ -421,6 +421,7 @@ fn for_machines() {
         finding: Some(&finding),
         interleavings: 51,
         seconds: 0.25,
+        estimate: None,
         preemptions: Some(1),
         schedule: Some(&schedule),
         points: None,
@@ -433,6 +434,7 @@ fn for_machines() {
     };
     expect![[r#"
         {
+          "estimate": null,
           "finding": {
             "facts": {
               "panic": {
@@ -460,7 +462,7 @@ fn for_machines() {
     .assert_eq(&pretty(&json(&summary)));
     (summary.verdict, summary.finding, summary.schedule, summary.preemptions) =
         (Verdict::Exhausted, None, None, None);
-    expect![[r#"{"verdict":"exhausted","scope":"points lock,create","finding":null,"interleavings":51,"seconds":0.25,"preemptions":null,"schedule":null,"points":null}"#]].assert_eq(&json(&summary));
+    expect![[r#"{"verdict":"exhausted","scope":"points lock,create","finding":null,"interleavings":51,"seconds":0.25,"estimate":null,"preemptions":null,"schedule":null,"points":null}"#]].assert_eq(&json(&summary));
 }
 
 #[test]

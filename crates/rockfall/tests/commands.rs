@@ -255,6 +255,11 @@ fn what_was_explored_is_said_exactly() {
     check(&folder, &explore, 0, &["exhausted", "voluntary switches only"]);
     let more = [&explore[..], &["--points", "lock", "--interleavings", "5"]].concat();
     check(&folder, &more, 0, &["out of budget", "This is no proof"]);
+    let object = check(&folder, &[&more[..], &["--json"]].concat(), 0, &[]);
+    let object: serde_json::Value = serde_json::from_str(&object).expect("an object");
+    let estimate = |key: &str| object["estimate"][key].as_f64().unwrap_or_else(|| panic!("{key}: {object}"));
+    assert!((0.0..1.0).contains(&estimate("explored")) && estimate("seconds_left") > 0.0, "{object}");
+    assert!(estimate("interleavings_min") <= estimate("interleavings_max"), "{object}");
     let more = [&explore[..], &["--strategy", "random", "--interleavings", "5"]].concat();
     check(&folder, &more, 0, &["chosen by chance"]);
     let more = [&explore[..], &["--list-points", "--points", "lock"]].concat();

@@ -508,12 +508,23 @@ fn summary<'a>(outcome: &Outcome, scope: &'a str, best: Option<&'a Found>) -> Su
         explore::Verdict::OutOfBudget { interleavings, .. } => (report::Verdict::OutOfBudget, *interleavings),
         explore::Verdict::Unsupported { interleavings, .. } => (report::Verdict::Unsupported, *interleavings),
     };
+    let forecast = match &outcome.verdict {
+        explore::Verdict::OutOfBudget { forecast, .. } => forecast.as_ref(),
+        _ => None,
+    };
     Summary {
         verdict,
         scope,
         finding: best.map(|found| &found.finding),
         interleavings,
         seconds: outcome.seconds,
+        estimate: forecast.map(|forecast| report::Estimate {
+            explored: forecast.explored,
+            interleavings: forecast.interleavings,
+            interleavings_min: forecast.interleavings_min,
+            interleavings_max: forecast.interleavings_max,
+            seconds_left: forecast.seconds_left(outcome.seconds),
+        }),
         preemptions: best.map(|found| found.preemptions as u32),
         schedule: best.map(|found| &found.schedule),
         points: None,

@@ -345,6 +345,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
                 finding: None,
                 interleavings,
                 seconds,
+                estimate: None,
                 preemptions: None,
                 schedule: None,
                 points: None,
