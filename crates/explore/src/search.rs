@@ -226,8 +226,8 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         let work: Vec<_> = work
             .map(|(&id, task)| {
                 let Kept { worker, trail } = workers.take_trail(id);
-                let work = Work { id, tree: &mut task.tree, worker, trail, brought: Tally::default() };
-                Slot { worker, taken: AtomicBool::new(false), work: Mutex::new(work) }
+                let work = Work { id, tree: &mut task.tree, trail, brought: Tally::default() };
+                Slot { worker: worker.into(), taken: AtomicBool::new(false), work: Mutex::new(work) }
             })
             .collect();
         // The first task with the finding that ends the search: what later ones do does not count any more.
@@ -236,14 +236,15 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             if let Some(limits) = limits {
                 runner.set_limits(limits);
             }
-            let (own, others): (Vec<_>, Vec<_>) = (0..work.len()).partition(|&at| work[at].worker == worker);
+            let is_own = |&at: &usize| work[at].worker.load(Ordering::Relaxed) == worker;
+            let (own, others): (Vec<_>, Vec<_>) = (0..work.len()).partition(is_own);
             for at in own.into_iter().chain(others) {
                 if work[at].taken.swap(true, Ordering::Relaxed) {
                     continue;
                 }
+                work[at].worker.store(worker, Ordering::Relaxed);
                 let mut work = work[at].work.lock().expect("no worker panicked");
-                let Work { tree, trail, brought, worker: last, .. } = &mut *work;
-                *last = worker;
+                let Work { tree, trail, brought, .. } = &mut *work;
                 let stop = || cancelled() || first.load(Ordering::Relaxed) < at;
                 let own = runner.change_trail(std::mem::take(trail), bytes_max);
                 run_task(tree, runner, share, until, &stop, brought);
@@ -256,9 +257,8 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         workers.each(toil);
         let mut brought = Vec::with_capacity(work.len());
         for slot in work {
-            let Work { id, worker, trail, brought: tally, .. } =
-                slot.work.into_inner().expect("no worker panicked");
-            workers.keep_trail(id, Kept { worker, trail });
+            let Work { id, trail, brought: tally, .. } = slot.work.into_inner().expect("no worker panicked");
+            workers.keep_trail(id, Kept { worker: slot.worker.into_inner(), trail });
             brought.push(tally);
         }
         brought.truncate(first.into_inner().saturating_add(1));
@@ -550,8 +550,8 @@ impl Branching {
 
 /// A task of a round, for whoever takes it.
 struct Slot<'a, R, S, O: Observer> {
-    /// Who had it last.
-    worker: usize,
+    /// Who had it last, which is a hint: it is that one's before it is another's.
+    worker: AtomicUsize,
     taken: AtomicBool,
     work: Mutex<Work<'a, R, S, O>>,
 }
@@ -560,7 +560,6 @@ struct Slot<'a, R, S, O: Observer> {
 struct Work<'a, R, S, O: Observer> {
     id: u32,
     tree: &'a mut Tree<R>,
-    worker: usize,
     trail: Trail<S, O>,
     brought: Tally<O::Note>,
 }

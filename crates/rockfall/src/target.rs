@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use clap::Args;
 use detect::{Config, Detectors};
 use explore::World;
-use guest::description::Description;
+use guest::description::{Description, Input};
 use guest::image::{Image, ImageHash};
 use guest::kernel::Kernel;
 use guest::lifecycle::{self, Setup, Started};
@@ -228,7 +228,8 @@ impl Target {
             test_heap: arguments.test_heap,
             tested,
         })?;
-        if target.recipe.test.is_empty() && target.kernel.test.text.contains("{test}") {
+        let asks = target.kernel.test.input != Input::None && target.kernel.test.text.contains("{test}");
+        if target.recipe.test.is_empty() && asks {
             return Err(Failure::BadFlag(
                 "which test? Give its name with -t, as it is typed to the kernel".to_owned(),
             ));

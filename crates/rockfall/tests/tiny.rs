@@ -86,6 +86,8 @@ fn examined_and_drafted() {
         Command::new(env!("CARGO_BIN_EXE_rockfall")).args(["init", path]).output().expect("it starts");
     let draft = String::from_utf8(draft.stdout).expect("UTF-8");
     assert_eq!(doctor(&draft), Some(0), "{draft}");
+    // It has the one test that the kernel runs, which needs no name.
+    assert_eq!(rockfall(&folder, &["doctor", path, "-k", "k.toml"]).1, Some(0));
     let found = explore(&folder, &kernel, &draft, "lock");
     assert!(found.contains("panic"), "{found}\n{draft}");
 }

@@ -102,34 +102,37 @@ impl Tracker {
 
     /// The scheduler's locks stay held across a switch and are given back by whoever comes: nobody's in between.
     pub(super) fn pass_on(&mut self, machine: &Machine, log: &mut Events) {
-        let kernel = self.kernel.clone();
         let me = self.threads.runner().id;
-        for scheduler in kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref()) {
-            let Some(lock) = self.anywhere(machine, scheduler, &[]).map(LockId) else { continue };
-            let Some(at) = self.holders.iter().rposition(|held| *held == (lock, me)) else { continue };
-            self.holders[at].1 = NOBODY;
-            if !self.silent() {
-                self.tell(machine, log, Action::Unlock { lock });
-            }
-        }
+        self.hand_over(machine, log, (me, NOBODY), |lock| Action::Unlock { lock });
     }
 
     /// Whoever comes has the scheduler's locks until it gives them back, and interrupts off if they are: neither was told
     /// of it, since nobody ran, or an interrupt turned them off.
     pub(super) fn take_over(&mut self, machine: &Machine, log: &mut Events) {
-        let kernel = self.kernel.clone();
         let me = self.threads.runner().id;
+        self.hand_over(machine, log, (NOBODY, me), |lock| Action::Lock { lock, attempt: false });
+        let off = !machine.cpu(CPU).flags.has(machine::x86::flags::IF);
+        if off && self.kernel.interrupts_as_lock && !self.silent() {
+            self.tell(machine, log, Action::InterruptsOff);
+        }
+    }
+
+    /// The scheduler's locks that the one has are the other's from now on, which the running thread does as `action`.
+    fn hand_over(
+        &mut self,
+        machine: &Machine,
+        log: &mut Events,
+        (from, to): (ThreadId, ThreadId),
+        action: impl Fn(LockId) -> Action,
+    ) {
+        let kernel = self.kernel.clone();
         for scheduler in kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref()) {
             let Some(lock) = self.anywhere(machine, scheduler, &[]).map(LockId) else { continue };
-            let Some(at) = self.holders.iter().rposition(|held| *held == (lock, NOBODY)) else { continue };
-            self.holders[at].1 = me;
+            let Some(at) = self.holders.iter().rposition(|held| *held == (lock, from)) else { continue };
+            self.holders[at].1 = to;
             if !self.silent() {
-                self.tell(machine, log, Action::Lock { lock, attempt: false });
+                self.tell(machine, log, action(lock));
             }
-        }
-        let off = !machine.cpu(CPU).flags.has(machine::x86::flags::IF);
-        if off && kernel.interrupts_as_lock && !self.silent() {
-            self.tell(machine, log, Action::InterruptsOff);
         }
     }
 
