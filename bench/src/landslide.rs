@@ -1,4 +1,4 @@
-//! `bench landslide`: what Landslide did in 2012 (seed 000, tables 7.2, 7.3 and 8.1), done again on the bundled kernel.
+//! `bench landslide`: what Landslide did in 2012 (Blum 2012, tables 7.2, 7.3 and 8.1), done again on the bundled kernel.
 //!
 //! The six bugs of its case studies are the first six of our catalogue; the kernels are not the same, so what compares
 //! is which sets of decision points show which bug, how the trees look, and how long they take. Points are restricted

@@ -1,4 +1,4 @@
-//! `bench quicksand`: what Quicksand's evaluation asked in 2018 (seed 001, 4.5), asked of the bundled guests.
+//! `bench quicksand`: what Quicksand's evaluation asked in 2018 (Blum 2018, 4.5), asked of the bundled guests.
 //!
 //! Every fault of the catalogue and every correct test, with each strategy, for a fixed time: was the bug found, was the
 //! correct test verified, after how many interleavings and seconds. Each cell runs the command as its users do, in a

@@ -1,6 +1,6 @@
 //! Vector clocks: which access is known to have come before which.
 //!
-//! Source: seed 003, 2.5.2, and FastTrack's rules for fork, release and acquire as seed 001, 3.4.4, uses them. A
+//! Source: Urbańczyk 2021, 2.5.2, and FastTrack's rules for fork, release and acquire as Blum 2018, 3.4.4, uses them. A
 //! thread's own component counts its releases, so it is an epoch: accesses of one epoch are ordered alike with respect
 //! to everybody else. Clocks are short sorted vectors, since a test has few threads.
 

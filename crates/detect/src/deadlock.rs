@@ -1,6 +1,6 @@
 //! Threads that wait for each other, and tests in which nobody can go on.
 //!
-//! A cycle is reported as soon as its last thread blocks, even while others run (seed 000, 5.3.1 (3)). Asking for a
+//! A cycle is reported as soon as its last thread blocks, even while others run (Blum 2012, 5.3.1 (3)). Asking for a
 //! lock is not enough: until the thread blocks it might still be a recursive lock or an attempt with a way out. Who
 //! owns a lock is what the guest says when the thread blocks, else who took it last. A lock that somebody else than
 //! its owner released is a semaphore in disguise: it has no owner, so no cycle goes through it. When nobody can go on

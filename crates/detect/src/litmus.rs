@@ -43,7 +43,7 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
         "t1: lock a; write x; unlock a\n t2: lock b; write x; unlock b\n t1: lock a; write x; unlock a",
         [true, true, true],
     ),
-    // Seed 001, figure 2.6.
+    // Blum 2018, figure 2.6.
     (
         "an unrelated lock between",
         "t1: write x; lock m; unlock m\n t2: lock m; unlock m; write x",
@@ -88,7 +88,7 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
     ("part of a word", "t1: write x:4\n t2: read x+3:1", [true, true, false]),
     ("part of a word, written", "t1: write x:4\n t2: write x+3:1", [true, true, true]),
     ("across words", "t1: write x+2:4\n t2: write x+4:4", [true, true, true]),
-    // Seed 001, figures 4.4 and 4.5.
+    // Blum 2018, figures 4.4 and 4.5.
     (
         "the block was allocated again in between",
         "t1: alloc A 16; write A; free A 16\n t2: alloc A 16; write A",

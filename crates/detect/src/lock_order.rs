@@ -1,6 +1,6 @@
 //! Locks taken in orders that contradict each other: a deadlock that some other schedule may show.
 //!
-//! Source: seed 003, 3.4 (the lock dependency validator). A directed graph with an edge from each held lock to each
+//! Source: Urbańczyk 2021, 3.4 (the lock dependency validator). A directed graph with an edge from each held lock to each
 //! one asked for; an edge that closes a cycle is reported, with where each edge of the cycle was made. Attempts that
 //! would not have waited make no edge towards the lock, as they cannot deadlock on it. Each sequence of held locks is
 //! looked at once.

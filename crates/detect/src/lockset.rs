@@ -1,6 +1,6 @@
 //! Violations of the locking discipline: shared memory that no one lock protects (Eraser).
 //!
-//! Source: seed 003, 2.5.1, with the states of the original paper: memory that one thread alone uses, or that is only
+//! Source: Urbańczyk 2021, 2.5.1, with the states of the original paper: memory that one thread alone uses, or that is only
 //! read after one thread set it up, needs no lock; once it is shared and written, the locks held at every access since
 //! it became shared must have one in common. Finds races that did not happen this time; reports falsely where anything
 //! but a lock synchronises. Meant to be asked for alone.

@@ -1,6 +1,6 @@
 //! Infinite loops, judged by what completed executions of the same test needed.
 //!
-//! Two kinds (seed 000, 5.3.2 (5); seed 001, 3.4.6): too many instructions without a preemption point, and too many
+//! Two kinds (Blum 2012, 5.3.2 (5); Blum 2018, 3.4.6): too many instructions without a preemption point, and too many
 //! points. How much is too much is a [`Limits`] value worked out from a [`Progress`] before an execution begins and
 //! fixed while it runs. So one execution is a function of its schedule and its limits; a finding carries the limit
 //! that it broke, and [`Limits::of`] gives it back for the replay. All arithmetic is on whole numbers: no host rounds

@@ -1,6 +1,6 @@
 //! Two accesses that nothing orders: a data race. Not a bug by itself, but a place where it may matter who comes first.
 //!
-//! Definition (seed 001, 2.3.1): the same bytes, at least one write, no common lock, and no synchronisation that
+//! Definition (Blum 2018, 2.3.1): the same bytes, at least one write, no common lock, and no synchronisation that
 //! enforces an order. The detectors differ in what they take for such synchronisation.
 
 use crate::context::{ContextId, Contexts};
@@ -145,7 +145,7 @@ impl RaceLog {
 
     /// Those worth a preemption point. A race seen in one order only, one side of which initialises or destroys, is
     /// most likely the object's first or last use by its owner; it is left out until it shows in the other order
-    /// (seed 001, 4.4.2, after Eraser).
+    /// (Blum 2018, 4.4.2, after Eraser).
     pub fn worth_testing<'a>(
         &'a self,
         initialises_or_destroys: impl Fn(VirtAddr) -> bool + 'a,

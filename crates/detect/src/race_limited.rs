@@ -1,6 +1,6 @@
 //! Data races by Limited Happens-Before: locks held and the order of enabling.
 //!
-//! Only what makes a thread runnable orders it after another: creation, wakeup and the hand-off of a lock (seed 001,
+//! Only what makes a thread runnable orders it after another: creation, wakeup and the hand-off of a lock (Blum 2018,
 //! 2.3.2 and 3.4.4). An unrelated lock between two accesses hides nothing, so races that another interleaving would
 //! show are found in this one; in exchange some reports are false, where a flag under a lock decides whether the
 //! second access happens at all.
@@ -11,7 +11,7 @@
 //! the end takes that lock itself, so where locks are points the two are tried in both orders, unless the later one
 //! needs the end to have been; and in the order in which the lock is taken before the end, nothing is ordered by it.
 //!
-//! Accesses before memory was allocated again are forgotten (seed 001, 4.2.6): under exploration, where the true races
+//! Accesses before memory was allocated again are forgotten (Blum 2018, 4.2.6): under exploration, where the true races
 //! among these show in another interleaving, that loses nothing (theorem 2 there). On a single run it may.
 
 use crate::Race;

@@ -1,6 +1,6 @@
 //! Data races by Pure Happens-Before: vector clocks over everything that synchronises.
 //!
-//! Creation, wakeup, lock, unlock, hand-off, and interrupts off and on as one more lock (seed 001, 3.4.4; seed 003,
+//! Creation, wakeup, lock, unlock, hand-off, and interrupts off and on as one more lock (Blum 2018, 3.4.4; Urbańczyk 2021,
 //! 2.5.2). Reports only races of the order that was seen: two accesses with an unrelated lock between them count as
 //! ordered. Usable on a single run.
 

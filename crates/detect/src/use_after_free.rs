@@ -1,6 +1,6 @@
 //! Heap misuse: an access to a freed block, a block freed twice, something freed that is no block.
 //!
-//! Source: seed 000, 5.3.1 (2). The guest leaves out the allocator's own accesses. Ours differs in one thing: only
+//! Source: Blum 2012, 5.3.1 (2). The guest leaves out the allocator's own accesses. Ours differs in one thing: only
 //! blocks that the test freed are known to be free, so a wild access to memory that was never allocated is no finding
 //! of this detector. One finding for each step and instruction.
 

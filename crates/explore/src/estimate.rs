@@ -1,6 +1,6 @@
 //! How large a partly explored tree will turn out to be, and how long it will take.
 //!
-//! Source: seed 001, 3.4.3 (Kilby et al. 2006, Simsa et al. 2012). The weighted backtrack estimator: the explored part of
+//! Source: Blum 2018, 3.4.3 (Kilby et al. 2006, Simsa et al. 2012). The weighted backtrack estimator: the explored part of
 //! the tree, where each decision's marked children are taken to be equally large. The recursive estimator: a decision's
 //! unexplored children are taken to weigh what its explored ones do on average. Both are computed from the path alone in
 //! one pass. Threads that sleep are no children.
@@ -198,7 +198,7 @@ mod tests {
         assert!((estimate.weight - weight).abs() < 1e-9, "{estimate:?}, expected {weight}");
     }
 
-    /// The tree of Figure 3.6 in seed 001: two threads `tmp <- x; tmp++; x <- tmp`, six interleavings A B C K L M of six
+    /// The tree of Figure 3.6 in Blum 2018: two threads `tmp <- x; tmp++; x <- tmp`, six interleavings A B C K L M of six
     /// transitions of one second each. Decisions are told from the root down to where the search goes on next.
     #[test]
     fn worked_example_of_the_paper() {

@@ -11,7 +11,7 @@
 //! them. A step that touched them unguarded (`Exposed`) conflicts with every other one.
 //!
 //! `Free` and `Alloc` write their whole block: an access on the other side of either is another matter even if no
-//! byte of it is touched by anybody else (seed 000, 5.4.2).
+//! byte of it is touched by anybody else (Blum 2012, 5.4.2).
 
 use serde::{Deserialize, Serialize};
 use trace::{Action, LockId, Step, ThreadId, ThreadSet, Touched, Touching};

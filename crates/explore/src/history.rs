@@ -1,12 +1,12 @@
 //! Happens-before among the steps of one execution, and its races: pairs of steps whose order matters and could have
 //! been the other way round.
 //!
-//! Source: Flanagan and Godefroid (2005) as retold in seed 001, 3.4.2, with vector clocks instead of pairwise scans,
+//! Source: Flanagan and Godefroid (2005) as retold in Blum 2018, 3.4.2, with vector clocks instead of pairwise scans,
 //! and the initials of Abdulla et al. (2014) in place of "any thread". One clock per step holds, for each thread, how
 //! many steps of the execution up to its last one that happens before. Edges: program order; who made a thread able to
 //! run, to that thread's next step; and conflicts of footprints.
 //!
-//! Steps hold many accesses, so what a step touches may itself depend on its past, and Figure 5.4 of seed 000 defeats
+//! Steps hold many accesses, so what a step touches may itself depend on its past, and Figure 5.4 of Blum 2012 defeats
 //! an algorithm that looks at the last conflict only. Going back from step `j`, each earlier `i` that does not yet
 //! happen before `j` by way of a later one, and conflicts with it, is a race: all of them count. To reverse it one must
 //! begin, where `i` was chosen, with a first step of what `j` needs: the *initials*, threads whose first step after `i`

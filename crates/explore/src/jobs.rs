@@ -1,6 +1,6 @@
 //! Which state spaces to explore, and for how long: iterative deepening over sets of preemption points.
 //!
-//! Source: seed 001, 4.2 (algorithms 4 and 5) and 4.2.5. A job is a [`PointSet`]. Each instruction of a data race
+//! Source: Blum 2018, 4.2 (algorithms 4 and 5) and 4.2.5. A job is a [`PointSet`]. Each instruction of a data race
 //! begets a small job (the instruction alone) and a big one (with the points of the job that saw the race). Jobs whose
 //! estimate exceeds the time that is left are suspended, and no superset of a suspended set is begun: its space is at
 //! least as large. A bug in a space is in that of every superset too, so these are cancelled; and a space that is

@@ -1,4 +1,4 @@
-//! In which order siblings of the tree are tried (seed 000, 8.7.1).
+//! In which order siblings of the tree are tried (Blum 2012, 8.7.1).
 
 use serde::{Deserialize, Serialize};
 use trace::ThreadId;

@@ -1,5 +1,5 @@
 //! What iterative deepening takes for granted, on toy programs: points on all races, found by and by, reach what points
-//! everywhere reach (seed 001, 4.3.1). And what it must not take for granted.
+//! everywhere reach (Blum 2018, 4.3.1). And what it must not take for granted.
 
 use detect::{Race, RaceLimited};
 use explore::jobs::{Capacity, Mode, Outcome, Plan, Proof, Standing};

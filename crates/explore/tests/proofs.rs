@@ -1,5 +1,5 @@
 //! Standing proofs: each reduction reaches the same final states, deadlocks and crashes as plain depth-first; the
-//! invariants of seed 000, 7.3.1; replay, cloning and the memory budget change nothing.
+//! invariants of Blum 2012, 7.3.1; replay, cloning and the memory budget change nothing.
 //! The long run is `cargo run --release -p explore --example prove`.
 
 use detect::Detectors;
@@ -109,7 +109,7 @@ fn findings_of_detectors_are_the_same() {
 #[test]
 fn hard_programs() {
     for (points_text, program) in [
-        // Figure 5.4 of seed 000: the last conflict alone is not enough.
+        // Figure 5.4 of Blum 2012: the last conflict alone is not enough.
         ("", "write0=1 | write1=1 | read1 unless1skip2 read0 assert1"),
         // A thread that sleeps where it would have to be tried.
         (
@@ -163,7 +163,7 @@ fn figure_5_4_shows_its_bug() {
     }
 }
 
-/// Figure 3.6 of seed 001: 20 interleavings, of which sleep sets leave four, and the sizes estimated on the way. After
+/// Figure 3.6 of Blum 2018: 20 interleavings, of which sleep sets leave four, and the sizes estimated on the way. After
 /// the first the paper says 4: it also marks F3 then, for the first read and the last write. In that execution the one
 /// happens before the other by way of the steps between, so we mark F3 only when a later one shows the race.
 #[test]

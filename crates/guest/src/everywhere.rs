@@ -1,6 +1,6 @@
 //! Preempt-everywhere: each instruction that accesses memory which others may share is a place to preempt before.
 //!
-//! Source: seed 001, 4.4.5. An access counts if it would be recorded for the step ([`Scope`]) and its operand is not the
+//! Source: Blum 2018, 4.4.5. An access counts if it would be recorded for the step ([`Scope`]) and its operand is not the
 //! function's own by its form: relative to the stack pointer, or to a frame pointer, without an index. In user-space mode
 //! a system call counts as an access: the kernel reads and writes the program's memory for it.
 //!

@@ -1,6 +1,6 @@
 //! From a kernel file to the beginning of its test.
 //!
-//! The stages are those of seed 000, 5.2.6: boot until the kernel waits for input, type the test's name, wait for the
+//! The stages are those of Blum 2012, 5.2.6: boot until the kernel waits for input, type the test's name, wait for the
 //! test to start (a hook, or one thread more than before). Up to there the machine runs freely, its timer by its own
 //! time; then the timer is taken under control. A kernel whose test needs no typing skips the middle.
 //!

@@ -3,7 +3,7 @@
 //! Concept: where a processor's registers return to what they were, and all memory written on the way holds what it held
 //! one round before, the next round will be the same again, for as long as nobody else changes what is read. That is no
 //! guess: such a thread waits, and it waits for one of those values. It counts as blocked until one has changed
-//! (seed 001, 3.4.6 counts atomic instructions instead, up to 100 of them, and wakes by conflict).
+//! (Blum 2018, 3.4.6 counts atomic instructions instead, up to 100 of them, and wakes by conflict).
 //!
 //! Contract: looks at a copy of the machine, which is kept for the next time, since what it has learned of the code stays
 //! good. Limits: a loop that counts its rounds, looks at a clock or calls the

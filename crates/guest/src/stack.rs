@@ -11,7 +11,7 @@
 //! frame (except once, from kernel to user), depth and work are bounded, and unreadable memory is the end.
 //! Frames carry the return address as `pc`; names are those of the call before it. 32-bit x86 in full; on other
 //! architectures only the first way works.
-//! Source: seed 001, 3.3.6 lists the special cases; following the code replaces its table of opcodes.
+//! Source: Blum 2018, 3.3.6 lists the special cases; following the code replaces its table of opcodes.
 
 mod walk;
 

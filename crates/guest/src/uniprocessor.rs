@@ -1,6 +1,6 @@
 //! A kernel on one processor as a subject: its threads are the actors, and ticks of the timer decide between them.
 //!
-//! Concept (seed 000, 5.1–5.2): the kernel keeps its own scheduler. To make thread T run, the timer is fired until the
+//! Concept (Blum 2012, 5.1–5.2): the kernel keeps its own scheduler. To make thread T run, the timer is fired until the
 //! kernel lands on T ("schedule in flight"). A decision is possible only where the kernel could take a tick: interrupts
 //! on, preemption allowed, not inside the timer's handler or the change-over. A thread that gives up the processor by
 //! itself hands it to whomever the kernel picks; the decision is due at the first place where that one could be
@@ -9,7 +9,7 @@
 //! Threads that sleep count as runnable: enough ticks make them so. A thread that yields in a loop
 //! ([`YIELDS_MAX`] times without progress) is taken to wait for somebody to write what it reads in that loop; when
 //! nobody else can run it is tried again, up to [`RETRIES_MAX`] times, before the guest is declared stuck
-//! (seed 001, 3.4.6). Programs that spin without yielding are recognised for certain, see [`crate::spinning`], and so
+//! (Blum 2018, 3.4.6). Programs that spin without yielding are recognised for certain, see [`crate::spinning`], and so
 //! are loops that wait for time to pass, see `clock.rs`.
 //!
 //! Limits: one processor; the timer is the only interrupt that comes at chosen moments.

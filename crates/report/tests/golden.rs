@@ -13,7 +13,7 @@ fn t(number: u32) -> ThreadId {
     ThreadId(number)
 }
 
-/// The case of seed 000, figure 5.5: the child ends and is freed before the parent reads its number.
+/// The case of Blum 2012, figure 5.5: the child ends and is freed before the parent reads its number.
 fn use_after_free() -> Vec<Step> {
     let block = addr("child->tid");
     let fork = "fork.c:4 < fork.c:15";

@@ -118,7 +118,7 @@ fn faults_are_found_in_another_design() {
     });
 }
 
-/// Seed 000, 7.3.1: whether there is a bug depends neither on the order of the search nor on its strategy, and more
+/// Blum 2012, 7.3.1: whether there is a bug depends neither on the order of the search nor on its strategy, and more
 /// points find no less.
 #[test]
 fn orders_strategies_and_supersets_agree() {

@@ -2,7 +2,7 @@
 //!
 //! A [`PointSet`] says which places of a program count, in words that need no address; a [`Point`] is one such place as
 //! met in a run. Voluntary switches, halts and blocking always count: without them a step would hold the work of more
-//! than one thread (seed 001, 3.4.1). The `within`/`without` filters look at the functions on the stack: the last
+//! than one thread (Blum 2018, 3.4.1). The `within`/`without` filters look at the functions on the stack: the last
 //! filter that matches decides; if none matches, the point counts unless some `within` is given.
 //!
 //! Text form: rules and filters separated by commas: `lock,unlock,irq-off,fn:yield,line:vanish.c:44,within:vanish`.
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// The four worked examples of seed 001, 3.4.1.
+    /// The four worked examples of Blum 2018, 3.4.1.
     #[test]
     fn last_matching_filter_decides() {
         let first = ["mutex_lock", "malloc", "thr_create", "main"];

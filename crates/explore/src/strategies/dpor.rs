@@ -1,7 +1,7 @@
 //! Dynamic partial-order reduction with sleep sets: of the executions that differ only in the order of independent
 //! steps, one is enough.
 //!
-//! Source: Flanagan and Godefroid (2005) and seed 001, 3.4.2; the marks are source sets after Abdulla et al. (2014).
+//! Source: Flanagan and Godefroid (2005) and Blum 2018, 3.4.2; the marks are source sets after Abdulla et al. (2014).
 //! Every race of a new step (see [`crate::history`]) marks one of its initials where the earlier step was chosen,
 //! unless one is marked or asleep there already.
 //!

@@ -1,7 +1,7 @@
 //! All executions with at most so many preemptions, up to the order of independent steps: bounded partial-order
 //! reduction.
 //!
-//! Source: Musuvathi and Qadeer (2007) for the bound, Coons et al. (2013) for the reduction under it, seed 001, 3.4.5.
+//! Source: Musuvathi and Qadeer (2007) for the bound, Coons et al. (2013) for the reduction under it, Blum 2018, 3.4.5.
 //! Reversing a race where the earlier step was chosen may cost a preemption too many, while the same reversal begun
 //! where that thread got the processor costs none; so both places are marked. There the later step's thread is marked
 //! if it can run, else everybody. Sleep sets are left out: an execution that they find redundant may be the only one of

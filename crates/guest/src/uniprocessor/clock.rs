@@ -10,7 +10,7 @@
 //! No points are met on the way, because no instruction of the thread is executed.
 //!
 //! *Whether time passes* while other threads could run is a matter of the description. By default it does: whoever sleeps
-//! can be chosen at any time (seed 000, 4.1), because to sleep is no way to let others go first. Tests of the clock itself
+//! can be chosen at any time (Blum 2012, 4.1), because to sleep is no way to let others go first. Tests of the clock itself
 //! take it for granted that nobody is held up for long; for them time passes only when everybody waits, and stops when it
 //! has brought somebody.
 //!

@@ -1,7 +1,7 @@
 //! Loops that only another thread can end: who is in one waits, and is woken by what ends it.
 //!
 //! A loop that spins is known for certain ([`crate::spinning`]); one that yields is judged by how often it did
-//! (seed 001, 3.4.6).
+//! (Blum 2018, 3.4.6).
 
 use super::{RETRIES_MAX, Uniprocessor, YIELDS_MAX};
 use crate::spinning::{Bounds, Spin};
@@ -184,7 +184,7 @@ impl Uniprocessor {
 }
 
 /// What no program does while it waits for another: everything but asking for locks and giving them back
-/// (seed 001, 3.4.6).
+/// (Blum 2018, 3.4.6).
 const fn is_progress(action: &Action) -> bool {
     matches!(action, Action::Create { .. } | Action::Wake { .. } | Action::Alloc { .. } | Action::Free { .. })
 }

@@ -87,7 +87,7 @@ fn initial(kernel: &Kernel) -> Vec<PointSet> {
     sets.into_iter().map(set).collect()
 }
 
-/// The four of seed 001, 4.2.2. Threads that become runnable count in each of them, as they do there (3.1.4).
+/// The four of Blum 2018, 4.2.2. Threads that become runnable count in each of them, as they do there (3.1.4).
 fn initial_of_program() -> Vec<Vec<PointRule>> {
     let runnable = [PointRule::Create, PointRule::Wake];
     let sets: [&[PointRule]; 4] =
