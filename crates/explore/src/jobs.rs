@@ -361,7 +361,8 @@ impl Plan {
     fn grow(&mut self) {
         self.maximal = Some(self.unite(PointSet::default(), Purpose::Maximal, self.maximal));
         if self.proof == Proof::Accesses {
-            let everywhere = PointSet { rules: BTreeSet::from([PointRule::Everywhere]), filters: Vec::new() };
+            let everywhere =
+                PointSet { rules: BTreeSet::from([PointRule::Everywhere]), ..PointSet::default() };
             self.everywhere = Some(self.unite(everywhere, Purpose::Everywhere, self.everywhere));
         }
     }
@@ -370,7 +371,7 @@ impl Plan {
     fn unite(&mut self, mut all: PointSet, purpose: Purpose, last: Option<JobId>) -> JobId {
         let races = self.racing().into_iter().map(|(pc, _)| rule(pc));
         let races: Vec<PointRule> = races.filter(|rule| !self.has(&all, rule)).collect();
-        let PointSet { rules, filters } = self.beforehand();
+        let PointSet { rules, filters, .. } = self.beforehand();
         all.rules.extend(rules.into_iter().chain(races));
         all.filters = filters;
         if let Some(id) = self.find(|job| job.points == all) {
@@ -648,7 +649,8 @@ impl Plan {
         let filters = self.beforehand().filters;
         for (pc, order) in self.racing() {
             let purpose = if order == Order::Both { Purpose::Small } else { Purpose::SmallSingle };
-            self.offer(PointSet { rules: BTreeSet::from([rule(pc)]), filters: filters.clone() }, purpose);
+            let rules = BTreeSet::from([rule(pc)]);
+            self.offer(PointSet { rules, filters: filters.clone(), ..PointSet::default() }, purpose);
         }
     }
 

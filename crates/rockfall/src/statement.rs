@@ -60,7 +60,7 @@ fn kinds<'a>(jobs: impl Iterator<Item = &'a Job>) -> Vec<Kind<'a>> {
     for job in jobs {
         let races = job.points.rules.iter().filter_map(raced).count();
         let rules = job.points.rules.iter().filter(|rule| raced(rule).is_none()).cloned().collect();
-        let base = PointSet { rules, filters: job.points.filters.clone() };
+        let base = PointSet { rules, ..job.points.clone() };
         match kinds.iter_mut().find(|kind| kind.races == races && kind.base == base) {
             Some(kind) => kind.jobs.push(job),
             None => kinds.push(Kind { base, races, jobs: vec![job] }),

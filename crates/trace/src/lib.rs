@@ -15,6 +15,7 @@ pub mod resolve;
 pub mod step;
 pub mod subject;
 pub mod touched;
+pub mod words;
 
 pub use access::{Access, AccessKind};
 pub use action::{Action, Event, Trusted, Waiting};
@@ -26,3 +27,4 @@ pub use resolve::{Frame, Resolve, Stack};
 pub use step::{Occurrence, Pointer, Sighting, Step, StepEnd};
 pub use subject::{Cancelled, Subject};
 pub use touched::{Touched, Touching};
+pub use words::{WORD_BYTES, Words};

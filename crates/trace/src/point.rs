@@ -5,10 +5,14 @@
 //! than one thread (Blum 2018, 3.4.1). The `within`/`without` filters look at the functions on the stack: the last
 //! filter that matches decides; if none matches, the point counts unless some `within` is given.
 //!
-//! Text form: rules and filters separated by commas: `lock,unlock,irq-off,fn:yield,line:vanish.c:44,within:vanish`.
+//! With several processors the points are accesses to words of memory through which they communicate: the set names the
+//! words ([`PointSet::words`]), and a step ends before an access to one of them.
+//!
+//! Text form: rules, words and filters separated by commas:
+//! `lock,unlock,irq-off,fn:yield,line:vanish.c:44,word:0x1f2c8,within:vanish`.
 
 use crate::choice::serde_as_text;
-use crate::{ThreadId, VirtAddr};
+use crate::{PhysAddr, ThreadId, VirtAddr, Words};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -92,6 +96,8 @@ pub enum Filter {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PointSet {
     pub rules: BTreeSet<PointRule>,
+    /// Accesses to these count.
+    pub words: Words,
     /// In the order given: the last that matches decides.
     pub filters: Vec<Filter>,
 }
@@ -155,6 +161,10 @@ impl fmt::Display for PointSet {
             write!(f, "{comma}{rule}")?;
             comma = ",";
         }
+        for word in self.words.iter() {
+            write!(f, "{comma}word:{:#x}", word.0)?;
+            comma = ",";
+        }
         for filter in &self.filters {
             write!(f, "{comma}{filter}")?;
             comma = ",";
@@ -171,7 +181,7 @@ impl fmt::Display for ParsePointError {
         write!(
             f,
             "'{}' is not a preemption point: expected lock, unlock, irq-off, irq-on, wake, create, everywhere, \
-             fn:NAME, line:FILE:LINE, race:ADDRESS, within:FUNCTION or without:FUNCTION",
+             fn:NAME, line:FILE:LINE, race:ADDRESS, word:ADDRESS, within:FUNCTION or without:FUNCTION",
             self.0
         )
     }
@@ -230,15 +240,19 @@ impl FromStr for PointSet {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut set = PointSet::default();
+        let mut words = Vec::new();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             if let Some(function) = word.strip_prefix("within:") {
                 set.filters.push(Filter::Within(function.to_string()));
             } else if let Some(function) = word.strip_prefix("without:") {
                 set.filters.push(Filter::Without(function.to_string()));
+            } else if let Some(address) = word.strip_prefix("word:") {
+                words.push(PhysAddr(hex(address).ok_or_else(|| ParsePointError(word.to_string()))?));
             } else {
                 set.rules.insert(word.parse()?);
             }
         }
+        set.words = words.into_iter().collect();
         Ok(set)
     }
 }
@@ -256,10 +270,11 @@ mod tests {
             "lock,unlock",
             "irq-off,irq-on,fn:yield,line:vanish.c:44,within:vanish,without:malloc",
             "race:0x1234/t3/call=0x99/sys=7",
+            "lock,word:0x1230,word:0x2008,within:vanish",
         ] {
             assert_eq!(text.parse::<PointSet>().unwrap().to_string(), text);
         }
-        for text in ["lcok", "fn:", "line:x", "race:12", "race:0x12/q"] {
+        for text in ["lcok", "fn:", "line:x", "race:12", "race:0x12/q", "word:12"] {
             assert!(text.parse::<PointSet>().is_err(), "{text}");
         }
     }

@@ -83,7 +83,7 @@ pub struct Arguments {
 /// What a kernel, or a program, offers before anything is known of it.
 fn initial(kernel: &Kernel) -> Vec<PointSet> {
     let sets = if kernel.tested.is_some() { initial_of_program() } else { initial_of_kernel(kernel) };
-    let set = |rules: Vec<PointRule>| PointSet { rules: rules.into_iter().collect(), filters: Vec::new() };
+    let set = |rules: Vec<PointRule>| PointSet { rules: rules.into_iter().collect(), ..PointSet::default() };
     sets.into_iter().map(set).collect()
 }
 
@@ -387,7 +387,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 fn wider(plan: &Plan, points: &PointSet) -> Vec<PointSet> {
     let with = |more: &dyn Fn(&PointRule) -> bool| {
         let rules = plan.jobs().iter().flat_map(|job| &job.points.rules).filter(|rule| more(rule));
-        PointSet { rules: rules.chain(&points.rules).cloned().collect(), filters: points.filters.clone() }
+        PointSet { rules: rules.chain(&points.rules).cloned().collect(), ..points.clone() }
     };
     let everywhere = |rule: &PointRule| matches!(rule, PointRule::Everywhere);
     let race = |rule: &PointRule| matches!(rule, PointRule::Race { .. });
