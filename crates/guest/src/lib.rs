@@ -16,6 +16,7 @@ pub mod image;
 pub mod init;
 pub mod kernel;
 pub mod lifecycle;
+pub mod linux;
 pub mod location;
 pub mod nearest;
 pub mod objects;

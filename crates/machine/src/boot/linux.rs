@@ -2,8 +2,8 @@
 //!
 //! Contract: the boot processor is left at the kernel's 64-bit entry as the boot protocol asks: paging on with the first 4
 //! GiB mapped one to one, flat segments with the selectors 0x10 and 0x18, interrupts off, RSI at the zero page. The modules
-//! of the boot options, one behind the other, are the initial file system. An image whose payload is packed with xz, as
-//! Debian's is, is unpacked here and its ELF entered directly, which saves the guest some four billion instructions; any
+//! of the boot options, one behind the other, are the initial file system. An image whose payload is packed with xz or zstd, as
+//! Debian's are, is unpacked here and its ELF entered directly, which saves the guest some four billion instructions; any
 //! other is entered at its own decompressor.
 //! Source: the kernel's Documentation/x86/boot.rst, "64-bit boot protocol" and "The real-mode kernel header", and
 //! zero-page.rst.
@@ -49,6 +49,7 @@ const ENTRY_64: u64 = 0x200;
 const LOADER_UNREGISTERED: u8 = 0xff;
 const LOADED_HIGH: u8 = 1;
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
+const ZSTD_MAGIC: &[u8] = b"\x28\xb5\x2f\xfd";
 /// No kernel is larger; what claims to be is damaged.
 const KERNEL_BYTES_MAX: u64 = 1 << 30;
 /// What the kernel takes if its header does not say.
@@ -136,7 +137,8 @@ impl<'a> Image<'a> {
 
     /// The ELF file inside, if it is packed in a way known here.
     fn unpack(&self) -> Result<Option<Vec<u8>>, BootError> {
-        if !self.payload.starts_with(XZ_MAGIC) {
+        let (xz, zstd) = (self.payload.starts_with(XZ_MAGIC), self.payload.starts_with(ZSTD_MAGIC));
+        if !xz && !zstd {
             return Ok(None);
         }
         // The length of what is inside follows the packed bytes.
@@ -145,10 +147,18 @@ impl<'a> Image<'a> {
         if size > KERNEL_BYTES_MAX {
             return Err(BootError::Malformed(format!("the kernel inside claims to have {size} bytes")));
         }
-        let mut kernel = Vec::new();
-        lzma_rust2::XzReader::new(packed, false).take(size).read_to_end(&mut kernel).map_err(|error| {
+        let damaged = |error: String| {
             BootError::Malformed(format!("the compressed kernel cannot be unpacked: {error}"))
-        })?;
+        };
+        let mut kernel = Vec::new();
+        if xz {
+            let reader = lzma_rust2::XzReader::new(packed, false);
+            reader.take(size).read_to_end(&mut kernel).map_err(|error| damaged(error.to_string()))?;
+        } else {
+            let reader = ruzstd::decoding::StreamingDecoder::new(packed);
+            let reader = reader.map_err(|error| damaged(error.to_string()))?;
+            reader.take(size).read_to_end(&mut kernel).map_err(|error| damaged(error.to_string()))?;
+        }
         Ok(Some(kernel))
     }
 
@@ -368,7 +378,8 @@ mod tests {
             file
         };
         let xz = patched(1024 + 0x300, XZ_MAGIC);
-        let table: [(Vec<u8>, &str); 8] = [
+        let zstd = patched(1024 + 0x300, ZSTD_MAGIC);
+        let table: [(Vec<u8>, &str); 9] = [
             (bzimage()[..0x260].to_vec(), "the header of the Linux kernel reaches to byte 612"),
             (patched(VERSION, &[4, 2]), "no 64-bit entry"),
             (patched(EXTENDED_FLAGS, &[0]), "no 64-bit entry"),
@@ -376,6 +387,7 @@ mod tests {
             (patched(PAYLOAD_LENGTH, &[0xff; 4]), "the compressed kernel reaches to byte"),
             (patched(INIT_SIZE, &[0xff; 4]), "give it more with --memory"),
             (xz, "claims to have"),
+            (zstd, "claims to have"),
             (vmlinux(&[0; 64])[..0x90].to_vec(), "a segment reaches to byte"),
         ];
         for (file, expected) in table {
