@@ -11,7 +11,7 @@ use crate::description::Input;
 use crate::kernel::{Activity, Event, Hook, HookId, Kernel, Place, Runnable};
 use crate::lifecycle::Started;
 use crate::threads::Standing;
-use crate::tracker::{CPU, Oddity};
+use crate::tracker::Oddity;
 use crate::uniprocessor::Uniprocessor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -149,7 +149,7 @@ pub fn examine(started: &Started) -> Vec<Advice> {
     advice.extend(kernel.cautions.iter().map(|caution| wrong(Some(caution.line), caution.message.clone())));
     oddities(&kernel, &subject.tracker.oddities, &mut advice);
     silent_hooks(&kernel, &fired, &mut advice);
-    if subject.machine.board.armed_timer(CPU).is_none() {
+    if subject.machine.board.armed_timer(subject.cpu()).is_none() {
         advice.push(wrong(None, "the kernel has set no timer, so nothing can be preempted".into()));
     }
     if kernel.idle_thread.is_none() && kernel.idle_when.is_none() && !has(&kernel, Activity::Idle) {

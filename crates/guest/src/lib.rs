@@ -25,6 +25,7 @@ pub mod recorder;
 pub mod spinning;
 pub mod stack;
 pub mod state;
+pub mod step_builder;
 pub mod threads;
 pub mod tracker;
 pub mod types;

@@ -13,7 +13,8 @@ use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::recorder::{Recorder, Scope};
 use crate::state::Architecture;
-use crate::tracker::{CPU, Signal, Tracker};
+use crate::step_builder::StepBuilder;
+use crate::tracker::{Signal, Tracker};
 use crate::uniprocessor::Uniprocessor;
 use machine::board::BoardConfig;
 use machine::boot::{self, BootOptions, Format, Module};
@@ -21,12 +22,14 @@ use machine::devices::disk::Disk;
 use machine::{Machine, Stop};
 use std::fmt;
 use std::sync::Arc;
-use trace::{Action, Cancelled, Choice, Event, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
+use trace::{Action, Cancelled, Choice, CpuId, Event, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
 
 /// Instructions a kernel may take to get ready, and then to start its test.
 pub const BOOT_INSTRUCTIONS_MAX: u64 = 2_000_000_000;
 /// Instructions run at a time while waiting for the next stage.
 const SLICE_INSTRUCTIONS: u64 = 1_000_000;
+/// The processor that boots, and the only one there is.
+const BOOT_CPU: CpuId = CpuId(0);
 /// How much of the console a failure shows.
 const CONSOLE_LINES_SHOWN: usize = 5;
 
@@ -170,7 +173,7 @@ impl Boot {
                 Err(end) => {
                     let how = match end {
                         StepEnd::Crashed => {
-                            match self.subject.tracker.events.last().map(|event| &event.action) {
+                            match self.subject.builder.events().last().map(|event| &event.action) {
                                 Some(Action::Panic { message }) => {
                                     format!("the kernel gave up (\"{message}\")")
                                 }
@@ -191,7 +194,7 @@ impl Boot {
                 self.leave_command_line()?;
             }
             // Before the test nobody asks for the actions.
-            self.subject.tracker.begin_step(None);
+            self.subject.builder.discard();
             if done(&self.subject, &signals, &stop) {
                 return Ok(());
             }
@@ -219,11 +222,11 @@ impl Boot {
         let count = place.count.as_ref().map(|count| value(&self.subject, count));
         let mut bytes = text.clone();
         bytes.resize(room as usize, 0);
-        let machine = &mut self.subject.machine;
-        let mut written = machine.write_virt(CPU, VirtAddr(addr), &bytes);
+        let (cpu, machine) = (self.subject.cpu(), &mut self.subject.machine);
+        let mut written = machine.write_virt(cpu, VirtAddr(addr), &bytes);
         if let Some(count) = count {
             let number = (words.len() as u32).to_le_bytes();
-            written &= count.is_some_and(|at| machine.write_virt(CPU, VirtAddr(at), &number));
+            written &= count.is_some_and(|at| machine.write_virt(cpu, VirtAddr(at), &number));
         }
         if written { Ok(()) } else { fail(format!("{addr:#x} or its count is not mapped there")) }
     }
@@ -268,7 +271,7 @@ fn scope(kernel: &Kernel, tracker: &Tracker, machine: &Machine) -> Scope {
     let variables = kernel.preemption_allowed.iter().chain(&kernel.threads.current);
     let known: Vec<_> = variables
         .flat_map(Expression::variables)
-        .map(|(addr, _)| machine.translate(CPU, addr).unwrap_or(trace::PhysAddr(addr.0)))
+        .map(|(addr, _)| machine.translate(tracker.cpu, addr).unwrap_or(trace::PhysAddr(addr.0)))
         .collect();
     Scope {
         ignored_code: kernel.ignored_code.clone(),
@@ -318,7 +321,7 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
     let scope = scope(kernel, &boot.subject.tracker, &boot.subject.machine);
     let bitness = if kernel.image.architecture == Architecture::X86 { 32 } else { 64 };
     boot.subject.tracker.scheduler = None;
-    boot.subject.tracker.recorder = Recorder::new(Arc::new(scope), bitness);
+    boot.subject.builder.record_with(Recorder::new(Arc::new(scope), bitness));
     if kernel.tested.is_none() {
         check_program(kernel, &boot.subject, &setup.test)?;
     }
@@ -331,15 +334,15 @@ fn begin_program(boot: &mut Boot, image: &Arc<Image>) -> Result<(), NotStarted> 
     let main = image.function("main").first().map_or(image.entry, |main| image.get(*main).start);
     boot.subject.tracker.stop_at(main.0);
     boot.until("waiting for the program to start", |subject, _, _| {
-        let cpu = subject.machine.cpu(CPU);
+        let cpu = subject.machine.cpu(subject.cpu());
         let thread = subject.tracker.threads.current();
         let own = thread.and_then(|thread| thread.program.as_ref());
         cpu.pc() == main.0 && cpu.cpl() != 0 && own.is_some_and(|own| Arc::ptr_eq(own, image))
     })?;
-    if let Some(at) = crate::program::differs(&boot.subject.machine, image) {
+    if let Some(at) = crate::program::differs(&boot.subject.machine, boot.subject.cpu(), image) {
         return Err(NotStarted::OtherProgram { file: image.name.to_string(), at });
     }
-    let cr3 = boot.subject.machine.cpu(CPU).cr3;
+    let cr3 = boot.subject.machine.cpu(boot.subject.cpu()).cr3;
     boot.subject.tracker.tested_space = Some(cr3);
     Ok(())
 }
@@ -396,14 +399,15 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     }
     let options = BootOptions { command_line: command_line.clone(), modules: setup.modules.clone() };
     let Machine { cpus, memory, board, .. } = &mut machine;
-    boot::load(format, file, &options, memory, &mut cpus[usize::from(CPU.0)], board)
+    boot::load(format, file, &options, memory, &mut cpus[usize::from(BOOT_CPU.0)], board)
         .map_err(NotStarted::Boot)?;
     let ignored = Scope { ignored_code: kernel.ignored_code.clone(), ..Scope::default() };
-    let mut tracker = Tracker::new(kernel.clone(), Recorder::new(Arc::new(ignored.tidy()), 32));
+    let builder = StepBuilder::new(Recorder::new(Arc::new(ignored.tidy()), 32));
+    let mut tracker = Tracker::new(kernel.clone(), BOOT_CPU);
     tracker.scheduler = Some(Box::default());
     tracker.programs = Arc::new(setup.programs.clone());
     tracker.fired = setup.count_hooks.then(Arc::default);
-    let mut subject = Uniprocessor::new(machine, tracker);
+    let mut subject = Uniprocessor::new(machine, tracker, builder);
     if let Some(cancelled) = &setup.cancelled {
         subject.heed(cancelled.clone());
     }
@@ -412,12 +416,12 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
 
 /// What an observer that comes in at the start of the test must be told.
 fn prologue(subject: &Uniprocessor) -> Step {
-    let pc = VirtAddr(subject.machine.cpu(CPU).pc());
+    let pc = VirtAddr(subject.machine.cpu(subject.cpu()).pc());
     let event = |action| Event { action, pc, accesses_before: 0, stack: None };
     let mut events = Vec::new();
     for (&addr, &size) in subject.tracker.heap.iter() {
         let addr = VirtAddr(addr);
-        let phys = subject.machine.translate(CPU, addr).unwrap_or(trace::PhysAddr(addr.0));
+        let phys = subject.machine.translate(subject.cpu(), addr).unwrap_or(trace::PhysAddr(addr.0));
         events.push(event(Action::Alloc { addr, phys, size }));
     }
     let mut running = None;

@@ -5,10 +5,10 @@
 
 use crate::image::Image;
 use crate::threads::Thread;
-use crate::tracker::{CPU, Signal, Tracker};
+use crate::tracker::{Signal, Tracker};
 use machine::Machine;
 use std::sync::Arc;
-use trace::{Stack, VirtAddr};
+use trace::{CpuId, Stack, VirtAddr};
 
 /// What a page directory's address is without the bits beside it.
 const DIRECTORY: u64 = !0xfff;
@@ -90,10 +90,10 @@ pub fn named(programs: &[Arc<Image>], name: &str) -> Option<Arc<Image>> {
 
 /// The first place where memory is not what the file says, for what may not be written: code and constants.
 #[must_use]
-pub fn differs(machine: &Machine, image: &Image) -> Option<VirtAddr> {
+pub fn differs(machine: &Machine, cpu: CpuId, image: &Image) -> Option<VirtAddr> {
     for segment in image.segments.iter().filter(|segment| !segment.writable) {
         let mut memory = vec![0; segment.bytes.len()];
-        if !machine.read_virt(CPU, segment.addr, &mut memory) {
+        if !machine.read_virt(cpu, segment.addr, &mut memory) {
             return Some(segment.addr);
         }
         if let Some(at) = memory.iter().zip(&*segment.bytes).position(|(a, b)| a != b) {

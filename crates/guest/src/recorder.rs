@@ -57,6 +57,12 @@ fn tidy(ranges: &mut Vec<Range<u64>>) {
 }
 
 impl Scope {
+    /// All accesses count.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self { tested: std::iter::once(0..u64::MAX).collect(), ..Self::default() }
+    }
+
     /// Puts the ranges in the order that look-ups rely on.
     #[must_use]
     pub fn tidy(mut self) -> Self {

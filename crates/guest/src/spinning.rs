@@ -11,11 +11,10 @@
 
 use crate::expression::Inputs;
 use crate::kernel::{Event as HookEvent, Kernel};
-use crate::tracker::CPU;
 use crate::view::{View, registers};
 use machine::{Event, Events, Happening, Kinds, Machine, Rw, Stop, StopSet};
 use std::collections::BTreeSet;
-use trace::{PhysAddr, VirtAddr};
+use trace::{CpuId, PhysAddr, VirtAddr};
 
 /// Instructions without a point after which it is asked whether a program spins.
 pub const QUIET_INSTRUCTIONS: u64 = 10_000;
@@ -60,6 +59,7 @@ struct Round {
 /// A loop that goes on for ever by itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spin {
+    cpu: CpuId,
     /// A place in it: program counter and stack pointer.
     pub at: (u64, u64),
     /// What it reads: it goes on until one of these has changed.
@@ -96,16 +96,16 @@ impl Bounds<'_> {
     }
 
     /// Whether the next instruction is no part of a mere loop.
-    fn bars(self, machine: &Machine) -> bool {
+    fn bars(self, machine: &Machine, cpu: CpuId) -> bool {
         let Bounds::Kernel(kernel) = self else { return false };
-        let pc = VirtAddr(machine.cpu(CPU).pc());
+        let pc = VirtAddr(machine.cpu(cpu).pc());
         let hooks = kernel.entered(pc).iter().chain(kernel.passed(pc));
         let mut told = hooks.map(|id| kernel.hook(*id)).filter(|hook| !hook.event.is_lock()).peekable();
         if told.peek().is_none() {
             return false;
         }
-        let registers = registers(machine, CPU);
-        let (view, inputs) = (View { machine, cpu: CPU }, Inputs::new(&registers));
+        let registers = registers(machine, cpu);
+        let (view, inputs) = (View { machine, cpu }, Inputs::new(&registers));
         told.any(|hook| {
             let matters = !matches!(hook.event, HookEvent::SystemCall { .. });
             let condition = hook.condition.as_ref();
@@ -114,19 +114,19 @@ impl Bounds<'_> {
     }
 }
 
-fn place(machine: &Machine) -> (u64, u64) {
-    let cpu = machine.cpu(CPU);
+fn place(machine: &Machine, cpu: CpuId) -> (u64, u64) {
+    let cpu = machine.cpu(cpu);
     (cpu.pc(), cpu.regs[crate::state::SP])
 }
 
 impl Spin {
     /// The loop that the processor of `probe` is in, if it goes on for ever by itself. If it does, `probe` stands where it
     /// stood, two rounds later.
-    pub(crate) fn find(probe: &mut Machine, bounds: Bounds<'_>) -> Option<Spin> {
-        let start = &probe.cpu(CPU).clone();
-        let at = place(probe);
+    pub(crate) fn find(probe: &mut Machine, cpu: CpuId, bounds: Bounds<'_>) -> Option<Spin> {
+        let start = &probe.cpu(cpu).clone();
+        let at = place(probe, cpu);
         let same = |now: &Machine| {
-            let mut now = now.cpu(CPU).clone();
+            let mut now = now.cpu(cpu).clone();
             let same_flags = now.flags.image() == start.flags.image();
             (now.executed, now.shadow_at) = (start.executed, start.shadow_at);
             // How they are kept depends on where runs ended.
@@ -135,7 +135,7 @@ impl Spin {
         };
         let mut until = bounds.stops(at.0);
         let mut one = || {
-            round(probe, at, (bounds, &mut until), &same).map(|round| {
+            round(probe, cpu, at, (bounds, &mut until), &same).map(|round| {
                 let values = round.writes.iter().map(|&(at, size)| Value::now(probe, at, size));
                 let values: Vec<Value> = values.collect();
                 (round, values)
@@ -147,11 +147,11 @@ impl Spin {
         }
         let reads = first.reads.union(&second.reads);
         let condition = reads.map(|&(at, size)| Value::now(probe, at, size)).collect();
-        Some(Spin { at, condition, writes: first.writes, code: &first.code | &second.code })
+        Some(Spin { cpu, at, condition, writes: first.writes, code: &first.code | &second.code })
     }
 
     pub(crate) fn is_here(&self, machine: &Machine) -> bool {
-        place(machine) == self.at
+        place(machine, self.cpu) == self.at
     }
 
     /// Whether the processor of `probe`, at [`Spin::at`], comes back there again without doing anything else. What it has in
@@ -159,7 +159,7 @@ impl Spin {
     pub(crate) fn goes_on(&self, probe: &mut Machine, until: &mut StopSet, bounds: Bounds<'_>) -> bool {
         self.is_here(probe)
             && (0..2).all(|_| {
-                let round = round(probe, self.at, (bounds, until), &|_| true);
+                let round = round(probe, self.cpu, self.at, (bounds, until), &|_| true);
                 round.is_some_and(|round| round.code.is_subset(&self.code))
             })
     }
@@ -172,12 +172,12 @@ impl Spin {
     /// Whether a tick changes what the loop waits for. The processor of `probe` is where it could take one.
     pub(crate) fn waits_for_clock(&self, probe: &mut Machine) -> bool {
         let now = probe.instructions();
-        if probe.board.raise_timer(now, CPU).is_none() {
+        if probe.board.raise_timer(now, self.cpu).is_none() {
             return false;
         }
         let mut log = Events::off();
         let handled = StopSet::after(TICK_INSTRUCTIONS_MAX).on(Kinds::INTERRUPT_RETURN.and(Kinds::HALT));
-        probe.run(CPU, &handled, &mut log);
+        probe.run(self.cpu, &handled, &mut log);
         // The handler's stack is where the loop's was.
         let kept = |value: &&Value| !self.writes.contains(&(value.at, value.size));
         self.condition.iter().filter(kept).any(|value| value.has_changed(probe))
@@ -187,25 +187,26 @@ impl Spin {
 /// Runs until the processor is back at `at` and `same` says that it is in the same state.
 fn round(
     machine: &mut Machine,
+    cpu: CpuId,
     at: (u64, u64),
     (bounds, until): (Bounds<'_>, &mut StopSet),
     same: &dyn Fn(&Machine) -> bool,
 ) -> Option<Round> {
     let mut log = Events::off();
     (log.accesses, log.happenings) = (true, true);
-    if machine.run(CPU, &StopSet::after(1).on(until.on), &mut log) != Stop::Budget {
+    if machine.run(cpu, &StopSet::after(1).on(until.on), &mut log) != Stop::Budget {
         return None;
     }
     let mut left = ROUND_INSTRUCTIONS_MAX;
     for _ in 0..STOPS_MAX {
         until.instructions = Some(left);
         let before = machine.instructions();
-        let stop = machine.run(CPU, until, &mut log);
+        let stop = machine.run(cpu, until, &mut log);
         left = left.saturating_sub(machine.instructions() - before);
-        if !matches!(stop, Stop::Code(_)) || left == 0 || bounds.bars(machine) {
+        if !matches!(stop, Stop::Code(_)) || left == 0 || bounds.bars(machine, cpu) {
             return None;
         }
-        if place(machine) == at && same(machine) {
+        if place(machine, cpu) == at && same(machine) {
             return Some(touched(machine, &mut log));
         }
     }

@@ -1,8 +1,8 @@
 //! From stops of the machine to actions of threads: fires the hooks of a kernel description.
 //!
 //! Contract: [`Tracker::at`] is called whenever the machine stopped before an instruction of [`Tracker::stops`], and
-//! tells what that means as [`Signal`]s; what happened is appended to the step being built ([`Tracker::events`],
-//! [`Tracker::recorder`]). The tracker never changes the machine.
+//! tells what that means as [`Signal`]s; what happened is appended to the step being built ([`StepBuilder`]).
+//! The tracker never changes the machine.
 //!
 //! A function is left when execution reaches its return address with the stack pointer above it. Return addresses are
 //! learned as functions are entered ([`Tracker::stops`] grows), so calls through pointers and jumps into other
@@ -15,30 +15,26 @@
 mod annotated;
 mod heap;
 mod locks;
-mod log;
+mod scheduler_words;
 mod scheduling;
-mod sighting;
+mod telling;
 
-pub use log::SchedulerWords;
-use sighting::Sights;
+pub use scheduler_words::SchedulerWords;
 
 use crate::expression::{Expression, Inputs};
-use crate::image::{Image, Space};
+use crate::image::Image;
 use crate::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place};
-use crate::recorder::Recorder;
 use crate::state::{Memory as _, Registers};
+use crate::step_builder::StepBuilder;
 use crate::threads::{Activation, Standing, Thread, Threads};
 use crate::view::{View, registers};
-use machine::{Events, Machine};
+use machine::Machine;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, CpuId, Frame, LockId, PointKind, Stack, ThreadId, Trusted, VirtAddr};
+use trace::{Action, CpuId, LockId, PointKind, Stack, ThreadId, Trusted, VirtAddr};
 
 /// The vector whose fault has an address.
 const PAGE_FAULT: u64 = 14;
-
-/// The one processor.
-pub const CPU: CpuId = CpuId(0);
 
 /// What a stop means for whoever drives the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +72,8 @@ pub enum Oddity {
 }
 
 pub struct Tracker {
+    /// The processor that is tracked.
+    pub cpu: CpuId,
     pub kernel: Arc<Kernel>,
     /// Programs that may be met.
     pub programs: Arc<Vec<Arc<Image>>>,
@@ -91,20 +89,8 @@ pub struct Tracker {
     pub stops: Arc<BTreeSet<u64>>,
     /// Return addresses of hooked functions, in the order seen.
     learned: Vec<u64>,
-    pub recorder: Recorder,
-    /// Actions of the step being built.
-    pub events: Vec<trace::Event>,
-    /// Whose step is being built.
-    stepping: Option<ThreadId>,
-    /// Whose accesses and actions the step is understood to hold so far.
-    attributed: Option<ThreadId>,
-    /// Whether a tick could come when the log was last emptied.
-    open: bool,
     /// Words that the scheduler was seen to work on; `None` once the test has begun.
     pub scheduler: Option<Box<SchedulerWords>>,
-    /// Actions carry stacks.
-    pub narrated: bool,
-    sights: Sights,
     /// A function has just returned, and this is told of it.
     returned: bool,
     /// Fired so far, by hook: for checking a description. `None`: not counted.
@@ -125,6 +111,7 @@ pub struct Tracker {
 impl Clone for Tracker {
     fn clone(&self) -> Self {
         Self {
+            cpu: self.cpu,
             kernel: self.kernel.clone(),
             programs: self.programs.clone(),
             threads: self.threads.clone(),
@@ -134,14 +121,7 @@ impl Clone for Tracker {
             tested_space: self.tested_space,
             stops: self.stops.clone(),
             learned: self.learned.clone(),
-            recorder: self.recorder.clone(),
-            events: self.events.clone(),
-            stepping: self.stepping,
-            attributed: self.attributed,
-            open: self.open,
             scheduler: self.scheduler.clone(),
-            narrated: self.narrated,
-            sights: self.sights.clone(),
             returned: false,
             fired: self.fired.clone(),
             preemption_off: self.preemption_off,
@@ -159,6 +139,7 @@ impl Clone for Tracker {
             *self = source.clone();
             return;
         }
+        self.cpu = source.cpu;
         self.threads.clone_from(&source.threads);
         self.holders.clone_from(&source.holders);
         self.heap.clone_from(&source.heap);
@@ -167,14 +148,7 @@ impl Clone for Tracker {
         if !self.learned.starts_with(&source.learned) {
             source.learned.iter().for_each(|addr| self.learn(*addr));
         }
-        self.recorder.clone_from(&source.recorder);
-        self.events.clone_from(&source.events);
-        self.stepping = source.stepping;
-        self.attributed = source.attributed;
-        self.open = source.open;
         self.scheduler.clone_from(&source.scheduler);
-        self.narrated = source.narrated;
-        self.sights.clone_from(&source.sights);
         self.fired.clone_from(&source.fired);
         self.preemption_off = source.preemption_off;
         self.oddities.clone_from(&source.oddities);
@@ -198,7 +172,7 @@ impl Tracker {
     }
 
     #[must_use]
-    pub fn new(kernel: Arc<Kernel>, recorder: Recorder) -> Self {
+    pub fn new(kernel: Arc<Kernel>, cpu: CpuId) -> Self {
         let begins = kernel.hooks.iter().any(|hook| matches!(hook.event, HookEvent::Begin));
         Self {
             stops: Arc::new(kernel.stops().iter().map(|addr| addr.0).collect()),
@@ -206,18 +180,12 @@ impl Tracker {
             tracking: !begins,
             tested_space: None,
             programs: Arc::default(),
+            cpu,
             kernel,
             threads: Threads::default(),
             holders: Vec::new(),
             heap: Arc::default(),
-            recorder,
-            events: Vec::new(),
-            stepping: None,
-            attributed: None,
-            open: false,
             scheduler: None,
-            narrated: false,
-            sights: Sights::default(),
             returned: false,
             fired: None,
             oddities: Arc::default(),
@@ -229,26 +197,16 @@ impl Tracker {
         }
     }
 
-    /// A step of `thread` begins.
-    pub fn begin_step(&mut self, thread: Option<ThreadId>) {
-        self.events.clear();
-        self.recorder.accesses.clear();
-        self.recorder.forget();
-        self.stepping = thread;
-        self.attributed = thread;
-        self.sights.begin_step();
-    }
-
     // --- values ---
 
     fn value(&self, machine: &Machine, expression: &Expression, inputs: &Inputs<'_>) -> Option<u64> {
-        expression.value(&View { machine, cpu: CPU }, inputs).ok()
+        expression.value(&View { machine, cpu: self.cpu }, inputs).ok()
     }
 
     /// The value of an expression that depends on no place.
     #[must_use]
     pub fn anywhere(&self, machine: &Machine, expression: &Expression, bound: &[u64]) -> Option<u64> {
-        let registers = registers(machine, CPU);
+        let registers = registers(machine, self.cpu);
         self.value(machine, expression, &Inputs { registers: &registers, arguments: None, bound })
     }
 
@@ -293,78 +251,11 @@ impl Tracker {
         }
     }
 
-    // --- the step being built ---
-
-    /// What follows `accesses_before` accesses is `thread`'s.
-    fn attribute(&mut self, machine: &Machine, thread: Option<ThreadId>, accesses_before: usize) {
-        let Some(to) = thread.filter(|_| thread != self.attributed) else { return };
-        let pc = VirtAddr(machine.cpu(CPU).pc());
-        if let Some(from) = self.attributed {
-            let left = self.threads.by_id(from).filter(|_| self.narrated);
-            let told = |thread: &Thread| thread.waits_at.as_deref().cloned();
-            let stack = left.map(|thread| told(thread).unwrap_or_else(|| self.stack_of(machine, thread)));
-            self.events.push(trace::Event { action: Action::Switch { to }, pc, accesses_before, stack });
-        }
-        self.attributed = Some(to);
-    }
-
-    /// Adds an action of the running thread to the step.
-    pub fn tell(&mut self, machine: &Machine, log: &mut Events, action: Action) {
-        self.drain(machine, log);
-        let thread = self.threads.current().map(|thread| thread.id);
-        let accesses_before = self.recorder.accesses.len();
-        self.attribute(machine, thread, accesses_before);
-        self.recorder.forget();
-        let pc = VirtAddr(machine.cpu(CPU).pc());
-        let stack = self.narrated.then(|| match action {
-            // The kernel's own end, even if a program led to it.
-            Action::Panic { .. } => self.whole_stack(machine),
-            _ => self.stack(machine),
-        });
-        self.events.push(trace::Event { action, pc, accesses_before, stack });
-    }
-
-    /// Whose the last of the step's accesses and actions are.
-    #[must_use]
-    pub fn attributed(&self) -> Option<ThreadId> {
-        self.attributed
-    }
-
-    /// What the addresses of a thread mean.
-    #[must_use]
-    pub fn space(&self, thread: Option<&Thread>) -> Space {
-        let program = thread.and_then(|thread| thread.program.clone());
-        Space { kernel: self.kernel.image.clone(), program }
-    }
-
-    /// The stack of the running thread, as far as it is the tested software's.
-    #[must_use]
-    pub fn stack(&self, machine: &Machine) -> Stack {
-        self.telling(self.whole_stack(machine))
-    }
-
-    fn whole_stack(&self, machine: &Machine) -> Stack {
-        if let Some(aside) = &self.aside {
-            return Stack::clone(aside);
-        }
-        let space = self.space(self.threads.current());
-        let (registers, view) = (registers(machine, CPU), View { machine, cpu: CPU });
-        let mut stack = match self.returned {
-            true => crate::stack::trace_after_call(&space, &registers, &view),
-            false => crate::stack::trace(&space, &registers, &view),
-        };
-        if self.kernel.annotations {
-            let said = |frame: &Frame| frame.file.as_deref().is_some_and(|file| file.ends_with("rockfall.h"));
-            stack.drain(..stack.iter().take_while(|frame| said(frame)).count());
-        }
-        stack
-    }
-
     // --- hooks ---
 
     /// The machine stands before an instruction of [`Tracker::stops`].
-    pub fn at(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
-        let registers = registers(machine, CPU);
+    pub fn at(&mut self, machine: &Machine, step: &mut StepBuilder, signals: &mut Vec<Signal>) {
+        let registers = registers(machine, self.cpu);
         // Other programs have other code at the same addresses.
         if registers.ring != 0 && !self.is_tested_space(registers.cr3) {
             return;
@@ -376,19 +267,19 @@ impl Tracker {
             signals.push(Signal::Again);
             return;
         }
-        self.drain(machine, log);
+        self.drain(machine, step);
         self.returned = true;
-        self.returned(machine, log, &registers, signals);
+        self.returned(machine, step, &registers, signals);
         self.returned = false;
         let pc = VirtAddr(registers.pc);
         let kernel = self.kernel.clone();
         for &id in kernel.passed(pc) {
-            self.fire(machine, log, id, &Inputs::new(&registers), signals);
+            self.fire(machine, step, id, &Inputs::new(&registers), signals);
         }
         let entered = kernel.entered(pc);
         for &id in entered {
             if matches!(kernel.hook(id).place, Place::Enter { .. }) {
-                self.fire(machine, log, id, &Inputs::new(&registers), signals);
+                self.fire(machine, step, id, &Inputs::new(&registers), signals);
             }
         }
         let stays = |id: &HookId| {
@@ -396,13 +287,19 @@ impl Tracker {
             matches!(hook.place, Place::Leave { .. }) || is_quiet(&kernel, &[*id])
         };
         if entered.iter().any(stays) {
-            self.entered(machine, log, &registers, entered);
+            self.entered(machine, step, &registers, entered);
         }
     }
 
-    fn entered(&mut self, machine: &Machine, log: &mut Events, registers: &Registers, hooks: &[HookId]) {
+    fn entered(
+        &mut self,
+        machine: &Machine,
+        step: &mut StepBuilder,
+        registers: &Registers,
+        hooks: &[HookId],
+    ) {
         let kernel = self.kernel.clone();
-        let view = View { machine, cpu: CPU };
+        let view = View { machine, cpu: self.cpu };
         let architecture = kernel.image.architecture;
         let Some(return_to) = view.read_uint(registers.stack_pointer(), architecture.word()) else { return };
         let mut arguments = Vec::new();
@@ -417,7 +314,7 @@ impl Tracker {
         };
         let quiet = hooks.iter().any(|id| is_quiet(&kernel, &[*id]) && counts(id));
         if quiet {
-            self.drain(machine, log);
+            self.drain(machine, step);
         }
         let thread = self.threads.runner_mut();
         let activation =
@@ -443,7 +340,7 @@ impl Tracker {
         let trusted = left.iter().filter(|code| **code != Trusted::HeapUnderTest).count();
         thread.trusted = thread.trusted.saturating_sub(trusted as u16);
         for code in left {
-            self.tell(machine, log, Action::LeaveTrusted { code });
+            self.tell(machine, step, Action::LeaveTrusted { code });
         }
     }
 
@@ -451,7 +348,7 @@ impl Tracker {
     fn returned(
         &mut self,
         machine: &Machine,
-        log: &mut Events,
+        step: &mut StepBuilder,
         registers: &Registers,
         signals: &mut Vec<Signal>,
     ) {
@@ -465,9 +362,9 @@ impl Tracker {
         loop {
             let left = self.threads.iter().find(just_left).map(|thread| thread.key);
             if let Some(key) = left {
-                self.switch_to(machine, log, key, signals);
+                self.switch_to(machine, step, key, signals);
             } else if just_left(&self.threads.nobody()) {
-                self.back_to_nobody(machine, log, signals);
+                self.back_to_nobody(machine, step, signals);
             } else {
                 return;
             }
@@ -480,11 +377,11 @@ impl Tracker {
                     let (arguments, rest) = kept.split_at(hook.arguments.len().min(kept.len()));
                     kept = rest;
                     let inputs = Inputs { registers, arguments: Some(arguments), bound: &[] };
-                    self.fire(machine, log, id, &inputs, signals);
+                    self.fire(machine, step, id, &inputs, signals);
                 }
             }
             if activation.quiet {
-                log.clear();
+                step.log.clear();
                 let thread = self.threads.runner_mut();
                 thread.quiet = thread.quiet.saturating_sub(1);
             }
@@ -494,7 +391,7 @@ impl Tracker {
     fn fire(
         &mut self,
         machine: &Machine,
-        log: &mut Events,
+        step: &mut StepBuilder,
         id: HookId,
         inputs: &Inputs<'_>,
         signals: &mut Vec<Signal>,
@@ -522,13 +419,13 @@ impl Tracker {
             } else if matches!(hook.event, HookEvent::CommandLine) {
                 signals.push(Signal::CommandLine);
             } else if matches!(hook.event, HookEvent::Panic { .. }) {
-                self.panic(machine, log, &hook.event, inputs, signals);
+                self.panic(machine, step, &hook.event, inputs, signals);
             } else if let HookEvent::Alloc { .. } | HookEvent::Free { .. } = hook.event {
-                self.heap_event(machine, log, id, inputs);
+                self.heap_event(machine, step, id, inputs);
             }
             return;
         }
-        let view = View { machine, cpu: CPU };
+        let view = View { machine, cpu: self.cpu };
         macro_rules! value {
             ($expression:expr) => {
                 match $expression.value(&view, inputs) {
@@ -545,12 +442,12 @@ impl Tracker {
             HookEvent::Begin => self.begin_tracking(machine),
             HookEvent::Create { thread } => {
                 let key = value!(thread);
-                self.created(machine, log, key, signals);
+                self.created(machine, step, key, signals);
             }
             HookEvent::Exit { thread } => {
                 let key = value!(thread);
                 if self.threads.current().is_some_and(|current| current.key == key) {
-                    self.tell(machine, log, Action::Exit);
+                    self.tell(machine, step, Action::Exit);
                     self.threads.get_mut(key).expect("it runs").standing = Standing::Exiting;
                 } else {
                     self.threads.remove(key);
@@ -562,26 +459,26 @@ impl Tracker {
                 if let Some(thread) = self.threads.get_mut(key) {
                     thread.queued = queued;
                 }
-                self.refresh(machine, log, signals);
+                self.refresh(machine, step, signals);
             }
             HookEvent::Enter(activity) => {
                 let yields = self.threads.current().is_some_and(|thread| thread.inside(Activity::Yield));
                 if *activity == Activity::Yield && !yields && !self.silent() {
-                    self.tell(machine, log, Action::Yield);
-                    self.yielded(machine);
+                    self.tell(machine, step, Action::Yield);
+                    self.yielded(machine, step);
                     if let Some(thread) = self.threads.current_mut() {
                         thread.gave_way = false;
                     }
                 }
                 if *activity == Activity::Trusted {
-                    self.drain(machine, log);
+                    self.drain(machine, step);
                 }
                 self.decisions += u64::from(matches!(activity, Activity::Switch | Activity::Yield));
                 self.threads.runner_mut().enter(*activity);
             }
             HookEvent::Leave(activity) => {
                 if *activity == Activity::Trusted {
-                    self.drain(machine, log);
+                    self.drain(machine, step);
                 }
                 // Returning from a switch happens on the stack of whoever runs now; `returned` has noticed that.
                 let thread = self.threads.runner_mut();
@@ -597,40 +494,40 @@ impl Tracker {
                     && self.threads.current().is_some()
                     && let Some(key) = self.current_key(machine)
                 {
-                    self.switch_to(machine, log, key, signals);
+                    self.switch_to(machine, step, key, signals);
                 }
             }
             HookEvent::SwitchEnd => match self.current_key(machine) {
-                Some(key) => self.switch_to(machine, log, key, signals),
-                None => self.nobody_runs(machine, log, signals),
+                Some(key) => self.switch_to(machine, step, key, signals),
+                None => self.nobody_runs(machine, step, signals),
             },
             HookEvent::LockRequest { class, lock } => {
                 let lock = LockId(value!(lock));
                 if !self.silent() {
-                    self.asked(machine, log, *class, lock);
+                    self.asked(machine, step, *class, lock);
                     signals.push(Signal::Point(PointKind::Lock));
                 }
             }
             HookEvent::LockHeld { class, lock } => {
                 let lock = LockId(value!(lock));
-                self.acquired(machine, log, Some(*class), lock, false);
+                self.acquired(machine, step, Some(*class), lock, false);
             }
             HookEvent::TryRequest { .. } => signals.push(Signal::Point(PointKind::Lock)),
             HookEvent::TryDone { class, lock, acquired } => {
                 let lock = LockId(value!(lock));
                 if value!(acquired) != 0 {
-                    self.acquired(machine, log, Some(*class), lock, true);
+                    self.acquired(machine, step, Some(*class), lock, true);
                 }
             }
             HookEvent::UnlockBegin { class, lock } => {
                 let lock = LockId(value!(lock));
-                self.released(machine, log, Some(*class), lock, Some(id));
+                self.released(machine, step, Some(*class), lock, Some(id));
             }
             HookEvent::UnlockEnd { .. } => signals.push(Signal::Point(PointKind::Unlock)),
-            HookEvent::Alloc { .. } | HookEvent::Free { .. } => self.heap_event(machine, log, id, inputs),
-            HookEvent::Panic { .. } => self.panic(machine, log, &hook.event, inputs, signals),
+            HookEvent::Alloc { .. } | HookEvent::Free { .. } => self.heap_event(machine, step, id, inputs),
+            HookEvent::Panic { .. } => self.panic(machine, step, &hook.event, inputs, signals),
             HookEvent::Fault { vector, address } => {
-                self.fault(machine, log, (vector.as_ref(), address.as_ref()), inputs, signals);
+                self.fault(machine, step, (vector.as_ref(), address.as_ref()), inputs, signals);
             }
             HookEvent::Exec { program } => {
                 if let Ok(name) = program.text(&view, inputs) {
@@ -646,7 +543,7 @@ impl Tracker {
                 let Ok(number) = number.value(&view, inputs) else { return };
                 let from = from.as_ref().and_then(|from| from.value(&view, inputs).ok());
                 self.ask_program(machine);
-                self.tell(machine, log, Action::SystemCall { number });
+                self.tell(machine, step, Action::SystemCall { number });
                 if let Some(thread) = self.threads.current_mut() {
                     thread.called_from = from;
                     thread.system_call = Some(number);
@@ -660,15 +557,15 @@ impl Tracker {
             }
             HookEvent::ProgramFault { vector, address } => {
                 if self.runs_tested(machine) {
-                    self.fault(machine, log, (vector.as_ref(), address.as_ref()), inputs, signals);
+                    self.fault(machine, step, (vector.as_ref(), address.as_ref()), inputs, signals);
                 }
             }
             HookEvent::EnterTrusted(code) => {
-                self.tell(machine, log, Action::EnterTrusted { code: *code });
+                self.tell(machine, step, Action::EnterTrusted { code: *code });
                 self.threads.runner_mut().trusted += u16::from(*code != Trusted::HeapUnderTest);
             }
             HookEvent::LeaveTrusted(code) => {
-                self.tell(machine, log, Action::LeaveTrusted { code: *code });
+                self.tell(machine, step, Action::LeaveTrusted { code: *code });
                 let thread = self.threads.runner_mut();
                 thread.trusted = thread.trusted.saturating_sub(u16::from(*code != Trusted::HeapUnderTest));
             }
@@ -684,23 +581,23 @@ impl Tracker {
     fn panic(
         &mut self,
         machine: &Machine,
-        log: &mut Events,
+        step: &mut StepBuilder,
         event: &HookEvent,
         inputs: &Inputs<'_>,
         signals: &mut Vec<Signal>,
     ) {
         let HookEvent::Panic { message } = event else { return };
-        let view = View { machine, cpu: CPU };
+        let view = View { machine, cpu: self.cpu };
         let message =
             message.as_ref().and_then(|message| message.text(&view, inputs).ok()).unwrap_or_default();
-        self.tell(machine, log, Action::Panic { message });
+        self.tell(machine, step, Action::Panic { message });
         signals.push(Signal::Crashed);
     }
 
     fn fault(
         &mut self,
         machine: &Machine,
-        log: &mut Events,
+        step: &mut StepBuilder,
         (vector, address): (Option<&Expression>, Option<&Expression>),
         inputs: &Inputs<'_>,
         signals: &mut Vec<Signal>,
@@ -709,7 +606,7 @@ impl Tracker {
         // What a kernel keeps with any other fault is the address of the last page fault.
         let address = address.filter(|_| vector == PAGE_FAULT);
         let addr = address.and_then(|addr| self.value(machine, addr, inputs)).map(VirtAddr);
-        self.tell(machine, log, Action::Fault { vector: vector as u8, error: None, addr });
+        self.tell(machine, step, Action::Fault { vector: vector as u8, error: None, addr });
         signals.push(Signal::Crashed);
     }
 
@@ -728,8 +625,8 @@ impl Tracker {
     pub(super) fn ask_program(&mut self, machine: &Machine) {
         let kernel = self.kernel.clone();
         let Some(program) = kernel.program.as_ref().filter(|_| !self.programs.is_empty()) else { return };
-        let registers = registers(machine, CPU);
-        if let Ok(name) = program.text(&View { machine, cpu: CPU }, &Inputs::new(&registers)) {
+        let registers = registers(machine, self.cpu);
+        if let Ok(name) = program.text(&View { machine, cpu: self.cpu }, &Inputs::new(&registers)) {
             self.exec(&name);
         }
     }

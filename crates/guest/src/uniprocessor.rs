@@ -26,14 +26,15 @@ use crate::compiled::{self, Compiled};
 use crate::description::Passing;
 use crate::kernel::{Activity, Kernel};
 use crate::spinning::QUIET_INSTRUCTIONS;
+use crate::step_builder::StepBuilder;
 use crate::threads::{Standing, Thread, Turn};
-use crate::tracker::{CPU, Signal, Tracker};
-use machine::{Events, Kinds, Machine, Stop, StopSet, Watch};
+use crate::tracker::{Signal, Tracker};
+use machine::{Kinds, Machine, Stop, StopSet, Watch};
 use rotation::Rotation;
 use std::sync::Arc;
 use trace::{
-    Action, Cancelled, Choice, Point, PointKind, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet,
-    VirtAddr, Waiting,
+    Action, Cancelled, Choice, CpuId, Point, PointKind, PointSet, Step, StepEnd, Subject, ThreadId,
+    ThreadSet, VirtAddr, Waiting,
 };
 use turns::Foreseen;
 
@@ -100,9 +101,7 @@ pub struct Uniprocessor {
     instructions_max: u64,
     /// Of a step, never too many.
     instructions_allowed: u64,
-    /// Console output of the test that is not yet a whole line.
-    console: String,
-    log: Events,
+    pub builder: StepBuilder,
     points: Arc<Compiled>,
     running: StopSet,
     /// Until interrupts are on.
@@ -141,8 +140,7 @@ impl Clone for Uniprocessor {
             retries: self.retries,
             instructions_max: self.instructions_max,
             instructions_allowed: self.instructions_allowed,
-            console: self.console.clone(),
-            log: new_log(),
+            builder: self.builder.clone(),
             points: self.points.clone(),
             running: self.running.clone(),
             settling: self.settling.clone(),
@@ -169,23 +167,14 @@ impl Clone for Uniprocessor {
         self.retries = source.retries;
         self.cancelled.clone_from(&source.cancelled);
         self.instructions_max = source.instructions_max;
-        self.console.clone_from(&source.console);
+        self.builder.clone_from(&source.builder);
         self.told_time = source.told_time;
         self.foreseen.clone_from(&source.foreseen);
-        self.log.clear();
     }
 }
 
-fn new_log() -> Events {
-    let mut log = Events::off();
-    log.accesses = true;
-    // Page faults and changes of the address space tell what accesses depended on.
-    log.happenings = true;
-    log
-}
-
 impl Uniprocessor {
-    pub(crate) fn new(machine: Machine, tracker: Tracker) -> Self {
+    pub(crate) fn new(machine: Machine, tracker: Tracker, builder: StepBuilder) -> Self {
         Self {
             machine,
             tracker,
@@ -195,8 +184,7 @@ impl Uniprocessor {
             retries: 0,
             instructions_max: STEP_INSTRUCTIONS_MAX,
             instructions_allowed: 0,
-            console: String::new(),
-            log: new_log(),
+            builder,
             points: Arc::default(),
             running: StopSet::default(),
             settling: StopSet::default(),
@@ -220,6 +208,12 @@ impl Uniprocessor {
         self.instructions_max = self.instructions_max.max(instructions);
     }
 
+    /// The one processor.
+    #[must_use]
+    pub fn cpu(&self) -> CpuId {
+        self.tracker.cpu
+    }
+
     #[must_use]
     pub fn kernel(&self) -> &Arc<Kernel> {
         &self.tracker.kernel
@@ -232,7 +226,7 @@ impl Uniprocessor {
         }
         self.stops_built = Some(self.tracker.stops.len());
         let known = self.tracker.stops.union(&self.points.addresses);
-        let code = Arc::new(known.chain(self.tracker.sighted()).copied().collect());
+        let code = Arc::new(known.chain(self.builder.sighted()).copied().collect());
         let flag_matters = self.points.interrupts || self.kernel().interrupts_as_lock;
         let always = if self.kernel().annotations { Kinds::HALT.and(Kinds::HYPERCALL) } else { Kinds::HALT };
         let on = if flag_matters { always.and(Kinds::INTERRUPT_FLAG) } else { always };
@@ -254,6 +248,7 @@ impl Uniprocessor {
 
     fn run(&mut self, until: Until, instructions_max: u64) -> Stop {
         self.set_stops();
+        let cpu = self.cpu();
         let stops = match until {
             Until::Point => &mut self.running,
             Until::InterruptsOn => &mut self.settling,
@@ -261,10 +256,10 @@ impl Uniprocessor {
             Until::Program => &mut self.returning,
         };
         stops.instructions = Some(instructions_max.min(CANCEL_INSTRUCTIONS));
-        let sp = self.machine.cpu(CPU).regs[crate::state::SP];
-        let stop = self.machine.run(CPU, stops, &mut self.log);
+        let sp = self.machine.cpu(cpu).regs[crate::state::SP];
+        let stop = self.machine.run(cpu, stops, &mut self.builder.log);
         if let Some(rotation) = &mut self.rotation {
-            rotation.learn(&self.machine, &self.log, sp);
+            rotation.learn(&self.machine, &self.builder.log, sp);
         }
         stop
     }
@@ -272,7 +267,7 @@ impl Uniprocessor {
     /// Whether the kernel could take a tick before the next instruction.
     pub(crate) fn interruptible(&self) -> bool {
         let runner = self.tracker.threads.runner();
-        self.machine.can_interrupt(CPU)
+        self.machine.can_interrupt(self.cpu())
             && !runner.inside(Activity::Timer)
             && !runner.inside(Activity::Switch)
             && self.tracker.preemption_allowed(&self.machine)
@@ -301,24 +296,24 @@ impl Uniprocessor {
         }
         match stop {
             Stop::Code(pc) => {
-                self.tracker.seen(&self.machine, &mut self.log);
+                self.tracker.seen(&self.machine, &mut self.builder);
                 if !self.is_known(pc) {
                     return Ok(());
                 }
                 // Before the hooks, which may say that another thread runs now.
                 self.take_console();
                 self.told_time = Some(self.machine.instructions());
-                self.tracker.at(&self.machine, &mut self.log, signals);
+                self.tracker.at(&self.machine, &mut self.builder, signals);
                 self.after_hooks(signals)
             }
             Stop::Hypercall => {
-                self.tracker.annotated(&self.machine, &mut self.log, signals);
+                self.tracker.annotated(&self.machine, &mut self.builder, signals);
                 self.after_hooks(signals)
             }
             Stop::InterruptFlag { enabled } => {
                 if self.kernel().interrupts_as_lock {
                     let action = if enabled { Action::InterruptsOn } else { Action::InterruptsOff };
-                    self.tracker.tell(&self.machine, &mut self.log, action);
+                    self.tracker.tell(&self.machine, &mut self.builder, action);
                 }
                 if enabled {
                     signals.push(Signal::Point(PointKind::InterruptsOn));
@@ -326,15 +321,15 @@ impl Uniprocessor {
                 Ok(())
             }
             Stop::LogFull => {
-                self.tracker.drain(&self.machine, &mut self.log);
+                self.tracker.drain(&self.machine, &mut self.builder);
                 Ok(())
             }
             Stop::Watch(_) | Stop::Budget | Stop::Halt | Stop::Interrupt { .. } | Stop::InterruptReturn => {
                 Ok(())
             }
             Stop::TripleFault => {
-                let tables = trace::PhysAddr(self.machine.cpu(CPU).cr3).page();
-                self.tracker.tell(&self.machine, &mut self.log, Action::TripleFault { tables });
+                let tables = trace::PhysAddr(self.machine.cpu(self.cpu()).cr3).page();
+                self.tracker.tell(&self.machine, &mut self.builder, Action::TripleFault { tables });
                 Err(StepEnd::Crashed)
             }
             Stop::PowerOff | Stop::Exit { .. } | Stop::Reset => Err(self.over()),
@@ -368,8 +363,8 @@ impl Uniprocessor {
     fn over(&mut self) -> StepEnd {
         let kernel = self.kernel().clone();
         for check in &kernel.checks {
-            let registers = crate::view::registers(&self.machine, CPU);
-            let view = crate::view::View { machine: &self.machine, cpu: CPU };
+            let registers = crate::view::registers(&self.machine, self.cpu());
+            let view = crate::view::View { machine: &self.machine, cpu: self.cpu() };
             let inputs = crate::expression::Inputs::new(&registers);
             let counts =
                 |condition: &crate::expression::Expression| condition.holds(&view, &inputs) == Ok(true);
@@ -379,11 +374,11 @@ impl Uniprocessor {
             if check.holds.holds(&view, &inputs).ok() != Some(true) {
                 let found = check.holds.text(&view, &inputs).unwrap_or_else(|why| why.to_string());
                 let action = Action::CheckFailed { check: check.name.clone(), found };
-                self.tracker.tell(&self.machine, &mut self.log, action);
+                self.tracker.tell(&self.machine, &mut self.builder, action);
             }
         }
         let alone = self.tracker.threads.len() <= self.threads_before;
-        self.tracker.tell(&self.machine, &mut self.log, Action::TestEnd { alone });
+        self.tracker.tell(&self.machine, &mut self.builder, Action::TestEnd { alone });
         self.phase = Phase::Over;
         StepEnd::Finished
     }
@@ -392,11 +387,11 @@ impl Uniprocessor {
     fn settle(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         let mut left = SETTLE_INSTRUCTIONS_MAX;
         while !self.interruptible() {
-            let interrupts_on = self.machine.cpu(CPU).flags.has(machine::x86::flags::IF);
+            let interrupts_on = self.machine.cpu(self.cpu()).flags.has(machine::x86::flags::IF);
             let (until, chunk) = match interrupts_on {
                 false => (Until::InterruptsOn, left),
                 // The instruction after STI belongs to it.
-                true if !self.machine.can_interrupt(CPU) => (Until::InterruptsOn, 1),
+                true if !self.machine.can_interrupt(self.cpu()) => (Until::InterruptsOn, 1),
                 true if !self.watching.watch.is_empty() => (Until::PreemptionAllowed, left),
                 true => (Until::InterruptsOn, PATIENCE_INSTRUCTIONS),
             };
@@ -421,7 +416,7 @@ impl Uniprocessor {
 
     /// Whether the next instruction is the kernel's or the program's under test, and not another program's.
     fn is_own_code(&self) -> bool {
-        let cpu = self.machine.cpu(CPU);
+        let cpu = self.machine.cpu(self.cpu());
         cpu.cpl() == 0 || self.tracker.is_tested_space(cpu.cr3)
     }
 
@@ -431,7 +426,8 @@ impl Uniprocessor {
         self.settle(signals)?;
         let switched = |signals: &[Signal]| signals.iter().any(|s| matches!(s, Signal::Switched { .. }));
         let mut left = SETTLE_INSTRUCTIONS_MAX;
-        while self.kernel().tested.is_some() && self.machine.cpu(CPU).cpl() == 0 && !switched(signals) {
+        while self.kernel().tested.is_some() && self.machine.cpu(self.cpu()).cpl() == 0 && !switched(signals)
+        {
             let before = self.machine.instructions();
             let stop = self.run(Until::Program, left);
             left = left.saturating_sub(self.machine.instructions() - before);
@@ -461,14 +457,14 @@ impl Uniprocessor {
 
     /// What the next instruction is for the set of points.
     fn point_here(&self) -> Option<PointKind> {
-        let registers = crate::view::registers(&self.machine, CPU);
+        let registers = crate::view::registers(&self.machine, self.cpu());
         let thread = self.tracker.threads.current();
         let returns_to = || {
-            let view = crate::view::View { machine: &self.machine, cpu: CPU };
+            let view = crate::view::View { machine: &self.machine, cpu: self.cpu() };
             let frames = crate::stack::activations(&self.tracker.space(thread), &registers, &view);
             frames.get(1).map(crate::stack::Activation::pc)
         };
-        let scope = self.tracker.recorder.scope();
+        let scope = self.builder.scope();
         self.points.at(&compiled::Standing { thread, registers: &registers, scope, returns_to: &returns_to })
     }
 
@@ -515,7 +511,9 @@ impl Uniprocessor {
             if signals.iter().any(|signal| matches!(signal, Signal::Switched { .. })) {
                 return self.gave_way(me, PointKind::Voluntary);
             }
-            if signals.contains(&Signal::Point(PointKind::InterruptsOn)) && !self.machine.can_interrupt(CPU) {
+            if signals.contains(&Signal::Point(PointKind::InterruptsOn))
+                && !self.machine.can_interrupt(self.cpu())
+            {
                 // The instruction after STI belongs to it.
                 let stop = self.run(Until::Point, 1);
                 if let Err(end) = self.handle(stop, &mut signals) {
@@ -559,7 +557,7 @@ impl Uniprocessor {
                     return self.wait_for_clock(spin);
                 }
                 self.current = me;
-                let pc = VirtAddr(self.machine.cpu(CPU).pc());
+                let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
                 return StepEnd::Point(Point { kind, thread: me.unwrap_or_default(), pc });
             }
         }
@@ -567,7 +565,7 @@ impl Uniprocessor {
 
     /// The thread has given up the processor; a decision is due as soon as the kernel can take a tick.
     fn gave_way(&mut self, me: Option<ThreadId>, kind: PointKind) -> StepEnd {
-        let pc = VirtAddr(self.machine.cpu(CPU).pc());
+        let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
         let mut signals = Vec::new();
         let until = self.machine.instructions() + IDLE_INSTRUCTIONS_MAX;
         loop {
@@ -575,7 +573,7 @@ impl Uniprocessor {
                 return end;
             }
             // With nobody to choose, the kernel goes on until it rests or somebody is woken.
-            if self.machine.cpu(CPU).activity == machine::Activity::Halted {
+            if self.machine.cpu(self.cpu()).activity == machine::Activity::Halted {
                 return self.halted(me);
             }
             let nobody = self.tracker.idles(&self.machine) && self.choices().is_empty();
@@ -601,7 +599,7 @@ impl Uniprocessor {
 
     /// The processor waits for an interrupt.
     fn halted(&mut self, me: Option<ThreadId>) -> StepEnd {
-        self.rest(me, VirtAddr(self.machine.cpu(CPU).pc()))
+        self.rest(me, VirtAddr(self.machine.cpu(self.cpu()).pc()))
     }
 
     /// Nobody runs: the test is over, somebody can be woken, a device will answer, or the guest is stuck.
@@ -609,7 +607,7 @@ impl Uniprocessor {
         let mut signals = Vec::new();
         self.current = None;
         for _ in 0..DEVICE_STOPS_MAX {
-            self.tracker.refresh(&self.machine, &mut self.log, &mut signals);
+            self.tracker.refresh(&self.machine, &mut self.builder, &mut signals);
             if let Phase::Running { population: Some(population), ready: true } = self.phase
                 && self.alive() <= population
             {
@@ -619,9 +617,9 @@ impl Uniprocessor {
                 return StepEnd::Point(Point { kind: PointKind::Halt, thread: me.unwrap_or_default(), pc });
             }
             let somebody = self.tracker.threads.iter().any(|thread| thread.inside(Activity::Device));
-            let halted = self.machine.cpu(CPU).activity == machine::Activity::Halted;
+            let halted = self.machine.cpu(self.cpu()).activity == machine::Activity::Halted;
             // What a device has answered may not have been taken yet.
-            let pending = self.machine.board.interrupt_pending(CPU);
+            let pending = self.machine.board.interrupt_pending(self.cpu());
             if !somebody || !pending && self.machine.board.next_event().is_none() {
                 break;
             }
@@ -704,7 +702,7 @@ impl Uniprocessor {
     /// Whoever goes round in a loop of a program is met anywhere in it: what it calls there is no part of the stack.
     fn stack_of_waiting(&self, thread: &Thread) -> trace::Stack {
         let runs = self.running_id() == Some(thread.id);
-        if self.tracker.narrated && self.kernel().tested.is_some() && thread.looping.waits && runs {
+        if self.builder.narrated && self.kernel().tested.is_some() && thread.looping.waits && runs {
             return self.common_stack(thread.id);
         }
         self.tracker.stack_of(&self.machine, thread)
@@ -715,16 +713,8 @@ impl Uniprocessor {
         if !matches!(self.phase, Phase::Running { .. }) {
             return;
         }
-        let mut output = self.machine.board.take_serial_output();
-        output.extend(self.machine.board.take_debug_output());
-        if output.is_empty() {
-            return;
-        }
-        self.console.push_str(&String::from_utf8_lossy(&output));
-        while let Some(end) = self.console.find('\n') {
-            let line: String = self.console.drain(..=end).collect();
-            let line = line.trim_end().to_string();
-            self.tracker.tell(&self.machine, &mut self.log, Action::Console { line });
+        for line in self.builder.console_lines(&mut self.machine) {
+            self.tracker.tell(&self.machine, &mut self.builder, Action::Console { line });
         }
     }
 
@@ -792,36 +782,26 @@ impl Subject for Uniprocessor {
         let started = self.machine.instructions();
         self.waited = 0;
         self.forget_turns();
-        self.tracker.begin_step(Some(thread));
-        self.log.clear();
+        self.builder.begin(self.cpu(), Some(thread));
         let end = match self.land(thread).and_then(|()| self.pass_time(thread)) {
             Ok(()) => {
                 // The machine does not stop where it stands, as it does where the last step ended before an access.
-                self.tracker.seen(&self.machine, &mut self.log);
+                self.tracker.seen(&self.machine, &mut self.builder);
                 self.advance()
             }
             Err(end) => end,
         };
         self.take_console();
-        self.tracker.drain(&self.machine, &mut self.log);
+        self.tracker.drain(&self.machine, &mut self.builder);
         let mut signals = Vec::new();
-        self.tracker.refresh(&self.machine, &mut self.log, &mut signals);
-        let last = self.tracker.attributed().unwrap_or(thread);
-        let stack = match self.tracker.threads.by_id(last).filter(|_| self.tracker.narrated) {
+        self.tracker.refresh(&self.machine, &mut self.builder, &mut signals);
+        let last = self.builder.attributed().unwrap_or(thread);
+        let stack = match self.tracker.threads.by_id(last).filter(|_| self.builder.narrated) {
             Some(thread) => self.tracker.stack_of(&self.machine, thread),
             None => Vec::new(),
         };
-        let mut step = Step {
-            choice,
-            thread,
-            accesses: std::mem::take(&mut self.tracker.recorder.accesses),
-            events: std::mem::take(&mut self.tracker.events),
-            instructions: self.machine.instructions() - started - self.waited,
-            end,
-            stack,
-            sightings: Vec::new(),
-        };
-        step.sightings = self.tracker.sightings(&step);
+        let instructions = self.machine.instructions() - started - self.waited;
+        let mut step = self.builder.finish(choice, end, instructions, stack);
         self.judge_loops(&step);
         if matches!(step.end, StepEnd::Point(_)) {
             self.ask_for_turns();
@@ -840,11 +820,13 @@ impl Subject for Uniprocessor {
     }
 
     fn narrate(&mut self) {
-        self.tracker.narrated = true;
+        self.builder.narrated = true;
     }
 
     fn sight(&mut self, pcs: &[VirtAddr]) {
-        self.tracker.sight(pcs);
+        let kernel = &self.tracker.kernel;
+        let tested = kernel.tested.as_ref().map(|tested| &tested.image);
+        self.builder.sight(pcs, std::iter::once(&kernel.image).chain(tested));
         self.stops_built = None;
     }
 
@@ -867,9 +849,9 @@ impl Subject for Uniprocessor {
     fn thread_name(&self, thread: ThreadId) -> Option<String> {
         let name = self.kernel().threads.name.as_ref()?;
         let key = self.tracker.threads.by_id(thread)?.key;
-        let registers = crate::view::registers(&self.machine, CPU);
+        let registers = crate::view::registers(&self.machine, self.cpu());
         let inputs = crate::expression::Inputs { registers: &registers, arguments: None, bound: &[key] };
-        name.text(&crate::view::View { machine: &self.machine, cpu: CPU }, &inputs).ok()
+        name.text(&crate::view::View { machine: &self.machine, cpu: self.cpu() }, &inputs).ok()
     }
 
     fn bytes_apart(&self, other: &Self) -> usize {

@@ -10,7 +10,6 @@ use guest::description::Description;
 use guest::image::Image;
 use guest::kernel::Kernel;
 use guest::lifecycle::{self, Setup};
-use guest::tracker::CPU;
 use guest::uniprocessor::Uniprocessor;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +55,7 @@ fn world((file, image): &(Vec<u8>, Arc<Image>), scripts: &str) -> World<Told, En
     let says = move |kernel: &Uniprocessor, end: &StepEnd| {
         let mut notes = [0; 4];
         (!matches!(end, StepEnd::Point(_))).then(|| {
-            assert!(kernel.machine.read_virt(CPU, trail, &mut notes));
+            assert!(kernel.machine.read_virt(kernel.cpu(), trail, &mut notes));
             format!("{:o}", u32::from_le_bytes(notes))
         })
     };

@@ -10,16 +10,16 @@ use guest::description::Description;
 use guest::image::{Image, ImageHash};
 use guest::kernel::Kernel;
 use guest::lifecycle::{self, Setup};
-use guest::tracker::CPU;
 use guest::uniprocessor::Uniprocessor;
 use guests::Build;
 use machine::Machine;
 use std::path::Path;
 use std::sync::Arc;
-use trace::{Action, PointSet, Step, StepEnd, VirtAddr};
+use trace::{Action, CpuId, PointSet, Step, StepEnd, VirtAddr};
 
 const KERNEL: &str = include_str!("../../../kernels/pebbles.toml");
 const LIBRARY: &str = include_str!("../../../kernels/pebbles-threads.toml");
+const BOOT: CpuId = CpuId(0);
 const HEAP: VirtAddr = VirtAddr(0x2000_0000);
 const HEAP_BYTES: usize = 64 * 1024;
 
@@ -28,11 +28,11 @@ fn memory(machine: &Machine, image: &Image) -> String {
     let mut all = Vec::new();
     for segment in image.segments.iter().filter(|segment| segment.writable) {
         let mut bytes = vec![0; segment.size as usize];
-        assert!(machine.read_virt(CPU, segment.addr, &mut bytes), "the program's memory is still there");
+        assert!(machine.read_virt(BOOT, segment.addr, &mut bytes), "the program's memory is still there");
         all.extend(bytes);
     }
     let mut heap = vec![0; HEAP_BYTES];
-    if machine.read_virt(CPU, HEAP, &mut heap) {
+    if machine.read_virt(BOOT, HEAP, &mut heap) {
         all.extend(heap);
     }
     ImageHash::of(&all).to_string()

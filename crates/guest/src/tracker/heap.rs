@@ -1,9 +1,10 @@
 //! Heap blocks as a tracker sees them: what the hooks of allocators tell.
 
-use super::{CPU, Tracker};
+use super::Tracker;
 use crate::expression::Inputs;
 use crate::kernel::{Event as HookEvent, HeapId, HookId};
-use machine::{Events, Machine};
+use crate::step_builder::StepBuilder;
+use machine::Machine;
 use std::sync::Arc;
 use trace::{Action, PhysAddr, VirtAddr};
 
@@ -26,7 +27,7 @@ impl Tracker {
     pub(super) fn heap_event(
         &mut self,
         machine: &Machine,
-        log: &mut Events,
+        step: &mut StepBuilder,
         id: HookId,
         inputs: &Inputs<'_>,
     ) {
@@ -36,7 +37,7 @@ impl Tracker {
         {
             return;
         }
-        let physical = |addr: u64| machine.translate(CPU, VirtAddr(addr)).unwrap_or(PhysAddr(addr));
+        let physical = |addr: u64| machine.translate(self.cpu, VirtAddr(addr)).unwrap_or(PhysAddr(addr));
         let action = match &kernel.hook(id).event {
             HookEvent::Alloc { address, size, .. } => {
                 let (address, size) =
@@ -57,6 +58,6 @@ impl Tracker {
             }
             _ => return,
         };
-        self.tell(machine, log, action);
+        self.tell(machine, step, action);
     }
 }

@@ -3,17 +3,18 @@
 //! Who holds a lock is what the hooks told ([`Tracker::holders`]); where the description has an expression for the
 //! owner, the kernel's word goes before it.
 
-use super::{CPU, Oddity, Tracker};
+use super::{Oddity, Tracker};
 use crate::description::LockKind;
 use crate::kernel::{Activity, HookId, Lock, LockClass};
+use crate::step_builder::StepBuilder;
 use crate::threads::{NOBODY, Thread};
-use machine::{Events, Machine};
+use machine::Machine;
 use std::sync::Arc;
 use trace::{Action, LockId, ThreadId};
 
 impl Tracker {
-    pub(super) fn yielded(&mut self, machine: &Machine) {
-        let reads: Vec<_> = self.recorder.accesses.clone();
+    pub(super) fn yielded(&mut self, machine: &Machine, step: &StepBuilder) {
+        let reads = step.accesses().to_vec();
         let Some(thread) = self.threads.current() else { return };
         let yields_for = self.wanted(thread).filter(|_| self.is_taken(machine, thread)).map(|(_, lock)| lock);
         let thread = self.threads.current_mut().expect("still runs");
@@ -45,10 +46,10 @@ impl Tracker {
     }
 
     /// The running thread loops until another gives back the lock.
-    pub(crate) fn spins_for(&mut self, machine: &Machine, log: &mut Events, lock: LockId) {
+    pub(crate) fn spins_for(&mut self, machine: &Machine, step: &mut StepBuilder, lock: LockId) {
         let owner = self.threads.current().and_then(|thread| self.owner(machine, thread));
         self.threads.runner_mut().yields_for = Some(lock);
-        self.tell(machine, log, Action::Block { lock: Some(lock), owner });
+        self.tell(machine, step, Action::Block { lock: Some(lock), owner });
     }
 
     /// What happens to locks now is the scheduler's own: a tick is being handled, or nobody runs.
@@ -72,8 +73,14 @@ impl Tracker {
         class.is_some_and(|class| self.class(class).kind == LockKind::Semaphore)
     }
 
-    pub(super) fn asked(&mut self, machine: &Machine, log: &mut Events, class: LockClass, lock: LockId) {
-        self.tell(machine, log, Action::LockRequest { lock });
+    pub(super) fn asked(
+        &mut self,
+        machine: &Machine,
+        step: &mut StepBuilder,
+        class: LockClass,
+        lock: LockId,
+    ) {
+        self.tell(machine, step, Action::LockRequest { lock });
         self.threads.runner_mut().wants.push((class, lock));
     }
 
@@ -81,7 +88,7 @@ impl Tracker {
     pub(super) fn acquired(
         &mut self,
         machine: &Machine,
-        log: &mut Events,
+        step: &mut StepBuilder,
         class: Option<LockClass>,
         lock: LockId,
         attempt: bool,
@@ -90,7 +97,7 @@ impl Tracker {
         if !self.silent() {
             let action =
                 if semaphore { Action::Down { semaphore: lock } } else { Action::Lock { lock, attempt } };
-            self.tell(machine, log, action);
+            self.tell(machine, step, action);
             let thread = self.threads.runner_mut();
             thread.wants.retain(|(_, wanted)| *wanted != lock);
             thread.yields_for = None;
@@ -101,19 +108,19 @@ impl Tracker {
     }
 
     /// The scheduler's locks stay held across a switch and are given back by whoever comes: nobody's in between.
-    pub(super) fn pass_on(&mut self, machine: &Machine, log: &mut Events) {
+    pub(super) fn pass_on(&mut self, machine: &Machine, step: &mut StepBuilder) {
         let me = self.threads.runner().id;
-        self.hand_over(machine, log, (me, NOBODY), |lock| Action::Unlock { lock });
+        self.hand_over(machine, step, (me, NOBODY), |lock| Action::Unlock { lock });
     }
 
     /// Whoever comes has the scheduler's locks until it gives them back, and interrupts off if they are: neither was told
     /// of it, since nobody ran, or an interrupt turned them off.
-    pub(super) fn take_over(&mut self, machine: &Machine, log: &mut Events) {
+    pub(super) fn take_over(&mut self, machine: &Machine, step: &mut StepBuilder) {
         let me = self.threads.runner().id;
-        self.hand_over(machine, log, (NOBODY, me), |lock| Action::Lock { lock, attempt: false });
-        let off = !machine.cpu(CPU).flags.has(machine::x86::flags::IF);
+        self.hand_over(machine, step, (NOBODY, me), |lock| Action::Lock { lock, attempt: false });
+        let off = !machine.cpu(self.cpu).flags.has(machine::x86::flags::IF);
         if off && self.kernel.interrupts_as_lock && !self.silent() {
-            self.tell(machine, log, Action::InterruptsOff);
+            self.tell(machine, step, Action::InterruptsOff);
         }
     }
 
@@ -121,7 +128,7 @@ impl Tracker {
     fn hand_over(
         &mut self,
         machine: &Machine,
-        log: &mut Events,
+        step: &mut StepBuilder,
         (from, to): (ThreadId, ThreadId),
         action: impl Fn(LockId) -> Action,
     ) {
@@ -131,7 +138,7 @@ impl Tracker {
             let Some(at) = self.holders.iter().rposition(|held| *held == (lock, from)) else { continue };
             self.holders[at].1 = to;
             if !self.silent() {
-                self.tell(machine, log, action(lock));
+                self.tell(machine, step, action(lock));
             }
         }
     }
@@ -140,19 +147,19 @@ impl Tracker {
     pub(super) fn released(
         &mut self,
         machine: &Machine,
-        log: &mut Events,
+        step: &mut StepBuilder,
         class: Option<LockClass>,
         lock: LockId,
         hook: Option<HookId>,
     ) {
         if self.is_semaphore(class) {
-            self.tell(machine, log, Action::Up { semaphore: lock });
+            self.tell(machine, step, Action::Up { semaphore: lock });
             return;
         }
         let holder = self.holders.iter().rposition(|(held, _)| *held == lock);
         let passed_on = holder.is_some_and(|at| self.holders[at].1 == NOBODY);
         if !passed_on && !self.silent() {
-            self.tell(machine, log, Action::Unlock { lock });
+            self.tell(machine, step, Action::Unlock { lock });
         }
         match holder {
             Some(at) => _ = self.holders.remove(at),

@@ -1,12 +1,13 @@
 //! Threads come, go and change places: what the tracker makes of the kernel's scheduler.
 
-use super::{CPU, Oddity, Signal, Tracker};
+use super::{Oddity, Signal, Tracker};
 use crate::expression::Inputs;
 use crate::kernel::{Activity, Runnable};
 use crate::state::Watched;
+use crate::step_builder::StepBuilder;
 use crate::threads::{Standing, Thread, Turn};
 use crate::view::{View, registers};
-use machine::{Events, Machine};
+use machine::Machine;
 use std::cell::RefCell;
 use std::sync::Arc;
 use trace::{Access, Action, PointKind, Resolve as _, ThreadId, VirtAddr};
@@ -32,7 +33,7 @@ impl Tracker {
     pub(super) fn created(
         &mut self,
         machine: &Machine,
-        log: &mut Events,
+        step: &mut StepBuilder,
         key: u64,
         signals: &mut Vec<Signal>,
     ) {
@@ -49,7 +50,7 @@ impl Tracker {
         }
         self.threads.insert(thread);
         self.progress();
-        self.tell(machine, log, Action::Create { child });
+        self.tell(machine, step, Action::Create { child });
         signals.push(Signal::Created);
         signals.push(Signal::Point(PointKind::Create));
     }
@@ -81,7 +82,7 @@ impl Tracker {
     }
 
     /// Brings everybody's standing up to date and tells who was woken.
-    pub fn refresh(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
+    pub fn refresh(&mut self, machine: &Machine, step: &mut StepBuilder, signals: &mut Vec<Signal>) {
         let current = self.threads.current().map(|thread| thread.key);
         let woken: Vec<(u64, ThreadId)> = self
             .threads
@@ -92,10 +93,13 @@ impl Tracker {
             .collect();
         for (key, thread) in woken {
             self.threads.get_mut(key).expect("listed").standing = Standing::Runnable;
-            self.drain(machine, log);
-            match self.woken_at(machine, key, thread) {
-                Some(access) => self.tell_after(access, Action::Wake { thread }),
-                None => self.tell(machine, log, Action::Wake { thread }),
+            self.drain(machine, step);
+            match self.woken_at(machine, step, key, thread) {
+                Some(access) => {
+                    let stack = step.narrated.then(|| self.kernel.image.frames(step.accesses()[access].pc));
+                    step.tell_after(access, Action::Wake { thread }, stack);
+                }
+                None => self.tell(machine, step, Action::Wake { thread }),
             }
             signals.push(Signal::Point(PointKind::Wake));
         }
@@ -114,14 +118,14 @@ impl Tracker {
     /// write to what decides it, since the thread blocked or came to be. That it can run is noticed later, at times at the
     /// end of the step, and what was done in between is not ordered before what the thread does. Code that the
     /// description ignores has no accesses.
-    fn woken_at(&self, machine: &Machine, key: u64, id: ThreadId) -> Option<usize> {
+    fn woken_at(&self, machine: &Machine, step: &StepBuilder, key: u64, id: ThreadId) -> Option<usize> {
         let Runnable::State(when) = &self.kernel.runnable else { return None };
-        let memory = Watched { memory: View { machine, cpu: CPU }, read: RefCell::default() };
-        let registers = registers(machine, CPU);
+        let memory = Watched { memory: View { machine, cpu: self.cpu }, read: RefCell::default() };
+        let registers = registers(machine, self.cpu);
         when.value(&memory, &Inputs { registers: &registers, arguments: None, bound: &[key] }).ok()?;
         let read = memory.read.into_inner();
-        let (mut running, mut since) = (self.stepping, 0);
-        for event in &self.events {
+        let (mut running, mut since) = (step.thread(), 0);
+        for event in step.events() {
             match event.action {
                 Action::Switch { to } => running = Some(to),
                 Action::Block { .. } if running == Some(id) => since = event.accesses_before,
@@ -133,28 +137,20 @@ impl Tracker {
             let end = access.addr.0 + u64::from(access.size);
             access.kind.writes() && read.iter().any(|read| read.start < end && access.addr.0 < read.end)
         };
-        self.recorder.accesses.get(since..)?.iter().position(decides).map(|at| since + at)
-    }
-
-    /// Adds an action of whoever made the access to the step, right after it.
-    fn tell_after(&mut self, access: usize, action: Action) {
-        let pc = self.recorder.accesses[access].pc;
-        let at = self.events.partition_point(|event| event.accesses_before <= access);
-        let stack = self.narrated.then(|| self.kernel.image.frames(pc));
-        self.events.insert(at, trace::Event { action, pc, accesses_before: access + 1, stack });
+        step.accesses().get(since..)?.iter().position(decides).map(|at| since + at)
     }
 
     pub(super) fn switch_to(
         &mut self,
         machine: &Machine,
-        log: &mut Events,
+        step: &mut StepBuilder,
         key: u64,
         signals: &mut Vec<Signal>,
     ) {
         if self.threads.current().is_some_and(|thread| thread.key == key) {
             return;
         }
-        let by_tick = self.gives_way(machine, log);
+        let by_tick = self.gives_way(machine, step);
         if self.threads.get(key).is_none() {
             let id = self.id_of(machine, key);
             if !self.is_idle(machine, key) {
@@ -175,33 +171,38 @@ impl Tracker {
         {
             thread.standing = Standing::Runnable;
             let id = thread.id;
-            self.events.push(trace::Event {
-                action: Action::Wake { thread: id },
-                pc: VirtAddr(machine.cpu(CPU).pc()),
-                accesses_before: self.recorder.accesses.len(),
-                stack: None,
-            });
+            step.note(machine, Action::Wake { thread: id });
         }
-        self.take_over(machine, log);
+        self.take_over(machine, step);
         self.ask_program(machine);
         signals.push(Signal::Switched { by_tick });
-        self.refresh(machine, log, signals);
+        self.refresh(machine, step, signals);
     }
 
     /// From here on no thread runs: the kernel looks for one, on a stack of its own.
-    pub(super) fn nobody_runs(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
+    pub(super) fn nobody_runs(
+        &mut self,
+        machine: &Machine,
+        step: &mut StepBuilder,
+        signals: &mut Vec<Signal>,
+    ) {
         if self.threads.current().is_none() {
             return;
         }
-        let by_tick = self.gives_way(machine, log);
+        let by_tick = self.gives_way(machine, step);
         self.threads.set_nobody();
         signals.push(Signal::Switched { by_tick });
-        self.refresh(machine, log, signals);
+        self.refresh(machine, step, signals);
     }
 
     /// A function returns that was entered while nobody ran. Either the kernel's scheduler is back on its own stack, or
     /// the boot has become a thread in the meantime: the current one, unless that one stands in a switch elsewhere.
-    pub(super) fn back_to_nobody(&mut self, machine: &Machine, log: &mut Events, signals: &mut Vec<Signal>) {
+    pub(super) fn back_to_nobody(
+        &mut self,
+        machine: &Machine,
+        step: &mut StepBuilder,
+        signals: &mut Vec<Signal>,
+    ) {
         if self.threads.current().is_none() {
             return;
         }
@@ -209,23 +210,23 @@ impl Tracker {
             |key: u64| self.threads.get(key).is_some_and(|thread| thread.inside(Activity::Switch));
         match self.current_key(machine).filter(|key| !elsewhere(*key)) {
             Some(key) => {
-                self.switch_to(machine, log, key, signals);
+                self.switch_to(machine, step, key, signals);
                 self.threads.adopt(key);
             }
-            None => self.nobody_runs(machine, log, signals),
+            None => self.nobody_runs(machine, step, signals),
         }
     }
 
     /// The running thread has left the processor; says whether a tick took it away.
-    fn gives_way(&mut self, machine: &Machine, log: &mut Events) -> bool {
+    fn gives_way(&mut self, machine: &Machine, step: &mut StepBuilder) -> bool {
         let Some(previous) = self.threads.current() else {
-            log.clear();
+            step.log.clear();
             return false;
         };
         let by_tick = previous.inside(Activity::Timer);
         let (key, standing) = (previous.key, previous.standing);
-        self.drain(machine, log);
-        self.pass_on(machine, log);
+        self.drain(machine, step);
+        self.pass_on(machine, step);
         let previous = self.threads.get(key).expect("it ran");
         // Whoever has left the processor no longer counts as running.
         let queued = match &self.kernel.runnable {
@@ -252,13 +253,12 @@ impl Tracker {
             previous.naps = if sleeps { previous.naps.saturating_add(1) } else { 0 };
         }
         if blocks {
-            self.tell(machine, log, Action::Block { lock, owner });
+            self.tell(machine, step, Action::Block { lock, owner });
             // The processor already stands where the next thread goes on.
-            let left = self.threads.get(key).filter(|_| self.narrated);
+            let left = self.threads.get(key).filter(|_| step.narrated);
             let stack = left.map(|thread| self.stack_off(machine, thread)).filter(|stack| !stack.is_empty());
-            if let (Some(pc), Some(event)) = (stands_at, self.events.last_mut()) {
-                event.pc = pc;
-                event.stack = stack;
+            if let Some(pc) = stands_at {
+                step.move_last(pc, stack);
             }
             let previous = self.threads.get_mut(key).expect("it ran");
             if queued {
@@ -267,7 +267,7 @@ impl Tracker {
                 previous.standing = Standing::Blocked;
             }
         }
-        log.clear();
+        step.log.clear();
         by_tick
     }
 }

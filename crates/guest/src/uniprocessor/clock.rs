@@ -22,7 +22,6 @@ use crate::description::Passing;
 use crate::kernel::Activity;
 use crate::spinning::{Bounds, Spin};
 use crate::threads::Thread;
-use crate::tracker::CPU;
 use machine::{Events, Kinds, Machine, Stop, StopSet};
 use std::sync::Arc;
 use trace::{Point, PointKind, StepEnd, ThreadId, VirtAddr};
@@ -47,21 +46,22 @@ impl Uniprocessor {
         let enabling = StopSet::after(STOPS_AHEAD_MAX).on(Kinds::INTERRUPT_FLAG.and(Kinds::HALT));
         let one = StopSet::after(1);
         for _ in 0..2 {
-            if probe.can_interrupt(CPU) {
+            if probe.can_interrupt(self.cpu()) {
                 break;
             }
-            let enabled = probe.cpu(CPU).flags.has(machine::x86::flags::IF);
+            let enabled = probe.cpu(self.cpu()).flags.has(machine::x86::flags::IF);
             // The instruction after STI belongs to it.
             let until = if enabled { &one } else { &enabling };
-            let stop = probe.run(CPU, until, &mut log);
+            let stop = probe.run(self.cpu(), until, &mut log);
             if stop != (Stop::InterruptFlag { enabled: true }) && stop != Stop::Budget {
                 return None;
             }
         }
-        if !probe.can_interrupt(CPU) {
+        if !probe.can_interrupt(self.cpu()) {
             return None;
         }
-        Spin::find(probe, Bounds::Kernel(self.kernel())).filter(|spin| spin.waits_for_clock(probe))
+        Spin::find(probe, self.cpu(), Bounds::Kernel(self.kernel()))
+            .filter(|spin| spin.waits_for_clock(probe))
     }
 
     /// A copy of the machine to try things on.
@@ -83,7 +83,7 @@ impl Uniprocessor {
             thread.clock = Some(spin);
             thread.id
         });
-        let pc = VirtAddr(self.machine.cpu(CPU).pc());
+        let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
         StepEnd::Point(Point { kind: PointKind::Halt, thread, pc })
     }
 
@@ -159,7 +159,7 @@ impl Uniprocessor {
 
     pub(super) fn time_passed(&mut self, target: ThreadId) -> StepEnd {
         self.current = None;
-        let pc = VirtAddr(self.machine.cpu(CPU).pc());
+        let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
         StepEnd::Point(Point { kind: PointKind::Halt, thread: target, pc })
     }
 

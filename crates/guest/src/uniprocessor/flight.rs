@@ -6,7 +6,7 @@
 use super::{IDLE_INSTRUCTIONS_MAX, TICKS_MAX, TURN_TICKS_FIRST, TURN_TICKS_MAX, Uniprocessor, Until};
 use crate::kernel::Activity;
 use crate::threads::Turn;
-use crate::tracker::{CPU, Signal};
+use crate::tracker::Signal;
 use machine::{Kinds, Stop, StopSet};
 use trace::{Point, PointKind, StepEnd, ThreadId, VirtAddr};
 
@@ -89,27 +89,28 @@ impl Uniprocessor {
         };
         thread.turn = if thread.turn == Turn::LastChance { Turn::Never } else { Turn::PassedOver };
         self.current = None;
-        let pc = VirtAddr(self.machine.cpu(CPU).pc());
+        let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
         StepEnd::Point(Point { kind: PointKind::Blocked, thread: target, pc })
     }
 
     /// One tick, up to where the next one could be taken.
     pub(super) fn tick(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         let now = self.machine.instructions();
-        if self.machine.board.raise_timer(now, CPU).is_none() {
+        if self.machine.board.raise_timer(now, self.cpu()).is_none() {
             let what = "no timer interrupts the processor: the kernel has not set one up, or has masked it";
             return Err(StepEnd::Unsupported { what: what.into() });
         }
-        let pc = self.machine.cpu(CPU).pc();
-        let sp = self.machine.cpu(CPU).regs[crate::state::SP];
+        let pc = self.machine.cpu(self.cpu()).pc();
+        let sp = self.machine.cpu(self.cpu()).regs[crate::state::SP];
         if self.told_time == Some(now) {
             self.tracker.threads.runner_mut().told_at = Some((pc, sp));
         }
         // It could be taken, so it is taken before anything else happens.
         let taking = StopSet { instructions: Some(1), on: Kinds::INTERRUPT, ..StopSet::default() };
-        let stop = self.machine.run(CPU, &taking, &mut self.log);
+        let stop = self.machine.run(self.cpu(), &taking, &mut self.builder.log);
+        let sp = self.machine.cpu(self.cpu()).regs[crate::state::SP];
         if let Some(rotation) = &mut self.rotation {
-            rotation.learn(&self.machine, &self.log, self.machine.cpu(CPU).regs[crate::state::SP]);
+            rotation.learn(&self.machine, &self.builder.log, sp);
         }
         if !matches!(stop, Stop::Interrupt { .. }) {
             let what = if stop == Stop::Halt {
@@ -128,7 +129,7 @@ impl Uniprocessor {
                 format!("the timer interrupts with vector {vector:#x}, but 'timer.vector' says {wanted:#x}");
             return Err(StepEnd::Unsupported { what });
         }
-        self.tracker.drain(&self.machine, &mut self.log);
+        self.tracker.drain(&self.machine, &mut self.builder);
         self.settle(signals)
     }
 }

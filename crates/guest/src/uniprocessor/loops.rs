@@ -6,7 +6,6 @@
 use super::{RETRIES_MAX, Uniprocessor, YIELDS_MAX};
 use crate::spinning::{Bounds, Spin};
 use crate::threads::{Thread, Turn};
-use crate::tracker::CPU;
 use machine::{Events, Machine, Stop, StopSet};
 use std::sync::Arc;
 use trace::{Action, Frame, Point, PointKind, Stack, Step, StepEnd, ThreadId, VirtAddr};
@@ -22,11 +21,11 @@ impl Uniprocessor {
         if !self.tracker.runs_tested(&self.machine) {
             return false;
         }
-        if self.machine.cpu(CPU).cpl() == 0 {
+        if self.machine.cpu(self.cpu()).cpl() == 0 {
             return false;
         }
         let mut probe = self.look_ahead();
-        let spin = Spin::find(&mut probe, Bounds::Program);
+        let spin = Spin::find(&mut probe, self.cpu(), Bounds::Program);
         self.probe = Some(probe);
         spin.is_some_and(|spin| self.waits_in(spin))
     }
@@ -41,7 +40,8 @@ impl Uniprocessor {
             return false;
         }
         let mut probe = self.look_ahead();
-        let spin = Spin::find(&mut probe, Bounds::Yields).filter(|spin| !spin.waits_for_clock(&mut probe));
+        let spin = Spin::find(&mut probe, self.cpu(), Bounds::Yields)
+            .filter(|spin| !spin.waits_for_clock(&mut probe));
         self.probe = Some(probe);
         spin.is_some_and(|spin| self.waits_in(spin))
     }
@@ -55,7 +55,7 @@ impl Uniprocessor {
         let waits = tracker.threads.current();
         let lock = waits.and_then(|thread| tracker.wanted(thread)).map(|(_, lock)| lock);
         let owner = waits.and_then(|thread| tracker.owner(&self.machine, thread));
-        self.tracker.tell(&self.machine, &mut self.log, Action::Block { lock, owner });
+        self.tracker.tell(&self.machine, &mut self.builder, Action::Block { lock, owner });
         true
     }
 
@@ -63,31 +63,31 @@ impl Uniprocessor {
     pub(super) fn spins_for_lock(&mut self) -> bool {
         let Some(lock) = self.tracker.may_spin_for(&self.machine) else { return false };
         let mut probe = self.look_ahead();
-        let spin = Spin::find(&mut probe, Bounds::Kernel(self.kernel()));
+        let spin = Spin::find(&mut probe, self.cpu(), Bounds::Kernel(self.kernel()));
         self.probe = Some(probe);
         if spin.is_some() {
-            self.tracker.spins_for(&self.machine, &mut self.log, lock);
+            self.tracker.spins_for(&self.machine, &mut self.builder, lock);
         }
         spin.is_some()
     }
 
     pub(super) fn spun(&mut self, me: Option<ThreadId>) -> StepEnd {
         self.current = None;
-        let pc = VirtAddr(self.machine.cpu(CPU).pc());
+        let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
         StepEnd::Point(Point { kind: PointKind::Blocked, thread: me.unwrap_or_default(), pc })
     }
 
     /// Whether the program's thread stands at a point where it stood before, and would come there for ever.
     pub(super) fn circles(&mut self) -> bool {
         self.kernel().tested.is_some()
-            && self.machine.cpu(CPU).cpl() != 0
+            && self.machine.cpu(self.cpu()).cpl() != 0
             && self.stood_here()
             && self.spins()
     }
 
     /// Whether the running thread stood at one of its latest points as it stands now.
     pub(super) fn stood_here(&mut self) -> bool {
-        let cpu = self.machine.cpu(CPU);
+        let cpu = self.machine.cpu(self.cpu());
         let mut hasher = machine::hash::StableHasher::new();
         let state = [cpu.pc(), u64::from(cpu.flags.image())];
         cpu.regs.iter().chain(&state).for_each(|word| hasher.word(*word));
@@ -111,7 +111,8 @@ impl Uniprocessor {
         let mut ahead = self.machine.clone();
         let mut common = self.standing_in(&ahead, thread);
         for _ in 0..SAMPLES {
-            if ahead.run(CPU, &StopSet::after(SAMPLE_INSTRUCTIONS), &mut Events::off()) != Stop::Budget {
+            if ahead.run(self.cpu(), &StopSet::after(SAMPLE_INSTRUCTIONS), &mut Events::off()) != Stop::Budget
+            {
                 break;
             }
             let other = self.standing_in(&ahead, thread);

@@ -18,7 +18,6 @@ use super::rotation::value;
 use super::{TURN_TICKS_MAX, Uniprocessor};
 use crate::kernel::Activity;
 use crate::threads::{Thread, Turn};
-use crate::tracker::CPU;
 use machine::Machine;
 use std::sync::Arc;
 use trace::{PhysAddr, StepEnd, ThreadId, ThreadSet};
@@ -50,7 +49,7 @@ impl Uniprocessor {
         if self.kernel().fair || asked.is_empty() {
             return;
         }
-        let question = Question { runs: on_processor, ring: self.machine.cpu(CPU).cpl(), asked };
+        let question = Question { runs: on_processor, ring: self.machine.cpu(self.cpu()).cpl(), asked };
         let known = self.foreseen.iter().rposition(|foreseen| foreseen.holds(&question, &self.machine));
         let foreseen = match known {
             Some(known) => self.foreseen.remove(known),
@@ -85,7 +84,7 @@ impl Uniprocessor {
     /// Fires ticks, and says whom of those `asked` for they do not bring. If nothing can be said, that is nobody. Leaves
     /// what was learned on the way, if that is all.
     fn left_aside(&mut self, mut asked: ThreadSet) -> ThreadSet {
-        self.tracker.narrated = false;
+        self.builder.narrated = false;
         for thread in self.tracker.threads.iter_mut() {
             thread.turn = Turn::PassedOver;
         }

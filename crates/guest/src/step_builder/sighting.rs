@@ -8,16 +8,15 @@
 //!
 //! Limits: in a step only the first visits to an instruction are seen. What the kernel does for a program counts as done by the instruction that called it, and is seen there.
 
-use super::{CPU, Tracker};
-use crate::image::Image;
+use super::StepBuilder;
+use crate::image::{Image, Space};
 use crate::location::{self, Home, Surroundings};
 use crate::stack::frame_address;
 use crate::state::{Memory as _, Registers};
-use crate::threads::Thread;
 use crate::types::{Type, TypeId, Types};
 use crate::view::{View, registers};
 use iced_x86::{Decoder, DecoderOptions, Register};
-use machine::{Events, Machine};
+use machine::Machine;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trace::{Occurrence, PhysAddr, Pointer, Sighting, Stack, Step, ThreadId, VirtAddr};
@@ -80,66 +79,14 @@ impl Sights {
     pub fn hide(&mut self, before: usize, phys: PhysAddr, size: u32) {
         self.hidden.extend(words(phys, size).map(|word| (before, word)));
     }
-}
-
-impl Tracker {
-    pub(crate) fn sight(&mut self, pcs: &[VirtAddr]) {
-        self.sights.pcs = Arc::new(pcs.iter().map(|pc| pc.0).collect());
-        let tested = self.kernel.tested.as_ref().map(|tested| &tested.image);
-        let mut globals = Vec::new();
-        for image in std::iter::once(&self.kernel.image).chain(tested) {
-            for variable in image.all_variables() {
-                if let Some(to) = structure_behind(image.types(), variable.ty) {
-                    globals.push(Global { addr: VirtAddr(variable.address), image: image.clone(), to });
-                }
-            }
-        }
-        self.sights.globals = Arc::new(globals);
-    }
-
-    pub(crate) fn sighted(&self) -> impl Iterator<Item = &u64> {
-        self.sights.pcs.iter()
-    }
-
-    /// The machine stands before an instruction, perhaps one that was asked for.
-    pub(crate) fn seen(&mut self, machine: &Machine, log: &mut Events) {
-        if self.sights.pcs.is_empty() {
-            return;
-        }
-        let registers = registers(machine, CPU);
-        // Other programs have other code at the same addresses.
-        let elsewhere = registers.ring != 0 && !self.is_tested_space(registers.cr3);
-        if !self.sights.pcs.contains(&registers.pc) || elsewhere {
-            return;
-        }
-        let visits = self.sights.visits.entry(registers.pc).or_default();
-        *visits += 1;
-        if *visits > VISITS_MAX {
-            return;
-        }
-        self.drain_so_far(machine, log);
-        let space = self.space(self.threads.current());
-        let image = space.image_at(VirtAddr(registers.pc));
-        let view = View { machine, cpu: CPU };
-        let seen = Seen {
-            pc: VirtAddr(registers.pc),
-            thread: self.threads.current().map(|thread| thread.id),
-            accesses_before: self.recorder.accesses.len(),
-            stack: self.stack(machine),
-            pointers: image
-                .map(|image| pointers(image, &self.sights.globals, &registers, &view))
-                .unwrap_or_default(),
-        };
-        self.sights.seen.push(seen);
-    }
 
     /// The accesses of the step that were seen: each was made by the last visit to its instruction before it.
-    pub(crate) fn sightings(&mut self, step: &Step) -> Vec<Sighting> {
+    pub fn of(&mut self, step: &Step) -> Vec<Sighting> {
         let mut found = Vec::new();
-        if !self.sights.looks() {
+        if !self.looks() {
             return found;
         }
-        let Sights { hidden, hidden_before: last_hidden, seen: visits, .. } = &mut self.sights;
+        let Sights { hidden, hidden_before: last_hidden, seen: visits, .. } = self;
         let mut hidden = std::mem::take(hidden).into_iter().peekable();
         let mut index = 0;
         for (thread, what) in step.occurrences() {
@@ -170,34 +117,57 @@ impl Tracker {
         last_hidden.extend(hidden.map(|(_, word)| word));
         found
     }
+}
 
-    /// The stack of a thread, whether it runs or not.
-    #[must_use]
-    pub fn stack_of(&self, machine: &Machine, thread: &Thread) -> Stack {
-        match self.threads.current().is_some_and(|running| running.id == thread.id) {
-            true => self.stack(machine),
-            false => self.stack_off(machine, thread),
+impl StepBuilder {
+    /// From now on the accesses of the instructions at `pcs` are seen, with pointers that the code of `images` has.
+    pub(crate) fn sight<'a>(&mut self, pcs: &[VirtAddr], images: impl Iterator<Item = &'a Arc<Image>>) {
+        self.sights.pcs = Arc::new(pcs.iter().map(|pc| pc.0).collect());
+        let mut globals = Vec::new();
+        for image in images {
+            for variable in image.all_variables() {
+                if let Some(to) = structure_behind(image.types(), variable.ty) {
+                    globals.push(Global { addr: VirtAddr(variable.address), image: image.clone(), to });
+                }
+            }
         }
+        self.sights.globals = Arc::new(globals);
     }
 
-    /// The stack of a thread that is not on the processor.
-    pub(super) fn stack_off(&self, machine: &Machine, thread: &Thread) -> Stack {
-        let kernel = &self.kernel;
-        let saved = kernel.threads.stack_pointer.as_ref();
-        let Some(sp) = saved.and_then(|sp| self.anywhere(machine, sp, &[thread.key])) else {
-            return Vec::new();
-        };
-        // Its program's part of the stack is in its own address space.
-        let space = kernel.space.as_ref().and_then(|space| self.anywhere(machine, space, &[thread.key]));
-        let mut own = None;
-        if let Some(space) = space.filter(|space| *space != 0 && *space != machine.cpu(CPU).cr3) {
-            own.insert(machine.clone()).cpu_mut(CPU).cr3 = space;
+    /// Whether any instructions are to be seen.
+    pub(crate) fn looks(&self) -> bool {
+        self.sights.looks()
+    }
+
+    pub(crate) fn sighted(&self) -> impl Iterator<Item = &u64> {
+        self.sights.pcs.iter()
+    }
+
+    /// Whether the next instruction is to be seen this time.
+    pub(crate) fn visits(&mut self, pc: u64) -> bool {
+        if !self.sights.pcs.contains(&pc) {
+            return false;
         }
-        let view = View { machine: own.as_ref().unwrap_or(machine), cpu: CPU };
-        let switches: Vec<&str> = kernel.switch_functions().collect();
-        let stack = crate::stack::switched_out(&kernel.image, &switches, sp)
-            .map(|registers| crate::stack::trace(&self.space(Some(thread)), &registers, &view));
-        self.telling(stack.unwrap_or_default())
+        let visits = self.sights.visits.entry(pc).or_default();
+        *visits += 1;
+        *visits <= VISITS_MAX
+    }
+
+    /// The machine stands before an instruction that is to be seen, and the log was taken just before.
+    pub(crate) fn see(&mut self, machine: &Machine, space: &Space, thread: Option<ThreadId>, stack: Stack) {
+        let registers = registers(machine, self.cpu);
+        let image = space.image_at(VirtAddr(registers.pc));
+        let view = View { machine, cpu: self.cpu };
+        let seen = Seen {
+            pc: VirtAddr(registers.pc),
+            thread,
+            accesses_before: self.recorder.accesses.len(),
+            stack,
+            pointers: image
+                .map(|image| pointers(image, &self.sights.globals, &registers, &view))
+                .unwrap_or_default(),
+        };
+        self.sights.seen.push(seen);
     }
 }
 

@@ -1,0 +1,414 @@
+//! A step while it is being built: the machine's log becomes its accesses, what is told becomes its actions.
+//!
+//! Concept: whoever drives a machine lets it write into [`StepBuilder::log`]. Before anything changes that the log cannot
+//! tell (another thread runs, a function begins whose accesses do not count, an action happens), the log is taken
+//! ([`StepBuilder::take_log`]) with a [`Stretch`]: whose it is and how it is weighed. At the end there is a [`Step`].
+//!
+//! Contract: needs a machine and one of its processors, and neither hooks nor a description. A driver that knows no threads
+//! names each processor's work by a thread of its own:
+//!
+//! ```
+//! # use guest::recorder::{Recorder, Scope};
+//! # use guest::step_builder::{StepBuilder, Stretch};
+//! # use machine::{Machine, StopSet, board::BoardConfig};
+//! # use std::sync::Arc;
+//! # use trace::{Choice, CpuId, StepEnd, ThreadId};
+//! let (cpu, thread) = (CpuId(0), ThreadId(0));
+//! let mut machine = Machine::new(BoardConfig::default());
+//! let mut step = StepBuilder::new(Recorder::new(Arc::new(Scope::everything()), 64));
+//! step.begin(cpu, Some(thread));
+//! let before = machine.instructions();
+//! machine.run(cpu, &StopSet::after(1), &mut step.log);
+//! step.take_log(&machine, &Stretch::by(thread));
+//! let instructions = machine.instructions() - before;
+//! let step = step.finish(Choice::Thread(thread), StepEnd::Finished, instructions, Vec::new());
+//! # assert_eq!(step.thread, thread);
+//! ```
+//!
+//! Accesses and actions of a step can be of several threads; [`Action::Switch`] lies between them.
+//!
+//! Limits: of a processor's bytes on the console, those that are not yet a whole line wait for a later step.
+
+mod sighting;
+
+use crate::image::Space;
+use crate::recorder::{Logged, Recorder, Scope, Weighed};
+use crate::view::{View, registers};
+use machine::{Event as MachineEvent, Events, Happening, Machine, Rw};
+use sighting::Sights;
+use std::ops::Range;
+use trace::{Access, Action, Choice, CpuId, Event, PhysAddr, Stack, Step, StepEnd, ThreadId, VirtAddr};
+
+/// What is known of a stretch of the machine's log.
+#[derive(Clone, Copy)]
+pub struct Stretch<'a> {
+    /// Whose it is. `None`: nobody's, and so it does not count.
+    pub thread: Option<ThreadId>,
+    /// Its accesses do not count, although it is somebody's.
+    pub quiet: bool,
+    /// The program's instruction that the kernel works for.
+    pub called_from: Option<VirtAddr>,
+    /// Accesses by the program's own code count.
+    pub program_counts: bool,
+    /// Variables whose change may forbid ticks.
+    pub guards: &'a [Range<u64>],
+    /// Where a thread stands that has left the processor; asked when the step is narrated.
+    pub stack_of: &'a dyn Fn(ThreadId) -> Option<Stack>,
+}
+
+impl Stretch<'static> {
+    /// All of it is `thread`'s, and nothing else is known.
+    #[must_use]
+    pub fn by(thread: ThreadId) -> Self {
+        Self {
+            thread: Some(thread),
+            quiet: false,
+            called_from: None,
+            program_counts: true,
+            guards: &[],
+            stack_of: &|_| None,
+        }
+    }
+}
+
+pub struct StepBuilder {
+    cpu: CpuId,
+    /// What the machine did since the log was last taken.
+    pub log: Events,
+    recorder: Recorder,
+    events: Vec<Event>,
+    /// Whose step it is.
+    thread: Option<ThreadId>,
+    /// Whose the latest of its accesses and actions are.
+    attributed: Option<ThreadId>,
+    /// Whether a tick could come where the log begins.
+    pub open: bool,
+    /// Actions carry stacks.
+    pub narrated: bool,
+    sights: Sights,
+    /// Console output that is not yet a whole line.
+    console: String,
+}
+
+impl Clone for StepBuilder {
+    fn clone(&self) -> Self {
+        Self {
+            cpu: self.cpu,
+            log: new_log(),
+            recorder: self.recorder.clone(),
+            events: self.events.clone(),
+            thread: self.thread,
+            attributed: self.attributed,
+            open: self.open,
+            narrated: self.narrated,
+            sights: self.sights.clone(),
+            console: self.console.clone(),
+        }
+    }
+
+    /// The log and the recorder keep their room.
+    fn clone_from(&mut self, source: &Self) {
+        self.cpu = source.cpu;
+        self.log.clear();
+        self.recorder.clone_from(&source.recorder);
+        self.events.clone_from(&source.events);
+        self.thread = source.thread;
+        self.attributed = source.attributed;
+        self.open = source.open;
+        self.narrated = source.narrated;
+        self.sights.clone_from(&source.sights);
+        self.console.clone_from(&source.console);
+    }
+}
+
+fn new_log() -> Events {
+    let mut log = Events::off();
+    log.accesses = true;
+    // Page faults and changes of the address space tell what accesses depended on.
+    log.happenings = true;
+    log
+}
+
+impl StepBuilder {
+    #[must_use]
+    pub fn new(recorder: Recorder) -> Self {
+        Self {
+            cpu: CpuId(0),
+            log: new_log(),
+            recorder,
+            events: Vec::new(),
+            thread: None,
+            attributed: None,
+            open: false,
+            narrated: false,
+            sights: Sights::default(),
+            console: String::new(),
+        }
+    }
+
+    /// From now on other accesses count.
+    pub fn record_with(&mut self, recorder: Recorder) {
+        self.recorder = recorder;
+    }
+
+    /// Which accesses count.
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        self.recorder.scope()
+    }
+
+    /// The log, for whoever reads it in another way, with what counts.
+    pub fn log_and_scope(&mut self) -> (&mut Events, &Scope) {
+        (&mut self.log, self.recorder.scope())
+    }
+
+    /// A step of `thread` begins, on this processor.
+    pub fn begin(&mut self, cpu: CpuId, thread: Option<ThreadId>) {
+        self.cpu = cpu;
+        self.log.clear();
+        self.discard();
+        self.thread = thread;
+        self.attributed = thread;
+    }
+
+    /// Nobody asks for what was told so far. The log goes on.
+    pub fn discard(&mut self) {
+        self.events.clear();
+        self.recorder.accesses.clear();
+        self.recorder.forget();
+        (self.thread, self.attributed) = (None, None);
+        self.sights.begin_step();
+    }
+
+    /// The accesses so far.
+    #[must_use]
+    pub fn accesses(&self) -> &[Access] {
+        &self.recorder.accesses
+    }
+
+    /// The actions so far.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Whose step it is.
+    #[must_use]
+    pub fn thread(&self) -> Option<ThreadId> {
+        self.thread
+    }
+
+    /// Whose the latest of the step's accesses and actions are.
+    #[must_use]
+    pub fn attributed(&self) -> Option<ThreadId> {
+        self.attributed
+    }
+
+    /// Takes the log into the step. Says whether a tick could have come at the end of it.
+    pub fn take_log(&mut self, machine: &Machine, stretch: &Stretch<'_>) -> bool {
+        if self.log.is_empty() {
+            return self.open;
+        }
+        if stretch.quiet || stretch.thread.is_none() {
+            if self.sights.looks() {
+                self.hide_log(machine);
+            }
+            self.log.clear();
+            return self.open;
+        }
+        let Self { cpu, log, recorder, sights, .. } = self;
+        let cpu = *cpu;
+        recorder.called_from = stretch.called_from;
+        recorder.program_counts = stretch.program_counts;
+        let before = recorder.accesses.len();
+        let (looks, mut open, mut exposed) = (sights.looks(), self.open, None);
+        // What the kernel does to a program's memory depends on the page table of that moment.
+        let mut reached: Vec<(VirtAddr, u32, VirtAddr)> = Vec::new();
+        let settle = |recorder: &mut Recorder, reached: &mut Vec<_>, directory: u64| {
+            for (addr, size, pc) in reached.drain(..) {
+                depend(machine, cpu, recorder, directory, (addr, size), pc);
+            }
+        };
+        machine.drain_distinct(log, |event| match event {
+            MachineEvent::Access(access) => {
+                let logged = Logged {
+                    addr: access.address,
+                    phys: access.physical.unwrap_or(PhysAddr(access.address.0)),
+                    size: access.size,
+                    writes: access.rw == Rw::Write,
+                    atomic: access.atomic,
+                    pc: access.pc,
+                };
+                if recorder.scope().reaches_out(access.pc.0, access.address.0) {
+                    reached.push((access.address, access.size, access.pc));
+                }
+                // Who may preempt is no longer known from here on.
+                if open && logged.writes && stretch.guards.iter().any(|range| range.contains(&logged.addr.0))
+                {
+                    open = false;
+                }
+                let (phys, size, writes) = (logged.phys, logged.size, logged.writes);
+                let weighed = recorder.record(logged, open, |pc| {
+                    let mut bytes = [0; 16];
+                    let there =
+                        (1..=16).rev().find(|&n| machine.read_virt(cpu, pc, &mut bytes[..n])).unwrap_or(0);
+                    bytes[..there].to_vec()
+                });
+                if weighed == Weighed::Ignored && writes && looks {
+                    sights.hide(recorder.accesses.len(), phys, size);
+                }
+                if weighed == Weighed::Exposed {
+                    exposed = Some((access.pc, recorder.accesses.len()));
+                }
+            }
+            MachineEvent::Happening(_, Happening::Exception { exception, pc }) => {
+                if let Some(addr) = exception.address
+                    && recorder.scope().reaches_out(pc.0, addr)
+                {
+                    reached.push((VirtAddr(addr), 1, pc));
+                }
+            }
+            MachineEvent::Happening(_, Happening::AddressSpace { old, .. }) => {
+                settle(recorder, &mut reached, old);
+            }
+            MachineEvent::Happening(..) => {}
+        });
+        settle(recorder, &mut reached, machine.cpu(cpu).cr3);
+        if self.recorder.accesses.len() > before {
+            self.attribute(machine, stretch.thread, before, stretch.stack_of);
+        }
+        if let Some((pc, accesses_before)) = exposed {
+            self.events.push(Event { action: Action::Exposed, pc, accesses_before, stack: None });
+        }
+        open
+    }
+
+    /// Writes of the log, which does not count, are remembered.
+    fn hide_log(&mut self, machine: &Machine) {
+        let before = self.recorder.accesses.len();
+        machine.drain_distinct(&mut self.log, |event| {
+            if let MachineEvent::Access(access) = event
+                && access.rw == Rw::Write
+                && let Some(phys) = access.physical
+            {
+                self.sights.hide(before, phys, access.size);
+            }
+        });
+    }
+
+    /// What follows `accesses_before` accesses is `thread`'s.
+    fn attribute(
+        &mut self,
+        machine: &Machine,
+        thread: Option<ThreadId>,
+        accesses_before: usize,
+        stack_of: &dyn Fn(ThreadId) -> Option<Stack>,
+    ) {
+        let Some(to) = thread.filter(|_| thread != self.attributed) else { return };
+        if let Some(from) = self.attributed {
+            let stack = if self.narrated { stack_of(from) } else { None };
+            self.push(machine, Action::Switch { to }, accesses_before, stack);
+        }
+        self.attributed = Some(to);
+    }
+
+    fn push(&mut self, machine: &Machine, action: Action, accesses_before: usize, stack: Option<Stack>) {
+        let pc = VirtAddr(machine.cpu(self.cpu).pc());
+        self.events.push(Event { action, pc, accesses_before, stack });
+    }
+
+    /// Adds an action to the step. The log was taken just before.
+    pub fn tell(
+        &mut self,
+        machine: &Machine,
+        thread: Option<ThreadId>,
+        action: Action,
+        stack: Option<Stack>,
+        stack_of: &dyn Fn(ThreadId) -> Option<Stack>,
+    ) {
+        let accesses_before = self.recorder.accesses.len();
+        self.attribute(machine, thread, accesses_before, stack_of);
+        self.recorder.forget();
+        self.push(machine, action, accesses_before, stack);
+    }
+
+    /// Adds an action to the step which nobody is said to have done, and after which equal accesses are still repetitions.
+    pub fn note(&mut self, machine: &Machine, action: Action) {
+        self.push(machine, action, self.recorder.accesses.len(), None);
+    }
+
+    /// Adds an action of whoever made the access to the step, right after it.
+    pub fn tell_after(&mut self, access: usize, action: Action, stack: Option<Stack>) {
+        let pc = self.recorder.accesses[access].pc;
+        let at = self.events.partition_point(|event| event.accesses_before <= access);
+        self.events.insert(at, Event { action, pc, accesses_before: access + 1, stack });
+    }
+
+    /// The latest action happened elsewhere than the processor stands.
+    pub fn move_last(&mut self, pc: VirtAddr, stack: Option<Stack>) {
+        if let Some(event) = self.events.last_mut() {
+            (event.pc, event.stack) = (pc, stack);
+        }
+    }
+
+    /// The stack of the processor, if its code is that of `space`; `returned`: a function has just returned.
+    #[must_use]
+    pub fn stack(machine: &Machine, cpu: CpuId, space: &Space, returned: bool) -> Stack {
+        let (registers, view) = (registers(machine, cpu), View { machine, cpu });
+        match returned {
+            true => crate::stack::trace_after_call(space, &registers, &view),
+            false => crate::stack::trace(space, &registers, &view),
+        }
+    }
+
+    /// Whole lines that the guest printed since last asked.
+    pub fn console_lines(&mut self, machine: &mut Machine) -> Vec<String> {
+        let mut output = machine.board.take_serial_output();
+        output.extend(machine.board.take_debug_output());
+        let mut lines = Vec::new();
+        if output.is_empty() {
+            return lines;
+        }
+        self.console.push_str(&String::from_utf8_lossy(&output));
+        while let Some(end) = self.console.find('\n') {
+            let line: String = self.console.drain(..=end).collect();
+            lines.push(line.trim_end().to_string());
+        }
+        lines
+    }
+
+    /// The step is complete. The log was taken just before.
+    pub fn finish(&mut self, choice: Choice, end: StepEnd, instructions: u64, stack: Stack) -> Step {
+        let mut step = Step {
+            choice,
+            thread: self.thread.unwrap_or_default(),
+            accesses: std::mem::take(&mut self.recorder.accesses),
+            events: std::mem::take(&mut self.events),
+            instructions,
+            end,
+            stack,
+            sightings: Vec::new(),
+        };
+        step.sightings = self.sights.of(&step);
+        step
+    }
+}
+
+/// An access by the instruction at `pc` found its place by the entries of the page table.
+fn depend(
+    machine: &Machine,
+    cpu: CpuId,
+    recorder: &mut Recorder,
+    directory: u64,
+    (addr, size): (VirtAddr, u32),
+    pc: VirtAddr,
+) {
+    let last = VirtAddr(addr.0 + u64::from(size.max(1)) - 1).page().0;
+    let mut page = addr.page().0;
+    while page <= last {
+        for entry in machine.page_entries(cpu, directory, VirtAddr(page)).into_iter().flatten() {
+            recorder.depends(entry, machine::entries::ENTRY_BYTES, pc);
+        }
+        page += machine::entries::PAGE_BYTES;
+    }
+}

@@ -1,0 +1,53 @@
+//! Steps of machines of which nothing is known: no hooks, no description, several processors, 64-bit code.
+
+use guest::recorder::{Recorder, Scope};
+use guest::step_builder::{StepBuilder, Stretch};
+use machine::{Kinds, Machine, Stop, StopSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use trace::{Choice, CpuId, PhysAddr, Step, StepEnd, ThreadId};
+
+/// `lock inc dword [rip + 0xff9]`, which is 0x1000 bytes from the beginning; `push rax`; `hlt`.
+const COUNTS: &[u8] = &[0xf0, 0xff, 0x05, 0xf9, 0x0f, 0x00, 0x00, 0x50, 0xf4];
+/// `mov eax, [rip + 0xeea]`, the same word for code that is 0x110 bytes further; `mov [rip + 0xee8], eax`, the next word
+/// but one; `hlt`.
+const COPIES: &[u8] = &[0x8b, 0x05, 0xea, 0x0e, 0x00, 0x00, 0x89, 0x05, 0xec, 0x0e, 0x00, 0x00, 0xf4];
+
+/// Runs a processor until it halts.
+fn step(machine: &mut Machine, builder: &mut StepBuilder, cpu: CpuId) -> Step {
+    let thread = ThreadId(u32::from(cpu.0));
+    builder.begin(cpu, Some(thread));
+    let before = machine.instructions();
+    let stop = machine.run(cpu, &StopSet::after(100).on(Kinds::HALT), &mut builder.log);
+    assert_eq!(stop, Stop::Halt);
+    builder.take_log(machine, &Stretch::by(thread));
+    let instructions = machine.instructions() - before;
+    builder.finish(Choice::Thread(thread), StepEnd::Finished, instructions, Vec::new())
+}
+
+fn told(step: &Step) -> String {
+    let mut text = format!("{}, {} instructions", step.thread, step.instructions);
+    for access in &step.accesses {
+        let atomic = if access.atomic { " at once" } else { "" };
+        _ = write!(text, "; {:x} {} {:x}{atomic}", access.pc.0, access.kind.verb(), access.phys.0);
+    }
+    text
+}
+
+#[test]
+fn two_processors_of_a_machine_without_a_description_take_steps_that_conflict() {
+    let mut machine = Machine::flat64(1 << 20);
+    machine.memory.write(PhysAddr(0), COUNTS);
+    machine.memory.write(PhysAddr(0x110), COPIES);
+    machine.cpus.push(machine.cpus[0].clone());
+    machine.cpus[0].regs[4] = 0x8000;
+    machine.cpus[1].rip = 0x110;
+    let mut builder = StepBuilder::new(Recorder::new(Arc::new(Scope::everything()), 64));
+    let first = step(&mut machine, &mut builder, CpuId(0));
+    let second = step(&mut machine, &mut builder, CpuId(1));
+    expect_test::expect![[r#"
+        t0, 3 instructions; 0 updates 1000 at once
+        t1, 3 instructions; 110 reads 1000; 116 writes 1008"#]]
+    .assert_eq(&format!("{}\n{}", told(&first), told(&second)));
+    assert!(first.accesses[0].conflicts(&second.accesses[0]));
+}
