@@ -70,6 +70,30 @@ impl Archive {
     }
 }
 
+/// The entries of an archive as [`Archive`] writes it, up to where it ends or makes no sense: path and content.
+pub fn entries(archive: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
+    const HEADER: usize = 110;
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let field = |index: usize| {
+            let text = archive.get(at + 6 + 8 * index..)?.get(..8)?;
+            usize::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
+        };
+        let (size, name_bytes) = (field(6)?, field(11)?);
+        let name = archive.get(at + HEADER..)?.get(..name_bytes.checked_sub(1)?)?;
+        let name = std::str::from_utf8(name).ok().filter(|name| *name != TRAILER)?;
+        let content = (at + HEADER + name_bytes).next_multiple_of(4);
+        at = (content + size).next_multiple_of(4);
+        Some((name, archive.get(content..content + size)?))
+    })
+}
+
+/// The content of a file in an archive.
+#[must_use]
+pub fn file<'a>(archive: &'a [u8], path: &str) -> Option<&'a [u8]> {
+    entries(archive).find(|(name, _)| *name == path).map(|(_, content)| content)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,23 +104,13 @@ mod tests {
         archive.file("a/b/c", b"hello");
         archive.link("a/d", "b/c");
         let bytes = archive.finish();
-        let mut names = Vec::new();
-        let mut at = 0;
-        while at < bytes.len() {
-            assert_eq!(&bytes[at..at + 6], b"070701");
-            let field = |index: usize| {
-                let text = std::str::from_utf8(&bytes[at + 6 + 8 * index..][..8]).unwrap();
-                usize::from_str_radix(text, 16).unwrap()
-            };
-            let (size, name) = (field(6), field(11));
-            let content = (at + 110 + name).next_multiple_of(4);
-            names.push((
-                String::from_utf8_lossy(&bytes[at + 110..at + 109 + name]).into_owned(),
-                String::from_utf8_lossy(&bytes[content..content + size]).into_owned(),
-            ));
-            at = (content + size).next_multiple_of(4);
+        assert_eq!(bytes.len() % 4, 0);
+        let found: Vec<_> = entries(&bytes).collect();
+        let expected: [(&str, &[u8]); 4] = [("a", b""), ("a/b", b""), ("a/b/c", b"hello"), ("a/d", b"b/c")];
+        assert_eq!(found, expected);
+        assert_eq!(file(&bytes, "a/b/c"), Some(&b"hello"[..]));
+        for end in 0..bytes.len() {
+            let _ = entries(&bytes[..end]).count();
         }
-        let expected = [("a", ""), ("a/b", ""), ("a/b/c", "hello"), ("a/d", "b/c"), (TRAILER, "")];
-        assert_eq!(names, expected.map(|(name, content)| (name.to_owned(), content.to_owned())));
     }
 }

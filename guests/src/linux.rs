@@ -19,7 +19,8 @@ const SOURCES: [(&str, &str); 4] = [
     ("harness.c", include_str!("../linux/harness.c")),
     ("init.c", include_str!("../linux/init.c")),
 ];
-const FLAGS: [&str; 6] = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-static", "-s"];
+/// With debugging information, so that a report can name the lines of a test.
+const FLAGS: [&str; 6] = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-static", "-g"];
 /// Folders the helper mounts file systems on, and `/root`, which the kernel wants.
 const FOLDERS: [&str; 7] = ["dev", "proc", "sys", "tmp", "root", "tests", "modules"];
 

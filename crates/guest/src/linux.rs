@@ -1,20 +1,32 @@
 //! Linux kernels without a description and without debug packages: what their images tell of themselves.
 //!
-//! Concept: a kernel carries its table of symbols ([`kallsyms`]), for its oops messages. [`Linux`] is the file, read once;
-//! [`running::Running`] adds what only a running guest knows: where its per-CPU variables are.
+//! Concept: a kernel carries its table of symbols ([`kallsyms`]) and of its warnings ([`bugs`]) for its oops messages, how to
+//! unwind its stacks ([`orc`]), and its types ([`btf`]). [`Linux`] is the file, read once; [`running::Running`] adds what
+//! only a running guest knows: where its per-CPU variables and modules are, and, asked with the guest's memory, who
+//! runs ([`task`]), how it came there ([`stack`]) and what lies at an address ([`slab`]).
 //! Contract: everything is learned from the image and from memory, nothing is written; damaged images and hostile memory
 //! give errors or fewer answers, never a panic. 64-bit x86 only.
 
+pub mod btf;
+pub mod bugs;
 pub mod kallsyms;
+pub mod modules;
+pub mod orc;
 pub mod running;
 pub mod sections;
+pub mod slab;
+pub mod stack;
 pub mod symbols;
+pub mod task;
 
 use crate::image::ImageHash;
+use btf::Btf;
+use bugs::Bugs;
 use machine::boot::linux as boot;
+use orc::{Layout, Orc};
 use sections::Sections;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use symbols::{Symbol, Symbols};
 use trace::{Frame, Resolve, VirtAddr};
 
@@ -47,6 +59,10 @@ pub struct Linux {
     pub banner: String,
     pub symbols: Symbols,
     pub sections: Sections,
+    pub orc: Orc,
+    pub bugs: Bugs,
+    /// Read when first asked for.
+    types: OnceLock<Option<Btf>>,
 }
 
 impl Linux {
@@ -75,7 +91,36 @@ impl Linux {
         let symbols = Symbols::new(entries);
         let banner = symbols.address("linux_banner").and_then(|addr| banner_at(&sections, addr));
         let banner = banner.ok_or_else(|| fail("its symbols lead to no version (linux_banner)".into()))?;
-        Ok(Arc::new(Linux { name: name.into(), hash: ImageHash::of(file), banner, symbols, sections }))
+        let bugs = Bugs::parse(&sections);
+        let mut linux = Linux {
+            name: name.into(),
+            hash: ImageHash::of(file),
+            banner,
+            symbols,
+            orc: Orc::new(Layout::Old, VirtAddr(0), &[], &[]),
+            bugs,
+            types: OnceLock::new(),
+            sections,
+        };
+        let table = (linux.sections.section(".orc_unwind_ip"), linux.sections.section(".orc_unwind"));
+        if let (Some(addresses), Some(rules)) = table {
+            linux.orc = Orc::new(linux.orc_layout(), addresses.addr, addresses.bytes, rules.bytes);
+        }
+        Ok(Arc::new(linux))
+    }
+
+    /// The kernel's types; `None` if it was built without BTF.
+    #[must_use]
+    pub fn btf(&self) -> Option<&Btf> {
+        let types = self.types.get_or_init(|| Btf::parse(self.sections.section(".BTF")?.bytes));
+        types.as_ref()
+    }
+
+    /// How the ORC tables of this kernel and its modules are encoded.
+    #[must_use]
+    pub fn orc_layout(&self) -> Layout {
+        let new = self.sections.section(".orc_header").is_some() || self.version() >= (6, 4);
+        if new { Layout::New } else { Layout::Old }
     }
 
     /// `6.1.0-54-amd64`, as `uname -r` prints it.

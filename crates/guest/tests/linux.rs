@@ -2,10 +2,19 @@
 //!
 //! More rounds of damage: `FUZZ_ROUNDS=2000 cargo test --release -p guest --test linux`.
 
+use guest::annotation::{Annotation, decode};
+use guest::image::Image;
+use guest::linux::btf::Btf;
+use guest::linux::running::Running;
+use guest::linux::stack::{self, End};
 use guest::linux::{Linux, kallsyms};
-use guests::linux::Debian;
+use guest::view::{View, registers};
+use guests::linux::{Debian, Pack, sources};
+use machine::board::BoardConfig;
+use machine::boot::{self, BootOptions, Format, Module};
+use machine::{Events, Kinds, Machine, Stop, Turns};
 use std::sync::{Arc, OnceLock};
-use trace::{Resolve as _, VirtAddr};
+use trace::{CpuId, Resolve as _, VirtAddr};
 
 fn debian() -> Option<Arc<Linux>> {
     static KERNEL: OnceLock<Option<Arc<Linux>>> = OnceLock::new();
@@ -98,5 +107,193 @@ fn damaged_tables_of_symbols() {
         if let Some(entries) = kallsyms::decode(&bytes) {
             assert_eq!(entries.len(), count, "the markers agree with nothing else");
         }
+    }
+}
+
+#[test]
+fn types_of_debian() {
+    let Some(linux) = debian() else { return };
+    let btf = linux.btf().expect("Debian's kernel has BTF");
+    assert_eq!(btf.size("list_head"), Some(16));
+    assert_eq!(btf.offset("list_head", "prev"), Some(8));
+    let file = btf.types.structure("file").expect("a struct");
+    let path = btf.offset("file", "f_path.dentry").expect("nested members");
+    assert_eq!(btf.types.path(file, path), ".f_path.dentry");
+    let parameters = btf.parameters("vfs_write").expect("a function");
+    let told: Vec<String> = parameters
+        .iter()
+        .map(|parameter| format!("{} {}", btf.types.display(parameter.ty), parameter.name))
+        .collect();
+    assert_eq!(told, ["struct file * file", "char * buf", "size_t count", "loff_t * pos"]);
+    let runqueue = btf.per_cpu("runqueues").expect("a per-CPU variable");
+    assert_eq!(btf.types.display(runqueue), "struct rq");
+    assert!(btf.enumerator("pageflags", "PG_locked").is_some());
+}
+
+#[test]
+fn warnings_of_debian() {
+    let Some(linux) = debian() else { return };
+    let all: Vec<_> = linux.bugs.iter().collect();
+    assert!(all.len() > 5_000, "{}", all.len());
+    for (addr, bug) in &all {
+        assert_eq!(
+            linux.sections.at(*addr, 2),
+            Some(&[0x0f, 0x0b][..]),
+            "{}:{} is no UD2",
+            bug.file,
+            bug.line
+        );
+        let named = [".c", ".h", ".S"].iter().any(|ending| bug.file.ends_with(ending));
+        assert!(named && bug.line > 0, "{}:{}", bug.file, bug.line);
+    }
+    let exit = all
+        .iter()
+        .filter(|(addr, _)| linux.function_at(*addr).is_some_and(|function| &*function.name == "do_exit"));
+    assert!(exit.map(|(_, bug)| &*bug.file).any(|file| file.ends_with("kernel/exit.c")));
+}
+
+#[test]
+fn damaged_types() {
+    let Some(linux) = debian() else { return };
+    let section = linux.sections.section(".BTF").expect("Debian's kernel has BTF").bytes;
+    for seed in 0..rounds(30) {
+        let mut state = seed;
+        let mut bytes = section.to_vec();
+        let within = if seed % 3 == 0 { 0..64 } else { 0..section.len() / 2 };
+        damage(&mut bytes, within, &mut state);
+        if let Some(btf) = Btf::parse(&bytes) {
+            for name in ["task_struct", "file", "dentry", "module", "page"] {
+                let Some(ty) = btf.types.structure(name) else { continue };
+                let _ = (btf.types.size(ty), btf.types.path(ty, 123), btf.types.member_names(ty).len());
+            }
+            let _ = (btf.parameters("vfs_write"), btf.offset("task_struct", "comm"));
+        }
+    }
+}
+
+const CPUS: u8 = 2;
+const TEST: &str = "directory";
+
+/// Boots to where the threads of a test stand before their bodies, with the module `loop` loaded.
+fn booted(debian: &Debian) -> (Machine, Turns, Arc<Image>) {
+    let tests = sources("tests").expect("they are ours");
+    let image = Pack { tests, modules: vec![debian.module.clone()], files: Vec::new() };
+    let image = image.build().unwrap_or_else(|error| panic!("{error}"));
+    let program = guests::cpio::file(&image, &format!("tests/{TEST}")).expect("it was packed");
+    let program = Image::parse(TEST, program).unwrap_or_else(|error| panic!("{error}"));
+    let config = BoardConfig { cpus: CPUS, memory_bytes: 256 << 20, ..BoardConfig::default() };
+    let options = BootOptions {
+        command_line: format!("{} test={TEST}", boot::linux::default_command_line(config.clock)),
+        modules: vec![Module { command_line: String::new(), bytes: image }],
+    };
+    let mut machine = Machine::new(config);
+    let file = std::fs::read(&debian.kernel).expect("it was found");
+    let Machine { cpus, memory, board, .. } = &mut machine;
+    let format = Format::detect(&file).expect("a kernel");
+    boot::load(format, &file, &options, memory, &mut cpus[0], board)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let mut turns = Turns::default();
+    let mut events = Events::off();
+    while turns.held() < u32::from(CPUS) {
+        let turn = turns.take(&mut machine, 100_000_000, Kinds::HYPERCALL, &mut events);
+        let turn = turn.expect("a processor that may run");
+        assert!(turn.goes_on() || turn.stop == Stop::Hypercall, "{:?}", turn.stop);
+        if turn.stop == Stop::Hypercall {
+            let view = View { machine: &machine, cpu: turn.cpu };
+            let told = decode(&registers(&machine, turn.cpu), &view);
+            if matches!(told, Some(Annotation::TestStart { .. })) {
+                turns.hold(turn.cpu);
+            }
+        }
+    }
+    (machine, Turns::default(), program)
+}
+
+#[test]
+fn a_running_kernel_is_seen_from_outside() {
+    let (Some(linux), Some(debian)) = (debian(), Debian::find()) else { return };
+    let (mut machine, mut turns, program) = booted(&debian);
+    hostile_memory(&linux, &machine);
+    let running = Running::learn(&linux, CPUS, &View { machine: &machine, cpu: CpuId(0) });
+    fn view(machine: &Machine, cpu: CpuId) -> View<'_> {
+        View { machine, cpu }
+    }
+
+    // Who runs, which module is where, and what is at some addresses.
+    for cpu in (0..CPUS).map(CpuId) {
+        let task = running.current_task(cpu, &view(&machine, cpu)).expect("somebody runs");
+        assert_eq!(task.name, TEST, "{task}");
+        assert!(task.pid > 1 && task.process > 1, "{task:?}");
+        let state = running.linux.btf().and_then(|btf| btf.offset("task_struct", "flags")).expect("a member");
+        let told = running.describe(task.addr.offset(state), &view(&machine, cpu));
+        assert_eq!(told.as_deref(), Some("task_struct.flags"));
+        let queue = running.per_cpu("runqueues", cpu).expect("a per-CPU variable");
+        let told =
+            running.data(queue.offset(running.linux.btf().unwrap().offset("rq", "nr_running").unwrap()));
+        assert_eq!(told, Some(format!("runqueues.nr_running of {cpu}")));
+    }
+    let module = running.modules.iter().find(|module| module.name == "loop").expect("it was loaded");
+    let function = module.symbols.iter().find(|symbol| &*symbol.name == "lo_ioctl").expect("its symbols");
+    assert!(module.text.contains(&function.addr.0) && !module.orc.is_empty());
+    assert_eq!(running.frames(function.addr.offset(9))[0].function.as_deref(), Some("lo_ioctl [loop]"));
+
+    // Every stack of the test, wherever the kernel is, leads to its root.
+    let mut events = Events::off();
+    let (mut stacks, mut deepest, mut through_interrupts, mut to_main) = (0, 0, 0, 0);
+    for _ in 0..6_000 {
+        let Some(turn) = turns.take(&mut machine, 977, Kinds::HYPERCALL, &mut events) else { break };
+        if turn.stop == Stop::PowerOff {
+            break;
+        }
+        for cpu in (0..CPUS).map(CpuId) {
+            let (now, view) = (registers(&machine, cpu), view(&machine, cpu));
+            if now.ring != 0 {
+                continue;
+            }
+            let (activations, end) = stack::activations(&running, &now, &view);
+            let told = || stack::trace(&running, None, &now, &view);
+            assert_eq!(end, End::Root, "{cpu} at {:#x}: {:#?}", now.pc, told());
+            stacks += 1;
+            deepest = deepest.max(activations.len());
+            let interrupted = activations[1..].iter().any(|frame| frame.exact && frame.registers.ring == 0);
+            through_interrupts += usize::from(interrupted);
+            let from_user = activations.last().is_some_and(|frame| frame.registers.ring == 3);
+            let current = running.current_task(cpu, &view);
+            if from_user && current.is_some_and(|task| task.name == TEST) {
+                let whole = stack::trace(&running, Some(&program), &now, &view);
+                to_main += usize::from(whole.len() > activations.len());
+            }
+        }
+    }
+    assert!(
+        stacks > 1_000 && deepest > 10 && through_interrupts > 0 && to_main > 100,
+        "{stacks} stacks, {deepest} deep, {through_interrupts} through interrupts, {to_main} into the program"
+    );
+}
+
+/// Memory that lies now and then gives fewer answers, no panic.
+fn hostile_memory(linux: &Arc<Linux>, machine: &Machine) {
+    let view = View { machine, cpu: CpuId(0) };
+    struct Noise<'a>(View<'a>, std::cell::Cell<u64>);
+    impl guest::state::Memory for Noise<'_> {
+        fn read(&self, addr: VirtAddr, buffer: &mut [u8]) -> Option<()> {
+            guest::state::Memory::read(&self.0, addr, buffer)?;
+            let mut state = self.1.get();
+            if random(&mut state, 8) == 0 && !buffer.is_empty() {
+                let at = random(&mut state, buffer.len());
+                buffer[at] ^= 1 << random(&mut state, 8);
+            }
+            self.1.set(state);
+            Some(())
+        }
+    }
+    for seed in 0..rounds(40) {
+        let noise = Noise(view, std::cell::Cell::new(seed));
+        let running = Running::learn(linux, CPUS, &noise);
+        let now = registers(machine, CpuId(0));
+        let task = running.current_task(CpuId(0), &noise);
+        let _ = stack::trace(&running, None, &now, &noise);
+        let addr = task.map_or(VirtAddr(now.general[4]), |task| task.addr);
+        let _ = (running.describe(addr, &noise), running.describe(VirtAddr(now.pc), &noise));
     }
 }
