@@ -143,6 +143,6 @@ pub fn loaded<M: Memory + ?Sized>(linux: &Linux, memory: &M) -> Vec<Module> {
         }
         at = memory.read_uint(VirtAddr(next), 8);
     }
-    modules.sort_by(|a, b| a.text.start.cmp(&b.text.start));
+    modules.sort_by_key(|module| module.text.start);
     modules
 }

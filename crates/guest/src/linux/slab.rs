@@ -74,7 +74,7 @@ impl Running {
         let stride = word(cache, "kmem_cache", "size").filter(|size| *size > 0)?;
         let size = word(cache, "kmem_cache", "object_size")?;
         let padding = word(cache, "kmem_cache", "red_left_pad").unwrap_or(0);
-        let first = direct.wrapping_add(head.wrapping_sub(pages) / page_bytes << PAGE_BITS);
+        let first = direct.wrapping_add((head.wrapping_sub(pages) / page_bytes) << PAGE_BITS);
         let index = addr.0.checked_sub(first)? / stride;
         let start = VirtAddr(first + index * stride + padding);
         let ty = structure_of(btf, &name, size);
