@@ -10,8 +10,8 @@ use explore::{Options, Search, Until, Workers};
 use std::sync::Arc;
 use std::time::Instant;
 use trace::{
-    Access, AccessKind, Choice, PhysAddr, Point, PointKind, PointSet, Stack, Step, StepEnd, Subject,
-    ThreadId, ThreadSet, VirtAddr,
+    Access, AccessKind, Actor, Choice, ChoiceSet, PhysAddr, Point, PointKind, PointSet, Stack, Step, StepEnd,
+    Subject, ThreadId, VirtAddr,
 };
 
 /// Threads whose steps are fixed beforehand: mostly private accesses and shared reads, now and then a shared write.
@@ -52,17 +52,17 @@ impl Prepared {
 }
 
 impl Subject for Prepared {
-    fn enabled(&self) -> ThreadSet {
+    fn enabled(&self) -> ChoiceSet {
         let left = (0..self.done.len()).filter(|&thread| self.done[thread] < self.steps[thread].len());
-        left.map(|thread| ThreadId(thread as u32)).collect()
+        left.map(|thread| ThreadId(thread as u32).into()).collect()
     }
 
-    fn current(&self) -> Option<ThreadId> {
-        self.current.map(|thread| ThreadId(thread as u32))
+    fn current(&self) -> Option<Actor> {
+        self.current.map(|thread| ThreadId(thread as u32).into())
     }
 
     fn step(&mut self, choice: Choice, _points: &PointSet) -> Step {
-        let Choice::Thread(thread) = choice else { panic!("threads only") };
+        let thread = choice.thread().expect("threads only");
         let this = thread.0 as usize;
         let accesses = self.steps[this][self.done[this]].clone();
         self.done[this] += 1;

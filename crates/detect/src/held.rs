@@ -8,7 +8,7 @@
 //! Also which trusted code each thread is inside of, since that too decides how its accesses are judged.
 
 use std::sync::Arc;
-use trace::{Action, Choice, LockId, Step, ThreadId, Trusted};
+use trace::{Action, LockId, Step, ThreadId, Trusted};
 
 /// Stands for "interrupts are off" among locks.
 pub const INTERRUPTS: LockId = LockId(u64::MAX);
@@ -70,7 +70,7 @@ impl Held {
     /// To be told of each step before its actions. Says from whom the running thread took over a processor whose
     /// interrupts are off, if it did.
     pub fn begin(&mut self, step: &Step) -> Option<ThreadId> {
-        self.several = matches!(step.choice, Choice::Cpu(_));
+        self.several = step.choice.actor.cpu().is_some();
         let from = self.masked_by.filter(|&owner| owner != step.thread)?;
         self.masked_by = Some(step.thread);
         Some(from)

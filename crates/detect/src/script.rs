@@ -10,8 +10,8 @@
 use crate::{Config, Detectors, Finding};
 use std::collections::BTreeMap;
 use trace::{
-    Access, AccessKind, Action, Choice, Event, LockId, PhysAddr, Point, PointKind, Step, StepEnd, ThreadId,
-    Trusted, VirtAddr, Waiting,
+    Access, AccessKind, Action, Event, LockId, PhysAddr, Point, PointKind, Step, StepEnd, ThreadId, Trusted,
+    VirtAddr, Waiting,
 };
 
 #[derive(Default)]
@@ -211,7 +211,7 @@ fn step(line: &str, names: &mut Names) -> Step {
         events.push(Event { action, pc, accesses_before: accesses.len(), stack: None });
     }
     Step {
-        choice: Choice::Thread(first),
+        choice: first.into(),
         thread: first,
         accesses,
         events,

@@ -2,27 +2,27 @@
 
 use detect::Finding;
 use serde::{Deserialize, Serialize};
-use trace::{Choice, Schedule, Step, StepEnd, ThreadId, ThreadSet};
+use trace::{Actor, Choice, ChoiceSet, Schedule, Step, StepEnd};
 
 /// A decision that was taken, and the step that followed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Taken {
-    pub enabled: ThreadSet,
+    pub enabled: ChoiceSet,
     /// Who could simply have gone on; see [`trace::Subject::current`].
-    pub current: Option<ThreadId>,
+    pub current: Option<Actor>,
     pub step: Step,
 }
 
 impl Taken {
     /// Who was chosen.
     #[must_use]
-    pub const fn thread(&self) -> ThreadId {
-        self.step.thread
+    pub const fn actor(&self) -> Actor {
+        self.step.choice.actor
     }
 
     #[must_use]
     pub fn is_preemption(&self) -> bool {
-        self.current.is_some_and(|current| current != self.thread())
+        self.actor().preempts(self.current)
     }
 }
 
@@ -30,8 +30,8 @@ impl Taken {
 #[derive(Clone, Copy, Debug)]
 pub struct Decision<'a> {
     pub path: &'a [Taken],
-    pub enabled: &'a ThreadSet,
-    pub current: Option<ThreadId>,
+    pub enabled: &'a ChoiceSet,
+    pub current: Option<Actor>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! bytes are looked at.
 //!
 //! Things that are no memory get chunks of their own outside of it: a lock (requesting, taking and releasing it write
-//! it, whether or not the subject logs the lock's own bytes) and a thread (whoever runs in a step writes its own
+//! it, whether or not the subject logs the lock's own bytes) and an actor (whoever runs in a step writes its own
 //! progress, so that a step in which the kernel went over to a second thread depends on that thread's other steps).
 //!
 //! Choosing a thread makes the scheduler work on its queues, which are left out of account as long as the kernel guards
@@ -14,11 +14,11 @@
 //! byte of it is touched by anybody else (Blum 2012, 5.4.2).
 
 use serde::{Deserialize, Serialize};
-use trace::{Action, LockId, Step, ThreadId, ThreadSet, Touched, Touching};
+use trace::{Action, Actor, ActorSet, LockId, Step, Touched, Touching};
 
 const SPACE_BITS: u32 = 60;
 const LOCKS: u64 = 1 << SPACE_BITS;
-const THREADS: u64 = 2 << SPACE_BITS;
+const ACTORS: u64 = 2 << SPACE_BITS;
 
 const BLOOM_WORDS: usize = 32;
 
@@ -56,7 +56,7 @@ impl Footprint {
     pub fn of(step: &Step) -> Self {
         let mut touching = Touching::new(step.accesses.len() + step.events.len() + 1);
         let mut whole = false;
-        touch_thread(&mut touching, step.thread);
+        touch_actor(&mut touching, step.choice.actor);
         for access in &step.accesses {
             touching.range(access.phys.0, u64::from(access.size), access.kind.writes());
         }
@@ -69,7 +69,7 @@ impl Footprint {
                 | Action::Down { semaphore: lock }
                 | Action::Up { semaphore: lock }
                 | Action::Block { lock: Some(lock), .. } => touch_lock(&mut touching, lock),
-                Action::Switch { to } => touch_thread(&mut touching, to),
+                Action::Switch { to } => touch_actor(&mut touching, to.into()),
                 Action::Exposed => whole = true,
                 Action::Free { phys, size, .. } => touching.range(phys.0, size.unwrap_or(1).max(1), true),
                 Action::Alloc { phys, size, .. } => touching.range(phys.0, size.max(1), true),
@@ -108,12 +108,12 @@ impl Footprint {
         Self { whole: true, ..self.clone() }
     }
 
-    /// The same, but touching these threads too.
+    /// The same, but touching these actors too.
     #[must_use]
-    pub fn with_threads(&self, threads: &ThreadSet) -> Self {
-        let mut touching = Touching::new(threads.len());
+    pub fn with_actors(&self, actors: &ActorSet) -> Self {
+        let mut touching = Touching::new(actors.len());
         touching.all(&self.bytes);
-        threads.iter().for_each(|thread| touch_thread(&mut touching, thread));
+        actors.iter().for_each(|actor| touch_actor(&mut touching, actor));
         Self::new(touching.finish(), self.whole)
     }
 
@@ -132,14 +132,20 @@ fn touch_lock(touching: &mut Touching, lock: LockId) {
     touching.range(LOCKS | (lock.0 & (LOCKS - 1)), 1, true);
 }
 
-fn touch_thread(touching: &mut Touching, thread: ThreadId) {
-    touching.range(THREADS | u64::from(thread.0), 1, true);
+fn touch_actor(touching: &mut Touching, actor: Actor) {
+    let number = match actor {
+        Actor::Thread(thread) => u64::from(thread.0),
+        Actor::Cpu(cpu) => 1 << 32 | u64::from(cpu.0),
+        Actor::Interrupt { cpu, vector } => 2 << 32 | u64::from(cpu.0) << 8 | u64::from(vector),
+        Actor::Buffer(cpu) => 3 << 32 | u64::from(cpu.0),
+    };
+    touching.range(ACTORS | number, 1, true);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trace::{Access, AccessKind, Choice, Event, LockId, PhysAddr, StepEnd, VirtAddr};
+    use trace::{Access, AccessKind, Event, LockId, PhysAddr, StepEnd, ThreadId, VirtAddr};
 
     /// `t1 r100+4 w108+2 free200+16 lock5 to2`
     fn footprint(text: &str) -> Footprint {
@@ -147,7 +153,7 @@ mod tests {
         let id = |word: &str| ThreadId(word[1..].parse().unwrap());
         let by = id(words.next().unwrap());
         let mut step = Step {
-            choice: Choice::Thread(by),
+            choice: by.into(),
             thread: by,
             accesses: Vec::new(),
             events: Vec::new(),

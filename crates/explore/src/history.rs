@@ -28,7 +28,7 @@
 use crate::execution::Taken;
 use crate::footprint::Footprint;
 use std::sync::Arc;
-use trace::{PointKind, ThreadId, ThreadSet};
+use trace::{Actor, ActorSet, ChoiceSet, PointKind};
 
 /// For each thread by its small number, one more than the last step of it that happens before.
 #[derive(Clone, Debug, Default)]
@@ -78,10 +78,10 @@ pub struct Race {
     pub at: usize,
     /// The second of the two.
     pub later: usize,
-    /// Of these threads one must be tried at `at`; all were enabled there. Empty if nothing needs to be tried.
-    pub initials: ThreadSet,
+    /// Of these one must be tried at `at`; all were enabled there. Empty if nothing needs to be tried.
+    pub initials: ActorSet,
     /// Who to try if it is one of them.
-    pub prefer: ThreadId,
+    pub prefer: Actor,
     /// The second step needs nothing else: its own thread can be tried at once.
     pub alone: bool,
 }
@@ -90,7 +90,7 @@ pub struct Race {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Closing {
     pub at: usize,
-    pub disabled: ThreadSet,
+    pub disabled: ActorSet,
 }
 
 /// A thread that waited in a loop was woken.
@@ -107,7 +107,7 @@ const LOOP_STEPS_MAX: usize = 32;
 
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    threads: Vec<ThreadId>,
+    actors: Vec<Actor>,
     events: Vec<Event>,
     /// For each thread, its steps.
     steps_of: Vec<Vec<usize>>,
@@ -189,14 +189,14 @@ impl History {
         tail
     }
 
-    fn number(&mut self, thread: ThreadId) -> usize {
-        if let Some(at) = self.threads.iter().position(|&known| known == thread) {
+    fn number(&mut self, actor: Actor) -> usize {
+        if let Some(at) = self.actors.iter().position(|&known| known == actor) {
             return at;
         }
-        self.threads.push(thread);
+        self.actors.push(actor);
         self.steps_of.push(Vec::new());
         self.enablers_of.push(Vec::new());
-        self.threads.len() - 1
+        self.actors.len() - 1
     }
 
     /// Takes in the next step of `path`. Adds its races, nearest first.
@@ -208,7 +208,7 @@ impl History {
             Some(previous) if continues(path, at) => previous.head,
             _ => at,
         };
-        let thread = self.number(taken.thread());
+        let thread = self.number(taken.actor());
         let footprint = Arc::new(Footprint::of(&taken.step));
 
         let last = self.steps_of[thread].last().copied();
@@ -251,7 +251,7 @@ impl History {
     /// it after `head`.
     fn race(&self, head: usize, later: usize, clock: &Clock, path: &[Taken]) -> Race {
         let own = self.events[later].thread;
-        let mut initials = ThreadSet::new();
+        let mut initials = ActorSet::new();
         let mut alone = false;
         for (thread, steps) in self.steps_of.iter().enumerate() {
             if thread == self.events[head].thread {
@@ -264,26 +264,26 @@ impl History {
             } else {
                 clock.get(thread) > first && self.events[tail].clock.nothing_since(head, thread)
             };
-            if minimal && path[head].enabled.contains(self.threads[thread]) {
-                initials.insert(self.threads[thread]);
+            if minimal && path[head].enabled.contains_actor(self.actors[thread]) {
+                initials.insert(self.actors[thread]);
                 alone |= thread == own && tail == later;
             }
         }
-        Race { at: head, later, initials, prefer: self.threads[own], alone }
+        Race { at: head, later, initials, prefer: self.actors[own], alone }
     }
 
     /// Races that step `asleep` would have had at `head` with what came later, had it been chosen there.
     pub fn races_of_sleeper(
         &self,
         head: usize,
-        thread: ThreadId,
+        actor: Actor,
         asleep: &Footprint,
         later: usize,
         path: &[Taken],
     ) -> Option<Race> {
         let event = &self.events[later];
         let chosen = self.events[head].thread;
-        let sleeper = self.threads.iter().position(|&known| known == thread);
+        let sleeper = self.actors.iter().position(|&known| known == actor);
         let apart = event.thread != chosen
             && Some(event.thread) != sleeper
             && event.clock.get(chosen) <= head
@@ -310,18 +310,18 @@ impl History {
         Some(waiting)
     }
 
-    /// Takes in who can be chosen after the last step. If that is somebody else than its thread, its group is over: who
+    /// Takes in what can be chosen after the last step. If that is somebody else than its actor, its group is over: who
     /// can run that could not before it, and the other way round? Whoever it disabled depends on it.
-    pub fn close(&mut self, path: &[Taken], after: &ThreadSet) -> Option<Closing> {
+    pub fn close(&mut self, path: &[Taken], after: &ChoiceSet) -> Option<Closing> {
         let last = self.events.len().checked_sub(1)?;
         let Event { head, thread, .. } = self.events[last];
-        let chosen = self.threads[thread];
-        if is_only(after, chosen) {
+        let chosen = self.actors[thread];
+        if after.only_actor() == Some(chosen) {
             return None;
         }
         let before = &path[head].enabled;
-        for thread in after.iter().filter(|&thread| !before.contains(thread)) {
-            let number = self.number(thread);
+        for actor in after.actors().filter(|&actor| !before.contains_actor(actor)) {
+            let number = self.number(actor);
             if self.enablers_of[number].last() == Some(&last) {
                 continue;
             }
@@ -330,22 +330,18 @@ impl History {
             }
             self.enablers_of[number].push(last);
         }
-        let disabled = before.iter().filter(|&thread| thread != chosen && !after.contains(thread));
-        let disabled: ThreadSet = disabled.collect();
+        let disabled = before.actors().filter(|&actor| actor != chosen && !after.contains_actor(actor));
+        let disabled: ActorSet = disabled.collect();
         if disabled.is_empty() {
             return None;
         }
         let footprint = &mut self.events[last].footprint;
-        *footprint = Arc::new(footprint.with_threads(&disabled));
+        *footprint = Arc::new(footprint.with_actors(&disabled));
         Some(Closing { at: head, disabled })
     }
 }
 
-fn is_only(threads: &ThreadSet, thread: ThreadId) -> bool {
-    threads.len() == 1 && threads.contains(thread)
-}
-
-/// Whether the step at `at` goes on with the previous one's group: nobody but the same thread could be chosen.
+/// Whether the step at `at` goes on with the previous one's group: nobody but the same actor could be chosen.
 fn continues(path: &[Taken], at: usize) -> bool {
-    at > 0 && is_only(&path[at].enabled, path[at - 1].thread())
+    at > 0 && path[at].enabled.only_actor() == Some(path[at - 1].actor())
 }

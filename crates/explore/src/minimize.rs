@@ -19,7 +19,7 @@ use crate::workers::Workers;
 use crate::world::{Observer, World};
 use detect::{Limits, Signature};
 use serde::{Deserialize, Serialize};
-use trace::{Choice, PointSet, Schedule, StepEnd, Subject, ThreadId};
+use trace::{Choice, PointSet, Schedule, StepEnd, Subject};
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Minimized {
@@ -55,7 +55,7 @@ impl Default for Budget {
 /// Follows a wish list as well as it can: keeps the running thread, and when that gives way goes on with the next on the
 /// list that can run.
 struct Follow<'a> {
-    wishes: &'a [ThreadId],
+    wishes: &'a [Choice],
 }
 
 impl Strategy for Follow<'_> {
@@ -64,15 +64,15 @@ impl Strategy for Follow<'_> {
     }
 
     fn choose(&mut self, at: &Decision<'_>) -> Option<Choice> {
-        let keep = at.current.filter(|&current| at.enabled.contains(current));
-        let thread = keep.or_else(|| {
+        let keep = at.current.and_then(|current| at.enabled.of(current).next());
+        let wished = keep.or_else(|| {
             let next = self.wishes.iter().position(|&wish| at.enabled.contains(wish))?;
             let wish = self.wishes[next];
             self.wishes = &self.wishes[next + 1..];
             Some(wish)
         });
-        let last = at.path.last().map(|taken| taken.thread());
-        thread.or_else(|| Order::Forwards.pick(at.enabled.iter(), at.current, last)).map(Choice::Thread)
+        let last = at.path.last().map(|taken| taken.actor());
+        wished.or_else(|| Order::Forwards.pick(at.enabled.iter(), at.current, last))
     }
 }
 
@@ -165,7 +165,7 @@ impl Minimizing<'_> {
             let Some(next) = path.iter().skip(at).position(|taken| taken.is_preemption()) else { return };
             at += next;
             let prefix = Schedule(path[..at].iter().map(|taken| taken.step.choice).collect());
-            let wishes: Vec<ThreadId> = path[at..].iter().map(|taken| taken.thread()).collect();
+            let wishes: Vec<Choice> = path[at..].iter().map(|taken| taken.step.choice).collect();
             let execution = runner.run(&prefix, &mut Follow { wishes: &wishes });
             self.executions += 1;
             if self.improves(execution) {
@@ -216,14 +216,15 @@ impl Minimizing<'_> {
         self.executions += 1;
         for parts_at in (0..failing.len()).rev() {
             let taken = &failing[parts_at];
-            let mut others: Vec<ThreadId> = taken.enabled.iter().filter(|&t| t != taken.thread()).collect();
-            others.sort_by_key(|&thread| taken.current != Some(thread));
-            for thread in others {
+            let mut others: Vec<Choice> =
+                taken.enabled.iter().filter(|&other| other != taken.step.choice).collect();
+            others.sort_by_key(|other| taken.current != Some(other.actor));
+            for other in others {
                 if !self.may_go_on() {
                     return None;
                 }
                 let mut prefix = Schedule(schedule.0[..parts_at].to_vec());
-                prefix.0.push(Choice::Thread(thread));
+                prefix.0.push(other);
                 let execution = runner.run(&prefix, &mut Replay::new(prefix.clone()));
                 self.executions += 1;
                 if execution.findings.is_empty() && execution.last_end() == Some(&StepEnd::Finished) {

@@ -176,7 +176,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
                     }
                 }
             };
-            if !matches!(choice, Choice::Thread(thread) if enabled.contains(thread)) {
+            if !enabled.contains(choice) {
                 return End::Diverged { at, choice };
             }
             if enabled.len() > 1 {

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use trace::{Schedule, Subject, ThreadId};
+use trace::{Choice, Schedule, Subject};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -87,7 +87,7 @@ enum State {
 /// A child of a decision of the trunk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Child {
-    thread: ThreadId,
+    choice: Choice,
     /// Its first step, once that was taken.
     entry: Option<Sleeper>,
     /// That end with its first step, and, when explored, all of them.
@@ -366,7 +366,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                 self.next += 1;
                 let state = if at + 1 == range.end { State::Task(id) } else { State::Trunk(number + 1) };
                 let entry = task.tree.reduction.explored(at);
-                let entry = entry.map(|footprint| Sleeper { thread: node.chosen, footprint });
+                let entry = entry.map(|footprint| Sleeper { choice: node.chosen, footprint });
                 let branching = Branching::of(node, parent, at, state, entry);
                 if let Some(above) = parent.filter(|_| at == range.start) {
                     let above = self.trunk.get_mut(&above).expect("parents stay");
@@ -495,34 +495,31 @@ impl Branching {
         let mut children: Vec<Child> = Vec::new();
         let mut interleavings = node.interleavings;
         for done in &node.done {
-            let (thread, entry, state) = (done.thread, Some(done.clone()), State::Explored);
-            children.push(Child { thread, entry, interleavings: std::mem::take(&mut interleavings), state });
+            let (choice, entry, state) = (done.choice, Some(done.clone()), State::Explored);
+            children.push(Child { choice, entry, interleavings: std::mem::take(&mut interleavings), state });
         }
-        children.push(Child { thread: node.chosen, entry, interleavings: 0, state });
-        for thread in node.waiting() {
-            children.push(Child { thread, entry: None, interleavings: 0, state: State::Waiting });
+        children.push(Child { choice: node.chosen, entry, interleavings: 0, state });
+        for choice in node.waiting() {
+            children.push(Child { choice, entry: None, interleavings: 0, state: State::Waiting });
         }
         Self { parent, depth, node, children }
     }
 
     fn mark(&mut self, request: &Request) {
         if request.all {
-            for thread in request.initials.iter() {
-                self.node.marked.insert(thread);
+            for actor in request.initials.iter() {
+                self.node.marked.insert(actor);
             }
         } else {
             self.node.mark_one(&request.initials, request.prefer);
         }
         let children = &mut self.children;
-        let new: Vec<ThreadId> = self
+        let new: Vec<Choice> = self
             .node
-            .marked
-            .iter()
-            .filter(|&thread| {
-                !self.node.sleeps(thread) && children.iter().all(|child| child.thread != thread)
-            })
+            .to_explore()
+            .filter(|&choice| children.iter().all(|child| child.choice != choice))
             .collect();
-        let waiting = |thread| Child { thread, entry: None, interleavings: 0, state: State::Waiting };
+        let waiting = |choice| Child { choice, entry: None, interleavings: 0, state: State::Waiting };
         children.extend(new.into_iter().map(waiting));
     }
 
@@ -541,7 +538,7 @@ impl Branching {
     /// The decision as seen from below `child`: its elder siblings are explored.
     fn choosing(&self, child: usize) -> Node {
         let mut node = self.node.clone();
-        node.chosen = self.children[child].thread;
+        node.chosen = self.children[child].choice;
         node.done = self.children[..child].iter().filter_map(|child| child.entry.clone()).collect();
         node.ends = false;
         node

@@ -133,8 +133,8 @@ fn unsupported(execution: &Execution) -> Option<Unsupported> {
         _ if execution.end == End::Nobody => "a decision was due and nobody could be chosen".to_string(),
         Some(StepEnd::Unsupported { what }) => what.clone(),
         Some(StepEnd::NotScheduled { ticks }) => {
-            let thread = execution.path.last()?.thread();
-            format!("{thread} was chosen but did not run within {ticks} ticks")
+            let actor = execution.path.last()?.actor();
+            format!("{actor} was chosen but did not run within {ticks} ticks")
         }
         _ => return None,
     };

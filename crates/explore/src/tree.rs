@@ -17,12 +17,12 @@ use crate::run::Strategy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use trace::{Choice, Schedule, ThreadId, ThreadSet};
+use trace::{Actor, ActorSet, Choice, ChoiceSet, Schedule};
 
-/// A thread whose next step, with this footprint, has been explored from a state like this one.
+/// A choice whose step, with this footprint, has been explored from a state like this one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sleeper {
-    pub thread: ThreadId,
+    pub choice: Choice,
     #[serde(with = "shared")]
     pub footprint: Arc<Footprint>,
 }
@@ -44,14 +44,14 @@ mod shared {
 /// A decision on the path.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Node {
-    pub enabled: ThreadSet,
-    pub current: Option<ThreadId>,
+    pub enabled: ChoiceSet,
+    pub current: Option<Actor>,
     /// Preemptions on the way here.
     pub preemptions: u32,
     /// Whose subtree is being explored.
-    pub chosen: ThreadId,
-    /// Explored, being explored or to be explored.
-    pub marked: ThreadSet,
+    pub chosen: Choice,
+    /// Explored, being explored or to be explored, with all their outcomes.
+    pub marked: ActorSet,
     /// Explored, in that order.
     pub done: Vec<Sleeper>,
     /// Explored from an equivalent state elsewhere: not to be explored here.
@@ -64,36 +64,50 @@ pub struct Node {
 
 impl Node {
     #[must_use]
-    pub fn sleeps(&self, thread: ThreadId) -> bool {
-        self.sleep.iter().any(|sleeper| sleeper.thread == thread)
+    pub fn sleeps(&self, choice: Choice) -> bool {
+        self.sleep.iter().any(|sleeper| sleeper.choice == choice)
+    }
+
+    /// Whether all that an actor could be chosen for is asleep.
+    #[must_use]
+    pub fn is_asleep(&self, actor: Actor) -> bool {
+        self.enabled.contains_actor(actor) && self.enabled.of(actor).all(|choice| self.sleeps(choice))
     }
 
     #[must_use]
-    pub fn is_done(&self, thread: ThreadId) -> bool {
-        self.done.iter().any(|done| done.thread == thread)
+    pub fn is_done(&self, choice: Choice) -> bool {
+        self.done.iter().any(|done| done.choice == choice)
     }
 
-    /// Marked, and neither explored nor being explored nor asleep.
-    pub fn waiting(&self) -> impl DoubleEndedIterator<Item = ThreadId> + '_ {
-        self.marked
-            .iter()
-            .filter(|&thread| thread != self.chosen && !self.is_done(thread) && !self.sleeps(thread))
+    /// All outcomes of those marked, apart from what is asleep.
+    pub fn to_explore(&self) -> impl DoubleEndedIterator<Item = Choice> + '_ {
+        self.enabled.iter().filter(|&choice| self.marked.contains(choice.actor) && !self.sleeps(choice))
     }
 
-    /// Whether going on with `thread` takes the processor away from somebody.
+    /// To be explored, and neither explored nor being explored.
+    pub fn waiting(&self) -> impl DoubleEndedIterator<Item = Choice> + '_ {
+        self.to_explore().filter(|&choice| choice != self.chosen && !self.is_done(choice))
+    }
+
+    /// Whether going on with `actor` takes the processor away from somebody.
     #[must_use]
-    pub fn preempts(&self, thread: ThreadId) -> bool {
-        self.current.is_some_and(|current| current != thread)
+    pub fn preempts(&self, actor: Actor) -> bool {
+        actor.preempts(self.current)
+    }
+
+    /// Whether one of a race's initials will be explored here, or was where its steps are asleep.
+    fn covers(&self, initials: &ActorSet) -> bool {
+        initials.iter().any(|actor| self.marked.contains(actor) || self.is_asleep(actor))
     }
 
     /// Marks one of a race's initials unless one is marked or asleep already.
-    pub fn mark_one(&mut self, initials: &ThreadSet, prefer: ThreadId) {
-        if initials.iter().any(|thread| self.marked.contains(thread) || self.sleeps(thread)) {
+    pub fn mark_one(&mut self, initials: &ActorSet, prefer: Actor) {
+        if self.covers(initials) {
             return;
         }
-        let thread = if initials.contains(prefer) { Some(prefer) } else { initials.first() };
-        if let Some(thread) = thread {
-            self.marked.insert(thread);
+        let actor = if initials.contains(prefer) { Some(prefer) } else { initials.first() };
+        if let Some(actor) = actor {
+            self.marked.insert(actor);
         }
     }
 
@@ -113,8 +127,8 @@ impl Node {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Request {
     pub at: usize,
-    pub initials: ThreadSet,
-    pub prefer: ThreadId,
+    pub initials: ActorSet,
+    pub prefer: Actor,
     pub all: bool,
 }
 
@@ -138,26 +152,26 @@ impl Nodes {
         self.mark_one(race.at, &race.initials, race.prefer);
     }
 
-    pub fn mark_one(&mut self, at: usize, initials: &ThreadSet, prefer: ThreadId) {
+    pub fn mark_one(&mut self, at: usize, initials: &ActorSet, prefer: Actor) {
         let node = &mut self.list[at];
         if at >= self.base {
             node.mark_one(initials, prefer);
-        } else if !initials.iter().any(|thread| node.marked.contains(thread) || node.sleeps(thread)) {
+        } else if !node.covers(initials) {
             let request = Request { at, initials: initials.clone(), prefer, all: false };
             self.request(request);
         }
     }
 
-    /// All of `threads` are to be explored at `at`.
-    pub fn mark_all(&mut self, at: usize, threads: &ThreadSet) {
+    /// All of `actors` are to be explored at `at`.
+    pub fn mark_all(&mut self, at: usize, actors: &ActorSet) {
         let node = &mut self.list[at];
         if at >= self.base {
-            for thread in threads.iter() {
-                node.marked.insert(thread);
+            for actor in actors.iter() {
+                node.marked.insert(actor);
             }
-        } else if threads.iter().any(|thread| !node.marked.contains(thread)) {
-            let prefer = node.chosen;
-            self.request(Request { at, initials: threads.clone(), prefer, all: true });
+        } else if actors.iter().any(|actor| !node.marked.contains(actor)) {
+            let prefer = node.chosen.actor;
+            self.request(Request { at, initials: actors.clone(), prefer, all: true });
         }
     }
 
@@ -184,9 +198,9 @@ pub trait Reduction: Clone + Send {
     /// The path ended with its last step.
     fn end(&mut self, execution: &Execution, nodes: &mut Nodes);
 
-    /// Who can be tried at the new decision `node` behind `nodes`. Marks what is to be explored, apart from the one
+    /// What can be tried at the new decision `node` behind `nodes`. Marks what is to be explored, apart from the one
     /// that the tree then picks from among those returned; fills in who sleeps.
-    fn arrive(&mut self, node: &mut Node, path: &[Taken], nodes: &mut Nodes) -> ThreadSet;
+    fn arrive(&mut self, node: &mut Node, path: &[Taken], nodes: &mut Nodes) -> ChoiceSet;
 
     /// The footprint of the step chosen at `at`, if it is known, for its siblings to let it sleep.
     fn explored(&self, at: usize) -> Option<Arc<Footprint>>;
@@ -261,21 +275,21 @@ impl<R: Reduction> Tree<R> {
         self.interleavings
     }
 
-    fn last_run(&self) -> Option<ThreadId> {
-        self.nodes.list.last().map(|node| node.chosen)
+    fn last_run(&self) -> Option<Actor> {
+        self.nodes.list.last().map(|node| node.chosen.actor)
     }
 
     fn backtrack(&mut self) -> bool {
         let mut below = 0;
         while self.nodes.list.len() > self.nodes.base {
             let at = self.nodes.list.len() - 1;
-            let last = at.checked_sub(1).map(|before| self.nodes.list[before].chosen);
+            let last = at.checked_sub(1).map(|before| self.nodes.list[before].chosen.actor);
             let node = &mut self.nodes.list[at];
             node.interleavings += u64::from(node.ends) + below;
             below = node.interleavings;
             if let Some(next) = self.order.pick(node.waiting(), node.current, last) {
                 let footprint = self.reduction.explored(at).expect("the path was executed");
-                node.done.push(Sleeper { thread: node.chosen, footprint });
+                node.done.push(Sleeper { choice: node.chosen, footprint });
                 node.chosen = next;
                 node.ends = false;
                 self.reduction.forget(at);
@@ -291,7 +305,7 @@ impl<R: Reduction> Tree<R> {
     /// The choices of the path.
     #[must_use]
     pub fn schedule(&self) -> Schedule {
-        Schedule(self.nodes.list.iter().map(|node| Choice::Thread(node.chosen)).collect())
+        Schedule(self.nodes.list.iter().map(|node| node.chosen).collect())
     }
 }
 
@@ -315,13 +329,14 @@ impl<R: Reduction> Strategy for Tree<R> {
     fn choose(&mut self, at: &Decision<'_>) -> Option<Choice> {
         self.reduction.learn(at.path, &mut self.nodes);
         let before = self.nodes.list.last();
-        let preemptions = before.map_or(0, |node| node.preemptions + u32::from(node.preempts(node.chosen)));
+        let preemptions =
+            before.map_or(0, |node| node.preemptions + u32::from(node.preempts(node.chosen.actor)));
         let mut node = Node {
             enabled: at.enabled.clone(),
             current: at.current,
             preemptions,
-            chosen: ThreadId::default(),
-            marked: ThreadSet::new(),
+            chosen: at.enabled.first()?,
+            marked: ActorSet::new(),
             done: Vec::new(),
             sleep: Vec::new(),
             ends: false,
@@ -329,8 +344,8 @@ impl<R: Reduction> Strategy for Tree<R> {
         };
         let candidates = self.reduction.arrive(&mut node, at.path, &mut self.nodes);
         node.chosen = self.order.pick(candidates.iter(), at.current, self.last_run())?;
-        node.marked.insert(node.chosen);
-        let choice = Choice::Thread(node.chosen);
+        node.marked.insert(node.chosen.actor);
+        let choice = node.chosen;
         self.nodes.list.push(node);
         Some(choice)
     }
@@ -354,7 +369,7 @@ impl<R: Reduction> Tree<R> {
         if let (None, Some(before)) = (&self.entry, self.nodes.base.checked_sub(1))
             && let Some(footprint) = self.reduction.explored(before)
         {
-            self.entry = Some(Sleeper { thread: self.nodes.list[before].chosen, footprint });
+            self.entry = Some(Sleeper { choice: self.nodes.list[before].chosen, footprint });
         }
         self.state = if self.backtrack() { State::Ready } else { State::Exhausted };
     }
@@ -372,7 +387,7 @@ impl<R: Reduction> Tree<R> {
         self.entry = self
             .reduction
             .explored(at)
-            .map(|footprint| Sleeper { thread: self.nodes.list[at].chosen, footprint });
+            .map(|footprint| Sleeper { choice: self.nodes.list[at].chosen, footprint });
         Some(from..at + 1)
     }
 

@@ -26,15 +26,12 @@ fn main() {
         subject.narrate();
     }
     let schedule: trace::Schedule = std::env::var("SCHEDULE").unwrap_or_default().parse().unwrap();
-    let mut given = schedule.0.into_iter().map(|c| match c {
-        Choice::Thread(t) => t,
-        _ => panic!(),
-    });
+    let mut given = schedule.0.into_iter();
     loop {
         let enabled = subject.enabled();
         let current = subject.current();
-        let Some(choice) = given.next().or(current).or(enabled.first()) else { break };
-        let step = subject.step(Choice::Thread(choice), &points);
+        let Some(choice) = given.next().or(current.map(Choice::from)).or(enabled.first()) else { break };
+        let step = subject.step(choice, &points);
         println!(
             "enabled {enabled:?} current {current:?} -> {choice}: {} instr, {} accesses, end {:?}",
             step.instructions,

@@ -15,7 +15,7 @@ use crate::tracker::Oddity;
 use crate::uniprocessor::Uniprocessor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, Choice, PointRule, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
+use trace::{Action, PointRule, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
 
 /// Steps of the one run.
 const STEPS_MAX: usize = 10_000;
@@ -58,7 +58,7 @@ pub fn examine(started: &Started) -> Vec<Advice> {
     let mut end = None;
     let mut last = None;
     while steps < STEPS_MAX {
-        let enabled = subject.enabled();
+        let enabled = subject.enabled_threads();
         // Whoever is next in turn, so that everybody who can be chosen is chosen at some time.
         let next = enabled.iter().find(|thread| last.is_none_or(|last| *thread > last)).or(enabled.first());
         let Some(thread) = next else { break };
@@ -289,7 +289,7 @@ fn go_on(
     strange: &mut BTreeSet<Strange>,
 ) -> Step {
     let (ticked, handled) = (needs_tick(subject, thread), ticks_seen(subject));
-    let step = subject.step(Choice::Thread(thread), points);
+    let step = subject.step(thread.into(), points);
     if ticked && ticks_seen(subject) == handled && !matches!(step.end, StepEnd::Unsupported { .. }) {
         strange.insert(Strange::TickUnseen);
     }
@@ -303,7 +303,7 @@ fn interrupted(started: &Started, strange: &mut BTreeSet<Strange>) -> Option<Arc
     let rules = [PointRule::Lock, PointRule::Unlock, PointRule::InterruptsOn].into();
     let points = PointSet { rules, ..PointSet::default() };
     for _ in 0..STEPS_MAX {
-        let enabled = subject.enabled();
+        let enabled = subject.enabled_threads();
         let other = enabled.iter().find(|thread| needs_tick(&subject, *thread)).or(enabled.first());
         let Some(thread) = other else { break };
         let step = go_on(&mut subject, thread, &points, strange);

@@ -22,7 +22,7 @@ use machine::devices::disk::Disk;
 use machine::{Machine, Stop};
 use std::fmt;
 use std::sync::Arc;
-use trace::{Action, Cancelled, Choice, CpuId, Event, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
+use trace::{Action, Cancelled, CpuId, Event, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
 
 /// Instructions a kernel may take to get ready, and then to start its test.
 pub const BOOT_INSTRUCTIONS_MAX: u64 = 2_000_000_000;
@@ -364,8 +364,9 @@ fn check_program(kernel: &Kernel, subject: &Uniprocessor, test: &str) -> Result<
         if began(&trial) {
             return Ok(());
         }
-        let Some(thread) = trial.current().or(trial.enabled().first()) else { break };
-        let step = trial.step(Choice::Thread(thread), &PointSet::default());
+        let choice = trial.current().map(Into::into).or(trial.enabled().first());
+        let Some(choice) = choice else { break };
+        let step = trial.step(choice, &PointSet::default());
         printed.extend(step.events.into_iter().filter_map(|event| match event.action {
             Action::Console { line } => Some(line),
             _ => None,
@@ -435,7 +436,7 @@ fn prologue(subject: &Uniprocessor) -> Step {
     events.push(event(Action::TestStart));
     let thread = subject.tracker.threads.current().map_or(ThreadId::default(), |thread| thread.id);
     Step {
-        choice: Choice::Thread(thread),
+        choice: thread.into(),
         thread,
         accesses: Vec::new(),
         events,

@@ -12,7 +12,7 @@
 //! # use guest::step_builder::{StepBuilder, Stretch};
 //! # use machine::{Machine, StopSet, board::BoardConfig};
 //! # use std::sync::Arc;
-//! # use trace::{Choice, CpuId, StepEnd, ThreadId};
+//! # use trace::{CpuId, StepEnd, ThreadId};
 //! let (cpu, thread) = (CpuId(0), ThreadId(0));
 //! let mut machine = Machine::new(BoardConfig::default());
 //! let mut step = StepBuilder::new(Recorder::new(Arc::new(Scope::everything()), 64));
@@ -21,7 +21,7 @@
 //! machine.run(cpu, &StopSet::after(1), &mut step.log);
 //! step.take_log(&machine, &Stretch::by(thread));
 //! let instructions = machine.instructions() - before;
-//! let step = step.finish(Choice::Thread(thread), StepEnd::Finished, instructions, Vec::new());
+//! let step = step.finish(thread.into(), StepEnd::Finished, instructions, Vec::new());
 //! # assert_eq!(step.thread, thread);
 //! ```
 //!

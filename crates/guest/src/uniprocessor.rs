@@ -33,8 +33,8 @@ use machine::{Kinds, Machine, Stop, StopSet, Watch};
 use rotation::Rotation;
 use std::sync::Arc;
 use trace::{
-    Action, Cancelled, Choice, CpuId, Point, PointKind, PointSet, Step, StepEnd, Subject, ThreadId,
-    ThreadSet, VirtAddr, Waiting,
+    Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Point, PointKind, PointSet, Step, StepEnd, Subject,
+    ThreadId, ThreadSet, VirtAddr, Waiting,
 };
 use turns::Foreseen;
 
@@ -657,6 +657,14 @@ impl Uniprocessor {
         standing && comes && thread.yields_for.is_none() && !self.tracker.is_idle(&self.machine, thread.key)
     }
 
+    /// Who can be chosen; nobody when the test is over.
+    pub fn enabled_threads(&self) -> ThreadSet {
+        if !matches!(self.phase, Phase::Running { .. }) {
+            return ThreadSet::new();
+        }
+        self.choices()
+    }
+
     /// Who can be chosen, leaving out those who wait in a loop, and those who wait for time to pass while it does not.
     fn choices(&self) -> ThreadSet {
         let free = |thread: &&Thread| self.can_go_on(thread) && !thread.looping.waits;
@@ -750,19 +758,18 @@ impl Uniprocessor {
 }
 
 impl Subject for Uniprocessor {
-    fn enabled(&self) -> ThreadSet {
-        if !matches!(self.phase, Phase::Running { .. }) {
-            return ThreadSet::new();
-        }
-        self.choices()
+    fn enabled(&self) -> ChoiceSet {
+        self.enabled_threads().iter().map(Choice::from).collect()
     }
 
-    fn current(&self) -> Option<ThreadId> {
-        self.current.filter(|&thread| self.tracker.threads.by_id(thread).is_some_and(|t| self.can_go_on(t)))
+    fn current(&self) -> Option<Actor> {
+        let can_go_on =
+            |&thread: &ThreadId| self.tracker.threads.by_id(thread).is_some_and(|t| self.can_go_on(t));
+        self.current.filter(can_go_on).map(Actor::from)
     }
 
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
-        let Choice::Thread(thread) = choice else {
+        let Choice { actor: Actor::Thread(thread), outcome: 0 } = choice else {
             let end = StepEnd::Unsupported { what: format!("'{choice}' is no thread of a uniprocessor") };
             return Step {
                 choice,

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use guest::objects::Objects;
 use support::image;
 use trace::{
-    Access, AccessKind, Action, Choice, Event, PhysAddr, Pointer, Sighting, Step, StepEnd, ThreadId, VirtAddr,
+    Access, AccessKind, Action, Event, PhysAddr, Pointer, Sighting, Step, StepEnd, ThreadId, VirtAddr,
 };
 
 const KERNEL: &str = r#"
@@ -24,7 +24,7 @@ fn check(story: &str, expected: Expect) {
     let image = image("objects.c", KERNEL, &["-g", "-O1"]);
     let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
     let mut step = Step {
-        choice: Choice::Thread(ThreadId(1)),
+        choice: ThreadId(1).into(),
         thread: ThreadId(1),
         accesses: Vec::new(),
         events: Vec::new(),

@@ -5,7 +5,7 @@ use guest::step_builder::{StepBuilder, Stretch};
 use machine::{Kinds, Machine, Stop, StopSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use trace::{Choice, CpuId, PhysAddr, Step, StepEnd, ThreadId};
+use trace::{CpuId, PhysAddr, Step, StepEnd, ThreadId};
 
 /// `lock inc dword [rip + 0xff9]`, which is 0x1000 bytes from the beginning; `push rax`; `hlt`.
 const COUNTS: &[u8] = &[0xf0, 0xff, 0x05, 0xf9, 0x0f, 0x00, 0x00, 0x50, 0xf4];
@@ -22,7 +22,7 @@ fn step(machine: &mut Machine, builder: &mut StepBuilder, cpu: CpuId) -> Step {
     assert_eq!(stop, Stop::Halt);
     builder.take_log(machine, &Stretch::by(thread));
     let instructions = machine.instructions() - before;
-    builder.finish(Choice::Thread(thread), StepEnd::Finished, instructions, Vec::new())
+    builder.finish(thread.into(), StepEnd::Finished, instructions, Vec::new())
 }
 
 fn told(step: &Step) -> String {

@@ -5,9 +5,7 @@ mod program;
 use expect_test::{expect, expect_file};
 use program::{End, Op, Program, addr, finding, lock, schedule, step};
 use report::{Context, Passing, Story, Summary, TextOptions, Verdict, html, json, tell, text};
-use trace::{
-    Action, Choice, PhysAddr, PointKind, Resolve as _, Schedule, Sighting, Step, ThreadId, VirtAddr,
-};
+use trace::{Action, PhysAddr, PointKind, Resolve as _, Schedule, Sighting, Step, ThreadId, VirtAddr};
 
 fn t(number: u32) -> ThreadId {
     ThreadId(number)
@@ -183,10 +181,7 @@ fn story_of_kernel(
 }
 
 fn stories() -> Vec<(&'static str, Story)> {
-    let passing = Passing {
-        schedule: Schedule(vec![Choice::Thread(t(3)), Choice::Thread(t(3)), Choice::Thread(t(4))]),
-        common: 1,
-    };
+    let passing = Passing { schedule: Schedule(vec![t(3).into(), t(3).into(), t(4).into()]), common: 1 };
     vec![
         ("use_after_free", story(&use_after_free(), "double_thread_fork", 1, Some(passing))),
         ("deadlock", story(&deadlock(), "transfer_twice", 1, None)),

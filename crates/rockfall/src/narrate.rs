@@ -120,9 +120,10 @@ fn briefly(finding: &Finding, steps: &[Step]) -> Limits {
 fn called<S: trace::Subject>(mut subject: S, file: &FindingFile) -> BTreeMap<ThreadId, String> {
     let mut names = BTreeMap::new();
     for choice in &file.schedule.0 {
-        for thread in
-            subject.enabled().iter().filter(|thread| !names.contains_key(thread)).collect::<Vec<_>>()
-        {
+        for thread in subject.enabled().iter().filter_map(|choice| choice.thread()) {
+            if names.contains_key(&thread) {
+                continue;
+            }
             names.extend(
                 subject.thread_name(thread).filter(|name| !name.is_empty()).map(|name| (thread, name)),
             );

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use explore::{Observer, Order, World};
 use guest::kernel::Kernel;
 use guest::nearest::suggestion;
-use trace::{Action, Choice, Filter, Point, PointRule, PointSet, Stack, Step, StepEnd, Subject};
+use trace::{Action, Filter, Point, PointRule, PointSet, Stack, Step, StepEnd, Subject};
 
 /// Every function and line that the set names must be there.
 pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
@@ -60,9 +60,9 @@ pub fn list<O: Observer>(world: &World<impl Subject, O>, points: &PointSet) {
     let mut last = None;
     loop {
         let enabled = subject.enabled();
-        let Some(thread) = Order::Forwards.pick(enabled.iter(), subject.current(), last) else { break };
-        last = Some(thread);
-        let step = subject.step(Choice::Thread(thread), points);
+        let Some(choice) = Order::Forwards.pick(enabled.iter(), subject.current(), last) else { break };
+        last = Some(choice.actor);
+        let step = subject.step(choice, points);
         let StepEnd::Point(point) = &step.end else {
             println!("end: {}", ending(&step.end));
             break;
@@ -74,7 +74,7 @@ pub fn list<O: Observer>(world: &World<impl Subject, O>, points: &PointSet) {
             point.thread,
             step.instructions,
             step.accesses.len(),
-            subject.enabled().iter().map(|thread| thread.to_string()).collect::<Vec<_>>().join(" ")
+            subject.enabled().iter().map(|choice| choice.to_string()).collect::<Vec<_>>().join(" ")
         );
         for frame in &stack_of(&step, point) {
             let function = frame.function.as_deref().unwrap_or("?");

@@ -23,7 +23,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const RUN: &str = "run";
 const LOCK: &str = "lock";
 const JOB: &str = "job-";

@@ -1,34 +1,87 @@
 //! A decision of the explorer, and a list of them: the reproduction of an execution.
 //!
-//! Text form: choices separated by blanks, a run of equal ones as `t3*5`. `t3` lets thread 3 go on, `cpu1` steps a
-//! processor, `irq32@0` takes an interrupt on cpu0, `=1` settles an outcome (1st alternative of an allocation, a
-//! transaction's abort code). `#` starts a comment that reaches to the end of the line.
+//! Text form: choices separated by blanks, a run of equal ones as `t3*5`. A choice is an actor ([`Actor`]) and, unless
+//! it is the ordinary one, the outcome of its step: `t3` lets thread 3 go on, `t3=2` does too, and whatever is
+//! undetermined in its step (an allocation that may fail, the abort code of a transaction) goes the second of its
+//! other ways. `#` starts a comment that reaches to the end of the line.
 
-use crate::{CpuId, ThreadId};
+use crate::set::SortedSet;
+use crate::{Actor, CpuId, ThreadId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
+/// Who goes on, and which way what is undetermined in its step goes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Choice {
-    /// Let this thread run to the next point.
-    Thread(ThreadId),
-    /// Let this processor run to the next point.
-    Cpu(CpuId),
-    /// Take interrupt `vector` on `cpu` now.
-    Interrupt { cpu: CpuId, vector: u8 },
-    /// Which way something undetermined goes, as a number that the subject explains.
-    Outcome(u8),
+pub struct Choice {
+    pub actor: Actor,
+    /// A number that the subject explains; 0 is the ordinary way.
+    pub outcome: u8,
+}
+
+impl<A: Into<Actor>> From<A> for Choice {
+    fn from(actor: A) -> Self {
+        Self { actor: actor.into(), outcome: 0 }
+    }
+}
+
+impl Choice {
+    /// The thread that goes on, if the choice is about one.
+    #[must_use]
+    pub const fn thread(self) -> Option<ThreadId> {
+        match self.actor {
+            Actor::Thread(thread) => Some(thread),
+            _ => None,
+        }
+    }
+
+    /// The processor that goes on, if the choice is about one.
+    #[must_use]
+    pub const fn cpu(self) -> Option<CpuId> {
+        match self.actor {
+            Actor::Cpu(cpu) => Some(cpu),
+            _ => None,
+        }
+    }
+}
+
+/// What can be chosen, ascending by actor and then by outcome.
+pub type ChoiceSet = SortedSet<Choice>;
+
+impl ChoiceSet {
+    /// The choices of one actor.
+    pub fn of(&self, actor: Actor) -> impl Iterator<Item = Choice> + '_ {
+        let all = self.as_slice();
+        let from = all.partition_point(|choice| choice.actor < actor);
+        all[from..].iter().copied().take_while(move |choice| choice.actor == actor)
+    }
+
+    /// Whether the actor can be chosen, with whichever outcome.
+    #[must_use]
+    pub fn contains_actor(&self, actor: Actor) -> bool {
+        self.of(actor).next().is_some()
+    }
+
+    /// Those who can be chosen, each once, ascending.
+    pub fn actors(&self) -> impl Iterator<Item = Actor> + '_ {
+        self.as_slice().chunk_by(|a, b| a.actor == b.actor).map(|choices| choices[0].actor)
+    }
+
+    /// The actor that can be chosen if there is but one.
+    #[must_use]
+    pub fn only_actor(&self) -> Option<Actor> {
+        let (first, last) = (self.first()?.actor, self.last()?.actor);
+        (first == last).then_some(first)
+    }
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Choice::Thread(thread) => write!(f, "{thread}"),
-            Choice::Cpu(cpu) => write!(f, "{cpu}"),
-            Choice::Interrupt { cpu, vector } => write!(f, "irq{vector}@{}", cpu.0),
-            Choice::Outcome(way) => write!(f, "={way}"),
+        write!(f, "{}", self.actor)?;
+        if self.outcome != 0 {
+            write!(f, "={}", self.outcome)?;
         }
+        Ok(())
     }
 }
 
@@ -39,7 +92,7 @@ impl fmt::Display for ParseScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "'{}' is not a choice: expected t3, cpu1, irq32@0 or =1, each perhaps followed by *COUNT",
+            "'{}' is not a choice: expected t3, cpu1, irq32@0 or buf1, each perhaps followed by =OUTCOME and *COUNT",
             self.0
         )
     }
@@ -51,22 +104,12 @@ impl FromStr for Choice {
     type Err = ParseScheduleError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let number = |digits: &str| digits.parse::<u32>().ok();
-        let byte = |digits: &str| digits.parse::<u8>().ok();
-        let choice = if let Some(rest) = text.strip_prefix("cpu") {
-            byte(rest).map(|n| Choice::Cpu(CpuId(n)))
-        } else if let Some(rest) = text.strip_prefix("irq") {
-            rest.split_once('@').and_then(|(vector, cpu)| {
-                Some(Choice::Interrupt { cpu: CpuId(byte(cpu)?), vector: byte(vector)? })
-            })
-        } else if let Some(rest) = text.strip_prefix('t') {
-            number(rest).map(|n| Choice::Thread(ThreadId(n)))
-        } else if let Some(rest) = text.strip_prefix('=') {
-            byte(rest).map(Choice::Outcome)
-        } else {
-            None
+        let error = || ParseScheduleError(text.to_string());
+        let (actor, outcome) = match text.split_once('=') {
+            Some((actor, outcome)) => (actor, outcome.parse().map_err(|_| error())?),
+            None => (text, 0),
         };
-        choice.ok_or_else(|| ParseScheduleError(text.to_string()))
+        Ok(Self { actor: actor.parse().map_err(|_| error())?, outcome })
     }
 }
 
@@ -137,15 +180,41 @@ mod tests {
 
     #[test]
     fn text_form_parses_back() {
-        for text in ["", "t3", "t3*2 t4 t3", "cpu1 irq32@0 =1*3"] {
+        for text in ["", "t3", "t3*2 t4 t3", "cpu1 irq32@0 t4=1*3 buf1 cpu0=2"] {
             assert_eq!(text.parse::<Schedule>().unwrap().to_string(), text);
         }
         assert_eq!("t1 t1 # then the other\n t2".parse::<Schedule>().unwrap().to_string(), "t1*2 t2");
     }
 
     #[test]
+    fn choices_are_grouped_by_actor() {
+        let enabled: ChoiceSet = "cpu1 t2=1 t2 t10".parse::<Schedule>().unwrap().0.into_iter().collect();
+        let actors: Vec<String> = enabled.actors().map(|actor| actor.to_string()).collect();
+        assert_eq!(actors, ["t2", "t10", "cpu1"]);
+        let of = |thread: u32| enabled.of(ThreadId(thread).into()).map(|c| c.outcome).collect::<Vec<_>>();
+        assert_eq!((of(2), of(10), of(11)), (vec![0, 1], vec![0], vec![]));
+        assert_eq!(enabled.only_actor(), None);
+        assert_eq!(
+            enabled.of(ThreadId(2).into()).collect::<ChoiceSet>().only_actor(),
+            Some(ThreadId(2).into())
+        );
+    }
+
+    #[test]
     fn wrong_words_are_named() {
-        for text in ["x", "t", "t-1", "irq3", "cpu999", "t1*", "t1*99999999999", "t1*999999999"] {
+        for text in [
+            "x",
+            "t",
+            "t-1",
+            "=1",
+            "t1=",
+            "t1=300",
+            "irq3",
+            "cpu999",
+            "t1*",
+            "t1*99999999999",
+            "t1*999999999",
+        ] {
             let error = text.parse::<Schedule>().unwrap_err().to_string();
             assert!(error.contains('\''), "{error}");
         }

@@ -1,5 +1,6 @@
 //! Small numbers that name the actors of an execution.
 
+use crate::set::SortedSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -37,74 +38,5 @@ id! {
     LockId(u64), "lock {:#x}"
 }
 
-/// A set of threads in ascending order. Sets are small, so a sorted vector beats a tree.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ThreadSet(Vec<ThreadId>);
-
-impl ThreadSet {
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(Vec::new())
-    }
-
-    #[must_use]
-    pub fn contains(&self, thread: ThreadId) -> bool {
-        self.0.binary_search(&thread).is_ok()
-    }
-
-    /// Adds a thread; says whether it was new.
-    pub fn insert(&mut self, thread: ThreadId) -> bool {
-        match self.0.binary_search(&thread) {
-            Ok(_) => false,
-            Err(at) => {
-                self.0.insert(at, thread);
-                true
-            }
-        }
-    }
-
-    /// Takes a thread out; says whether it was there.
-    pub fn remove(&mut self, thread: ThreadId) -> bool {
-        match self.0.binary_search(&thread) {
-            Ok(at) => {
-                self.0.remove(at);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    #[must_use]
-    pub fn first(&self) -> Option<ThreadId> {
-        self.0.first().copied()
-    }
-
-    #[must_use]
-    pub fn last(&self) -> Option<ThreadId> {
-        self.0.last().copied()
-    }
-
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = ThreadId> + '_ {
-        self.0.iter().copied()
-    }
-}
-
-impl FromIterator<ThreadId> for ThreadSet {
-    fn from_iter<I: IntoIterator<Item = ThreadId>>(threads: I) -> Self {
-        let mut sorted: Vec<_> = threads.into_iter().collect();
-        sorted.sort_unstable();
-        sorted.dedup();
-        Self(sorted)
-    }
-}
+/// A set of threads in ascending order.
+pub type ThreadSet = SortedSet<ThreadId>;

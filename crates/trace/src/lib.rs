@@ -1,5 +1,5 @@
 //! The vocabulary of Rockfall: what happened (`Access`, `Action`, `Step`), where one may interfere (`Point`,
-//! `PointSet`), what was decided (`Choice`, `Schedule`), and the two traits through which the rest of the tool talks:
+//! `PointSet`), who acts (`Actor`) and what was decided (`Choice`, `Schedule`), and the two traits through which the rest of the tool talks:
 //! [`Subject`], something that can be stepped and cloned, and [`Resolve`], which turns an address into words.
 //!
 //! Contract: plain data only. Every value that a person may meet has a text form that parses back to itself.
@@ -7,11 +7,13 @@
 
 pub mod access;
 pub mod action;
+pub mod actor;
 pub mod address;
 pub mod choice;
 pub mod ids;
 pub mod point;
 pub mod resolve;
+pub mod set;
 pub mod step;
 pub mod subject;
 pub mod touched;
@@ -19,11 +21,13 @@ pub mod words;
 
 pub use access::{Access, AccessKind};
 pub use action::{Action, Event, Trusted, Waiting};
+pub use actor::{Actor, ActorSet};
 pub use address::{PhysAddr, VirtAddr};
-pub use choice::{Choice, ParseScheduleError, Schedule};
+pub use choice::{Choice, ChoiceSet, ParseScheduleError, Schedule};
 pub use ids::{CpuId, LockId, ThreadId, ThreadSet};
 pub use point::{Filter, ParsePointError, Point, PointKind, PointRule, PointSet};
 pub use resolve::{Frame, Resolve, Stack};
+pub use set::SortedSet;
 pub use step::{Occurrence, Pointer, Sighting, Step, StepEnd};
 pub use subject::{Cancelled, Subject};
 pub use touched::{Touched, Touching};

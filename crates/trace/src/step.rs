@@ -1,4 +1,4 @@
-//! A transition: what one thread did between two preemption points.
+//! A transition: what one actor did between two preemption points.
 
 use crate::{Access, Action, Choice, Event, Point, Stack, ThreadId, VirtAddr, Waiting};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub enum StepEnd {
     Crashed,
     /// The thread ran for `instructions` without meeting a point.
     NoProgress { instructions: u64 },
-    /// The chosen thread could not be brought to run.
+    /// The chosen actor could not be brought to run.
     NotScheduled { ticks: u32 },
     /// Whoever asked for the step no longer wants it ([`crate::Subject::heed`]): it is not finished, and neither is what
     /// the subject has become of any use.
@@ -29,7 +29,7 @@ pub enum StepEnd {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Step {
     pub choice: Choice,
-    /// Who ran.
+    /// The thread whose accesses and events these are, up to the first [`Action::Switch`].
     pub thread: ThreadId,
     /// Shared accesses in order, each (place, pc, kind) once between two actions.
     pub accesses: Vec<Access>,
@@ -127,7 +127,7 @@ mod tests {
         };
         let event = |action, accesses_before| Event { action, pc: VirtAddr(0), accesses_before, stack: None };
         let step = Step {
-            choice: Choice::Thread(ThreadId(1)),
+            choice: ThreadId(1).into(),
             thread: ThreadId(1),
             accesses: vec![access(0), access(4), access(8)],
             events: vec![

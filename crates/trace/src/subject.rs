@@ -1,6 +1,6 @@
 //! What the explorer explores: a kernel in the machine, or a toy program in a test.
 
-use crate::{Choice, PointSet, Stack, Step, ThreadId, ThreadSet, VirtAddr};
+use crate::{Actor, Choice, ChoiceSet, PointSet, Stack, Step, ThreadId, VirtAddr};
 use std::sync::Arc;
 
 /// Whether work is no longer wanted. May say so at any time, and then does for ever.
@@ -9,14 +9,15 @@ pub type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
 /// Something that can be stepped and cloned. The same subject and the same choices give the same steps.
 /// `clone_from` may keep caches of the receiver, so going back to a saved state is `live.clone_from(&saved)`.
 pub trait Subject: Clone + Send {
-    /// Who can be chosen now. Empty: the last step ended with something else than a point.
-    fn enabled(&self) -> ThreadSet;
+    /// What can be chosen now. Several choices of one actor are the outcomes of its next step. Empty: the last step
+    /// ended with something else than a point.
+    fn enabled(&self) -> ChoiceSet;
 
-    /// Who ran last and could simply go on; choosing another one of the enabled is a preemption.
-    /// `None` when that thread gave way by itself or cannot go on.
-    fn current(&self) -> Option<ThreadId>;
+    /// Who ran last and could simply go on; choosing another one of the enabled may be a preemption
+    /// ([`Actor::preempts`]). `None` when that actor gave way by itself or cannot go on. Whoever is current is enabled.
+    fn current(&self) -> Option<Actor>;
 
-    /// Runs the chosen thread to the next of `points`.
+    /// Runs the chosen actor to the next of `points`.
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step;
 
     /// From now on steps carry stacks, for telling a known execution again. Changes nothing else.

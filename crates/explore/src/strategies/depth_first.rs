@@ -1,11 +1,11 @@
-//! Plain depth-first: every enabled thread at every decision. What all reductions are measured against.
+//! Plain depth-first: every choice at every decision. What all reductions are measured against.
 
 use crate::execution::{Execution, Taken};
 use crate::footprint::Footprint;
 use crate::tree::{Node, Nodes, Reduction};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use trace::ThreadSet;
+use trace::ChoiceSet;
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct DepthFirst;
@@ -17,8 +17,8 @@ impl Reduction for DepthFirst {
 
     fn end(&mut self, _execution: &Execution, _nodes: &mut Nodes) {}
 
-    fn arrive(&mut self, node: &mut Node, _path: &[Taken], _nodes: &mut Nodes) -> ThreadSet {
-        node.marked = node.enabled.clone();
+    fn arrive(&mut self, node: &mut Node, _path: &[Taken], _nodes: &mut Nodes) -> ChoiceSet {
+        node.marked = node.enabled.actors().collect();
         node.enabled.clone()
     }
 

@@ -29,13 +29,13 @@ use crate::history::{History, Race};
 use crate::tree::{Node, Nodes, Reduction, Sleeper};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use trace::{ThreadId, ThreadSet};
+use trace::{Actor, ActorSet, ChoiceSet};
 
-/// `thread` sleeps at `at` and lost a race to the step chosen there, as `step` showed.
+/// `actor` sleeps at `at` and lost a race to the step chosen there, as `step` showed.
 #[derive(Clone, Debug)]
 struct Watch {
     at: usize,
-    thread: ThreadId,
+    actor: Actor,
     step: usize,
 }
 
@@ -51,17 +51,20 @@ impl Dpor {
     /// Marks for the race, and says whether its loser sleeps where it would have to be tried.
     fn mark(race: &Race, nodes: &mut Nodes) -> Option<Watch> {
         nodes.mark_race(race);
-        let sleeps = race.alone && nodes.list[race.at].sleeps(race.prefer);
-        sleeps.then_some(Watch { at: race.at, thread: race.prefer, step: race.later })
+        let sleep = &nodes.list[race.at].sleep;
+        let sleeps = race.alone && sleep.iter().any(|sleeper| sleeper.choice.actor == race.prefer);
+        sleeps.then_some(Watch { at: race.at, actor: race.prefer, step: race.later })
     }
 
     fn check_watch(&self, watch: &Watch, later: usize, path: &[Taken], nodes: &mut Nodes) {
-        let node = &nodes.list[watch.at];
-        let Some(sleeper) = node.sleep.iter().find(|sleeper| sleeper.thread == watch.thread) else { return };
-        let race = self.history.races_of_sleeper(watch.at, watch.thread, &sleeper.footprint, later, path);
-        if let Some(race) = race {
-            nodes.mark_race(&race);
-        }
+        let sleep = nodes.list[watch.at].sleep.iter();
+        let races: Vec<Race> = sleep
+            .filter(|sleeper| sleeper.choice.actor == watch.actor)
+            .filter_map(|sleeper| {
+                self.history.races_of_sleeper(watch.at, watch.actor, &sleeper.footprint, later, path)
+            })
+            .collect();
+        races.iter().for_each(|race| nodes.mark_race(race));
     }
 }
 
@@ -96,22 +99,24 @@ impl Reduction for Dpor {
     fn end(&mut self, execution: &Execution, nodes: &mut Nodes) {
         if let Some(last) = self.history.len().checked_sub(1) {
             let head = self.history.head(last);
-            nodes.mark_all(head, &execution.path[head].enabled);
+            let enabled: ActorSet = execution.path[head].enabled.actors().collect();
+            nodes.mark_all(head, &enabled);
             self.history.end();
         }
     }
 
-    fn arrive(&mut self, node: &mut Node, path: &[Taken], nodes: &mut Nodes) -> ThreadSet {
+    fn arrive(&mut self, node: &mut Node, path: &[Taken], nodes: &mut Nodes) -> ChoiceSet {
         if let Some(closing) = self.history.close(path, &node.enabled) {
             nodes.mark_all(closing.at, &closing.disabled);
         }
         if let Some(parent) = nodes.list.last() {
             let step = self.history.footprint(nodes.list.len() - 1);
-            let still =
-                |sleeper: &&Sleeper| sleeper.thread != parent.chosen && !sleeper.footprint.conflicts(step);
+            let still = |sleeper: &&Sleeper| {
+                sleeper.choice.actor != parent.chosen.actor && !sleeper.footprint.conflicts(step)
+            };
             node.sleep = parent.sleep.iter().chain(&parent.done).filter(still).cloned().collect();
         }
-        node.enabled.iter().filter(|&thread| !node.sleeps(thread)).collect()
+        node.enabled.iter().filter(|&choice| !node.sleeps(choice)).collect()
     }
 
     fn explored(&self, at: usize) -> Option<Arc<Footprint>> {

@@ -13,7 +13,7 @@ use crate::history::{History, Race};
 use crate::tree::{Node, Nodes, Reduction};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use trace::ThreadSet;
+use trace::{Actor, ActorSet, ChoiceSet};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PreemptionBound {
@@ -28,27 +28,26 @@ impl PreemptionBound {
         Self { preemptions_max, history: History::default() }
     }
 
-    /// Of `threads`, those that can be chosen at `node` within the bound.
-    fn affordable(&self, node: &Node, threads: &ThreadSet) -> ThreadSet {
-        let left = self.preemptions_max.saturating_sub(node.preemptions);
-        threads.iter().filter(|&thread| left > 0 || !node.preempts(thread)).collect()
+    /// Whether `actor` can be chosen at `node` within the bound.
+    fn affords(&self, node: &Node, actor: Actor) -> bool {
+        node.preemptions < self.preemptions_max || !node.preempts(actor)
     }
 
     /// Marks what is wanted at `at` and where the thread chosen there got the processor, as far as the bound allows.
-    fn mark(&self, at: usize, path: &[Taken], nodes: &mut Nodes, wanted: impl Fn(&ThreadSet) -> ThreadSet) {
+    fn mark(&self, at: usize, path: &[Taken], nodes: &mut Nodes, wanted: impl Fn(&ChoiceSet) -> ActorSet) {
         for at in [at, self.block_start(path, at)] {
             let node = &nodes.list[at];
             let wanted = wanted(&node.enabled);
-            let affordable = self.affordable(node, &wanted);
+            let affordable: ActorSet = wanted.iter().filter(|&actor| self.affords(node, actor)).collect();
             nodes.cut |= affordable.len() < wanted.len();
             nodes.mark_all(at, &affordable);
         }
     }
 
     fn mark_race(&self, race: &Race, path: &[Taken], nodes: &mut Nodes) {
-        self.mark(race.at, path, nodes, |enabled| match enabled.contains(race.prefer) {
+        self.mark(race.at, path, nodes, |enabled| match enabled.contains_actor(race.prefer) {
             true => std::iter::once(race.prefer).collect(),
-            false => enabled.clone(),
+            false => enabled.actors().collect(),
         });
     }
 
@@ -56,7 +55,7 @@ impl PreemptionBound {
     /// also kept it where it gave way and nobody else could be chosen.
     fn block_start(&self, path: &[Taken], at: usize) -> usize {
         let mut start = self.history.head(at);
-        while start > 0 && path[start].current == Some(path[start].thread()) {
+        while start > 0 && path[start].current == Some(path[start].actor()) {
             start = self.history.head(start - 1);
         }
         start
@@ -69,7 +68,7 @@ impl Reduction for PreemptionBound {
         while self.history.len() < path.len() {
             if let Some(closing) = self.history.push(path, &mut races) {
                 self.mark(closing.at, path, nodes, |enabled| {
-                    closing.disabled.iter().filter(|&thread| enabled.contains(thread)).collect()
+                    closing.disabled.iter().filter(|&actor| enabled.contains_actor(actor)).collect()
                 });
             }
             for race in races.drain(..) {
@@ -84,12 +83,12 @@ impl Reduction for PreemptionBound {
 
     fn end(&mut self, execution: &Execution, nodes: &mut Nodes) {
         if let Some(last) = self.history.len().checked_sub(1) {
-            self.mark(self.history.head(last), &execution.path, nodes, ThreadSet::clone);
+            self.mark(self.history.head(last), &execution.path, nodes, |enabled| enabled.actors().collect());
         }
     }
 
-    fn arrive(&mut self, node: &mut Node, _path: &[Taken], _nodes: &mut Nodes) -> ThreadSet {
-        self.affordable(node, &node.enabled)
+    fn arrive(&mut self, node: &mut Node, _path: &[Taken], _nodes: &mut Nodes) -> ChoiceSet {
+        node.enabled.iter().filter(|choice| self.affords(node, choice.actor)).collect()
     }
 
     fn explored(&self, at: usize) -> Option<Arc<Footprint>> {

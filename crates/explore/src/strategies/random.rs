@@ -26,7 +26,7 @@ impl Strategy for RandomWalk {
 
     fn choose(&mut self, at: &Decision<'_>) -> Option<Choice> {
         let which = self.random.below(at.enabled.len());
-        at.enabled.iter().nth(which).map(Choice::Thread)
+        at.enabled.iter().nth(which)
     }
 }
 

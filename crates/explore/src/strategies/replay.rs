@@ -24,8 +24,8 @@ impl Strategy for Replay {
     }
 
     fn choose(&mut self, at: &Decision<'_>) -> Option<Choice> {
-        let last = at.path.last().map(|taken| taken.thread());
-        Order::Forwards.pick(at.enabled.iter(), at.current, last).map(Choice::Thread)
+        let last = at.path.last().map(|taken| taken.actor());
+        Order::Forwards.pick(at.enabled.iter(), at.current, last)
     }
 }
 

@@ -16,8 +16,8 @@ pub use program::{Instr, Program};
 
 use std::sync::Arc;
 use trace::{
-    Access, AccessKind, Action, Choice, Event, LockId, PhysAddr, Point, PointKind, PointRule, PointSet,
-    Stack, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr, Waiting,
+    Access, AccessKind, Action, Actor, Choice, ChoiceSet, Event, LockId, PhysAddr, Point, PointKind,
+    PointRule, PointSet, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Waiting,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -486,18 +486,18 @@ impl Record {
 }
 
 impl Subject for Toy {
-    fn enabled(&self) -> ThreadSet {
+    fn enabled(&self) -> ChoiceSet {
         let exclusive = self.exclusive;
         let allowed = |id: &u8| !self.over && exclusive.is_none_or(|owner| owner == *id);
-        self.ready().filter(allowed).map(|id| ThreadId(id.into())).collect()
+        self.ready().filter(allowed).map(|id| ThreadId(id.into()).into()).collect()
     }
 
-    fn current(&self) -> Option<ThreadId> {
-        self.current.map(|id| ThreadId(id.into()))
+    fn current(&self) -> Option<Actor> {
+        self.current.map(|id| ThreadId(id.into()).into())
     }
 
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
-        let Choice::Thread(thread) = choice else { panic!("a toy has threads only") };
+        let thread = choice.thread().expect("a toy has threads only");
         let mut record = Record::default();
         let me = u8::try_from(thread.0).expect("few threads");
         assert_eq!(self.threads[usize::from(me)].status, Status::Ready);

@@ -6,7 +6,7 @@
 
 use detect::{Config, Detectors, Finding};
 use trace::{
-    Access, AccessKind, Action, Choice, Event, Frame, LockId, PhysAddr, Point, PointKind, Resolve, Schedule,
+    Access, AccessKind, Action, Event, Frame, LockId, PhysAddr, Point, PointKind, Resolve, Schedule,
     Sighting, Stack, Step, StepEnd, ThreadId, VirtAddr, Waiting,
 };
 
@@ -252,7 +252,7 @@ pub fn step(thread: u32, ops: Vec<Op>, end: End, at: &str) -> Step {
         },
     };
     Step {
-        choice: Choice::Thread(ThreadId(thread)),
+        choice: ThreadId(thread).into(),
         thread: ThreadId(thread),
         accesses,
         events,

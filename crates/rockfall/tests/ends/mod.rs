@@ -5,7 +5,7 @@ use explore::{Observer, Options, Search, Seen, Until, Workers, World};
 use guest::uniprocessor::Uniprocessor;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use trace::{Action, Choice, Event, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr};
+use trace::{Action, Actor, Choice, ChoiceSet, Event, PointSet, Step, StepEnd, Subject, VirtAddr};
 
 const INTERLEAVINGS_MAX: u64 = 60_000;
 
@@ -29,11 +29,11 @@ impl Clone for Told {
 }
 
 impl Subject for Told {
-    fn enabled(&self) -> ThreadSet {
+    fn enabled(&self) -> ChoiceSet {
         self.guest.enabled()
     }
 
-    fn current(&self) -> Option<ThreadId> {
+    fn current(&self) -> Option<Actor> {
         self.guest.current()
     }
 
