@@ -225,7 +225,7 @@ fn touched(machine: &Machine, log: &mut Events) -> Round {
             }
         }
         Event::Happening(_, Happening::Port { .. }) => round.ports = true,
-        Event::Happening(..) => {}
+        Event::Walk(_) | Event::Happening(..) => {}
     });
     round
 }

@@ -271,7 +271,7 @@ impl StepBuilder {
             MachineEvent::Happening(_, Happening::AddressSpace { old, .. }) => {
                 settle(recorder, &mut reached, old);
             }
-            MachineEvent::Happening(..) => {}
+            MachineEvent::Walk(_) | MachineEvent::Happening(..) => {}
         });
         settle(recorder, &mut reached, machine.cpu(cpu).cr3);
         if self.recorder.accesses.len() > before {

@@ -93,8 +93,11 @@ pub enum Signal {
 pub enum TimerMode {
     /// Machine time.
     FreeRunning,
-    /// The caller, with `raise_timer`. Counters still show the time.
+    /// The caller, with `raise_timer`. Counters still show the time. Expiries that fall into this time are lost.
     Controlled,
+    /// The caller, with `expire`. Counters still show the time. What expires meanwhile waits for the caller; of the
+    /// expiries of a periodic timer only the first waits.
+    Held,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -234,8 +237,10 @@ impl Board {
         }
         let fire = self.timers == TimerMode::FreeRunning;
         let (bus, micros) = (self.tick(LAPIC_HZ), self.tick(MICROS));
-        for lapic in &mut self.lapics {
-            lapic.advance(bus, fire);
+        if self.timers != TimerMode::Held {
+            for lapic in &mut self.lapics {
+                lapic.advance(bus, fire);
+            }
         }
         if fire && self.pit.take_rise(self.clock.ticks(self.now, PIT_HZ)) {
             self.pulse(TIMER_IRQ);
@@ -387,12 +392,14 @@ impl Board {
 
     pub fn set_timer_mode(&mut self, now: u64, mode: TimerMode) {
         self.advance(now);
-        // What a timer would have done under control does not come after it.
-        let tick = self.tick(PIT_HZ);
-        self.pit.take_rise(tick);
-        let bus = self.tick(LAPIC_HZ);
-        for lapic in &mut self.lapics {
-            lapic.advance(bus, false);
+        // What a timer would have done under control does not come after it. What was held back does.
+        if self.timers != TimerMode::Held {
+            let tick = self.tick(PIT_HZ);
+            self.pit.take_rise(tick);
+            let bus = self.tick(LAPIC_HZ);
+            for lapic in &mut self.lapics {
+                lapic.advance(bus, false);
+            }
         }
         self.timers = mode;
         self.settle();
@@ -412,6 +419,41 @@ impl Board {
         } else {
             None
         }
+    }
+
+    /// The time at which the timer that interrupts this processor expires, as the guest has set things up. While timers are
+    /// held it may have passed.
+    pub fn expiry(&self, cpu: CpuId) -> Option<u64> {
+        let (tick, hz) = match self.armed_timer(cpu)? {
+            TimerSource::LocalApic => (self.lapics[usize::from(cpu.0)].next_expiry(), LAPIC_HZ),
+            TimerSource::Pit => (self.pit.next_rise(), PIT_HZ),
+            TimerSource::RealTimeClock => (self.rtc.next_event(), RTC_HZ),
+        };
+        tick.map(|tick| self.clock.when(tick, hz))
+    }
+
+    /// The timer that interrupts this processor expires, at `now`, which must not be before [`Board::expiry`]. All others stay
+    /// as they are. For timers that are held.
+    pub fn expire(&mut self, now: u64, cpu: CpuId) -> Option<TimerSource> {
+        self.advance(now);
+        let source = self.armed_timer(cpu)?;
+        match source {
+            TimerSource::LocalApic => {
+                let bus = self.tick(LAPIC_HZ);
+                self.lapics[usize::from(cpu.0)].advance(bus, true);
+            }
+            TimerSource::Pit => {
+                if self.pit.take_rise(self.clock.ticks(self.now, PIT_HZ)) {
+                    self.pulse(TIMER_IRQ);
+                }
+            }
+            TimerSource::RealTimeClock => {
+                self.rtc.advance(self.clock.ticks(self.now, RTC_HZ));
+                self.pulse(RTC_IRQ);
+            }
+        }
+        self.settle();
+        Some(source)
     }
 
     /// Lets the timer of this processor expire once, as if its time had come.

@@ -9,11 +9,20 @@
 //! translations of the pages logged so far are noted ([`Events::settle`]); [`Events::drain`] uses them, and the
 //! present page tables for the rest.
 //!
+//! A log can count instructions ([`Events::counted`]): then each block of compiled code writes down how many its processor
+//! had executed, and every access gets the number of its instruction. Each block is left after it for that, which takes
+//! about three times as long.
+//!
+//! A log can tell which page-table entries the processor read on the way ([`Events::walks`]), as if it remembered no
+//! translation for longer than a stretch of the log between two changes of the mappings: once a page and stretch, before
+//! the first access to the page, and for every page fault. This too is found out when the log is read, so it does not
+//! depend on what the TLB holds. Accessed and dirty bits that the processor sets are not told.
+//!
 //! A log has a limit ([`Events::limit_words`]); reaching it ends the run with `Stop::LogFull`.
 
 use crate::memory::Memory;
 use crate::x86::engine::Code;
-use crate::x86::mmu::{Intent, walk};
+use crate::x86::paging::{Intent, Path, path, walk};
 use crate::x86::state::Cpu;
 use crate::x86::trap::Exception;
 use rustc_hash::FxHashMap;
@@ -48,6 +57,9 @@ pub struct Access {
     pub atomic: bool,
     /// Linear address of the instruction.
     pub pc: VirtAddr,
+    /// How many instructions its processor had executed before this one: a run with that budget ends before the access.
+    /// Known in a log that is counted.
+    pub instruction: Option<u64>,
 }
 
 /// Something else that happened.
@@ -108,6 +120,9 @@ pub enum Happening {
 pub enum Event {
     /// A memory access.
     Access(Access),
+    /// The processor read a page-table entry for the access that follows, or for one that faulted. `address` is the
+    /// one to translate, `physical` that of the entry.
+    Walk(Access),
     /// Anything else, with its instruction time.
     Happening(u64, Happening),
 }
@@ -116,12 +131,20 @@ pub(crate) const TAG_ACCESS: u64 = 1;
 const TAG_HAPPENING: u64 = 2;
 /// As no tag, but the address is in the next word, all 64 bits of it.
 pub(crate) const TAG_WIDE: u64 = 3;
+/// What follows from compiled code is of a block that began at the count in the next word.
+const TAG_BLOCK: u64 = 4;
+/// The next access that is spelled out is of the instruction with this number.
+const TAG_AT: u64 = 5;
+/// A page-table entry was read for an access that faulted.
+const TAG_WALK: u64 = 6;
 
 /// Translations of pages, as they were for a stretch of the log.
 #[derive(Clone, Debug, Default)]
 struct Settled {
     until: usize,
     pages: FxHashMap<u64, u64>,
+    /// The entries that led to them, if walks are logged.
+    paths: FxHashMap<u64, Path>,
 }
 
 /// The log and what goes into it. Everything is off to begin with.
@@ -129,6 +152,10 @@ struct Settled {
 pub struct Events {
     /// Log memory accesses.
     pub accesses: bool,
+    /// Log which page-table entries were read.
+    pub walks: bool,
+    /// Say for each access which instruction made it, by number.
+    pub counted: bool,
     /// Log everything else.
     pub happenings: bool,
     /// Words the log may hold; see `Stop::LogFull`.
@@ -150,6 +177,8 @@ impl Events {
     pub fn off() -> Self {
         Self {
             accesses: false,
+            walks: false,
+            counted: false,
             happenings: false,
             limit_words: LOG_WORDS_MAX,
             words: Vec::new(),
@@ -162,6 +191,12 @@ impl Events {
     #[must_use]
     pub fn all() -> Self {
         Self { accesses: true, happenings: true, ..Self::off() }
+    }
+
+    /// Accesses are logged with the numbers of their instructions.
+    #[must_use]
+    pub fn counting() -> Self {
+        Self { accesses: true, counted: true, ..Self::off() }
     }
 
     /// Is there nothing to drain?
@@ -187,9 +222,35 @@ impl Events {
         self.words.len() + LOG_SLACK > self.limit_words
     }
 
-    pub(crate) fn push_access(&mut self, linear: u64, size: u32, rw: Rw, atomic: bool, pc: u64) {
+    /// A block of compiled code begins.
+    pub(crate) fn begin_block(&mut self, executed: u64) {
+        self.words.extend([TAG_BLOCK << 32, executed]);
+    }
+
+    pub(crate) fn push_access(
+        &mut self,
+        linear: u64,
+        size: u32,
+        rw: Rw,
+        atomic: bool,
+        pc: u64,
+        executed: u64,
+    ) {
+        if self.counted {
+            self.words.extend([TAG_AT << 32, executed]);
+        }
         let flags = u64::from(rw == Rw::Write) | u64::from(atomic) << 1;
         self.words.extend([TAG_ACCESS << 32 | flags << 36 | u64::from(size) << 8 & 0xffff_ff00, linear, pc]);
+    }
+
+    /// An access to `linear` faulted; these are the entries that were read for it.
+    pub(crate) fn push_walk(&mut self, path: &Path, linear: u64, pc: u64, executed: u64) {
+        if self.counted {
+            self.words.extend([TAG_AT << 32, executed]);
+        }
+        for &entry in path.entries() {
+            self.words.extend([TAG_WALK << 32 | u64::from(path.entry_bytes) << 8, linear, pc, entry]);
+        }
     }
 
     pub(crate) fn push(&mut self, now: u64, happening: Happening) {
@@ -240,17 +301,21 @@ impl Events {
         if from == self.words.len() {
             return;
         }
-        let mut pages = FxHashMap::default();
+        let walks = self.walks;
+        let (mut pages, mut paths) = (FxHashMap::default(), FxHashMap::default());
         let mut last = u64::MAX;
         each(&self.words, from, self.words.len(), code, &mut (), |_, entry| {
-            if let Raw::Access { linear, .. } = entry
-                && linear >> 12 != last
+            if let Raw::Access(access) = entry
+                && access.address.0 >> 12 != last
             {
-                last = linear >> 12;
+                last = access.address.0 >> 12;
                 pages.entry(last).or_insert_with(|| physical_page(cpu, memory, last));
+                if walks {
+                    paths.entry(last).or_insert_with(|| path(cpu, memory, last << 12));
+                }
             }
         });
-        self.settled.push(Settled { until: self.words.len(), pages });
+        self.settled.push(Settled { until: self.words.len(), pages, paths });
     }
 
     /// Hands events to `sink`, oldest first, and empties the log. `cpu` is the processor that ran last. Accesses that
@@ -265,20 +330,29 @@ impl Events {
     ) {
         let words = std::mem::take(&mut self.words);
         let settled = std::mem::take(&mut self.settled);
+        let walks = self.walks;
         let mut from = 0;
         for stretch in settled.iter().map(Some).chain([None]) {
             let until = stretch.map_or(words.len(), |s| s.until);
             let mut frames = Frames::default();
             each(&words, from, until, code, filter, |_, entry| match entry {
-                Raw::Access { linear, size, rw, atomic, pc } => {
-                    let frame = frames.get(linear >> 12, |page| match stretch {
+                Raw::Access(mut access) => {
+                    let (linear, page) = (access.address.0, access.address.0 >> 12);
+                    let (frame, fresh) = frames.get(page, |page| match stretch {
                         Some(stretch) => stretch.pages.get(&page).copied().unwrap_or(NOT_MAPPED),
                         None => physical_page(cpu, memory, page),
                     });
-                    let physical = (frame != NOT_MAPPED).then_some(PhysAddr(frame | linear & 0xfff));
-                    let address = VirtAddr(linear);
-                    sink(Event::Access(Access { address, physical, size, rw, atomic, pc: VirtAddr(pc) }));
+                    access.physical = (frame != NOT_MAPPED).then_some(PhysAddr(frame | linear & 0xfff));
+                    if walks && fresh {
+                        let path = match stretch {
+                            Some(stretch) => stretch.paths.get(&page).copied().unwrap_or_default(),
+                            None => path(cpu, memory, linear),
+                        };
+                        tell_walk(&path, access, &mut sink);
+                    }
+                    sink(Event::Access(access));
                 }
+                Raw::Walk(access) => sink(Event::Walk(access)),
                 Raw::Happening(now, happening) => sink(Event::Happening(now, happening)),
             });
             from = until;
@@ -301,13 +375,15 @@ impl Default for Frames {
 }
 
 impl Frames {
+    /// Where the page is, and whether that had to be found out.
     #[inline]
-    fn get(&mut self, page: u64, find: impl FnOnce(u64) -> u64) -> u64 {
+    fn get(&mut self, page: u64, find: impl FnOnce(u64) -> u64) -> (u64, bool) {
         let slot = &mut self.0[page as usize % 64];
-        if slot.0 != page {
+        let fresh = slot.0 != page;
+        if fresh {
             *slot = (page, find(page));
         }
-        slot.1
+        (slot.1, fresh)
     }
 }
 
@@ -315,8 +391,18 @@ fn physical_page(cpu: &Cpu, memory: &Memory, page: u64) -> u64 {
     walk(cpu, memory, page << 12, Intent::Read, false).map_or(NOT_MAPPED, |w| w.physical)
 }
 
+/// Hands over the reads of the entries that lead to an access.
+fn tell_walk(path: &Path, access: Access, sink: &mut impl FnMut(Event)) {
+    for &entry in path.entries() {
+        let (physical, size) = (Some(PhysAddr(entry)), path.entry_bytes.into());
+        sink(Event::Walk(Access { physical, size, rw: Rw::Read, atomic: false, ..access }));
+    }
+}
+
 enum Raw {
-    Access { linear: u64, size: u32, rw: Rw, atomic: bool, pc: u64 },
+    /// Without its physical address.
+    Access(Access),
+    Walk(Access),
     Happening(u64, Happening),
 }
 
@@ -396,6 +482,7 @@ fn each(
     mut sink: impl FnMut(usize, Raw),
 ) {
     let mut at = from;
+    let (mut block, mut alone) = (None, None);
     while at < until {
         let word = words[at];
         match word >> 32 & 15 {
@@ -404,8 +491,17 @@ fn each(
             tag @ (0 | TAG_WIDE) => {
                 let site = code.site(word);
                 let linear = if tag == 0 { word & 0xffff_ffff } else { words[at + 1] };
-                let access =
-                    |rw| Raw::Access { linear, size: site.size.into(), rw, atomic: site.atomic, pc: site.pc };
+                let access = |rw| {
+                    Raw::Access(Access {
+                        address: VirtAddr(linear),
+                        physical: None,
+                        size: site.size.into(),
+                        rw,
+                        atomic: site.atomic,
+                        pc: VirtAddr(site.pc),
+                        instruction: block.map(|block: u64| block + site.index),
+                    })
+                };
                 if site.reads {
                     sink(at, access(Rw::Read));
                 }
@@ -414,13 +510,32 @@ fn each(
                 }
                 at += if tag == 0 { 1 } else { 2 };
             }
-            TAG_ACCESS => {
+            tag @ (TAG_ACCESS | TAG_WALK) => {
                 let flags = word >> 36;
-                let rw = if flags & 1 != 0 { Rw::Write } else { Rw::Read };
-                let size = (word >> 8) as u32 & 0xff_ffff;
-                let (linear, pc) = (words[at + 1], words[at + 2]);
-                sink(at, Raw::Access { linear, size, rw, atomic: flags & 2 != 0, pc });
-                at += 3;
+                let access = Access {
+                    address: VirtAddr(words[at + 1]),
+                    physical: None,
+                    size: (word >> 8) as u32 & 0xff_ffff,
+                    rw: if flags & 1 != 0 { Rw::Write } else { Rw::Read },
+                    atomic: flags & 2 != 0,
+                    pc: VirtAddr(words[at + 2]),
+                    instruction: alone,
+                };
+                if tag == TAG_ACCESS {
+                    sink(at, Raw::Access(access));
+                    at += 3;
+                } else {
+                    sink(at, Raw::Walk(Access { physical: Some(PhysAddr(words[at + 3])), ..access }));
+                    at += 4;
+                }
+            }
+            TAG_BLOCK => {
+                block = Some(words[at + 1]);
+                at += 2;
+            }
+            TAG_AT => {
+                alone = Some(words[at + 1]);
+                at += 2;
             }
             _ => {
                 let (small, a, b, now) = (word as u32, words[at + 1], words[at + 2], words[at + 3]);

@@ -14,6 +14,7 @@ pub mod memory;
 pub mod snapshot;
 pub mod stop;
 mod turns;
+mod words;
 pub mod x86;
 
 pub use events::{Access, Event, Events, Happening, Rw};
@@ -21,5 +22,6 @@ pub use machine::Machine;
 pub use memory::Memory;
 pub use stop::{Kinds, Stop, StopSet, Unsupported, Watch};
 pub use turns::{Turn, Turns};
+pub use words::WordSet;
 pub use x86::cpuid::HYPERCALL_LEAF;
 pub use x86::state::{Activity, Cpu, Seg, Segment};

@@ -4,7 +4,7 @@
 //! another one and keeps whatever decoded code and translations still hold, so going back to a checkpoint is
 //! `live.clone_from(&checkpoint)`.
 
-use crate::board::{Board, BoardConfig, Signal};
+use crate::board::{Board, BoardConfig, Signal, TimerSource};
 use crate::events::{Event, Events, Recent};
 use crate::hash::StableHasher;
 use crate::memory::{Memory, Touched};
@@ -30,6 +30,8 @@ pub struct Machine {
     instructions: u64,
     /// A processor that stopped before an instruction at a code address, and may now execute it.
     resume: Option<(CpuId, u64)>,
+    /// For each processor that stopped before an access and may now make it, how many instructions it had executed.
+    held: Vec<Option<u64>>,
     engine: Engine,
 }
 
@@ -41,6 +43,7 @@ impl Clone for Machine {
             board: self.board.clone(),
             instructions: self.instructions,
             resume: self.resume,
+            held: self.held.clone(),
             engine: Engine::default(),
         }
     }
@@ -50,6 +53,7 @@ impl Clone for Machine {
         self.board.clone_from(&source.board);
         self.instructions = source.instructions;
         self.resume = source.resume;
+        self.held.clone_from(&source.held);
         self.engine.restore(&mut self.memory, &source.memory);
     }
 }
@@ -61,6 +65,7 @@ impl Machine {
         let cpus = (0..config.cpus).map(|i| Cpu::reset(i == 0)).collect();
         let memory = Memory::new(config.memory_bytes);
         Self {
+            held: vec![None; config.cpus.into()],
             cpus,
             memory,
             board: Board::new(config),
@@ -119,13 +124,19 @@ impl Machine {
         board: Board,
         instructions: u64,
         resume: Option<(CpuId, u64)>,
+        held: Vec<Option<u64>>,
     ) -> Self {
-        Self { cpus, memory, board, instructions, resume, engine: Engine::default() }
+        Self { cpus, memory, board, instructions, resume, held, engine: Engine::default() }
     }
 
     /// A processor that stopped before an instruction at a code address.
     pub(crate) fn resume(&self) -> Option<(CpuId, u64)> {
         self.resume
+    }
+
+    /// Processors that stopped before an access, each with the instructions it had executed.
+    pub(crate) fn held(&self) -> &[Option<u64>] {
+        &self.held
     }
 
     /// Machine time: instructions executed by all processors, and the time slept through.
@@ -141,6 +152,21 @@ impl Machine {
         self.instructions = self.instructions.max(event);
         self.board.advance(self.instructions);
         true
+    }
+
+    /// When the timer that interrupts this processor expires; see [`TimerMode::Held`](crate::board::TimerMode::Held).
+    #[must_use]
+    pub fn expiry(&self, id: CpuId) -> Option<u64> {
+        self.board.expiry(id)
+    }
+
+    /// Time passes until the timer that interrupts this processor expires, unless it has already, and the interrupt is
+    /// raised. No other timer does anything, however late it is: with held timers, the caller decides who is next. `None`: the
+    /// processor has no timer that will expire.
+    pub fn expire(&mut self, id: CpuId) -> Option<TimerSource> {
+        let expiry = self.board.expiry(id)?;
+        self.instructions = self.instructions.max(expiry);
+        self.board.expire(self.instructions, id)
     }
 
     /// The processor.
@@ -198,6 +224,7 @@ impl Machine {
             stop: None,
             implicit: false,
             repeating: false,
+            pass: false,
         }
     }
 
@@ -207,6 +234,7 @@ impl Machine {
         self.begin(id, events);
         let here = self.cpu(id).executed;
         let end = until.instructions.map_or(u64::MAX, |n| here.saturating_add(n));
+        let mut pass = self.held[usize::from(id.0)].take() == Some(here);
         let mut resumed = self.resume.take() == Some((id, self.cpu(id).executed));
         let alone = !self
             .cpus
@@ -215,8 +243,10 @@ impl Machine {
             .any(|(i, c)| i != usize::from(id.0) && c.activity == Activity::Running);
         loop {
             let mut exec = self.exec(id, until, events);
+            exec.pass = pass;
             let exit = exec.go(end, resumed, alone);
             let (now, repeating) = (exec.now, exec.repeating);
+            pass = exec.pass;
             self.instructions = now;
             let executed = self.cpu(id).executed;
             resumed = resumed && executed == here || repeating;
@@ -230,6 +260,9 @@ impl Machine {
                 Exit::Stop(stop) => {
                     if matches!(stop, Stop::Code(_)) || repeating || resumed {
                         self.resume = Some((id, executed));
+                    }
+                    if matches!(stop, Stop::Before { .. }) || pass {
+                        self.held[usize::from(id.0)] = Some(executed);
                     }
                     return stop;
                 }
@@ -341,6 +374,7 @@ impl Machine {
         let until = StopSet::default();
         self.prepare(&until);
         self.resume = None;
+        self.held[usize::from(id.0)] = None;
         self.begin(id, events);
         let mut exec = self.exec(id, &until, events);
         let done = exec.interrupt(vector);

@@ -143,7 +143,8 @@ impl Clone for Memory {
             frames: self.frames,
             rom: self.rom.clone(),
             cloned: AtomicBool::new(false),
-            touched: self.touched.clone(),
+            // Nothing is derived from a clone yet.
+            touched: Touched::Frames(Vec::new()),
         }
     }
 }
@@ -260,9 +261,6 @@ impl Memory {
             *self = source.clone();
             self.touched = Touched::Everything;
             return;
-        }
-        if source.touched != Touched::Frames(Vec::new()) {
-            self.touched = Touched::Everything;
         }
         for (a, (mine, theirs)) in self.root.iter_mut().zip(&source.root).enumerate() {
             if is_same(mine, theirs) {
@@ -469,6 +467,21 @@ mod tests {
         assert_eq!(POOL.with_borrow(Vec::len), 4);
         assert_eq!(live.bytes_apart(&snapshot), 0);
         assert_eq!((live.read_u8(PhysAddr(0x5000)), live.read_u8(PhysAddr(0x3000))), (1, 0));
+    }
+
+    #[test]
+    fn going_back_touches_nothing_but_what_changed() {
+        let mut built = Memory::new(64 << 20);
+        for frame in 0..10_000 {
+            built.write_u8(PhysAddr(frame << 12), 1);
+        }
+        built.protect(PhysAddr(0x1000), 0x1000);
+        let mut live = built.clone();
+        assert_eq!(live.take_touched(), None);
+        live.write_u8(PhysAddr(0x5000), 9);
+        assert_eq!(live.take_touched(), Some(Touched::Frames(vec![5])));
+        live.restore(&built, |_, _, _| {});
+        assert_eq!(live.take_touched(), None);
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn place(event: Event) -> (u64, Rw, u64) {
             assert_eq!(access.physical, Some(PhysAddr(access.address.0 & 0xffff)));
             (access.address.0, access.rw, access.pc.0)
         }
-        Event::Happening(..) => unreachable!("not asked for"),
+        Event::Walk(_) | Event::Happening(..) => unreachable!("not asked for"),
     }
 }
 

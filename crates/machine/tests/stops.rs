@@ -136,13 +136,13 @@ fn watched_memory_and_ports_stop_after_the_access() {
     });
     let watch = Watch { start: VirtAddr(DATA + 8), bytes: 4, reads: true, writes: true };
     let set = StopSet { ports: vec![0x80..=0x80], ..StopSet::after(100).watching(watch) };
-    let access = |offset: u64, size, rw, pc| {
-        let at = DATA + offset;
+    let access = |offset: u64, size, rw, pc, instruction| {
+        let (at, instruction) = (DATA + offset, Some(instruction));
         let (address, physical) = (VirtAddr(at), Some(PhysAddr(at)));
-        Stop::Watch(Access { address, physical, size, rw, atomic: false, pc: VirtAddr(pc) })
+        Stop::Watch(Access { address, physical, size, rw, atomic: false, pc: VirtAddr(pc), instruction })
     };
-    assert_eq!(run(&mut m, &set), access(6, 4, Rw::Read, CODE + 6));
-    assert_eq!(run(&mut m, &set), access(8, 1, Rw::Write, CODE + 9));
+    assert_eq!(run(&mut m, &set), access(6, 4, Rw::Read, CODE + 6, 1));
+    assert_eq!(run(&mut m, &set), access(8, 1, Rw::Write, CODE + 9, 2));
     assert_eq!(run(&mut m, &set), Stop::Port { port: 0x80, size: 1, write: true, value: 0 });
 }
 

@@ -64,6 +64,37 @@ fn under_control_only_the_caller_ticks() {
     assert!(board.next_event().is_some_and(|event| event > 95_000_000 && event < 96_100_000));
 }
 
+#[test]
+fn held_timers_wait_for_the_caller_one_by_one() {
+    let mut board = Board::new(BoardConfig { cpus: 3, ..BoardConfig::default() });
+    for cpu in 0..3 {
+        lapic(&mut board, cpu, 0xf0, 0x1ff);
+        lapic(&mut board, cpu, 0x3e0, 0xb);
+        // Once, every time, and not at all.
+        lapic(&mut board, cpu, 0x320, [0x40, 0x2_0041, 0x1_0042][usize::from(cpu)]);
+        lapic(&mut board, cpu, 0x380, [50_000, 10_000, 1][usize::from(cpu)]);
+    }
+    board.set_timer_mode(0, TimerMode::Held);
+    let expiries = |board: &Board| [0, 1, 2].map(|cpu| board.expiry(CpuId(cpu)));
+    assert_eq!(board.next_event(), None);
+    assert_eq!(expiries(&board), [Some(5_000), Some(1_000), None]);
+    board.advance(20_500);
+    assert_eq!(expiries(&board), [Some(5_000), Some(1_000), None]);
+    assert_eq!(board.pending_elsewhere(CpuId(7)), 0);
+    assert_eq!(board.expire(20_500, CpuId(1)), Some(TimerSource::LocalApic));
+    assert_eq!(board.pending_elsewhere(CpuId(7)), 0b10);
+    assert_eq!(expiries(&board), [Some(5_000), Some(21_000), None]);
+    assert_eq!(board.expire(20_500, CpuId(0)), Some(TimerSource::LocalApic));
+    assert_eq!(board.expire(20_500, CpuId(2)), None);
+    assert_eq!(board.pending_elsewhere(CpuId(7)), 0b11);
+    assert_eq!((board.acknowledge(20_500, CpuId(0)), board.acknowledge(20_500, CpuId(1))), (0x40, 0x41));
+    assert_eq!(expiries(&board), [None, Some(21_000), None]);
+    board.set_timer_mode(30_000, TimerMode::FreeRunning);
+    board.advance(30_000);
+    assert_eq!(board.pending_elsewhere(CpuId(7)), 0, "vector 0x41 is still in service");
+    assert_eq!(board.next_event(), Some(31_000));
+}
+
 fn lapic(board: &mut Board, cpu: u8, register: u64, value: u32) {
     board.mmio_write(0, CpuId(cpu), PhysAddr(lapic::BASE + register), 4, u64::from(value));
 }

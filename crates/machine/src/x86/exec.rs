@@ -12,7 +12,7 @@
 
 use super::engine::Engine;
 use super::flags;
-use super::mmu::{Intent, Mmu, walk};
+use super::mmu::{Intent, Mmu, WATCHED, walk};
 use super::state::{Cpu, Seg, Segment, canonical, cr0, reg};
 use super::trap::{Outcome, Trap};
 use crate::board::Board;
@@ -49,6 +49,8 @@ pub struct Exec<'a> {
     pub(crate) implicit: bool,
     /// A repeated string instruction has more to do: the next instruction is the same one, going on.
     pub(crate) repeating: bool,
+    /// The run stopped before the next instruction for an access it will make, and may now go on.
+    pub(crate) pass: bool,
 }
 
 /// Where a general register lives: index, size in bytes, high byte.
@@ -301,7 +303,9 @@ impl Exec<'_> {
     pub fn load(&mut self, seg: Seg, offset: u64, size: usize) -> Outcome<u64> {
         let linear = self.linear(seg, offset, size, false)?;
         self.check_alignment(linear, size)?;
-        let value = self.load_linear(linear, size, self.cpu.cpl() == 3)?;
+        let user = self.cpu.cpl() == 3;
+        self.before(linear, size, Intent::Read, user)?;
+        let value = self.load_linear(linear, size, user)?;
         self.record(linear, size, Rw::Read);
         Ok(value)
     }
@@ -311,7 +315,9 @@ impl Exec<'_> {
     pub fn store(&mut self, seg: Seg, offset: u64, size: usize, value: u64) -> Outcome<()> {
         let linear = self.linear(seg, offset, size, true)?;
         self.check_alignment(linear, size)?;
-        self.store_linear(linear, size, value, self.cpu.cpl() == 3)?;
+        let user = self.cpu.cpl() == 3;
+        self.before(linear, size, Intent::Write, user)?;
+        self.store_linear(linear, size, value, user)?;
         self.record(linear, size, Rw::Write);
         Ok(())
     }
@@ -379,7 +385,7 @@ impl Exec<'_> {
             return;
         }
         if self.events.accesses {
-            self.events.push_access(linear, size as u32, rw, self.atomic, self.pc());
+            self.events.push_access(linear, size as u32, rw, self.atomic, self.pc(), self.cpu.executed);
         }
         if !self.stops.watch.is_empty() || self.cpu.dr[7] & 0xff != 0 {
             self.watch(linear, size as u64, rw);
@@ -400,6 +406,7 @@ impl Exec<'_> {
                     rw,
                     atomic: self.atomic,
                     pc: VirtAddr(self.pc()),
+                    instruction: Some(self.cpu.executed),
                 }));
                 self.leave = true;
             }
@@ -414,6 +421,71 @@ impl Exec<'_> {
                 self.leave = true;
             }
         }
+    }
+
+    /// Ends the run before an access to a word of [`StopSet::before`]: like a fault, except that the guest does not see
+    /// it. An access that will fault goes on to do so.
+    #[inline]
+    pub(crate) fn before(&mut self, linear: u64, size: usize, intent: Intent, user: bool) -> Outcome<()> {
+        if self.stops.before.is_empty() || self.pass || self.implicit || intent == Intent::Fetch {
+            return Ok(());
+        }
+        match self.watched_word(linear, size, intent, user) {
+            Some(word) => self.hold(linear, size, intent, word),
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn hold(&mut self, linear: u64, size: usize, intent: Intent, word: PhysAddr) -> Outcome<()> {
+        let access = Access {
+            address: VirtAddr(linear),
+            physical: self.physical(linear),
+            size: size as u32,
+            rw: if intent == Intent::Write { Rw::Write } else { Rw::Read },
+            atomic: self.atomic,
+            pc: VirtAddr(self.pc()),
+            instruction: Some(self.cpu.executed),
+        };
+        self.leave = true;
+        self.stop = Some(Stop::Before { access, word });
+        Err(Trap::Held)
+    }
+
+    /// The word of [`StopSet::before`] that an access to these bytes would touch.
+    #[inline(never)]
+    fn watched_word(&mut self, linear: u64, size: usize, intent: Intent, user: bool) -> Option<PhysAddr> {
+        let in_first = size.min(0x1000 - (linear & 0xfff) as usize);
+        let second = self.linear_after(linear, in_first as u64);
+        for (at, bytes) in [(linear, in_first), (second, size - in_first)] {
+            if bytes == 0 {
+                continue;
+            }
+            let entry = &self.engine.mmu.tlb(user).entries[Mmu::index(at)];
+            let page = at & !0xfff;
+            let tag = if intent == Intent::Write { entry.write } else { entry.read };
+            if tag == page {
+                continue;
+            }
+            let words = &self.stops.before;
+            let physical = if tag == page | WATCHED {
+                u64::from(entry.frame) << 12 | at & 0xfff
+            } else {
+                // A fault in either page comes first.
+                let walk = walk(self.cpu, self.memory, at, intent, user).ok()?;
+                let read = walk.entries().iter().map(|&entry| PhysAddr(entry));
+                if words.walks
+                    && let Some(word) = read.into_iter().find(|&entry| words.contains(entry))
+                {
+                    return Some(PhysAddr(word.0 & !7));
+                }
+                walk.physical
+            };
+            if let Some(word) = words.first_of(PhysAddr(physical), bytes as u64) {
+                return Some(word);
+            }
+        }
+        None
     }
 
     /// Where a linear address leads now, without effects; `None` if it is not mapped.
@@ -464,6 +536,7 @@ impl Exec<'_> {
         intent: Intent,
         user: bool,
     ) -> Outcome<()> {
+        self.before(linear, size, intent, user)?;
         let first = linear & !0xfff;
         let last = self.linear_after(linear, size as u64 - 1) & !0xfff;
         for page in [first, last] {

@@ -6,6 +6,7 @@
 
 use super::exec::Exec;
 use super::flags;
+use super::paging::path;
 use super::segment::is_null;
 use super::state::{Seg, reg};
 use super::trap::{Exception, Outcome, Trap};
@@ -48,6 +49,12 @@ impl Exec<'_> {
                 self.cpu.cr2 = address;
             }
             let pc = VirtAddr(self.pc());
+            if let Some(address) = now.address
+                && self.events.walks
+            {
+                let read = path(self.cpu, self.memory, address);
+                self.events.push_walk(&read, address, pc.0, self.cpu.executed);
+            }
             self.events.push(self.now, Happening::Exception { exception: now, pc });
             match self.deliver(now.vector, now.error, Source::Exception, self.cpu.rip) {
                 Ok(()) => {
@@ -57,6 +64,7 @@ impl Exec<'_> {
                     return Delivered::Done;
                 }
                 Err(Trap::Unsupported(what)) => return Delivered::Unsupported(what),
+                Err(Trap::Held) => unreachable!("a delivery's own accesses hold nobody back"),
                 Err(Trap::Exception(next)) => {
                     let page_then = |v: u8| v == 14 || contributory(v);
                     if now.vector == 8 {
@@ -200,6 +208,7 @@ impl Exec<'_> {
             }
             Err(Trap::Exception(exception)) => self.raise(exception),
             Err(Trap::Unsupported(what)) => Delivered::Unsupported(what),
+            Err(Trap::Held) => unreachable!("a delivery's own accesses hold nobody back"),
         }
     }
 }

@@ -16,6 +16,9 @@
 pub(crate) use super::paging::{Intent, Walk, walk};
 use super::state::{Cpu, cr0, cr4, efer};
 use crate::memory::Memory;
+use crate::words::WordSet;
+use std::sync::Arc;
+use trace::PhysAddr;
 
 /// Entries in one table, a power of two.
 pub(crate) const ENTRIES: usize = 256;
@@ -24,6 +27,12 @@ const SPACES: usize = 8;
 /// A tag no address has.
 pub(crate) const NEVER: u64 = u64::MAX;
 const NO_FRAME: u32 = u32::MAX;
+/// In a tag: accesses must be looked at one by one. No access of compiled code has this bit, so all miss.
+pub(crate) const WATCHED: u64 = 0x800;
+/// As before, because of the page tables that the translation came from.
+const WATCHED_WALK: u64 = 0x400;
+/// What a tag says of the page, whether watched or not.
+pub(crate) const TAG_PAGE: u64 = !(WATCHED | WATCHED_WALK);
 
 /// One translation.
 #[repr(C, align(32))]
@@ -48,9 +57,9 @@ impl Entry {
     #[inline]
     pub fn allows(&self, page: u64, intent: Intent) -> bool {
         match intent {
-            Intent::Read => self.read == page,
-            Intent::Write => self.write == page,
-            Intent::Fetch => self.read == page && self.executable,
+            Intent::Read => self.read & TAG_PAGE == page,
+            Intent::Write => self.write & TAG_PAGE == page,
+            Intent::Fetch => self.read & TAG_PAGE == page && self.executable,
         }
     }
 }
@@ -82,6 +91,8 @@ const CODE: u8 = 1;
 const TABLE: u8 = 2;
 /// More than two TLB indices: a revocation must look everywhere.
 const MANY: u8 = 4;
+/// Holds a word that a run stops before.
+const WATCH: u8 = 8;
 
 /// Derived translation state of the whole machine.
 #[derive(Default)]
@@ -95,6 +106,8 @@ pub(crate) struct Mmu {
     next_epoch: u32,
     /// Linear page ranges (first, last) that must take the slow path.
     pub slow_pages: Vec<(u64, u64)>,
+    /// Words that runs stop before, as the entries have it.
+    words: Arc<WordSet>,
     /// Set when translations were forgotten: code that runs must look itself up again.
     pub flushed: bool,
     /// Translations came from tables with entries of four bytes, of eight bytes.
@@ -282,6 +295,40 @@ impl Mmu {
         self.frames[frame as usize].flags & TABLE != 0
     }
 
+    /// Runs stop before these words from now on. Nothing changes if there are none: then nobody asks.
+    pub fn stop_before(&mut self, words: &Arc<WordSet>) {
+        if words.is_empty() || Arc::ptr_eq(words, &self.words) {
+            return;
+        }
+        let old = std::mem::replace(&mut self.words, words.clone());
+        let mut flush = old.walks != words.walks;
+        for frame in old.frames().chain(words.frames()) {
+            if frame >= self.frames.len() as u64 || old.same_in(frame, words) {
+                continue;
+            }
+            flush |= words.walks && self.is_table(frame);
+            let watch = words.has_frame(frame);
+            if watch != (self.frames[frame as usize].flags & WATCH != 0) {
+                self.frames[frame as usize].flags ^= WATCH;
+                self.forget_frame(frame);
+            }
+        }
+        if flush {
+            self.flush();
+        }
+    }
+
+    /// How tags of a page are marked that this walk leads to.
+    fn mark(&self, walk: &Walk, frame: u64) -> u64 {
+        if self.words.walks && walk.entries().iter().any(|&entry| self.words.contains(PhysAddr(entry))) {
+            WATCHED_WALK
+        } else if self.frames[frame as usize].flags & WATCH != 0 {
+            WATCHED
+        } else {
+            0
+        }
+    }
+
     fn slow(&self, linear: u64) -> bool {
         let page = linear >> 12;
         self.slow_pages.iter().any(|&(first, last)| (first..=last).contains(&page))
@@ -313,6 +360,7 @@ impl Mmu {
         } else {
             memory.frame_ptr(frame).expect("checked above")
         };
+        let mark = self.mark(walk, frame);
         let info = &mut self.frames[frame as usize];
         let slot = at as u16 + 1;
         if !info.slots.contains(&slot) {
@@ -323,8 +371,8 @@ impl Mmu {
         }
         let old = &mut self.spaces[self.current].tlbs[usize::from(user)].entries[at];
         *old = Entry {
-            read: page,
-            write: if may_write { page } else { NEVER },
+            read: page | mark,
+            write: if may_write { page | mark } else { NEVER },
             addend: (host as u64).wrapping_sub(page),
             frame: frame as u32,
             executable: walk.executable,

@@ -33,6 +33,8 @@ pub(crate) struct Walk {
     /// Entries have eight bytes rather than four.
     wide: bool,
     tables: [u64; 4],
+    /// Physical addresses of the entries that were read.
+    entries: [u64; 4],
     levels: usize,
     /// Accessed and dirty bits to set: where, and the whole entry.
     updates: [(u64, u64); 4],
@@ -46,14 +48,16 @@ impl Walk {
             executable: true,
             wide,
             tables: [0; 4],
+            entries: [0; 4],
             levels: 0,
             updates: [(0, 0); 4],
             updates_len: 0,
         }
     }
 
-    fn table(&mut self, physical: u64) {
+    fn table(&mut self, physical: u64, entry: u64) {
         self.tables[self.levels] = physical >> 12;
+        self.entries[self.levels] = entry;
         self.levels += 1;
     }
 
@@ -71,6 +75,11 @@ impl Walk {
     /// Frames of the tables that were looked at.
     pub fn tables(&self) -> &[u64] {
         &self.tables[..self.levels]
+    }
+
+    /// Physical addresses of the entries that were read.
+    pub fn entries(&self) -> &[u64] {
+        &self.entries[..self.levels]
     }
 
     pub fn entry_bytes(&self) -> usize {
@@ -115,6 +124,52 @@ pub(crate) fn walk(cpu: &Cpu, memory: &Memory, linear: u64, intent: Intent, user
     }
     let attempt = Attempt { cpu, memory, linear, intent, user };
     if cpu.cr4 & cr4::PAE == 0 { attempt.two_levels() } else { attempt.wide() }
+}
+
+/// Physical addresses of the entries that a walk for this address reads, up to the first that is not present, whatever the
+/// rights are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Path {
+    entries: [u64; 4],
+    levels: u8,
+    pub entry_bytes: u8,
+}
+
+impl Path {
+    pub fn entries(&self) -> &[u64] {
+        &self.entries[..self.levels.into()]
+    }
+}
+
+/// The entries that lead to an address.
+pub(crate) fn path(cpu: &Cpu, memory: &Memory, linear: u64) -> Path {
+    let mut path = Path::default();
+    if cpu.cr0 & cr0::PG == 0 || cpu.long() && !canonical(linear) {
+        return path;
+    }
+    let wide = cpu.cr4 & cr4::PAE != 0;
+    let levels: u32 = match (wide, cpu.long()) {
+        (false, _) => 2,
+        (true, false) => 3,
+        (true, true) => 4,
+    };
+    path.entry_bytes = if wide { 8 } else { 4 };
+    let index_bits = if wide { 9 } else { 10 };
+    let mut table = cpu.cr3 & if levels == 3 { 0xffff_ffe0 } else { ADDRESS };
+    for level in (0..levels).rev() {
+        let index = linear >> (12 + index_bits * level) & ((1 << index_bits) - 1);
+        let at = table + index * u64::from(path.entry_bytes);
+        path.entries[usize::from(path.levels)] = at;
+        path.levels += 1;
+        let entry = if wide { read_u64(memory, at) } else { memory.read_u32(PhysAddr(at)).into() };
+        let top_of_three = levels == 3 && level == 2;
+        let large = level > 0 && entry & LARGE != 0 && !top_of_three;
+        if entry & PRESENT == 0 || large && (wide || cpu.cr4 & cr4::PSE != 0) {
+            break;
+        }
+        table = entry & if wide { ADDRESS } else { 0xffff_f000 };
+    }
+    path
 }
 
 /// Is there a topmost entry that PAE processors refuse to load, for this CR3?
@@ -167,7 +222,7 @@ impl Attempt<'_> {
         if pde & PRESENT == 0 {
             return self.fault(0);
         }
-        done.table(directory);
+        done.table(directory, pde_at);
         if pde & LARGE != 0 && cpu.cr4 & cr4::PSE != 0 {
             if pde & LARGE_RESERVED != 0 {
                 return self.fault(ERROR_PRESENT | ERROR_RESERVED);
@@ -191,7 +246,7 @@ impl Attempt<'_> {
         done.update(pde_at, pde, pde | ACCESSED);
         done.update(pte_at, pte, pte | self.touched());
         done.physical = pte & 0xffff_f000 | linear & 0xfff;
-        done.table(table);
+        done.table(table, pte_at);
         Ok(done)
     }
 
@@ -220,7 +275,7 @@ impl Attempt<'_> {
             if entry & PRESENT == 0 {
                 return self.fault(0);
             }
-            done.table(table);
+            done.table(table, at);
             // Without long mode the topmost entry has neither rights nor an accessed bit.
             if !long && level == 2 {
                 table = entry & ADDRESS;

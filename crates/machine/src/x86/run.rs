@@ -73,6 +73,7 @@ impl Exec<'_> {
                 Activity::Shutdown => return Exit::Stop(Stop::TripleFault),
             }
             if self.cpu.trap_pending {
+                self.pass = false;
                 self.cpu.trap_pending = false;
                 let exception = Exception { vector: 1, error: None, address: None };
                 let done = self.raise(exception);
@@ -80,6 +81,7 @@ impl Exec<'_> {
                 continue;
             }
             if self.cpu.nmi_pending && !self.cpu.nmi_blocked && self.cpu.shadow_at != self.cpu.executed {
+                self.pass = false;
                 self.cpu.nmi_pending = false;
                 self.cpu.nmi_blocked = true;
                 let done = self.interrupt(2);
@@ -88,6 +90,7 @@ impl Exec<'_> {
             }
             if self.board.interrupt_pending(self.id) && self.cpu.interruptible() {
                 idle_events = 0;
+                self.pass = false;
                 let vector = self.board.acknowledge(self.now, self.id);
                 let done = self.interrupt(vector);
                 self.delivered(done);
@@ -105,8 +108,13 @@ impl Exec<'_> {
                 return Exit::Stop(Stop::Code(VirtAddr(pc)));
             }
             self.engine.mmu.select(self.cpu);
-            if self.cpu.executed < steps_until || self.engine.code.stops.contains(&pc) || self.steps_only() {
+            if self.pass
+                || self.cpu.executed < steps_until
+                || self.engine.code.stops.contains(&pc)
+                || self.steps_only()
+            {
                 self.step();
+                self.pass = false;
                 continue;
             }
             let exact = self.limit(end);
@@ -226,8 +234,8 @@ impl Exec<'_> {
         outcome
     }
 
-    /// Counts an instruction and takes the exception it may have raised. One that is not modelled does not
-    /// count: it can be tried again.
+    /// Counts an instruction and takes the exception it may have raised. One that is not modelled, or held back, does
+    /// not count: it can be tried again.
     pub(crate) fn finish(&mut self, outcome: Outcome<()>) {
         match outcome {
             Ok(()) => {}
@@ -240,6 +248,7 @@ impl Exec<'_> {
                 self.stop_after(stop);
                 return;
             }
+            Err(Trap::Held) => return,
         }
         self.now += 1;
         self.cpu.executed += 1;

@@ -192,11 +192,14 @@ fn elements(
     // A stretch lies in one page, so its first element speaks for all.
     if source.is_some() {
         x.check_alignment(from, size)?;
+        x.before(from_low, bytes, Intent::Read, user)?;
         x.probe_linear(from, size, Intent::Read, user)?;
     }
     if target.is_some() {
+        let intent = if writes { Intent::Write } else { Intent::Read };
         x.check_alignment(to, size)?;
-        x.probe_linear(to, size, if writes { Intent::Write } else { Intent::Read }, user)?;
+        x.before(to_low, bytes, intent, user)?;
+        x.probe_linear(to, size, intent, user)?;
     }
     let linear_mask = x.linear_mask();
     let at = |start: u64, i: u64| {

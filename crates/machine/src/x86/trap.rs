@@ -18,6 +18,8 @@ pub enum Trap {
     Exception(Exception),
     /// The real processor would do something that is not modelled; says what.
     Unsupported(&'static str),
+    /// The caller wants to know before it happens; the stop says what.
+    Held,
 }
 
 /// What executing gives.

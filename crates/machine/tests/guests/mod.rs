@@ -25,6 +25,7 @@ pub struct Guest {
     /// The guest, about to start.
     pub boot: fn() -> Machine,
     /// Where the linear page is whose mapping changes.
+    #[allow(dead_code)]
     pub window: u64,
 }
 

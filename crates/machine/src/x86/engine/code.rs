@@ -263,6 +263,7 @@ impl Code {
         let meta = self.metas[at];
         Site {
             pc: meta.pc(),
+            index: meta.index(),
             size: 1 << (meta.access() & 3),
             reads: meta.access() & READ != 0,
             writes: meta.access() & WRITE != 0,

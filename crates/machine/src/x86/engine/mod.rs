@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::flags;
-use super::mmu::Mmu;
+use super::mmu::{Mmu, TAG_PAGE};
 use super::state::{Cpu, Seg, Segment};
 use crate::memory::Memory;
 use crate::stop::{StopSet, Watch};
@@ -26,6 +26,8 @@ pub(crate) use code::Code;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Site {
     pub pc: u64,
+    /// Number of the instruction in its block.
+    pub index: u64,
     pub size: u8,
     pub reads: bool,
     pub writes: bool,
@@ -79,6 +81,7 @@ impl Engine {
         }
         self.code.prepare();
         self.code.stop_at(&until.code);
+        self.mmu.stop_before(&until.before);
         let pages = |w: &Watch| (w.start.0 >> 12, w.start.0.saturating_add(w.bytes.max(1) - 1) >> 12);
         if !self.mmu.slow_pages.iter().copied().eq(until.watch.iter().map(pages)) {
             self.mmu.flush();
@@ -152,7 +155,7 @@ impl Mmu {
     #[inline]
     pub fn load_cached(&mut self, linear: u64, size: usize, user: bool) -> Option<u64> {
         let entry = &self.tlb(user).entries[Self::index(linear)];
-        if entry.read != linear & !0xfff || (linear & 0xfff) as usize + size > 0x1000 {
+        if entry.read & TAG_PAGE != linear & !0xfff || (linear & 0xfff) as usize + size > 0x1000 {
             return None;
         }
         let at = entry.addend.wrapping_add(linear) as *const u8;
@@ -176,7 +179,7 @@ impl Mmu {
     #[inline]
     pub fn store_cached(&mut self, linear: u64, size: usize, user: bool, value: u64) -> bool {
         let entry = &self.tlb(user).entries[Self::index(linear)];
-        if entry.write != linear & !0xfff || (linear & 0xfff) as usize + size > 0x1000 {
+        if entry.write & TAG_PAGE != linear & !0xfff || (linear & 0xfff) as usize + size > 0x1000 {
             return false;
         }
         let at = entry.addend.wrapping_add(linear) as *mut u8;
@@ -196,7 +199,7 @@ impl Mmu {
     /// Reads a stretch of one cached page.
     pub fn read_cached(&mut self, linear: u64, bytes: &mut [u8], user: bool) -> bool {
         let entry = &self.tlb(user).entries[Self::index(linear)];
-        if entry.read != linear & !0xfff || (linear & 0xfff) as usize + bytes.len() > 0x1000 {
+        if entry.read & TAG_PAGE != linear & !0xfff || (linear & 0xfff) as usize + bytes.len() > 0x1000 {
             return false;
         }
         let at = entry.addend.wrapping_add(linear) as *const u8;
@@ -210,7 +213,7 @@ impl Mmu {
     pub fn copy_cached(&mut self, to: u64, from: u64, bytes: usize, user: bool) -> bool {
         let tlb = self.tlb(user);
         let (source, target) = (&tlb.entries[Self::index(from)], &tlb.entries[Self::index(to)]);
-        if source.read != from & !0xfff || target.write != to & !0xfff {
+        if source.read & TAG_PAGE != from & !0xfff || target.write & TAG_PAGE != to & !0xfff {
             return false;
         }
         let a = source.addend.wrapping_add(from) as *const u8;
@@ -226,7 +229,7 @@ impl Mmu {
     /// Fills a stretch of a cached page with a repeated element.
     pub fn fill_cached(&mut self, to: u64, bytes: usize, value: u64, size: usize, user: bool) -> bool {
         let target = &self.tlb(user).entries[Self::index(to)];
-        if target.write != to & !0xfff {
+        if target.write & TAG_PAGE != to & !0xfff {
             return false;
         }
         let at = target.addend.wrapping_add(to) as *mut u8;

@@ -71,6 +71,12 @@ impl Exec<'_> {
             if left < INSTRUCTIONS_MAX.into() && u64::from(self.engine.code.count(op)) > left {
                 return Ran::Tail;
             }
+            if self.events.counted {
+                self.events.begin_block(self.cpu.executed);
+                // No other block may follow this one.
+                frame.remaining = 0;
+                frame.limit = self.cpu.executed + u64::from(INSTRUCTIONS_MAX);
+            }
             let log = self.give_log(left as usize);
             let tlb: *const _ = self.engine.mmu.tlb(mode & MODE_USER != 0);
             // SAFETY: `op` is the start of a live block; frame, TLB and log outlive the call, and the log has
