@@ -94,7 +94,9 @@ fn statement(op: &Op) -> String {
         Op::Poke { value } => format!("((volatile int *)frame)[15] = {value};"),
         Op::Free => "free((void *)block);".to_owned(),
         Op::Touch { register } => format!("r{register} = *block;"),
-        Op::When { register, value, then } => format!("if (r{register} == {value})\n        {}", statement(then)),
+        Op::When { register, value, then } => {
+            format!("if (r{register} == {value})\n        {}", statement(then))
+        }
     }
 }
 
@@ -141,7 +143,11 @@ pub fn source(program: &Program, guests: &Path) -> String {
     }
     let _ = writeln!(text, "static struct spawn_stack stacks[{}];", program.threads.len());
     for (number, thread) in program.threads.iter().enumerate().rev() {
-        let name = if number == 0 { "int main(void)".to_owned() } else { format!("static void thread{number}(void)") };
+        let name = if number == 0 {
+            "int main(void)".to_owned()
+        } else {
+            format!("static void thread{number}(void)")
+        };
         let _ = write!(text, "\n{name}\n{{\n    unsigned r0 = 0, r1 = 0;\n");
         if number == 0 {
             if text_of.contains("semaphores") {

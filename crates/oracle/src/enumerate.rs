@@ -49,11 +49,30 @@ impl fmt::Display for Outcome {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Spawn(usize),
-    Load { register: usize, cell: usize },
-    Store { cell: usize, value: Value },
-    Add { register: usize, cell: usize, amount: u32 },
-    Exchange { register: usize, cell: usize, value: u32 },
-    CompareSwap { register: usize, cell: usize, expected: u32, value: u32 },
+    Load {
+        register: usize,
+        cell: usize,
+    },
+    Store {
+        cell: usize,
+        value: Value,
+    },
+    Add {
+        register: usize,
+        cell: usize,
+        amount: u32,
+    },
+    Exchange {
+        register: usize,
+        cell: usize,
+        value: u32,
+    },
+    CompareSwap {
+        register: usize,
+        cell: usize,
+        expected: u32,
+        value: u32,
+    },
     Lock(usize),
     Unlock(usize),
     Enqueue(usize),
@@ -66,21 +85,44 @@ enum Step {
     /// A step without effect, which is still a place where others can come in between.
     Nothing,
     /// Possible only while the cell has the value.
-    Await { cell: usize, value: u32 },
+    Await {
+        cell: usize,
+        value: u32,
+    },
     CopyWord(usize),
-    FillWord { word: usize, value: u32 },
-    Peek { register: usize, word: usize },
+    FillWord {
+        word: usize,
+        value: u32,
+    },
+    Peek {
+        register: usize,
+        word: usize,
+    },
     Push(u32),
-    Pop { register: usize },
+    Pop {
+        register: usize,
+    },
     Free,
-    Touch { register: usize },
+    Touch {
+        register: usize,
+    },
     /// Unless the cell has the value, go on elsewhere. Looking at the cell is the step.
-    UnlessCell { cell: usize, value: u32, to: usize },
+    UnlessCell {
+        cell: usize,
+        value: u32,
+        to: usize,
+    },
     /// Unless the register has the value, go on elsewhere.
-    Unless { register: usize, value: u32, to: usize },
+    Unless {
+        register: usize,
+        value: u32,
+        to: usize,
+    },
     Jump(usize),
     /// While somebody is to be woken, go on elsewhere.
-    WhileAwake { to: usize },
+    WhileAwake {
+        to: usize,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,14 +10,16 @@ use guest::description::Description;
 use guest::image::Image;
 use guest::kernel::Kernel;
 use guest::lifecycle::{self, Setup};
-use guest::tracker::CPU;
+
 use guest::uniprocessor::Uniprocessor;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use trace::{Choice, PointSet, Step, StepEnd, Subject, ThreadSet, VirtAddr};
+use trace::{Choice, CpuId, PointSet, Step, StepEnd, Subject, ThreadSet, VirtAddr};
 
 const KERNEL: &str = include_str!("../../../kernels/pebbles.toml");
 const LIBRARY: &str = include_str!("../../../kernels/pebbles-threads.toml");
+/// The bundled kernel runs on one processor.
+const CPU: CpuId = CpuId(0);
 const CLONE_BYTES_MAX: usize = 64 << 20;
 
 /// What came of exploring a program.
@@ -121,7 +123,9 @@ impl Observer for Ends {
         }
         match (&step.end, step.events.last().map(|event| &event.action)) {
             (StepEnd::Point(_), _) => {}
-            (_, Some(trace::Action::Console { line })) if line.contains(" c=[") => seen.notes.push(line.clone()),
+            (_, Some(trace::Action::Console { line })) if line.contains(" c=[") => {
+                seen.notes.push(line.clone())
+            }
             (StepEnd::Stuck { .. }, last) => seen.notes.push(format!("odd: stuck, {last:?}")),
             (end, last) => seen.notes.push(format!("odd: {end:?} {last:?}")),
         }

@@ -70,8 +70,13 @@ pub fn compare(
     let built = guests::Build::default().image_with(&sources, folder)?;
     for (seed, flavour, program, expected) in programs {
         let expected: BTreeSet<String> = expected.iter().map(Outcome::to_string).collect();
-        let disagreement = |missed, invented, odd| {
-            Disagreement { seed, flavour, program: program.clone(), missed, invented, odd }
+        let disagreement = |missed, invented, odd| Disagreement {
+            seed,
+            flavour,
+            program: program.clone(),
+            missed,
+            invented,
+            odd,
         };
         match explore(&program, &name(seed), &built, interleavings_max) {
             Explored::TooMany => {

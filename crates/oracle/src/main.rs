@@ -42,7 +42,12 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
         for disagreement in &comparison.disagreements[told..] {
-            println!("seed {} ({}):\n{}", disagreement.seed, disagreement.flavour.name(), disagreement.program);
+            println!(
+                "seed {} ({}):\n{}",
+                disagreement.seed,
+                disagreement.flavour.name(),
+                disagreement.program
+            );
             disagreement.missed.iter().for_each(|outcome| println!("  missed: {outcome}"));
             disagreement.invented.iter().for_each(|outcome| println!("  invented: {outcome}"));
             disagreement.odd.iter().for_each(|what| println!("  odd: {what}"));

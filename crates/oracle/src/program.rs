@@ -26,40 +26,90 @@ pub enum Waiting {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
-    Load { register: usize, cell: usize },
-    Store { cell: usize, value: Value },
+    Load {
+        register: usize,
+        cell: usize,
+    },
+    Store {
+        cell: usize,
+        value: Value,
+    },
     /// Atomic; the register gets the old value.
-    Add { register: usize, cell: usize, amount: u32 },
-    Exchange { register: usize, cell: usize, value: u32 },
-    CompareSwap { register: usize, cell: usize, expected: u32, value: u32 },
+    Add {
+        register: usize,
+        cell: usize,
+        amount: u32,
+    },
+    Exchange {
+        register: usize,
+        cell: usize,
+        value: u32,
+    },
+    CompareSwap {
+        register: usize,
+        cell: usize,
+        expected: u32,
+        value: u32,
+    },
     Lock(usize),
     Unlock(usize),
     /// With the mutex held: while the cell has this value, wait for the condition.
-    WaitWhile { condition: usize, mutex: usize, cell: usize, value: u32 },
+    WaitWhile {
+        condition: usize,
+        mutex: usize,
+        cell: usize,
+        value: u32,
+    },
     Signal(usize),
     Broadcast(usize),
     Down(usize),
     Up(usize),
-    Yield { times: u32 },
-    Await { cell: usize, value: u32, how: Waiting },
+    Yield {
+        times: u32,
+    },
+    Await {
+        cell: usize,
+        value: u32,
+        how: Waiting,
+    },
     /// So many rounds of lock, increment, unlock, yield.
-    Rounds { times: u32, mutex: usize, cell: usize },
+    Rounds {
+        times: u32,
+        mutex: usize,
+        cell: usize,
+    },
     /// Copies the source array to the target array by one REP MOVS.
     Copy,
     /// Writes all words of the source array, one after the other.
-    Fill { value: u32 },
+    Fill {
+        value: u32,
+    },
     /// Reads a word of the target array.
-    Peek { register: usize, word: usize },
+    Peek {
+        register: usize,
+        word: usize,
+    },
     /// Pushes a value onto a stack that others have a pointer into, and pops it.
-    PushPop { register: usize, value: u32 },
+    PushPop {
+        register: usize,
+        value: u32,
+    },
     /// Writes through the pointer into that stack.
-    Poke { value: u32 },
+    Poke {
+        value: u32,
+    },
     /// Frees the block that was allocated before the threads began; only one thread does.
     Free,
     /// Reads the block.
-    Touch { register: usize },
+    Touch {
+        register: usize,
+    },
     /// Only if the register has this value.
-    When { register: usize, value: u32, then: Box<Op> },
+    When {
+        register: usize,
+        value: u32,
+        then: Box<Op>,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -13,7 +13,8 @@ fn folder(name: &str) -> std::path::PathBuf {
 #[test]
 fn exploration_reaches_every_outcome_and_no_other() {
     let mut comparison = Comparison::default();
-    let seeds: Vec<u64> = (0..120).filter(|&seed| !GAPS.contains(&oracle::generate::program(seed).0)).collect();
+    let seeds: Vec<u64> =
+        (0..120).filter(|&seed| !GAPS.contains(&oracle::generate::program(seed).0)).collect();
     compare(&seeds, 600, &folder("short"), &mut comparison).unwrap_or_else(|error| panic!("{error}"));
     for wrong in &comparison.disagreements {
         println!("seed {}\n{}\n{wrong:?}", wrong.seed, wrong.program);
