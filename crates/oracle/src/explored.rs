@@ -14,7 +14,7 @@ use guest::lifecycle::{self, Setup};
 use guest::uniprocessor::Uniprocessor;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use trace::{Choice, CpuId, PointSet, Step, StepEnd, Subject, ThreadSet, VirtAddr};
+use trace::{Actor, Choice, ChoiceSet, CpuId, PointSet, Step, StepEnd, Subject, VirtAddr};
 
 const KERNEL: &str = include_str!("../../../kernels/pebbles.toml");
 const LIBRARY: &str = include_str!("../../../kernels/pebbles-threads.toml");
@@ -78,11 +78,11 @@ impl Clone for Ending {
 }
 
 impl Subject for Ending {
-    fn enabled(&self) -> ThreadSet {
+    fn enabled(&self) -> ChoiceSet {
         self.guest.enabled()
     }
 
-    fn current(&self) -> Option<trace::ThreadId> {
+    fn current(&self) -> Option<Actor> {
         self.guest.current()
     }
 

@@ -14,14 +14,14 @@ fn folder(name: &str) -> std::path::PathBuf {
 fn exploration_reaches_every_outcome_and_no_other() {
     let mut comparison = Comparison::default();
     let seeds: Vec<u64> =
-        (0..120).filter(|&seed| !GAPS.contains(&oracle::generate::program(seed).0)).collect();
+        (0..80).filter(|&seed| !GAPS.contains(&oracle::generate::program(seed).0)).collect();
     compare(&seeds, 600, &folder("short"), &mut comparison).unwrap_or_else(|error| panic!("{error}"));
     for wrong in &comparison.disagreements {
         println!("seed {}\n{}\n{wrong:?}", wrong.seed, wrong.program);
     }
     assert!(comparison.disagreements.is_empty());
     let compared: u64 = comparison.compared.values().sum();
-    assert!(compared >= 50, "only {compared} programs were small enough");
+    assert!(compared >= 30, "only {compared} programs were small enough");
 }
 
 /// What exploration is known not to see in full: pushes and pops that another thread interferes with, and loops around
