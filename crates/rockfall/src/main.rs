@@ -7,6 +7,7 @@ mod failure;
 mod finding_file;
 mod interrupt;
 mod jobs_view;
+mod model;
 mod narrate;
 mod points;
 mod post_mortem;
@@ -52,6 +53,7 @@ enum Command {
     Report(commands::report::Arguments),
     Init(commands::init::Arguments),
     Doctor(commands::doctor::Arguments),
+    Model(commands::model::Arguments),
     Linux(commands::linux::Arguments),
 }
 
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => commands::report::run(&arguments),
         Command::Init(arguments) => commands::init::run(&arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Model(arguments) => commands::model::run(&arguments),
         Command::Linux(arguments) => commands::linux::run(&arguments),
     });
     let verdict = match outcome {

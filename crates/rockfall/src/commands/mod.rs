@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod explore;
 pub mod init;
 pub mod linux;
+pub mod model;
 pub mod races;
 pub mod replay;
 pub mod report;
