@@ -5,7 +5,12 @@
 //! Programs are static and need nothing of the host but its C compiler. The image is a function of its inputs and the
 //! compiler.
 
+pub mod catalogue;
+pub mod debian;
+pub mod module;
+
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,6 +42,7 @@ pub struct Placed {
 pub struct Pack {
     /// C files, each a test or a program with `main`.
     pub tests: Vec<PathBuf>,
+    /// Kernel modules, plain or packed with xz, in the order in which they are loaded.
     pub modules: Vec<PathBuf>,
     pub files: Vec<Placed>,
 }
@@ -72,6 +78,27 @@ pub fn sources(folder: &str) -> Result<Vec<PathBuf>, BuildError> {
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
     paths.sort();
     Ok(paths)
+}
+
+/// The folder of kernels that the tests of this repository use.
+#[must_use]
+pub fn test_store() -> debian::Store {
+    debian::Store::new(&crate::cache().with_file_name("linux"))
+}
+
+/// No module is larger; what claims to be is damaged.
+const MODULE_BYTES_MAX: u64 = 256 << 20;
+
+/// A file's bytes, unpacked where its name ends in `.xz`.
+fn unpacked(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, BuildError> {
+    if path.extension().is_none_or(|extension| extension != "xz") {
+        return Ok(bytes);
+    }
+    let mut plain = Vec::new();
+    let reader = lzma_rust2::XzReader::new(bytes.as_slice(), false);
+    let done = reader.take(MODULE_BYTES_MAX).read_to_end(&mut plain);
+    done.map_err(|e| BuildError::Io(path.to_owned(), e))?;
+    Ok(plain)
 }
 
 /// A folder that goes away again.
@@ -141,7 +168,8 @@ impl Pack {
         }
         for (number, module) in self.modules.iter().enumerate() {
             let name = module.file_name().unwrap_or_default().to_string_lossy();
-            archive.file(&format!("modules/{number:02}-{name}"), &read(module)?);
+            let name = name.trim_end_matches(".xz");
+            archive.file(&format!("modules/{number:02}-{name}"), &unpacked(module, read(module)?)?);
         }
         for Placed { from, to } in &self.files {
             archive.file(to.trim_start_matches('/'), &read(from)?);

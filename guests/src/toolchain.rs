@@ -34,6 +34,15 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            BuildError::NoTool(tool @ ("apt-cache" | "apt-get" | "dpkg")) => {
+                write!(
+                    f,
+                    "Debian's packages are brought with `{tool}`, which was not found; is this a Debian?"
+                )
+            }
+            BuildError::NoTool(tool @ "make") => {
+                write!(f, "building a module needs `{tool}`, which was not found")
+            }
             BuildError::NoTool(tool) => {
                 write!(
                     f,

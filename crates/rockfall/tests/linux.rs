@@ -154,9 +154,11 @@ fn what_cannot_be_packed_or_run_is_refused_with_a_reason() {
     fs::write(folder.join("good.c"), "int main(void) { return 0; }").unwrap();
     fs::write(folder.join("text"), "no kernel").unwrap();
     fs::write(folder.join("image"), "no image").unwrap();
-    let table: [(&[&str], &str); 7] = [
+    let table: [(&[&str], &str); 9] = [
         (&["linux", "pack", "good.c", "./good.c"], "two tests are called good"),
         (&["linux", "pack"], "give a test to pack"),
+        (&["linux", "pack", "good.c", "--module", "ext4"], "say with --kernel which kernel"),
+        (&["linux", "pack", "good.c", "--kernel", "9.9", "--kernels", "none"], "kernel 9.9 is not here"),
         (&["linux", "pack", "absent.c"], "absent.c"),
         (&["linux", "pack", "broken.c"], "missing"),
         (&["linux", "pack", "broken.c", "--file", "text=../up"], "no place for a file"),

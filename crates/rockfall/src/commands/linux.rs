@@ -1,20 +1,31 @@
-//! `rockfall linux`: tests for Linux kernels.
+//! `rockfall linux`: kernels, and tests for them.
 
+use std::fs;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use guest::image::ImageHash;
+use guests::linux::debian::{self, Kernel, Store};
+use guests::linux::module::Modules;
 use guests::linux::{Pack, Placed};
 
 use crate::failure::{Failure, Verdict};
 use crate::finding_file::write_whole;
 
-const EXAMPLES: &str = "\
+const PACK_EXAMPLES: &str = "\
 Examples:
   rockfall linux pack mytest.c -o mytest.img
   rockfall linux pack mytest.c --module loop.ko --file /bin/busybox=bin/busybox
+  rockfall linux pack mytest.c --kernel 6.1.0-54 --module ext4 --module-source mydriver.c
   rockfall run vmlinuz --initramfs mytest.img --cpus 2";
 
-/// Prepares tests for Linux kernels.
+const FETCH_EXAMPLES: &str = "\
+Examples:
+  rockfall linux fetch                                  # Debian's kernel of today
+  rockfall linux fetch --list                           # what the archive has
+  rockfall linux fetch 6.1.0-47 --module ext4 --headers # with a file system and what modules are built against";
+
+/// Brings Linux kernels, and prepares tests for them.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -23,21 +34,52 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Fetch(FetchArguments),
     Pack(PackArguments),
+}
+
+/// Brings a kernel of Debian from the package archive; nothing is installed.
+#[derive(Args)]
+#[command(after_help = FETCH_EXAMPLES)]
+struct FetchArguments {
+    /// The version, as 6.1.0-54 or 6.12.115 [default: the one that linux-image-amd64 stands for]
+    version: Option<String>,
+    /// Lists the versions that the archive has, and those that are here
+    #[arg(long, conflicts_with_all = ["version", "module", "headers"])]
+    list: bool,
+    /// A module of the kernel to bring, with all that it depends on
+    #[arg(long, value_name = "NAME")]
+    module: Vec<String>,
+    /// Brings the headers that modules are built against
+    #[arg(long)]
+    headers: bool,
+    /// The folder where kernels are kept [default: rockfall/linux in the user's cache]
+    #[arg(long, value_name = "FOLDER")]
+    into: Option<PathBuf>,
 }
 
 /// Compiles tests and packs them into an initramfs, with the helper that runs them.
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = PACK_EXAMPLES)]
 struct PackArguments {
     /// C files: each defines `rockfall_test` (see docs/linux.md), or is a program of its own
     tests: Vec<PathBuf>,
     /// Where the image goes [default: the first test's name, ending in .img]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// A kernel module that is loaded before the tests, in the order given
-    #[arg(long, value_name = "FILE")]
-    module: Vec<PathBuf>,
+    /// A kernel module that is loaded before the tests, in the order given: a file, or with --kernel the name of one of its
+    /// modules, which brings what it depends on
+    #[arg(long, value_name = "FILE|NAME")]
+    module: Vec<String>,
+    /// A kernel module to build and load: a C file; needs --kernel
+    #[arg(long, value_name = "FILE.c")]
+    module_source: Vec<PathBuf>,
+    /// The fetched kernel that modules are taken from and built for
+    #[arg(long, value_name = "VERSION")]
+    kernel: Option<String>,
+    /// The folder where kernels are kept [default: rockfall/linux in the user's cache]
+    #[arg(long, value_name = "FOLDER")]
+    kernels: Option<PathBuf>,
     /// A further file, and after '=' its place in the image
     #[arg(long, value_name = "FILE=PLACE", value_parser = parse_placed)]
     file: Vec<Placed>,
@@ -52,11 +94,87 @@ fn parse_placed(text: &str) -> Result<Placed, String> {
     Ok(Placed { from: from.into(), to })
 }
 
+fn bad_input(error: impl ToString) -> Failure {
+    Failure::BadInput(error.to_string())
+}
+
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::end_at_once();
     match &arguments.command {
+        Command::Fetch(arguments) => fetch(arguments),
         Command::Pack(arguments) => pack(arguments),
     }
+}
+
+/// The folder of kernels that was named, or the usual one.
+fn store(folder: Option<&PathBuf>) -> Result<Store, Failure> {
+    let usual =
+        || Store::usual().ok_or_else(|| bad_input("no folder for kernels: HOME is not set; name one"));
+    folder.map_or_else(usual, |folder| Ok(Store::new(folder)))
+}
+
+fn say(text: &str) {
+    eprintln!("rockfall: {text}");
+}
+
+fn fetch(arguments: &FetchArguments) -> Result<Verdict, Failure> {
+    let store = store(arguments.into.as_ref())?;
+    if arguments.list {
+        let here = store.kernels();
+        let is_here = |release: &str| here.iter().any(|kernel| kernel.release == release);
+        let mut releases = debian::available().map_err(bad_input)?;
+        releases.extend(here.iter().map(|kernel| kernel.release.clone()));
+        releases.sort_by(|a, b| debian::by_version(a, b));
+        releases.dedup();
+        for release in releases {
+            println!("{release}{}", if is_here(&release) { "  (here)" } else { "" });
+        }
+        return Ok(Verdict::Fine);
+    }
+    let kernel = store.fetch(arguments.version.as_deref(), &say).map_err(bad_input)?;
+    let image = kernel.image();
+    let bytes = fs::read(&image).map_err(|error| bad_input(format!("{}: {error}", image.display())))?;
+    println!("{}  {}  hash {}", kernel.release, image.display(), ImageHash::of(&bytes));
+    for module in kernel.modules(&arguments.module).map_err(bad_input)? {
+        println!("module  {}", module.display());
+    }
+    if arguments.headers {
+        println!("headers  {}", kernel.headers(&say).map_err(bad_input)?.display());
+    }
+    Ok(Verdict::Fine)
+}
+
+/// The modules to pack: files, modules of the kernel by name, and those that are built now.
+fn modules(arguments: &PackArguments) -> Result<Vec<PathBuf>, Failure> {
+    let is_file = |module: &String| module.contains('/') || module.contains(".ko");
+    let named: Vec<String> = arguments.module.iter().filter(|module| !is_file(module)).cloned().collect();
+    let kernel: Option<Kernel> = match &arguments.kernel {
+        Some(version) => {
+            let store = store(arguments.kernels.as_ref())?;
+            let missing = || {
+                bad_input(format!("kernel {version} is not here; `rockfall linux fetch {version}` brings it"))
+            };
+            Some(store.find(version).ok_or_else(missing)?)
+        }
+        None if named.is_empty() && arguments.module_source.is_empty() => None,
+        None => {
+            let what = "say with --kernel which kernel a module is named for or built for";
+            return Err(Failure::BadFlag(what.to_owned()));
+        }
+    };
+    let mut modules = Vec::new();
+    if let Some(kernel) = &kernel {
+        modules = kernel.modules(&named).map_err(bad_input)?;
+        if !arguments.module_source.is_empty() {
+            let headers = kernel.headers(&say).map_err(bad_input)?;
+            let sources = Modules { sources: arguments.module_source.clone(), macros: Vec::new() };
+            let built = sources.build(&headers, &kernel.folder().join("built")).map_err(bad_input)?;
+            modules.extend(built);
+        }
+    }
+    // Files come last: they may need what the kernel brings.
+    modules.extend(arguments.module.iter().filter(|module| is_file(module)).map(PathBuf::from));
+    Ok(modules)
 }
 
 fn pack(arguments: &PackArguments) -> Result<Verdict, Failure> {
@@ -67,12 +185,9 @@ fn pack(arguments: &PackArguments) -> Result<Verdict, Failure> {
             return Err(Failure::BadFlag("give a test to pack, or with -o a name for the image".to_owned()));
         }
     };
-    let pack = Pack {
-        tests: arguments.tests.clone(),
-        modules: arguments.module.clone(),
-        files: arguments.file.clone(),
-    };
-    let image = pack.build().map_err(|error| Failure::BadInput(error.to_string()))?;
+    let modules = modules(arguments)?;
+    let pack = Pack { tests: arguments.tests.clone(), modules, files: arguments.file.clone() };
+    let image = pack.build().map_err(bad_input)?;
     write_whole(&output, &image)?;
     eprintln!("rockfall: {} ({} KiB)", output.display(), image.len().div_ceil(1024));
     Ok(Verdict::Fine)

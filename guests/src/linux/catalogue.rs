@@ -1,0 +1,51 @@
+//! What must be found in Linux: the seeded faults of our modules, and bugs that released kernels had.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// A module of `guests/linux/modules` with a fault, which its mended twin lacks.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct ModuleFault {
+    /// Of the module, its device and its test.
+    pub name: String,
+    /// What tells of it, any of: expectation, oops, warning, deadlock, use-after-free, double-free.
+    pub shows: Vec<String>,
+    /// The fewest preemptions that expose it, as far as we know.
+    pub preemptions: u32,
+    /// What goes wrong, and the interleaving.
+    pub story: String,
+}
+
+impl ModuleFault {
+    /// The macro that makes the right twin.
+    pub const MENDED: &str = "MENDED";
+
+    #[must_use]
+    pub fn module(&self) -> PathBuf {
+        folder("modules").join(format!("{}.c", self.name))
+    }
+
+    #[must_use]
+    pub fn test(&self) -> PathBuf {
+        folder("modules/tests").join(format!("{}.c", self.name))
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    crate::sources().join("linux").join(name)
+}
+
+#[derive(Deserialize)]
+struct Faults {
+    fault: Vec<ModuleFault>,
+}
+
+/// All seeded faults of modules.
+#[must_use]
+pub fn module_faults() -> Vec<ModuleFault> {
+    let text = include_str!("../../linux/modules/catalogue.toml");
+    let faults: Faults = toml::from_str(text).expect("the catalogue is ours");
+    faults.fault
+}
