@@ -35,8 +35,8 @@ fn main() -> ExitCode {
     let guests = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     let cache = out.join("cache");
-    let built = image::build(&guests, &cache, &[], &out.join("correct"))
-        .and_then(|_| image::build(&guests, &cache, &[DEMO_FAULT.to_owned()], &out.join("faulty")));
+    let built = image::build(&guests, &cache, &[], &[], &out.join("correct"))
+        .and_then(|_| image::build(&guests, &cache, &[DEMO_FAULT.to_owned()], &[], &out.join("faulty")));
     if let Err(error) = sources(&guests, &out) {
         println!("cargo::error=cannot list the sources of the guests: {error}");
         return ExitCode::FAILURE;

@@ -15,9 +15,22 @@ pub struct Image {
     pub programs: PathBuf,
 }
 
+/// A program that is not among the sources: its name and its C source.
+pub struct Program {
+    pub name: String,
+    pub source: String,
+}
+
 /// Programs as name and executable.
-fn programs(tools: &Toolchain, macros: &[String]) -> Result<Vec<(String, Made)>, BuildError> {
-    let sources = tools.sources("programs")?;
+fn programs(
+    tools: &Toolchain,
+    macros: &[String],
+    more: &[Program],
+) -> Result<Vec<(String, Made)>, BuildError> {
+    let mut sources = tools.sources("programs")?;
+    for program in more {
+        sources.push(tools.keep(&program.name, &program.source)?);
+    }
     let mut library = Vec::new();
     for folder in ["runtime", "threadlib", "lib"] {
         library.extend(tools.sources(folder)?);
@@ -35,9 +48,15 @@ fn programs(tools: &Toolchain, macros: &[String]) -> Result<Vec<(String, Made)>,
 }
 
 /// Builds kernel and programs with these macros defined, and puts them into a folder.
-pub fn build(guests: &Path, cache: &Path, macros: &[String], out: &Path) -> Result<Image, BuildError> {
+pub fn build(
+    guests: &Path,
+    cache: &Path,
+    macros: &[String],
+    more: &[Program],
+    out: &Path,
+) -> Result<Image, BuildError> {
     let tools = Toolchain::new(guests, cache)?;
-    let programs = programs(&tools, macros)?;
+    let programs = programs(&tools, macros, more)?;
     let stripped = parallel(&programs, |(name, file)| Ok((name.clone(), tools.strip(file)?)))?;
     let mut sources = tools.sources("pebbles")?;
     sources.extend(tools.sources("lib")?);

@@ -15,7 +15,7 @@ mod toolchain;
 use std::path::{Path, PathBuf};
 
 pub use catalogue::{Fault, Place, faults};
-pub use image::Image;
+pub use image::{Image, Program};
 pub use toolchain::BuildError;
 
 /// The designs a kernel may choose between; the default of each is `false`.
@@ -110,7 +110,12 @@ impl Build {
 
     /// The same from sources elsewhere, which must be in a folder named `guests`, and with a cache elsewhere.
     pub fn image_from(&self, sources: &Path, cache: &Path, out: &Path) -> Result<Image, BuildError> {
-        image::build(sources, cache, &self.macros()?, out)
+        image::build(sources, cache, &self.macros()?, &[], out)
+    }
+
+    /// Builds kernel and programs into a folder, and these programs beside the bundled ones.
+    pub fn image_with(&self, programs: &[Program], out: &Path) -> Result<Image, BuildError> {
+        image::build(&sources(), &cache(), &self.macros()?, programs, out)
     }
 }
 
@@ -133,7 +138,8 @@ pub fn check(builds: &[Build]) -> Result<usize, BuildError> {
 }
 
 /// Where the C sources are: beside this crate's.
-fn sources() -> PathBuf {
+#[must_use]
+pub fn sources() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 

@@ -177,6 +177,15 @@ impl Toolchain {
         sources(&self.root, folder, &["c", "S"])
     }
 
+    /// A source that is not in the folders, kept in the cache under a name made of its text.
+    pub fn keep(&self, name: &str, text: &str) -> Result<Source> {
+        let folder = self.cache.join(Hash::new().add(text.as_bytes()).to_string());
+        let path = folder.join(format!("{name}.c"));
+        fs::create_dir_all(&folder).map_err(|e| BuildError::Io(folder.clone(), e))?;
+        fs::write(&path, text).map_err(|e| BuildError::Io(path.clone(), e))?;
+        Ok(Source { path: path.display().to_string(), folder: "programs", text: text.to_owned() })
+    }
+
     /// Compiles all sources, on all cores.
     pub fn compile(&self, sources: &[Source], macros: &[String]) -> Result<Vec<Made>> {
         parallel(sources, |source| self.compile_one(source, macros))

@@ -4,7 +4,7 @@
 //! another one and keeps whatever decoded code and translations still hold, so going back to a checkpoint is
 //! `live.clone_from(&checkpoint)`.
 
-use crate::board::{Board, BoardConfig, Signal, TimerSource};
+use crate::board::{Board, BoardConfig, CPUS_MAX, Signal, TimerSource};
 use crate::events::{Event, Events, Recent};
 use crate::hash::StableHasher;
 use crate::memory::{Memory, Touched};
@@ -31,7 +31,7 @@ pub struct Machine {
     /// A processor that stopped before an instruction at a code address, and may now execute it.
     resume: Option<(CpuId, u64)>,
     /// For each processor that stopped before an access and may now make it, how many instructions it had executed.
-    held: Vec<Option<u64>>,
+    held: [Option<u64>; CPUS_MAX as usize],
     engine: Engine,
 }
 
@@ -43,7 +43,7 @@ impl Clone for Machine {
             board: self.board.clone(),
             instructions: self.instructions,
             resume: self.resume,
-            held: self.held.clone(),
+            held: self.held,
             engine: Engine::default(),
         }
     }
@@ -53,7 +53,7 @@ impl Clone for Machine {
         self.board.clone_from(&source.board);
         self.instructions = source.instructions;
         self.resume = source.resume;
-        self.held.clone_from(&source.held);
+        self.held = source.held;
         self.engine.restore(&mut self.memory, &source.memory);
     }
 }
@@ -65,7 +65,7 @@ impl Machine {
         let cpus = (0..config.cpus).map(|i| Cpu::reset(i == 0)).collect();
         let memory = Memory::new(config.memory_bytes);
         Self {
-            held: vec![None; config.cpus.into()],
+            held: Default::default(),
             cpus,
             memory,
             board: Board::new(config),
@@ -124,7 +124,7 @@ impl Machine {
         board: Board,
         instructions: u64,
         resume: Option<(CpuId, u64)>,
-        held: Vec<Option<u64>>,
+        held: [Option<u64>; CPUS_MAX as usize],
     ) -> Self {
         Self { cpus, memory, board, instructions, resume, held, engine: Engine::default() }
     }
@@ -135,8 +135,8 @@ impl Machine {
     }
 
     /// Processors that stopped before an access, each with the instructions it had executed.
-    pub(crate) fn held(&self) -> &[Option<u64>] {
-        &self.held
+    pub(crate) fn held(&self) -> [Option<u64>; CPUS_MAX as usize] {
+        self.held
     }
 
     /// Machine time: instructions executed by all processors, and the time slept through.

@@ -64,7 +64,7 @@ struct State {
     rom: Vec<(u64, u64)>,
     instructions: u64,
     resume: Option<(CpuId, u64)>,
-    held: Vec<Option<u64>>,
+    held: [Option<u64>; CPUS_MAX as usize],
 }
 
 fn packed(state: &State) -> Vec<u8> {
@@ -85,7 +85,7 @@ impl Machine {
             rom: self.memory.rom().to_vec(),
             instructions: self.instructions(),
             resume: self.resume(),
-            held: self.held().to_vec(),
+            held: self.held(),
         }
     }
 }
@@ -183,7 +183,6 @@ pub fn read(file: &[u8], image: u64) -> Result<Machine, SnapshotError> {
     let state: State = postcard::from_bytes(&block).map_err(|_| SnapshotError::Damaged)?;
     if state.cpus.len() != usize::from(state.board.cpus())
         || !(1..=usize::from(CPUS_MAX)).contains(&state.cpus.len())
-        || state.held.len() != state.cpus.len()
     {
         return Err(SnapshotError::Damaged);
     }
