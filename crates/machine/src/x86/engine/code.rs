@@ -30,7 +30,7 @@ pub(crate) const ATOMIC: u8 = 16;
 pub(crate) const ENDS: u8 = 0x80;
 
 /// Instructions remembered for being retried, a power of two.
-const RETRIED: usize = 64;
+const RETRIED: usize = 1 << 11;
 
 /// Keys whose tags are remembered, a power of two.
 const TAGS: usize = 16;
