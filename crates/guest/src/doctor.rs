@@ -149,7 +149,7 @@ pub fn examine(started: &Started) -> Vec<Advice> {
     advice.extend(kernel.cautions.iter().map(|caution| wrong(Some(caution.line), caution.message.clone())));
     oddities(&kernel, &subject.tracker.oddities, &mut advice);
     silent_hooks(&kernel, &fired, &mut advice);
-    if subject.machine.board.armed_timer(subject.cpu()).is_none() {
+    if subject.machine.armed_timer(subject.cpu()).is_none() {
         advice.push(wrong(None, "the kernel has set no timer, so nothing can be preempted".into()));
     }
     if kernel.idle_thread.is_none() && kernel.idle_when.is_none() && !has(&kernel, Activity::Idle) {

@@ -17,7 +17,7 @@ use crate::step_builder::StepBuilder;
 use crate::tracker::{Signal, Tracker};
 use crate::uniprocessor::Uniprocessor;
 use machine::board::BoardConfig;
-use machine::boot::{self, BootOptions, Format, Module};
+use machine::boot::{self, BootOptions, Module};
 use machine::devices::disk::Disk;
 use machine::{Machine, Stop};
 use std::fmt;
@@ -165,7 +165,7 @@ impl Boot {
             let stop = self.subject.run_free(slice, &mut signals);
             let ran = self.subject.machine.instructions() - before;
             self.left = self.left.saturating_sub(ran.max(1));
-            let output = self.subject.machine.board.take_serial_output();
+            let output = self.subject.machine.take_output();
             self.console.push_str(&String::from_utf8_lossy(&output));
             let stop = match stop {
                 Ok(stop) => stop,
@@ -295,10 +295,9 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
             // Not every kernel halts when it has nothing to do.
             ready && (*stop == Stop::Halt || subject.tracker.idles(&subject.machine))
         })?;
-        let now = boot.subject.machine.instructions();
         if kernel.test.input == Input::Serial {
-            boot.subject.machine.board.serial_input(now, text.as_bytes());
-        } else if let Some(key) = boot.subject.machine.board.type_text(now, &text).first() {
+            boot.subject.machine.serial_input(text.as_bytes());
+        } else if let Some(key) = boot.subject.machine.type_text(&text).first() {
             return Err(NotStarted::NoKey(*key));
         }
     }
@@ -342,7 +341,7 @@ fn begin_program(boot: &mut Boot, image: &Arc<Image>) -> Result<(), NotStarted> 
     if let Some(at) = crate::program::differs(&boot.subject.machine, boot.subject.cpu(), image) {
         return Err(NotStarted::OtherProgram { file: image.name.to_string(), at });
     }
-    let cr3 = boot.subject.machine.cpu(boot.subject.cpu()).cr3;
+    let cr3 = boot.subject.machine.page_table(boot.subject.cpu()).0;
     boot.subject.tracker.tested_space = Some(cr3);
     Ok(())
 }
@@ -386,22 +385,17 @@ fn check_program(kernel: &Kernel, subject: &Uniprocessor, test: &str) -> Result<
 }
 
 fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<Boot, NotStarted> {
-    let format = Format::detect(file).map_err(NotStarted::Boot)?;
     let mut disks = [const { None }; 4];
-    let first = (format == Format::Disk).then(|| file.to_vec());
-    for (slot, bytes) in disks.iter_mut().zip(first.into_iter().chain(setup.disks.iter().cloned())) {
+    for (slot, bytes) in disks.iter_mut().zip(setup.disks.iter().cloned()) {
         *slot = Some(Disk::new(bytes));
     }
-    let mut machine =
-        Machine::new(BoardConfig { memory_bytes: setup.memory_bytes, disks, ..BoardConfig::default() });
+    let board = BoardConfig { memory_bytes: setup.memory_bytes, disks, ..BoardConfig::default() };
     let mut command_line = setup.command_line.clone();
     if kernel.test.input == Input::CommandLine {
         command_line = format!("{command_line} {}", text.trim()).trim().to_string();
     }
     let options = BootOptions { command_line: command_line.clone(), modules: setup.modules.clone() };
-    let Machine { cpus, memory, board, .. } = &mut machine;
-    boot::load(format, file, &options, memory, &mut cpus[usize::from(BOOT_CPU.0)], board)
-        .map_err(NotStarted::Boot)?;
+    let machine = Machine::boot(boot::Boot { kernel: file, options, board }).map_err(NotStarted::Boot)?;
     let ignored = Scope { ignored_code: kernel.ignored_code.clone(), ..Scope::default() };
     let builder = StepBuilder::new(Recorder::new(Arc::new(ignored.tidy()), 32));
     let mut tracker = Tracker::new(kernel.clone(), BOOT_CPU);
@@ -417,7 +411,7 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
 
 /// What an observer that comes in at the start of the test must be told.
 fn prologue(subject: &Uniprocessor) -> Step {
-    let pc = VirtAddr(subject.machine.cpu(subject.cpu()).pc());
+    let pc = subject.machine.pc(subject.cpu());
     let event = |action| Event { action, pc, accesses_before: 0, stack: None };
     let mut events = Vec::new();
     for (&addr, &size) in subject.tracker.heap.iter() {

@@ -98,7 +98,7 @@ impl Bounds<'_> {
     /// Whether the next instruction is no part of a mere loop.
     fn bars(self, machine: &Machine, cpu: CpuId) -> bool {
         let Bounds::Kernel(kernel) = self else { return false };
-        let pc = VirtAddr(machine.cpu(cpu).pc());
+        let pc = machine.pc(cpu);
         let hooks = kernel.entered(pc).iter().chain(kernel.passed(pc));
         let mut told = hooks.map(|id| kernel.hook(*id)).filter(|hook| !hook.event.is_lock()).peekable();
         if told.peek().is_none() {
@@ -115,8 +115,7 @@ impl Bounds<'_> {
 }
 
 fn place(machine: &Machine, cpu: CpuId) -> (u64, u64) {
-    let cpu = machine.cpu(cpu);
-    (cpu.pc(), cpu.regs[crate::state::SP])
+    (machine.pc(cpu).0, machine.stack_pointer(cpu).0)
 }
 
 impl Spin {
@@ -125,14 +124,7 @@ impl Spin {
     pub(crate) fn find(probe: &mut Machine, cpu: CpuId, bounds: Bounds<'_>) -> Option<Spin> {
         let start = &probe.cpu(cpu).clone();
         let at = place(probe, cpu);
-        let same = |now: &Machine| {
-            let mut now = now.cpu(cpu).clone();
-            let same_flags = now.flags.image() == start.flags.image();
-            (now.executed, now.shadow_at) = (start.executed, start.shadow_at);
-            // How they are kept depends on where runs ended.
-            now.flags = start.flags;
-            same_flags && now == *start
-        };
+        let same = |now: &Machine| now.cpu(cpu).same_registers(start);
         let mut until = bounds.stops(at.0);
         let mut one = || {
             round(probe, cpu, at, (bounds, &mut until), &same).map(|round| {
@@ -171,8 +163,7 @@ impl Spin {
 
     /// Whether a tick changes what the loop waits for. The processor of `probe` is where it could take one.
     pub(crate) fn waits_for_clock(&self, probe: &mut Machine) -> bool {
-        let now = probe.instructions();
-        if probe.board.raise_timer(now, self.cpu).is_none() {
+        if probe.raise_timer(self.cpu).is_none() {
             return false;
         }
         let mut log = Events::off();

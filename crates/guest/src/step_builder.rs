@@ -273,7 +273,7 @@ impl StepBuilder {
             }
             MachineEvent::Walk(_) | MachineEvent::Happening(..) => {}
         });
-        settle(recorder, &mut reached, machine.cpu(cpu).cr3);
+        settle(recorder, &mut reached, machine.page_table(cpu).0);
         if self.recorder.accesses.len() > before {
             self.attribute(machine, stretch.thread, before, stretch.stack_of);
         }
@@ -313,7 +313,7 @@ impl StepBuilder {
     }
 
     fn push(&mut self, machine: &Machine, action: Action, accesses_before: usize, stack: Option<Stack>) {
-        let pc = VirtAddr(machine.cpu(self.cpu).pc());
+        let pc = machine.pc(self.cpu);
         self.events.push(Event { action, pc, accesses_before, stack });
     }
 
@@ -363,8 +363,7 @@ impl StepBuilder {
 
     /// Whole lines that the guest printed since last asked.
     pub fn console_lines(&mut self, machine: &mut Machine) -> Vec<String> {
-        let mut output = machine.board.take_serial_output();
-        output.extend(machine.board.take_debug_output());
+        let output = machine.take_output();
         let mut lines = Vec::new();
         if output.is_empty() {
             return lines;

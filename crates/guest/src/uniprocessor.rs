@@ -256,7 +256,7 @@ impl Uniprocessor {
             Until::Program => &mut self.returning,
         };
         stops.instructions = Some(instructions_max.min(CANCEL_INSTRUCTIONS));
-        let sp = self.machine.cpu(cpu).regs[crate::state::SP];
+        let sp = self.machine.stack_pointer(cpu).0;
         let stop = self.machine.run(cpu, stops, &mut self.builder.log);
         if let Some(rotation) = &mut self.rotation {
             rotation.learn(&self.machine, &self.builder.log, sp);
@@ -328,7 +328,7 @@ impl Uniprocessor {
                 Ok(())
             }
             Stop::TripleFault => {
-                let tables = trace::PhysAddr(self.machine.cpu(self.cpu()).cr3).page();
+                let tables = self.machine.page_table(self.cpu()).page();
                 self.tracker.tell(&self.machine, &mut self.builder, Action::TripleFault { tables });
                 Err(StepEnd::Crashed)
             }
@@ -387,7 +387,7 @@ impl Uniprocessor {
     fn settle(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         let mut left = SETTLE_INSTRUCTIONS_MAX;
         while !self.interruptible() {
-            let interrupts_on = self.machine.cpu(self.cpu()).flags.has(machine::x86::flags::IF);
+            let interrupts_on = self.machine.interrupts_enabled(self.cpu());
             let (until, chunk) = match interrupts_on {
                 false => (Until::InterruptsOn, left),
                 // The instruction after STI belongs to it.
@@ -416,8 +416,8 @@ impl Uniprocessor {
 
     /// Whether the next instruction is the kernel's or the program's under test, and not another program's.
     fn is_own_code(&self) -> bool {
-        let cpu = self.machine.cpu(self.cpu());
-        cpu.cpl() == 0 || self.tracker.is_tested_space(cpu.cr3)
+        let (machine, cpu) = (&self.machine, self.cpu());
+        machine.privilege(cpu) == 0 || self.tracker.is_tested_space(machine.page_table(cpu).0)
     }
 
     /// Runs until a tick could be taken in what is tested: the kernel, or the program. A trusted kernel is not interrupted
@@ -426,7 +426,7 @@ impl Uniprocessor {
         self.settle(signals)?;
         let switched = |signals: &[Signal]| signals.iter().any(|s| matches!(s, Signal::Switched { .. }));
         let mut left = SETTLE_INSTRUCTIONS_MAX;
-        while self.kernel().tested.is_some() && self.machine.cpu(self.cpu()).cpl() == 0 && !switched(signals)
+        while self.kernel().tested.is_some() && self.machine.privilege(self.cpu()) == 0 && !switched(signals)
         {
             let before = self.machine.instructions();
             let stop = self.run(Until::Program, left);
@@ -557,7 +557,7 @@ impl Uniprocessor {
                     return self.wait_for_clock(spin);
                 }
                 self.current = me;
-                let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
+                let pc = self.machine.pc(self.cpu());
                 return StepEnd::Point(Point { kind, thread: me.unwrap_or_default(), pc });
             }
         }
@@ -565,7 +565,7 @@ impl Uniprocessor {
 
     /// The thread has given up the processor; a decision is due as soon as the kernel can take a tick.
     fn gave_way(&mut self, me: Option<ThreadId>, kind: PointKind) -> StepEnd {
-        let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
+        let pc = self.machine.pc(self.cpu());
         let mut signals = Vec::new();
         let until = self.machine.instructions() + IDLE_INSTRUCTIONS_MAX;
         loop {
@@ -573,7 +573,7 @@ impl Uniprocessor {
                 return end;
             }
             // With nobody to choose, the kernel goes on until it rests or somebody is woken.
-            if self.machine.cpu(self.cpu()).activity == machine::Activity::Halted {
+            if self.machine.is_halted(self.cpu()) {
                 return self.halted(me);
             }
             let nobody = self.tracker.idles(&self.machine) && self.choices().is_empty();
@@ -599,7 +599,7 @@ impl Uniprocessor {
 
     /// The processor waits for an interrupt.
     fn halted(&mut self, me: Option<ThreadId>) -> StepEnd {
-        self.rest(me, VirtAddr(self.machine.cpu(self.cpu()).pc()))
+        self.rest(me, self.machine.pc(self.cpu()))
     }
 
     /// Nobody runs: the test is over, somebody can be woken, a device will answer, or the guest is stuck.
@@ -617,10 +617,10 @@ impl Uniprocessor {
                 return StepEnd::Point(Point { kind: PointKind::Halt, thread: me.unwrap_or_default(), pc });
             }
             let somebody = self.tracker.threads.iter().any(|thread| thread.inside(Activity::Device));
-            let halted = self.machine.cpu(self.cpu()).activity == machine::Activity::Halted;
+            let halted = self.machine.is_halted(self.cpu());
             // What a device has answered may not have been taken yet.
-            let pending = self.machine.board.interrupt_pending(self.cpu());
-            if !somebody || !pending && self.machine.board.next_event().is_none() {
+            let pending = self.machine.interrupt_pending(self.cpu());
+            if !somebody || !pending && self.machine.next_event().is_none() {
                 break;
             }
             if halted && !pending {
@@ -739,12 +739,10 @@ impl Uniprocessor {
 
     /// The test begins: from here on the timer is ours.
     pub(crate) fn take_control(&mut self, population: Option<usize>) -> Result<(), StepEnd> {
-        let now = self.machine.instructions();
-        self.machine.board.set_timer_mode(now, machine::board::TimerMode::Controlled);
+        self.machine.set_timer_mode(machine::board::TimerMode::Controlled);
         let mut signals = Vec::new();
         self.settle(&mut signals)?;
-        self.machine.board.take_serial_output();
-        self.machine.board.take_debug_output();
+        self.machine.take_output();
         self.phase = Phase::Running { population, ready: false };
         self.threads_before = self.tracker.threads.len();
         let runs = self.running_id();

@@ -9,8 +9,10 @@ pub mod devices;
 pub mod entries;
 pub mod events;
 pub mod hash;
+mod inputs;
 mod machine;
 pub mod memory;
+mod processors;
 pub mod snapshot;
 pub mod stop;
 mod turns;
@@ -18,6 +20,7 @@ mod words;
 pub mod x86;
 
 pub use events::{Access, Event, Events, Happening, Rw};
+pub use inputs::{Input, Moment, Playback, Played, Tape};
 pub use machine::Machine;
 pub use memory::Memory;
 pub use stop::{Kinds, Stop, StopSet, Unsupported, Watch};

@@ -4,9 +4,12 @@
 //! another one and keeps whatever decoded code and translations still hold, so going back to a checkpoint is
 //! `live.clone_from(&checkpoint)`.
 
-use crate::board::{Board, BoardConfig, CPUS_MAX, Signal, TimerSource};
+use crate::board::{Board, BoardConfig, CPUS_MAX, Signal};
+use crate::boot::{self, Boot, BootError, Format};
+use crate::devices::disk::Disk;
 use crate::events::{Event, Events, Recent};
 use crate::hash::StableHasher;
+use crate::inputs::{Input, Moment, Tape};
 use crate::memory::{Memory, Touched};
 use crate::stop::{Stop, StopSet};
 use crate::x86::engine::Engine;
@@ -32,6 +35,9 @@ pub struct Machine {
     resume: Option<(CpuId, u64)>,
     /// For each processor that stopped before an access and may now make it, how many instructions it had executed.
     held: [Option<u64>; CPUS_MAX as usize],
+    /// Interrupts and debug traps that each processor took between instructions.
+    taken: [u64; CPUS_MAX as usize],
+    pub(crate) tape: Option<Box<Tape>>,
     engine: Engine,
 }
 
@@ -44,6 +50,8 @@ impl Clone for Machine {
             instructions: self.instructions,
             resume: self.resume,
             held: self.held,
+            taken: self.taken,
+            tape: self.tape.clone(),
             engine: Engine::default(),
         }
     }
@@ -54,6 +62,8 @@ impl Clone for Machine {
         self.instructions = source.instructions;
         self.resume = source.resume;
         self.held = source.held;
+        self.taken = source.taken;
+        self.tape.clone_from(&source.tape);
         self.engine.restore(&mut self.memory, &source.memory);
     }
 }
@@ -66,6 +76,8 @@ impl Machine {
         let memory = Memory::new(config.memory_bytes);
         Self {
             held: Default::default(),
+            taken: Default::default(),
+            tape: None,
             cpus,
             memory,
             board: Board::new(config),
@@ -117,6 +129,24 @@ impl Machine {
         machine
     }
 
+    /// A machine with a kernel in it, about to execute its first instruction. A disk image becomes the first disk, and the
+    /// others move on.
+    pub fn boot(boot: Boot) -> Result<Self, BootError> {
+        let Boot { kernel, options, mut board } = boot;
+        let format = Format::detect(kernel)?;
+        if format == Format::Disk {
+            board.disks.rotate_right(1);
+            if board.disks[0].is_some() {
+                return Err(BootError::TooManyDisks);
+            }
+            board.disks[0] = Some(Disk::new(kernel.to_vec()));
+        }
+        let mut machine = Self::new(board);
+        let Self { cpus, memory, board, .. } = &mut machine;
+        boot::load(format, kernel, &options, memory, &mut cpus[0], board)?;
+        Ok(machine)
+    }
+
     /// A machine from its parts.
     pub(crate) fn resumed(
         cpus: Vec<Cpu>,
@@ -126,7 +156,8 @@ impl Machine {
         resume: Option<(CpuId, u64)>,
         held: [Option<u64>; CPUS_MAX as usize],
     ) -> Self {
-        Self { cpus, memory, board, instructions, resume, held, engine: Engine::default() }
+        let taken = Default::default();
+        Self { cpus, memory, board, instructions, resume, held, taken, tape: None, engine: Engine::default() }
     }
 
     /// A processor that stopped before an instruction at a code address.
@@ -143,30 +174,6 @@ impl Machine {
     #[must_use]
     pub fn instructions(&self) -> u64 {
         self.instructions
-    }
-
-    /// Time passes until the next event of a chip. While the timers are controlled a halted processor does not let it
-    /// pass by itself: whoever controls them says when nothing else is to be done. False: no chip has anything to do.
-    pub fn sleep(&mut self) -> bool {
-        let Some(event) = self.board.next_event() else { return false };
-        self.instructions = self.instructions.max(event);
-        self.board.advance(self.instructions);
-        true
-    }
-
-    /// When the timer that interrupts this processor expires; see [`TimerMode::Held`](crate::board::TimerMode::Held).
-    #[must_use]
-    pub fn expiry(&self, id: CpuId) -> Option<u64> {
-        self.board.expiry(id)
-    }
-
-    /// Time passes until the timer that interrupts this processor expires, unless it has already, and the interrupt is
-    /// raised. No other timer does anything, however late it is: with held timers, the caller decides who is next. `None`: the
-    /// processor has no timer that will expire.
-    pub fn expire(&mut self, id: CpuId) -> Option<TimerSource> {
-        let expiry = self.board.expiry(id)?;
-        self.instructions = self.instructions.max(expiry);
-        self.board.expire(self.instructions, id)
     }
 
     /// The processor.
@@ -225,15 +232,28 @@ impl Machine {
             implicit: false,
             repeating: false,
             pass: false,
+            taken: self.taken[usize::from(id.0)],
+            moment: None,
+            settled: true,
         }
     }
 
     /// Runs one processor until something in `until` happens, or something that always ends a run.
     pub fn run(&mut self, id: CpuId, until: &StopSet, events: &mut Events) -> Stop {
+        self.run_up_to(id, None, until, events)
+    }
+
+    /// The same, but not beyond a moment of the processor's execution; [`Stop::Budget`] if that is reached.
+    pub fn run_to(&mut self, id: CpuId, to: Moment, until: &StopSet, events: &mut Events) -> Stop {
+        self.run_up_to(id, Some(to), until, events)
+    }
+
+    fn run_up_to(&mut self, id: CpuId, to: Option<Moment>, until: &StopSet, events: &mut Events) -> Stop {
         self.prepare(until);
         self.begin(id, events);
         let here = self.cpu(id).executed;
         let end = until.instructions.map_or(u64::MAX, |n| here.saturating_add(n));
+        let end = to.map_or(end, |to| end.min(to.executed));
         let mut pass = self.held[usize::from(id.0)].take() == Some(here);
         let mut resumed = self.resume.take() == Some((id, self.cpu(id).executed));
         let alone = !self
@@ -244,15 +264,18 @@ impl Machine {
         loop {
             let mut exec = self.exec(id, until, events);
             exec.pass = pass;
+            exec.moment = to.filter(|to| !to.settled).map(|to| (to.executed, to.taken));
             let exit = exec.go(end, resumed, alone);
-            let (now, repeating) = (exec.now, exec.repeating);
+            let (now, repeating, taken, settled) = (exec.now, exec.repeating, exec.taken, exec.settled);
             pass = exec.pass;
             self.instructions = now;
+            self.taken[usize::from(id.0)] = taken;
             let executed = self.cpu(id).executed;
             resumed = resumed && executed == here || repeating;
             match exit {
                 Exit::Signals => {
                     if let Some(stop) = self.signals() {
+                        self.ran(id, settled);
                         return stop;
                     }
                     self.prepare(until);
@@ -264,10 +287,29 @@ impl Machine {
                     if matches!(stop, Stop::Before { .. }) || pass {
                         self.held[usize::from(id.0)] = Some(executed);
                     }
+                    self.ran(id, settled);
                     return stop;
                 }
             }
         }
+    }
+
+    /// A run of this processor ended here.
+    fn ran(&mut self, cpu: CpuId, settled: bool) {
+        let to = Moment { executed: self.cpu(cpu).executed, taken: self.taken(cpu), settled };
+        if let Some(tape) = &mut self.tape {
+            tape.push(Input::Run { cpu, to });
+        }
+    }
+
+    /// Interrupts and debug traps that this processor took between instructions, since the machine was made or read.
+    pub(crate) fn taken(&self, cpu: CpuId) -> u64 {
+        self.taken[usize::from(cpu.0)]
+    }
+
+    /// Nothing happens until `time`, if that is not over.
+    pub(crate) fn pass_until(&mut self, time: u64) {
+        self.instructions = self.instructions.max(time);
     }
 
     /// What is logged from now on is this processor's; what another one logged is settled under its own tables.
@@ -362,15 +404,8 @@ impl Machine {
         self.engine.code.recent_calls().map(VirtAddr).collect()
     }
 
-    /// Could the processor take an interrupt before its next instruction?
-    #[must_use]
-    pub fn can_interrupt(&self, id: CpuId) -> bool {
-        self.cpu(id).interruptible()
-    }
-
-    /// The processor takes an interrupt now, before its next instruction, whatever its flags say: ask
-    /// [`Machine::can_interrupt`] first. A stop is returned if it could not be delivered.
-    pub fn inject(&mut self, id: CpuId, vector: u8, events: &mut Events) -> Option<Stop> {
+    /// See [`Machine::inject`].
+    pub(crate) fn deliver(&mut self, id: CpuId, vector: u8, events: &mut Events) -> Option<Stop> {
         let until = StopSet::default();
         self.prepare(&until);
         self.resume = None;
@@ -416,7 +451,7 @@ impl Machine {
             rest = later;
         }
         for (physical, piece) in pieces {
-            self.memory.write(physical, piece);
+            self.write_phys(physical, piece);
         }
         true
     }

@@ -77,8 +77,7 @@ impl Console {
 
     /// Shows what is new. Whether there was anything.
     pub fn show(&mut self, machine: &mut Machine, out: &mut impl Write) -> io::Result<bool> {
-        let mut bytes = machine.board.take_serial_output();
-        bytes.extend(machine.board.take_debug_output());
+        let mut bytes = machine.take_output();
         self.by_port |= !bytes.is_empty();
         if !self.by_port {
             let rows: Vec<String> = screen(machine).rows().collect();

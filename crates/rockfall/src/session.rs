@@ -221,7 +221,7 @@ impl Session {
                         Input::Character(character) => self.type_text(&character.to_string()),
                         Input::Key(key) if self.keys == Keys::Keyboard => {
                             self.past = None;
-                            self.machine.board.press_key(now, key);
+                            self.machine.press_key(key);
                         }
                         Input::Key(_) => {}
                     }
@@ -245,11 +245,10 @@ impl Session {
     }
 
     fn type_text(&mut self, text: &str) {
-        let now = self.machine.instructions();
         self.past = None;
         match self.keys {
-            Keys::Keyboard => self.untyped.extend(self.machine.board.type_text(now, text)),
-            Keys::Serial => self.machine.board.serial_input(now, text.as_bytes()),
+            Keys::Keyboard => self.untyped.extend(self.machine.type_text(text)),
+            Keys::Serial => self.machine.serial_input(text.as_bytes()),
         }
     }
 

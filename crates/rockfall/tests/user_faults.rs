@@ -58,8 +58,11 @@ fn faults_are_found_with_a_budget_alone() {
         let finding: Value = serde_json::from_slice(&finding).expect("an object");
         let few = preemptions <= fault.preemptions.map(u64::from) || finding["fewest"] == true;
         assert!(few, "{name}: {preemptions:?} preemptions");
-        let (code, told, errors) = rockfall(&folder, &["replay", &format!("{}.finding.json", fault.test)]);
+        let (code, told, errors) =
+            rockfall(&folder, &["replay", &format!("{}.finding.json", fault.test), "--tape", "tape"]);
         assert_eq!(code, Some(1), "{name} is seen again: {errors}");
+        let tape = std::fs::read_to_string(folder.join("tape")).expect("written");
+        assert!(tape.contains("\ntick of cpu0\n") && tape.contains("\n# state "), "{name}: {tape}");
         let files = [&*fault.test, "thr", "mutex", "cond", "atomic"].map(|file| format!("({file}.c:"));
         assert!(
             files.iter().any(|file| told.contains(file)),

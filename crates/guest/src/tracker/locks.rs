@@ -118,7 +118,7 @@ impl Tracker {
     pub(super) fn take_over(&mut self, machine: &Machine, step: &mut StepBuilder) {
         let me = self.threads.runner().id;
         self.hand_over(machine, step, (NOBODY, me), |lock| Action::Lock { lock, attempt: false });
-        let off = !machine.cpu(self.cpu).flags.has(machine::x86::flags::IF);
+        let off = !machine.interrupts_enabled(self.cpu);
         if off && self.kernel.interrupts_as_lock && !self.silent() {
             self.tell(machine, step, Action::InterruptsOff);
         }

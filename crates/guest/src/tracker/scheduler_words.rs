@@ -33,7 +33,7 @@ impl SchedulerWords {
             log.clear();
             return;
         }
-        let sp = machine.cpu(cpu).regs[crate::state::SP];
+        let sp = machine.stack_pointer(cpu).0;
         let stack = sp.saturating_sub(STACK_BELOW_BYTES)..VirtAddr(sp).page().0 + STACK_PAGE_BYTES;
         machine.drain_distinct(log, |event| {
             let machine::Event::Access(access) = event else { return };

@@ -20,7 +20,7 @@ impl Tracker {
         }
         let _ = self.take_log(machine, step);
         step.open = self.kernel.interrupts_as_lock
-            && machine.cpu(self.cpu).flags.has(machine::x86::flags::IF)
+            && machine.interrupts_enabled(self.cpu)
             && self.preemption_allowed(machine);
     }
 
@@ -136,8 +136,8 @@ impl Tracker {
         // Its program's part of the stack is in its own address space.
         let space = kernel.space.as_ref().and_then(|space| self.anywhere(machine, space, &[thread.key]));
         let mut own = None;
-        if let Some(space) = space.filter(|space| *space != 0 && *space != machine.cpu(self.cpu).cr3) {
-            own.insert(machine.clone()).cpu_mut(self.cpu).cr3 = space;
+        if let Some(space) = space.filter(|space| *space != 0 && *space != machine.page_table(self.cpu).0) {
+            own = Some(machine.through(self.cpu, trace::PhysAddr(space)));
         }
         let view = View { machine: own.as_ref().unwrap_or(machine), cpu: self.cpu };
         let switches: Vec<&str> = kernel.switch_functions().collect();

@@ -24,7 +24,7 @@ use crate::spinning::{Bounds, Spin};
 use crate::threads::Thread;
 use machine::{Events, Kinds, Machine, Stop, StopSet};
 use std::sync::Arc;
-use trace::{Point, PointKind, StepEnd, ThreadId, VirtAddr};
+use trace::{Point, PointKind, StepEnd, ThreadId};
 
 /// Ticks after which a loop is taken to wait for something else than the clock.
 pub const CLOCK_TICKS_MAX: u32 = 6_000;
@@ -49,7 +49,7 @@ impl Uniprocessor {
             if probe.can_interrupt(self.cpu()) {
                 break;
             }
-            let enabled = probe.cpu(self.cpu()).flags.has(machine::x86::flags::IF);
+            let enabled = probe.interrupts_enabled(self.cpu());
             // The instruction after STI belongs to it.
             let until = if enabled { &one } else { &enabling };
             let stop = probe.run(self.cpu(), until, &mut log);
@@ -83,7 +83,7 @@ impl Uniprocessor {
             thread.clock = Some(spin);
             thread.id
         });
-        let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
+        let pc = self.machine.pc(self.cpu());
         StepEnd::Point(Point { kind: PointKind::Halt, thread, pc })
     }
 
@@ -159,7 +159,7 @@ impl Uniprocessor {
 
     pub(super) fn time_passed(&mut self, target: ThreadId) -> StepEnd {
         self.current = None;
-        let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
+        let pc = self.machine.pc(self.cpu());
         StepEnd::Point(Point { kind: PointKind::Halt, thread: target, pc })
     }
 

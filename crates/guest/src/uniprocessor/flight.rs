@@ -8,7 +8,7 @@ use crate::kernel::Activity;
 use crate::threads::Turn;
 use crate::tracker::Signal;
 use machine::{Kinds, Stop, StopSet};
-use trace::{Point, PointKind, StepEnd, ThreadId, VirtAddr};
+use trace::{Point, PointKind, StepEnd, ThreadId};
 
 impl Uniprocessor {
     /// Fires the timer until the kernel has landed on `target`.
@@ -89,26 +89,26 @@ impl Uniprocessor {
         };
         thread.turn = if thread.turn == Turn::LastChance { Turn::Never } else { Turn::PassedOver };
         self.current = None;
-        let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
+        let pc = self.machine.pc(self.cpu());
         StepEnd::Point(Point { kind: PointKind::Blocked, thread: target, pc })
     }
 
     /// One tick, up to where the next one could be taken.
     pub(super) fn tick(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         let now = self.machine.instructions();
-        if self.machine.board.raise_timer(now, self.cpu()).is_none() {
+        if self.machine.raise_timer(self.cpu()).is_none() {
             let what = "no timer interrupts the processor: the kernel has not set one up, or has masked it";
             return Err(StepEnd::Unsupported { what: what.into() });
         }
-        let pc = self.machine.cpu(self.cpu()).pc();
-        let sp = self.machine.cpu(self.cpu()).regs[crate::state::SP];
+        let pc = self.machine.pc(self.cpu()).0;
+        let sp = self.machine.stack_pointer(self.cpu()).0;
         if self.told_time == Some(now) {
             self.tracker.threads.runner_mut().told_at = Some((pc, sp));
         }
         // It could be taken, so it is taken before anything else happens.
         let taking = StopSet { instructions: Some(1), on: Kinds::INTERRUPT, ..StopSet::default() };
         let stop = self.machine.run(self.cpu(), &taking, &mut self.builder.log);
-        let sp = self.machine.cpu(self.cpu()).regs[crate::state::SP];
+        let sp = self.machine.stack_pointer(self.cpu()).0;
         if let Some(rotation) = &mut self.rotation {
             rotation.learn(&self.machine, &self.builder.log, sp);
         }

@@ -8,7 +8,7 @@ use crate::spinning::{Bounds, Spin};
 use crate::threads::{Thread, Turn};
 use machine::{Events, Machine, Stop, StopSet};
 use std::sync::Arc;
-use trace::{Action, Frame, Point, PointKind, Stack, Step, StepEnd, ThreadId, VirtAddr};
+use trace::{Action, Frame, Point, PointKind, Stack, Step, StepEnd, ThreadId};
 
 /// Moments at which somebody who goes round is looked at, and how far they are apart: a number that no loop has in common
 /// with its length.
@@ -21,7 +21,7 @@ impl Uniprocessor {
         if !self.tracker.runs_tested(&self.machine) {
             return false;
         }
-        if self.machine.cpu(self.cpu()).cpl() == 0 {
+        if self.machine.privilege(self.cpu()) == 0 {
             return false;
         }
         let mut probe = self.look_ahead();
@@ -73,14 +73,14 @@ impl Uniprocessor {
 
     pub(super) fn spun(&mut self, me: Option<ThreadId>) -> StepEnd {
         self.current = None;
-        let pc = VirtAddr(self.machine.cpu(self.cpu()).pc());
+        let pc = self.machine.pc(self.cpu());
         StepEnd::Point(Point { kind: PointKind::Blocked, thread: me.unwrap_or_default(), pc })
     }
 
     /// Whether the program's thread stands at a point where it stood before, and would come there for ever.
     pub(super) fn circles(&mut self) -> bool {
         self.kernel().tested.is_some()
-            && self.machine.cpu(self.cpu()).cpl() != 0
+            && self.machine.privilege(self.cpu()) != 0
             && self.stood_here()
             && self.spins()
     }

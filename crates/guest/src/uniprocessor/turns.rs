@@ -49,7 +49,7 @@ impl Uniprocessor {
         if self.kernel().fair || asked.is_empty() {
             return;
         }
-        let question = Question { runs: on_processor, ring: self.machine.cpu(self.cpu()).cpl(), asked };
+        let question = Question { runs: on_processor, ring: self.machine.privilege(self.cpu()), asked };
         let known = self.foreseen.iter().rposition(|foreseen| foreseen.holds(&question, &self.machine));
         let foreseen = match known {
             Some(known) => self.foreseen.remove(known),

@@ -35,6 +35,8 @@ pub enum BootError {
         max: u32,
     },
     NoDisk,
+    /// A disk image beside four other disks.
+    TooManyDisks,
     NoBootSignature,
 }
 
@@ -84,6 +86,7 @@ impl fmt::Display for BootError {
                 "the command line has {length} characters; the kernel takes {max}, and none of them may be NUL"
             ),
             Self::NoDisk => write!(f, "there is no disk to start from"),
+            Self::TooManyDisks => write!(f, "at most four disks, the kernel's among them"),
             Self::NoBootSignature => {
                 write!(f, "the disk's first sector does not end in 55 AA: it is not bootable")
             }

@@ -17,7 +17,7 @@ pub mod rom;
 pub use error::BootError;
 pub use multiboot::Module;
 
-use crate::board::Board;
+use crate::board::{Board, BoardConfig};
 use crate::memory::Memory;
 use crate::x86::state::{Cpu, Seg, Segment, cr0};
 
@@ -77,6 +77,15 @@ pub struct BootOptions {
     /// The kernel's command line, its own name first.
     pub command_line: String,
     pub modules: Vec<Module>,
+}
+
+/// Everything that a machine is started from; see [`Machine::boot`](crate::Machine::boot).
+#[derive(Clone, Debug)]
+pub struct Boot<'a> {
+    /// The kernel's file, of any [`Format`].
+    pub kernel: &'a [u8],
+    pub options: BootOptions,
+    pub board: BoardConfig,
 }
 
 /// Puts a kernel into a fresh machine. A disk image must be the board's first disk already.

@@ -51,6 +51,12 @@ pub struct Exec<'a> {
     pub(crate) repeating: bool,
     /// The run stopped before the next instruction for an access it will make, and may now go on.
     pub(crate) pass: bool,
+    /// Interrupts and debug traps taken between instructions.
+    pub(crate) taken: u64,
+    /// The run ends when so much has been executed and taken, before anything else is looked at.
+    pub(crate) moment: Option<(u64, u64)>,
+    /// The run ended with everything done that is due before the next instruction.
+    pub(crate) settled: bool,
 }
 
 /// Where a general register lives: index, size in bytes, high byte.

@@ -40,7 +40,12 @@ impl Exec<'_> {
         let mut steps_until = 0;
         loop {
             if let Some(stop) = self.stop.take() {
+                self.settled = false;
                 return Exit::Stop(stop);
+            }
+            if self.moment == Some((self.cpu.executed, self.taken)) {
+                self.settled = false;
+                return Exit::Stop(Stop::Budget);
             }
             if self.board.has_signals() {
                 return Exit::Signals;
@@ -74,6 +79,7 @@ impl Exec<'_> {
             }
             if self.cpu.trap_pending {
                 self.pass = false;
+                self.taken += 1;
                 self.cpu.trap_pending = false;
                 let exception = Exception { vector: 1, error: None, address: None };
                 let done = self.raise(exception);
@@ -82,6 +88,7 @@ impl Exec<'_> {
             }
             if self.cpu.nmi_pending && !self.cpu.nmi_blocked && self.cpu.shadow_at != self.cpu.executed {
                 self.pass = false;
+                self.taken += 1;
                 self.cpu.nmi_pending = false;
                 self.cpu.nmi_blocked = true;
                 let done = self.interrupt(2);
@@ -91,6 +98,7 @@ impl Exec<'_> {
             if self.board.interrupt_pending(self.id) && self.cpu.interruptible() {
                 idle_events = 0;
                 self.pass = false;
+                self.taken += 1;
                 let vector = self.board.acknowledge(self.now, self.id);
                 let done = self.interrupt(vector);
                 self.delivered(done);

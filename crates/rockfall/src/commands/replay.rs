@@ -10,9 +10,10 @@ use detect::Detectors;
 use explore::strategies::replay;
 use explore::{End, World};
 use guest::uniprocessor::Uniprocessor;
+use machine::{Events, Playback, Played, StopSet};
 use report::Story;
 use std::path::{Path, PathBuf};
-use trace::Schedule;
+use trace::{Schedule, Subject as _};
 
 /// Which finding, and where what it was found in lies now.
 #[derive(Args)]
@@ -35,6 +36,7 @@ pub struct FindingArguments {
 #[command(after_help = "Examples:\n  rockfall replay double_thread_fork.finding.json\n  \
     rockfall replay a.finding.json --kernel ../other/kernel --html a.html\n  \
     rockfall replay a.finding.json --passing\n  \
+    rockfall replay a.finding.json --tape a.tape\n  \
     rockfall replay a.finding.json --schedule 't2*3 t3 t2'")]
 pub struct Arguments {
     #[command(flatten)]
@@ -48,6 +50,10 @@ pub struct Arguments {
     /// Write a page to look at in a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Write everything that came into the machine from outside, with instruction counts, one input a line. It is first
+    /// played on the machine alone, and must end in the same state
+    #[arg(long, value_name = "FILE")]
+    pub tape: Option<PathBuf>,
     /// Print nothing but whether the finding shows
     #[arg(short, long)]
     pub quiet: bool,
@@ -131,6 +137,24 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// What came into the machine, as a text; played again without the kernel's description, to the same state.
+    fn tape(&self) -> String {
+        let mut subject = self.world.subject.clone();
+        subject.machine.record();
+        let mut alone = subject.machine.clone();
+        for choice in &self.file.schedule.0 {
+            subject.step(*choice, &self.file.points);
+        }
+        let tape = subject.machine.tape().expect("it records");
+        let state = subject.machine.state_hash();
+        let played = Playback::new(tape).go(&mut alone, &StopSet::default(), &mut Events::off());
+        assert_eq!((played, alone.state_hash()), (Played::End, state), "the tape leads elsewhere");
+        let inputs: String = tape.inputs().iter().map(|input| format!("{input}\n")).collect();
+        format!("# {}\n{inputs}# state {state:016x}\n", self.file.headline)
+    }
+}
+
 /// Runs the schedule of a finding file again and tells what happens.
 pub fn story(arguments: &FindingArguments) -> Result<Story, Failure> {
     Scene::open(arguments)?.story(&arguments.finding)
@@ -138,6 +162,7 @@ pub fn story(arguments: &FindingArguments) -> Result<Story, Failure> {
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     arguments.html.as_deref().map_or(Ok(()), expect_folder)?;
+    arguments.tape.as_deref().map_or(Ok(()), expect_folder)?;
     let path = &arguments.finding.finding;
     let mut scene = Scene::open(&arguments.finding)?;
     let instead = match (&arguments.schedule, arguments.passing, &scene.file.passing) {
@@ -163,6 +188,10 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         Some(path) => write_whole(path, report::html(&story).as_bytes()),
         None => Ok(()),
     };
+    let written = written.and_then(|()| match &arguments.tape {
+        Some(path) => write_whole(path, scene.tape().as_bytes()),
+        None => Ok(()),
+    });
     if arguments.quiet {
         println!("{}", story.headline);
     } else {

@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use machine::Machine;
 use machine::board::{BoardConfig, CPUS_MAX};
-use machine::boot::{self, BootOptions, Format, Module};
+use machine::boot::{Boot, BootError, BootOptions, Format, Module};
 use machine::devices::clock::Clock;
 use machine::devices::disk::Disk;
-use machine::{Cpu, Machine};
 
 use crate::failure::{Failure, Verdict};
 use crate::session::{Goal, Keys, Session, Typing};
@@ -102,24 +102,15 @@ fn parse_module(text: &str) -> Result<Module, Failure> {
 /// A machine with a kernel in it, ready to run.
 pub fn boot(
     path: &Path,
-    file: Vec<u8>,
-    format: Format,
-    mut config: BoardConfig,
+    file: &[u8],
+    config: BoardConfig,
     options: &BootOptions,
 ) -> Result<Machine, Failure> {
-    if format == Format::Disk {
-        config.disks.rotate_right(1);
-        if config.disks[0].is_some() {
-            return Err(Failure::BadFlag("at most four disks, the kernel's among them".to_owned()));
-        }
-        config.disks[0] = Some(Disk::new(file.clone()));
-    }
-    let mut machine = Machine::new(config);
-    let Machine { cpus, memory, board, .. } = &mut machine;
-    let first: &mut Cpu = &mut cpus[0];
-    boot::load(format, &file, options, memory, first, board)
-        .map_err(|error| Failure::NotBootable { path: path.to_owned(), error })?;
-    Ok(machine)
+    let boot = Boot { kernel: file, options: options.clone(), board: config };
+    Machine::boot(boot).map_err(|error| match error {
+        BootError::TooManyDisks => Failure::BadFlag(error.to_string()),
+        error => Failure::NotBootable { path: path.to_owned(), error },
+    })
 }
 
 /// What the kernel is told, as far as kernels of this format can be told anything.
@@ -136,7 +127,7 @@ fn options(arguments: &Arguments, format: Format, clock: Clock) -> Result<BootOp
         return refuse("--module is", Format::Multiboot);
     }
     let first = match format {
-        Format::Linux => boot::linux::default_command_line(clock),
+        Format::Linux => machine::boot::linux::default_command_line(clock),
         Format::Multiboot => {
             arguments.kernel.file_name().and_then(OsStr::to_str).unwrap_or("kernel").to_owned()
         }
@@ -171,7 +162,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let image = snapshot_file::image(&file, &options, &config);
     let machine = match &arguments.from {
         Some(path) => snapshot_file::read(path, image)?,
-        None => boot(&arguments.kernel, file, format, config, &options)?,
+        None => boot(&arguments.kernel, &file, config, &options)?,
     };
     let goal = if arguments.save.is_some() { Goal::TestStart } else { Goal::End };
     let keys = if format == Format::Linux { Keys::Serial } else { Keys::Keyboard };
