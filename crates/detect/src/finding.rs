@@ -244,6 +244,11 @@ fn standing(stack: &Stack) -> Vec<String> {
 }
 
 impl Finding {
+    #[must_use]
+    pub const fn new(kind: FindingKind, thread: ThreadId, pc: VirtAddr, sides: Vec<Side>) -> Self {
+        Self { kind, thread, pc, sides, at: Vec::new() }
+    }
+
     /// Notes where those who wait or gave up stand, as `stack_of` knows it at the end of the execution.
     pub fn locate(&mut self, stack_of: impl Fn(ThreadId) -> Stack) {
         match &mut self.kind {
@@ -453,8 +458,7 @@ mod tests {
                 at: Vec::new(),
             };
             let kind = FindingKind::LostWakeup { waiting: waits.iter().map(wait).collect() };
-            let mut finding =
-                Finding { kind, thread: ThreadId(0), pc: VirtAddr(0), sides: Vec::new(), at: Vec::new() };
+            let mut finding = Finding::new(kind, ThreadId(0), VirtAddr(0), Vec::new());
             finding.locate(|thread| {
                 let stack = waits.iter().find(|(id, _)| *id == thread.0).map_or("", |(_, stack)| stack);
                 let frame = |place: &str| {
@@ -490,8 +494,7 @@ mod tests {
                 thread: ThreadId(thread),
                 pc: VirtAddr(pc),
             };
-            let mut finding =
-                Finding { kind, thread: ThreadId(3), pc: VirtAddr(0), sides: Vec::new(), at: Vec::new() };
+            let mut finding = Finding::new(kind, ThreadId(3), VirtAddr(0), Vec::new());
             finding.locate(|_| stack.iter().map(frame).collect());
             finding.go_round(round.iter().map(point));
             finding.signature().0

@@ -13,6 +13,8 @@ use trace::{Access, PhysAddr, VirtAddr};
 pub struct Live {
     pub block: Block,
     pub allocated: Side,
+    /// How many blocks had been allocated before.
+    number: u64,
 }
 
 /// The story of a block that was freed.
@@ -35,6 +37,7 @@ struct Range {
 #[derive(Clone, Debug, Default)]
 pub struct Heap {
     live: Arc<BTreeMap<VirtAddr, Live>>,
+    allocated: u64,
     /// Free ranges, disjoint and ascending.
     free: Arc<Vec<Range>>,
     /// From the lowest to the highest free byte: most accesses are settled by looking at this alone.
@@ -51,7 +54,8 @@ pub enum Freeing {
 impl Heap {
     pub fn alloc(&mut self, block: Block, allocated: Side) {
         self.cut(block.addr.0, block.addr.0.saturating_add(block.size));
-        Arc::make_mut(&mut self.live).insert(block.addr, Live { block, allocated });
+        Arc::make_mut(&mut self.live).insert(block.addr, Live { block, allocated, number: self.allocated });
+        self.allocated += 1;
     }
 
     /// `size` as the guest knows it; `None` when to its knowledge nothing was allocated there.
@@ -94,9 +98,14 @@ impl Heap {
         (!elsewhere).then_some(&range.gone)
     }
 
-    /// Blocks allocated and not freed, by address.
-    pub fn live(&self) -> impl Iterator<Item = &Live> {
-        self.live.values()
+    /// How many blocks have been allocated so far.
+    pub const fn allocated(&self) -> u64 {
+        self.allocated
+    }
+
+    /// Blocks allocated and not freed, by address, without the first `before` that were allocated.
+    pub fn live_since(&self, before: u64) -> impl Iterator<Item = &Live> {
+        self.live.values().filter(move |live| live.number >= before)
     }
 
     fn range_of(&self, addr: u64) -> Option<&Range> {

@@ -30,7 +30,11 @@ pub struct Held {
 pub enum Change {
     None,
     Acquired(LockId),
-    Released(LockId),
+    /// Given back; `owner` is who held it, if anybody did.
+    Released {
+        lock: LockId,
+        owner: Option<ThreadId>,
+    },
     /// Went from the running thread to another.
     Passed(LockId, ThreadId),
 }
@@ -83,12 +87,12 @@ impl Held {
                 Change::Acquired(*lock)
             }
             Action::Unlock { lock } => {
-                self.drop_lock(thread, *lock);
-                Change::Released(*lock)
+                let owner = self.drop_lock(thread, *lock);
+                Change::Released { lock: *lock, owner }
             }
             // Nobody else is kept out, but who comes down later comes after who went up.
             Action::Down { semaphore } => Change::Acquired(*semaphore),
-            Action::Up { semaphore } => Change::Released(*semaphore),
+            Action::Up { semaphore } => Change::Released { lock: *semaphore, owner: None },
             Action::HandOff { lock, to } => {
                 self.drop_lock(thread, *lock);
                 self.take(*to, *lock);
@@ -99,8 +103,8 @@ impl Held {
                 Change::Acquired(INTERRUPTS)
             }
             Action::InterruptsOn if !self.several => {
-                self.masked_by = None;
-                Change::Released(INTERRUPTS)
+                let owner = self.masked_by.take();
+                Change::Released { lock: INTERRUPTS, owner }
             }
             Action::Switch { to } if self.masked_by.is_some() => {
                 self.masked_by = Some(*to);
@@ -135,10 +139,9 @@ impl Held {
     }
 
     /// A lock may be released by somebody else than who took it (a semaphore used as one): then it is nobody's.
-    fn drop_lock(&mut self, thread: ThreadId, lock: LockId) {
+    fn drop_lock(&mut self, thread: ThreadId, lock: LockId) -> Option<ThreadId> {
         let mine = self.locks.iter().rposition(|held| *held == (thread, lock));
-        if let Some(at) = mine.or_else(|| self.locks.iter().rposition(|(_, held)| *held == lock)) {
-            Arc::make_mut(&mut self.locks).remove(at);
-        }
+        let at = mine.or_else(|| self.locks.iter().rposition(|(_, held)| *held == lock))?;
+        Some(Arc::make_mut(&mut self.locks).remove(at).0)
     }
 }

@@ -2,16 +2,16 @@
 //! simple definition, on random programs.
 
 use crate::script::steps;
-use crate::{Lockset, Race, RaceDetector, RaceLimited, RacePure};
+use crate::{Lockset, Race, RaceDetector, RaceLimited, RaceObserver, RacePure};
 use std::collections::BTreeSet;
 use trace::{Access, Action, LockId, Occurrence, Step, ThreadId};
 
-fn races(mut detector: RaceDetector, steps: &[Step]) -> Vec<Race> {
-    let mut races = Vec::new();
+fn races(detector: RaceDetector, steps: &[Step]) -> Vec<Race> {
+    let (mut races, mut observer) = (Vec::new(), RaceObserver::new(detector));
     for step in steps {
         // A clone must go on like the original.
-        detector = detector.clone();
-        detector.observe(step, &mut races);
+        observer = observer.clone();
+        observer.observe(step, &mut races);
     }
     races
 }

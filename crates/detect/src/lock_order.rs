@@ -9,62 +9,58 @@
 //! between locks that one thread alone takes count too, as in the original; a cycle that a common outer lock makes
 //! harmless is reported as well, as there.
 
+use crate::facts::{Detector, Moment};
 use crate::held::INTERRUPTS;
-use crate::order::events;
-use crate::{Finding, FindingKind, Held, Role, Side};
+use crate::{Finding, FindingKind, Role, Side};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trace::{Action, LockId, Step};
+use trace::{Action, LockId};
 
 #[derive(Clone, Debug, Default)]
 pub struct LockOrder {
-    held: Held,
     /// (first, then): who made it.
     edges: Arc<BTreeMap<(LockId, LockId), Side>>,
 }
 
-impl LockOrder {
-    pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
-        self.held.begin(step);
-        for (thread, event) in events(step) {
-            let asked = match event.action {
-                Action::LockRequest { lock } | Action::Lock { lock, attempt: false } => Some(lock),
-                _ => None,
-            };
-            if let Some(lock) = asked {
-                let locks = self.held.by(thread);
-                for &first in locks.iter().filter(|&&first| first != lock && first != INTERRUPTS) {
-                    if self.edges.contains_key(&(first, lock)) {
-                        continue;
-                    }
-                    let side = Side {
-                        role: Role::Locked { lock, held: first },
-                        thread,
-                        pc: event.pc,
-                        stack: event.stack.clone(),
-                        locks: locks.clone(),
-                    };
-                    if let Some(path) = self.path(lock, first) {
-                        let mut sides = vec![side.clone()];
-                        sides.extend(path.windows(2).map(|pair| self.edges[&(pair[0], pair[1])].clone()));
-                        let mut cycle = path;
-                        let lowest = (0..cycle.len()).min_by_key(|&at| cycle[at]).unwrap_or(0);
-                        cycle.rotate_left(lowest);
-                        findings.push(Finding {
-                            kind: FindingKind::LockOrder { cycle },
-                            thread,
-                            pc: event.pc,
-                            sides,
-                            at: Vec::new(),
-                        });
-                    }
-                    Arc::make_mut(&mut self.edges).insert((first, lock), side);
-                }
+impl Detector<Finding> for LockOrder {
+    fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
+        let thread = moment.thread;
+        let Some(event) = moment.event() else { return };
+        let (Action::LockRequest { lock } | Action::Lock { lock, attempt: false }) = event.action else {
+            return;
+        };
+        let mut locks = moment.facts.held.by(thread);
+        // The lock itself is held already, if this is not the request for it.
+        if let Action::Lock { .. } = event.action
+            && let Some(at) = locks.iter().rposition(|held| *held == lock)
+        {
+            locks.remove(at);
+        }
+        for &first in locks.iter().filter(|&&first| first != lock && first != INTERRUPTS) {
+            if self.edges.contains_key(&(first, lock)) {
+                continue;
             }
-            self.held.act(thread, &event.action);
+            let side = Side {
+                role: Role::Locked { lock, held: first },
+                thread,
+                pc: event.pc,
+                stack: event.stack.clone(),
+                locks: locks.clone(),
+            };
+            if let Some(path) = self.path(lock, first) {
+                let mut sides = vec![side.clone()];
+                sides.extend(path.windows(2).map(|pair| self.edges[&(pair[0], pair[1])].clone()));
+                let mut cycle = path;
+                let lowest = (0..cycle.len()).min_by_key(|&at| cycle[at]).unwrap_or(0);
+                cycle.rotate_left(lowest);
+                findings.push(Finding::new(FindingKind::LockOrder { cycle }, thread, event.pc, sides));
+            }
+            Arc::make_mut(&mut self.edges).insert((first, lock), side);
         }
     }
+}
 
+impl LockOrder {
     /// A shortest way along the edges, both ends included.
     fn path(&self, from: LockId, to: LockId) -> Option<Vec<LockId>> {
         let mut came: BTreeMap<LockId, LockId> = BTreeMap::new();

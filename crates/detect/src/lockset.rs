@@ -7,15 +7,13 @@
 
 use crate::Race;
 use crate::context::{ContextId, Contexts};
-use crate::held::Held;
-use crate::order::{Item, in_order};
+use crate::facts::{Detector, Moment, What};
 use crate::race::{Record, Told};
 use crate::shadow::{Shadow, Word};
-use trace::{Action, Step};
+use trace::Action;
 
 #[derive(Clone, Debug, Default)]
 pub struct Lockset {
-    held: Held,
     memory: Shadow<Variable>,
     contexts: Contexts,
     told: Told,
@@ -73,41 +71,36 @@ impl Variable {
     }
 }
 
-impl Lockset {
-    pub fn observe(&mut self, step: &Step, races: &mut Vec<Race>) {
-        self.held.begin(step);
-        for (thread, item) in in_order(step) {
-            match item {
-                Item::Event(event) => {
-                    self.held.act(thread, &event.action);
-                    match event.action {
-                        Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
-                        Action::SystemCall { number } => self.contexts.entered(thread, number),
-                        _ => {}
-                    }
-                }
-                Item::Accesses(_) if self.held.is_trusted(thread) => {}
-                Item::Accesses(accesses) => {
-                    let context = self.contexts.of(thread, self.held.by(thread));
-                    for access in accesses {
-                        let now = Record::new(thread, context, access);
-                        let (contexts, told) = (&mut self.contexts, &mut self.told);
-                        self.memory.visit(access, |bytes, mut known| {
-                            split(&mut known, bytes);
-                            let mut fresh = bytes;
-                            for variable in known.iter_mut().filter(|variable| variable.bytes & bytes != 0) {
-                                fresh &= !variable.bytes;
-                                if let Some(before) = variable.access(&now, contexts) {
-                                    told.tell(&before, &now, access, contexts, races);
-                                }
+impl Detector<Race> for Lockset {
+    fn observe(&mut self, moment: &Moment<'_>, races: &mut Vec<Race>) {
+        let (held, thread) = (&moment.facts.held, moment.thread);
+        match moment.what {
+            What::Event { event, .. } => match event.action {
+                Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
+                Action::SystemCall { number } => self.contexts.entered(thread, number),
+                _ => {}
+            },
+            What::Accesses(accesses) if !held.is_trusted(thread) => {
+                let context = self.contexts.of(thread, held.by(thread));
+                for access in accesses {
+                    let now = Record::new(thread, context, access);
+                    let (contexts, told) = (&mut self.contexts, &mut self.told);
+                    self.memory.visit(access, |bytes, mut known| {
+                        split(&mut known, bytes);
+                        let mut fresh = bytes;
+                        for variable in known.iter_mut().filter(|variable| variable.bytes & bytes != 0) {
+                            fresh &= !variable.bytes;
+                            if let Some(before) = variable.access(&now, contexts) {
+                                told.tell(&before, &now, access, contexts, races);
                             }
-                            if fresh != 0 {
-                                known.push(Variable::new(fresh, now));
-                            }
-                        });
-                    }
+                        }
+                        if fresh != 0 {
+                            known.push(Variable::new(fresh, now));
+                        }
+                    });
                 }
             }
+            _ => {}
         }
     }
 }

@@ -463,9 +463,10 @@ fn for_machines() {
 #[test]
 fn races_at_the_end_of_a_run() {
     let steps = [lost_wakeup(), panic()].concat();
-    let mut detector = detect::RaceLimited::default();
+    let limited = detect::RaceDetector::Limited(detect::RaceLimited::default());
+    let mut observer = detect::RaceObserver::new(limited);
     let (mut found, mut log) = (Vec::new(), detect::RaceLog::default());
-    steps.iter().for_each(|step| detector.observe(step, &mut found));
+    steps.iter().for_each(|step| observer.observe(step, &mut found));
     for race in &found {
         log.add(race, true);
     }
