@@ -4,6 +4,7 @@
 //! and a source line; [`text`], [`html`] and [`json`] lay a story out. Whatever came from the guest (names, messages,
 //! console lines, source text) is treated as hostile: see [`escape`].
 
+mod classes;
 pub mod escape;
 pub mod html;
 pub mod json;

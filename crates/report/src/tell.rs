@@ -9,6 +9,7 @@ use block::of_block;
 pub use conflicts::worth_seeing;
 use library::{Library, innermost, namesakes};
 
+use crate::classes;
 use crate::story::{End, EndKind, Excerpt, Lane, Note, NoteKind, Place, Row, SideView, Story, Thread};
 use crate::words::{self, Facts};
 use detect::{Finding, FindingKind, Role, Wait};
@@ -256,7 +257,7 @@ impl<'a> Teller<'a> {
             && let Some((end, _)) = drafts.last_mut().and_then(|last| last.end.as_mut())
         {
             end.kind = EndKind::Bug;
-            end.text = format!("{}: {}", end.text, words::ending(&self.finding.kind));
+            end.text = format!("{}: {}", end.text, classes::ending(&self.finding.kind));
         }
         drafts
     }
@@ -326,7 +327,7 @@ impl<'a> Teller<'a> {
             }
             Occurrence::Event(event) => self.library.event_place(event),
         };
-        draft.end = Some((End { kind: EndKind::Bug, text: words::ending(&self.finding.kind) }, place));
+        draft.end = Some((End { kind: EndKind::Bug, text: classes::ending(&self.finding.kind) }, place));
     }
 
     /// The access that the finding is about.
@@ -493,7 +494,7 @@ impl<'a> Teller<'a> {
             }
             (_, Some(_)) => return,
             (_, None) => {
-                let mut text = words::ending(&self.finding.kind);
+                let mut text = classes::ending(&self.finding.kind);
                 let loops = |wait: &Wait| wait.loops && wait.thread == draft.thread;
                 let in_loop = matches!(&self.finding.kind, FindingKind::LostWakeup { waiting } if waiting.iter().any(loops));
                 if in_loop && waits_for_nothing_known(draft.stopped.as_ref()) {
@@ -661,7 +662,7 @@ impl<'a> Teller<'a> {
             told.push("fewer may do, not all were tried".to_string());
         }
         let mut story = Story {
-            title: words::title(&finding.kind, context.program).to_string(),
+            title: classes::of(&finding.kind, |class| class.title(context.program)).to_string(),
             kind: finding.kind.name().to_string(),
             headline,
             advice,
