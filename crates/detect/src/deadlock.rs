@@ -64,7 +64,7 @@ impl Deadlock {
         }
         match event.action {
             Action::Unlock { lock } => self.released(lock),
-            Action::LockRequest { lock } => self.waiter(thread).asked.push((lock, event.pc)),
+            Action::LockRequest { lock, .. } => self.waiter(thread).asked.push((lock, event.pc)),
             Action::Lock { lock, .. } | Action::Down { semaphore: lock } => self.got(thread, lock),
             Action::HandOff { lock, to } => {
                 self.got(to, lock);

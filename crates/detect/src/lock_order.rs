@@ -26,9 +26,12 @@ impl Detector<Finding> for LockOrder {
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
         let thread = moment.thread;
         let Some(event) = moment.event() else { return };
-        let (Action::LockRequest { lock } | Action::Lock { lock, attempt: false }) = event.action else {
+        let (Action::LockRequest { lock, taking } | Action::Lock { lock, taking }) = event.action else {
             return;
         };
+        if taking.attempt {
+            return;
+        }
         let mut locks = moment.facts.held.by(thread);
         // The lock itself is held already, if this is not the request for it.
         if let Action::Lock { .. } = event.action

@@ -10,7 +10,7 @@
 use crate::{Config, Detectors, Finding};
 use std::collections::BTreeMap;
 use trace::{
-    Access, AccessKind, Action, Event, LockId, PhysAddr, Point, PointKind, Step, StepEnd, ThreadId, Trusted,
+    Access, AccessKind, Action, Event, LockId, PhysAddr, Point, PointKind, Step, StepEnd, Taking, ThreadId, Trusted,
     VirtAddr, Waiting,
 };
 
@@ -173,9 +173,9 @@ fn step(line: &str, names: &mut Names) -> Step {
             "wake" => Action::Wake { thread: thread(next()) },
             "yield" => Action::Yield,
             "switch" => Action::Switch { to: thread(next()) },
-            "request" => Action::LockRequest { lock: names.lock(next()) },
-            "lock" => Action::Lock { lock: names.lock(next()), attempt: false },
-            "trylock" => Action::Lock { lock: names.lock(next()), attempt: true },
+            "request" => Action::LockRequest { lock: names.lock(next()), taking: Taking::default() },
+            "lock" => Action::Lock { lock: names.lock(next()), taking: Taking::default() },
+            "trylock" => Action::Lock { lock: names.lock(next()), taking: Taking::default().tried() },
             "unlock" => Action::Unlock { lock: names.lock(next()) },
             "handoff" => Action::HandOff { lock: names.lock(next()), to: thread(next()) },
             "down" => Action::Down { semaphore: names.lock(next()) },

@@ -14,7 +14,7 @@ use crate::kernel::Kernel;
 use crate::recorder::{Recorder, Scope};
 use crate::state::Architecture;
 use crate::step_builder::StepBuilder;
-use crate::tracker::{Signal, Tracker};
+use crate::tracker::{Holder, Signal, Tracker};
 use crate::uniprocessor::Uniprocessor;
 use machine::board::BoardConfig;
 use machine::boot::{self, BootOptions, Format, Module};
@@ -426,12 +426,12 @@ fn prologue(subject: &Uniprocessor) -> Step {
         events.push(event(Action::Alloc { addr, phys, size }));
     }
     let mut running = None;
-    for &(lock, by) in subject.tracker.holders() {
+    for &Holder { lock, by, taking } in subject.tracker.holders() {
         if running != Some(by) {
             events.push(event(Action::Switch { to: by }));
             running = Some(by);
         }
-        events.push(event(Action::Lock { lock, attempt: false }));
+        events.push(event(Action::Lock { lock, taking }));
     }
     events.push(event(Action::TestStart));
     let thread = subject.tracker.threads.current().map_or(ThreadId::default(), |thread| thread.id);

@@ -19,6 +19,7 @@ mod scheduler_words;
 mod scheduling;
 mod telling;
 
+pub use locks::Holder;
 pub use scheduler_words::SchedulerWords;
 
 use crate::expression::{Expression, Inputs};
@@ -79,7 +80,7 @@ pub struct Tracker {
     pub programs: Arc<Vec<Arc<Image>>>,
     pub threads: Threads,
     /// Who was seen to take which lock.
-    holders: Vec<(LockId, ThreadId)>,
+    holders: Vec<Holder>,
     /// Live heap blocks: size by address.
     pub heap: Arc<BTreeMap<u64, u64>>,
     tracking: bool,

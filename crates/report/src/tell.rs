@@ -103,7 +103,7 @@ fn contended(steps: &[Step], finding: &Finding) -> BTreeSet<LockId> {
     let mut users: BTreeMap<LockId, BTreeSet<ThreadId>> = BTreeMap::new();
     for (thread, what) in steps.iter().flat_map(Step::occurrences) {
         if let Occurrence::Event(Event {
-            action: Action::Lock { lock, .. } | Action::LockRequest { lock },
+            action: Action::Lock { lock, .. } | Action::LockRequest { lock, .. },
             ..
         }) = what
         {
@@ -372,10 +372,27 @@ impl<'a> Teller<'a> {
                 draft.stopped = Some(Action::Yield);
                 (NoteKind::Thread, "yields".to_string(), false)
             }
-            Action::Switch { .. } | Action::EnterTrusted { .. } | Action::LeaveTrusted { .. } => return,
-            Action::LockRequest { lock } => (NoteKind::Lock, format!("asks for {}", lock_name(lock)), false),
-            Action::Lock { lock, attempt } => {
-                let how = if *attempt { " at the first try" } else { "" };
+            Action::Switch { .. }
+            | Action::EnterTrusted { .. }
+            | Action::LeaveTrusted { .. }
+            | Action::ReturnToUser => return,
+            Action::LockInit { lock, .. } => {
+                (NoteKind::Lock, format!("initialises {}", lock_name(lock)), false)
+            }
+            Action::InHandler { action, .. } => match **action {
+                Action::Lock { lock, .. } => {
+                    (NoteKind::Lock, format!("an interrupt handler takes {}", lock_name(&lock)), false)
+                }
+                Action::Unlock { lock } => {
+                    (NoteKind::Unlock, format!("an interrupt handler releases {}", lock_name(&lock)), false)
+                }
+                _ => return,
+            },
+            Action::LockRequest { lock, .. } => {
+                (NoteKind::Lock, format!("asks for {}", lock_name(lock)), false)
+            }
+            Action::Lock { lock, taking } => {
+                let how = if taking.attempt { " at the first try" } else { "" };
                 (NoteKind::Lock, format!("takes {}{how}", lock_name(lock)), shared(lock))
             }
             Action::Unlock { lock } => {
@@ -532,11 +549,11 @@ impl<'a> Teller<'a> {
         };
         match point.kind {
             PointKind::Lock => match (last, upcoming()) {
-                (Some(Action::LockRequest { lock }), _)
+                (Some(Action::LockRequest { lock, .. }), _)
                 | (
                     _,
                     Some(
-                        Action::LockRequest { lock }
+                        Action::LockRequest { lock, .. }
                         | Action::Lock { lock, .. }
                         | Action::Down { semaphore: lock },
                     ),
