@@ -227,10 +227,6 @@ mod tests {
              t2: lock b; request a; block
              t1: block; switch t3; write x",
             expect![[r#"
-                lock order: lock 0xa000 before lock 0xa100 before lock 0xa000
-                  = lock-order: lock 0xa000 < lock 0xa100
-                  t2 took them in this order at 2002, lock 0xa100
-                  t1 took them in this order at 1002, lock 0xa000
                 deadlock: t1 waits for t2, which waits for t1
                   = deadlock at 0x00001002+0x00002002
                   t1 waits at 1002, lock 0xa000

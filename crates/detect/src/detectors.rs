@@ -2,7 +2,7 @@
 
 use crate::facts::{Detector, Facts};
 use crate::{
-    Check, Console, Deadlock, Fault, Finding, Leak, Limits, LockOrder, NoProgress, Panic, Progress, Race,
+    Check, Console, Deadlock, Fault, Finding, Leak, Limits, Lockdep, NoProgress, Panic, Progress, Race,
     RaceDetector, UseAfterFree,
 };
 use trace::Step;
@@ -11,8 +11,8 @@ use trace::Step;
 #[derive(Clone, Debug)]
 pub struct Config {
     pub leak: bool,
-    /// Locks taken in contradicting orders count as a finding even if nothing got stuck.
-    pub lock_order: bool,
+    /// Rules about locks count even if nothing got stuck; see [`Lockdep`].
+    pub lockdep: bool,
     /// Lines of the console that mean trouble; see [`Console`].
     pub console: Vec<String>,
     pub limits: Limits,
@@ -23,7 +23,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         let limits = Progress::default().limits(&crate::Constants::default());
-        Self { leak: true, lock_order: false, console: Vec::new(), limits, instructions_allowed: 0 }
+        Self { leak: true, lockdep: false, console: Vec::new(), limits, instructions_allowed: 0 }
     }
 }
 
@@ -39,7 +39,7 @@ pub struct Detectors {
     no_progress: NoProgress,
     instructions_allowed: u64,
     leak: Option<Leak>,
-    lock_order: Option<LockOrder>,
+    lockdep: Option<Lockdep>,
 }
 
 const DETECTORS: usize = 9;
@@ -58,7 +58,7 @@ impl Detectors {
             no_progress: NoProgress::new(config.limits),
             instructions_allowed: config.instructions_allowed,
             leak: config.leak.then(Leak::default),
-            lock_order: config.lock_order.then(LockOrder::default),
+            lockdep: config.lockdep.then(Lockdep::default),
         }
     }
 
@@ -83,7 +83,7 @@ impl Detectors {
             Some(&mut self.deadlock),
             Some(&mut self.check),
             Some(&mut self.console),
-            self.lock_order.as_mut().map(|detector| detector as _),
+            self.lockdep.as_mut().map(|detector| detector as _),
             self.leak.as_mut().map(|detector| detector as _),
             Some(&mut self.no_progress),
         ];

@@ -95,7 +95,7 @@ impl Facts {
                 show(&Moment { facts: self, step, thread, what });
                 done = until;
             }
-            let change = self.held.act(thread, &event.action);
+            let change = self.held.act(thread, event);
             let freeing = self.change_heap(thread, event);
             let what = What::Event { event, change, freeing: freeing.as_ref() };
             show(&Moment { facts: self, step, thread, what });

@@ -64,9 +64,7 @@ impl Heap {
             if let Some(range) = self.range_of(addr.0).filter(|range| range.gone.block.addr == addr) {
                 return Freeing::Double(range.gone.clone());
             }
-            let before = self.live.range(..=addr).next_back();
-            let within = before.filter(|(_, live)| addr.0 - live.block.addr.0 < live.block.size);
-            return Freeing::Invalid { within: within.map(|(_, live)| live.clone()) };
+            return Freeing::Invalid { within: self.block_of(addr).cloned() };
         };
         let allocated = match self.live.contains_key(&addr) {
             true => Arc::make_mut(&mut self.live).remove(&addr).map(|live| live.allocated),
@@ -96,6 +94,12 @@ impl Heap {
         let same_page = VirtAddr(range.start).page() == access.addr.page();
         let elsewhere = same_page && range.phys.page() != access.phys.page();
         (!elsewhere).then_some(&range.gone)
+    }
+
+    /// The live block that a byte is in.
+    pub fn block_of(&self, addr: VirtAddr) -> Option<&Live> {
+        let (start, live) = self.live.range(..=addr).next_back()?;
+        (addr.0 - start.0 < live.block.size).then_some(live)
     }
 
     /// How many blocks have been allocated so far.

@@ -12,6 +12,7 @@ mod infinite_loop;
 mod invalid_free;
 mod leak;
 mod lock_order;
+mod locking;
 mod lost_wakeup;
 mod panic;
 mod triple_fault;
@@ -57,6 +58,7 @@ pub fn of<T>(kind: &FindingKind, tell: impl FnOnce(&dyn Class) -> T) -> T {
         FindingKind::CheckFailed { check, found } => tell(&check_failed::CheckFailed { check, found }),
         FindingKind::Console { pattern, line } => tell(&console::Console { pattern, line }),
         FindingKind::LockOrder { .. } => tell(&lock_order::LockOrder),
+        FindingKind::Locking { rule, .. } => tell(&locking::Locking { rule: *rule }),
     }
 }
 

@@ -648,6 +648,10 @@ impl<'a> Teller<'a> {
             place: &place,
             data: self.bad_access(&drafts).and_then(|seen| library.known_data(&seen)),
             thread: finding.thread.to_string(),
+            lock: match finding.kind {
+                FindingKind::Locking { lock, .. } => Some(library.lock(lock)),
+                _ => None,
+            },
             tables: self.tables(),
             near: self.near(),
             rounds: rounds(&sides),
@@ -816,7 +820,11 @@ impl<'a> Teller<'a> {
                 _ => None,
             };
             let waits_for = match side.role {
-                Role::Locked { lock, .. } => Some(lock),
+                Role::Locked { lock, .. }
+                | Role::Took { lock }
+                | Role::Asks { lock }
+                | Role::TookInHandler { lock }
+                | Role::HeldEnabled { lock } => Some(lock),
                 _ => wait.and_then(|wait| wait.lock),
             };
             let loops = wait.is_some_and(|wait| wait.loops)

@@ -14,6 +14,8 @@ pub struct Facts<'a> {
     /// What a bad access touched, where it has a name.
     pub data: Option<String>,
     pub thread: String,
+    /// The lock that the finding is about, of those that are about one.
+    pub lock: Option<String>,
     /// Number of the last row in which somebody was preempted before the bug.
     pub preempted_row: Option<usize>,
     /// A sentence about the page tables that the processor had when it gave up, if somebody had freed them.

@@ -5,7 +5,9 @@ mod program;
 use expect_test::{expect, expect_file};
 use program::{End, Op, Program, addr, finding, lock, schedule, step};
 use report::{Context, Passing, Story, Summary, TextOptions, Verdict, html, json, tell, text};
-use trace::{Action, PhysAddr, PointKind, Resolve as _, Schedule, Sighting, Step, Taking, ThreadId, VirtAddr};
+use trace::{
+    Action, PhysAddr, PointKind, Resolve as _, Schedule, Sighting, Step, Taking, ThreadId, VirtAddr,
+};
 
 fn t(number: u32) -> ThreadId {
     ThreadId(number)

@@ -2,6 +2,7 @@
 
 use super::Class;
 use crate::words::{Facts, list, who};
+use detect::Role;
 
 pub struct LockOrder;
 
@@ -15,7 +16,9 @@ impl Class for LockOrder {
     }
 
     fn headline(&self, facts: &Facts<'_>) -> String {
-        let parts = facts.sides.iter().map(|side| {
+        let edges = facts.finding.sides.iter().zip(facts.sides);
+        let edges = edges.filter(|(side, _)| matches!(side.role, Role::Locked { .. })).map(|(_, side)| side);
+        let parts = edges.map(|side| {
             let wants = side.waits_for.clone().unwrap_or_else(|| "another".to_string());
             format!(
                 "{} takes {wants} in {} while it holds {}",
