@@ -8,12 +8,16 @@
 use crate::heap::{Freeing, Heap};
 use crate::held::{Change, Held};
 use crate::{Block, Role, Side};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use trace::{Access, Action, Event, Step, ThreadId};
 
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub held: Held,
     pub heap: Heap,
+    /// Bytes that locks consist of: where each begins and ends.
+    lock_words: Arc<BTreeMap<u64, u64>>,
 }
 
 /// What is shown to a detector.
@@ -96,6 +100,7 @@ impl Facts {
                 done = until;
             }
             let change = self.held.act(thread, event);
+            self.learn_locks(&event.action);
             let freeing = self.change_heap(thread, event);
             let what = What::Event { event, change, freeing: freeing.as_ref() };
             show(&Moment { facts: self, step, thread, what });
@@ -108,6 +113,32 @@ impl Facts {
             show(&Moment { facts: self, step, thread, what });
         }
         show(&Moment { facts: self, step, thread, what: What::End });
+    }
+
+    /// Whether an access goes to the words of a lock itself, which keep others out and need nobody to.
+    #[must_use]
+    pub fn is_lock_word(&self, access: &Access) -> bool {
+        let before = self.lock_words.range(..=access.addr.0).next_back();
+        before.is_some_and(|(_, end)| access.addr.0 < *end)
+    }
+
+    /// Learns where locks are.
+    fn learn_locks(&mut self, action: &Action) {
+        match action {
+            Action::LockRequest { lock, taking } | Action::Lock { lock, taking } if taking.bytes > 0 => {
+                let end = lock.0 + u64::from(taking.bytes);
+                if self.lock_words.get(&lock.0) != Some(&end) {
+                    Arc::make_mut(&mut self.lock_words).insert(lock.0, end);
+                }
+            }
+            Action::Free { addr, size: Some(size), .. } => {
+                let block = addr.0..addr.0.saturating_add(*size);
+                if self.lock_words.range(block.clone()).next().is_some() {
+                    Arc::make_mut(&mut self.lock_words).retain(|start, _| !block.contains(start));
+                }
+            }
+            _ => {}
+        }
     }
 
     fn change_heap(&mut self, thread: ThreadId, event: &Event) -> Option<Freeing> {

@@ -8,7 +8,7 @@
 //! Also which trusted code each thread is inside of, since that too decides how its accesses are judged.
 
 use std::sync::Arc;
-use trace::{Action, Event, LockId, Stack, Step, Taking, ThreadId, Trusted, VirtAddr};
+use trace::{Action, Event, InterruptKind, LockId, Stack, Step, Taking, ThreadId, Trusted, VirtAddr};
 
 /// Stands for "interrupts are off" among locks.
 pub const INTERRUPTS: LockId = LockId(u64::MAX);
@@ -19,13 +19,19 @@ pub struct HeldLock {
     pub thread: ThreadId,
     pub lock: LockId,
     pub taking: Taking,
+    /// A handler took it that interrupted the thread.
+    pub handler: Option<InterruptKind>,
     pub pc: VirtAddr,
     pub stack: Option<Arc<Stack>>,
 }
 
 impl HeldLock {
-    pub fn new(thread: ThreadId, lock: LockId, taking: Taking, event: &Event) -> Self {
-        Self { thread, lock, taking, pc: event.pc, stack: event.stack.clone().map(Arc::new) }
+    fn new(thread: ThreadId, lock: LockId, taking: Taking, event: &Event) -> Self {
+        let handler = match event.action {
+            Action::InHandler { interrupt, .. } => Some(interrupt),
+            _ => None,
+        };
+        Self { thread, lock, taking, handler, pc: event.pc, stack: event.stack.clone().map(Arc::new) }
     }
 }
 
@@ -61,16 +67,21 @@ impl Held {
     /// In the order taken, interrupts last.
     #[must_use]
     pub fn by(&self, thread: ThreadId) -> Vec<LockId> {
-        let mut all: Vec<_> = self.locks_of(thread).map(|held| held.lock).collect();
+        let mine = self.locks.iter().filter(|held| held.thread == thread);
+        let mut all: Vec<_> = mine.map(|held| held.lock).collect();
         if self.masked_by == Some(thread) {
             all.push(INTERRUPTS);
         }
         all
     }
 
-    /// In the order taken, without interrupts.
-    pub fn locks_of(&self, thread: ThreadId) -> impl Iterator<Item = &HeldLock> {
-        self.locks.iter().filter(move |held| held.thread == thread)
+    /// In the order taken, without interrupts; what the thread holds itself, or what its handlers of one kind do.
+    pub fn locks_in(
+        &self,
+        thread: ThreadId,
+        handler: Option<InterruptKind>,
+    ) -> impl Iterator<Item = &HeldLock> {
+        self.locks.iter().filter(move |held| held.thread == thread && held.handler == handler)
     }
 
     /// What was given back last, whoever held it.
@@ -120,7 +131,12 @@ impl Held {
     }
 
     pub fn act(&mut self, thread: ThreadId, event: &Event) -> Change {
-        match &event.action {
+        let action = match &event.action {
+            // Until it has returned, a handler keeps out whomever the thread would.
+            Action::InHandler { action, .. } => action,
+            action => action,
+        };
+        match action {
             Action::Lock { lock, taking } => {
                 self.take(HeldLock::new(thread, *lock, *taking, event));
                 Change::Acquired(*lock)

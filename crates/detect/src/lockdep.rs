@@ -45,8 +45,6 @@ pub struct Lockdep {
     usages: Usages,
     /// Sequences of classes held and asked for that were checked.
     chains: Arc<BTreeSet<u64>>,
-    /// What handlers hold, by whom they interrupted.
-    in_handlers: Vec<(InterruptKind, HeldLock)>,
     /// What each thread asked for last.
     asked: Arc<BTreeMap<ThreadId, (LockId, Taking)>>,
     /// Threads that sleep from their next switch on, and where they decided to.
@@ -59,19 +57,13 @@ pub struct Lockdep {
     told: Arc<BTreeSet<String>>,
 }
 
-/// Whose stack of locks is meant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Context {
-    Thread,
-    Handler(InterruptKind),
-}
-
 /// A lock that is asked for or taken.
 struct Asked<'a> {
     lock: LockId,
     taking: Taking,
     class: ClassId,
-    context: Context,
+    /// A handler asks.
+    handler: Option<InterruptKind>,
     /// Held before, in the order taken.
     held: Vec<HeldLock>,
     event: &'a Event,
@@ -105,11 +97,11 @@ impl Lockdep {
             Action::LockInit { lock, subclass } => self.init(moment, event, (*lock, *subclass), findings),
             Action::LockRequest { lock, taking } => {
                 Arc::make_mut(&mut self.asked).insert(thread, (*lock, *taking));
-                let asked = self.asked(moment, event, (*lock, *taking), Context::Thread);
+                let asked = self.asked(moment, event, (*lock, *taking), None);
                 self.check(moment, &asked, findings);
             }
             Action::Lock { lock, taking } => {
-                let asked = self.asked(moment, event, (*lock, *taking), Context::Thread);
+                let asked = self.asked(moment, event, (*lock, *taking), None);
                 self.check(moment, &asked, findings);
                 if !self.masks(moment) {
                     self.held_enabled(moment, event, (*lock, *taking), findings);
@@ -126,7 +118,7 @@ impl Lockdep {
                     Arc::make_mut(&mut self.masked).remove(&thread);
                 }
                 let held: Vec<_> =
-                    moment.facts.held.locks_of(thread).map(|held| (held.lock, held.taking)).collect();
+                    moment.facts.held.locks_in(thread, None).map(|held| (held.lock, held.taking)).collect();
                 held.into_iter().for_each(|held| self.held_enabled(moment, event, held, findings));
             }
             Action::InHandler { interrupt, action } => {
@@ -139,7 +131,7 @@ impl Lockdep {
                 self.ran = Some(*to);
             }
             Action::ReturnToUser => {
-                if let Some(held) = moment.facts.held.locks_of(thread).next().cloned() {
+                if let Some(held) = moment.facts.held.locks_in(thread, None).next().cloned() {
                     let sides = vec![moment.side(Role::Returned, event), took(&held)];
                     self.tell(moment, event.pc, (LockRule::HeldInUserMode, held.lock, None), sides, findings);
                 }
@@ -162,24 +154,21 @@ impl Lockdep {
         moment: &Moment<'_>,
         event: &'a Event,
         (lock, taking): (LockId, Taking),
-        context: Context,
+        handler: Option<InterruptKind>,
     ) -> Asked<'a> {
-        let mut held: Vec<HeldLock> = match context {
-            Context::Thread => moment.facts.held.locks_of(moment.thread).cloned().collect(),
-            Context::Handler(interrupt) => {
-                let mine = |(kind, held): &&(InterruptKind, HeldLock)| {
-                    *kind == interrupt && held.thread == moment.thread
-                };
-                self.in_handlers.iter().filter(mine).map(|(_, held)| held.clone()).collect()
-            }
-        };
+        let mut held: Vec<HeldLock> = moment.facts.held.locks_in(moment.thread, handler).cloned().collect();
         // Once it is taken, the last entry is the lock itself.
-        let taken = matches!(event.action, Action::Lock { .. }) && context == Context::Thread;
-        if taken && let Some(at) = held.iter().rposition(|held| held.lock == lock) {
+        let action = match &event.action {
+            Action::InHandler { action, .. } => action,
+            action => action,
+        };
+        if matches!(action, Action::Lock { .. })
+            && let Some(at) = held.iter().rposition(|held| held.lock == lock)
+        {
             held.remove(at);
         }
         let class = self.classes.of(lock, &moment.facts.heap);
-        Asked { lock, taking, class, context, held, event }
+        Asked { lock, taking, class, handler, held, event }
     }
 
     /// All rules about asking for a lock.
@@ -288,7 +277,7 @@ impl Lockdep {
             return;
         }
         let spinning = asked.held.iter().find(|held| held.taking.wait == WaitKind::Spins).cloned();
-        let in_handler = asked.context != Context::Thread;
+        let in_handler = asked.handler.is_some();
         if spinning.is_none() && !in_handler {
             return;
         }
@@ -431,7 +420,7 @@ impl Lockdep {
         (interrupt, action): (InterruptKind, &Action),
         findings: &mut Vec<Finding>,
     ) {
-        let context = Context::Handler(interrupt);
+        let context = Some(interrupt);
         match *action {
             Action::LockRequest { lock, taking } => {
                 let asked = self.asked(moment, event, (lock, taking), context);
@@ -441,12 +430,6 @@ impl Lockdep {
                 let asked = self.asked(moment, event, (lock, taking), context);
                 self.check(moment, &asked, findings);
                 self.mark(moment, event, (lock, taking, interrupt, Mark::InHandler), findings);
-                self.in_handlers.push((interrupt, HeldLock::new(moment.thread, lock, taking, event)));
-            }
-            Action::Unlock { lock } => {
-                if let Some(at) = self.in_handlers.iter().rposition(|(_, held)| held.lock == lock) {
-                    self.in_handlers.remove(at);
-                }
             }
             Action::Block { .. } => {
                 let sides = vec![moment.side(Role::Waits, event)];
@@ -510,8 +493,12 @@ impl Lockdep {
             return;
         }
         let Some(side) = Arc::make_mut(&mut self.sleeping).remove(&thread) else { return };
-        let spinning =
-            moment.facts.held.locks_of(thread).find(|held| held.taking.wait == WaitKind::Spins).cloned();
+        let spinning = moment
+            .facts
+            .held
+            .locks_in(thread, None)
+            .find(|held| held.taking.wait == WaitKind::Spins)
+            .cloned();
         if let Some(held) = spinning {
             let pc = side.pc;
             let sides = vec![side, took(&held)];

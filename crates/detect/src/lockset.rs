@@ -2,7 +2,9 @@
 //!
 //! Source: Urbańczyk 2021, 2.5.1, with the states of the original paper: memory that one thread alone uses, or that is only
 //! read after one thread set it up, needs no lock; once it is shared and written, the locks held at every access since
-//! it became shared must have one in common. Finds races that did not happen this time; reports falsely where anything
+//! it became shared must have one in common. Differs: the locks
+//! that the first thread held when it last used the memory count too, if it held any, so that two threads with a lock
+//! each are found at the second access and not at the third. Finds races that did not happen this time; reports falsely where anything
 //! but a lock synchronises. Meant to be asked for alone.
 
 use crate::Race;
@@ -48,8 +50,15 @@ impl Variable {
         let writes = now.kind.writes();
         self.state = match self.state {
             State::Exclusive if self.latest.thread == now.thread => State::Exclusive,
-            State::Exclusive if writes => State::Modified(now.context),
-            State::Exclusive => State::Shared(now.context),
+            State::Exclusive => {
+                // Whoever sets something up before others can see it needs no lock; whoever took one meant it.
+                let before = self.latest.context;
+                let locks = match contexts.get(before).locks.is_empty() {
+                    true => now.context,
+                    false => contexts.common(before, now.context),
+                };
+                if writes { State::Modified(locks) } else { State::Shared(locks) }
+            }
             State::Shared(locks) if writes => State::Modified(contexts.common(locks, now.context)),
             State::Shared(locks) => State::Shared(contexts.common(locks, now.context)),
             State::Modified(locks) => State::Modified(contexts.common(locks, now.context)),
@@ -82,7 +91,7 @@ impl Detector<Race> for Lockset {
             },
             What::Accesses(accesses) if !held.is_trusted(thread) => {
                 let context = self.contexts.of(thread, held.by(thread));
-                for access in accesses {
+                for access in accesses.iter().filter(|access| !moment.facts.is_lock_word(access)) {
                     let now = Record::new(thread, context, access);
                     let (contexts, told) = (&mut self.contexts, &mut self.told);
                     self.memory.visit(access, |bytes, mut known| {

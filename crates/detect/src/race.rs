@@ -222,6 +222,7 @@ pub enum RaceDetector {
     Limited(crate::RaceLimited),
     Pure(crate::RacePure),
     Lockset(crate::Lockset),
+    FastTrack(crate::FastTrack),
 }
 
 impl RaceDetector {
@@ -230,6 +231,7 @@ impl RaceDetector {
             Self::Limited(detector) => detector.observe(moment, races),
             Self::Pure(detector) => detector.observe(moment, races),
             Self::Lockset(detector) => detector.observe(moment, races),
+            Self::FastTrack(detector) => detector.observe(moment, races),
         }
     }
 
@@ -240,6 +242,7 @@ impl RaceDetector {
             (Self::Limited(detector), Self::Limited(other)) => detector.bytes_apart(other),
             (Self::Pure(detector), Self::Pure(other)) => detector.bytes_apart(other),
             (Self::Lockset(detector), Self::Lockset(other)) => detector.bytes_apart(other),
+            (Self::FastTrack(detector), Self::FastTrack(other)) => detector.bytes_apart(other),
             _ => 0,
         }
     }

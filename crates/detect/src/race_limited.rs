@@ -65,7 +65,11 @@ impl Detector<Race> for RaceLimited {
                         clocks.before(before.thread, before.epoch, thread)
                             || contexts.share_a_lock(before.context, context)
                     },
-                    |first, second, access| told.tell(first, second, access, contexts, races),
+                    |first, second, access| {
+                        if !moment.facts.is_lock_word(access) {
+                            told.tell(first, second, access, contexts, races);
+                        }
+                    },
                 );
             }
             What::End => self.past.turn(),

@@ -8,16 +8,18 @@ use crate::Race;
 use crate::clocks::Clocks;
 use crate::context::Contexts;
 use crate::facts::{Detector, Moment, What};
+use crate::flags::Flags;
 use crate::held::{Change, INTERRUPTS};
 use crate::past::{Circumstances, Past};
 use crate::race::Told;
-use trace::{Action, ThreadId};
+use trace::{Access, Action, ThreadId};
 
 #[derive(Clone, Debug, Default)]
 pub struct RacePure {
     clocks: Clocks,
     past: Past,
     contexts: Contexts,
+    flags: Flags,
     told: Told,
 }
 
@@ -51,15 +53,21 @@ impl Detector<Race> for RacePure {
             }
             What::Accesses(_) if held.is_trusted(thread) => {}
             What::Accesses(accesses) => {
-                let epoch = self.clocks.epoch(thread);
-                let context = self.contexts.of(thread, held.by(thread));
-                let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
-                self.past.meet(
-                    Circumstances { thread, epoch, context },
-                    accesses,
-                    |before| clocks.before(before.thread, before.epoch, thread),
-                    |first, second, access| told.tell(first, second, access, contexts, races),
-                );
+                let mut rest = accesses;
+                // What synchronises through a flag ends a segment.
+                while let Some(at) = rest.iter().position(|access| self.is_of_flag(access)) {
+                    let (before, from) = rest.split_at(at);
+                    self.meet(moment, before, races);
+                    if from[0].kind.writes() {
+                        self.meet(moment, &from[..1], races);
+                        self.clocks.release(thread, Flags::as_lock(&from[0]));
+                    } else {
+                        self.acquire_flag(thread, &from[0]);
+                        self.meet(moment, &from[..1], races);
+                    }
+                    rest = &from[1..];
+                }
+                self.meet(moment, rest, races);
             }
             What::End => self.past.turn(),
         }
@@ -67,6 +75,48 @@ impl Detector<Race> for RacePure {
 }
 
 impl RacePure {
+    /// With words that synchronise as flags.
+    #[must_use]
+    pub fn new(flags: Flags) -> Self {
+        Self { flags, ..Self::default() }
+    }
+
+    fn is_of_flag(&self, access: &Access) -> bool {
+        if access.kind.writes() { self.flags.is_flag(access) } else { self.flags.is_read(access) }
+    }
+
+    /// What whoever wrote the flag did before comes before what follows.
+    fn acquire_flag(&mut self, thread: ThreadId, access: &Access) {
+        if self.flags.learn(access) {
+            // Seen for the first time: only who wrote it last is known, and when.
+            if let Some((writer, epoch)) = self.past.last_writer(access) {
+                self.clocks.learn(thread, writer, epoch);
+            }
+        } else {
+            self.clocks.acquire(thread, Flags::as_lock(access));
+        }
+    }
+
+    fn meet(&mut self, moment: &Moment<'_>, accesses: &[Access], races: &mut Vec<Race>) {
+        if accesses.is_empty() {
+            return;
+        }
+        let (held, thread) = (&moment.facts.held, moment.thread);
+        let epoch = self.clocks.epoch(thread);
+        let context = self.contexts.of(thread, held.by(thread));
+        let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
+        self.past.meet(
+            Circumstances { thread, epoch, context },
+            accesses,
+            |before| clocks.before(before.thread, before.epoch, thread),
+            |first, second, access| {
+                if !moment.facts.is_lock_word(access) {
+                    told.tell(first, second, access, contexts, races);
+                }
+            },
+        );
+    }
+
     pub(crate) fn bytes_apart(&self, other: &Self) -> usize {
         self.past.bytes_apart(&other.past)
     }

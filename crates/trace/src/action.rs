@@ -40,6 +40,8 @@ pub struct Taking {
     pub wait: WaitKind,
     /// A count, which nobody owns.
     pub semaphore: bool,
+    /// How many bytes the lock itself takes, where its type is known and it is trusted; else 0.
+    pub bytes: u32,
 }
 
 impl Taking {
