@@ -7,6 +7,10 @@
 //! Contract: a kernel that does not get there is told with how far it came and what it printed last, never waited for
 //! without end.
 
+mod free_run;
+
+pub use free_run::FreeRun;
+
 use crate::description::Input;
 use crate::expression::Expression;
 use crate::image::Image;
@@ -424,6 +428,14 @@ fn prologue(subject: &Uniprocessor) -> Step {
         let addr = VirtAddr(addr);
         let phys = subject.machine.translate(subject.cpu(), addr).unwrap_or(trace::PhysAddr(addr.0));
         events.push(event(Action::Alloc { addr, phys, size }));
+    }
+    for (lock, (pc, subclass)) in subject.tracker.lock_sites() {
+        events.push(Event {
+            action: Action::LockInit { lock, subclass },
+            pc,
+            accesses_before: 0,
+            stack: None,
+        });
     }
     let mut running = None;
     for &Holder { lock, by, taking } in subject.tracker.holders() {

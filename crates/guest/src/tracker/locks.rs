@@ -10,7 +10,7 @@ use crate::step_builder::StepBuilder;
 use crate::threads::{NOBODY, Thread};
 use machine::Machine;
 use std::sync::Arc;
-use trace::{Action, LockId, Taking, ThreadId, WaitKind};
+use trace::{Action, InterruptKind, LockId, Taking, ThreadId, VirtAddr, WaitKind};
 
 /// Who was seen to take which lock, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,7 +86,58 @@ impl Tracker {
         let plain = Taking { attempt, ..Taking::default() };
         let Some(class) = class.map(|class| self.class(class)) else { return plain };
         let wait = if class.spins { WaitKind::Spins } else { WaitKind::Sleeps };
-        Taking { wait, semaphore: class.kind == LockKind::Semaphore, ..plain }
+        Taking {
+            wait,
+            semaphore: class.kind == LockKind::Semaphore,
+            shared: class.shared,
+            recursive: class.recursive,
+            // Where the lock itself is tested, its own words may race.
+            bytes: if class.under_test { 0 } else { class.bytes },
+            ..plain
+        }
+    }
+
+    /// The handler that runs, if one does: what it does to locks is not the thread's.
+    fn in_handler(&self) -> bool {
+        let inside = |thread: &Thread| thread.inside(Activity::Timer) || thread.inside(Activity::Interrupt);
+        self.threads.current().is_some_and(inside)
+    }
+
+    /// Tells what happens to a lock: the thread's doing, or a handler's.
+    fn tell_lock(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
+        if self.watch_locks && self.in_handler() {
+            let interrupt = InterruptKind::Hard;
+            self.tell(machine, step, Action::InHandler { interrupt, action: Box::new(action) });
+        } else if !self.silent() {
+            self.tell(machine, step, action);
+        }
+    }
+
+    /// Tells what only rules about locks are about.
+    pub(super) fn tell_of_locks(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
+        if self.watch_locks && !self.silent() {
+            self.tell(machine, step, action);
+        }
+    }
+
+    /// A lock is ready for use.
+    pub(super) fn initialised(
+        &mut self,
+        machine: &Machine,
+        step: &mut StepBuilder,
+        lock: LockId,
+        subclass: u32,
+    ) {
+        let site = (VirtAddr(machine.cpu(self.cpu).pc()), subclass);
+        if self.initialised.get(&lock) != Some(&site) {
+            Arc::make_mut(&mut self.initialised).insert(lock, site);
+        }
+        self.tell_of_locks(machine, step, Action::LockInit { lock, subclass });
+    }
+
+    /// Where locks were initialised, with their subclass.
+    pub fn lock_sites(&self) -> impl Iterator<Item = (LockId, (VirtAddr, u32))> {
+        self.initialised.iter().map(|(lock, site)| (*lock, *site))
     }
 
     pub(super) fn asked(
@@ -97,7 +148,7 @@ impl Tracker {
         lock: LockId,
     ) {
         let taking = self.taking(Some(class), false);
-        self.tell(machine, step, Action::LockRequest { lock, taking });
+        self.tell_lock(machine, step, Action::LockRequest { lock, taking });
         self.threads.runner_mut().wants.push((class, lock));
     }
 
@@ -111,12 +162,12 @@ impl Tracker {
         attempt: bool,
     ) {
         let taking = self.taking(class, attempt);
+        let action = match taking.semaphore {
+            true => Action::Down { semaphore: lock },
+            false => Action::Lock { lock, taking },
+        };
+        self.tell_lock(machine, step, action);
         if !self.silent() {
-            let action = match taking.semaphore {
-                true => Action::Down { semaphore: lock },
-                false => Action::Lock { lock, taking },
-            };
-            self.tell(machine, step, action);
             let thread = self.threads.runner_mut();
             thread.wants.retain(|(_, wanted)| *wanted != lock);
             thread.yields_for = None;
@@ -179,8 +230,8 @@ impl Tracker {
         }
         let holder = self.holders.iter().rposition(|held| held.lock == lock);
         let passed_on = holder.is_some_and(|at| self.holders[at].by == NOBODY);
-        if !passed_on && !self.silent() {
-            self.tell(machine, step, Action::Unlock { lock });
+        if !passed_on {
+            self.tell_lock(machine, step, Action::Unlock { lock });
         }
         match holder {
             Some(at) => _ = self.holders.remove(at),
