@@ -63,9 +63,8 @@ impl Clocks {
     pub fn learn(&mut self, thread: ThreadId, writer: ThreadId, epoch: u32) {
         if thread != writer {
             Arc::make_mut(&mut self.threads).entry(thread).or_default().raise(writer, epoch);
-            // What the writer does later must not count as known.
-            let own = self.epoch(writer);
-            if own == epoch {
+            // What the writer does from now on must not count as known.
+            if self.epoch(writer) == epoch {
                 self.released(writer);
             }
         }

@@ -70,8 +70,9 @@ impl FastTrack {
         if synchronises {
             self.clocks.acquire(thread, word_as_lock(access));
         }
-        if self.flags.is_read(access) && !writes {
+        if self.flags.is_read(access) {
             self.acquire_flag(thread, access);
+            return;
         }
         let epoch = self.clocks.epoch(thread);
         let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);

@@ -612,7 +612,7 @@ mod tests {
             expect![[r#"
                 lock 0xa000 is taken by an interrupt handler and held where that interrupt can come
                   = interrupt-unsafe-lock: lock 0xa000
-                  t1 was interrupted by a handler that took it at 1005
+                  t1 was interrupted by a handler that took it at 1005, lock 0xa000
                   t2 held it with interrupts on at 2001, lock 0xa000
             "#]],
         );

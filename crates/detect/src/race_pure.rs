@@ -63,7 +63,6 @@ impl Detector<Race> for RacePure {
                         self.clocks.release(thread, Flags::as_lock(&from[0]));
                     } else {
                         self.acquire_flag(thread, &from[0]);
-                        self.meet(moment, &from[..1], races);
                     }
                     rest = &from[1..];
                 }

@@ -16,10 +16,17 @@ use trace::VirtAddr;
 /// Instructions of a loop that is looked at.
 const LOOP_INSTRUCTIONS_MAX: usize = 16;
 
+/// Such instructions, and the variables that they name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FlagReads {
+    pub instructions: BTreeSet<VirtAddr>,
+    pub variables: BTreeSet<VirtAddr>,
+}
+
 /// All of them, `yields` being the functions that offer the processor to others.
 #[must_use]
-pub fn flag_reads(image: &Image, yields: &[VirtAddr]) -> BTreeSet<VirtAddr> {
-    let mut found = BTreeSet::new();
+pub fn flag_reads(image: &Image, yields: &[VirtAddr]) -> FlagReads {
+    let mut found = FlagReads::default();
     for (_, function) in image.functions() {
         let instructions = code::instructions(image, function);
         for (at, branch) in instructions.iter().enumerate() {
@@ -32,7 +39,15 @@ pub fn flag_reads(image: &Image, yields: &[VirtAddr]) -> BTreeSet<VirtAddr> {
             }
             let from = instructions[..=at].iter().rposition(|one| one.ip() == branch.near_branch_target());
             if let Some(from) = from.filter(|from| at - from < LOOP_INSTRUCTIONS_MAX) {
-                found.extend(reads_of(&instructions[from..=at], yields));
+                for read in reads_of(&instructions[from..=at], yields) {
+                    found.instructions.insert(VirtAddr(read.ip()));
+                    let absolute = [read.memory_base(), read.memory_index()]
+                        .iter()
+                        .all(|register| matches!(register, Register::None | Register::RIP));
+                    if absolute {
+                        found.variables.insert(VirtAddr(read.memory_displacement64()));
+                    }
+                }
             }
         }
     }
@@ -40,7 +55,7 @@ pub fn flag_reads(image: &Image, yields: &[VirtAddr]) -> BTreeSet<VirtAddr> {
 }
 
 /// The reads that decide whether the loop goes on, if it is one that only others can end.
-fn reads_of(body: &[Instruction], yields: &[VirtAddr]) -> Vec<VirtAddr> {
+fn reads_of(body: &[Instruction], yields: &[VirtAddr]) -> Vec<Instruction> {
     let mut factory = InstructionInfoFactory::new();
     let mut written: BTreeSet<Register> = BTreeSet::new();
     let mut calls = false;
@@ -116,7 +131,7 @@ fn reads_of(body: &[Instruction], yields: &[VirtAddr]) -> Vec<VirtAddr> {
             })
     };
     let deciding = body.iter().enumerate().filter(|(at, one)| reads(one) && compares(*at));
-    deciding.map(|(_, one)| VirtAddr(one.ip())).collect()
+    deciding.map(|(_, one)| *one).collect()
 }
 
 fn writes(access: OpAccess) -> bool {
@@ -131,7 +146,7 @@ mod tests {
     fn reads(code: &[u8]) -> Vec<u64> {
         let body: Vec<Instruction> =
             Decoder::with_ip(32, code, 0x1000, DecoderOptions::NONE).into_iter().collect();
-        reads_of(&body, &[]).iter().map(|at| at.0).collect()
+        reads_of(&body, &[]).iter().map(Instruction::ip).collect()
     }
 
     #[test]

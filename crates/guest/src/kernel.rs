@@ -495,9 +495,9 @@ impl Kernel {
         starts.any(|start| code.iter().any(|range| range.contains(&start)))
     }
 
-    /// Instructions that read a word in a loop until somebody else changes it.
+    /// Instructions that read a word in a loop until somebody else changes it, and which variables these are.
     #[must_use]
-    pub fn flag_reads(&self) -> std::collections::BTreeSet<VirtAddr> {
+    pub fn flag_reads(&self) -> crate::flag_reads::FlagReads {
         let offers = |hook: &&Hook| matches!(hook.event, Event::Enter(Activity::Yield));
         let named = self.hooks.iter().filter(offers).flat_map(|hook| self.image.function(&hook.name));
         let yields: Vec<VirtAddr> = named.map(|id| self.image.get(*id).start).collect();
@@ -505,7 +505,9 @@ impl Kernel {
         if let Some(tested) = &self.tested {
             let named = self.hooks.iter().filter(offers).flat_map(|hook| tested.image.function(&hook.name));
             let yields: Vec<VirtAddr> = named.map(|id| tested.image.get(*id).start).collect();
-            all.extend(crate::flag_reads::flag_reads(&tested.image, &yields));
+            let program = crate::flag_reads::flag_reads(&tested.image, &yields);
+            all.instructions.extend(program.instructions);
+            all.variables.extend(program.variables);
         }
         all
     }

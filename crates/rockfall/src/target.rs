@@ -3,7 +3,7 @@
 use crate::commands::run::parse_size;
 use crate::failure::Failure;
 use clap::Args;
-use detect::{Config, Detectors};
+use detect::{Config, Detectors, Flags};
 use explore::World;
 use guest::description::{Description, Input};
 use guest::image::{Image, ImageHash};
@@ -390,6 +390,12 @@ impl Target {
         let mut started = started.map_err(|error| self.not_started(&error))?;
         started.subject.allow_step(self.step_instructions.unwrap_or(0));
         Ok(started)
+    }
+
+    /// Words through which threads synchronise by reading them in a loop.
+    pub fn flags(&self) -> Flags {
+        let found = self.kernel.flag_reads();
+        Flags::new(found.instructions, found.variables)
     }
 
     /// Stands for all that the target is made of.

@@ -10,7 +10,7 @@ use crate::race_witness::{RaceWitness, stories};
 use crate::target::{Target, TargetArguments};
 use clap::Args;
 use detect::{
-    Atomics, Config, Detectors, FastTrack, Finding, FindingKind, Flags, Limits, Lockset, Race, RaceDetector,
+    Atomics, Config, Detectors, FastTrack, Finding, FindingKind, Limits, Lockset, Race, RaceDetector,
     RaceLog, RaceObserver, Signature,
 };
 use explore::icb::ContextBounding;
@@ -87,7 +87,7 @@ impl Watched {
         let atomics = if arguments.racing_atomics { Atomics::Race } else { Atomics::Synchronise };
         let mut races = Vec::new();
         if hb {
-            let flags = Flags::new(target.kernel.flag_reads());
+            let flags = target.flags();
             let detector = RaceDetector::FastTrack(FastTrack::new(flags, atomics));
             races.push(("happens-before", RaceObserver::new(detector), Vec::new()));
         }

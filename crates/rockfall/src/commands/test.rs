@@ -118,10 +118,10 @@ fn proof(kernel: &Kernel, arguments: &Arguments) -> Proof {
     if kernel.tested.is_some() && races { Proof::Accesses } else { Proof::Races }
 }
 
-pub fn watched(detectors: &Detectors, races: Races) -> Watch {
+pub fn watched(target: &Target, detectors: &Detectors, races: Races) -> Watch {
     let detector = match races {
         Races::Limited => Some(RaceDetector::Limited(RaceLimited::default())),
-        Races::Pure => Some(RaceDetector::Pure(RacePure::default())),
+        Races::Pure => Some(RaceDetector::Pure(RacePure::new(target.flags()))),
         Races::Lockset => Some(RaceDetector::Lockset(Lockset::default())),
         Races::None => None,
     };
@@ -268,7 +268,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let started = target.start()?;
     let (folder, record) = open_folder(&target, arguments)?;
     let plain = target.world(started);
-    let watch = watched(&plain.observer, arguments.races);
+    let watch = watched(&target, &plain.observer, arguments.races);
     let code = Code::new(&target.kernel);
     let setting = Setting {
         what: target.what(),
