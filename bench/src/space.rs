@@ -111,10 +111,7 @@ impl Observer for Counting {
     type Note = Race;
 
     fn observe(&mut self, step: &Step, seen: &mut Seen<Race>) {
-        self.detectors.observe(step, &mut seen.findings);
-        if let Some(races) = &mut self.races {
-            races.observe(step, &mut seen.notes);
-        }
+        self.detectors.observe_with(self.races.as_mut(), step, &mut seen.findings, &mut seen.notes);
         self.decisions += 1;
         self.instructions += step.instructions;
         if !seen.findings.is_empty() || !matches!(step.end, StepEnd::Point(_)) {

@@ -1,24 +1,18 @@
 //! A condition that the test's author wanted at the end did not hold.
 
-use crate::order::events;
+use crate::facts::{Detector, Moment};
 use crate::{Finding, FindingKind};
-use trace::{Action, Step};
+use trace::Action;
 
 #[derive(Clone, Debug, Default)]
 pub struct Check;
 
-impl Check {
-    pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
-        for (thread, event) in events(step) {
-            if let Action::CheckFailed { check, found } = &event.action {
-                findings.push(Finding {
-                    kind: FindingKind::CheckFailed { check: check.clone(), found: found.clone() },
-                    thread,
-                    pc: event.pc,
-                    sides: Vec::new(),
-                    at: Vec::new(),
-                });
-            }
+impl Detector<Finding> for Check {
+    fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
+        let Some(event) = moment.event() else { return };
+        if let Action::CheckFailed { check, found } = &event.action {
+            let kind = FindingKind::CheckFailed { check: check.clone(), found: found.clone() };
+            findings.push(Finding::new(kind, moment.thread, event.pc, Vec::new()));
         }
     }
 }

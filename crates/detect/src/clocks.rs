@@ -58,6 +58,18 @@ impl Clocks {
         Arc::make_mut(&mut self.threads).entry(to).or_default().join(&clock);
     }
 
+    /// What `writer` did in `epoch` comes before everything `thread` does from now on; what `writer` had learned of others by
+    /// then is not known any more.
+    pub fn learn(&mut self, thread: ThreadId, writer: ThreadId, epoch: u32) {
+        if thread != writer {
+            Arc::make_mut(&mut self.threads).entry(thread).or_default().raise(writer, epoch);
+            // What the writer does from now on must not count as known.
+            if self.epoch(writer) == epoch {
+                self.released(writer);
+            }
+        }
+    }
+
     pub fn release(&mut self, thread: ThreadId, lock: LockId) {
         let clock = self.released(thread);
         Arc::make_mut(&mut self.locks).entry(lock).or_default().join(&clock);

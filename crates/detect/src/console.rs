@@ -3,10 +3,10 @@
 //! A pattern is found anywhere in the line; `*` in it stands for any text, `\*` for a star. No regular expressions:
 //! what a kernel prints when it is unwell is a fixed phrase with a hole or two.
 
-use crate::order::events;
+use crate::facts::{Detector, Moment};
 use crate::{Finding, FindingKind, Role, Side};
 use std::sync::Arc;
-use trace::{Action, Step};
+use trace::Action;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
@@ -53,25 +53,16 @@ impl Console {
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Self {
         Self { patterns: patterns.into_iter().map(Pattern::new).collect() }
     }
+}
 
-    pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
-        for (thread, event) in events(step) {
-            let Action::Console { line } = &event.action else { continue };
-            if let Some(pattern) = self.patterns.iter().find(|pattern| pattern.found_in(line)) {
-                findings.push(Finding {
-                    kind: FindingKind::Console { pattern: pattern.text.clone(), line: line.clone() },
-                    thread,
-                    pc: event.pc,
-                    sides: vec![Side {
-                        role: Role::Printed,
-                        thread,
-                        pc: event.pc,
-                        stack: event.stack.clone(),
-                        locks: Vec::new(),
-                    }],
-                    at: Vec::new(),
-                });
-            }
+impl Detector<Finding> for Console {
+    fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
+        let Some(event) = moment.event() else { return };
+        let Action::Console { line } = &event.action else { return };
+        if let Some(pattern) = self.patterns.iter().find(|pattern| pattern.found_in(line)) {
+            let kind = FindingKind::Console { pattern: pattern.text.clone(), line: line.clone() };
+            let side = Side { locks: Vec::new(), ..moment.side(Role::Printed, event) };
+            findings.push(Finding::new(kind, moment.thread, event.pc, vec![side]));
         }
     }
 }

@@ -9,17 +9,19 @@
 //! Does not know: cycles through anything that is not a lock (a full pipe, a join); these show as a lost wakeup with
 //! the list of who waits where.
 
-use crate::order::{events, last_running};
-use crate::{Finding, FindingKind, Held, Role, Side, Wait};
+use crate::facts::{Detector, Moment, What};
+use crate::held::{Change, Held};
+use crate::{Finding, FindingKind, Role, Side, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, LockId, Stack, Step, StepEnd, ThreadId, VirtAddr};
+use trace::{Action, Event, LockId, Stack, StepEnd, ThreadId, VirtAddr, Waiting};
 
 #[derive(Clone, Debug, Default)]
 pub struct Deadlock {
-    held: Held,
     waits: Arc<BTreeMap<ThreadId, Waiter>>,
     ownerless: Arc<BTreeSet<LockId>>,
+    /// Closed in the step that is being observed.
+    cycle: Option<Vec<ThreadId>>,
 }
 
 /// What a thread asked for and whether it is blocked.
@@ -40,74 +42,87 @@ struct Blocked {
     stack: Option<Stack>,
 }
 
-impl Deadlock {
-    pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
-        self.held.begin(step);
-        // Whoever runs is not blocked, whatever we were told before.
-        self.unblock(step.thread);
-        let mut cycle = None;
-        for (thread, event) in events(step) {
-            if let Action::Unlock { lock } = event.action
-                && self.held.owner(lock).is_some_and(|owner| owner != thread)
-            {
-                Arc::make_mut(&mut self.ownerless).insert(lock);
-            }
-            self.held.act(thread, &event.action);
-            match event.action {
-                Action::Unlock { lock } => self.released(lock),
-                Action::LockRequest { lock } => self.waiter(thread).asked.push((lock, event.pc)),
-                Action::Lock { lock, .. } | Action::Down { semaphore: lock } => self.got(thread, lock),
-                Action::HandOff { lock, to } => {
-                    self.got(to, lock);
-                    self.unblock(to);
-                }
-                Action::Switch { to } => self.unblock(to),
-                Action::Wake { thread } => self.unblock(thread),
-                Action::Create { child } => {
-                    Arc::make_mut(&mut self.waits).remove(&child);
-                }
-                Action::Exit => {
-                    Arc::make_mut(&mut self.waits).remove(&thread);
-                }
-                Action::Block { lock, owner } => {
-                    let waiter = self.waiter(thread);
-                    let asked = waiter.asked.last().copied();
-                    let lock = lock.or(asked.map(|(lock, _)| lock));
-                    // Where the lock was asked for says more than where the scheduler was entered.
-                    let pc = asked.filter(|(asked, _)| Some(*asked) == lock).map_or(event.pc, |(_, pc)| pc);
-                    let stack = event.stack.clone();
-                    waiter.blocked = Some(Blocked { lock, owner, loops: false, pc: Some(pc), stack });
-                    cycle = self.cycle_from(thread).or(cycle);
-                }
-                _ => {}
-            }
+impl Detector<Finding> for Deadlock {
+    fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
+        match moment.what {
+            // Whoever runs is not blocked, whatever we were told before.
+            What::Begin { .. } => self.unblock(moment.thread),
+            What::Accesses(_) => {}
+            What::Event { event, change, .. } => self.act(moment, event, change),
+            What::End => self.end(moment, findings),
         }
-        let thread = last_running(step);
-        if let StepEnd::Stuck { waiting } = &step.end {
-            for known in waiting {
-                let waiter = self.waiter(known.thread);
-                let (asked, blocked) = (waiter.asked.last().copied(), waiter.blocked.clone());
-                let pc = blocked.as_ref().and_then(|blocked| blocked.pc).or(asked.map(|(_, pc)| pc));
-                let stack = (!known.stack.is_empty()).then(|| known.stack.clone());
-                waiter.blocked = Some(Blocked {
-                    lock: known.lock.or(blocked.as_ref().and_then(|blocked| blocked.lock)),
-                    owner: known.owner.or(blocked.as_ref().and_then(|blocked| blocked.owner)),
-                    loops: known.loops,
-                    pc,
-                    stack: stack.or(blocked.and_then(|blocked| blocked.stack)),
-                });
+    }
+}
+
+impl Deadlock {
+    fn act(&mut self, moment: &Moment<'_>, event: &Event, change: Change) {
+        let thread = moment.thread;
+        if let Change::Released { lock, owner: Some(owner) } = change
+            && owner != thread
+        {
+            Arc::make_mut(&mut self.ownerless).insert(lock);
+        }
+        match event.action {
+            Action::Unlock { lock } => self.released(lock),
+            Action::LockRequest { lock, .. } => self.waiter(thread).asked.push((lock, event.pc)),
+            Action::Lock { lock, .. } | Action::Down { semaphore: lock } => self.got(thread, lock),
+            Action::HandOff { lock, to } => {
+                self.got(to, lock);
+                self.unblock(to);
             }
-            cycle = cycle.or_else(|| waiting.iter().find_map(|known| self.cycle_from(known.thread)));
+            Action::Switch { to } => self.unblock(to),
+            Action::Wake { thread } => self.unblock(thread),
+            Action::Create { child } => {
+                Arc::make_mut(&mut self.waits).remove(&child);
+            }
+            Action::Exit => {
+                Arc::make_mut(&mut self.waits).remove(&thread);
+            }
+            Action::Block { lock, owner } => {
+                let waiter = self.waiter(thread);
+                let asked = waiter.asked.last().copied();
+                let lock = lock.or(asked.map(|(lock, _)| lock));
+                // Where the lock was asked for says more than where the scheduler was entered.
+                let pc = asked.filter(|(asked, _)| Some(*asked) == lock).map_or(event.pc, |(_, pc)| pc);
+                let stack = event.stack.clone();
+                waiter.blocked = Some(Blocked { lock, owner, loops: false, pc: Some(pc), stack });
+                self.cycle = self.cycle_from(&moment.facts.held, thread).or(self.cycle.take());
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
+        let (held, thread) = (&moment.facts.held, moment.thread);
+        let mut cycle = self.cycle.take();
+        if let StepEnd::Stuck { waiting } = &moment.step.end {
+            waiting.iter().for_each(|known| self.stuck(known));
+            cycle = cycle.or_else(|| waiting.iter().find_map(|known| self.cycle_from(held, known.thread)));
             if cycle.is_none() {
                 let threads: Vec<_> = waiting.iter().map(|known| known.thread).collect();
-                let kind = FindingKind::LostWakeup { waiting: self.list(&threads) };
-                findings.push(self.finding(kind, thread, &threads));
+                let kind = FindingKind::LostWakeup { waiting: self.list(held, &threads) };
+                findings.push(self.finding(held, kind, thread, &threads));
             }
         }
         if let Some(threads) = cycle {
-            let kind = FindingKind::Deadlock { cycle: self.list(&threads) };
-            findings.push(self.finding(kind, thread, &threads));
+            let kind = FindingKind::Deadlock { cycle: self.list(held, &threads) };
+            findings.push(self.finding(held, kind, thread, &threads));
         }
+    }
+
+    /// Takes in what the subject knows of a thread that cannot go on.
+    fn stuck(&mut self, known: &Waiting) {
+        let waiter = self.waiter(known.thread);
+        let (asked, blocked) = (waiter.asked.last().copied(), waiter.blocked.clone());
+        let pc = blocked.as_ref().and_then(|blocked| blocked.pc).or(asked.map(|(_, pc)| pc));
+        let stack = (!known.stack.is_empty()).then(|| known.stack.clone());
+        waiter.blocked = Some(Blocked {
+            lock: known.lock.or(blocked.as_ref().and_then(|blocked| blocked.lock)),
+            owner: known.owner.or(blocked.as_ref().and_then(|blocked| blocked.owner)),
+            loops: known.loops,
+            pc,
+            stack: stack.or(blocked.and_then(|blocked| blocked.stack)),
+        });
     }
 
     fn waiter(&mut self, thread: ThreadId) -> &mut Waiter {
@@ -143,20 +158,20 @@ impl Deadlock {
     }
 
     /// Whom a blocked thread waits for.
-    fn owner_of_wait(&self, thread: ThreadId) -> Option<ThreadId> {
+    fn owner_of_wait(&self, held: &Held, thread: ThreadId) -> Option<ThreadId> {
         let blocked = self.waits.get(&thread)?.blocked.as_ref()?;
         let lock = blocked.lock?;
         if self.ownerless.contains(&lock) {
             return None;
         }
-        blocked.owner.or_else(|| self.held.owner(lock))
+        blocked.owner.or_else(|| held.owner(lock))
     }
 
     /// The cycle that `thread` leads into, starting at its lowest thread so that one cycle has one form.
-    fn cycle_from(&self, thread: ThreadId) -> Option<Vec<ThreadId>> {
+    fn cycle_from(&self, held: &Held, thread: ThreadId) -> Option<Vec<ThreadId>> {
         let mut path = vec![thread];
         loop {
-            let next = self.owner_of_wait(*path.last()?)?;
+            let next = self.owner_of_wait(held, *path.last()?)?;
             if let Some(start) = path.iter().position(|&on_path| on_path == next) {
                 let mut cycle = path.split_off(start);
                 let lowest = cycle.iter().enumerate().min_by_key(|(_, thread)| **thread)?.0;
@@ -167,13 +182,13 @@ impl Deadlock {
         }
     }
 
-    fn list(&self, threads: &[ThreadId]) -> Vec<Wait> {
+    fn list(&self, held: &Held, threads: &[ThreadId]) -> Vec<Wait> {
         let wait = |&thread: &ThreadId| {
             let blocked = self.waits.get(&thread).and_then(|waiter| waiter.blocked.as_ref());
             Wait {
                 thread,
                 lock: blocked.and_then(|blocked| blocked.lock),
-                owner: self.owner_of_wait(thread),
+                owner: self.owner_of_wait(held, thread),
                 loops: blocked.is_some_and(|blocked| blocked.loops),
                 pc: blocked.and_then(|blocked| blocked.pc),
                 at: Vec::new(),
@@ -182,7 +197,7 @@ impl Deadlock {
         threads.iter().map(wait).collect()
     }
 
-    fn finding(&self, kind: FindingKind, thread: ThreadId, threads: &[ThreadId]) -> Finding {
+    fn finding(&self, held: &Held, kind: FindingKind, thread: ThreadId, threads: &[ThreadId]) -> Finding {
         let side = |&thread: &ThreadId| {
             let blocked = self.waits.get(&thread).and_then(|waiter| waiter.blocked.as_ref())?;
             let innermost = || blocked.stack.as_ref()?.first().map(|frame| frame.pc);
@@ -191,12 +206,12 @@ impl Deadlock {
                 thread,
                 pc: blocked.pc.or_else(innermost).unwrap_or_default(),
                 stack: blocked.stack.clone(),
-                locks: self.held.by(thread),
+                locks: held.by(thread),
             })
         };
         let sides: Vec<_> = threads.iter().filter_map(side).collect();
         let here = sides.iter().find(|side| side.thread == thread).or(sides.first());
-        Finding { pc: here.map(|side| side.pc).unwrap_or_default(), kind, thread, sides, at: Vec::new() }
+        Finding::new(kind, thread, here.map(|side| side.pc).unwrap_or_default(), sides)
     }
 }
 
@@ -212,10 +227,6 @@ mod tests {
              t2: lock b; request a; block
              t1: block; switch t3; write x",
             expect![[r#"
-                lock order: lock 0xa000 before lock 0xa100 before lock 0xa000
-                  = lock-order: lock 0xa000 < lock 0xa100
-                  t2 took them in this order at 2002, lock 0xa100
-                  t1 took them in this order at 1002, lock 0xa000
                 deadlock: t1 waits for t2, which waits for t1
                   = deadlock at 0x00001002+0x00002002
                   t1 waits at 1002, lock 0xa000

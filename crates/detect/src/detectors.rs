@@ -1,8 +1,9 @@
 //! The set of detectors that watch one execution.
 
+use crate::facts::{Detector, Facts};
 use crate::{
-    Check, Console, Deadlock, Fault, Finding, Leak, Limits, LockOrder, NoProgress, Panic, Progress,
-    UseAfterFree,
+    Check, Console, Deadlock, Fault, Finding, Leak, Limits, Lockdep, NoProgress, Panic, Progress, Race,
+    RaceDetector, UseAfterFree,
 };
 use trace::Step;
 
@@ -10,8 +11,8 @@ use trace::Step;
 #[derive(Clone, Debug)]
 pub struct Config {
     pub leak: bool,
-    /// Locks taken in contradicting orders count as a finding even if nothing got stuck.
-    pub lock_order: bool,
+    /// Rules about locks count even if nothing got stuck; see [`Lockdep`].
+    pub lockdep: bool,
     /// Lines of the console that mean trouble; see [`Console`].
     pub console: Vec<String>,
     pub limits: Limits,
@@ -22,12 +23,13 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         let limits = Progress::default().limits(&crate::Constants::default());
-        Self { leak: true, lock_order: false, console: Vec::new(), limits, instructions_allowed: 0 }
+        Self { leak: true, lockdep: false, console: Vec::new(), limits, instructions_allowed: 0 }
     }
 }
 
 #[derive(Clone, Debug)]
 pub struct Detectors {
+    facts: Facts,
     panic: Panic,
     fault: Fault,
     check: Check,
@@ -37,42 +39,66 @@ pub struct Detectors {
     no_progress: NoProgress,
     instructions_allowed: u64,
     leak: Option<Leak>,
-    lock_order: Option<LockOrder>,
+    lockdep: Option<Lockdep>,
 }
+
+const DETECTORS: usize = 9;
 
 impl Detectors {
     #[must_use]
     pub fn new(config: &Config) -> Self {
         Self {
-            panic: Panic::default(),
-            fault: Fault::default(),
+            facts: Facts::default(),
+            panic: Panic,
+            fault: Fault,
             check: Check,
             console: Console::new(config.console.iter().map(String::as_str)),
-            use_after_free: UseAfterFree::default(),
+            use_after_free: UseAfterFree,
             deadlock: Deadlock::default(),
             no_progress: NoProgress::new(config.limits),
             instructions_allowed: config.instructions_allowed,
             leak: config.leak.then(Leak::default),
-            lock_order: config.lock_order.then(LockOrder::default),
+            lockdep: config.lockdep.then(Lockdep::default),
         }
     }
 
     /// Adds what is wrong with `step`, the most telling first: a use after free may be followed by the panic that it
     /// causes in the same step.
     pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
-        self.use_after_free.observe(step, findings);
-        self.panic.observe(step, findings);
-        self.fault.observe(step, findings);
-        self.deadlock.observe(step, findings);
-        self.check.observe(step, findings);
-        self.console.observe(step, findings);
-        if let Some(lock_order) = &mut self.lock_order {
-            lock_order.observe(step, findings);
-        }
-        if let Some(leak) = &mut self.leak {
-            leak.observe(step, findings);
-        }
-        self.no_progress.observe(step, findings);
+        self.observe_with(None, step, findings, &mut Vec::new());
+    }
+
+    /// The same, with a detector of races that has watched from the beginning of the execution or comes in now.
+    pub fn observe_with(
+        &mut self,
+        mut race_detector: Option<&mut RaceDetector>,
+        step: &Step,
+        findings: &mut Vec<Finding>,
+        races: &mut Vec<Race>,
+    ) {
+        let mut all: [Option<&mut dyn Detector<Finding>>; DETECTORS] = [
+            Some(&mut self.use_after_free),
+            Some(&mut self.panic),
+            Some(&mut self.fault),
+            Some(&mut self.deadlock),
+            Some(&mut self.check),
+            Some(&mut self.console),
+            self.lockdep.as_mut().map(|detector| detector as _),
+            self.leak.as_mut().map(|detector| detector as _),
+            Some(&mut self.no_progress),
+        ];
+        let mut found = [const { Vec::new() }; DETECTORS];
+        self.facts.walk(step, |moment| {
+            for (detector, found) in all.iter_mut().zip(&mut found) {
+                if let Some(detector) = detector {
+                    detector.observe(moment, found);
+                }
+            }
+            if let Some(detector) = &mut race_detector {
+                detector.observe(moment, races);
+            }
+        });
+        found.into_iter().for_each(|found| findings.extend(found));
     }
 
     #[must_use]

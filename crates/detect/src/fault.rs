@@ -1,38 +1,21 @@
 //! The processor took an exception that the kernel has no use for, or gave up (triple fault).
 
-use crate::order::events;
-use crate::{Finding, FindingKind, Held, Role, Side};
-use trace::{Action, Step};
+use crate::facts::{Detector, Moment};
+use crate::{Finding, FindingKind, Role};
+use trace::Action;
 
 #[derive(Clone, Debug, Default)]
-pub struct Fault {
-    held: Held,
-}
+pub struct Fault;
 
-impl Fault {
-    pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
-        self.held.begin(step);
-        for (thread, event) in events(step) {
-            self.held.act(thread, &event.action);
-            let kind = match event.action {
-                Action::Fault { vector, error, addr } => FindingKind::Fault { vector, error, addr },
-                Action::TripleFault { tables } => FindingKind::TripleFault { tables },
-                _ => continue,
-            };
-            findings.push(Finding {
-                kind,
-                thread,
-                pc: event.pc,
-                sides: vec![Side {
-                    role: Role::Faulted,
-                    thread,
-                    pc: event.pc,
-                    stack: event.stack.clone(),
-                    locks: self.held.by(thread),
-                }],
-                at: Vec::new(),
-            });
-        }
+impl Detector<Finding> for Fault {
+    fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
+        let Some(event) = moment.event() else { return };
+        let kind = match event.action {
+            Action::Fault { vector, error, addr } => FindingKind::Fault { vector, error, addr },
+            Action::TripleFault { tables } => FindingKind::TripleFault { tables },
+            _ => return,
+        };
+        findings.push(Finding::new(kind, moment.thread, event.pc, vec![moment.side(Role::Faulted, event)]));
     }
 }
 

@@ -28,6 +28,93 @@ pub struct Wait {
     pub at: Vec<String>,
 }
 
+/// Locks that follow the same rules.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockClass {
+    /// Initialised at this place in the code.
+    Initialised { at: VirtAddr, subclass: u32 },
+    /// At this offset of heap blocks that were allocated at this place.
+    Allocated { at: VirtAddr, offset: u64 },
+    /// This one.
+    Address(LockId),
+}
+
+impl fmt::Display for LockClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(lock) => lock.fmt(f),
+            Self::Allocated { at, offset } => write!(f, "locks at offset {offset} of blocks from {at}"),
+            Self::Initialised { at, subclass: 0 } => write!(f, "locks initialised at {at}"),
+            Self::Initialised { at, subclass } => write!(f, "locks initialised at {at}, subclass {subclass}"),
+        }
+    }
+}
+
+/// What the lock-order validator checks beside the order itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockRule {
+    /// Asked for by who holds it.
+    Recursion,
+    /// Taken by a handler, and held where that handler could come.
+    InterruptUnsafe,
+    /// Taken by a handler, and before another that is held where the handler could come.
+    InterruptInversion,
+    /// Its waiters sleep, and it was asked for where nobody may.
+    WaitContext,
+    /// Whoever holds it gave up the processor, although its waiters spin.
+    SleepInAtomic,
+    HeldInUserMode,
+    FreedWhileHeld,
+    ReleasedByAnother,
+    ReleasedNotHeld,
+    Uninitialised,
+    InitialisedWhileHeld,
+}
+
+impl LockRule {
+    /// As used in files and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Recursion => "lock-recursion",
+            Self::InterruptUnsafe => "interrupt-unsafe-lock",
+            Self::InterruptInversion => "interrupt-lock-inversion",
+            Self::WaitContext => "wait-context",
+            Self::SleepInAtomic => "sleep-in-atomic",
+            Self::HeldInUserMode => "lock-held-in-user-mode",
+            Self::FreedWhileHeld => "lock-freed-while-held",
+            Self::ReleasedByAnother => "lock-released-by-another",
+            Self::ReleasedNotHeld => "lock-released-not-held",
+            Self::Uninitialised => "lock-uninitialised",
+            Self::InitialisedWhileHeld => "lock-initialised-while-held",
+        }
+    }
+
+    /// What is wrong, in words that follow the lock's name.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Recursion => "is asked for by a thread that holds it",
+            Self::InterruptUnsafe => {
+                "is taken by an interrupt handler and held where that interrupt can come"
+            }
+            Self::InterruptInversion => {
+                "is taken by an interrupt handler and before another that is held where that interrupt can come"
+            }
+            Self::WaitContext => "puts its waiters to sleep and is asked for where nobody may sleep",
+            Self::SleepInAtomic => "is held by a thread that goes to sleep, and those who wait for it spin",
+            Self::HeldInUserMode => "is still held on return to user mode",
+            Self::FreedWhileHeld => "lies in memory that is freed while it is held",
+            Self::ReleasedByAnother => "is released by another thread than took it",
+            Self::ReleasedNotHeld => "is released although nobody holds it",
+            Self::Uninitialised => "is used before it is initialised",
+            Self::InitialisedWhileHeld => "is initialised while it is held",
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingKind {
@@ -86,9 +173,20 @@ pub enum FindingKind {
         pattern: String,
         line: String,
     },
-    /// Locks taken in orders that contradict each other: a deadlock that did not happen this time.
+    /// Locks taken in orders that contradict each other: a deadlock that did not happen this time. `classes` are those of
+    /// the locks.
     LockOrder {
         cycle: Vec<LockId>,
+        #[serde(default)]
+        classes: Vec<LockClass>,
+    },
+    /// Another rule about locks was broken: see [`LockRule`]. `other` is the other lock of those that concern two.
+    Locking {
+        rule: LockRule,
+        lock: LockId,
+        class: LockClass,
+        other: Option<LockId>,
+        other_class: Option<LockClass>,
     },
 }
 
@@ -111,6 +209,7 @@ impl FindingKind {
             Self::CheckFailed { .. } => "check-failed",
             Self::Console { .. } => "console",
             Self::LockOrder { .. } => "lock-order",
+            Self::Locking { rule, .. } => rule.name(),
         }
     }
 }
@@ -133,6 +232,26 @@ pub enum Role {
         lock: LockId,
         held: LockId,
     },
+    /// Took a lock that matters here.
+    Took {
+        lock: LockId,
+    },
+    /// Asked for a lock that it should not have asked for there.
+    Asks {
+        lock: LockId,
+    },
+    /// Took `lock` in an interrupt handler.
+    TookInHandler {
+        lock: LockId,
+    },
+    /// Held `lock` where an interrupt could come.
+    HeldEnabled {
+        lock: LockId,
+    },
+    Released,
+    Initialised,
+    /// Went back to user mode.
+    Returned,
 }
 
 impl Role {
@@ -152,6 +271,13 @@ impl Role {
             Self::Loops => "loops",
             Self::Printed => "printed it",
             Self::Locked { .. } => "took them in this order",
+            Self::Took { .. } => "took it",
+            Self::Asks { .. } => "asked for it",
+            Self::TookInHandler { .. } => "was interrupted by a handler that took it",
+            Self::HeldEnabled { .. } => "held it with interrupts on",
+            Self::Released => "released it",
+            Self::Initialised => "initialised it",
+            Self::Returned => "returned to user mode",
         }
     }
 }
@@ -244,6 +370,11 @@ fn standing(stack: &Stack) -> Vec<String> {
 }
 
 impl Finding {
+    #[must_use]
+    pub const fn new(kind: FindingKind, thread: ThreadId, pc: VirtAddr, sides: Vec<Side>) -> Self {
+        Self { kind, thread, pc, sides, at: Vec::new() }
+    }
+
     /// Notes where those who wait or gave up stand, as `stack_of` knows it at the end of the execution.
     pub fn locate(&mut self, stack_of: impl Fn(ThreadId) -> Stack) {
         match &mut self.kind {
@@ -306,10 +437,14 @@ impl Finding {
             }
             FindingKind::CheckFailed { check, .. } => format!("{name}: {check}"),
             FindingKind::Console { pattern, .. } => format!("{name}: {pattern}"),
-            FindingKind::LockOrder { cycle } => {
-                let locks: Vec<_> = cycle.iter().map(LockId::to_string).collect();
-                format!("{name}: {}", locks.join(" < "))
+            FindingKind::LockOrder { classes, .. } => {
+                let classes: Vec<_> = classes.iter().map(LockClass::to_string).collect();
+                format!("{name}: {}", classes.join(" < "))
             }
+            FindingKind::Locking { class, other_class: Some(other), .. } => {
+                format!("{name}: {class} < {other}")
+            }
+            FindingKind::Locking { class, .. } => format!("{name}: {class}"),
         })
     }
 
@@ -388,10 +523,14 @@ impl Finding {
                 format!("check failed at the end: {check} (found {found})")
             }
             FindingKind::Console { line, .. } => format!("{thread} printed: {line}"),
-            FindingKind::LockOrder { cycle } => {
+            FindingKind::LockOrder { cycle, .. } => {
                 let mut names: Vec<_> = cycle.iter().map(LockId::to_string).collect();
                 names.extend(cycle.first().map(LockId::to_string));
                 format!("lock order: {}", names.join(" before "))
+            }
+            FindingKind::Locking { rule, lock, other, .. } => {
+                let other = other.map(|other| format!(" ({other})")).unwrap_or_default();
+                format!("{lock} {}{other}", rule.words())
             }
         }
     }
@@ -453,8 +592,7 @@ mod tests {
                 at: Vec::new(),
             };
             let kind = FindingKind::LostWakeup { waiting: waits.iter().map(wait).collect() };
-            let mut finding =
-                Finding { kind, thread: ThreadId(0), pc: VirtAddr(0), sides: Vec::new(), at: Vec::new() };
+            let mut finding = Finding::new(kind, ThreadId(0), VirtAddr(0), Vec::new());
             finding.locate(|thread| {
                 let stack = waits.iter().find(|(id, _)| *id == thread.0).map_or("", |(_, stack)| stack);
                 let frame = |place: &str| {
@@ -490,8 +628,7 @@ mod tests {
                 thread: ThreadId(thread),
                 pc: VirtAddr(pc),
             };
-            let mut finding =
-                Finding { kind, thread: ThreadId(3), pc: VirtAddr(0), sides: Vec::new(), at: Vec::new() };
+            let mut finding = Finding::new(kind, ThreadId(3), VirtAddr(0), Vec::new());
             finding.locate(|_| stack.iter().map(frame).collect());
             finding.go_round(round.iter().map(point));
             finding.signature().0

@@ -13,6 +13,8 @@ use trace::{Access, PhysAddr, VirtAddr};
 pub struct Live {
     pub block: Block,
     pub allocated: Side,
+    /// How many blocks had been allocated before.
+    number: u64,
 }
 
 /// The story of a block that was freed.
@@ -35,6 +37,7 @@ struct Range {
 #[derive(Clone, Debug, Default)]
 pub struct Heap {
     live: Arc<BTreeMap<VirtAddr, Live>>,
+    allocated: u64,
     /// Free ranges, disjoint and ascending.
     free: Arc<Vec<Range>>,
     /// From the lowest to the highest free byte: most accesses are settled by looking at this alone.
@@ -51,7 +54,8 @@ pub enum Freeing {
 impl Heap {
     pub fn alloc(&mut self, block: Block, allocated: Side) {
         self.cut(block.addr.0, block.addr.0.saturating_add(block.size));
-        Arc::make_mut(&mut self.live).insert(block.addr, Live { block, allocated });
+        Arc::make_mut(&mut self.live).insert(block.addr, Live { block, allocated, number: self.allocated });
+        self.allocated += 1;
     }
 
     /// `size` as the guest knows it; `None` when to its knowledge nothing was allocated there.
@@ -60,9 +64,7 @@ impl Heap {
             if let Some(range) = self.range_of(addr.0).filter(|range| range.gone.block.addr == addr) {
                 return Freeing::Double(range.gone.clone());
             }
-            let before = self.live.range(..=addr).next_back();
-            let within = before.filter(|(_, live)| addr.0 - live.block.addr.0 < live.block.size);
-            return Freeing::Invalid { within: within.map(|(_, live)| live.clone()) };
+            return Freeing::Invalid { within: self.block_of(addr).cloned() };
         };
         let allocated = match self.live.contains_key(&addr) {
             true => Arc::make_mut(&mut self.live).remove(&addr).map(|live| live.allocated),
@@ -94,9 +96,20 @@ impl Heap {
         (!elsewhere).then_some(&range.gone)
     }
 
-    /// Blocks allocated and not freed, by address.
-    pub fn live(&self) -> impl Iterator<Item = &Live> {
-        self.live.values()
+    /// The live block that a byte is in.
+    pub fn block_of(&self, addr: VirtAddr) -> Option<&Live> {
+        let (start, live) = self.live.range(..=addr).next_back()?;
+        (addr.0 - start.0 < live.block.size).then_some(live)
+    }
+
+    /// How many blocks have been allocated so far.
+    pub const fn allocated(&self) -> u64 {
+        self.allocated
+    }
+
+    /// Blocks allocated and not freed, by address, without the first `before` that were allocated.
+    pub fn live_since(&self, before: u64) -> impl Iterator<Item = &Live> {
+        self.live.values().filter(move |live| live.number >= before)
     }
 
     fn range_of(&self, addr: u64) -> Option<&Range> {

@@ -8,15 +8,39 @@
 //! Also which trusted code each thread is inside of, since that too decides how its accesses are judged.
 
 use std::sync::Arc;
-use trace::{Action, LockId, Step, ThreadId, Trusted};
+use trace::{Action, Event, InterruptKind, LockId, Stack, Step, Taking, ThreadId, Trusted, VirtAddr};
 
 /// Stands for "interrupts are off" among locks.
 pub const INTERRUPTS: LockId = LockId(u64::MAX);
 
+/// A lock that somebody holds, and where it was taken.
+#[derive(Clone, Debug)]
+pub struct HeldLock {
+    pub thread: ThreadId,
+    pub lock: LockId,
+    pub taking: Taking,
+    /// A handler took it that interrupted the thread.
+    pub handler: Option<InterruptKind>,
+    pub pc: VirtAddr,
+    pub stack: Option<Arc<Stack>>,
+}
+
+impl HeldLock {
+    fn new(thread: ThreadId, lock: LockId, taking: Taking, event: &Event) -> Self {
+        let handler = match event.action {
+            Action::InHandler { interrupt, .. } => Some(interrupt),
+            _ => None,
+        };
+        Self { thread, lock, taking, handler, pc: event.pc, stack: event.stack.clone().map(Arc::new) }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Held {
     /// In the order taken. One flat list: few are held at a time, and it is copied often.
-    locks: Arc<Vec<(ThreadId, LockId)>>,
+    locks: Arc<Vec<HeldLock>>,
+    /// What was given back last.
+    released: Option<HeldLock>,
     /// Who has interrupts off.
     masked_by: Option<ThreadId>,
     /// Steps are chosen by processor, so there are several.
@@ -30,7 +54,11 @@ pub struct Held {
 pub enum Change {
     None,
     Acquired(LockId),
-    Released(LockId),
+    /// Given back; `owner` is who held it, if anybody did.
+    Released {
+        lock: LockId,
+        owner: Option<ThreadId>,
+    },
     /// Went from the running thread to another.
     Passed(LockId, ThreadId),
 }
@@ -39,12 +67,38 @@ impl Held {
     /// In the order taken, interrupts last.
     #[must_use]
     pub fn by(&self, thread: ThreadId) -> Vec<LockId> {
-        let mine = self.locks.iter().filter(|(owner, _)| *owner == thread);
-        let mut all: Vec<_> = mine.map(|(_, lock)| *lock).collect();
+        let mine = self.locks.iter().filter(|held| held.thread == thread);
+        let mut all: Vec<_> = mine.map(|held| held.lock).collect();
         if self.masked_by == Some(thread) {
             all.push(INTERRUPTS);
         }
         all
+    }
+
+    /// In the order taken, without interrupts; what the thread holds itself, or what its handlers of one kind do.
+    pub fn locks_in(
+        &self,
+        thread: ThreadId,
+        handler: Option<InterruptKind>,
+    ) -> impl Iterator<Item = &HeldLock> {
+        self.locks.iter().filter(move |held| held.thread == thread && held.handler == handler)
+    }
+
+    /// What was given back last, whoever held it.
+    #[must_use]
+    pub const fn released(&self) -> Option<&HeldLock> {
+        self.released.as_ref()
+    }
+
+    /// All that anybody holds.
+    pub fn all(&self) -> impl Iterator<Item = &HeldLock> {
+        self.locks.iter()
+    }
+
+    /// Whether the thread runs with interrupts off, on a machine with one processor.
+    #[must_use]
+    pub fn masks_interrupts(&self, thread: ThreadId) -> bool {
+        self.masked_by == Some(thread)
     }
 
     #[must_use]
@@ -52,7 +106,7 @@ impl Held {
         if lock == INTERRUPTS {
             return self.masked_by;
         }
-        self.locks.iter().find(|(_, held)| *held == lock).map(|(owner, _)| *owner)
+        self.locks.iter().find(|held| held.lock == lock).map(|held| held.thread)
     }
 
     /// Whether what the thread does now is no race whatever it touches.
@@ -76,22 +130,28 @@ impl Held {
         Some(from)
     }
 
-    pub fn act(&mut self, thread: ThreadId, action: &Action) -> Change {
+    pub fn act(&mut self, thread: ThreadId, event: &Event) -> Change {
+        let action = match &event.action {
+            // Until it has returned, a handler keeps out whomever the thread would.
+            Action::InHandler { action, .. } => action,
+            action => action,
+        };
         match action {
-            Action::Lock { lock, .. } => {
-                self.take(thread, *lock);
+            Action::Lock { lock, taking } => {
+                self.take(HeldLock::new(thread, *lock, *taking, event));
                 Change::Acquired(*lock)
             }
             Action::Unlock { lock } => {
-                self.drop_lock(thread, *lock);
-                Change::Released(*lock)
+                let owner = self.drop_lock(thread, *lock).map(|held| held.thread);
+                Change::Released { lock: *lock, owner }
             }
             // Nobody else is kept out, but who comes down later comes after who went up.
             Action::Down { semaphore } => Change::Acquired(*semaphore),
-            Action::Up { semaphore } => Change::Released(*semaphore),
+            Action::Up { semaphore } => Change::Released { lock: *semaphore, owner: None },
             Action::HandOff { lock, to } => {
-                self.drop_lock(thread, *lock);
-                self.take(*to, *lock);
+                let given = self.drop_lock(thread, *lock);
+                let taking = given.map(|held| held.taking).unwrap_or_default();
+                self.take(HeldLock::new(*to, *lock, taking, event));
                 Change::Passed(*lock, *to)
             }
             Action::InterruptsOff if !self.several => {
@@ -99,8 +159,8 @@ impl Held {
                 Change::Acquired(INTERRUPTS)
             }
             Action::InterruptsOn if !self.several => {
-                self.masked_by = None;
-                Change::Released(INTERRUPTS)
+                let owner = self.masked_by.take();
+                Change::Released { lock: INTERRUPTS, owner }
             }
             Action::Switch { to } if self.masked_by.is_some() => {
                 self.masked_by = Some(*to);
@@ -108,8 +168,8 @@ impl Held {
             }
             // A number may be given again; the new thread holds nothing.
             Action::Create { child } => {
-                if self.locks.iter().any(|(owner, _)| owner == child) {
-                    Arc::make_mut(&mut self.locks).retain(|(owner, _)| owner != child);
+                if self.locks.iter().any(|held| held.thread == *child) {
+                    Arc::make_mut(&mut self.locks).retain(|held| held.thread != *child);
                 }
                 if self.inside.iter().any(|(by, _)| by == child) {
                     Arc::make_mut(&mut self.inside).retain(|(by, _)| by != child);
@@ -130,15 +190,15 @@ impl Held {
         }
     }
 
-    fn take(&mut self, thread: ThreadId, lock: LockId) {
-        Arc::make_mut(&mut self.locks).push((thread, lock));
+    fn take(&mut self, held: HeldLock) {
+        Arc::make_mut(&mut self.locks).push(held);
     }
 
     /// A lock may be released by somebody else than who took it (a semaphore used as one): then it is nobody's.
-    fn drop_lock(&mut self, thread: ThreadId, lock: LockId) {
-        let mine = self.locks.iter().rposition(|held| *held == (thread, lock));
-        if let Some(at) = mine.or_else(|| self.locks.iter().rposition(|(_, held)| *held == lock)) {
-            Arc::make_mut(&mut self.locks).remove(at);
-        }
+    fn drop_lock(&mut self, thread: ThreadId, lock: LockId) -> Option<HeldLock> {
+        let mine = self.locks.iter().rposition(|held| (held.thread, held.lock) == (thread, lock));
+        let at = mine.or_else(|| self.locks.iter().rposition(|held| held.lock == lock))?;
+        self.released = Some(Arc::make_mut(&mut self.locks).remove(at));
+        self.released.clone()
     }
 }

@@ -4,56 +4,35 @@
 //! left out. Counts only what was allocated between the test's start and end, and says nothing of a test that ends while
 //! threads that it made go on: those may yet free it.
 
-use crate::heap::Heap;
-use crate::order::events;
-use crate::{Block, Finding, FindingKind, Held, Role, Side};
-use trace::{Action, Step};
+use crate::facts::{Detector, Moment};
+use crate::{Finding, FindingKind};
+use trace::Action;
 
 #[derive(Clone, Debug, Default)]
 pub struct Leak {
-    heap: Heap,
-    held: Held,
+    /// How many blocks had been allocated when the test began.
+    before: u64,
 }
 
-impl Leak {
-    pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
-        self.held.begin(step);
-        for (thread, event) in events(step) {
-            self.held.act(thread, &event.action);
-            let side = |role, held: &Held| Side {
-                role,
-                thread,
-                pc: event.pc,
-                stack: event.stack.clone(),
-                locks: held.by(thread),
-            };
-            match event.action {
-                Action::TestStart => self.heap = Heap::default(),
-                Action::Alloc { addr, size, .. } => {
-                    self.heap.alloc(Block { addr, size }, side(Role::Allocated, &self.held));
+impl Detector<Finding> for Leak {
+    fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
+        let Some(event) = moment.event() else { return };
+        let heap = &moment.facts.heap;
+        match event.action {
+            Action::TestStart => self.before = heap.allocated(),
+            Action::TestEnd { alone: true } => {
+                let live: Vec<_> = heap.live_since(self.before).collect();
+                if live.is_empty() {
+                    return;
                 }
-                Action::Free { addr, phys, size } => {
-                    self.heap.free(addr, phys, size, side(Role::Freed, &self.held));
-                }
-                Action::TestEnd { alone: false } => {}
-                Action::TestEnd { alone: true } => {
-                    let live: Vec<_> = self.heap.live().collect();
-                    if live.is_empty() {
-                        continue;
-                    }
-                    findings.push(Finding {
-                        kind: FindingKind::Leak {
-                            blocks: live.iter().map(|live| live.block).collect(),
-                            bytes: live.iter().map(|live| live.block.size).sum(),
-                        },
-                        thread,
-                        pc: event.pc,
-                        sides: live.iter().map(|live| live.allocated.clone()).collect(),
-                        at: Vec::new(),
-                    });
-                }
-                _ => {}
+                let kind = FindingKind::Leak {
+                    blocks: live.iter().map(|live| live.block).collect(),
+                    bytes: live.iter().map(|live| live.block.size).sum(),
+                };
+                let sides = live.iter().map(|live| live.allocated.clone()).collect();
+                findings.push(Finding::new(kind, moment.thread, event.pc, sides));
             }
+            _ => {}
         }
     }
 }

@@ -2,20 +2,20 @@
 //!
 //! Source: Urbańczyk 2021, 2.5.1, with the states of the original paper: memory that one thread alone uses, or that is only
 //! read after one thread set it up, needs no lock; once it is shared and written, the locks held at every access since
-//! it became shared must have one in common. Finds races that did not happen this time; reports falsely where anything
+//! it became shared must have one in common. Differs: the locks
+//! that the first thread held when it last used the memory count too, if it held any, so that two threads with a lock
+//! each are found at the second access and not at the third. Finds races that did not happen this time; reports falsely where anything
 //! but a lock synchronises. Meant to be asked for alone.
 
 use crate::Race;
 use crate::context::{ContextId, Contexts};
-use crate::held::Held;
-use crate::order::{Item, in_order};
+use crate::facts::{Detector, Moment, What};
 use crate::race::{Record, Told};
 use crate::shadow::{Shadow, Word};
-use trace::{Action, Step};
+use trace::Action;
 
 #[derive(Clone, Debug, Default)]
 pub struct Lockset {
-    held: Held,
     memory: Shadow<Variable>,
     contexts: Contexts,
     told: Told,
@@ -50,8 +50,15 @@ impl Variable {
         let writes = now.kind.writes();
         self.state = match self.state {
             State::Exclusive if self.latest.thread == now.thread => State::Exclusive,
-            State::Exclusive if writes => State::Modified(now.context),
-            State::Exclusive => State::Shared(now.context),
+            State::Exclusive => {
+                // Whoever sets something up before others can see it needs no lock; whoever took one meant it.
+                let before = self.latest.context;
+                let locks = match contexts.get(before).locks.is_empty() {
+                    true => now.context,
+                    false => contexts.common(before, now.context),
+                };
+                if writes { State::Modified(locks) } else { State::Shared(locks) }
+            }
             State::Shared(locks) if writes => State::Modified(contexts.common(locks, now.context)),
             State::Shared(locks) => State::Shared(contexts.common(locks, now.context)),
             State::Modified(locks) => State::Modified(contexts.common(locks, now.context)),
@@ -73,41 +80,36 @@ impl Variable {
     }
 }
 
-impl Lockset {
-    pub fn observe(&mut self, step: &Step, races: &mut Vec<Race>) {
-        self.held.begin(step);
-        for (thread, item) in in_order(step) {
-            match item {
-                Item::Event(event) => {
-                    self.held.act(thread, &event.action);
-                    match event.action {
-                        Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
-                        Action::SystemCall { number } => self.contexts.entered(thread, number),
-                        _ => {}
-                    }
-                }
-                Item::Accesses(_) if self.held.is_trusted(thread) => {}
-                Item::Accesses(accesses) => {
-                    let context = self.contexts.of(thread, self.held.by(thread));
-                    for access in accesses {
-                        let now = Record::new(thread, context, access);
-                        let (contexts, told) = (&mut self.contexts, &mut self.told);
-                        self.memory.visit(access, |bytes, mut known| {
-                            split(&mut known, bytes);
-                            let mut fresh = bytes;
-                            for variable in known.iter_mut().filter(|variable| variable.bytes & bytes != 0) {
-                                fresh &= !variable.bytes;
-                                if let Some(before) = variable.access(&now, contexts) {
-                                    told.tell(&before, &now, access, contexts, races);
-                                }
+impl Detector<Race> for Lockset {
+    fn observe(&mut self, moment: &Moment<'_>, races: &mut Vec<Race>) {
+        let (held, thread) = (&moment.facts.held, moment.thread);
+        match moment.what {
+            What::Event { event, .. } => match event.action {
+                Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
+                Action::SystemCall { number } => self.contexts.entered(thread, number),
+                _ => {}
+            },
+            What::Accesses(accesses) if !held.is_trusted(thread) => {
+                let context = self.contexts.of(thread, held.by(thread));
+                for access in accesses.iter().filter(|access| !moment.facts.is_lock_word(access)) {
+                    let now = Record::new(thread, context, access);
+                    let (contexts, told) = (&mut self.contexts, &mut self.told);
+                    self.memory.visit(access, |bytes, mut known| {
+                        split(&mut known, bytes);
+                        let mut fresh = bytes;
+                        for variable in known.iter_mut().filter(|variable| variable.bytes & bytes != 0) {
+                            fresh &= !variable.bytes;
+                            if let Some(before) = variable.access(&now, contexts) {
+                                told.tell(&before, &now, access, contexts, races);
                             }
-                            if fresh != 0 {
-                                known.push(Variable::new(fresh, now));
-                            }
-                        });
-                    }
+                        }
+                        if fresh != 0 {
+                            known.push(Variable::new(fresh, now));
+                        }
+                    });
                 }
             }
+            _ => {}
         }
     }
 }

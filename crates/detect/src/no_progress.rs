@@ -6,10 +6,10 @@
 //! that it broke, and [`Limits::of`] gives it back for the replay. All arithmetic is on whole numbers: no host rounds
 //! differently.
 
-use crate::order::last_running;
+use crate::facts::{Detector, Moment, What};
 use crate::{Finding, FindingKind, Role, Side};
 use serde::{Deserialize, Serialize};
-use trace::{Step, StepEnd};
+use trace::StepEnd;
 
 /// The knobs, with the papers' settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -154,8 +154,12 @@ impl NoProgress {
     pub const fn completed(&self) -> Progress {
         Progress { executions: 1, ..self.so_far }
     }
+}
 
-    pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
+impl Detector<Finding> for NoProgress {
+    fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
+        let What::End = moment.what else { return };
+        let (step, thread) = (moment.step, moment.thread);
         self.so_far.steps += 1;
         self.so_far.instructions += step.instructions;
         let kind = match step.end {
@@ -178,20 +182,9 @@ impl NoProgress {
         };
         let pc = step.point().map(|point| point.pc).or(step.stack.first().map(|frame| frame.pc));
         let pc = pc.unwrap_or_default();
-        let thread = last_running(step);
-        findings.push(Finding {
-            kind,
-            thread,
-            pc,
-            sides: vec![Side {
-                role: Role::Loops,
-                thread,
-                pc,
-                stack: (!step.stack.is_empty()).then(|| step.stack.clone()),
-                locks: Vec::new(),
-            }],
-            at: Vec::new(),
-        });
+        let stack = (!step.stack.is_empty()).then(|| step.stack.clone());
+        let side = Side { role: Role::Loops, thread, pc, stack, locks: Vec::new() };
+        findings.push(Finding::new(kind, thread, pc, vec![side]));
     }
 }
 
@@ -265,12 +258,14 @@ mod tests {
 
     #[test]
     fn a_finding_shows_again_under_its_own_limits() {
-        let (mut first, mut again) = (Vec::new(), Vec::new());
         let steps = crate::script::steps("t1: yield\n t2: yield\n t1: yield");
-        let mut detector = NoProgress::new(Limits { instructions_max: 50, points_max: 2 });
-        steps.iter().for_each(|step| detector.observe(step, &mut first));
-        let mut detector = NoProgress::new(Limits::of(&first[0]));
-        steps.iter().for_each(|step| detector.observe(step, &mut again));
-        assert_eq!(first, again);
+        let found = |limits| {
+            let mut findings = Vec::new();
+            let mut detectors = Detectors::new(&Config { limits, ..Config::default() });
+            steps.iter().for_each(|step| detectors.observe(step, &mut findings));
+            findings
+        };
+        let first = found(Limits { instructions_max: 50, points_max: 2 });
+        assert_eq!(first, found(Limits::of(&first[0])));
     }
 }

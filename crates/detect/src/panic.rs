@@ -1,58 +1,43 @@
 //! The kernel gave up by itself, or stopped for no reason that it told.
 
-use crate::order::{events, last_running};
-use crate::{Finding, FindingKind, Held, Role, Side};
-use trace::{Action, Step, StepEnd, VirtAddr};
+use crate::facts::{Detector, Moment, What};
+use crate::{Finding, FindingKind, Role, Side};
+use trace::{Action, StepEnd, VirtAddr};
 
 #[derive(Clone, Debug, Default)]
-pub struct Panic {
-    held: Held,
-}
+pub struct Panic;
 
-impl Panic {
-    pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
-        self.held.begin(step);
-        let mut told = false;
-        for (thread, event) in events(step) {
-            self.held.act(thread, &event.action);
-            match &event.action {
-                Action::Panic { message } => {
-                    told = true;
-                    findings.push(Finding {
-                        kind: FindingKind::Panic { message: message.trim_end().to_string() },
-                        thread,
-                        pc: event.pc,
-                        sides: vec![Side {
-                            role: Role::Panicked,
-                            thread,
-                            pc: event.pc,
-                            stack: event.stack.clone(),
-                            locks: self.held.by(thread),
-                        }],
-                        at: Vec::new(),
-                    });
+impl Detector<Finding> for Panic {
+    fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
+        let (thread, step) = (moment.thread, moment.step);
+        match moment.what {
+            What::Event { event, .. } => {
+                if let Action::Panic { message } = &event.action {
+                    let kind = FindingKind::Panic { message: message.trim_end().to_string() };
+                    let sides = vec![moment.side(Role::Panicked, event)];
+                    findings.push(Finding::new(kind, thread, event.pc, sides));
                 }
-                Action::Fault { .. } | Action::TripleFault { .. } => told = true,
-                _ => {}
             }
-        }
-        if step.end == StepEnd::Crashed && !told {
-            let thread = last_running(step);
-            let pc = step.events.last().map_or(VirtAddr(0), |event| event.pc);
-            let pc = step.stack.first().map_or(pc, |frame| frame.pc);
-            findings.push(Finding {
-                kind: FindingKind::Panic { message: String::new() },
-                thread,
-                pc,
-                sides: vec![Side {
+            What::End if step.end == StepEnd::Crashed => {
+                let told = |action: &Action| {
+                    matches!(action, Action::Panic { .. } | Action::Fault { .. } | Action::TripleFault { .. })
+                };
+                if step.events.iter().any(|event| told(&event.action)) {
+                    return;
+                }
+                let pc = step.events.last().map_or(VirtAddr(0), |event| event.pc);
+                let pc = step.stack.first().map_or(pc, |frame| frame.pc);
+                let kind = FindingKind::Panic { message: String::new() };
+                let side = Side {
                     role: Role::Panicked,
                     thread,
                     pc,
                     stack: (!step.stack.is_empty()).then(|| step.stack.clone()),
-                    locks: self.held.by(thread),
-                }],
-                at: Vec::new(),
-            });
+                    locks: moment.facts.held.by(thread),
+                };
+                findings.push(Finding::new(kind, thread, pc, vec![side]));
+            }
+            _ => {}
         }
     }
 }

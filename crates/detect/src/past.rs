@@ -182,6 +182,17 @@ impl Past {
         }
     }
 
+    /// Who wrote there last, and in which epoch.
+    pub fn last_writer(&self, access: &Access) -> Option<(ThreadId, u32)> {
+        let wrote = |segment: &&Segment| {
+            segment.accesses.iter().any(|before| before.kind.writes() && before.overlaps(access))
+        };
+        let segments = self.chapters.iter().flat_map(|chapter| &chapter.segments).chain(&self.current);
+        // Of several, that of the highest epoch of its thread; chapters are in the order of time.
+        let last = segments.filter(wrote).last()?;
+        Some((last.by.thread, last.by.epoch))
+    }
+
     /// Whether all bytes that the two have in common were allocated since the first, before which `since` were.
     fn forgot(&self, since: usize, first: &Access, second: &Access) -> bool {
         let end = |access: &Access| access.phys.0 + u64::from(access.size);

@@ -4,6 +4,7 @@
 //! enforces an order. The detectors differ in what they take for such synchronisation.
 
 use crate::context::{ContextId, Contexts};
+use crate::facts::{Detector as _, Facts, Moment};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -221,14 +222,16 @@ pub enum RaceDetector {
     Limited(crate::RaceLimited),
     Pure(crate::RacePure),
     Lockset(crate::Lockset),
+    FastTrack(crate::FastTrack),
 }
 
 impl RaceDetector {
-    pub fn observe(&mut self, step: &Step, races: &mut Vec<Race>) {
+    pub(crate) fn observe(&mut self, moment: &Moment<'_>, races: &mut Vec<Race>) {
         match self {
-            Self::Limited(detector) => detector.observe(step, races),
-            Self::Pure(detector) => detector.observe(step, races),
-            Self::Lockset(detector) => detector.observe(step, races),
+            Self::Limited(detector) => detector.observe(moment, races),
+            Self::Pure(detector) => detector.observe(moment, races),
+            Self::Lockset(detector) => detector.observe(moment, races),
+            Self::FastTrack(detector) => detector.observe(moment, races),
         }
     }
 
@@ -239,8 +242,27 @@ impl RaceDetector {
             (Self::Limited(detector), Self::Limited(other)) => detector.bytes_apart(other),
             (Self::Pure(detector), Self::Pure(other)) => detector.bytes_apart(other),
             (Self::Lockset(detector), Self::Lockset(other)) => detector.bytes_apart(other),
+            (Self::FastTrack(detector), Self::FastTrack(other)) => detector.bytes_apart(other),
             _ => 0,
         }
+    }
+}
+
+/// A detector of races that watches alone.
+#[derive(Clone, Debug)]
+pub struct RaceObserver {
+    facts: Facts,
+    detector: RaceDetector,
+}
+
+impl RaceObserver {
+    #[must_use]
+    pub fn new(detector: RaceDetector) -> Self {
+        Self { facts: Facts::default(), detector }
+    }
+
+    pub fn observe(&mut self, step: &Step, races: &mut Vec<Race>) {
+        self.facts.walk(step, |moment| self.detector.observe(moment, races));
     }
 }
 

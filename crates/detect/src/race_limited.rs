@@ -17,63 +17,67 @@
 use crate::Race;
 use crate::clocks::Clocks;
 use crate::context::Contexts;
-use crate::held::{Change, Held, INTERRUPTS};
-use crate::order::{Item, in_order_of, synchronises};
+use crate::facts::{Detector, Moment, What};
+use crate::held::{Change, INTERRUPTS};
 use crate::past::{Circumstances, Past};
 use crate::race::Told;
-use trace::{Action, Step};
+use trace::Action;
 
 #[derive(Clone, Debug, Default)]
 pub struct RaceLimited {
     clocks: Clocks,
-    held: Held,
     past: Past,
     contexts: Contexts,
     told: Told,
 }
 
-impl RaceLimited {
-    pub fn observe(&mut self, step: &Step, races: &mut Vec<Race>) {
-        self.held.begin(step);
-        for (thread, item) in in_order_of(step, synchronises) {
-            match item {
-                Item::Event(event) => {
-                    if let Change::Acquired(lock) = self.held.act(thread, &event.action) {
-                        self.clocks.acquire(thread, lock);
-                    }
-                    match event.action {
-                        Action::Exit => {
-                            let held = self.held.by(thread).into_iter().filter(|lock| *lock != INTERRUPTS);
-                            held.for_each(|lock| self.clocks.release(thread, lock));
-                        }
-                        Action::Create { child } => self.clocks.edge(thread, child),
-                        Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
-                        Action::HandOff { to, .. } => self.clocks.edge(thread, to),
-                        Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
-                        Action::SystemCall { number } => self.contexts.entered(thread, number),
-                        _ => {}
-                    }
+impl Detector<Race> for RaceLimited {
+    fn observe(&mut self, moment: &Moment<'_>, races: &mut Vec<Race>) {
+        let (held, thread) = (&moment.facts.held, moment.thread);
+        match moment.what {
+            What::Begin { .. } => {}
+            What::Event { event, change, .. } => {
+                if let Change::Acquired(lock) = change {
+                    self.clocks.acquire(thread, lock);
                 }
-                Item::Accesses(_) if self.held.is_trusted(thread) => {}
-                Item::Accesses(accesses) => {
-                    let epoch = self.clocks.epoch(thread);
-                    let context = self.contexts.of(thread, self.held.by(thread));
-                    let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
-                    self.past.meet(
-                        Circumstances { thread, epoch, context },
-                        accesses,
-                        |before| {
-                            clocks.before(before.thread, before.epoch, thread)
-                                || contexts.share_a_lock(before.context, context)
-                        },
-                        |first, second, access| told.tell(first, second, access, contexts, races),
-                    );
+                match event.action {
+                    Action::Exit => {
+                        let held = held.by(thread).into_iter().filter(|lock| *lock != INTERRUPTS);
+                        held.for_each(|lock| self.clocks.release(thread, lock));
+                    }
+                    Action::Create { child } => self.clocks.edge(thread, child),
+                    Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
+                    Action::HandOff { to, .. } => self.clocks.edge(thread, to),
+                    Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
+                    Action::SystemCall { number } => self.contexts.entered(thread, number),
+                    _ => {}
                 }
             }
+            What::Accesses(_) if held.is_trusted(thread) => {}
+            What::Accesses(accesses) => {
+                let epoch = self.clocks.epoch(thread);
+                let context = self.contexts.of(thread, held.by(thread));
+                let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
+                self.past.meet(
+                    Circumstances { thread, epoch, context },
+                    accesses,
+                    |before| {
+                        clocks.before(before.thread, before.epoch, thread)
+                            || contexts.share_a_lock(before.context, context)
+                    },
+                    |first, second, access| {
+                        if !moment.facts.is_lock_word(access) {
+                            told.tell(first, second, access, contexts, races);
+                        }
+                    },
+                );
+            }
+            What::End => self.past.turn(),
         }
-        self.past.turn();
     }
+}
 
+impl RaceLimited {
     pub(crate) fn bytes_apart(&self, other: &Self) -> usize {
         self.past.bytes_apart(&other.past)
     }

@@ -7,62 +7,113 @@
 use crate::Race;
 use crate::clocks::Clocks;
 use crate::context::Contexts;
-use crate::held::{Change, Held, INTERRUPTS};
-use crate::order::{Item, in_order_of, synchronises};
+use crate::facts::{Detector, Moment, What};
+use crate::flags::Flags;
+use crate::held::{Change, INTERRUPTS};
 use crate::past::{Circumstances, Past};
 use crate::race::Told;
-use trace::{Action, Step, ThreadId};
+use trace::{Access, Action, ThreadId};
 
 #[derive(Clone, Debug, Default)]
 pub struct RacePure {
     clocks: Clocks,
-    held: Held,
     past: Past,
     contexts: Contexts,
+    flags: Flags,
     told: Told,
 }
 
-impl RacePure {
-    pub fn observe(&mut self, step: &Step, races: &mut Vec<Race>) {
-        if let Some(from) = self.held.begin(step) {
-            self.pass_interrupts(from, step.thread);
-        }
-        for (thread, item) in in_order_of(step, synchronises) {
-            match item {
-                Item::Event(event) => {
-                    match self.held.act(thread, &event.action) {
-                        Change::None => {}
-                        Change::Acquired(lock) => self.clocks.acquire(thread, lock),
-                        Change::Released(lock) => self.clocks.release(thread, lock),
-                        Change::Passed(INTERRUPTS, to) => self.pass_interrupts(thread, to),
-                        Change::Passed(lock, to) => {
-                            self.clocks.release(thread, lock);
-                            self.clocks.acquire(to, lock);
-                        }
-                    }
-                    match event.action {
-                        Action::Create { child } => self.clocks.edge(thread, child),
-                        Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
-                        Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
-                        Action::SystemCall { number } => self.contexts.entered(thread, number),
-                        _ => {}
-                    }
-                }
-                Item::Accesses(_) if self.held.is_trusted(thread) => {}
-                Item::Accesses(accesses) => {
-                    let epoch = self.clocks.epoch(thread);
-                    let context = self.contexts.of(thread, self.held.by(thread));
-                    let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
-                    self.past.meet(
-                        Circumstances { thread, epoch, context },
-                        accesses,
-                        |before| clocks.before(before.thread, before.epoch, thread),
-                        |first, second, access| told.tell(first, second, access, contexts, races),
-                    );
+impl Detector<Race> for RacePure {
+    fn observe(&mut self, moment: &Moment<'_>, races: &mut Vec<Race>) {
+        let (held, thread) = (&moment.facts.held, moment.thread);
+        match moment.what {
+            What::Begin { interrupts_from } => {
+                if let Some(from) = interrupts_from {
+                    self.pass_interrupts(from, thread);
                 }
             }
+            What::Event { event, change, .. } => {
+                match change {
+                    Change::None => {}
+                    Change::Acquired(lock) => self.clocks.acquire(thread, lock),
+                    Change::Released { lock, .. } => self.clocks.release(thread, lock),
+                    Change::Passed(INTERRUPTS, to) => self.pass_interrupts(thread, to),
+                    Change::Passed(lock, to) => {
+                        self.clocks.release(thread, lock);
+                        self.clocks.acquire(to, lock);
+                    }
+                }
+                match event.action {
+                    Action::Create { child } => self.clocks.edge(thread, child),
+                    Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
+                    Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
+                    Action::SystemCall { number } => self.contexts.entered(thread, number),
+                    _ => {}
+                }
+            }
+            What::Accesses(_) if held.is_trusted(thread) => {}
+            What::Accesses(accesses) => {
+                let mut rest = accesses;
+                // What synchronises through a flag ends a segment.
+                while let Some(at) = rest.iter().position(|access| self.is_of_flag(access)) {
+                    let (before, from) = rest.split_at(at);
+                    self.meet(moment, before, races);
+                    if from[0].kind.writes() {
+                        self.meet(moment, &from[..1], races);
+                        self.clocks.release(thread, Flags::as_lock(&from[0]));
+                    } else {
+                        self.acquire_flag(thread, &from[0]);
+                    }
+                    rest = &from[1..];
+                }
+                self.meet(moment, rest, races);
+            }
+            What::End => self.past.turn(),
         }
-        self.past.turn();
+    }
+}
+
+impl RacePure {
+    /// With words that synchronise as flags.
+    #[must_use]
+    pub fn new(flags: Flags) -> Self {
+        Self { flags, ..Self::default() }
+    }
+
+    fn is_of_flag(&self, access: &Access) -> bool {
+        if access.kind.writes() { self.flags.is_flag(access) } else { self.flags.is_read(access) }
+    }
+
+    /// What whoever wrote the flag did before comes before what follows.
+    fn acquire_flag(&mut self, thread: ThreadId, access: &Access) {
+        if self.flags.learn(access) {
+            // Seen for the first time: only who wrote it last is known, and when.
+            if let Some((writer, epoch)) = self.past.last_writer(access) {
+                self.clocks.learn(thread, writer, epoch);
+            }
+        } else {
+            self.clocks.acquire(thread, Flags::as_lock(access));
+        }
+    }
+
+    fn meet(&mut self, moment: &Moment<'_>, accesses: &[Access], races: &mut Vec<Race>) {
+        if accesses.is_empty() {
+            return;
+        }
+        let (held, thread) = (&moment.facts.held, moment.thread);
+        let epoch = self.clocks.epoch(thread);
+        let context = self.contexts.of(thread, held.by(thread));
+        let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
+        self.past.meet(
+            Circumstances { thread, epoch, context },
+            accesses,
+            |before| clocks.before(before.thread, before.epoch, thread),
+            |first, second, access| {
+                if !moment.facts.is_lock_word(access) {
+                    told.tell(first, second, access, contexts, races);
+                }
+            },
+        );
     }
 
     pub(crate) fn bytes_apart(&self, other: &Self) -> usize {

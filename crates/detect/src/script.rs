@@ -10,8 +10,8 @@
 use crate::{Config, Detectors, Finding};
 use std::collections::BTreeMap;
 use trace::{
-    Access, AccessKind, Action, Event, LockId, PhysAddr, Point, PointKind, Step, StepEnd, ThreadId, Trusted,
-    VirtAddr, Waiting,
+    Access, AccessKind, Action, Event, LockId, PhysAddr, Point, PointKind, Step, StepEnd, Taking, ThreadId,
+    Trusted, VirtAddr, Waiting,
 };
 
 #[derive(Default)]
@@ -44,6 +44,48 @@ impl Names {
         };
         (base + offset, size)
     }
+}
+
+/// A lock by its name, or one in a heap block by its place.
+fn lock(names: &mut Names, name: &str) -> LockId {
+    match name.starts_with(|c: char| c.is_ascii_uppercase()) {
+        true => LockId(names.place(name).0),
+        false => names.lock(name),
+    }
+}
+
+/// `lock m`, `request m`, `trylock m`, `unlock m`; with how it is taken before: `spin.lock m`, `read.lock m`,
+/// `rread.lock m` (a recursive reader), `rec.lock m`, `spin.read.lock m`; with `irq.` or `soft.` in front what a handler
+/// does.
+fn lock_action(word: &str, rest: &str, names: &mut Names) -> Option<Action> {
+    let mut taking = Taking::default();
+    let mut handler = None;
+    let mut parts: Vec<&str> = word.split('.').collect();
+    let verb = parts.pop()?;
+    for part in parts {
+        match part {
+            "spin" => taking.wait = trace::WaitKind::Spins,
+            "read" => taking.shared = true,
+            "rread" => (taking.shared, taking.recursive) = (true, true),
+            "rec" => taking.recursive = true,
+            "irq" => handler = Some(trace::InterruptKind::Hard),
+            "soft" => handler = Some(trace::InterruptKind::Soft),
+            _ => return None,
+        }
+    }
+    let name = rest.split_whitespace().next();
+    let action = match verb {
+        "block" if handler.is_some() => Action::Block { lock: None, owner: None },
+        "request" => Action::LockRequest { lock: lock(names, name?), taking },
+        "lock" => Action::Lock { lock: lock(names, name?), taking },
+        "trylock" => Action::Lock { lock: lock(names, name?), taking: taking.tried() },
+        "unlock" => Action::Unlock { lock: lock(names, name?) },
+        _ => return None,
+    };
+    Some(match handler {
+        Some(interrupt) => Action::InHandler { interrupt, action: Box::new(action) },
+        None => action,
+    })
 }
 
 fn trusted(text: &str) -> Trusted {
@@ -91,9 +133,14 @@ pub fn steps(script: &str) -> Vec<Step> {
     lines.map(|line| step(line, &mut names)).collect()
 }
 
-/// Runs all detectors over a script and compares what they say, one line for each finding.
+/// The same with the rules about locks.
+pub fn check_locks(script: &str, expected: expect_test::Expect) {
+    check_with(Detectors::new(&Config { lockdep: true, ..Config::default() }), script, expected);
+}
+
+/// Runs the detectors that always watch over a script and compares what they say, one line for each finding.
 pub fn check(script: &str, expected: expect_test::Expect) {
-    let config = Config { lock_order: true, console: vec!["BUG".to_string()], ..Config::default() };
+    let config = Config { console: vec!["BUG".to_string()], ..Config::default() };
     check_with(Detectors::new(&config), script, expected);
 }
 
@@ -173,10 +220,11 @@ fn step(line: &str, names: &mut Names) -> Step {
             "wake" => Action::Wake { thread: thread(next()) },
             "yield" => Action::Yield,
             "switch" => Action::Switch { to: thread(next()) },
-            "request" => Action::LockRequest { lock: names.lock(next()) },
-            "lock" => Action::Lock { lock: names.lock(next()), attempt: false },
-            "trylock" => Action::Lock { lock: names.lock(next()), attempt: true },
-            "unlock" => Action::Unlock { lock: names.lock(next()) },
+            "init" => Action::LockInit { lock: lock(names, next()), subclass: 0 },
+            "user" => Action::ReturnToUser,
+            word if lock_action(word, rest, names).is_some() => {
+                lock_action(word, rest, names).expect("just asked")
+            }
             "handoff" => Action::HandOff { lock: names.lock(next()), to: thread(next()) },
             "down" => Action::Down { semaphore: names.lock(next()) },
             "up" => Action::Up { semaphore: names.lock(next()) },

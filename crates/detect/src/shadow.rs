@@ -44,6 +44,19 @@ impl<T: Copy> Word<'_, T> {
         self.chunk[self.start..self.end].iter_mut().map(|(_, entry)| entry)
     }
 
+    /// Keeps the entries that `keep` says so of; it may change them.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
+        let mut at = self.start;
+        while at < self.end {
+            if keep(&mut self.chunk[at].1) {
+                at += 1;
+            } else {
+                self.chunk.remove(at);
+                self.end -= 1;
+            }
+        }
+    }
+
     pub fn push(&mut self, entry: T) {
         self.chunk.insert(self.end, (self.offset, entry));
         self.end += 1;

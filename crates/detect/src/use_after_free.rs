@@ -4,98 +4,64 @@
 //! blocks that the test freed are known to be free, so a wild access to memory that was never allocated is no finding
 //! of this detector. One finding for each step and instruction.
 
-use crate::heap::{Freeing, Heap};
-use crate::order::{Item, in_order};
-use crate::{Block, Finding, FindingKind, Held, Role, Side};
-use trace::{Action, Step};
+use crate::facts::{Detector, Moment, What};
+use crate::heap::{Freeing, Gone};
+use crate::{Finding, FindingKind, Role, Side};
+use trace::{Access, Action};
 
 #[derive(Clone, Debug, Default)]
-pub struct UseAfterFree {
-    heap: Heap,
-    held: Held,
-}
+pub struct UseAfterFree;
 
-impl UseAfterFree {
-    pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
-        self.held.begin(step);
-        let known = findings.len();
-        for (thread, item) in in_order(step) {
-            let event = match item {
-                Item::Accesses(_) if self.held.is_in_heap(thread) => continue,
-                Item::Accesses(accesses) => {
-                    for access in accesses {
-                        let Some(gone) = self.heap.touched(access) else { continue };
-                        if findings[known..].iter().any(|finding| finding.pc == access.pc) {
-                            continue;
-                        }
-                        let here = Side {
-                            role: Role::Accessed(access.kind),
-                            thread,
-                            pc: access.pc,
-                            stack: None,
-                            locks: self.held.by(thread),
-                        };
-                        let sides = [Some(here), Some(gone.freed.clone()), gone.allocated.clone()];
-                        findings.push(Finding {
-                            kind: FindingKind::UseAfterFree { access: *access, block: gone.block },
-                            thread,
-                            pc: access.pc,
-                            sides: sides.into_iter().flatten().collect(),
-                            at: Vec::new(),
-                        });
-                    }
-                    continue;
-                }
-                Item::Event(event) => event,
-            };
-            self.held.act(thread, &event.action);
-            let side = |role, held: &Held| Side {
-                role,
-                thread,
-                pc: event.pc,
-                stack: event.stack.clone(),
-                locks: held.by(thread),
-            };
-            match event.action {
-                Action::Alloc { addr, size, .. } => {
-                    self.heap.alloc(Block { addr, size }, side(Role::Allocated, &self.held));
-                }
-                // Freeing nothing is allowed (C11 7.22.3.3).
-                Action::Free { addr, .. } if addr.0 == 0 => {}
-                Action::Free { addr, phys, size } => {
-                    match self.heap.free(addr, phys, size, side(Role::Freed, &self.held)) {
-                        Freeing::Fine => {}
-                        Freeing::Double(gone) => {
-                            let again = side(Role::FreedAgain, &self.held);
-                            let sides = [Some(again), Some(gone.freed.clone()), gone.allocated.clone()];
-                            findings.push(Finding {
-                                kind: FindingKind::DoubleFree { block: gone.block },
-                                thread,
-                                pc: event.pc,
-                                sides: sides.into_iter().flatten().collect(),
-                                at: Vec::new(),
-                            });
-                        }
-                        Freeing::Invalid { within } => {
-                            let here = side(Role::Freed, &self.held);
-                            let block = within.as_ref().map(|live| live.block);
-                            findings.push(Finding {
-                                kind: FindingKind::InvalidFree { addr, within: block },
-                                thread,
-                                pc: event.pc,
-                                sides: [Some(here), within.map(|live| live.allocated)]
-                                    .into_iter()
-                                    .flatten()
-                                    .collect(),
-                                at: Vec::new(),
-                            });
-                        }
+impl Detector<Finding> for UseAfterFree {
+    fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
+        let (facts, thread) = (moment.facts, moment.thread);
+        match moment.what {
+            What::Accesses(_) if facts.held.is_in_heap(thread) => {}
+            What::Accesses(accesses) => {
+                for access in accesses {
+                    if let Some(gone) = facts.heap.touched(access)
+                        && !findings.iter().any(|finding| finding.pc == access.pc)
+                    {
+                        findings.push(used(moment, access, gone));
                     }
                 }
-                _ => {}
             }
+            What::Event { event, freeing: Some(freeing), .. } => {
+                let (kind, sides) = match freeing {
+                    Freeing::Fine => return,
+                    Freeing::Double(gone) => {
+                        let again = moment.side(Role::FreedAgain, event);
+                        let sides = vec![Some(again), Some(gone.freed.clone()), gone.allocated.clone()];
+                        (FindingKind::DoubleFree { block: gone.block }, sides)
+                    }
+                    Freeing::Invalid { within } => {
+                        let Action::Free { addr, .. } = event.action else { return };
+                        let allocated = within.as_ref().map(|live| live.allocated.clone());
+                        let within = within.as_ref().map(|live| live.block);
+                        let sides = vec![Some(moment.side(Role::Freed, event)), allocated];
+                        (FindingKind::InvalidFree { addr, within }, sides)
+                    }
+                };
+                let sides = sides.into_iter().flatten().collect();
+                findings.push(Finding::new(kind, thread, event.pc, sides));
+            }
+            _ => {}
         }
     }
+}
+
+fn used(moment: &Moment<'_>, access: &Access, gone: &Gone) -> Finding {
+    let thread = moment.thread;
+    let here = Side {
+        role: Role::Accessed(access.kind),
+        thread,
+        pc: access.pc,
+        stack: None,
+        locks: moment.facts.held.by(thread),
+    };
+    let sides = [Some(here), Some(gone.freed.clone()), gone.allocated.clone()];
+    let kind = FindingKind::UseAfterFree { access: *access, block: gone.block };
+    Finding::new(kind, thread, access.pc, sides.into_iter().flatten().collect())
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl Footprint {
         }
         for event in &step.events {
             match event.action {
-                Action::LockRequest { lock }
+                Action::LockRequest { lock, .. }
                 | Action::Lock { lock, .. }
                 | Action::Unlock { lock }
                 | Action::HandOff { lock, .. }
@@ -145,7 +145,7 @@ fn touch_actor(touching: &mut Touching, actor: Actor) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trace::{Access, AccessKind, Event, LockId, PhysAddr, StepEnd, ThreadId, VirtAddr};
+    use trace::{Access, AccessKind, Event, LockId, PhysAddr, StepEnd, Taking, ThreadId, VirtAddr};
 
     /// `t1 r100+4 w108+2 free200+16 lock5 to2`
     fn footprint(text: &str) -> Footprint {
@@ -180,8 +180,8 @@ mod tests {
             let action = match name {
                 "free" => Action::Free { addr, phys, size: Some(u64::from(size)) },
                 "alloc" => Action::Alloc { addr, phys, size: u64::from(size) },
-                "lock" => Action::Lock { lock: LockId(at), attempt: false },
-                "asks" => Action::LockRequest { lock: LockId(at) },
+                "lock" => Action::Lock { lock: LockId(at), taking: Taking::default() },
+                "asks" => Action::LockRequest { lock: LockId(at), taking: Taking::default() },
                 "unlock" => Action::Unlock { lock: LockId(at) },
                 "hands" => Action::HandOff { lock: LockId(at), to: ThreadId(9) },
                 "down" => Action::Down { semaphore: LockId(at) },

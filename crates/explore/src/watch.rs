@@ -23,10 +23,7 @@ impl Observer for Watch {
     type Note = Race;
 
     fn observe(&mut self, step: &Step, seen: &mut Seen<Race>) {
-        self.detectors.observe(step, &mut seen.findings);
-        if let Some(races) = &mut self.races {
-            races.observe(step, &mut seen.notes);
-        }
+        self.detectors.observe_with(self.races.as_mut(), step, &mut seen.findings, &mut seen.notes);
     }
 
     fn bytes_apart(&self, other: &Self) -> usize {

@@ -1,7 +1,7 @@
 //! What iterative deepening takes for granted, on toy programs: points on all races, found by and by, reach what points
 //! everywhere reach (Blum 2018, 4.3.1). And what it must not take for granted.
 
-use detect::{Race, RaceLimited};
+use detect::{Race, RaceDetector, RaceLimited, RaceObserver};
 use explore::jobs::{Capacity, Mode, Outcome, Plan, Proof, Standing};
 use explore::order::Order;
 use explore::prove::outcomes;
@@ -13,8 +13,8 @@ use explore::world::{Observer, Seen, World};
 use std::collections::BTreeSet;
 use trace::{PointRule, PointSet, Step, VirtAddr};
 
-#[derive(Clone, Default)]
-struct Races(RaceLimited);
+#[derive(Clone)]
+struct Races(RaceObserver);
 
 impl Observer for Races {
     type Note = Race;
@@ -30,7 +30,10 @@ fn explored<R: Reduction>(
     points: &PointSet,
     reduction: R,
 ) -> (BTreeSet<String>, BTreeSet<Race>) {
-    let world = World::new(Toy::new(program.clone()), Races::default());
+    let world = World::new(
+        Toy::new(program.clone()),
+        Races(RaceObserver::new(RaceDetector::Limited(RaceLimited::default()))),
+    );
     let mut runner = Runner::new(world, points.clone(), Bounds::default());
     let mut tree = Tree::new(reduction, Order::Forwards);
     let (mut ends, mut races) = (BTreeSet::new(), BTreeSet::new());

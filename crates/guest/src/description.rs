@@ -191,6 +191,8 @@ tables! {
     struct Functions {
         /// Handles a tick of the timer.
         timer: Option<Names>,
+        /// Handle an interrupt of a device.
+        interrupt: Option<Names>,
         /// Changes from one thread to another.
         switch: Option<Names>,
         /// Places where a change ends otherwise than by return from `switch`: where new threads begin.
@@ -235,6 +237,14 @@ tables! {
         kind: LockKind,
         /// A thread that finds it taken stays runnable and loops, without yielding.
         spins: bool,
+        /// Functions that make a lock ready for use: locks that are initialised at the same place follow the same rules.
+        init: Option<Names>,
+        /// At `init`: what tells locks of one place apart that follow different rules.
+        subclass: Option<Text>,
+        /// The functions take the lock together with others who take it so.
+        shared: bool,
+        /// Whoever holds it may take it again.
+        recursive: bool,
         /// Of a library: tests of the lock itself, in which its own accesses may race.
         tested_by: Vec<String>,
     }
@@ -319,6 +329,8 @@ tables! {
         exit: Vec<Spanned<TestHook>>,
         /// The program of the running thread is over, whatever its threads do.
         end: Vec<Spanned<TestHook>>,
+        /// The running thread goes back to its program.
+        r#return: Vec<Spanned<TestHook>>,
         /// The running thread's program did what it must not and cannot go on.
         fault: Vec<Spanned<Fault>>,
         /// Description of the thread library that programs are usually linked with.

@@ -36,6 +36,8 @@ pub struct HeapId(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Activity {
     Timer,
+    /// Handles another interrupt than the timer's.
+    Interrupt,
     Switch,
     Yield,
     Sleep,
@@ -91,6 +93,13 @@ pub enum Event {
         class: LockClass,
         lock: Expression,
     },
+    /// A lock was made ready for use.
+    LockInit {
+        lock: Expression,
+        subclass: Option<Expression>,
+    },
+    /// The running thread goes back to its program.
+    ReturnToUser,
     UnlockEnd {
         class: LockClass,
         lock: Expression,
@@ -150,6 +159,7 @@ impl Event {
                 | Self::TryDone { .. }
                 | Self::UnlockBegin { .. }
                 | Self::UnlockEnd { .. }
+                | Self::LockInit { .. }
         )
     }
 }
@@ -179,6 +189,8 @@ impl Event {
             | Event::UnlockBegin { lock, .. }
             | Event::UnlockEnd { lock, .. } => vec![lock],
             Event::TryDone { lock, acquired, .. } => vec![lock, acquired],
+            Event::LockInit { lock, subclass } => std::iter::once(lock).chain(subclass).collect(),
+            Event::ReturnToUser => Vec::new(),
             Event::Alloc { address, size, .. } => vec![address, size],
             Event::Free { address, .. } => vec![address],
             Event::Panic { message } => message.iter().collect(),
@@ -268,6 +280,12 @@ pub struct Lock {
     pub kind: LockKind,
     /// Who finds it taken loops, without yielding.
     pub spins: bool,
+    /// Taken together with others.
+    pub shared: bool,
+    /// Taken again by who holds it.
+    pub recursive: bool,
+    /// Size of its type.
+    pub bytes: u32,
     /// With `lock` and `t` bound: the thread that holds it (or 0), as `threads.current` would give it.
     pub owner: Option<Expression>,
     /// With `lock` and `t` bound: whether `t` would get it now.
@@ -475,6 +493,23 @@ impl Kernel {
         let mut starts =
             images.flat_map(|image| image.function(function).iter().map(|id| image.get(*id).start.0));
         starts.any(|start| code.iter().any(|range| range.contains(&start)))
+    }
+
+    /// Instructions that read a word in a loop until somebody else changes it, and which variables these are.
+    #[must_use]
+    pub fn flag_reads(&self) -> crate::flag_reads::FlagReads {
+        let offers = |hook: &&Hook| matches!(hook.event, Event::Enter(Activity::Yield));
+        let named = self.hooks.iter().filter(offers).flat_map(|hook| self.image.function(&hook.name));
+        let yields: Vec<VirtAddr> = named.map(|id| self.image.get(*id).start).collect();
+        let mut all = crate::flag_reads::flag_reads(&self.image, &yields);
+        if let Some(tested) = &self.tested {
+            let named = self.hooks.iter().filter(offers).flat_map(|hook| tested.image.function(&hook.name));
+            let yields: Vec<VirtAddr> = named.map(|id| tested.image.get(*id).start).collect();
+            let program = crate::flag_reads::flag_reads(&tested.image, &yields);
+            all.instructions.extend(program.instructions);
+            all.variables.extend(program.variables);
+        }
+        all
     }
 
     /// Names of the functions by which locks are taken.

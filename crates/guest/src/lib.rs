@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod dwarf;
 pub mod everywhere;
 pub mod expression;
+pub mod flag_reads;
 pub mod frames;
 pub mod image;
 pub mod init;

@@ -7,6 +7,10 @@
 //! Contract: a kernel that does not get there is told with how far it came and what it printed last, never waited for
 //! without end.
 
+mod free_run;
+
+pub use free_run::FreeRun;
+
 use crate::description::Input;
 use crate::expression::Expression;
 use crate::image::Image;
@@ -14,7 +18,7 @@ use crate::kernel::Kernel;
 use crate::recorder::{Recorder, Scope};
 use crate::state::Architecture;
 use crate::step_builder::StepBuilder;
-use crate::tracker::{Signal, Tracker};
+use crate::tracker::{Holder, Signal, Tracker};
 use crate::uniprocessor::Uniprocessor;
 use machine::board::BoardConfig;
 use machine::boot::{self, BootOptions, Module};
@@ -419,13 +423,21 @@ fn prologue(subject: &Uniprocessor) -> Step {
         let phys = subject.machine.translate(subject.cpu(), addr).unwrap_or(trace::PhysAddr(addr.0));
         events.push(event(Action::Alloc { addr, phys, size }));
     }
+    for (lock, (pc, subclass)) in subject.tracker.lock_sites() {
+        events.push(Event {
+            action: Action::LockInit { lock, subclass },
+            pc,
+            accesses_before: 0,
+            stack: None,
+        });
+    }
     let mut running = None;
-    for &(lock, by) in subject.tracker.holders() {
+    for &Holder { lock, by, taking } in subject.tracker.holders() {
         if running != Some(by) {
             events.push(event(Action::Switch { to: by }));
             running = Some(by);
         }
-        events.push(event(Action::Lock { lock, attempt: false }));
+        events.push(event(Action::Lock { lock, taking }));
     }
     events.push(event(Action::TestStart));
     let thread = subject.tracker.threads.current().map_or(ThreadId::default(), |thread| thread.id);

@@ -19,6 +19,7 @@ mod scheduler_words;
 mod scheduling;
 mod telling;
 
+pub use locks::Holder;
 pub use scheduler_words::SchedulerWords;
 
 use crate::expression::{Expression, Inputs};
@@ -79,7 +80,11 @@ pub struct Tracker {
     pub programs: Arc<Vec<Arc<Image>>>,
     pub threads: Threads,
     /// Who was seen to take which lock.
-    holders: Vec<(LockId, ThreadId)>,
+    holders: Vec<Holder>,
+    /// Where locks were initialised, with their subclass.
+    initialised: Arc<BTreeMap<LockId, (VirtAddr, u32)>>,
+    /// What handlers do to locks is told, and what else only rules about locks are about.
+    pub watch_locks: bool,
     /// Live heap blocks: size by address.
     pub heap: Arc<BTreeMap<u64, u64>>,
     tracking: bool,
@@ -116,6 +121,8 @@ impl Clone for Tracker {
             programs: self.programs.clone(),
             threads: self.threads.clone(),
             holders: self.holders.clone(),
+            initialised: self.initialised.clone(),
+            watch_locks: self.watch_locks,
             heap: self.heap.clone(),
             tracking: self.tracking,
             tested_space: self.tested_space,
@@ -142,6 +149,8 @@ impl Clone for Tracker {
         self.cpu = source.cpu;
         self.threads.clone_from(&source.threads);
         self.holders.clone_from(&source.holders);
+        self.initialised.clone_from(&source.initialised);
+        self.watch_locks = source.watch_locks;
         self.heap.clone_from(&source.heap);
         self.tracking = source.tracking;
         self.tested_space = source.tested_space;
@@ -184,6 +193,8 @@ impl Tracker {
             kernel,
             threads: Threads::default(),
             holders: Vec::new(),
+            initialised: Arc::default(),
+            watch_locks: false,
             heap: Arc::default(),
             scheduler: None,
             returned: false,
@@ -512,6 +523,15 @@ impl Tracker {
                 let lock = LockId(value!(lock));
                 self.acquired(machine, step, Some(*class), lock, false);
             }
+            HookEvent::LockInit { lock, subclass } => {
+                let lock = LockId(value!(lock));
+                let subclass = match subclass {
+                    Some(subclass) => value!(subclass) as u32,
+                    None => 0,
+                };
+                self.initialised(machine, step, lock, subclass);
+            }
+            HookEvent::ReturnToUser => self.tell_of_locks(machine, step, Action::ReturnToUser),
             HookEvent::TryRequest { .. } => signals.push(Signal::Point(PointKind::Lock)),
             HookEvent::TryDone { class, lock, acquired } => {
                 let lock = LockId(value!(lock));

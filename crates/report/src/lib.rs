@@ -4,6 +4,8 @@
 //! and a source line; [`text`], [`html`] and [`json`] lay a story out. Whatever came from the guest (names, messages,
 //! console lines, source text) is treated as hostile: see [`escape`].
 
+mod brief;
+mod classes;
 pub mod escape;
 pub mod html;
 pub mod json;
@@ -13,6 +15,7 @@ mod tell;
 pub mod text;
 mod words;
 
+pub use brief::brief;
 pub use html::html;
 pub use json::{Estimate, Summary, Verdict, json};
 pub use races::{RaceStory, races, races_json};

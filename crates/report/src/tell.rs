@@ -9,6 +9,7 @@ use block::of_block;
 pub use conflicts::worth_seeing;
 use library::{Library, innermost, namesakes};
 
+use crate::classes;
 use crate::story::{End, EndKind, Excerpt, Lane, Note, NoteKind, Place, Row, SideView, Story, Thread};
 use crate::words::{self, Facts};
 use detect::{Finding, FindingKind, Role, Wait};
@@ -102,7 +103,7 @@ fn contended(steps: &[Step], finding: &Finding) -> BTreeSet<LockId> {
     let mut users: BTreeMap<LockId, BTreeSet<ThreadId>> = BTreeMap::new();
     for (thread, what) in steps.iter().flat_map(Step::occurrences) {
         if let Occurrence::Event(Event {
-            action: Action::Lock { lock, .. } | Action::LockRequest { lock },
+            action: Action::Lock { lock, .. } | Action::LockRequest { lock, .. },
             ..
         }) = what
         {
@@ -256,7 +257,7 @@ impl<'a> Teller<'a> {
             && let Some((end, _)) = drafts.last_mut().and_then(|last| last.end.as_mut())
         {
             end.kind = EndKind::Bug;
-            end.text = format!("{}: {}", end.text, words::ending(&self.finding.kind));
+            end.text = format!("{}: {}", end.text, classes::ending(&self.finding.kind));
         }
         drafts
     }
@@ -326,7 +327,7 @@ impl<'a> Teller<'a> {
             }
             Occurrence::Event(event) => self.library.event_place(event),
         };
-        draft.end = Some((End { kind: EndKind::Bug, text: words::ending(&self.finding.kind) }, place));
+        draft.end = Some((End { kind: EndKind::Bug, text: classes::ending(&self.finding.kind) }, place));
     }
 
     /// The access that the finding is about.
@@ -371,10 +372,27 @@ impl<'a> Teller<'a> {
                 draft.stopped = Some(Action::Yield);
                 (NoteKind::Thread, "yields".to_string(), false)
             }
-            Action::Switch { .. } | Action::EnterTrusted { .. } | Action::LeaveTrusted { .. } => return,
-            Action::LockRequest { lock } => (NoteKind::Lock, format!("asks for {}", lock_name(lock)), false),
-            Action::Lock { lock, attempt } => {
-                let how = if *attempt { " at the first try" } else { "" };
+            Action::Switch { .. }
+            | Action::EnterTrusted { .. }
+            | Action::LeaveTrusted { .. }
+            | Action::ReturnToUser => return,
+            Action::LockInit { lock, .. } => {
+                (NoteKind::Lock, format!("initialises {}", lock_name(lock)), false)
+            }
+            Action::InHandler { action, .. } => match **action {
+                Action::Lock { lock, .. } => {
+                    (NoteKind::Lock, format!("an interrupt handler takes {}", lock_name(&lock)), false)
+                }
+                Action::Unlock { lock } => {
+                    (NoteKind::Unlock, format!("an interrupt handler releases {}", lock_name(&lock)), false)
+                }
+                _ => return,
+            },
+            Action::LockRequest { lock, .. } => {
+                (NoteKind::Lock, format!("asks for {}", lock_name(lock)), false)
+            }
+            Action::Lock { lock, taking } => {
+                let how = if taking.attempt { " at the first try" } else { "" };
                 (NoteKind::Lock, format!("takes {}{how}", lock_name(lock)), shared(lock))
             }
             Action::Unlock { lock } => {
@@ -493,7 +511,7 @@ impl<'a> Teller<'a> {
             }
             (_, Some(_)) => return,
             (_, None) => {
-                let mut text = words::ending(&self.finding.kind);
+                let mut text = classes::ending(&self.finding.kind);
                 let loops = |wait: &Wait| wait.loops && wait.thread == draft.thread;
                 let in_loop = matches!(&self.finding.kind, FindingKind::LostWakeup { waiting } if waiting.iter().any(loops));
                 if in_loop && waits_for_nothing_known(draft.stopped.as_ref()) {
@@ -531,11 +549,11 @@ impl<'a> Teller<'a> {
         };
         match point.kind {
             PointKind::Lock => match (last, upcoming()) {
-                (Some(Action::LockRequest { lock }), _)
+                (Some(Action::LockRequest { lock, .. }), _)
                 | (
                     _,
                     Some(
-                        Action::LockRequest { lock }
+                        Action::LockRequest { lock, .. }
                         | Action::Lock { lock, .. }
                         | Action::Down { semaphore: lock },
                     ),
@@ -630,6 +648,10 @@ impl<'a> Teller<'a> {
             place: &place,
             data: self.bad_access(&drafts).and_then(|seen| library.known_data(&seen)),
             thread: finding.thread.to_string(),
+            lock: match finding.kind {
+                FindingKind::Locking { lock, .. } => Some(library.lock(lock)),
+                _ => None,
+            },
             tables: self.tables(),
             near: self.near(),
             rounds: rounds(&sides),
@@ -661,7 +683,7 @@ impl<'a> Teller<'a> {
             told.push("fewer may do, not all were tried".to_string());
         }
         let mut story = Story {
-            title: words::title(&finding.kind, context.program).to_string(),
+            title: classes::of(&finding.kind, |class| class.title(context.program)).to_string(),
             kind: finding.kind.name().to_string(),
             headline,
             advice,
@@ -798,7 +820,11 @@ impl<'a> Teller<'a> {
                 _ => None,
             };
             let waits_for = match side.role {
-                Role::Locked { lock, .. } => Some(lock),
+                Role::Locked { lock, .. }
+                | Role::Took { lock }
+                | Role::Asks { lock }
+                | Role::TookInHandler { lock }
+                | Role::HeldEnabled { lock } => Some(lock),
                 _ => wait.and_then(|wait| wait.lock),
             };
             let loops = wait.is_some_and(|wait| wait.loops)

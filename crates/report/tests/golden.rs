@@ -5,7 +5,9 @@ mod program;
 use expect_test::{expect, expect_file};
 use program::{End, Op, Program, addr, finding, lock, schedule, step};
 use report::{Context, Passing, Story, Summary, TextOptions, Verdict, html, json, tell, text};
-use trace::{Action, PhysAddr, PointKind, Resolve as _, Schedule, Sighting, Step, ThreadId, VirtAddr};
+use trace::{
+    Action, PhysAddr, PointKind, Resolve as _, Schedule, Sighting, Step, Taking, ThreadId, VirtAddr,
+};
 
 fn t(number: u32) -> ThreadId {
     ThreadId(number)
@@ -30,14 +32,20 @@ fn use_after_free() -> Vec<Step> {
         ),
         step(
             4,
-            vec![Op::Do(Action::LockRequest { lock: lock("parent->lock") }, "sync.c:1 < vanish.c:4")],
+            vec![Op::Do(
+                Action::LockRequest { lock: lock("parent->lock"), taking: Taking::default() },
+                "sync.c:1 < vanish.c:4",
+            )],
             End::At(PointKind::Lock),
             "sync.c:1 < vanish.c:4",
         ),
         step(
             4,
             vec![
-                Op::Do(Action::Lock { lock: lock("parent->lock"), attempt: false }, "sync.c:3 < vanish.c:4"),
+                Op::Do(
+                    Action::Lock { lock: lock("parent->lock"), taking: Taking::default() },
+                    "sync.c:3 < vanish.c:4",
+                ),
                 Op::Write("child->state", "vanish.c:6"),
                 Op::Do(Action::Unlock { lock: lock("parent->lock") }, "sync.c:9 < vanish.c:7"),
                 Op::Read("child->tid", "vanish.c:8"),
@@ -67,8 +75,8 @@ fn deadlock() -> Vec<Step> {
         step(
             1,
             vec![
-                Op::Do(Action::LockRequest { lock: a }, "sync.c:1 < vanish.c:14"),
-                Op::Do(Action::Lock { lock: a, attempt: false }, first),
+                Op::Do(Action::LockRequest { lock: a, taking: Taking::default() }, "sync.c:1 < vanish.c:14"),
+                Op::Do(Action::Lock { lock: a, taking: Taking::default() }, first),
                 Op::Read("a.balance", "vanish.c:16"),
             ],
             End::At(PointKind::Lock),
@@ -77,9 +85,9 @@ fn deadlock() -> Vec<Step> {
         step(
             2,
             vec![
-                Op::Do(Action::LockRequest { lock: b }, "sync.c:1 < vanish.c:14"),
-                Op::Do(Action::Lock { lock: b, attempt: false }, first),
-                Op::Do(Action::LockRequest { lock: a }, second),
+                Op::Do(Action::LockRequest { lock: b, taking: Taking::default() }, "sync.c:1 < vanish.c:14"),
+                Op::Do(Action::Lock { lock: b, taking: Taking::default() }, first),
+                Op::Do(Action::LockRequest { lock: a, taking: Taking::default() }, second),
                 Op::Do(Action::Block { lock: Some(a), owner: Some(t(1)) }, "sync.c:4 < vanish.c:15"),
             ],
             End::At(PointKind::Blocked),
@@ -88,7 +96,7 @@ fn deadlock() -> Vec<Step> {
         step(
             1,
             vec![
-                Op::Do(Action::LockRequest { lock: b }, second),
+                Op::Do(Action::LockRequest { lock: b, taking: Taking::default() }, second),
                 Op::Do(Action::Block { lock: Some(b), owner: Some(t(2)) }, "sync.c:4 < vanish.c:15"),
             ],
             End::At(PointKind::Blocked),
@@ -463,9 +471,10 @@ fn for_machines() {
 #[test]
 fn races_at_the_end_of_a_run() {
     let steps = [lost_wakeup(), panic()].concat();
-    let mut detector = detect::RaceLimited::default();
+    let limited = detect::RaceDetector::Limited(detect::RaceLimited::default());
+    let mut observer = detect::RaceObserver::new(limited);
     let (mut found, mut log) = (Vec::new(), detect::RaceLog::default());
-    steps.iter().for_each(|step| detector.observe(step, &mut found));
+    steps.iter().for_each(|step| observer.observe(step, &mut found));
     for race in &found {
         log.add(race, true);
     }

@@ -3,12 +3,12 @@
 use crate::commands::run::parse_size;
 use crate::failure::Failure;
 use clap::Args;
-use detect::{Config, Detectors};
+use detect::{Config, Detectors, Flags};
 use explore::World;
 use guest::description::{Description, Input};
 use guest::image::{Image, ImageHash};
 use guest::kernel::Kernel;
-use guest::lifecycle::{self, Setup, Started};
+use guest::lifecycle::{self, FreeRun, Setup, Started};
 use guest::uniprocessor::Uniprocessor;
 use machine::boot::Module;
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,10 @@ pub struct TargetArguments {
     /// others may come in between
     #[arg(long, conflicts_with = "program")]
     pub test_heap: bool,
+    /// Rules about locks count, whether or not anything gets stuck: their order, interrupts, sleeping, and who may release
+    /// what
+    #[arg(long)]
+    pub lockdep: bool,
 }
 
 /// How to make the same target again; part of a finding file.
@@ -106,6 +110,9 @@ pub struct Recipe {
     /// The allocator is tested too.
     #[serde(default)]
     pub test_heap: bool,
+    /// Rules about locks count.
+    #[serde(default)]
+    pub lockdep: bool,
     /// With a program under test: its file and how its library is described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tested: Option<TestedRecipe>,
@@ -226,6 +233,7 @@ impl Target {
             sources: arguments.sources.clone(),
             no_leaks: arguments.no_leaks,
             test_heap: arguments.test_heap,
+            lockdep: arguments.lockdep,
             tested,
         })?;
         let asks = target.kernel.test.input != Input::None && target.kernel.test.text.contains("{test}");
@@ -357,40 +365,61 @@ impl Target {
         self.start_with(&Setup { count_hooks: true, ..self.setup.clone() })
     }
 
+    /// The machine before its first instruction, to run freely for so many of them at most.
+    pub fn free_run(&self, instructions_max: u64) -> Result<FreeRun, Failure> {
+        let setup = Setup { instructions_max, ..self.setup.clone() };
+        FreeRun::new(&self.kernel, &self.file, &setup).map_err(|error| self.not_started(&error))
+    }
+
+    pub fn not_started(&self, error: &lifecycle::NotStarted) -> Failure {
+        if matches!(error, lifecycle::NotStarted::Cancelled) {
+            return Failure::Interrupted(error.to_string());
+        }
+        let advice = match error {
+            lifecycle::NotStarted::Stage { .. } => {
+                "\nIf the kernel is all right, 'test.ready', 'test.start' or the test's name does not fit; \
+                 'rockfall doctor' checks the description against a run."
+            }
+            _ => "",
+        };
+        Failure::BadInput(format!("{}: {error}{advice}", self.recipe.kernel.display()))
+    }
+
     fn start_with(&self, setup: &Setup) -> Result<Started, Failure> {
         let started = lifecycle::start(&self.kernel, &self.file, setup);
-        let mut started = started.map_err(|error| {
-            if matches!(error, lifecycle::NotStarted::Cancelled) {
-                return Failure::Interrupted(error.to_string());
-            }
-            let advice = match error {
-                lifecycle::NotStarted::Stage { .. } => {
-                    "\nIf the kernel is all right, 'test.ready', 'test.start' or the test's name does not fit; \
-                     'rockfall doctor' checks the description against a run."
-                }
-                _ => "",
-            };
-            Failure::BadInput(format!("{}: {error}{advice}", self.recipe.kernel.display()))
-        })?;
+        let mut started = started.map_err(|error| self.not_started(&error))?;
         started.subject.allow_step(self.step_instructions.unwrap_or(0));
         Ok(started)
+    }
+
+    /// Words through which threads synchronise by reading them in a loop.
+    pub fn flags(&self) -> Flags {
+        let found = self.kernel.flag_reads();
+        Flags::new(found.instructions, found.variables)
     }
 
     /// Stands for all that the target is made of.
     pub fn checksum(&self) -> u64 {
         use crate::run_folder::checksum;
-        let Recipe { image, description, test, memory_bytes, append, tested, test_heap, .. } = &self.recipe;
+        let Recipe { image, description, test, memory_bytes, append, tested, test_heap, lockdep, .. } =
+            &self.recipe;
         let program = tested.as_ref().map(|tested| (&tested.image, &tested.library));
         let files = self.setup.disks.iter().chain(self.setup.modules.iter().map(|module| &module.bytes));
         let files: Vec<u64> = files.map(|file| checksum(file)).collect();
         let all = format!(
-            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}"
+            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}{lockdep}"
         );
         checksum(all.as_bytes())
     }
 
     /// The world at the beginning of the test, with everything watched that can be.
-    pub fn world(&self, mut started: Started) -> World<Uniprocessor, Detectors> {
+    pub fn world(&self, started: Started) -> World<Uniprocessor, Detectors> {
+        self.world_with(started, self.recipe.lockdep)
+    }
+
+    /// The same, with rules about locks or without.
+    pub fn world_with(&self, mut started: Started, lockdep: bool) -> World<Uniprocessor, Detectors> {
+        started.subject.tracker.watch_locks = lockdep;
         // Who began with it decides how long it is wanted.
         started.subject.heed(Arc::new(|| false));
         let console = self.kernel.console.iter().map(|console| console.pattern.clone()).collect();
@@ -398,7 +427,7 @@ impl Target {
         let leak = self.kernel.tested.is_none() && !self.recipe.no_leaks;
         let instructions_allowed = self.step_instructions.unwrap_or(0);
         let mut detectors =
-            Detectors::new(&Config { console, leak, instructions_allowed, ..Config::default() });
+            Detectors::new(&Config { console, leak, lockdep, instructions_allowed, ..Config::default() });
         let mut findings = Vec::new();
         detectors.observe(&started.prologue, &mut findings);
         World::new(started.subject, detectors)

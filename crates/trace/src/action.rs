@@ -15,6 +15,53 @@ pub enum Trusted {
     HeapUnderTest,
 }
 
+/// What whoever finds a lock taken does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitKind {
+    /// Gives the processor to others.
+    #[default]
+    Sleeps,
+    /// Loops, so nobody may sleep while holding it.
+    Spins,
+}
+
+/// How a lock is taken, as far as the kernel's description tells. The default is a plain mutex.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Taking {
+    /// It would not have waited (a try-lock).
+    pub attempt: bool,
+    /// Together with others who take it so (the read side).
+    pub shared: bool,
+    /// Whoever holds it may take it again. A shared lock that is recursive is also granted while somebody waits for it
+    /// exclusively.
+    pub recursive: bool,
+    pub wait: WaitKind,
+    /// A count, which nobody owns.
+    pub semaphore: bool,
+    /// How many bytes the lock itself takes, where its type is known and it is trusted; else 0.
+    pub bytes: u32,
+}
+
+impl Taking {
+    /// By an attempt.
+    #[must_use]
+    pub const fn tried(self) -> Self {
+        Self { attempt: true, ..self }
+    }
+}
+
+/// What kind of interrupt a handler handles.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InterruptKind {
+    /// Of a device or the timer.
+    Hard,
+    /// Deferred work that runs when a hard one returns.
+    Soft,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -40,14 +87,21 @@ pub enum Action {
     Switch {
         to: ThreadId,
     },
+    /// The running thread makes `lock` ready for use. Locks that are initialised at the same place with the same
+    /// `subclass` follow the same rules.
+    LockInit {
+        lock: LockId,
+        subclass: u32,
+    },
     /// The running thread asks for `lock`; it may have to wait.
     LockRequest {
         lock: LockId,
+        taking: Taking,
     },
-    /// The running thread holds `lock` from here on; `attempt` says that it would not have waited (a try-lock).
+    /// The running thread holds `lock` from here on.
     Lock {
         lock: LockId,
-        attempt: bool,
+        taking: Taking,
     },
     Unlock {
         lock: LockId,
@@ -66,6 +120,14 @@ pub enum Action {
     },
     InterruptsOff,
     InterruptsOn,
+    /// A handler that interrupted the running thread did this: it is not the thread's. Told only where lock order is
+    /// watched.
+    InHandler {
+        interrupt: InterruptKind,
+        action: Box<Action>,
+    },
+    /// The running thread goes back to its program.
+    ReturnToUser,
     /// The running thread enters code that is trusted, or leaves it.
     EnterTrusted {
         code: Trusted,

@@ -20,7 +20,7 @@ pub mod touched;
 pub mod words;
 
 pub use access::{Access, AccessKind};
-pub use action::{Action, Event, Trusted, Waiting};
+pub use action::{Action, Event, InterruptKind, Taking, Trusted, WaitKind, Waiting};
 pub use actor::{Actor, ActorSet};
 pub use address::{PhysAddr, VirtAddr};
 pub use choice::{Choice, ChoiceSet, ParseScheduleError, Schedule};

@@ -17,7 +17,7 @@ pub use program::{Instr, Program};
 use std::sync::Arc;
 use trace::{
     Access, AccessKind, Action, Actor, Choice, ChoiceSet, Event, LockId, PhysAddr, Point, PointKind,
-    PointRule, PointSet, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Waiting,
+    PointRule, PointSet, Stack, Step, StepEnd, Subject, Taking, ThreadId, VirtAddr, Waiting,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,10 +159,11 @@ impl Toy {
     fn acquire(&mut self, me: u8, lock: u8, record: &mut Record, attempt: bool) -> bool {
         let id = lock_id(lock);
         let free = self.owners[lock as usize].is_none();
-        record.event(Action::LockRequest { lock: id });
+        let taking = Taking { attempt, ..Taking::default() };
+        record.event(Action::LockRequest { lock: id, taking });
         if free {
             self.owners[lock as usize] = Some(me);
-            record.event(Action::Lock { lock: id, attempt });
+            record.event(Action::Lock { lock: id, taking });
         }
         free
     }

@@ -334,6 +334,21 @@ impl<'a> Resolver<'a> {
         }
     }
 
+    fn lock_init(&mut self, lock: &d::Lock) {
+        let Some(names) = &lock.init else { return };
+        for name in &names.as_ref().0 {
+            let at = self.description.item(&names.span(), name);
+            for function in self.function(name, at).unwrap_or_default() {
+                let name = name.trim_end_matches('?');
+                let leave = self.place_of(function, When::Leave, name, at);
+                let Some(id) = self.at(lock.id.as_ref(), &leave, Some("arg0")) else { continue };
+                let subclass =
+                    lock.subclass.as_ref().and_then(|subclass| self.at(Some(subclass), &leave, None));
+                self.add(Event::LockInit { lock: id, subclass }, leave, None);
+            }
+        }
+    }
+
     pub fn lock(&mut self, index: usize, lock: &toml::Spanned<d::Lock>) -> Lock {
         let class = LockClass(index as u16);
         let (span, lock) = (lock.span(), lock.as_ref());
@@ -384,6 +399,7 @@ impl<'a> Resolver<'a> {
                 }
             }
         }
+        self.lock_init(lock);
         let ty = ty.unwrap_or(Ty::Integer { size: 4, signed: false });
         let mut binding = vec![Binding { name: "lock", ty }];
         binding.extend(self.thread_binding());
@@ -391,6 +407,12 @@ impl<'a> Resolver<'a> {
             name: Arc::from(lock.name.as_deref().unwrap_or("lock")),
             kind: lock.kind,
             spins: lock.spins,
+            shared: lock.shared,
+            recursive: lock.recursive,
+            bytes: points_to
+                .and_then(|ty| self.image.types().size(ty))
+                .and_then(|size| size.try_into().ok())
+                .unwrap_or(0),
             owner: self.anywhere(lock.owner.as_ref(), &binding),
             available: self.anywhere(lock.available.as_ref(), &binding),
             scheduler: self.anywhere(lock.scheduler.as_ref(), &[]),
@@ -692,6 +714,7 @@ impl<'a> Resolver<'a> {
 
         let functions = &tables.functions;
         self.activity(functions.timer.as_ref(), Activity::Timer);
+        self.activity(functions.interrupt.as_ref(), Activity::Interrupt);
         self.activity(functions.switch.as_ref(), Activity::Switch);
         self.activity(functions.r#yield.as_ref(), Activity::Yield);
         self.activity(functions.sleep.as_ref(), Activity::Sleep);
@@ -756,6 +779,7 @@ impl<'a> Resolver<'a> {
         }
         self.test_hooks(&tables.user.exit, &Event::ProgramExit);
         self.test_hooks(&tables.user.end, &Event::ProgramEnd);
+        self.test_hooks(&tables.user.r#return, &Event::ReturnToUser);
         self.faults(&tables.user.fault, |vector, address| Event::ProgramFault { vector, address });
         let checks = self.checks();
         let mut kernel = Kernel {

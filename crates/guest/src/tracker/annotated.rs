@@ -8,7 +8,7 @@ use crate::threads::{Standing, Thread, Threads};
 use crate::view::{View, registers};
 use machine::Machine;
 use std::sync::Arc;
-use trace::{Action, LockId, PhysAddr, PointKind, ThreadId, VirtAddr};
+use trace::{Action, LockId, PhysAddr, PointKind, Taking, ThreadId, VirtAddr};
 
 impl Tracker {
     /// The machine stands behind a call of `annotations/rockfall.h`.
@@ -73,7 +73,11 @@ impl Tracker {
                 self.refresh(machine, step, signals);
             }
             Annotation::Lock { lock } => {
-                self.tell(machine, step, Action::LockRequest { lock: LockId(lock) });
+                self.tell(
+                    machine,
+                    step,
+                    Action::LockRequest { lock: LockId(lock), taking: Taking::default() },
+                );
                 signals.push(Signal::Point(PointKind::Lock));
             }
             Annotation::Locked { lock } => self.acquired(machine, step, None, LockId(lock), false),

@@ -10,7 +10,15 @@ use crate::step_builder::StepBuilder;
 use crate::threads::{NOBODY, Thread};
 use machine::Machine;
 use std::sync::Arc;
-use trace::{Action, LockId, ThreadId};
+use trace::{Action, InterruptKind, LockId, Taking, ThreadId, VirtAddr, WaitKind};
+
+/// Who was seen to take which lock, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    pub lock: LockId,
+    pub by: ThreadId,
+    pub taking: Taking,
+}
 
 impl Tracker {
     pub(super) fn yielded(&mut self, machine: &Machine, step: &StepBuilder) {
@@ -33,7 +41,7 @@ impl Tracker {
             // Whether it keeps others out is the question.
             _ if kind.under_test => false,
             Some(available) => self.anywhere(machine, available, &[lock.0, thread.key]) == Some(0),
-            None => self.holders.iter().any(|(held, by)| *held == lock && *by != thread.id),
+            None => self.holders.iter().any(|held| held.lock == lock && held.by != thread.id),
         }
     }
 
@@ -73,6 +81,65 @@ impl Tracker {
         class.is_some_and(|class| self.class(class).kind == LockKind::Semaphore)
     }
 
+    /// How a lock of this class is taken.
+    fn taking(&self, class: Option<LockClass>, attempt: bool) -> Taking {
+        let plain = Taking { attempt, ..Taking::default() };
+        let Some(class) = class.map(|class| self.class(class)) else { return plain };
+        let wait = if class.spins { WaitKind::Spins } else { WaitKind::Sleeps };
+        Taking {
+            wait,
+            semaphore: class.kind == LockKind::Semaphore,
+            shared: class.shared,
+            recursive: class.recursive,
+            // Where the lock itself is tested, its own words may race.
+            bytes: if class.under_test { 0 } else { class.bytes },
+            ..plain
+        }
+    }
+
+    /// The handler that runs, if one does: what it does to locks is not the thread's.
+    fn in_handler(&self) -> bool {
+        let inside = |thread: &Thread| thread.inside(Activity::Timer) || thread.inside(Activity::Interrupt);
+        self.threads.current().is_some_and(inside)
+    }
+
+    /// Tells what happens to a lock: the thread's doing, or a handler's.
+    fn tell_lock(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
+        if self.watch_locks && self.in_handler() {
+            let interrupt = InterruptKind::Hard;
+            self.tell(machine, step, Action::InHandler { interrupt, action: Box::new(action) });
+        } else if !self.silent() {
+            self.tell(machine, step, action);
+        }
+    }
+
+    /// Tells what only rules about locks are about.
+    pub(super) fn tell_of_locks(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
+        if self.watch_locks && !self.silent() {
+            self.tell(machine, step, action);
+        }
+    }
+
+    /// A lock is ready for use.
+    pub(super) fn initialised(
+        &mut self,
+        machine: &Machine,
+        step: &mut StepBuilder,
+        lock: LockId,
+        subclass: u32,
+    ) {
+        let site = (VirtAddr(machine.cpu(self.cpu).pc()), subclass);
+        if self.initialised.get(&lock) != Some(&site) {
+            Arc::make_mut(&mut self.initialised).insert(lock, site);
+        }
+        self.tell_of_locks(machine, step, Action::LockInit { lock, subclass });
+    }
+
+    /// Where locks were initialised, with their subclass.
+    pub fn lock_sites(&self) -> impl Iterator<Item = (LockId, (VirtAddr, u32))> {
+        self.initialised.iter().map(|(lock, site)| (*lock, *site))
+    }
+
     pub(super) fn asked(
         &mut self,
         machine: &Machine,
@@ -80,7 +147,8 @@ impl Tracker {
         class: LockClass,
         lock: LockId,
     ) {
-        self.tell(machine, step, Action::LockRequest { lock });
+        let taking = self.taking(Some(class), false);
+        self.tell_lock(machine, step, Action::LockRequest { lock, taking });
         self.threads.runner_mut().wants.push((class, lock));
     }
 
@@ -93,31 +161,33 @@ impl Tracker {
         lock: LockId,
         attempt: bool,
     ) {
-        let semaphore = self.is_semaphore(class);
+        let taking = self.taking(class, attempt);
+        let action = match taking.semaphore {
+            true => Action::Down { semaphore: lock },
+            false => Action::Lock { lock, taking },
+        };
+        self.tell_lock(machine, step, action);
         if !self.silent() {
-            let action =
-                if semaphore { Action::Down { semaphore: lock } } else { Action::Lock { lock, attempt } };
-            self.tell(machine, step, action);
             let thread = self.threads.runner_mut();
             thread.wants.retain(|(_, wanted)| *wanted != lock);
             thread.yields_for = None;
         }
-        if !semaphore {
-            self.holders.push((lock, self.threads.runner().id));
+        if !taking.semaphore {
+            self.holders.push(Holder { lock, by: self.threads.runner().id, taking });
         }
     }
 
     /// The scheduler's locks stay held across a switch and are given back by whoever comes: nobody's in between.
     pub(super) fn pass_on(&mut self, machine: &Machine, step: &mut StepBuilder) {
         let me = self.threads.runner().id;
-        self.hand_over(machine, step, (me, NOBODY), |lock| Action::Unlock { lock });
+        self.hand_over(machine, step, (me, NOBODY), |lock, _| Action::Unlock { lock });
     }
 
     /// Whoever comes has the scheduler's locks until it gives them back, and interrupts off if they are: neither was told
     /// of it, since nobody ran, or an interrupt turned them off.
     pub(super) fn take_over(&mut self, machine: &Machine, step: &mut StepBuilder) {
         let me = self.threads.runner().id;
-        self.hand_over(machine, step, (NOBODY, me), |lock| Action::Lock { lock, attempt: false });
+        self.hand_over(machine, step, (NOBODY, me), |lock, taking| Action::Lock { lock, taking });
         let off = !machine.interrupts_enabled(self.cpu);
         if off && self.kernel.interrupts_as_lock && !self.silent() {
             self.tell(machine, step, Action::InterruptsOff);
@@ -130,15 +200,17 @@ impl Tracker {
         machine: &Machine,
         step: &mut StepBuilder,
         (from, to): (ThreadId, ThreadId),
-        action: impl Fn(LockId) -> Action,
+        action: impl Fn(LockId, Taking) -> Action,
     ) {
         let kernel = self.kernel.clone();
         for scheduler in kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref()) {
             let Some(lock) = self.anywhere(machine, scheduler, &[]).map(LockId) else { continue };
-            let Some(at) = self.holders.iter().rposition(|held| *held == (lock, from)) else { continue };
-            self.holders[at].1 = to;
+            let Some(at) = self.holders.iter().rposition(|held| (held.lock, held.by) == (lock, from)) else {
+                continue;
+            };
+            self.holders[at].by = to;
             if !self.silent() {
-                self.tell(machine, step, action(lock));
+                self.tell(machine, step, action(lock, self.holders[at].taking));
             }
         }
     }
@@ -156,10 +228,10 @@ impl Tracker {
             self.tell(machine, step, Action::Up { semaphore: lock });
             return;
         }
-        let holder = self.holders.iter().rposition(|(held, _)| *held == lock);
-        let passed_on = holder.is_some_and(|at| self.holders[at].1 == NOBODY);
-        if !passed_on && !self.silent() {
-            self.tell(machine, step, Action::Unlock { lock });
+        let holder = self.holders.iter().rposition(|held| held.lock == lock);
+        let passed_on = holder.is_some_and(|at| self.holders[at].by == NOBODY);
+        if !passed_on {
+            self.tell_lock(machine, step, Action::Unlock { lock });
         }
         match holder {
             Some(at) => _ = self.holders.remove(at),
@@ -184,7 +256,7 @@ impl Tracker {
                 let key = self.anywhere(machine, owner, &[lock.0, thread.key]).filter(|key| *key != 0)?;
                 self.threads.get(key).map(|owner| owner.id)
             }
-            None => self.holders.iter().rev().find(|(held, _)| *held == lock).map(|(_, by)| *by),
+            None => self.holders.iter().rev().find(|held| held.lock == lock).map(|held| held.by),
         }
     }
 
@@ -203,7 +275,7 @@ impl Tracker {
 
     /// The lock that each thread was seen to hold.
     #[must_use]
-    pub fn holders(&self) -> &[(LockId, ThreadId)] {
+    pub fn holders(&self) -> &[Holder] {
         &self.holders
     }
 }

@@ -152,7 +152,7 @@ pub fn innermost(steps: &[Step], such: impl Fn(&Action) -> bool) -> BTreeSet<Str
 
 pub fn lock_of(event: &Event) -> Option<LockId> {
     match event.action {
-        Action::Lock { lock, .. } | Action::LockRequest { lock } => Some(lock),
+        Action::Lock { lock, .. } | Action::LockRequest { lock, .. } => Some(lock),
         _ => None,
     }
 }

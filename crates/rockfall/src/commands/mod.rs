@@ -1,5 +1,6 @@
 //! One file per command: its flags, and what it does with them.
 
+pub mod check;
 pub mod demo;
 pub mod doctor;
 pub mod explore;

@@ -34,9 +34,8 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let target = Target::load(&arguments.target)?;
     target.caution();
     let started = target.start()?;
-    let prologue = started.prologue.clone();
     let plain = target.world(started);
-    let world = World::new(plain.subject.clone(), watched(&plain.observer, arguments.races, &prologue));
+    let world = World::new(plain.subject.clone(), watched(&target, &plain.observer, arguments.races));
     let points = PointSet::default();
     let once = Options { interleavings_max: Some(1), ..options() };
     let mut workers = Workers::new(1, &world, &points, once.depth_max, 0);

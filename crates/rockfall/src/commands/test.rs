@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use trace::{PointRule, PointSet, Resolve, Step, VirtAddr};
+use trace::{PointRule, PointSet, Resolve, VirtAddr};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Races {
@@ -118,16 +118,13 @@ fn proof(kernel: &Kernel, arguments: &Arguments) -> Proof {
     if kernel.tested.is_some() && races { Proof::Accesses } else { Proof::Races }
 }
 
-pub fn watched(detectors: &Detectors, races: Races, prologue: &Step) -> Watch {
-    let mut detector = match races {
+pub fn watched(target: &Target, detectors: &Detectors, races: Races) -> Watch {
+    let detector = match races {
         Races::Limited => Some(RaceDetector::Limited(RaceLimited::default())),
-        Races::Pure => Some(RaceDetector::Pure(RacePure::default())),
+        Races::Pure => Some(RaceDetector::Pure(RacePure::new(target.flags()))),
         Races::Lockset => Some(RaceDetector::Lockset(Lockset::default())),
         Races::None => None,
     };
-    if let Some(detector) = &mut detector {
-        detector.observe(prologue, &mut Vec::new());
-    }
     Watch::new(detectors.clone(), detector)
 }
 
@@ -270,9 +267,8 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     target.caution();
     let started = target.start()?;
     let (folder, record) = open_folder(&target, arguments)?;
-    let prologue = started.prologue.clone();
     let plain = target.world(started);
-    let watch = watched(&plain.observer, arguments.races, &prologue);
+    let watch = watched(&target, &plain.observer, arguments.races);
     let code = Code::new(&target.kernel);
     let setting = Setting {
         what: target.what(),

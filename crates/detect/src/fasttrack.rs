@@ -1,0 +1,185 @@
+//! Data races by vector clocks, one epoch for each word: for one long run.
+//!
+//! Source: Flanagan and Freund 2009 (FastTrack). A word remembers the last write as an epoch (a thread and the number of its
+//! release) and the reads since; an access races with what its thread's clock has not seen. What orders is the same as
+//! for [`crate::RacePure`], plus flags (see `flags.rs`) and, unless they are to race, atomic instructions, each of
+//! which acquires and releases the word it goes to.
+//!
+//! Differs from [`crate::RacePure`]: only the last write and the last read of each thread since are remembered, so of
+//! several races on one word the first is told and later ones may not be; memory and time grow with the words touched and
+//! not with the length of the run. Bytes of a word that are used apart are kept apart.
+
+use crate::Race;
+use crate::clocks::Clocks;
+use crate::context::Contexts;
+use crate::facts::{Detector, Facts, Moment, What};
+use crate::flags::Flags;
+use crate::held::{Change, INTERRUPTS};
+use crate::race::{Record, Told};
+use crate::shadow::{Shadow, Word};
+use trace::{Access, Action, LockId, ThreadId};
+
+/// What atomic instructions are taken for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Atomics {
+    /// Synchronisation: among each other they are no race, and what comes before one comes before what follows the next.
+    #[default]
+    Synchronise,
+    /// Accesses like any others.
+    Race,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct FastTrack {
+    clocks: Clocks,
+    memory: Shadow<Last>,
+    contexts: Contexts,
+    flags: Flags,
+    atomics: Atomics,
+    told: Told,
+}
+
+/// The last access of a thread to some bytes of a word.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    bytes: u8,
+    epoch: u32,
+    record: Record,
+}
+
+/// Stands for a word among locks: what atomic instructions synchronise through.
+const fn word_as_lock(access: &Access) -> LockId {
+    LockId(access.phys.0 & !3 | 1 << 63)
+}
+
+impl FastTrack {
+    #[must_use]
+    pub fn new(flags: Flags, atomics: Atomics) -> Self {
+        Self { flags, atomics, ..Self::default() }
+    }
+
+    pub(crate) fn bytes_apart(&self, other: &Self) -> usize {
+        self.memory.bytes_apart(&other.memory)
+    }
+
+    fn access(&mut self, facts: &Facts, thread: ThreadId, access: &Access, races: &mut Vec<Race>) {
+        let context = self.contexts.of(thread, facts.held.by(thread));
+        let now = Record::new(thread, context, access);
+        let writes = access.kind.writes();
+        let synchronises = access.atomic && self.atomics == Atomics::Synchronise;
+        if synchronises {
+            self.clocks.acquire(thread, word_as_lock(access));
+        }
+        if self.flags.is_read(access) {
+            self.acquire_flag(thread, access);
+            return;
+        }
+        let epoch = self.clocks.epoch(thread);
+        let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
+        let quiet = facts.is_lock_word(access);
+        self.memory.visit(access, |bytes, mut known| {
+            let again = |last: &Last| {
+                last.bytes == bytes
+                    && last.epoch == epoch
+                    && last.record.thread == thread
+                    && last.record.kind.writes() == writes
+                    && last.record.context == context
+            };
+            if known.iter_mut().any(|last| again(last)) {
+                return;
+            }
+            for last in known.iter_mut().filter(|last| last.bytes & bytes != 0) {
+                let first = last.record;
+                if (writes || first.kind.writes())
+                    && !(synchronises && first.atomic)
+                    && !clocks.before(first.thread, last.epoch, thread)
+                    && !quiet
+                {
+                    told.tell(&first, &now, access, contexts, races);
+                }
+            }
+            remember(&mut known, Last { bytes, epoch, record: now });
+        });
+        if synchronises && writes {
+            self.clocks.release(thread, word_as_lock(access));
+        }
+        if writes && self.flags.is_flag(access) {
+            self.clocks.release(thread, Flags::as_lock(access));
+        }
+    }
+
+    /// What whoever wrote the flag did before comes before what follows.
+    fn acquire_flag(&mut self, thread: ThreadId, access: &Access) {
+        if !self.flags.learn(access) {
+            self.clocks.acquire(thread, Flags::as_lock(access));
+            return;
+        }
+        // Seen for the first time: only the epoch of the last write is known.
+        let mut writers = Vec::new();
+        self.memory.visit(access, |bytes, mut known| {
+            let wrote = known.iter_mut().filter(|last| last.bytes & bytes != 0 && last.record.kind.writes());
+            writers.extend(wrote.map(|last| (last.record.thread, last.epoch)));
+        });
+        for (writer, epoch) in writers {
+            self.clocks.learn(thread, writer, epoch);
+        }
+    }
+
+    fn pass_interrupts(&mut self, from: ThreadId, to: ThreadId) {
+        self.clocks.release(from, INTERRUPTS);
+        self.clocks.acquire(to, INTERRUPTS);
+    }
+
+    fn act(&mut self, moment: &Moment<'_>, action: &Action, change: Change) {
+        let thread = moment.thread;
+        match change {
+            Change::None => {}
+            Change::Acquired(lock) => self.clocks.acquire(thread, lock),
+            Change::Released { lock, .. } => self.clocks.release(thread, lock),
+            Change::Passed(INTERRUPTS, to) => self.pass_interrupts(thread, to),
+            Change::Passed(lock, to) => {
+                self.clocks.release(thread, lock);
+                self.clocks.acquire(to, lock);
+            }
+        }
+        match *action {
+            Action::Create { child } => self.clocks.edge(thread, child),
+            Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
+            Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
+            Action::SystemCall { number } => self.contexts.entered(thread, number),
+            _ => {}
+        }
+    }
+}
+
+/// A write takes the place of all before it, a read that of the thread's own reads.
+fn remember(known: &mut Word<'_, Last>, now: Last) {
+    let writes = now.record.kind.writes();
+    known.retain(|last| {
+        if writes || !last.record.kind.writes() && last.record.thread == now.record.thread {
+            last.bytes &= !now.bytes;
+        }
+        last.bytes != 0
+    });
+    known.push(now);
+}
+
+impl Detector<Race> for FastTrack {
+    fn observe(&mut self, moment: &Moment<'_>, races: &mut Vec<Race>) {
+        match moment.what {
+            What::Begin { interrupts_from } => {
+                if let Some(from) = interrupts_from {
+                    self.pass_interrupts(from, moment.thread);
+                }
+            }
+            What::Event { event, change, .. } => self.act(moment, &event.action, change),
+            What::Accesses(_) if moment.facts.held.is_trusted(moment.thread) => {}
+            What::Accesses(accesses) => {
+                for access in accesses {
+                    self.access(moment.facts, moment.thread, access, races);
+                }
+            }
+            What::End => {}
+        }
+    }
+}

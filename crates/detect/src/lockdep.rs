@@ -1,0 +1,638 @@
+//! The lock-order validator: rules that locks must follow, checked whether or not anything got stuck.
+//!
+//! Sources: Urbańczyk 2021, 3.4 and 4.3 (an order graph over lock classes, with held stacks), and the documented rules of
+//! Linux's `lockdep`, on which that is modelled:
+//!
+//! - *order*: each lock held points to each one asked for; a cycle means that some schedule may deadlock. It is told
+//!   with how every edge came about. Attempts wait for nobody and make no edge; recursive readers wait for no reader;
+//! - *recursion*: asking for what one holds;
+//! - *interrupts*: a lock that a handler takes is never held where that interrupt can come, nor does anything that is
+//!   held so come behind it in the order;
+//! - *wait context*: a lock whose waiters sleep is not asked for while holding one whose waiters spin, nor in a handler;
+//! - *sleeping while atomic*: nobody gives up the processor while holding a lock whose waiters spin;
+//! - what is held is given back before returning to user mode, by whoever took it, and before its memory is freed or it is
+//!   initialised anew; what lies in the heap is initialised before it is used.
+//!
+//! Classes: see `lockdep/classes.rs`. Two locks of one class may be nested, as a folder and a file in it are; their order is
+//! then a matter of the locks themselves, so a cycle needs the same two locks in both orders. A sequence of classes
+//! held that was checked once is not checked again (the chain cache). Handlers have held stacks of their own.
+//!
+//! Limits: a cycle that a common outer lock makes harmless is reported too. Rules about interrupts are applied once a
+//! thread was seen to turn them off, since a subject that never tells that cannot be judged by them.
+
+mod classes;
+mod graph;
+#[cfg(test)]
+mod selftest;
+mod usage;
+
+use crate::facts::{Detector, Moment, What};
+use crate::held::{Change, HeldLock};
+use crate::{Finding, FindingKind, LockClass, LockRule, Role, Side};
+use classes::{ClassId, Classes};
+use graph::{Graph, Kind, Made};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use trace::{Action, Event, InterruptKind, LockId, Taking, ThreadId, VirtAddr, WaitKind};
+use usage::{Mark, Usages};
+
+#[derive(Clone, Debug, Default)]
+pub struct Lockdep {
+    classes: Classes,
+    order: Graph<ClassId>,
+    /// Between locks of one class.
+    twins: Graph<LockId>,
+    usages: Usages,
+    /// Sequences of classes held and asked for that were checked.
+    chains: Arc<BTreeSet<u64>>,
+    /// What each thread asked for last.
+    asked: Arc<BTreeMap<ThreadId, (LockId, Taking)>>,
+    /// Threads that sleep from their next switch on, and where they decided to.
+    sleeping: Arc<BTreeMap<ThreadId, Side>>,
+    /// Interrupts are off, on a machine with several processors.
+    masked: Arc<BTreeSet<ThreadId>>,
+    /// Turning interrupts off was seen.
+    interrupts_told: bool,
+    ran: Option<ThreadId>,
+    told: Arc<BTreeSet<String>>,
+}
+
+/// A lock that is asked for or taken.
+struct Asked<'a> {
+    lock: LockId,
+    taking: Taking,
+    class: ClassId,
+    /// A handler asks.
+    handler: Option<InterruptKind>,
+    /// Held before, in the order taken.
+    held: Vec<HeldLock>,
+    event: &'a Event,
+}
+
+impl Detector<Finding> for Lockdep {
+    fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
+        match moment.what {
+            What::Begin { .. } => {
+                if let Some(left) = self.ran.filter(|ran| *ran != moment.thread) {
+                    self.left(moment, left, findings);
+                }
+                self.ran = Some(moment.thread);
+            }
+            What::Accesses(_) => {}
+            What::Event { event, change, .. } => self.act(moment, event, change, findings),
+            What::End => self.ran = Some(moment.thread),
+        }
+    }
+}
+
+impl Lockdep {
+    fn act(&mut self, moment: &Moment<'_>, event: &Event, change: Change, findings: &mut Vec<Finding>) {
+        let thread = moment.thread;
+        if let Change::Released { lock, owner } = change
+            && let Action::Unlock { .. } = event.action
+        {
+            self.released(moment, event, (lock, owner), findings);
+        }
+        match &event.action {
+            Action::LockInit { lock, subclass } => self.init(moment, event, (*lock, *subclass), findings),
+            Action::LockRequest { lock, taking } => {
+                Arc::make_mut(&mut self.asked).insert(thread, (*lock, *taking));
+                let asked = self.asked(moment, event, (*lock, *taking), None);
+                self.check(moment, &asked, findings);
+            }
+            Action::Lock { lock, taking } => {
+                let asked = self.asked(moment, event, (*lock, *taking), None);
+                self.check(moment, &asked, findings);
+                if !self.masks(moment) {
+                    self.held_enabled(moment, event, (*lock, *taking), findings);
+                }
+            }
+            Action::InterruptsOff => {
+                self.interrupts_told = true;
+                if !self.masked.contains(&thread) {
+                    Arc::make_mut(&mut self.masked).insert(thread);
+                }
+            }
+            Action::InterruptsOn => {
+                if self.masked.contains(&thread) {
+                    Arc::make_mut(&mut self.masked).remove(&thread);
+                }
+                let held: Vec<_> =
+                    moment.facts.held.locks_in(thread, None).map(|held| (held.lock, held.taking)).collect();
+                held.into_iter().for_each(|held| self.held_enabled(moment, event, held, findings));
+            }
+            Action::InHandler { interrupt, action } => {
+                self.act_in_handler(moment, event, (*interrupt, action), findings);
+            }
+            Action::Block { lock, .. } => self.blocks(moment, event, *lock),
+            Action::Wake { thread } | Action::Create { child: thread } => self.wakes(*thread),
+            Action::Switch { to } => {
+                self.left(moment, thread, findings);
+                self.ran = Some(*to);
+            }
+            Action::ReturnToUser => {
+                if let Some(held) = moment.facts.held.locks_in(thread, None).next().cloned() {
+                    let sides = vec![moment.side(Role::Returned, event), took(&held)];
+                    self.tell(moment, event.pc, (LockRule::HeldInUserMode, held.lock, None), sides, findings);
+                }
+            }
+            Action::Free { addr, size: Some(size), .. } => {
+                let bytes = addr.0..addr.0.saturating_add(*size);
+                let inside = moment.facts.held.all().find(|held| bytes.contains(&held.lock.0)).cloned();
+                if let Some(held) = inside {
+                    let sides = vec![moment.side(Role::Freed, event), took(&held)];
+                    self.tell(moment, event.pc, (LockRule::FreedWhileHeld, held.lock, None), sides, findings);
+                }
+                self.classes.forget(bytes);
+            }
+            _ => {}
+        }
+    }
+
+    fn asked<'a>(
+        &mut self,
+        moment: &Moment<'_>,
+        event: &'a Event,
+        (lock, taking): (LockId, Taking),
+        handler: Option<InterruptKind>,
+    ) -> Asked<'a> {
+        let mut held: Vec<HeldLock> = moment.facts.held.locks_in(moment.thread, handler).cloned().collect();
+        // Once it is taken, the last entry is the lock itself.
+        let action = match &event.action {
+            Action::InHandler { action, .. } => action,
+            action => action,
+        };
+        if matches!(action, Action::Lock { .. })
+            && let Some(at) = held.iter().rposition(|held| held.lock == lock)
+        {
+            held.remove(at);
+        }
+        let class = self.classes.of(lock, &moment.facts.heap);
+        Asked { lock, taking, class, handler, held, event }
+    }
+
+    /// All rules about asking for a lock.
+    fn check(&mut self, moment: &Moment<'_>, asked: &Asked<'_>, findings: &mut Vec<Finding>) {
+        self.check_initialised(moment, asked, findings);
+        if asked.taking.attempt || asked.taking.semaphore {
+            return;
+        }
+        self.check_wait_context(moment, asked, findings);
+        let again = asked.held.iter().find(|held| held.lock == asked.lock).cloned();
+        if let Some(held) = again {
+            let granted = asked.taking.recursive && (!asked.taking.shared || held.taking.shared);
+            if !granted {
+                let sides = vec![asks(moment, asked), took(&held)];
+                let about = (LockRule::Recursion, asked.lock, None);
+                self.tell(moment, asked.event.pc, about, sides, findings);
+            }
+            return;
+        }
+        let classes: Vec<ClassId> =
+            asked.held.iter().map(|held| self.classes.of(held.lock, &moment.facts.heap)).collect();
+        let chain = chain_key(&asked.held, &classes, asked);
+        let nested = classes.contains(&asked.class);
+        if !nested && self.chains.contains(&chain) {
+            return;
+        }
+        Arc::make_mut(&mut self.chains).insert(chain);
+        for (held, class) in asked.held.iter().zip(&classes) {
+            self.add_edge(moment, asked, (held, *class), findings);
+        }
+    }
+
+    fn add_edge(
+        &mut self,
+        moment: &Moment<'_>,
+        asked: &Asked<'_>,
+        (held, class): (&HeldLock, ClassId),
+        findings: &mut Vec<Finding>,
+    ) {
+        let kind = Kind {
+            held_shared: held.taking.shared,
+            asked_recursive_read: asked.taking.shared && asked.taking.recursive,
+        };
+        let made = || Made {
+            held: held.lock,
+            asked: asked.lock,
+            took: took(held),
+            asks: Side { role: Role::Locked { lock: asked.lock, held: held.lock }, ..asks(moment, asked) },
+        };
+        if class == asked.class {
+            if !self.twins.contains(held.lock, asked.lock, kind) {
+                let path = self.twins.closed_by((held.lock, asked.lock, kind));
+                self.twins.insert(held.lock, asked.lock, kind, made());
+                self.tell_cycle(moment, asked, &made(), path, findings);
+            }
+            return;
+        }
+        if self.order.contains(class, asked.class, kind) {
+            return;
+        }
+        let path = self.order.closed_by((class, asked.class, kind));
+        self.order.insert(class, asked.class, kind, made());
+        self.tell_cycle(moment, asked, &made(), path, findings);
+        for interrupt in [InterruptKind::Hard, InterruptKind::Soft] {
+            self.check_inversion(moment, asked, (class, asked.class), interrupt, findings);
+        }
+    }
+
+    /// Tells the cycle that `made` closes by `path`, if there is one.
+    fn tell_cycle(
+        &mut self,
+        moment: &Moment<'_>,
+        asked: &Asked<'_>,
+        made: &Made,
+        path: Option<Vec<Arc<Made>>>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let Some(path) = path else { return };
+        let edges: Vec<&Made> = std::iter::once(made).chain(path.iter().map(|made| &**made)).collect();
+        let mut cycle: Vec<LockId> = edges.iter().map(|edge| edge.held).collect();
+        let mut classes: Vec<LockClass> = cycle.iter().map(|lock| self.class_of(moment, *lock)).collect();
+        let lowest = (0..cycle.len()).min_by_key(|&at| (classes[at], cycle[at])).unwrap_or(0);
+        cycle.rotate_left(lowest);
+        classes.rotate_left(lowest);
+        let sides = edges.iter().flat_map(|edge| [edge.asks.clone(), edge.took.clone()]).collect();
+        let kind = FindingKind::LockOrder { cycle, classes };
+        self.push(Finding::new(kind, moment.thread, asked.event.pc, sides), findings);
+    }
+
+    fn class_of(&mut self, moment: &Moment<'_>, lock: LockId) -> LockClass {
+        let id = self.classes.of(lock, &moment.facts.heap);
+        self.classes.get(id)
+    }
+
+    fn check_initialised(&mut self, moment: &Moment<'_>, asked: &Asked<'_>, findings: &mut Vec<Finding>) {
+        if self.classes.is_initialised(asked.lock) || !self.classes.sees_initialisation() {
+            return;
+        }
+        let Some(live) = moment.facts.heap.block_of(VirtAddr(asked.lock.0)) else { return };
+        let sides = vec![asks(moment, asked), live.allocated.clone()];
+        self.tell(moment, asked.event.pc, (LockRule::Uninitialised, asked.lock, None), sides, findings);
+    }
+
+    fn check_wait_context(&mut self, moment: &Moment<'_>, asked: &Asked<'_>, findings: &mut Vec<Finding>) {
+        if asked.taking.wait == WaitKind::Spins {
+            return;
+        }
+        let spinning = asked.held.iter().find(|held| held.taking.wait == WaitKind::Spins).cloned();
+        let in_handler = asked.handler.is_some();
+        if spinning.is_none() && !in_handler {
+            return;
+        }
+        let other = spinning.as_ref().map(|held| held.lock);
+        let mut sides = vec![asks(moment, asked)];
+        sides.extend(spinning.as_ref().map(took));
+        self.tell(moment, asked.event.pc, (LockRule::WaitContext, asked.lock, other), sides, findings);
+    }
+
+    /// Whether the running thread cannot be interrupted.
+    fn masks(&self, moment: &Moment<'_>) -> bool {
+        moment.facts.held.masks_interrupts(moment.thread) || self.masked.contains(&moment.thread)
+    }
+
+    fn held_enabled(
+        &mut self,
+        moment: &Moment<'_>,
+        event: &Event,
+        (lock, taking): (LockId, Taking),
+        findings: &mut Vec<Finding>,
+    ) {
+        for interrupt in [InterruptKind::Hard, InterruptKind::Soft] {
+            let about = (lock, taking, interrupt, Mark::Enabled);
+            self.mark(moment, event, about, findings);
+        }
+    }
+
+    fn mark(
+        &mut self,
+        moment: &Moment<'_>,
+        event: &Event,
+        (lock, taking, interrupt, mark): (LockId, Taking, InterruptKind, Mark),
+        findings: &mut Vec<Finding>,
+    ) {
+        let class = self.classes.of(lock, &moment.facts.heap);
+        let role = match mark {
+            Mark::InHandler => Role::TookInHandler { lock },
+            Mark::Enabled => Role::HeldEnabled { lock },
+        };
+        if !self.usages.mark(class, interrupt, (mark, taking.shared), || moment.side(role, event)) {
+            return;
+        }
+        self.check_usage(moment, event, (lock, class, interrupt), findings);
+        self.check_inversion_of(moment, event, (lock, class, interrupt, mark), findings);
+    }
+
+    /// One class, both marks.
+    fn check_usage(
+        &mut self,
+        moment: &Moment<'_>,
+        event: &Event,
+        (lock, class, interrupt): (LockId, ClassId, InterruptKind),
+        findings: &mut Vec<Finding>,
+    ) {
+        if !self.interrupts_told {
+            return;
+        }
+        let pair = [false, true].into_iter().find_map(|shared| {
+            let handler = self.usages.get(class, interrupt, Mark::InHandler, shared)?;
+            let enabled = self.usages.get(class, interrupt, Mark::Enabled, !shared)?;
+            Some(vec![handler.clone(), enabled.clone()])
+        });
+        if let Some(sides) = pair {
+            self.tell(moment, event.pc, (LockRule::InterruptUnsafe, lock, None), sides, findings);
+        }
+    }
+
+    /// A new edge between two classes may lead from what handlers take to what is held with interrupts on.
+    fn check_inversion(
+        &mut self,
+        moment: &Moment<'_>,
+        asked: &Asked<'_>,
+        (from, to): (ClassId, ClassId),
+        interrupt: InterruptKind,
+        findings: &mut Vec<Finding>,
+    ) {
+        let marked = |mark| move |usages: &Usages, class| usages.get(class, interrupt, mark, false).is_some();
+        let usages = self.usages.clone();
+        let Some((safe, mut edges)) =
+            self.order.backwards(from, |class| marked(Mark::InHandler)(&usages, class))
+        else {
+            return;
+        };
+        let Some((enabled, rest)) = self.order.forwards(to, |class| marked(Mark::Enabled)(&usages, class))
+        else {
+            return;
+        };
+        let here = self.order.forwards(from, |class| class == to).map(|(_, edges)| edges).unwrap_or_default();
+        edges.extend(here);
+        edges.extend(rest);
+        self.tell_inversion(moment, asked.event, (safe, enabled, interrupt), &edges, findings);
+    }
+
+    /// A new mark may be at an end of a path that is known.
+    fn check_inversion_of(
+        &mut self,
+        moment: &Moment<'_>,
+        event: &Event,
+        (_, class, interrupt, mark): (LockId, ClassId, InterruptKind, Mark),
+        findings: &mut Vec<Finding>,
+    ) {
+        let usages = self.usages.clone();
+        let such =
+            |other: ClassId| other != class && usages.get(other, interrupt, mark.opposite(), false).is_some();
+        let found = match mark {
+            Mark::InHandler => self.order.forwards(class, such).map(|(other, edges)| (class, other, edges)),
+            Mark::Enabled => self.order.backwards(class, such).map(|(other, edges)| (other, class, edges)),
+        };
+        if let Some((safe, enabled, edges)) = found {
+            self.tell_inversion(moment, event, (safe, enabled, interrupt), &edges, findings);
+        }
+    }
+
+    fn tell_inversion(
+        &mut self,
+        moment: &Moment<'_>,
+        event: &Event,
+        (safe, enabled, interrupt): (ClassId, ClassId, InterruptKind),
+        edges: &[Arc<Made>],
+        findings: &mut Vec<Finding>,
+    ) {
+        let (Some(first), Some(last)) = (edges.first(), edges.last()) else { return };
+        if !self.interrupts_told {
+            return;
+        }
+        let (lock, other) = (first.held, Some(last.asked));
+        let marks = [(safe, Mark::InHandler), (enabled, Mark::Enabled)];
+        let marks = marks.map(|(class, mark)| self.usages.get(class, interrupt, mark, false).cloned());
+        let [handler, held] = marks;
+        let mut sides: Vec<Side> = handler.into_iter().collect();
+        sides.extend(edges.iter().flat_map(|edge| [edge.asks.clone(), edge.took.clone()]));
+        sides.extend(held);
+        self.tell(moment, event.pc, (LockRule::InterruptInversion, lock, other), sides, findings);
+    }
+
+    fn act_in_handler(
+        &mut self,
+        moment: &Moment<'_>,
+        event: &Event,
+        (interrupt, action): (InterruptKind, &Action),
+        findings: &mut Vec<Finding>,
+    ) {
+        let context = Some(interrupt);
+        match *action {
+            Action::LockRequest { lock, taking } => {
+                let asked = self.asked(moment, event, (lock, taking), context);
+                self.check(moment, &asked, findings);
+            }
+            Action::Lock { lock, taking } => {
+                let asked = self.asked(moment, event, (lock, taking), context);
+                self.check(moment, &asked, findings);
+                self.mark(moment, event, (lock, taking, interrupt, Mark::InHandler), findings);
+            }
+            Action::Block { .. } => {
+                let sides = vec![moment.side(Role::Waits, event)];
+                self.tell(moment, event.pc, (LockRule::SleepInAtomic, LockId(0), None), sides, findings);
+            }
+            _ => {}
+        }
+    }
+
+    fn init(
+        &mut self,
+        moment: &Moment<'_>,
+        event: &Event,
+        (lock, subclass): (LockId, u32),
+        findings: &mut Vec<Finding>,
+    ) {
+        if let Some(held) = moment.facts.held.all().find(|held| held.lock == lock).cloned() {
+            let sides = vec![moment.side(Role::Initialised, event), took(&held)];
+            self.tell(moment, event.pc, (LockRule::InitialisedWhileHeld, lock, None), sides, findings);
+        }
+        self.classes.init(lock, event.pc, subclass);
+    }
+
+    fn released(
+        &mut self,
+        moment: &Moment<'_>,
+        event: &Event,
+        (lock, owner): (LockId, Option<ThreadId>),
+        findings: &mut Vec<Finding>,
+    ) {
+        let rule = match owner {
+            Some(owner) if owner == moment.thread => return,
+            Some(_) => LockRule::ReleasedByAnother,
+            None => LockRule::ReleasedNotHeld,
+        };
+        let mut sides = vec![moment.side(Role::Released, event)];
+        sides.extend(moment.facts.held.released().filter(|_| owner.is_some()).map(took));
+        self.tell(moment, event.pc, (rule, lock, None), sides, findings);
+    }
+
+    fn blocks(&mut self, moment: &Moment<'_>, event: &Event, lock: Option<LockId>) {
+        let asked = self.asked.get(&moment.thread);
+        // Whoever spins stays on the processor.
+        let spins =
+            asked.is_some_and(|(asked, taking)| lock == Some(*asked) && taking.wait == WaitKind::Spins);
+        if !spins {
+            let side = moment.side(Role::Waits, event);
+            Arc::make_mut(&mut self.sleeping).insert(moment.thread, side);
+        }
+    }
+
+    fn wakes(&mut self, thread: ThreadId) {
+        if self.sleeping.contains_key(&thread) {
+            Arc::make_mut(&mut self.sleeping).remove(&thread);
+        }
+    }
+
+    /// `thread` no longer runs.
+    fn left(&mut self, moment: &Moment<'_>, thread: ThreadId, findings: &mut Vec<Finding>) {
+        if !self.sleeping.contains_key(&thread) {
+            return;
+        }
+        let Some(side) = Arc::make_mut(&mut self.sleeping).remove(&thread) else { return };
+        let spinning = moment
+            .facts
+            .held
+            .locks_in(thread, None)
+            .find(|held| held.taking.wait == WaitKind::Spins)
+            .cloned();
+        if let Some(held) = spinning {
+            let pc = side.pc;
+            let sides = vec![side, took(&held)];
+            self.tell(moment, pc, (LockRule::SleepInAtomic, held.lock, None), sides, findings);
+        }
+    }
+
+    fn tell(
+        &mut self,
+        moment: &Moment<'_>,
+        pc: VirtAddr,
+        (rule, lock, other): (LockRule, LockId, Option<LockId>),
+        sides: Vec<Side>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let class = self.class_of(moment, lock);
+        let other_class = other.map(|other| self.class_of(moment, other));
+        let thread = sides.first().map_or(moment.thread, |side| side.thread);
+        let kind = FindingKind::Locking { rule, lock, class, other, other_class };
+        self.push(Finding::new(kind, thread, pc, sides), findings);
+    }
+
+    /// Each violation once.
+    fn push(&mut self, finding: Finding, findings: &mut Vec<Finding>) {
+        let signature = finding.signature().0;
+        if !self.told.contains(&signature) {
+            Arc::make_mut(&mut self.told).insert(signature);
+            findings.push(finding);
+        }
+    }
+}
+
+fn took(held: &HeldLock) -> Side {
+    Side {
+        role: Role::Took { lock: held.lock },
+        thread: held.thread,
+        pc: held.pc,
+        stack: held.stack.as_deref().cloned(),
+        locks: Vec::new(),
+    }
+}
+
+fn asks(moment: &Moment<'_>, asked: &Asked<'_>) -> Side {
+    Side {
+        role: Role::Asks { lock: asked.lock },
+        thread: moment.thread,
+        pc: asked.event.pc,
+        stack: asked.event.stack.clone(),
+        locks: asked.held.iter().map(|held| held.lock).collect(),
+    }
+}
+
+/// A number for what is held and what is asked for, by class and by how they are taken.
+fn chain_key(held: &[HeldLock], classes: &[ClassId], asked: &Asked<'_>) -> u64 {
+    let bits = |taking: &Taking| u64::from(taking.shared) | u64::from(taking.recursive) << 1;
+    let all = held.iter().zip(classes).map(|(held, class)| (*class, bits(&held.taking)));
+    let all = all.chain([(asked.class, bits(&asked.taking))]);
+    all.fold(0xcbf2_9ce4_8422_2325, |key, (class, bits)| {
+        (key ^ (u64::from(class.0) << 2 | bits)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::script::check_locks as check;
+    use expect_test::expect;
+
+    #[test]
+    fn a_cycle_is_told_with_how_each_edge_came_about() {
+        check(
+            "t1: lock a; lock b; unlock b; unlock a
+             t2: lock b; request a",
+            expect![[r#"
+                lock order: lock 0xa000 before lock 0xa100 before lock 0xa000
+                  = lock-order: lock 0xa000 < lock 0xa100
+                  t2 took them in this order at 2002, lock 0xa100
+                  t2 took it at 2001
+                  t1 took them in this order at 1002, lock 0xa000
+                  t1 took it at 1001
+            "#]],
+        );
+        check(
+            "t1: init a @f0; init b @f1; lock a; lock b; unlock b; unlock a; lock b; lock c; unlock c; unlock b
+             t2: lock c; lock a",
+            expect![[r#"
+                lock order: lock 0xa000 before lock 0xa100 before lock 0xa200 before lock 0xa000
+                  = lock-order: locks initialised at 0x000000f0 < locks initialised at 0x000000f1 < lock 0xa200
+                  t2 took them in this order at 2002, lock 0xa200
+                  t2 took it at 2001
+                  t1 took them in this order at 1002, lock 0xa000
+                  t1 took it at 1001
+                  t1 took them in this order at 1006, lock 0xa100
+                  t1 took it at 1005
+            "#]],
+        );
+    }
+
+    #[test]
+    fn other_rules_have_both_sides_too() {
+        check(
+            "t1: spin.lock s; lock m",
+            expect![[r#"
+            lock 0xa100 puts its waiters to sleep and is asked for where nobody may sleep (lock 0xa000)
+              = wait-context: lock 0xa100 < lock 0xa000
+              t1 asked for it at 1002, lock 0xa000
+              t1 took it at 1001
+        "#]],
+        );
+        check(
+            "t1: off; spin.lock a; unlock a; on; irq.spin.lock a; irq.unlock a\n t2: spin.lock a",
+            expect![[r#"
+                lock 0xa000 is taken by an interrupt handler and held where that interrupt can come
+                  = interrupt-unsafe-lock: lock 0xa000
+                  t1 was interrupted by a handler that took it at 1005, lock 0xa000
+                  t2 held it with interrupts on at 2001, lock 0xa000
+            "#]],
+        );
+        check(
+            "t1: lock a\n t2: unlock a",
+            expect![[r#"
+            lock 0xa000 is released by another thread than took it
+              = lock-released-by-another: lock 0xa000
+              t2 released it at 2001
+              t1 took it at 1001
+        "#]],
+        );
+        check(
+            "t1: alloc A 16; lock A+4; free A 16",
+            expect![[r#"
+            lock 0x100004 lies in memory that is freed while it is held
+              = lock-freed-while-held: locks at offset 4 of blocks from 0x00001001
+              t1 freed it at 1003, lock 0x100004
+              t1 took it at 1002
+        "#]],
+        );
+    }
+}

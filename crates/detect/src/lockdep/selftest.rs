@@ -1,0 +1,221 @@
+//! The kinds of cases that a lock validator is expected to tell apart, each with the expected answer: the bug classes that
+//! it reports, or nothing. The kinds are those of the locking self-test of Linux, written anew as executions.
+
+use crate::script::steps;
+use crate::{Config, Detectors};
+
+/// (what it shows, execution, names of the findings)
+const CASES: &[(&str, &str, &[&str])] = &[
+    ("A A", "t1: lock a; request a", &["lock-recursion"]),
+    ("A A by a try", "t1: lock a; trylock a", &[]),
+    ("A A, a recursive lock", "t1: rec.lock a; rec.lock a; unlock a; unlock a", &[]),
+    ("A A of two spinlocks of one class", "t1: init a @f0; init b @f0; spin.lock a; spin.lock b", &[]),
+    (
+        "A A of two locks of one class in both orders",
+        "t1: init a @f0; init b @f0; lock a; lock b; unlock b; unlock a\n t2: lock b; lock a",
+        &["lock-order"],
+    ),
+    ("A B, B A", "t1: lock a; lock b; unlock b; unlock a\n t2: lock b; request a", &["lock-order"]),
+    ("A B, B A by one thread", "t1: lock a; lock b; unlock b; unlock a; lock b; lock a", &["lock-order"]),
+    ("A B, A B", "t1: lock a; lock b; unlock b; unlock a\n t2: lock a; lock b", &[]),
+    (
+        "A B, B C, C A",
+        "t1: lock a; lock b; unlock b; unlock a; lock b; lock c; unlock c; unlock b\n t2: lock c; lock a",
+        &["lock-order"],
+    ),
+    (
+        "A B, C A, B C",
+        "t1: lock a; lock b; unlock b; unlock a\n t2: lock c; lock a; unlock a; unlock c\n t3: lock b; lock c",
+        &["lock-order"],
+    ),
+    (
+        "A B, B C, C D, D A",
+        "t1: lock a; lock b; unlock b; unlock a\n t2: lock b; lock c; unlock c; unlock b
+         t3: lock c; lock d; unlock d; unlock c\n t4: lock d; lock a",
+        &["lock-order"],
+    ),
+    (
+        "A B, C D, B D, D A",
+        "t1: lock a; lock b; unlock b; unlock a; lock c; lock d; unlock d; unlock c; lock b; lock d; unlock d; unlock b
+         t2: lock d; lock a",
+        &["lock-order"],
+    ),
+    (
+        "A B, B C, A C",
+        "t1: lock a; lock b; unlock b; unlock a\n t2: lock b; lock c; unlock c; unlock b\n t3: lock a; lock c",
+        &[],
+    ),
+    ("A B, B A by a try", "t1: lock a; lock b; unlock b; unlock a\n t2: lock b; trylock a", &[]),
+    (
+        "what is behind a try that succeeded",
+        "t1: lock a; lock b; unlock b; unlock a\n t2: trylock b; lock a",
+        &["lock-order"],
+    ),
+    ("not nested", "t1: lock a; unlock a; lock b; unlock b\n t2: lock b; unlock b; lock a", &[]),
+    ("hand over hand", "t1: lock a; lock b; unlock a; lock c; unlock b; unlock c\n t2: lock a; lock c", &[]),
+    ("released twice", "t1: lock a; unlock a; unlock a", &["lock-released-not-held"]),
+    ("released by another", "t1: lock a\n t2: unlock a", &["lock-released-by-another"]),
+    ("a semaphore counted up by another", "t1: down s\n t2: up s", &[]),
+    ("handed over", "t1: lock a; handoff a t2\n t2: unlock a", &[]),
+    ("initialised while held", "t1: init a; lock a; init a", &["lock-initialised-while-held"]),
+    ("initialised again when free", "t1: init a; lock a; unlock a; init a; lock a", &[]),
+    ("used before it is initialised", "t1: init m; alloc A 16; lock A+4", &["lock-uninitialised"]),
+    ("initialised and used", "t1: init m; alloc A 16; init A+4; lock A+4", &[]),
+    (
+        "initialised, freed, allocated again and used",
+        "t1: alloc A 16; init A+4; free A 16; alloc A 16; lock A+4; unlock A+4; init m; lock A+4",
+        &["lock-uninitialised"],
+    ),
+    ("freed while held", "t1: alloc A 16; lock A+4; free A 16", &["lock-freed-while-held"]),
+    ("freed after it was released", "t1: alloc A 16; lock A+4; unlock A+4; free A 16", &[]),
+    ("freed beside it", "t1: alloc A 16; alloc B 16; lock A+4; free B 16", &[]),
+    ("held in user mode", "t1: lock a; user", &["lock-held-in-user-mode"]),
+    ("released before user mode", "t1: lock a; unlock a; user", &[]),
+    // Readers. `read` waits for a writer that waits (a semaphore's read side), `rread` does not (a lock's read side).
+    ("R A, R A", "t1: read.lock a; read.lock a", &["lock-recursion"]),
+    ("r A, r A", "t1: rread.lock a; rread.lock a", &[]),
+    ("r A, W A", "t1: rread.lock a; lock a", &["lock-recursion"]),
+    ("W A, r A", "t1: lock a; rread.lock a", &["lock-recursion"]),
+    (
+        "R A, R B and R B, R A",
+        "t1: read.lock a; read.lock b; unlock b; unlock a\n t2: read.lock b; read.lock a",
+        &["lock-order"],
+    ),
+    (
+        "r A, r B and r B, r A",
+        "t1: rread.lock a; rread.lock b; unlock b; unlock a\n t2: rread.lock b; rread.lock a",
+        &[],
+    ),
+    (
+        "W A, r B and r B, W A",
+        "t1: lock a; rread.lock b; unlock b; unlock a\n t2: rread.lock b; lock a",
+        &[],
+    ),
+    (
+        "W A, r B and W B, W A",
+        "t1: lock a; rread.lock b; unlock b; unlock a\n t2: lock b; lock a",
+        &["lock-order"],
+    ),
+    (
+        "r A, W B and W B, W A",
+        "t1: rread.lock a; lock b; unlock b; unlock a\n t2: lock b; lock a",
+        &["lock-order"],
+    ),
+    (
+        "r A, W B and W B, r A",
+        "t1: rread.lock a; lock b; unlock b; unlock a\n t2: lock b; rread.lock a",
+        &[],
+    ),
+    (
+        "W A, W B, then r B, W A, and W B, r A: a weak way and a strong one",
+        "t1: lock a; rread.lock b; unlock b; lock b; unlock b; unlock a\n t2: rread.lock b; lock a",
+        &["lock-order"],
+    ),
+    // Interrupts. What handlers do is `irq.` or `soft.`.
+    (
+        "safe, then unsafe",
+        "t1: off; spin.lock a; unlock a; on; irq.spin.lock a; irq.unlock a\n t2: spin.lock a",
+        &["interrupt-unsafe-lock"],
+    ),
+    (
+        "unsafe, then safe",
+        "t1: off; on; spin.lock a; unlock a\n t2: irq.spin.lock a; irq.unlock a",
+        &["interrupt-unsafe-lock"],
+    ),
+    (
+        "always safe",
+        "t1: off; spin.lock a; unlock a; on; irq.spin.lock a; irq.unlock a; off; spin.lock a; unlock a; on",
+        &[],
+    ),
+    (
+        "turned on while held",
+        "t1: off; spin.lock a; on; unlock a; irq.spin.lock a; irq.unlock a",
+        &["interrupt-unsafe-lock"],
+    ),
+    ("unsafe, of soft interrupts", "t1: off; on; spin.lock a; unlock a; soft.spin.lock a; soft.unlock a", &["interrupt-unsafe-lock"]),
+    (
+        "a reader in the handler, a reader outside",
+        "t1: off; on; spin.rread.lock a; unlock a; irq.spin.rread.lock a; irq.unlock a",
+        &[],
+    ),
+    (
+        "a reader in the handler, a writer outside",
+        "t1: off; on; spin.lock a; unlock a; irq.spin.rread.lock a; irq.unlock a",
+        &["interrupt-unsafe-lock"],
+    ),
+    (
+        "a writer in the handler, a reader outside",
+        "t1: off; on; spin.rread.lock a; unlock a; irq.spin.lock a; irq.unlock a",
+        &["interrupt-unsafe-lock"],
+    ),
+    (
+        "safe before unsafe, the handler first",
+        "t1: irq.spin.lock a; irq.unlock a; off; spin.lock a; spin.lock b; unlock b; unlock a; on
+         t2: spin.lock b; unlock b",
+        &["interrupt-lock-inversion"],
+    ),
+    (
+        "safe before unsafe, the handler last",
+        "t1: off; spin.lock a; spin.lock b; unlock b; unlock a; on\n t2: spin.lock b; unlock b
+         t1: irq.spin.lock a; irq.unlock a",
+        &["interrupt-lock-inversion"],
+    ),
+    (
+        "safe before unsafe, the edge last",
+        "t1: irq.spin.lock a; irq.unlock a; off; on; spin.lock b; unlock b; off; spin.lock a; spin.lock b",
+        &["interrupt-lock-inversion"],
+    ),
+    (
+        "safe before unsafe over a third",
+        "t1: irq.spin.lock a; irq.unlock a; off; spin.lock a; spin.lock c; unlock c; unlock a; spin.lock c; spin.lock b; unlock b; unlock c; on
+         t2: spin.lock b",
+        &["interrupt-lock-inversion"],
+    ),
+    (
+        "unsafe before safe",
+        "t1: irq.spin.lock a; irq.unlock a; off; on; spin.lock b; off; spin.lock a; unlock a; on; unlock b",
+        &[],
+    ),
+    (
+        "no interrupts are ever turned off: nothing is said about them",
+        "t1: spin.lock a; unlock a; irq.spin.lock a; irq.unlock a",
+        &[],
+    ),
+    ("what a handler holds is apart", "t1: spin.lock a; irq.spin.lock b; irq.unlock b; unlock a\n t2: spin.lock b; spin.lock a", &[]),
+    (
+        "two orders inside handlers",
+        "t1: irq.spin.lock a; irq.spin.lock b; irq.unlock b; irq.unlock a; irq.spin.lock b; irq.spin.lock a",
+        &["lock-order"],
+    ),
+    // Waiting.
+    ("a mutex inside a spinlock", "t1: spin.lock s; request m", &["wait-context"]),
+    ("a spinlock inside a mutex", "t1: lock m; spin.lock s", &[]),
+    ("a mutex tried inside a spinlock", "t1: spin.lock s; trylock m", &[]),
+    ("a mutex in a handler", "t1: irq.lock m", &["wait-context"]),
+    ("sleeping in a handler", "t1: irq.block", &["sleep-in-atomic"]),
+    ("sleeping with a spinlock", "t1: spin.lock s; block\n t2: write x", &["sleep-in-atomic"]),
+    ("sleeping with a mutex", "t1: lock m; block\n t2: write x", &[]),
+    ("sleeping once the spinlock is released", "t1: spin.lock s; block; unlock s\n t2: write x", &[]),
+    ("waiting for a spinlock with another", "t1: spin.lock s; spin.request q; block q\n t2: write x", &[]),
+    ("woken before it could sleep", "t1: spin.lock s; block; wake t1\n t2: write x", &[]),
+];
+
+#[test]
+fn cases() {
+    let mut wrong = Vec::new();
+    for (name, script, expected) in CASES {
+        let config = Config { lockdep: true, leak: false, ..Config::default() };
+        let (mut detectors, mut findings) = (Detectors::new(&config), Vec::new());
+        for step in steps(script) {
+            // A clone must go on like the original.
+            detectors = detectors.clone();
+            detectors.observe(&step, &mut findings);
+        }
+        let found: Vec<_> = findings.iter().map(|finding| finding.kind.name()).collect();
+        if found != *expected {
+            wrong.push(format!("{name}: {found:?}, not {expected:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(CASES.len() >= 60, "{} cases", CASES.len());
+}

@@ -1,0 +1,399 @@
+//! `rockfall check`: one run of a guest, watched by the sanitizers that are asked for. Nothing is explored, but a lock
+//! order that is reported can be confirmed by steering into the deadlock.
+
+use crate::campaign::Knows as _;
+use crate::commands::explore::parse_duration;
+use crate::commands::test::Code;
+use crate::failure::{Failure, Verdict};
+use crate::narrate::Names;
+use crate::race_witness::{RaceWitness, stories};
+use crate::target::{Target, TargetArguments};
+use clap::Args;
+use detect::{
+    Atomics, Config, Detectors, FastTrack, Finding, FindingKind, Limits, Lockset, Race, RaceDetector,
+    RaceLog, RaceObserver, Signature,
+};
+use explore::icb::ContextBounding;
+use explore::{Found, Options, Until, Workers, World};
+use guest::lifecycle::FreeRun;
+use guest::uniprocessor::Uniprocessor;
+use report::RaceStory;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use trace::{PointSet, Schedule, Step, StepEnd, Subject as _};
+
+/// Watches one run: locks, races, and everything that the other commands watch for.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    rockfall check kernel -k pebbles -t fork_test --lockdep --hb\n  \
+    rockfall check xv6.img -k xv6 --symbols kernel -t usertests --free --lockdep\n  \
+    rockfall check kernel -k my.toml -t mytest --lockdep --confirm 60s")]
+pub struct Arguments {
+    #[command(flatten)]
+    pub target: TargetArguments,
+    /// Data races by happens-before: vector clocks over everything that synchronises [default with --lockdep, if no other
+    /// is asked for]
+    #[arg(long)]
+    pub hb: bool,
+    /// Data races by lockset: whatever no lock protects throughout
+    #[arg(long)]
+    pub lockset: bool,
+    /// The guest just runs, from its first instruction: the boot counts, and the timer goes by the guest's own time
+    #[arg(long)]
+    pub free: bool,
+    /// With --free: stop after so many instructions
+    #[arg(long, value_name = "N", default_value_t = 2_000_000_000)]
+    pub instructions: u64,
+    /// Steer into each lock order that was reported, for so long: 90s, 10m
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "free")]
+    pub confirm: Option<Duration>,
+    /// Atomic instructions race like any others
+    #[arg(long)]
+    pub racing_atomics: bool,
+    /// Print one object for programs instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Arguments {
+    /// Which sanitizers watch; without any flag the two that report least that is not wrong.
+    fn tools(&self) -> (bool, bool, bool) {
+        match (self.target.lockdep, self.hb, self.lockset) {
+            (false, false, false) => (true, true, false),
+            tools => tools,
+        }
+    }
+}
+
+type KernelWorld = World<Uniprocessor, Detectors>;
+
+/// What was seen in one run.
+struct Watched {
+    detectors: Detectors,
+    races: Vec<(&'static str, RaceObserver, Vec<Race>)>,
+    findings: Vec<Finding>,
+    told: BTreeSet<Signature>,
+    instructions: u64,
+    steps: u64,
+    end: Option<StepEnd>,
+}
+
+impl Watched {
+    fn new(target: &Target, arguments: &Arguments) -> Self {
+        let (lockdep, hb, lockset) = arguments.tools();
+        let console = target.kernel.console.iter().map(|console| console.pattern.clone()).collect();
+        let leak = target.kernel.tested.is_none() && !arguments.free && !target.recipe.no_leaks;
+        let config = Config { lockdep, console, leak, limits: Limits::NONE, ..Config::default() };
+        let atomics = if arguments.racing_atomics { Atomics::Race } else { Atomics::Synchronise };
+        let mut races = Vec::new();
+        if hb {
+            let flags = target.flags();
+            let detector = RaceDetector::FastTrack(FastTrack::new(flags, atomics));
+            races.push(("happens-before", RaceObserver::new(detector), Vec::new()));
+        }
+        if lockset {
+            let detector = RaceDetector::Lockset(Lockset::default());
+            races.push(("lockset", RaceObserver::new(detector), Vec::new()));
+        }
+        Self {
+            detectors: Detectors::new(&config),
+            races,
+            findings: Vec::new(),
+            told: BTreeSet::new(),
+            instructions: 0,
+            steps: 0,
+            end: None,
+        }
+    }
+
+    fn observe(&mut self, step: &Step) {
+        let mut found = Vec::new();
+        self.detectors.observe(step, &mut found);
+        for finding in found {
+            if self.told.insert(finding.signature()) {
+                self.findings.push(finding);
+            }
+        }
+        for (_, observer, races) in &mut self.races {
+            observer.observe(step, races);
+        }
+        self.instructions += step.instructions;
+        self.steps += 1;
+        self.end = Some(step.end.clone());
+    }
+}
+
+/// Runs the test once without preemptions.
+fn run_test(subject: &mut Uniprocessor, watched: &mut Watched) -> Schedule {
+    let mut schedule = Schedule::default();
+    let points = PointSet::default();
+    while !crate::interrupt::asked() {
+        let Some(choice) = subject.current().map(Into::into).or(subject.enabled().first()) else { break };
+        let step = subject.step(choice, &points);
+        if step.end == StepEnd::Cancelled {
+            break;
+        }
+        schedule.0.push(choice);
+        watched.observe(&step);
+        if !matches!(step.end, StepEnd::Point(_)) {
+            break;
+        }
+    }
+    schedule
+}
+
+fn run_free(run: &mut FreeRun, watched: &mut Watched, target: &Target) -> Result<(), Failure> {
+    while !crate::interrupt::asked() {
+        let step = run.step().map_err(|error| target.not_started(&error))?;
+        let Some(step) = step else { break };
+        watched.observe(&step);
+    }
+    Ok(())
+}
+
+pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    crate::interrupt::listen();
+    let target = Target::load(&arguments.target)?;
+    target.caution();
+    let started = Instant::now();
+    let mut watched = Watched::new(&target, arguments);
+    let (mut schedule, mut root) = (Schedule::default(), None);
+    if arguments.free {
+        let mut run = target.free_run(arguments.instructions)?;
+        run.subject_mut().tracker.watch_locks = true;
+        run_free(&mut run, &mut watched, &target)?;
+        if watched.findings.iter().any(is_about_locks) {
+            // Once more, with stacks.
+            let mut run = target.free_run(arguments.instructions)?;
+            run.subject_mut().tracker.watch_locks = true;
+            run.subject_mut().narrate();
+            let mut again = Watched::new(&target, &only_locks(arguments));
+            run_free(&mut run, &mut again, &target)?;
+            take_stacks(&mut watched, &again);
+        }
+    } else {
+        let started = target.start()?;
+        watched.detectors.observe(&started.prologue, &mut Vec::new());
+        for (_, observer, _) in &mut watched.races {
+            observer.observe(&started.prologue, &mut Vec::new());
+        }
+        let prologue = started.prologue.clone();
+        let world = target.world_with(started, false);
+        let mut first = world.subject.clone();
+        first.tracker.watch_locks = true;
+        root = Some(world);
+        schedule = run_test(&mut first.clone(), &mut watched);
+        if watched.findings.iter().any(is_about_locks) {
+            let mut again = Watched::new(&target, &only_locks(arguments));
+            again.detectors.observe(&prologue, &mut Vec::new());
+            first.narrate();
+            run_test(&mut first, &mut again);
+            take_stacks(&mut watched, &again);
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let confirmed = match (&root, arguments.confirm) {
+        (Some(root), Some(budget)) => confirm(root, &watched.findings, budget),
+        _ => BTreeMap::new(),
+    };
+    tell(arguments, &target, &watched, &schedule, root.as_ref(), &confirmed, seconds)
+}
+
+/// The same command with nothing but rules about locks.
+fn only_locks(arguments: &Arguments) -> Arguments {
+    let target = TargetArguments { lockdep: true, ..arguments.target.clone() };
+    Arguments { target, hb: false, lockset: false, confirm: None, ..*arguments }
+}
+
+const fn is_about_locks(finding: &Finding) -> bool {
+    matches!(finding.kind, FindingKind::LockOrder { .. } | FindingKind::Locking { .. })
+}
+
+fn take_stacks(watched: &mut Watched, again: &Watched) {
+    for finding in watched.findings.iter_mut().filter(|finding| is_about_locks(finding)) {
+        let same = again.findings.iter().find(|other| other.signature() == finding.signature());
+        if let Some(same) = same {
+            *finding = same.clone();
+        }
+    }
+}
+
+/// What came of steering into a lock order.
+enum Confirmation {
+    Confirmed(Box<Found>),
+    NotReached { space: String },
+}
+
+/// Preemptions with which a deadlock is looked for: each of two threads between its two locks needs one at most.
+const CONFIRM_PREEMPTIONS: u32 = 3;
+/// Memory for clones while looking for it.
+const CONFIRM_CLONE_BYTES: usize = 256 << 20;
+
+/// Looks for a deadlock on the locks of each cycle: preemptions where locks are taken and given back, fewest first.
+fn confirm(root: &KernelWorld, findings: &[Finding], budget: Duration) -> BTreeMap<Signature, Confirmation> {
+    let cycles: Vec<(&Finding, BTreeSet<_>)> = findings
+        .iter()
+        .filter_map(|finding| match &finding.kind {
+            FindingKind::LockOrder { cycle, .. } => Some((finding, cycle.iter().copied().collect())),
+            _ => None,
+        })
+        .collect();
+    if cycles.is_empty() {
+        return BTreeMap::new();
+    }
+    let points: PointSet = "lock,unlock".parse().expect("a set of points");
+    let options = Options { until: Until::Exhausted, ..crate::campaign::options() };
+    let mut workers = Workers::new(
+        crate::commands::explore::cores(),
+        root,
+        &points,
+        options.depth_max,
+        CONFIRM_CLONE_BYTES,
+    );
+    let mut search = ContextBounding::new(options, CONFIRM_PREEMPTIONS);
+    let began = Instant::now();
+    let is_of = |found: &Found, locks: &BTreeSet<_>| match &found.finding.kind {
+        FindingKind::Deadlock { cycle } => {
+            cycle.iter().filter_map(|wait| wait.lock).all(|lock| locks.contains(&lock))
+        }
+        _ => false,
+    };
+    let late = || began.elapsed() >= budget || crate::interrupt::asked();
+    search.run(&mut workers, &late, &mut |_| {});
+    let found = search.found();
+    let space =
+        format!("{} (points lock,unlock, at most {CONFIRM_PREEMPTIONS} preemptions)", search.verdict());
+    cycles
+        .into_iter()
+        .map(|(finding, locks)| {
+            let deadlock = found.iter().find(|found| is_of(found, &locks));
+            let confirmation = match deadlock {
+                Some(found) => Confirmation::Confirmed(Box::new(found.clone())),
+                None => Confirmation::NotReached { space: space.clone() },
+            };
+            (finding.signature(), confirmation)
+        })
+        .collect()
+}
+
+fn tell(
+    arguments: &Arguments,
+    target: &Target,
+    watched: &Watched,
+    schedule: &Schedule,
+    root: Option<&KernelWorld>,
+    confirmed: &BTreeMap<Signature, Confirmation>,
+    seconds: f64,
+) -> Result<Verdict, Failure> {
+    let names = Names::of(target);
+    let code = Code::new(&target.kernel);
+    let mut text = String::new();
+    let mut json_races = Vec::new();
+    let mut races_count = 0;
+    for (tool, _, races) in &watched.races {
+        let (mut log, mut witnesses) = (RaceLog::default(), BTreeMap::new());
+        for race in races.iter().filter(|race| code.counts(race)) {
+            log.add(race, true);
+            let witness = || RaceWitness {
+                race: race.clone(),
+                points: PointSet::default(),
+                schedule: schedule.clone(),
+            };
+            witnesses.entry(race.key()).or_insert_with(witness);
+        }
+        let stories = match root {
+            Some(root) => stories(log.iter(), &witnesses, target, root, &code),
+            None => log.iter().map(|known| RaceStory { known, variable: None, seen: None }).collect(),
+        };
+        races_count += log.iter().count();
+        if arguments.json {
+            let told: serde_json::Value =
+                serde_json::from_str(&report::races_json(stories, &names)).unwrap_or_default();
+            json_races.push(serde_json::json!({ "tool": tool, "races": told }));
+        } else {
+            text += &format!("{tool}: {} data races\n", log.iter().count());
+            text += &report::races(stories, &names, &|file| target.source(file));
+        }
+    }
+    let unsupported = matches!(watched.end, Some(StepEnd::Unsupported { .. }));
+    if arguments.json {
+        println!("{}", as_json(target, watched, confirmed, &json_races, seconds));
+    } else {
+        for finding in &watched.findings {
+            println!("{}", report::brief(finding, &names));
+            match confirmed.get(&finding.signature()) {
+                Some(Confirmation::Confirmed(found)) => println!(
+                    "  confirmed: {}\n  schedule: {} (points lock,unlock)\n",
+                    found.finding.headline(),
+                    found.schedule
+                ),
+                Some(Confirmation::NotReached { space }) => {
+                    println!("  possible, not reached in this space: {space}\n");
+                }
+                None => {}
+            }
+        }
+        print!("{text}");
+        println!(
+            "{}: {} findings, {races_count} data races in one run of {} instructions, {seconds:.1} s{}",
+            target.what(),
+            watched.findings.len(),
+            report::grouped(watched.instructions),
+            ending(watched.end.as_ref())
+        );
+    }
+    Ok(match (watched.findings.is_empty(), unsupported) {
+        (_, true) => Verdict::OwnBug,
+        (true, _) => Verdict::Fine,
+        (false, _) => Verdict::GuestBug,
+    })
+}
+
+/// How the run ended, if that is worth a word.
+fn ending(end: Option<&StepEnd>) -> String {
+    match end {
+        Some(StepEnd::Finished) => String::new(),
+        Some(StepEnd::Unsupported { what }) => format!("; it did not come to its end: {what}"),
+        Some(StepEnd::Crashed) => "; the guest crashed".to_owned(),
+        Some(StepEnd::Stuck { .. }) => "; nobody could go on".to_owned(),
+        _ if crate::interrupt::asked() => "; interrupted".to_owned(),
+        _ => String::new(),
+    }
+}
+
+fn as_json(
+    target: &Target,
+    watched: &Watched,
+    confirmed: &BTreeMap<Signature, Confirmation>,
+    races: &[serde_json::Value],
+    seconds: f64,
+) -> serde_json::Value {
+    let findings: Vec<_> = watched
+        .findings
+        .iter()
+        .map(|finding| {
+            let confirmation = confirmed.get(&finding.signature()).map(|confirmation| match confirmation {
+                Confirmation::Confirmed(found) => {
+                    serde_json::json!({ "confirmed": found.schedule.to_string() })
+                }
+                Confirmation::NotReached { space } => serde_json::json!({ "not-reached": space }),
+            });
+            serde_json::json!({
+                "class": finding.kind.name(),
+                "signature": finding.signature(),
+                "headline": finding.headline(),
+                "facts": finding.kind,
+                "sides": finding.sides,
+                "confirmation": confirmation,
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "test": target.what(),
+        "findings": findings,
+        "races": races,
+        "instructions": watched.instructions,
+        "steps": watched.steps,
+        "seconds": seconds,
+    })
+}
