@@ -46,7 +46,8 @@ enum rockfall_code {
     ROCKFALL_POINT = 51,
     ROCKFALL_MESSAGE = 52,
     ROCKFALL_RESULT = 53,
-    ROCKFALL_SYSTEM_CALL = 54
+    ROCKFALL_SYSTEM_CALL = 54,
+    ROCKFALL_INPUT = 57
 };
 
 static inline void rockfall_call(enum rockfall_code code, unsigned long a, unsigned long b)

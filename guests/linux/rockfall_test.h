@@ -27,4 +27,25 @@ void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 void rockfall_failed(const char *file, int line, const char *what);
 
+/*
+ * Helpers, made in `setup`: a thread, or a process of its own, on the given processor. It waits until a body (or `setup`) lets it
+ * go, then runs its function; it may exit or exec. What a body ends with, such as the death of a process, is done by a helper: the
+ * body lets it go and awaits its end. `rockfall_await` returns the wait status of a process, 0 for a thread.
+ */
+int rockfall_thread(int cpu, void (*body)(void));
+int rockfall_process(int cpu, void (*body)(void));
+void rockfall_release(int helper);
+int rockfall_await(int helper);
+int rockfall_process_id(int helper);
+
+/*
+ * A test with many inputs: which one this run is about, from 0 to `inputs` - 1. It is asked for at the beginning of `setup`. The
+ * kernel's command line says it, `input=NUMBER`; whoever explores may say it anew here, from the same boot: the call tells where the
+ * number is (ROCKFALL_INPUT), and what is there afterwards counts.
+ */
+int rockfall_input(int inputs);
+
+/* Pins the caller to a processor. */
+void rockfall_pin(int cpu);
+
 #endif

@@ -7,6 +7,7 @@
 
 pub mod catalogue;
 pub mod debian;
+pub mod disk;
 pub mod module;
 
 use std::fs;
@@ -18,10 +19,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::cpio::Archive;
 use crate::toolchain::{BuildError, run};
 
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 5] = [
     ("rockfall.h", include_str!("../../annotations/rockfall.h")),
     ("rockfall_test.h", include_str!("../linux/rockfall_test.h")),
     ("harness.c", include_str!("../linux/harness.c")),
+    ("helpers.c", include_str!("../linux/helpers.c")),
     ("init.c", include_str!("../linux/init.c")),
 ];
 /// With debugging information, so that a report can name the lines of a test.
@@ -140,11 +142,13 @@ impl Pack {
             command.arg(format!("-ffile-prefix-map={}=.", folder.display()));
             command
         };
-        let object = folder.join("harness.o");
-        run("gcc", gcc().args(["-c", "-o"]).arg(&object).arg(folder.join("harness.c")))?;
         // A library, so that the harness is left out where a test has a `main`.
         let harness = folder.join("libharness.a");
-        run("ar", Command::new("ar").arg("rcsD").arg(&harness).arg(&object))?;
+        for name in ["harness", "helpers"] {
+            let object = folder.join(format!("{name}.o"));
+            run("gcc", gcc().args(["-c", "-o"]).arg(&object).arg(folder.join(format!("{name}.c"))))?;
+            run("ar", Command::new("ar").arg("rcsD").arg(&harness).arg(&object))?;
+        }
         let program = |source: &Path, name: &str| {
             let path = folder.join(name);
             run("gcc", gcc().arg("-o").arg(&path).arg(source).arg(&harness).args(["-lpthread", "-lm"]))?;

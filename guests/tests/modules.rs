@@ -3,7 +3,7 @@
 
 use guest::annotation::{Annotation, decode};
 use guest::view::{View, registers};
-use guests::linux::catalogue::{ModuleFault, module_faults};
+use guests::linux::catalogue::{ModuleFault, module_faults, released_bugs};
 use guests::linux::module::Modules;
 use guests::linux::{Pack, sources, test_store};
 use machine::board::BoardConfig;
@@ -25,12 +25,28 @@ fn the_catalogue_and_the_sources_agree() {
         wanted.sort();
         assert_eq!(found, wanted, "{folder}");
     }
-    const SHOWS: [&str; 6] = ["expectation", "oops", "warning", "deadlock", "use-after-free", "double-free"];
     for fault in &faults {
-        assert!(!fault.shows.is_empty() && fault.shows.iter().all(|kind| SHOWS.contains(&kind.as_str())));
+        assert!(known(&fault.shows), "{}", fault.name);
         let source = fs::read_to_string(fault.module()).unwrap();
         assert!(source.contains(ModuleFault::MENDED), "{}", fault.name);
     }
+}
+
+fn known(shows: &[String]) -> bool {
+    const SHOWS: [&str; 6] = ["expectation", "oops", "warning", "deadlock", "use-after-free", "double-free"];
+    !shows.is_empty() && shows.iter().all(|kind| SHOWS.contains(&kind.as_str()))
+}
+
+#[test]
+fn tests_for_released_bugs_build() {
+    let bugs = released_bugs();
+    assert!(bugs.len() >= 15);
+    let mut tests: Vec<_> = bugs.iter().map(|bug| bug.test()).collect();
+    tests.sort();
+    assert_eq!(tests, sources("bugs").unwrap());
+    assert!(bugs.iter().all(|bug| known(&bug.shows)));
+    tests.extend(sources("pairs").unwrap());
+    Pack { tests, ..Pack::default() }.build().unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]

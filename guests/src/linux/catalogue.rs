@@ -33,6 +33,37 @@ impl ModuleFault {
     }
 }
 
+/// A race that released kernels had.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct ReleasedBug {
+    /// Of the test.
+    pub name: String,
+    /// The changelog's words.
+    pub what: String,
+    /// A release of Debian that has it, as [`super::debian::Store::fetch`] takes it.
+    pub broken: String,
+    /// The next release in the archive without it.
+    pub fixed: Option<String>,
+    /// The upstream version that fixed it.
+    pub since: String,
+    /// Modules of the kernel that the test needs.
+    #[serde(default)]
+    pub modules: Vec<String>,
+    /// Words for the kernel's command line.
+    #[serde(default)]
+    pub append: String,
+    /// As for [`ModuleFault`].
+    pub shows: Vec<String>,
+}
+
+impl ReleasedBug {
+    #[must_use]
+    pub fn test(&self) -> PathBuf {
+        folder("bugs").join(format!("{}.c", self.name))
+    }
+}
+
 fn folder(name: &str) -> PathBuf {
     crate::sources().join("linux").join(name)
 }
@@ -48,4 +79,17 @@ pub fn module_faults() -> Vec<ModuleFault> {
     let text = include_str!("../../linux/modules/catalogue.toml");
     let faults: Faults = toml::from_str(text).expect("the catalogue is ours");
     faults.fault
+}
+
+#[derive(Deserialize)]
+struct Bugs {
+    bug: Vec<ReleasedBug>,
+}
+
+/// All bugs of released kernels that there are tests for.
+#[must_use]
+pub fn released_bugs() -> Vec<ReleasedBug> {
+    let text = include_str!("../../linux/bugs/catalogue.toml");
+    let bugs: Bugs = toml::from_str(text).expect("the catalogue is ours");
+    bugs.bug
 }

@@ -158,6 +158,28 @@ impl Store {
     }
 }
 
+impl Store {
+    /// A package and the libraries it depends on, unpacked; where.
+    pub fn tools(&self, package: &str, say: &dyn Fn(&str)) -> Result<PathBuf> {
+        let tree = self.folder.join("tools").join(package);
+        if tree.exists() {
+            return Ok(tree);
+        }
+        let new = self.folder.join("tools").join(format!("{package}-{}", std::process::id()));
+        let place = Kernel { release: String::new(), folder: new.clone() };
+        let libraries = depends(package)?.into_iter().filter(|name| {
+            name.starts_with("lib") && !name.starts_with("libc6") && !name.starts_with("libgcc")
+        });
+        for name in std::iter::once(package.to_owned()).chain(libraries) {
+            let path = place.download(&name, say)?;
+            run("dpkg", Command::new("dpkg").arg("-x").arg(&path).arg(&new))?;
+            fs::remove_file(&path).map_err(io(&path))?;
+        }
+        fs::rename(&new, &tree).map_err(io(&tree))?;
+        Ok(tree)
+    }
+}
+
 /// Files of a package: the lines of `tar -t`.
 fn files_of(package: &Path) -> Result<Vec<String>> {
     let tar = dpkg(package, |tar| tar.arg("-t"))?;
@@ -341,6 +363,11 @@ impl<'a> ModuleFiles<'a> {
         Ok(path)
     }
 
+    fn has(&self, name: &str) -> bool {
+        let wanted = module_name(name);
+        self.files.iter().any(|file| file.contains(".ko") && module_name(file) == wanted)
+    }
+
     /// Adds a module behind all that it depends on.
     fn add(&mut self, name: &str, above: &mut Vec<String>, ordered: &mut Vec<PathBuf>) -> Result<()> {
         let wanted = module_name(name);
@@ -360,29 +387,44 @@ impl<'a> ModuleFiles<'a> {
         for needed in dependencies(&bytes) {
             self.add(&needed, above, ordered)?;
         }
+        // What should be there before, by the name of an algorithm: its plain implementation will do, if there is one.
+        for wished in wishes(&bytes) {
+            let plain = format!("{wished}_generic");
+            let named = [wished, plain].into_iter().find(|name| self.has(name));
+            if let Some(name) = named {
+                self.add(&name, above, ordered)?;
+            }
+        }
         above.pop();
         ordered.push(path);
         Ok(())
     }
 }
 
-/// What a module says that it needs: the list in its `.modinfo`, and what should be loaded before it.
-fn dependencies(module: &[u8]) -> Vec<String> {
-    let field = |key: &[u8]| -> Vec<String> {
-        let found = module.windows(key.len()).enumerate().filter(|(at, window)| {
-            // Fields are texts that end with NUL, one behind the other.
-            *window == key && (*at == 0 || module[at - 1] == 0)
-        });
-        let text = |at: usize| {
-            let rest = &module[at + key.len()..];
-            let end = rest.iter().position(|byte| *byte == 0).unwrap_or(0);
-            String::from_utf8_lossy(&rest[..end]).into_owned()
-        };
-        found.map(|(at, _)| text(at)).collect()
+/// The fields of a module's `.modinfo` with this key: texts that end with NUL, one behind the other.
+fn fields(module: &[u8], key: &[u8]) -> Vec<String> {
+    let begins = |at: &usize| module[*at..].starts_with(key) && (*at == 0 || module[at - 1] == 0);
+    let text = |at: usize| {
+        let rest = &module[at + key.len()..];
+        let end = rest.iter().position(|byte| *byte == 0).unwrap_or(0);
+        String::from_utf8_lossy(&rest[..end]).into_owned()
     };
-    let hard = field(b"depends=");
-    let names = hard.iter().flat_map(|list| list.split(',')).filter(|name| !name.is_empty());
+    (0..module.len()).filter(begins).map(text).collect()
+}
+
+/// What a module says that it needs.
+fn dependencies(module: &[u8]) -> Vec<String> {
+    let lists = fields(module, b"depends=");
+    let names = lists.iter().flat_map(|list| list.split(',')).filter(|name| !name.is_empty());
     names.map(str::to_owned).collect()
+}
+
+/// What a module would like to find loaded.
+fn wishes(module: &[u8]) -> Vec<String> {
+    let lists = fields(module, b"softdep=pre:");
+    let before = |list: &String| list.split("post:").next().unwrap_or_default().to_owned();
+    let names: Vec<String> = lists.iter().map(before).collect();
+    names.iter().flat_map(|list| list.split_whitespace()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -408,6 +450,7 @@ mod tests {
         let module = b"\x7fELF\0license=GPL\0depends=crc16,mbcache,jbd2\0name=ext4\0";
         assert_eq!(dependencies(module), ["crc16", "mbcache", "jbd2"]);
         assert_eq!(dependencies(b"depends=\0name=loop\0"), Vec::<String>::new());
+        assert_eq!(wishes(b"softdep=pre: crc32c xxhash64 post: zstd\0"), ["crc32c", "xxhash64"]);
         assert_eq!(module_name("./lib/modules/6/kernel/net/nf-log.ko.xz"), "nf_log");
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use guest::image::ImageHash;
 use guests::linux::debian::{self, Kernel, Store};
+use guests::linux::disk::{self, Program};
 use guests::linux::module::Modules;
 use guests::linux::{Pack, Placed};
 
@@ -35,6 +36,7 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Fetch(FetchArguments),
+    Image(ImageArguments),
     Pack(PackArguments),
 }
 
@@ -56,6 +58,19 @@ struct FetchArguments {
     /// The folder where kernels are kept [default: rockfall/linux in the user's cache]
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
+}
+
+/// Makes a file system for tests, as a file that `linux pack --file` takes.
+#[derive(Args)]
+struct ImageArguments {
+    /// ext4, btrfs, jfs or xfs
+    kind: String,
+    /// Where the image goes [default: the name of the file system, ending in .image]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The folder where programs are kept that the host lacks [default: rockfall/linux in the user's cache]
+    #[arg(long, value_name = "FOLDER")]
+    kernels: Option<PathBuf>,
 }
 
 /// Compiles tests and packs them into an initramfs, with the helper that runs them.
@@ -80,6 +95,10 @@ struct PackArguments {
     /// The folder where kernels are kept [default: rockfall/linux in the user's cache]
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<PathBuf>,
+    /// A program to put into /bin of the image with the libraries it needs: a path, or the name of one of the host or of a
+    /// checker of file systems (e2fsck, btrfs, fsck.jfs, xfs_repair)
+    #[arg(long, value_name = "FILE|NAME")]
+    program: Vec<String>,
     /// A further file, and after '=' its place in the image
     #[arg(long, value_name = "FILE=PLACE", value_parser = parse_placed)]
     file: Vec<Placed>,
@@ -102,6 +121,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::end_at_once();
     match &arguments.command {
         Command::Fetch(arguments) => fetch(arguments),
+        Command::Image(arguments) => image(arguments),
         Command::Pack(arguments) => pack(arguments),
     }
 }
@@ -177,6 +197,15 @@ fn modules(arguments: &PackArguments) -> Result<Vec<PathBuf>, Failure> {
     Ok(modules)
 }
 
+fn image(arguments: &ImageArguments) -> Result<Verdict, Failure> {
+    let store = store(arguments.kernels.as_ref())?;
+    let image = disk::make(&arguments.kind, &store, &say).map_err(bad_input)?;
+    let output = arguments.output.clone().unwrap_or_else(|| format!("{}.image", arguments.kind).into());
+    write_whole(&output, &image)?;
+    eprintln!("rockfall: {} ({} KiB)", output.display(), image.len().div_ceil(1024));
+    Ok(Verdict::Fine)
+}
+
 fn pack(arguments: &PackArguments) -> Result<Verdict, Failure> {
     let output = match (&arguments.output, arguments.tests.first()) {
         (Some(output), _) => output.clone(),
@@ -186,7 +215,16 @@ fn pack(arguments: &PackArguments) -> Result<Verdict, Failure> {
         }
     };
     let modules = modules(arguments)?;
-    let pack = Pack { tests: arguments.tests.clone(), modules, files: arguments.file.clone() };
+    let mut files = arguments.file.clone();
+    for name in &arguments.program {
+        let program = Program::find(name, &store(arguments.kernels.as_ref())?, &say).map_err(bad_input)?;
+        for file in program.files().map_err(bad_input)? {
+            if !files.iter().any(|known| known.to == file.to) {
+                files.push(file);
+            }
+        }
+    }
+    let pack = Pack { tests: arguments.tests.clone(), modules, files };
     let image = pack.build().map_err(bad_input)?;
     write_whole(&output, &image)?;
     eprintln!("rockfall: {} ({} KiB)", output.display(), image.len().div_ceil(1024));

@@ -1,0 +1,12 @@
+/* Files of a xfs are renamed over one another, written and removed at once; its checker finds nothing wrong afterwards. */
+#include "filesystem.h"
+
+static void setup(void)
+{
+    disk_mount("xfs", NULL);
+    disk_prepare();
+}
+
+static void check(void) { disk_check((char *[]){"/bin/xfs_repair", "-n", disk_device, NULL}); }
+
+const struct rockfall_test rockfall_test = {setup, {disk_first, disk_second}, check};
