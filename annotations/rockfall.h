@@ -47,6 +47,8 @@ enum rockfall_code {
     ROCKFALL_MESSAGE = 52,
     ROCKFALL_RESULT = 53,
     ROCKFALL_SYSTEM_CALL = 54,
+    ROCKFALL_FAILED = 55,
+    ROCKFALL_CHECKED = 56,
     ROCKFALL_INPUT = 57
 };
 
@@ -156,6 +158,13 @@ static inline void rockfall_result(const char *test, int status)
 {
     rockfall_call(ROCKFALL_RESULT, (unsigned long)test, (unsigned long)status);
 }
+
+/* Something that the test expects does not hold, and on a second line what is the case; the text ends with a NUL. A
+ * finding. */
+static inline void rockfall_fails(const char *text) { rockfall_call(ROCKFALL_FAILED, (unsigned long)text, 0); }
+
+/* All threads of the test have ended, and what they left has been looked at. */
+static inline void rockfall_checked(void) { rockfall_call(ROCKFALL_CHECKED, 0, 0); }
 
 /* Another thread may be let in here. */
 static inline void rockfall_point(void) { rockfall_call(ROCKFALL_POINT, 0, 0); }

@@ -33,6 +33,7 @@ mod past;
 mod race;
 mod race_limited;
 mod race_pure;
+mod race_words;
 #[cfg(test)]
 mod script;
 mod shadow;
@@ -55,4 +56,5 @@ pub use panic::Panic;
 pub use race::{Candidate, Order, Race, RaceDetector, RaceKey, RaceLog, RaceObserver, RaceSide, RaceStatus};
 pub use race_limited::RaceLimited;
 pub use race_pure::RacePure;
+pub use race_words::RaceWords;
 pub use use_after_free::UseAfterFree;

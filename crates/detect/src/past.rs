@@ -187,9 +187,9 @@ impl Past {
         let wrote = |segment: &&Segment| {
             segment.accesses.iter().any(|before| before.kind.writes() && before.overlaps(access))
         };
-        let segments = self.chapters.iter().flat_map(|chapter| &chapter.segments).chain(&self.current);
+        let mut segments = self.chapters.iter().flat_map(|chapter| &chapter.segments).chain(&self.current);
         // Of several, that of the highest epoch of its thread; chapters are in the order of time.
-        let last = segments.filter(wrote).last()?;
+        let last = segments.rfind(wrote)?;
         Some((last.by.thread, last.by.epoch))
     }
 

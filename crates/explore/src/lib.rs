@@ -29,6 +29,7 @@
 //! This crate knows no CPU, no kernel and no symbol; it is developed and proved on the toy programs of [`toy`].
 //! Nothing here reads a clock: budgets come as counts or as a question put to the caller.
 
+pub mod communication;
 pub mod estimate;
 pub mod execution;
 pub mod footprint;
@@ -43,6 +44,7 @@ pub mod run;
 pub mod sample;
 pub mod search;
 pub mod strategies;
+pub mod sweep;
 pub mod tally;
 pub mod toy;
 pub mod trail;
@@ -52,11 +54,13 @@ pub mod watch;
 pub mod workers;
 pub mod world;
 
+pub use communication::{Communication, Noted};
 pub use execution::{Decision, End, Execution, Taken};
 pub use footprint::Footprint;
 pub use order::Order;
 pub use run::{Bounds, Effort, Runner, Strategy};
 pub use search::{Options, Search, Until};
+pub use sweep::Sweep;
 pub use trail::Trail;
 pub use tree::Tree;
 pub use verdict::{Bound, Found, Verdict};

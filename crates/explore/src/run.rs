@@ -80,6 +80,16 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         }
     }
 
+    /// Goes on from another root, with other points; whatever the live world has cached stays.
+    pub(crate) fn change(&mut self, root: World<S, O>, points: PointSet, clone_bytes_max: usize) {
+        self.trail = Trail::default();
+        self.live.clone_from(&root);
+        self.root = root;
+        self.points = points;
+        self.bounds.clone_bytes_max = clone_bytes_max;
+        self.limits = None;
+    }
+
     /// In force from the next execution on, for the steps that it takes first.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = Some(limits);

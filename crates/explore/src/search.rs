@@ -158,6 +158,12 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         self.tally.counts
     }
 
+    /// All that executions brought.
+    #[must_use]
+    pub const fn tally(&self) -> &Tally<N> {
+        &self.tally
+    }
+
     /// One of each signature, in the order found.
     #[must_use]
     pub fn found(&self) -> &[Found] {

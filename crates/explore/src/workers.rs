@@ -51,6 +51,17 @@ impl<S: Subject, O: Observer> Workers<S, O> {
         }
     }
 
+    /// Goes on with another world and other points. What the workers' own worlds have cached stays with them.
+    pub fn change(&mut self, world: &World<S, O>, points: &PointSet, clone_bytes_max: usize) {
+        self.forget_trails();
+        self.clone_bytes_max = clone_bytes_max;
+        self.root = world.clone();
+        let share = clone_bytes_max / self.runners.len();
+        for runner in &self.runners {
+            runner.lock().expect("no worker panicked").change(world.clone(), points.clone(), share);
+        }
+    }
+
     pub(crate) fn forget_trails(&mut self) {
         self.trails.clear();
     }

@@ -94,6 +94,13 @@ pub enum Annotation {
     SystemCall {
         number: u64,
     },
+    /// Something that a test expects does not hold: what, and what is the case instead.
+    Failed {
+        check: String,
+        found: String,
+    },
+    /// The test's check of what its threads left is done.
+    Checked,
 }
 
 /// Longest message taken from memory.
@@ -136,6 +143,12 @@ pub fn decode<M: Memory + ?Sized>(registers: &Registers, memory: &M) -> Option<A
         52 => Annotation::Message { text: memory.read_text(VirtAddr(a), MESSAGE_MAX) },
         53 => Annotation::Result { test: memory.read_text(VirtAddr(a), MESSAGE_MAX), status: b as u32 },
         54 => Annotation::SystemCall { number: a },
+        55 => {
+            let text = memory.read_text(VirtAddr(a), MESSAGE_MAX);
+            let (check, found) = text.split_once('\n').unwrap_or((&text, "otherwise"));
+            Annotation::Failed { check: check.to_owned(), found: found.to_owned() }
+        }
+        56 => Annotation::Checked,
         _ => return None,
     })
 }

@@ -19,6 +19,7 @@ pub mod kernel;
 pub mod lifecycle;
 pub mod linux;
 pub mod location;
+pub mod multiprocessor;
 pub mod nearest;
 pub mod objects;
 pub mod program;

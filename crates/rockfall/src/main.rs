@@ -16,6 +16,7 @@ mod race_witness;
 mod ram;
 mod run_folder;
 mod session;
+mod smp;
 mod snapshot_file;
 mod statement;
 mod target;

@@ -17,7 +17,7 @@ use trace::{Resolve, Step, ThreadId};
 const LOOP_INSTRUCTIONS_SEEN: u64 = 100_000;
 
 /// A path as a shell takes it.
-fn quoted(path: &Path) -> String {
+pub fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
     if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {

@@ -2,6 +2,7 @@
 
 use crate::commands::run::parse_size;
 use crate::failure::Failure;
+use crate::smp::target::{LinuxRecipe, SmpArguments};
 use clap::Args;
 use detect::{Config, Detectors, Flags};
 use explore::World;
@@ -27,13 +28,15 @@ pub const BUNDLED_DESCRIPTIONS: &[(&str, &str)] = &[
 /// The kernel that comes with the tool, as it is called on the command line and in finding files.
 pub const BUNDLED_KERNEL: &str = "bundled";
 
+const MEMORY_BYTES: u64 = 64 << 20;
+
 #[derive(Args, Clone, Debug)]
 pub struct TargetArguments {
     /// The kernel: a Multiboot ELF file, a plain ELF file, or a disk image
     pub kernel: PathBuf,
     /// Description of the kernel: one that comes with Rockfall (pebbles, pintos, xv6) or a TOML file
     #[arg(short = 'k', long, value_name = "NAME|FILE")]
-    pub kernel_description: String,
+    pub kernel_description: Option<String>,
     /// The test to run, as it is typed to the kernel [default with --program: the program's name]
     #[arg(short, long, value_name = "NAME", default_value = "")]
     pub test: String,
@@ -45,13 +48,13 @@ pub struct TargetArguments {
     /// description names]
     #[arg(short = 'L', long, value_name = "NAME|FILE", requires = "program")]
     pub library: Option<String>,
-    /// Memory of the machine
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
-    pub memory: u64,
+    /// Memory of the machine [default: 64M, for Linux 512M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
     /// The kernel's command line
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, default_value = "")]
     pub append: String,
-    /// A Multiboot module
+    /// A Multiboot module; of Linux, a kernel module that is loaded before the test
     #[arg(long, value_name = "FILE")]
     pub module: Vec<PathBuf>,
     /// A disk
@@ -81,6 +84,8 @@ pub struct TargetArguments {
     /// what
     #[arg(long)]
     pub lockdep: bool,
+    #[command(flatten)]
+    pub smp: SmpArguments,
 }
 
 /// How to make the same target again; part of a finding file.
@@ -116,6 +121,9 @@ pub struct Recipe {
     /// With a program under test: its file and how its library is described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tested: Option<TestedRecipe>,
+    /// With a Linux kernel: how it is booted to its test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux: Option<LinuxRecipe>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -159,11 +167,11 @@ impl Files {
     }
 }
 
-fn hash(file: &[u8]) -> String {
+pub fn file_hash(file: &[u8]) -> String {
     format!("{:032x}", ImageHash::of(file).0)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|error| Failure::Unreadable { path: path.to_owned(), error })
 }
 
@@ -202,7 +210,18 @@ impl Target {
     }
 
     pub fn load(arguments: &TargetArguments) -> Result<Self, Failure> {
-        let (description_name, text) = description(&arguments.kernel_description)?;
+        if !arguments.smp.linux.is_empty() {
+            let what =
+                "--linux is for 'rockfall test' and 'rockfall explore'; this command needs a description";
+            return Err(Failure::BadFlag(what.to_owned()));
+        }
+        let named = arguments.kernel_description.as_deref();
+        let named = named.ok_or_else(|| {
+            let what = "what kernel is this? Give its description with -k (pebbles, pintos, xv6 or a TOML file), or a test \
+                        for a Linux kernel with --linux";
+            Failure::BadFlag(what.to_owned())
+        })?;
+        let (description_name, text) = description(named)?;
         let tested = match &arguments.program {
             Some(program) => {
                 let library = arguments.library.as_deref().map(description).transpose()?;
@@ -223,7 +242,7 @@ impl Target {
             description_name,
             description: text,
             test,
-            memory_bytes: arguments.memory,
+            memory_bytes: arguments.memory.unwrap_or(MEMORY_BYTES),
             append: arguments.append.clone(),
             modules: arguments.module.clone(),
             disks: arguments.disk.clone(),
@@ -235,6 +254,7 @@ impl Target {
             test_heap: arguments.test_heap,
             lockdep: arguments.lockdep,
             tested,
+            linux: None,
         })?;
         let asks = target.kernel.test.input != Input::None && target.kernel.test.text.contains("{test}");
         if target.recipe.test.is_empty() && asks {
@@ -287,7 +307,7 @@ impl Target {
     fn make_with(mut recipe: Recipe, files: &Files) -> Result<Self, Failure> {
         let bundled = recipe.kernel == Path::new(BUNDLED_KERNEL);
         let file = if bundled { guests::demo::FAULTY.kernel.to_vec() } else { read(&recipe.kernel)? };
-        let image = hash(&file);
+        let image = file_hash(&file);
         if !recipe.image.is_empty() && recipe.image != image {
             return Err(Failure::BadInput(format!(
                 "{} is not the kernel of this finding: its hash is {image}, the finding's is {}; give the right file with --kernel",
@@ -321,7 +341,7 @@ impl Target {
         let modules = recipe.modules.iter().map(module).collect::<Result<Vec<_>, Failure>>()?;
         let disks = recipe.disks.iter().map(|path| files.read(path)).collect::<Result<Vec<_>, _>>()?;
         let hashes: Vec<String> =
-            modules.iter().map(|module| &module.bytes).chain(&disks).map(|file| hash(file)).collect();
+            modules.iter().map(|module| &module.bytes).chain(&disks).map(|file| file_hash(file)).collect();
         for ((path, now), then) in recipe.modules.iter().chain(&recipe.disks).zip(&hashes).zip(&recipe.files)
         {
             if now != then {
@@ -462,7 +482,7 @@ fn with_program(
 ) -> Result<(Arc<Kernel>, Vec<Arc<Image>>), Failure> {
     let path = &tested.program;
     let file = read(path)?;
-    let hash = hash(&file);
+    let hash = file_hash(&file);
     if !tested.image.is_empty() && tested.image != hash {
         return Err(Failure::BadInput(format!(
             "{} is not the program of this finding: its hash is {hash}, the finding's is {}; give the right file with \

@@ -131,7 +131,10 @@ impl Tracker {
                 self.threads.runner_mut().system_call = Some(number);
             }
             Annotation::Message { text } => self.tell(machine, step, Action::Console { line: text }),
-            Annotation::Result { status: 0, .. } => {}
+            Annotation::Failed { check, found } => {
+                self.tell(machine, step, Action::CheckFailed { check, found });
+            }
+            Annotation::Result { status: 0, .. } | Annotation::Checked => {}
             Annotation::Result { test, status } => {
                 let found = format!("status {status}");
                 self.tell(machine, step, Action::CheckFailed { check: test, found });

@@ -104,7 +104,7 @@ struct PackArguments {
     file: Vec<Placed>,
 }
 
-fn parse_placed(text: &str) -> Result<Placed, String> {
+pub fn parse_placed(text: &str) -> Result<Placed, String> {
     let (from, to) = text.rsplit_once('=').ok_or("give a file and its place, as busybox=bin/busybox")?;
     let to = to.trim_start_matches('/').to_owned();
     if to.is_empty() || to.split('/').any(|part| part.is_empty() || part == "..") {
@@ -127,7 +127,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 }
 
 /// The folder of kernels that was named, or the usual one.
-fn store(folder: Option<&PathBuf>) -> Result<Store, Failure> {
+pub fn store(folder: Option<&PathBuf>) -> Result<Store, Failure> {
     let usual =
         || Store::usual().ok_or_else(|| bad_input("no folder for kernels: HOME is not set; name one"));
     folder.map_or_else(usual, |folder| Ok(Store::new(folder)))
@@ -164,37 +164,47 @@ fn fetch(arguments: &FetchArguments) -> Result<Verdict, Failure> {
     Ok(Verdict::Fine)
 }
 
-/// The modules to pack: files, modules of the kernel by name, and those that are built now.
-fn modules(arguments: &PackArguments) -> Result<Vec<PathBuf>, Failure> {
-    let is_file = |module: &String| module.contains('/') || module.contains(".ko");
-    let named: Vec<String> = arguments.module.iter().filter(|module| !is_file(module)).cloned().collect();
-    let kernel: Option<Kernel> = match &arguments.kernel {
-        Some(version) => {
-            let store = store(arguments.kernels.as_ref())?;
-            let missing = || {
-                bad_input(format!("kernel {version} is not here; `rockfall linux fetch {version}` brings it"))
-            };
-            Some(store.find(version).ok_or_else(missing)?)
-        }
-        None if named.is_empty() && arguments.module_source.is_empty() => None,
-        None => {
+/// The modules to load: files, modules of a fetched kernel by name, and those that are built for it now.
+pub struct WantedModules<'a> {
+    pub modules: &'a [String],
+    pub sources: &'a [PathBuf],
+    /// Macros that are defined when sources are compiled.
+    pub macros: &'a [String],
+}
+
+impl WantedModules<'_> {
+    /// Their files, in the order in which they are to be loaded. `kernel` is asked for if one is needed.
+    pub fn files(
+        &self,
+        kernel: impl FnOnce() -> Result<Option<Kernel>, Failure>,
+    ) -> Result<Vec<PathBuf>, Failure> {
+        let is_file = |module: &&String| module.contains('/') || module.contains(".ko");
+        let named: Vec<String> = self.modules.iter().filter(|module| !is_file(module)).cloned().collect();
+        let mut modules = Vec::new();
+        if !named.is_empty() || !self.sources.is_empty() {
             let what = "say with --kernel which kernel a module is named for or built for";
-            return Err(Failure::BadFlag(what.to_owned()));
+            let kernel = kernel()?.ok_or_else(|| Failure::BadFlag(what.to_owned()))?;
+            modules = kernel.modules(&named).map_err(bad_input)?;
+            if !self.sources.is_empty() {
+                let headers = kernel.headers(&say).map_err(bad_input)?;
+                let sources = Modules { sources: self.sources.to_vec(), macros: self.macros.to_vec() };
+                modules.extend(sources.build(&headers, &kernel.folder().join("built")).map_err(bad_input)?);
+            }
         }
-    };
-    let mut modules = Vec::new();
-    if let Some(kernel) = &kernel {
-        modules = kernel.modules(&named).map_err(bad_input)?;
-        if !arguments.module_source.is_empty() {
-            let headers = kernel.headers(&say).map_err(bad_input)?;
-            let sources = Modules { sources: arguments.module_source.clone(), macros: Vec::new() };
-            let built = sources.build(&headers, &kernel.folder().join("built")).map_err(bad_input)?;
-            modules.extend(built);
-        }
+        // Files come last: they may need what the kernel brings.
+        modules.extend(self.modules.iter().filter(is_file).map(PathBuf::from));
+        Ok(modules)
     }
-    // Files come last: they may need what the kernel brings.
-    modules.extend(arguments.module.iter().filter(|module| is_file(module)).map(PathBuf::from));
-    Ok(modules)
+}
+
+fn modules(arguments: &PackArguments) -> Result<Vec<PathBuf>, Failure> {
+    let wanted = WantedModules { modules: &arguments.module, sources: &arguments.module_source, macros: &[] };
+    let find = |version: &String| {
+        let missing =
+            || bad_input(format!("kernel {version} is not here; `rockfall linux fetch {version}` brings it"));
+        store(arguments.kernels.as_ref())?.find(version).ok_or_else(missing)
+    };
+    wanted.files(|| arguments.kernel.as_ref().map(find).transpose())
 }
 
 fn image(arguments: &ImageArguments) -> Result<Verdict, Failure> {

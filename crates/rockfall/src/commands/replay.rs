@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Verdict};
 use crate::finding_file::{FindingFile, expect_folder, write_whole};
 use crate::narrate::{narrate, shows};
+use crate::smp::replay as smp;
 use crate::target::Target;
 use crate::terminal::text_options;
 use clap::Args;
@@ -157,13 +158,37 @@ impl Scene {
 
 /// Runs the schedule of a finding file again and tells what happens.
 pub fn story(arguments: &FindingArguments) -> Result<Story, Failure> {
+    let file = FindingFile::read(&arguments.finding)?;
+    if file.target.linux.is_some() {
+        let path = &arguments.finding;
+        return smp::Scene::open(file, path, arguments.kernel.as_deref())?.story(path);
+    }
     Scene::open(arguments)?.story(&arguments.finding)
+}
+
+fn run_smp(arguments: &Arguments, file: FindingFile) -> Result<Verdict, Failure> {
+    crate::interrupt::end_at_once();
+    let path = &arguments.finding.finding;
+    let scene = smp::Scene::open(file, path, arguments.finding.kernel.as_deref())?;
+    let instead = match (&arguments.schedule, arguments.passing, scene.passing()) {
+        (Some(schedule), ..) => Some(schedule.clone()),
+        (None, true, Some((passing, _))) => Some(passing.clone()),
+        (None, true, None) => {
+            return Err(Failure::BadFlag(format!("{} has no passing schedule", path.display())));
+        }
+        (None, false, _) => None,
+    };
+    scene.show(path, instead.as_ref(), arguments.html.as_deref(), arguments.quiet)
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     arguments.html.as_deref().map_or(Ok(()), expect_folder)?;
     arguments.tape.as_deref().map_or(Ok(()), expect_folder)?;
     let path = &arguments.finding.finding;
+    let file = FindingFile::read(path)?;
+    if file.target.linux.is_some() {
+        return run_smp(arguments, file);
+    }
     let mut scene = Scene::open(&arguments.finding)?;
     let instead = match (&arguments.schedule, arguments.passing, &scene.file.passing) {
         (Some(schedule), ..) => Some(schedule.clone()),

@@ -263,6 +263,9 @@ fn remove_run(path: &Path) -> Result<(), Failure> {
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
     [&arguments.output, &arguments.html].into_iter().flatten().try_for_each(|path| expect_folder(path))?;
+    if !arguments.target.smp.linux.is_empty() {
+        return crate::smp::test::run(arguments);
+    }
     let target = Target::load(&arguments.target)?;
     target.caution();
     let started = target.start()?;

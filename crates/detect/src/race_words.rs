@@ -1,0 +1,224 @@
+//! Data races between processors of which no lock is known: synchronisation is what locked instructions touch.
+//!
+//! Concept: a word that any locked instruction touches (a spin lock, a reference count, a flag set by an atomic operation)
+//! synchronises. Who writes it, by whatever instruction, releases what it did so far; who reads it acquires what was
+//! released there: unlocking a spin lock is a plain store on x86. Two accesses to another word, one of them a write,
+//! race if no chain of such releases and acquires orders them. Vector clocks as FastTrack has them (Flanagan and
+//! Freund 2009), one entry for each processor and kind of access.
+//!
+//! Every execution is watched in full, so nothing is sampled; the order of one execution counts as the only possible one,
+//! so that a race that another order would show is seen when that order is explored. A race is a hint and no verdict:
+//! kernels race on purpose (a lock's owner that is only looked at, walks under RCU).
+//!
+//! Limits: threads are processors, up to [`CPUS_MAX`] of them. A word is taken to synchronise from the first locked
+//! instruction that touches it on, and from the beginning where it is known from earlier executions.
+
+use crate::{Race, RaceSide};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use trace::{Access, AccessKind, Action, Event, PhysAddr, Step, ThreadId, VirtAddr, WORD_BYTES, Words};
+
+/// Processors of a machine.
+pub const CPUS_MAX: usize = 8;
+
+type Clock = [u32; CPUS_MAX];
+
+/// The last access of one processor and kind to a word.
+#[derive(Clone, Copy, Debug)]
+struct Past {
+    cpu: u8,
+    kind: AccessKind,
+    atomic: bool,
+    /// A bit for each byte.
+    bytes: u8,
+    epoch: u32,
+    pc: VirtAddr,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Word {
+    /// What was released here, if it synchronises.
+    released: Option<Box<Clock>>,
+    past: Vec<Past>,
+}
+
+#[derive(Clone, Debug)]
+pub struct RaceWords {
+    synchronising: Words,
+    clocks: Vec<Clock>,
+    words: FxHashMap<u64, Word>,
+    told: BTreeSet<(VirtAddr, VirtAddr)>,
+}
+
+impl Default for RaceWords {
+    fn default() -> Self {
+        Self::new(Words::default())
+    }
+}
+
+fn join(into: &mut Clock, other: &Clock) {
+    into.iter_mut().zip(other).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
+}
+
+impl RaceWords {
+    /// `synchronising`: words that locked instructions touched in earlier executions.
+    #[must_use]
+    pub fn new(synchronising: Words) -> Self {
+        let mut clocks = vec![[0; CPUS_MAX]; CPUS_MAX];
+        // Knowing nothing of a processor is less than its first epoch.
+        (0..CPUS_MAX).for_each(|cpu| clocks[cpu][cpu] = 1);
+        Self { synchronising, clocks, words: FxHashMap::default(), told: BTreeSet::new() }
+    }
+
+    pub fn observe(&mut self, step: &Step, races: &mut Vec<Race>) {
+        let cpu = step.thread.0 as usize;
+        if cpu >= CPUS_MAX {
+            return;
+        }
+        for access in &step.accesses {
+            self.access(cpu, access, races);
+        }
+        for Event { action, .. } in &step.events {
+            if let Action::Alloc { phys, size, .. } = action {
+                self.forget(*phys, *size);
+            }
+        }
+    }
+
+    /// What lies here now is something new.
+    fn forget(&mut self, at: PhysAddr, size: u64) {
+        for word in (Words::of(at).0..at.0 + size).step_by(WORD_BYTES as usize) {
+            self.words.remove(&word);
+        }
+    }
+
+    fn access(&mut self, cpu: usize, access: &Access, races: &mut Vec<Race>) {
+        let end = access.phys.0 + u64::from(access.size.max(1));
+        for word in (Words::of(access.phys).0..end).step_by(WORD_BYTES as usize) {
+            let from = access.phys.0.max(word) - word;
+            let upto = end.min(word + WORD_BYTES) - word;
+            let bytes = ((0xff_u16 >> (8 - (upto - from))) << from) as u8;
+            let state = self.words.entry(word).or_default();
+            let known = self.synchronising.contains(PhysAddr(word));
+            if state.released.is_none() && (access.atomic || known) {
+                state.released = Some(Box::new([0; CPUS_MAX]));
+            }
+            match &mut state.released {
+                Some(released) => {
+                    let own = &mut self.clocks[cpu];
+                    if access.kind != AccessKind::Write {
+                        join(own, released);
+                    }
+                    if access.kind != AccessKind::Read {
+                        join(released, own);
+                        own[cpu] += 1;
+                    }
+                }
+                None => race(state, &self.clocks[cpu], cpu, bytes, access, &mut self.told, races),
+            }
+        }
+    }
+}
+
+/// Compares an access with those of others to the word, and remembers it.
+fn race(
+    word: &mut Word,
+    clock: &Clock,
+    cpu: usize,
+    bytes: u8,
+    access: &Access,
+    told: &mut BTreeSet<(VirtAddr, VirtAddr)>,
+    races: &mut Vec<Race>,
+) {
+    let now = Past {
+        cpu: cpu as u8,
+        kind: access.kind,
+        atomic: access.atomic,
+        bytes,
+        epoch: clock[cpu],
+        pc: access.pc,
+    };
+    for before in word.past.iter().filter(|before| usize::from(before.cpu) != cpu) {
+        let conflict = before.bytes & bytes != 0 && (before.kind.writes() || access.kind.writes());
+        let ordered = clock[usize::from(before.cpu)] >= before.epoch;
+        if conflict && !ordered && told.insert((before.pc, access.pc)) {
+            let (addr, size) = (access.addr, access.size);
+            races.push(Race { first: side(before), second: side(&now), addr, size });
+        }
+    }
+    let same = |past: &&mut Past| past.cpu == now.cpu && past.kind == now.kind && past.bytes == now.bytes;
+    match word.past.iter_mut().find(same) {
+        Some(past) => *past = now,
+        None => word.past.push(now),
+    }
+}
+
+fn side(past: &Past) -> RaceSide {
+    let mut side = RaceSide::bare(ThreadId(past.cpu.into()), past.pc, past.kind);
+    side.atomic = past.atomic;
+    side
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace::{Actor, Choice, CpuId, StepEnd};
+
+    /// `0w8 1u16!`: processor 0 writes the word at 8, then processor 1 updates that at 16 by a locked instruction; how many
+    /// races that gives.
+    fn races(known: &[u64], text: &str) -> usize {
+        let mut detector = RaceWords::new(known.iter().map(|&word| PhysAddr(word)).collect());
+        let mut races = Vec::new();
+        for (number, word) in text.split_whitespace().enumerate() {
+            let (cpu, rest) = word.split_at(1);
+            let (kind, at) = rest.split_at(1);
+            let kind = match kind {
+                "r" => AccessKind::Read,
+                "w" => AccessKind::Write,
+                _ => AccessKind::Update,
+            };
+            let (at, atomic) = at.strip_suffix('!').map_or((at, false), |at| (at, true));
+            let at: u64 = at.parse().unwrap();
+            let cpu: u8 = cpu.parse().unwrap();
+            let pc = VirtAddr(number as u64);
+            let access = Access { phys: PhysAddr(at), addr: VirtAddr(at), size: 4, kind, atomic, pc };
+            detector.observe(
+                &Step {
+                    choice: Choice::from(Actor::from(CpuId(cpu))),
+                    thread: ThreadId(cpu.into()),
+                    accesses: vec![access],
+                    events: Vec::new(),
+                    instructions: 1,
+                    end: StepEnd::Finished,
+                    stack: Vec::new(),
+                    sightings: Vec::new(),
+                },
+                &mut races,
+            );
+        }
+        races.len()
+    }
+
+    #[test]
+    fn flags_and_leaves_alone() {
+        for (text, expected) in [
+            ("0w8 1w8", 1),
+            ("0r8 1w8", 1),
+            ("0r8 1r8", 0),
+            ("0w8 1w12", 0),
+            ("0w8 0w8", 0),
+            // A spin lock at 64, taken by a locked instruction and given back by a plain store.
+            ("0u64! 0w8 0w64 1u64! 1w8 1w64", 0),
+            ("0u64! 0w8 1u64! 1w8", 1),
+            // What was published by a store to a word that is also updated atomically.
+            ("0u64! 0w8 0w64 1r64 1r8", 0),
+            ("0w8 0w64 1r64 1r8", 2),
+            // Two locks do not help each other.
+            ("0u64! 0w8 0w64 1u72! 1w8 1w72", 1),
+            ("0w8 1u64! 1w8 2u64! 2w8", 3),
+        ] {
+            assert_eq!(races(&[], text), expected, "{text}");
+        }
+        assert_eq!(races(&[64], "0w8 0w64 1r64 1r8"), 0, "known from before");
+    }
+}

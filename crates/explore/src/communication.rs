@@ -1,0 +1,76 @@
+//! Detectors, data races, and what is learned of communication, as one observer of executions on several processors.
+//!
+//! A step shows accesses to the words that are its points, and those that turned out to be communication without being
+//! points. The latter, and the words that locked instructions touch, are notes: later executions are to know them.
+
+use crate::world::{Observer, Seen};
+use detect::{Detectors, Limits, Progress, Race, RaceWords};
+use std::collections::BTreeSet;
+use trace::{PhysAddr, Step, VirtAddr, Words};
+
+/// Worth remembering beyond one execution.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Noted {
+    /// Processors communicate through this word, which is no point; at this address, or near it.
+    Word {
+        word: PhysAddr,
+        addr: VirtAddr,
+    },
+    /// A locked instruction touched this word, which was not known to be for synchronisation.
+    Synchronises(PhysAddr),
+    Race(Race),
+}
+
+#[derive(Clone, Debug)]
+pub struct Communication {
+    detectors: Detectors,
+    races: RaceWords,
+    points: Words,
+    synchronising: Words,
+    /// Notes of this execution, each made once.
+    noted: BTreeSet<PhysAddr>,
+}
+
+impl Communication {
+    /// `points`: the words of the set of points. `synchronising`: what is known of those that locked instructions touch.
+    #[must_use]
+    pub fn new(detectors: Detectors, points: Words, synchronising: Words) -> Self {
+        let races = RaceWords::new(synchronising.clone());
+        Self { detectors, races, points, synchronising, noted: BTreeSet::new() }
+    }
+}
+
+impl Observer for Communication {
+    type Note = Noted;
+
+    fn observe(&mut self, step: &Step, seen: &mut Seen<Noted>) {
+        self.detectors.observe(step, &mut seen.findings);
+        for access in &step.accesses {
+            let last = PhysAddr(access.phys.0 + u64::from(access.size.max(1)) - 1);
+            for at in [access.phys, last] {
+                let word = Words::of(at);
+                if !self.points.contains(word) && self.noted.insert(word) {
+                    seen.notes.push(Noted::Word { word, addr: access.addr });
+                }
+                // One more than the word's address tells the two kinds of note apart.
+                if access.atomic
+                    && !self.synchronising.contains(word)
+                    && self.noted.insert(PhysAddr(word.0 + 1))
+                {
+                    seen.notes.push(Noted::Synchronises(word));
+                }
+            }
+        }
+        let mut races = Vec::new();
+        self.races.observe(step, &mut races);
+        seen.notes.extend(races.into_iter().map(Noted::Race));
+    }
+
+    fn set_limits(&mut self, limits: Limits) {
+        self.detectors.set_limits(limits);
+    }
+
+    fn completed(&self) -> Progress {
+        self.detectors.completed()
+    }
+}

@@ -1,0 +1,701 @@
+//! A kernel on several processors as a subject: its processors are the actors, and exactly the chosen one runs.
+//!
+//! Concept (Fonseca, Rodrigues and Brandenburg 2014, sections 3 and 4): threads of the test are pinned to processors of
+//! their own, so letting a processor run or stand is letting a thread run or stand. Nothing is known of the kernel and
+//! nothing need be. A step of a processor ends
+//! - before an access to a *communication word*, one that another processor touched too, one of them writing. The set of
+//!   points names them; those that were not known are told as further accesses of the step ([`Multiprocessor::found`]);
+//! - where it can only wait: at HLT, and in a loop that ends by nothing but another processor's write ([`repetition`]);
+//! - where the test's thread ends. The processor goes on serving interrupts, to the return to where the thread stands.
+//!
+//! Waiting is known, not guessed. A halted processor waits for an interrupt, a spinning one for a write to a word that it
+//! reads in its loop. As a last resort, a processor that runs for [`STARVATION_INSTRUCTIONS`] without coming to a point
+//! lets others go first; how often that happened is counted ([`Counters`]), because it bounds what was explored.
+//!
+//! Time passes with the instructions of all processors together. Timers do not expire while anybody can go on; when all
+//! wait, time jumps to the next expiry and that timer interrupts. Interrupts between processors are taken where the
+//! receiver next can.
+//!
+//! Limits: the moment of an interrupt is not a choice. Sequential consistency: stores are seen by all at once.
+
+mod aftermath;
+mod class;
+mod context;
+mod heap;
+mod knowledge;
+mod recording;
+mod repetition;
+mod sharing;
+pub mod start;
+
+use crate::annotation::{Annotation, decode};
+use crate::view::{View, registers};
+use class::Class;
+pub use class::Classes;
+use context::{Context, Place, Role, Standing};
+use heap::Heap;
+pub use knowledge::Knowledge;
+use machine::board::TimerMode;
+use machine::{Kinds, Machine, Stop, StopSet, WordSet};
+use recording::{Freed, Recording};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use trace::{
+    Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Event, PhysAddr, Point, PointKind, PointSet,
+    Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Waiting, Words,
+};
+
+/// Instructions after which a processor that came to no point lets others go first (the paper's h4).
+pub const STARVATION_INSTRUCTIONS: u64 = 500_000;
+/// Instructions of a step, unless [`Subject::limit_step`] says otherwise.
+pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
+/// Machine time, in microseconds, that an execution may wait for timers while nobody can go on, all waits together.
+pub const WAITING_MICROS_MAX: u64 = 10_000_000;
+/// Timer interrupts in a row after which processors that all spin are taken to do so for ever.
+const SPINNING_TICKS_MAX: u32 = 16;
+/// Instructions at a time, after which a step is asked whether it is wanted, and whether it goes round in a loop.
+const STRETCH_INSTRUCTIONS: u64 = 20_000;
+/// What a clone takes beside its pages, about.
+const CLONE_BYTES: usize = 64 << 10;
+
+/// How often each rule about waiting applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// A processor halted.
+    pub halts: u64,
+    /// A processor was found in a loop that only others can end.
+    pub loops: u64,
+    /// A processor was held back because it came to no point.
+    pub starvations: u64,
+    /// Time jumped to the expiry of a timer.
+    pub expiries: u64,
+    /// Interrupts taken.
+    pub interrupts: u64,
+}
+
+/// A rule about waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rule {
+    Halt,
+    Loop,
+    Starvation,
+    Expiry,
+    Interrupt,
+}
+
+/// Counts for a subject and all its clones together.
+#[derive(Debug, Default)]
+struct Counting([AtomicU64; 5]);
+
+impl Counting {
+    fn count(&self, rule: Rule) {
+        self.0[rule as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn counters(&self) -> Counters {
+        let [halts, loops, starvations, expiries, interrupts] =
+            [0, 1, 2, 3, 4].map(|rule| self.0[rule].load(Ordering::Relaxed));
+        Counters { halts, loops, starvations, expiries, interrupts }
+    }
+}
+
+/// The points of a set in terms of the machine.
+#[derive(Clone, Default)]
+struct Compiled {
+    words: Words,
+    until: StopSet,
+}
+
+/// How things stood before an access.
+#[derive(Clone)]
+struct Seen {
+    stack: Stack,
+    object: Option<String>,
+}
+
+pub struct Multiprocessor {
+    machine: Machine,
+    /// One for each processor.
+    contexts: Vec<Context>,
+    /// Who ran last and could simply go on.
+    current: Option<CpuId>,
+    over: bool,
+    counting: Arc<Counting>,
+    /// Machine time that passed while nobody could go on.
+    waited: u64,
+    /// Timer interrupts in a row that found all threads of the test spinning.
+    ticks: u32,
+    /// The class of the execution so far; `None` when communication was met that its points do not show.
+    class: Option<Class>,
+    /// Those that need no check any more.
+    classes: Arc<Classes>,
+    compiled: Compiled,
+    recording: Recording,
+    events: Vec<Event>,
+    /// Console output that is not yet a whole line.
+    console: String,
+    knowledge: Arc<Knowledge>,
+    /// The tasks that are the test's threads, by processor.
+    tasks: Arc<[Option<VirtAddr>]>,
+    heap: Heap,
+    /// Where functions of the allocator return to, as far as that has been seen: runs stop there.
+    returns: BTreeSet<u64>,
+    /// Where each processor stands before an access, when that is narrated: to be seen with it.
+    narrated: Option<Vec<Option<Seen>>>,
+    instructions_max: u64,
+    cancelled: Option<Cancelled>,
+}
+
+impl Clone for Multiprocessor {
+    fn clone(&self) -> Self {
+        let mut recording = Recording::new();
+        recording.restore(&self.recording);
+        Self {
+            machine: self.machine.clone(),
+            contexts: self.contexts.clone(),
+            current: self.current,
+            over: self.over,
+            counting: self.counting.clone(),
+            waited: self.waited,
+            ticks: self.ticks,
+            class: self.class.clone(),
+            classes: self.classes.clone(),
+            compiled: self.compiled.clone(),
+            recording,
+            events: Vec::new(),
+            console: self.console.clone(),
+            knowledge: self.knowledge.clone(),
+            tasks: self.tasks.clone(),
+            heap: self.heap.clone(),
+            returns: self.returns.clone(),
+            narrated: self.narrated.clone(),
+            instructions_max: self.instructions_max,
+            cancelled: self.cancelled.clone(),
+        }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        self.machine.clone_from(&source.machine);
+        self.contexts.clone_from(&source.contexts);
+        self.current = source.current;
+        self.over = source.over;
+        self.counting.clone_from(&source.counting);
+        self.waited = source.waited;
+        self.ticks = source.ticks;
+        self.class.clone_from(&source.class);
+        self.classes.clone_from(&source.classes);
+        // A set of points that is known stays: the receiver is most often asked for the same again.
+        self.recording.restore(&source.recording);
+        self.recording.known.clone_from(&self.compiled.until.before);
+        self.events.clear();
+        self.console.clone_from(&source.console);
+        self.knowledge.clone_from(&source.knowledge);
+        self.tasks.clone_from(&source.tasks);
+        self.heap.clone_from(&source.heap);
+        self.narrated.clone_from(&source.narrated);
+        self.instructions_max = source.instructions_max;
+        self.cancelled.clone_from(&source.cancelled);
+    }
+}
+
+/// The thread that stands for what a processor does.
+#[must_use]
+pub const fn thread_of(cpu: CpuId) -> ThreadId {
+    ThreadId(cpu.0 as u32)
+}
+
+impl Multiprocessor {
+    /// A machine whose first `threads` processors stand at the beginning of the test's bodies.
+    fn new(mut machine: Machine, threads: usize) -> Self {
+        let now = machine.instructions();
+        machine.board.set_timer_mode(now, TimerMode::Held);
+        // What was printed before is not the test's.
+        machine.board.take_serial_output();
+        let role = |id| if id < threads { Role::Tested } else { Role::Bystander };
+        let cpus = machine.cpus.len();
+        let contexts = (0..cpus).map(|id| Context::new(role(id))).collect();
+        let mut subject = Self {
+            machine,
+            contexts,
+            current: None,
+            over: false,
+            counting: Arc::default(),
+            waited: 0,
+            ticks: 0,
+            class: Some(Class::default()),
+            classes: Arc::default(),
+            compiled: Compiled::default(),
+            recording: Recording::new(),
+            events: Vec::new(),
+            console: String::new(),
+            knowledge: Arc::default(),
+            tasks: Arc::default(),
+            heap: Heap::new(cpus),
+            returns: BTreeSet::new(),
+            narrated: None,
+            instructions_max: STEP_INSTRUCTIONS_MAX,
+            cancelled: None,
+        };
+        subject.compile(&PointSet::default());
+        subject
+    }
+
+    #[must_use]
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Of this subject and all clones of it, together.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counting.counters()
+    }
+
+    /// What is known of the kernel, for findings and reports.
+    pub fn know(&mut self, knowledge: Knowledge) {
+        self.knowledge = Arc::new(knowledge);
+        self.tasks = self.cpus().map(|cpu| self.knowledge.current(&self.machine, cpu)).collect();
+        self.compile(&PointSet { words: self.compiled.words.clone(), ..PointSet::default() });
+    }
+
+    #[must_use]
+    pub fn knowledge(&self) -> &Arc<Knowledge> {
+        &self.knowledge
+    }
+
+    /// Classes of executions whose check has passed, and is left out from then on: it takes longer than a short test.
+    /// They belong to one set of points.
+    pub fn remember_classes(&mut self, classes: Arc<Classes>) {
+        self.classes = classes;
+    }
+
+    /// The number of the class of the execution so far, if its points show all communication.
+    #[must_use]
+    pub fn class(&self) -> Option<u64> {
+        self.class.as_ref().map(Class::number)
+    }
+
+    fn compile(&mut self, points: &PointSet) {
+        let words: WordSet = points.words.iter().collect();
+        let until = StopSet {
+            instructions: Some(STRETCH_INSTRUCTIONS),
+            before: Arc::new(words),
+            code: Arc::new(self.stops().collect()),
+            on: Kinds::HALT.and(Kinds::PAUSE).and(Kinds::HYPERCALL).and(Kinds::INTERRUPT),
+            ..StopSet::default()
+        };
+        self.recording.known = until.before.clone();
+        self.recording.sharing.clear();
+        self.compiled = Compiled { words: points.words.clone(), until };
+    }
+
+    /// Instructions where a run stops to look at what the kernel does.
+    fn stops(&self) -> impl Iterator<Item = u64> {
+        self.knowledge.stops().chain(self.returns.iter().copied())
+    }
+
+    fn context(&mut self, cpu: CpuId) -> &mut Context {
+        &mut self.contexts[usize::from(cpu.0)]
+    }
+
+    fn cpus(&self) -> impl Iterator<Item = CpuId> + use<> {
+        (0..self.contexts.len() as u8).map(CpuId)
+    }
+
+    fn is_ready(&self, cpu: CpuId) -> bool {
+        self.contexts[usize::from(cpu.0)].is_ready(&self.machine, cpu)
+    }
+
+    fn ready(&self) -> impl Iterator<Item = CpuId> {
+        self.cpus().filter(|&cpu| !self.over && self.is_ready(cpu))
+    }
+
+    fn drain(&mut self, cpu: CpuId) {
+        let told = self.recording.accesses.len();
+        let freed = Freed { heap: &self.heap, allocator: &self.knowledge.allocator };
+        self.recording.drain(&self.machine, cpu, &mut self.contexts, &freed);
+        let Self { recording, class, .. } = self;
+        for access in &recording.accesses[told..] {
+            match class {
+                Some(known) if recording.known.first_of(access.phys, access.size.into()).is_some() => {
+                    known.access(cpu, access, &recording.known);
+                }
+                // Communication that the points do not show, or something to end the execution.
+                _ => *class = None,
+            }
+        }
+    }
+
+    fn tell(&mut self, cpu: CpuId, action: Action) {
+        self.drain(cpu);
+        let pc = VirtAddr(self.machine.cpu(cpu).pc());
+        let accesses_before = self.recording.accesses.len();
+        let stack = self.narrated.is_some().then(|| self.knowledge.stack(&self.machine, cpu));
+        self.events.push(Event { action, pc, accesses_before, stack });
+    }
+
+    fn point(&self, kind: PointKind, cpu: CpuId) -> StepEnd {
+        let pc = VirtAddr(self.machine.cpu(cpu).pc());
+        StepEnd::Point(Point { kind, thread: thread_of(cpu), pc })
+    }
+
+    /// Runs a processor until its step ends.
+    fn advance(&mut self, cpu: CpuId) -> StepEnd {
+        let begun = self.machine.cpu(cpu).executed;
+        let stood_at = self.machine.cpu(cpu).pc();
+        if let Role::Ended { place, .. } = self.context(cpu).role {
+            self.context(cpu).role = Role::Ended { place, away: true };
+        }
+        self.context(cpu).standing = Standing::Ready;
+        let mut until = self.until(cpu);
+        loop {
+            let stop = self.machine.run(cpu, &until, &mut self.recording.log);
+            let executed = self.machine.cpu(cpu).executed - begun;
+            let end = match stop {
+                // It was chosen where it stood before this access.
+                Stop::Before { .. } if executed == 0 && self.machine.cpu(cpu).pc() == stood_at => None,
+                Stop::Before { access, .. } => Some(self.arrive(cpu, access.address)),
+                Stop::Pause => self.spins(cpu).then(|| self.wait(cpu)),
+                Stop::Code(_) => match self.trouble(cpu) {
+                    Some(crashed) => Some(crashed),
+                    None if self.allocates(cpu) => {
+                        until.code.clone_from(&self.compiled.until.code);
+                        None
+                    }
+                    None => self.spins(cpu).then(|| self.wait(cpu)),
+                },
+                Stop::Halt => {
+                    self.counting.count(Rule::Halt);
+                    self.context(cpu).standing = Standing::Halted;
+                    self.context(cpu).repetition.clear();
+                    Some(self.point(PointKind::Halt, cpu))
+                }
+                Stop::Hypercall => self.called(cpu),
+                Stop::Interrupt { .. } => {
+                    self.counting.count(Rule::Interrupt);
+                    self.context(cpu).repetition.clear();
+                    until = self.until(cpu);
+                    None
+                }
+                Stop::InterruptReturn => self.is_back(cpu).then(|| self.point(PointKind::Voluntary, cpu)),
+                Stop::LogFull => {
+                    self.drain(cpu);
+                    None
+                }
+                Stop::Budget => {
+                    self.drain(cpu);
+                    let stretch = self.stretch(cpu, executed);
+                    // Does it come here again, as it is now?
+                    let here = self.machine.cpu(cpu).pc();
+                    until.code = Arc::new(self.stops().chain([here]).collect());
+                    stretch
+                }
+                Stop::TripleFault => {
+                    let tables = PhysAddr(self.machine.cpu(cpu).cr3);
+                    self.tell(cpu, Action::TripleFault { tables });
+                    Some(StepEnd::Crashed)
+                }
+                Stop::PowerOff | Stop::Reset | Stop::Exit { .. } => {
+                    let message = format!("the guest ended the run in the middle of the test: {stop}");
+                    self.tell(cpu, Action::Panic { message });
+                    Some(StepEnd::Crashed)
+                }
+                other => Some(StepEnd::Unsupported { what: other.to_string() }),
+            };
+            if let Some(end) = end {
+                self.drain(cpu);
+                return end;
+            }
+        }
+    }
+
+    /// What ends a run of this processor. One whose thread has ended is looked at whenever it returns from an interrupt.
+    fn until(&self, cpu: CpuId) -> StopSet {
+        let mut until = self.compiled.until.clone();
+        if matches!(self.contexts[usize::from(cpu.0)].role, Role::Ended { .. }) {
+            until.on = until.on.and(Kinds::INTERRUPT_RETURN);
+        }
+        until
+    }
+
+    /// The processor stands before an access to a communication word.
+    fn arrive(&mut self, cpu: CpuId, addr: VirtAddr) -> StepEnd {
+        let Self { narrated, knowledge, machine, .. } = self;
+        if let Some(seen) = narrated {
+            let stack = knowledge.stack(machine, cpu);
+            let object = knowledge.describe(machine, cpu, addr);
+            seen[usize::from(cpu.0)] = Some(Seen { stack, object });
+        }
+        if self.spins(cpu) { self.wait(cpu) } else { self.point(PointKind::Access, cpu) }
+    }
+
+    /// Whether the processor enters or leaves the allocator.
+    fn allocates(&mut self, cpu: CpuId) -> bool {
+        let knowledge = self.knowledge.clone();
+        let Some(met) = self.heap.at(&self.machine, cpu, &knowledge.allocator) else { return false };
+        for action in met.actions {
+            let made = if let Action::Alloc { phys, size, .. } = action { Some((phys, size)) } else { None };
+            self.tell(cpu, action);
+            if let Some((phys, size)) = made {
+                self.recording.sharing.forget(phys, size);
+            }
+        }
+        if met.returns_to.is_some_and(|at| self.returns.insert(at)) {
+            self.compiled.until.code = Arc::new(self.stops().collect());
+        }
+        true
+    }
+
+    /// The kernel begins to say that something is wrong.
+    fn trouble(&mut self, cpu: CpuId) -> Option<StepEnd> {
+        let (action, pc) = self.knowledge.trouble(&self.machine, cpu)?;
+        self.tell(cpu, action);
+        self.events.last_mut().expect("just told").pc = pc;
+        Some(StepEnd::Crashed)
+    }
+
+    /// Whether the processor is in a loop that only others can end; then it stands there.
+    fn spins(&mut self, cpu: CpuId) -> bool {
+        if self.contexts[usize::from(cpu.0)].repetition.watches() {
+            self.drain(cpu);
+        }
+        let Self { machine, contexts, .. } = self;
+        let context = &mut contexts[usize::from(cpu.0)];
+        let Some(reads) = context.repetition.at(machine, machine.cpu(cpu)) else { return false };
+        context.standing = Standing::Spinning(reads);
+        true
+    }
+
+    fn wait(&mut self, cpu: CpuId) -> StepEnd {
+        self.counting.count(Rule::Loop);
+        self.point(PointKind::Blocked, cpu)
+    }
+
+    /// A processor that served an interrupt may be back where its thread has ended.
+    fn is_back(&mut self, cpu: CpuId) -> bool {
+        let here = Place::of(self.machine.cpu(cpu));
+        let context = self.context(cpu);
+        match context.role {
+            Role::Ended { place, .. } if place == here => {
+                context.role = Role::Ended { place, away: false };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The step goes on for long.
+    fn stretch(&mut self, cpu: CpuId, executed: u64) -> Option<StepEnd> {
+        if self.cancelled.as_ref().is_some_and(|cancelled| cancelled()) {
+            return Some(StepEnd::Cancelled);
+        }
+        let others = self.cpus().any(|other| other != cpu && self.is_ready(other));
+        if executed >= STARVATION_INSTRUCTIONS && others {
+            self.counting.count(Rule::Starvation);
+            self.context(cpu).standing = Standing::Starving;
+            return Some(self.point(PointKind::Blocked, cpu));
+        }
+        (executed >= self.instructions_max).then_some(StepEnd::NoProgress { instructions: executed })
+    }
+
+    /// The guest said something.
+    fn called(&mut self, cpu: CpuId) -> Option<StepEnd> {
+        let view = View { machine: &self.machine, cpu };
+        match decode(&registers(&self.machine, cpu), &view)? {
+            Annotation::TestEnd { threads, .. } if threads > 0 => {
+                let place = Place::of(self.machine.cpu(cpu));
+                let context = self.context(cpu);
+                context.role = Role::Ended { place, away: false };
+                context.repetition.clear();
+                self.tell(cpu, Action::Exit);
+                if self.contexts.iter().any(|context| context.role == Role::Tested) {
+                    return Some(self.point(PointKind::Voluntary, cpu));
+                }
+                Some(self.finish(cpu))
+            }
+            Annotation::Failed { check, found } => {
+                self.tell(cpu, Action::CheckFailed { check, found });
+                None
+            }
+            Annotation::Message { text } => {
+                self.tell(cpu, Action::Console { line: text });
+                None
+            }
+            Annotation::Panic { message } => {
+                self.tell(cpu, Action::Panic { message });
+                Some(StepEnd::Crashed)
+            }
+            _ => None,
+        }
+    }
+
+    /// All threads of the test have ended.
+    fn finish(&mut self, cpu: CpuId) -> StepEnd {
+        self.over = true;
+        self.tell(cpu, Action::TestEnd { alone: false });
+        self.hear_console(cpu);
+        let class = self.class();
+        if class.is_some_and(|class| self.classes.has_passed(class)) {
+            return StepEnd::Finished;
+        }
+        let told = self.events.len();
+        let end = self.check(cpu);
+        if end == StepEnd::Finished
+            && self.events.len() == told
+            && let Some(class) = class
+        {
+            self.classes.passed(class);
+        }
+        end
+    }
+
+    /// When nobody can go on, time jumps to the next timer's expiry. An end if there is none, or none that helps.
+    fn settle(&mut self) -> Option<StepEnd> {
+        while self.ready().next().is_none() {
+            let spinning = |context: &&Context| matches!(context.standing, Standing::Spinning(_));
+            let mut tested = self.contexts.iter().filter(|context| context.role == Role::Tested);
+            self.ticks = if tested.all(|context| spinning(&context)) { self.ticks + 1 } else { 0 };
+            let allowed = self.machine.board.clock().micros(WAITING_MICROS_MAX);
+            if self.ticks > SPINNING_TICKS_MAX || self.waited > allowed || !self.expire() {
+                return Some(StepEnd::Stuck { waiting: self.waiting() });
+            }
+        }
+        None
+    }
+
+    /// The next timer expires. False: none is armed.
+    fn expire(&mut self) -> bool {
+        let expiries = self.cpus().filter_map(|cpu| Some((self.machine.expiry(cpu)?, cpu)));
+        let Some((_, cpu)) = expiries.min() else { return false };
+        let before = self.machine.instructions();
+        self.machine.expire(cpu);
+        self.waited += self.machine.instructions() - before;
+        self.counting.count(Rule::Expiry);
+        true
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        let tested = self.cpus().filter(|cpu| self.contexts[usize::from(cpu.0)].role == Role::Tested);
+        tested
+            .map(|cpu| Waiting {
+                thread: thread_of(cpu),
+                lock: None,
+                owner: None,
+                loops: matches!(self.contexts[usize::from(cpu.0)].standing, Standing::Spinning(_)),
+                stack: self.standing(thread_of(cpu)),
+            })
+            .collect()
+    }
+
+    /// Whole lines of the console become actions.
+    fn hear_console(&mut self, cpu: CpuId) {
+        let bytes = self.machine.board.take_serial_output();
+        if bytes.is_empty() {
+            return;
+        }
+        self.console.push_str(&String::from_utf8_lossy(&bytes));
+        while let Some(end) = self.console.find('\n') {
+            let line: String = self.console.drain(..=end).collect();
+            self.tell(cpu, Action::Console { line: line.trim_end().to_owned() });
+        }
+    }
+}
+
+impl Subject for Multiprocessor {
+    fn enabled(&self) -> ChoiceSet {
+        let mut ready: ChoiceSet = self.ready().map(Choice::from).collect();
+        if ready.is_empty() && !self.over {
+            let starving = |cpu: &CpuId| self.contexts[usize::from(cpu.0)].standing == Standing::Starving;
+            ready = self.cpus().filter(starving).map(Choice::from).collect();
+        }
+        ready
+    }
+
+    fn current(&self) -> Option<Actor> {
+        self.current.map(Actor::from)
+    }
+
+    fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
+        let cpu = choice.cpu().filter(|cpu| usize::from(cpu.0) < self.contexts.len());
+        let cpu = cpu.expect("only what is enabled is chosen");
+        let thread = thread_of(cpu);
+        if !self.compiled.words.is_same(&points.words) && self.compiled.words != points.words {
+            self.compile(points);
+        }
+        self.recording.log.clear();
+        self.recording.accesses.clear();
+        self.events.clear();
+        let begun = self.machine.cpu(cpu).executed;
+        let seen = self.narrated.as_mut().and_then(|seen| seen[usize::from(cpu.0)].take());
+        let mut end = self.advance(cpu);
+        let instructions = self.machine.cpu(cpu).executed - begun;
+        self.hear_console(cpu);
+        let kind = if let StepEnd::Point(point) = &end { Some(point.kind) } else { None };
+        self.current = (kind == Some(PointKind::Access)).then_some(cpu);
+        if kind.is_some() {
+            // Whoever was held back for this one's sake may go on.
+            for other in self.cpus().filter(|&other| other != cpu) {
+                let context = self.context(other);
+                if context.standing == Standing::Starving {
+                    context.standing = Standing::Ready;
+                }
+            }
+            let starving = self.contexts[usize::from(cpu.0)].standing == Standing::Starving;
+            if !starving && let Some(stuck) = self.settle() {
+                end = stuck;
+            }
+        }
+        let sightings = seen.filter(|_| !self.recording.accesses.is_empty()).map(|Seen { stack, object }| {
+            Sighting { access: 0, stack, pointers: Vec::new(), object, overwritten: false }
+        });
+        let sightings = sightings.into_iter().collect();
+        Step {
+            choice,
+            thread,
+            accesses: self.recording.accesses.clone(),
+            events: std::mem::take(&mut self.events),
+            instructions,
+            end,
+            stack: if self.narrated.is_some() { self.standing(thread) } else { Stack::new() },
+            sightings,
+        }
+    }
+
+    fn narrate(&mut self) {
+        self.narrated = Some(vec![None; self.contexts.len()]);
+    }
+
+    fn standing(&self, thread: ThreadId) -> Stack {
+        let cpu = CpuId(thread.0 as u8);
+        let Some(context) = self.contexts.get(usize::from(cpu.0)) else { return Stack::new() };
+        // A thread that sleeps stands where it left the processor, not where the idle loop does.
+        let task = self.tasks.get(usize::from(cpu.0)).copied().flatten();
+        let asleep = task.filter(|&task| {
+            context.role == Role::Tested && self.knowledge.current(&self.machine, cpu) != Some(task)
+        });
+        let left_at = asleep.and_then(|task| self.knowledge.sleeping_stack(&self.machine, cpu, task));
+        left_at.unwrap_or_else(|| self.knowledge.stack(&self.machine, cpu))
+    }
+
+    fn limit_step(&mut self, instructions_max: u64) {
+        self.instructions_max = instructions_max.min(STEP_INSTRUCTIONS_MAX);
+    }
+
+    fn heed(&mut self, cancelled: Cancelled) {
+        self.cancelled = Some(cancelled);
+    }
+
+    fn thread_name(&self, thread: ThreadId) -> Option<String> {
+        let cpu = CpuId(thread.0 as u8);
+        (usize::from(cpu.0) < self.contexts.len()).then_some(())?;
+        Some(match self.knowledge.task(&self.machine, cpu) {
+            Some(task) => format!("{cpu} {task}"),
+            None => cpu.to_string(),
+        })
+    }
+
+    fn bytes_apart(&self, other: &Self) -> usize {
+        CLONE_BYTES + self.machine.memory.bytes_apart(&other.machine.memory)
+    }
+}

@@ -1,0 +1,85 @@
+//! One processor of a test: where it stands, and what it waits for.
+
+use super::repetition::{ReadSet, Repetition, words};
+use machine::{Cpu, Machine};
+use trace::{CpuId, PhysAddr};
+
+/// Whether a processor can go on by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Ready,
+    /// In HLT.
+    Halted,
+    /// In a loop that ends when one of these words is written.
+    Spinning(ReadSet),
+    /// It ran for so long without coming to a point that others come first.
+    Starving,
+}
+
+/// The place behind the call by which a thread of the test says that it has come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pc: u64,
+    stack: u64,
+    tables: u64,
+}
+
+impl Place {
+    pub fn of(cpu: &Cpu) -> Self {
+        Self { pc: cpu.pc(), stack: cpu.regs[4], tables: cpu.cr3 }
+    }
+}
+
+/// What the test has to do with a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A thread of the test is pinned to it, and has not come to its end.
+    Tested,
+    /// The thread has ended and stands here. The processor still serves interrupts: it is `away` until it comes back.
+    Ended { place: Place, away: bool },
+    /// The test has no thread here; interrupts are served.
+    Bystander,
+}
+
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub standing: Standing,
+    pub role: Role,
+    pub repetition: Repetition,
+}
+
+impl Context {
+    #[must_use]
+    pub fn new(role: Role) -> Self {
+        let standing = if role == Role::Bystander { Standing::Halted } else { Standing::Ready };
+        Self { standing, role, repetition: Repetition::default() }
+    }
+
+    /// Whether the processor could go on now.
+    #[must_use]
+    pub fn is_ready(&self, machine: &Machine, id: CpuId) -> bool {
+        if self.standing == Standing::Ready && !matches!(self.role, Role::Ended { away: false, .. }) {
+            return true;
+        }
+        let cpu = machine.cpu(id);
+        machine.board.interrupt_pending(id) && cpu.interruptible() || cpu.nmi_pending && !cpu.nmi_blocked
+    }
+
+    /// Another processor wrote.
+    pub fn hear_of_write(&mut self, at: PhysAddr, size: u32) {
+        match &self.standing {
+            Standing::Spinning(reads) if words(at, size).any(|word| reads.contains(&word)) => {
+                self.standing = Standing::Ready;
+                self.repetition.clear();
+            }
+            Standing::Spinning(_) => {}
+            _ => self.repetition.disturb(at, size),
+        }
+    }
+
+    /// Whether it matters what others write.
+    #[must_use]
+    pub const fn listens(&self) -> bool {
+        matches!(self.standing, Standing::Spinning(_)) || self.repetition.watches()
+    }
+}

@@ -1,0 +1,212 @@
+//! What is known of the kernel under test: where it gives up, what its code and data are called. All of it may be absent;
+//! then findings are fewer and reports name addresses.
+//!
+//! A Linux kernel is stopped where it begins to report an oops, a warning or a panic, by the names of the functions that do
+//! it: what follows would be millions of instructions of printing, during which processors wait for one another.
+
+use super::heap::Allocator;
+use crate::image::Image;
+use crate::linux::running::Running;
+use crate::linux::stack as linux_stack;
+use crate::stack;
+use crate::state::{BP, BX, DI, DX, Memory, Registers, SI, SP};
+use crate::view::{View, registers};
+use machine::Machine;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use trace::{Action, CpuId, Frame, Resolve, Stack, VirtAddr};
+
+/// Longest text taken from the guest.
+const TEXT_MAX: usize = 256;
+/// The interrupted instruction in `struct pt_regs`.
+const SAVED_PC: u64 = 0x80;
+
+/// A function by which a kernel says that something is wrong, and what its arguments mean.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trouble {
+    /// `page_fault_oops(regs, error, address)`.
+    PageFault,
+    /// `die(text, regs, error)` and its like.
+    Die,
+    /// `panic(format, …)`.
+    Panic,
+    /// `__warn(file, line, caller, …)`.
+    Warning,
+}
+
+const TROUBLES: [(&str, Trouble); 5] = [
+    ("page_fault_oops", Trouble::PageFault),
+    ("die", Trouble::Die),
+    ("die_addr", Trouble::Die),
+    ("panic", Trouble::Panic),
+    ("__warn", Trouble::Warning),
+];
+
+#[derive(Clone, Debug, Default)]
+pub struct Knowledge {
+    linux: Option<Arc<Running>>,
+    /// The kernel's own file, where it has symbols and is no Linux.
+    kernel: Option<Arc<Image>>,
+    /// The program whose threads are the test.
+    program: Option<Arc<Image>>,
+    troubles: BTreeMap<u64, Trouble>,
+    pub allocator: Allocator,
+}
+
+impl Knowledge {
+    /// Of a Linux kernel, and of the test's program if its file has symbols.
+    #[must_use]
+    pub fn linux(running: Arc<Running>, program: Option<Arc<Image>>, memory: &impl Memory) -> Self {
+        let found = TROUBLES.iter().filter_map(|(name, trouble)| {
+            let at = running.linux.address(name)?;
+            Some((at.0, *trouble))
+        });
+        let allocator = Allocator::find(&running, memory);
+        Self { troubles: found.collect(), linux: Some(running), kernel: None, program, allocator }
+    }
+
+    /// Of any kernel with an ELF file; `panics` are functions by which it gives up, their argument being the message.
+    #[must_use]
+    pub fn elf(kernel: Arc<Image>, panics: &[VirtAddr]) -> Self {
+        let troubles = panics.iter().map(|at| (at.0, Trouble::Panic)).collect();
+        Self { linux: None, kernel: Some(kernel), program: None, troubles, allocator: Allocator::default() }
+    }
+
+    /// Where a run stops: the kernel says that something is wrong, or enters its allocator.
+    pub fn stops(&self) -> impl Iterator<Item = u64> {
+        self.troubles.keys().copied().chain(self.allocator.entries())
+    }
+
+    /// What the kernel says at such a stop, and which instruction it is about.
+    #[must_use]
+    pub fn trouble(&self, machine: &Machine, cpu: CpuId) -> Option<(Action, VirtAddr)> {
+        let registers = registers(machine, cpu);
+        let trouble = *self.troubles.get(&registers.pc)?;
+        let view = View { machine, cpu };
+        let argument = |register: usize| registers.general[register];
+        let text = |at: u64| view.read_text(VirtAddr(at), TEXT_MAX);
+        let interrupted =
+            |frame: u64| view.read_uint(VirtAddr(frame.wrapping_add(SAVED_PC)), 8).map(VirtAddr);
+        Some(match trouble {
+            Trouble::PageFault => {
+                let (error, addr) = (Some(argument(SI) as u32), Some(VirtAddr(argument(DX))));
+                let pc = interrupted(argument(DI)).unwrap_or(VirtAddr(registers.pc));
+                (Action::Fault { vector: 14, error, addr }, pc)
+            }
+            Trouble::Die => {
+                let pc = interrupted(argument(SI)).unwrap_or(VirtAddr(registers.pc));
+                let statement = self.linux.as_ref().and_then(|running| {
+                    let bug = running.linux.bugs.at(pc)?;
+                    Some(format!("BUG at {}:{}", bug.file, bug.line))
+                });
+                let message = statement.unwrap_or_else(|| text(argument(DI)));
+                (Action::Panic { message: self.placed(message, pc) }, pc)
+            }
+            Trouble::Panic => {
+                let message = text(self.first_argument(&registers, &view));
+                (Action::Panic { message }, VirtAddr(registers.pc))
+            }
+            Trouble::Warning => {
+                let pc = VirtAddr(argument(DX));
+                let message = format!("WARNING at {}:{}", text(argument(DI)), argument(SI) as u32);
+                (Action::Panic { message: self.placed(message, pc) }, pc)
+            }
+        })
+    }
+
+    fn first_argument(&self, registers: &Registers, view: &View<'_>) -> u64 {
+        match &self.kernel {
+            Some(kernel) => registers.argument(kernel.architecture, 0, view).unwrap_or(0),
+            None => registers.general[DI],
+        }
+    }
+
+    fn placed(&self, message: String, pc: VirtAddr) -> String {
+        match self.frames(pc).into_iter().next().and_then(|frame| frame.function) {
+            Some(function) => format!("{message} in {function}"),
+            None => message,
+        }
+    }
+
+    /// Where a processor stands.
+    #[must_use]
+    pub fn stack(&self, machine: &Machine, cpu: CpuId) -> Stack {
+        let (registers, view) = (registers(machine, cpu), View { machine, cpu });
+        match (&self.linux, &self.kernel) {
+            (Some(running), _) => linux_stack::trace(running, self.program.as_ref(), &registers, &view),
+            (None, Some(kernel)) => {
+                let space = crate::image::Space { kernel: kernel.clone(), program: None };
+                stack::trace(&space, &registers, &view)
+            }
+            (None, None) => {
+                let pc = VirtAddr(registers.pc);
+                vec![Frame { pc, function: None, file: None, line: None, interrupted: false }]
+            }
+        }
+    }
+
+    /// The task that a processor runs.
+    #[must_use]
+    pub fn current(&self, machine: &Machine, cpu: CpuId) -> Option<VirtAddr> {
+        self.linux.as_ref()?.current(cpu, &View { machine, cpu })
+    }
+
+    /// Where a task stands that has left its processor: the kernel keeps its stack pointer, and below that the registers
+    /// of `struct inactive_task_frame`.
+    #[must_use]
+    pub fn sleeping_stack(&self, machine: &Machine, cpu: CpuId, task: VirtAddr) -> Option<Stack> {
+        let running = self.linux.as_ref()?;
+        let view = View { machine, cpu };
+        let offset = running.linux.btf()?.offset("task_struct", "thread.sp")?;
+        let stack = view.read_uint(task.offset(offset), 8)?;
+        let saved = |slot: u64| view.read_uint(VirtAddr(stack.wrapping_add(8 * slot)), 8);
+        let mut registers = registers(machine, cpu);
+        for (slot, register) in (0..).zip([15, 14, 13, 12, BX, BP]) {
+            registers.general[register] = saved(slot)?;
+        }
+        registers.pc = saved(6)?;
+        registers.general[SP] = stack.wrapping_add(8 * 7);
+        registers.ring = 0;
+        Some(linux_stack::trace(running, self.program.as_ref(), &registers, &view))
+    }
+
+    /// What lives at an address now.
+    #[must_use]
+    pub fn describe(&self, machine: &Machine, cpu: CpuId, addr: VirtAddr) -> Option<String> {
+        match &self.linux {
+            Some(running) => running.describe(addr, &View { machine, cpu }),
+            None => self.data(addr),
+        }
+    }
+
+    /// Who runs on a processor.
+    #[must_use]
+    pub fn task(&self, machine: &Machine, cpu: CpuId) -> Option<String> {
+        let running = self.linux.as_ref()?;
+        Some(running.current_task(cpu, &View { machine, cpu })?.to_string())
+    }
+}
+
+impl Resolve for Knowledge {
+    fn frames(&self, pc: VirtAddr) -> Vec<Frame> {
+        if let Some(program) = self.program.as_ref().filter(|program| program.covers(pc)) {
+            return program.frames(pc);
+        }
+        match (&self.linux, &self.kernel) {
+            (Some(running), _) => running.frames(pc),
+            (None, Some(kernel)) => kernel.frames(pc),
+            (None, None) => vec![Frame { pc, function: None, file: None, line: None, interrupted: false }],
+        }
+    }
+
+    fn data(&self, addr: VirtAddr) -> Option<String> {
+        if let Some(program) = self.program.as_ref().filter(|program| program.covers(addr)) {
+            return program.data(addr);
+        }
+        match (&self.linux, &self.kernel) {
+            (Some(running), _) => running.data(addr),
+            (None, Some(kernel)) => kernel.data(addr),
+            (None, None) => None,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What a step of one processor did, from the machine's log: the accesses to communication words, and the words that turn
+//! out to be some.
+//!
+//! All other accesses are private to a processor as far as is known, so that their order with respect to others does not
+//! matter: they are looked at and not kept. Device registers are no memory; each processor has its own at one address.
+
+use super::context::Context;
+use super::heap::{Allocator, Heap};
+use super::sharing::{Contact, Sharing};
+use machine::{Event, Events, Machine, Rw, WordSet};
+use std::sync::Arc;
+use trace::{Access, AccessKind, CpuId, PhysAddr};
+
+/// What is free, so that accesses to it are told.
+pub struct Freed<'a> {
+    pub heap: &'a Heap,
+    pub allocator: &'a Allocator,
+}
+
+#[derive(Clone)]
+pub struct Recording {
+    pub log: Events,
+    pub known: Arc<WordSet>,
+    pub accesses: Vec<Access>,
+    pub sharing: Sharing,
+}
+
+fn new_log() -> Events {
+    let mut log = Events::off();
+    log.accesses = true;
+    log
+}
+
+impl Recording {
+    #[must_use]
+    pub fn new() -> Self {
+        Self { log: new_log(), known: Arc::default(), accesses: Vec::new(), sharing: Sharing::default() }
+    }
+
+    /// The log and the lists keep their room.
+    pub fn restore(&mut self, source: &Self) {
+        self.log.clear();
+        self.accesses.clear();
+        self.known.clone_from(&source.known);
+        self.sharing.restore(&source.sharing);
+    }
+
+    /// Takes what `cpu` did out of the log; others hear of what it wrote.
+    pub fn drain(&mut self, machine: &Machine, cpu: CpuId, contexts: &mut [Context], freed: &Freed<'_>) {
+        if self.log.is_empty() {
+            return;
+        }
+        let Self { log, known, accesses, sharing } = self;
+        let end = machine.memory.size();
+        let own = usize::from(cpu.0);
+        let watched = contexts[own].repetition.watches();
+        let busy = freed.heap.is_busy(cpu);
+        let heard = contexts.iter().enumerate().any(|(id, context)| id != own && context.listens());
+        machine.drain_distinct(log, |event| {
+            let Event::Access(access) = event else { return };
+            let Some(phys) = access.physical.filter(|at| at.0 < end) else { return };
+            let writes = access.rw == Rw::Write;
+            if watched {
+                contexts[own].repetition.access(phys, access.size, writes);
+            }
+            if heard && writes {
+                let others = contexts.iter_mut().enumerate().filter(|(id, _)| *id != own);
+                others.for_each(|(_, context)| context.hear_of_write(phys, access.size));
+            }
+            let gone = || {
+                !busy
+                    && freed.heap.may_be_free(phys)
+                    && freed.heap.is_free(phys, freed.allocator, machine, cpu)
+            };
+            if sharing.touch(cpu, phys, access.size, writes, known) != Contact::Alone || gone() {
+                keep(accesses, &access, phys);
+            }
+        });
+    }
+}
+
+/// A read and a write by one instruction are one update.
+fn keep(accesses: &mut Vec<Access>, access: &machine::Access, phys: PhysAddr) {
+    let &machine::Access { address: addr, size, rw, atomic, pc, .. } = access;
+    let kind = if rw == Rw::Write { AccessKind::Write } else { AccessKind::Read };
+    if let Some(last) = accesses.last_mut()
+        && (last.addr, last.pc, last.size) == (addr, pc, size)
+    {
+        if last.kind != kind {
+            last.kind = AccessKind::Update;
+        }
+        return;
+    }
+    accesses.push(Access { phys, addr, size, kind, atomic, pc });
+}

@@ -1,0 +1,150 @@
+//! Whether a processor only goes round in a loop until another one writes what it reads.
+//!
+//! The rule is exact. A processor that comes to an instruction with the same registers as before, when every word that it
+//! wrote in between holds what it held then, and nobody else wrote what it read, will do the same again and for ever: it
+//! waits until a word of its read-set is written. That covers PAUSE loops (spin locks), loops without PAUSE, and loops
+//! that call functions and push return addresses on the way. A loop that counts, or looks at the clock, comes to an end
+//! by itself and is not one of these.
+//!
+//! It is looked at where the processor stops anyway: at PAUSE and before shared accesses ([`Repetition::at`]). A stop
+//! that looks like a recent one begins a watch; only then are reads and writes collected.
+
+use machine::{Cpu, Machine};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use trace::{PhysAddr, WORD_BYTES, Words};
+
+/// Stops remembered: a loop may have several on its way round.
+const RECENT: usize = 16;
+
+/// The words that a waiting processor read on its way round, ascending.
+pub type ReadSet = Arc<BTreeSet<u64>>;
+
+#[derive(Clone, Debug, Default)]
+pub struct Repetition {
+    /// Hashes of where and with what registers the last stops were.
+    recent: [u64; RECENT],
+    next: usize,
+    watch: Option<Box<Watch>>,
+}
+
+/// A stop that may be met again, and what has been done since.
+#[derive(Clone, Debug)]
+struct Watch {
+    cpu: Cpu,
+    reads: BTreeSet<u64>,
+    writes: BTreeSet<u64>,
+    /// What memory was like, where the loop writes.
+    before: Option<Arc<Before>>,
+    /// Stops elsewhere since then.
+    elsewhere: usize,
+}
+
+struct Before(Machine);
+
+impl std::fmt::Debug for Before {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Before")
+    }
+}
+
+fn digest(cpu: &Cpu) -> u64 {
+    let mut hash = cpu.rip;
+    for register in cpu.regs {
+        hash = (hash.rotate_left(5) ^ register).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    hash | 1
+}
+
+/// Whether the two will do the same, memory being the same.
+fn same(a: &Cpu, b: &Cpu) -> bool {
+    if (a.rip, a.regs) != (b.rip, b.regs) {
+        return false;
+    }
+    // What counts instructions is no part of what they do; that the flags may be kept in another form is.
+    let held_back = |cpu: &Cpu| cpu.shadow_at == cpu.executed;
+    let flags = a.flags.image() == b.flags.image();
+    let mut other = a.clone();
+    (other.executed, other.shadow_at) = (b.executed, b.shadow_at);
+    other.flags.clone_from(&b.flags);
+    flags && held_back(a) == held_back(b) && other == *b
+}
+
+impl Repetition {
+    /// The processor did something that is no loop.
+    pub fn clear(&mut self) {
+        self.recent = [0; RECENT];
+        self.watch = None;
+    }
+
+    /// Whether reads and writes are to be told.
+    pub const fn watches(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// The processor itself made an access.
+    pub fn access(&mut self, at: PhysAddr, size: u32, write: bool) {
+        let Some(watch) = &mut self.watch else { return };
+        let set = if write { &mut watch.writes } else { &mut watch.reads };
+        set.extend(words(at, size));
+    }
+
+    /// Somebody else wrote.
+    pub fn disturb(&mut self, at: PhysAddr, size: u32) {
+        if self.watch.as_ref().is_some_and(|watch| words(at, size).any(|word| watch.reads.contains(&word))) {
+            self.clear();
+        }
+    }
+
+    /// The processor stands before an instruction, all that it did so far having been told. Gives the read-set if it
+    /// will come here again and again.
+    pub fn at(&mut self, machine: &Machine, cpu: &Cpu) -> Option<ReadSet> {
+        let digest = digest(cpu);
+        let repeated = self.recent.contains(&digest);
+        self.recent[self.next] = digest;
+        self.next = (self.next + 1) % RECENT;
+        if !repeated {
+            return None;
+        }
+        let Some(watch) = &mut self.watch else {
+            self.begin(cpu, None);
+            return None;
+        };
+        if !same(&watch.cpu, cpu) {
+            watch.elsewhere += 1;
+            // It may have left that loop and be in another.
+            if watch.cpu.rip == cpu.rip || watch.elsewhere > RECENT {
+                self.begin(cpu, None);
+            }
+            return None;
+        }
+        let unchanged = match &watch.before {
+            Some(before) => watch.writes.iter().all(|&word| {
+                let word = PhysAddr(word);
+                before.0.memory.read_u64(word) == machine.memory.read_u64(word)
+            }),
+            None if watch.writes.is_empty() => true,
+            None => {
+                self.begin(cpu, Some(Arc::new(Before(machine.clone()))));
+                return None;
+            }
+        };
+        if unchanged {
+            return Some(Arc::new(std::mem::take(&mut watch.reads)));
+        }
+        self.watch = None;
+        None
+    }
+
+    fn begin(&mut self, cpu: &Cpu, before: Option<Arc<Before>>) {
+        let (reads, writes) = (BTreeSet::new(), BTreeSet::new());
+        let watch = Watch { cpu: cpu.clone(), reads, writes, before, elsewhere: 0 };
+        self.watch = Some(Box::new(watch));
+    }
+}
+
+/// The words that these bytes lie in.
+pub fn words(at: PhysAddr, size: u32) -> impl Iterator<Item = u64> {
+    let end = at.0 + u64::from(size.max(1));
+    (Words::of(at).0..end).step_by(WORD_BYTES as usize)
+}

@@ -1,0 +1,79 @@
+//! A finding on several processors told: its schedule is run once more with stacks, and made into a story.
+
+use crate::failure::Failure;
+use crate::finding_file::FindingFile;
+use crate::narrate::{quoted, shows};
+use crate::smp::target::SmpTarget;
+use detect::{Detectors, Limits};
+use explore::World;
+use explore::strategies::replay;
+use guest::multiprocessor::Multiprocessor;
+use report::{Context, Passing, Story, tell};
+use std::collections::BTreeMap;
+use std::path::Path;
+use trace::{CpuId, PointSet, Step, Subject as _, ThreadId};
+
+/// Functions that only wait, or hand the processor over, on behalf of their callers.
+const PLUMBING: [&str; 12] = [
+    "__schedule",
+    "schedule",
+    "schedule_preempt_disabled",
+    "schedule_timeout",
+    "default_idle",
+    "default_idle_call",
+    "do_idle",
+    "cpu_startup_entry",
+    "cpuidle_idle_call",
+    "context_switch",
+    "__switch_to",
+    "io_schedule",
+];
+
+pub fn narrate(
+    target: &SmpTarget,
+    world: &World<Multiprocessor, Detectors>,
+    file: &FindingFile,
+    path: &Path,
+) -> Result<Story, Failure> {
+    let mut world = world.clone();
+    world.set_limits(Limits::of(&file.finding));
+    let names = world.subject.knowledge().clone();
+    let called: BTreeMap<ThreadId, String> = (0..world.subject.machine().cpus.len() as u8)
+        .filter_map(|cpu| {
+            let thread = guest::multiprocessor::thread_of(CpuId(cpu));
+            Some((thread, world.subject.thread_name(thread)?))
+        })
+        .collect();
+    let execution = replay(world, &file.points, &file.schedule, usize::MAX, true);
+    let wanted = file.finding.signature();
+    let finding = execution.findings.iter().find(|finding| finding.signature() == wanted).cloned();
+    let Some(finding) = finding else {
+        return Err(Failure::NotShown { finding: file.finding.headline(), seen: shows(&execution) });
+    };
+    let steps: Vec<Step> = execution.path.into_iter().map(|taken| taken.step).collect();
+    let replay = format!("rockfall replay {}", quoted(path));
+    let kernel = target.kernel_name();
+    let context = Context {
+        test: &target.recipe.test,
+        kernel: &kernel,
+        // Hundreds of addresses tell a reader nothing; the file has them.
+        points: &PointSet::default(),
+        schedule: &file.schedule,
+        replay: &replay,
+        preemptions: file.preemptions as u32,
+        interleavings: (file.interleavings > 0).then_some(file.interleavings),
+        fewest: file.fewest,
+        minimised_from: file.minimised_from.map(|preemptions| preemptions as u32),
+        passing: file
+            .passing
+            .as_ref()
+            .map(|(schedule, common)| Passing { schedule: schedule.clone(), common: *common }),
+        thread_name: &|thread| called.get(&thread).cloned(),
+        plumbing: &|function| PLUMBING.contains(&function),
+        blocking: &|function| PLUMBING.contains(&function),
+        yields: &|_| false,
+        faults: &|_| false,
+        program: false,
+    };
+    Ok(tell(&steps, &finding, &*names, &|_| None, &context))
+}

@@ -1,0 +1,362 @@
+//! What is explored of a test on several processors, and in which order, within one budget.
+//!
+//! 1. *Sweep*: executions without a preemption, in every order of the threads; then one preemption before every access
+//!    to shared memory, racing ones first. What turns out to be shared on the way becomes a point, and the sweep is
+//!    done again until nothing new shows.
+//! 2. *Reduced*: two preemptions, then three and so on, up to the order of independent accesses.
+//! 3. *Random*: what is left of the budget, beyond that bound.
+//!
+//! Whenever new shared memory shows, it begins again, so that what is said to be exhausted at the end is exhausted at
+//! all words that are known to be shared.
+
+use detect::{Detectors, Race, RaceLog};
+use explore::sample::Sample;
+use explore::strategies::{PreemptionBound, RandomWalks};
+use explore::tally::Tally;
+use explore::{Communication, Found, Noted, Options, Search, Sweep, Until, Workers, World};
+use guest::multiprocessor::{Classes, Multiprocessor};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use trace::{Access, Cancelled, PhysAddr, PointSet, Schedule, Subject as _, VirtAddr, Words};
+
+/// Decisions of one execution.
+const DEPTH_MAX: usize = 1 << 18;
+/// Memory for clones of the machine in a search that goes back and forth.
+const CLONE_BYTES_MAX: usize = 256 << 20;
+/// Of the time that is left when the reduced search begins, the share that it may take.
+const REDUCED_SHARE: f64 = 0.6;
+/// Random executions in one go, after which it is looked what they brought.
+const RANDOM_EXECUTIONS: u64 = 4096;
+
+/// A part of what was explored, with a set of points that was known then.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// All with at most one preemption.
+    Sweep,
+    /// All with at most so many preemptions, up to the order of independent accesses.
+    Reduced {
+        preemptions: u32,
+    },
+    Random,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Done {
+    pub part: Part,
+    pub words: usize,
+    pub interleavings: u64,
+    /// Nothing of it was left out.
+    pub exhausted: bool,
+}
+
+/// How a part ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ended {
+    /// There is a finding, or something that cannot be run.
+    Over,
+    Late,
+    /// Shared memory showed that was not known.
+    Learned,
+    Exhausted {
+        /// More preemptions would give more executions.
+        cut: bool,
+    },
+    /// Its share of the time is used up.
+    Enough,
+}
+
+pub struct Plan {
+    subject: Multiprocessor,
+    detectors: Detectors,
+    cores: usize,
+    late: Cancelled,
+    began: Instant,
+    budget: Duration,
+    seed: u64,
+    /// Those who did the last part: what they have compiled of the guest is of use for the next.
+    idle: Option<Workers<Multiprocessor, Communication>>,
+    pub words: Words,
+    synchronising: Words,
+    /// A linear address of each word.
+    pub places: BTreeMap<PhysAddr, VirtAddr>,
+    pub races: RaceLog,
+    pub done: Vec<Done>,
+    pub interleavings: u64,
+    pub instructions: u64,
+    pub classes: Arc<Classes>,
+    /// All executions with at most so many preemptions at the words known now were run.
+    pub exhausted: Option<u32>,
+    /// Nothing at all is left out at these words.
+    pub complete: bool,
+    pub found: Option<(Found, PointSet)>,
+    pub unsupported: Option<(String, Schedule)>,
+}
+
+/// Told what is going on.
+pub type Report<'a> = &'a mut dyn FnMut(&str, u64);
+
+impl Plan {
+    pub fn new(
+        subject: Multiprocessor,
+        detectors: Detectors,
+        cores: usize,
+        budget: Duration,
+        late: Cancelled,
+    ) -> Self {
+        let mut subject = subject;
+        subject.heed(late.clone());
+        Self {
+            subject,
+            detectors,
+            cores,
+            late,
+            began: Instant::now(),
+            budget,
+            seed: 1,
+            idle: None,
+            words: Words::default(),
+            synchronising: Words::default(),
+            places: BTreeMap::new(),
+            races: RaceLog::default(),
+            done: Vec::new(),
+            interleavings: 0,
+            instructions: 0,
+            classes: Arc::default(),
+            exhausted: None,
+            complete: false,
+            found: None,
+            unsupported: None,
+        }
+    }
+
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    fn points(&self) -> PointSet {
+        PointSet { words: self.words.clone(), ..PointSet::default() }
+    }
+
+    /// Those who do the next part.
+    fn workers(
+        &mut self,
+        points: &PointSet,
+        clone_bytes_max: usize,
+    ) -> Workers<Multiprocessor, Communication> {
+        let mut subject = self.subject.clone();
+        subject.remember_classes(self.classes.clone());
+        let observer =
+            Communication::new(self.detectors.clone(), self.words.clone(), self.synchronising.clone());
+        let world = World::new(subject, observer);
+        match self.idle.take() {
+            Some(mut workers) => {
+                workers.change(&world, points, clone_bytes_max);
+                workers
+            }
+            None => Workers::new(self.cores, &world, points, DEPTH_MAX, clone_bytes_max),
+        }
+    }
+
+    /// A finding replays in this world.
+    #[must_use]
+    pub fn plain_world(&self) -> World<Multiprocessor, Detectors> {
+        World::new(self.subject.clone(), self.detectors.clone())
+    }
+
+    /// Explores until a bug shows, nothing is left, or the budget ends.
+    pub fn run(&mut self, report: Report<'_>) {
+        loop {
+            match self.sweep(report) {
+                Ended::Learned => continue,
+                Ended::Exhausted { cut } => self.complete = !cut,
+                _ => return,
+            }
+            if self.complete {
+                return;
+            }
+            let ended = match self.deepen(report) {
+                Ended::Enough => self.random(report),
+                ended => ended,
+            };
+            if ended != Ended::Learned {
+                return;
+            }
+        }
+    }
+
+    /// Two preemptions, then three, and so on while its share of the time lasts.
+    fn deepen(&mut self, report: Report<'_>) -> Ended {
+        let left = self.budget.saturating_sub(self.began.elapsed());
+        let end = self.began.elapsed() + left.mul_f64(REDUCED_SHARE);
+        for preemptions in 2.. {
+            match self.reduced(preemptions, end, report) {
+                Ended::Exhausted { cut: true } => {}
+                Ended::Exhausted { cut: false } => {
+                    self.complete = true;
+                    return Ended::Late;
+                }
+                ended => return ended,
+            }
+        }
+        unreachable!("bounds have no end")
+    }
+
+    fn sweep(&mut self, report: Report<'_>) -> Ended {
+        let (points, late) = (self.points(), self.late.clone());
+        let workers = self.workers(&points, 0);
+        let mut sweep: Sweep<Noted> = Sweep::new(1, Until::FirstFinding);
+        while !sweep.is_over() && !late() {
+            let racing = racing(sweep.notes());
+            let rank = |access: &Access| u64::from(!racing.contains(&access.pc));
+            sweep.round(&workers, &rank, &*late);
+            // What executions without a preemption show is known before the first with one.
+            if sweep.is_between() && sweep.notes().keys().any(is_word) {
+                break;
+            }
+            let what = format!("{} preemptions before {} words", sweep.preemptions(), self.words.len());
+            report(&what, self.interleavings + sweep.counts().interleavings);
+        }
+        self.idle = Some(workers);
+        let learned = self.take(sweep.tally());
+        let exhausted = sweep.is_exhausted() && !learned;
+        if exhausted {
+            self.exhausted = Some(1);
+        }
+        self.note(Part::Sweep, sweep.counts().interleavings, exhausted);
+        match () {
+            () if self.is_over() => Ended::Over,
+            () if (self.late)() => Ended::Late,
+            () if learned => Ended::Learned,
+            () => Ended::Exhausted { cut: sweep.cut() },
+        }
+    }
+
+    fn reduced(&mut self, preemptions: u32, end: Duration, report: Report<'_>) -> Ended {
+        let (points, late) = (self.points(), self.late.clone());
+        let mut workers = self.workers(&points, CLONE_BYTES_MAX);
+        let options = Options { depth_max: DEPTH_MAX, ..Options::default() };
+        let mut search: Search<PreemptionBound, Noted> =
+            Search::new(PreemptionBound::new(preemptions), options);
+        let began = self.began;
+        let stop = move || late() || began.elapsed() >= end;
+        let mut learned = false;
+        while !search.is_over() && !stop() && !learned {
+            search.round(&mut workers, &stop);
+            learned = search.notes().keys().any(is_word);
+            let what = format!("{preemptions} preemptions before {} words, reduced", self.words.len());
+            report(&what, self.interleavings + search.counts().interleavings);
+        }
+        self.idle = Some(workers);
+        let learned = self.take(search.tally());
+        let exhausted = search.is_exhausted() && !learned && search.counts().too_deep == 0;
+        if exhausted {
+            self.exhausted = Some(preemptions);
+        }
+        self.note(Part::Reduced { preemptions }, search.counts().interleavings, exhausted);
+        match () {
+            () if self.is_over() => Ended::Over,
+            () if (self.late)() => Ended::Late,
+            () if learned => Ended::Learned,
+            () if exhausted => Ended::Exhausted { cut: search.cut() },
+            () => Ended::Enough,
+        }
+    }
+
+    fn random(&mut self, report: Report<'_>) -> Ended {
+        loop {
+            let (points, late) = (self.points(), self.late.clone());
+            let mut workers = self.workers(&points, 0);
+            let mut sample: Sample<_, Noted> =
+                Sample::new(RandomWalks { seed: self.seed }, Until::FirstFinding, RANDOM_EXECUTIONS);
+            self.seed += 1;
+            let before = self.interleavings;
+            sample.run(&mut workers, &*late, &mut |sample| {
+                report("random", before + sample.tally().counts.interleavings);
+            });
+            self.idle = Some(workers);
+            let learned = self.take(sample.tally());
+            self.note(Part::Random, sample.tally().counts.interleavings, false);
+            if self.is_over() {
+                return Ended::Over;
+            }
+            if late() {
+                return Ended::Late;
+            }
+            if learned {
+                return Ended::Learned;
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.found.is_some() || self.unsupported.is_some()
+    }
+
+    fn note(&mut self, part: Part, interleavings: u64, exhausted: bool) {
+        let words = self.words.len();
+        match self.done.last_mut() {
+            Some(last) if last.part == part && last.words == words && part == Part::Random => {
+                last.interleavings += interleavings;
+            }
+            _ => self.done.push(Done { part, words, interleavings, exhausted }),
+        }
+    }
+
+    /// Takes over what a part brought; whether new shared memory showed.
+    fn take(&mut self, tally: &Tally<Noted>) -> bool {
+        let points = self.points();
+        if let Some(found) = tally.found.first() {
+            let mut found = found.clone();
+            found.interleaving += self.interleavings;
+            self.found = Some((found, points.clone()));
+        } else if let Some(unsupported) = &tally.unsupported {
+            self.unsupported = Some((unsupported.what.clone(), unsupported.schedule.clone()));
+        }
+        self.interleavings += tally.counts.interleavings;
+        self.instructions += tally.counts.effort.instructions;
+        let (mut words, mut synchronising) = (Vec::new(), Vec::new());
+        for noted in tally.notes.keys() {
+            match noted {
+                Noted::Word { word, addr } => {
+                    words.push(*word);
+                    self.places.entry(*word).or_insert(*addr);
+                }
+                Noted::Synchronises(word) => synchronising.push(*word),
+                Noted::Race(race) => _ = self.races.add(race, self.done.is_empty()),
+            }
+        }
+        let learned = !words.is_empty();
+        if learned {
+            self.words = self.words.with(words);
+            // Another set of points divides executions into other classes.
+            self.classes = Arc::default();
+            self.exhausted = None;
+        }
+        if !synchronising.is_empty() {
+            self.synchronising = self.synchronising.with(synchronising);
+        }
+        learned
+    }
+
+    /// A race on a word that is for synchronisation, as is known now, is none.
+    #[must_use]
+    pub fn on_synchronising(&self, race: &Race) -> bool {
+        let near = |addr: VirtAddr| addr.0 & !7 == race.addr.0 & !7;
+        self.places.iter().any(|(&word, &addr)| near(addr) && self.synchronising.contains(word))
+    }
+}
+
+fn is_word(noted: &Noted) -> bool {
+    matches!(noted, Noted::Word { .. })
+}
+
+/// The instructions that take part in races.
+fn racing(notes: &BTreeMap<Noted, Schedule>) -> BTreeSet<VirtAddr> {
+    let races = notes.keys().filter_map(|noted| match noted {
+        Noted::Race(race) => Some([race.first.pc, race.second.pc]),
+        _ => None,
+    });
+    races.flatten().collect()
+}

@@ -1,0 +1,105 @@
+//! Findings on several processors seen again.
+
+use crate::failure::{Failure, Verdict};
+use crate::finding_file::{FindingFile, write_whole};
+use crate::narrate::shows;
+use crate::smp::narrate::narrate;
+use crate::smp::target::SmpTarget;
+use crate::smp::test::detectors;
+use crate::terminal::text_options;
+use detect::Detectors;
+use explore::strategies::replay;
+use explore::{End, World};
+use guest::multiprocessor::Multiprocessor;
+use report::Story;
+use std::path::Path;
+use std::sync::Arc;
+use trace::Schedule;
+
+/// A finding, and the world in which it was found.
+pub struct Scene {
+    file: FindingFile,
+    target: SmpTarget,
+    world: World<Multiprocessor, Detectors>,
+}
+
+impl Scene {
+    /// `kernel`: where the kernel is now.
+    pub fn open(file: FindingFile, path: &Path, kernel: Option<&Path>) -> Result<Self, Failure> {
+        let mut recipe = file.target.clone();
+        if let Some(kernel) = kernel {
+            recipe.kernel = kernel.to_owned();
+        }
+        let target = SmpTarget::make_again(recipe, path.parent().unwrap_or(Path::new("")))?;
+        let subject = target.start(&(Arc::new(crate::interrupt::asked) as trace::Cancelled))?;
+        Ok(Self { file, target, world: World::new(subject, detectors()) })
+    }
+
+    pub fn story(&self, path: &Path) -> Result<Story, Failure> {
+        narrate(&self.target, &self.world, &self.file, path).map_err(|failure| match failure {
+            Failure::NotShown { finding, seen } => Failure::BadInput(format!(
+                "the schedule in {} does not show its finding '{finding}': {seen}. The file was changed, or is of another \
+                 version of Rockfall: find the bug again",
+                path.display()
+            )),
+            other => other,
+        })
+    }
+
+    /// The same with another schedule, if that shows anything.
+    fn instead(mut self, schedule: &Schedule) -> Result<Option<Self>, Failure> {
+        let mut world = self.world.clone();
+        world.set_limits(detect::Limits::of(&self.file.finding));
+        let execution = replay(world, &self.file.points, schedule, usize::MAX, false);
+        if let (None, End::Diverged { .. } | End::Nobody) = (execution.findings.first(), &execution.end) {
+            return Err(Failure::BadFlag(format!("this schedule cannot be run: {}", shows(&execution))));
+        }
+        let Some(finding) = execution.findings.first().cloned() else { return Ok(None) };
+        self.file = FindingFile {
+            headline: finding.headline(),
+            schedule: execution.schedule(),
+            preemptions: execution.preemptions(),
+            interleavings: 0,
+            minimised_from: None,
+            fewest: false,
+            passing: None,
+            finding,
+            ..self.file
+        };
+        Ok(Some(self))
+    }
+
+    /// Shows it, or another schedule in its place.
+    pub fn show(
+        self,
+        path: &Path,
+        instead: Option<&Schedule>,
+        html: Option<&Path>,
+        quiet: bool,
+    ) -> Result<Verdict, Failure> {
+        let scene = match instead {
+            None => self,
+            Some(schedule) => match self.instead(schedule)? {
+                Some(scene) => scene,
+                None => {
+                    println!("The test passes with this schedule.");
+                    return Ok(Verdict::Fine);
+                }
+            },
+        };
+        let story = scene.story(path)?;
+        let verdict = Verdict::GuestBug.settle();
+        if quiet {
+            println!("{}", story.headline);
+        } else {
+            print!("{}", report::text(&story, text_options()));
+        }
+        html.map_or(Ok(()), |path| write_whole(path, report::html(&story).as_bytes()))?;
+        Ok(verdict)
+    }
+
+    #[must_use]
+    pub const fn passing(&self) -> Option<&(Schedule, usize)> {
+        self.file.passing.as_ref()
+    }
+}

@@ -1,0 +1,126 @@
+//! What a test on several processors covered, in words: no more than is true.
+
+use crate::jobs_view::counted;
+use crate::smp::plan::{Part, Plan};
+use guest::multiprocessor::{Counters, STARVATION_INSTRUCTIONS};
+use report::grouped;
+use std::fmt::Write as _;
+use trace::Resolve;
+
+/// Words named one by one.
+const WORDS_NAMED_MAX: usize = 8;
+
+/// Why it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    Bug,
+    Exhausted,
+    Late,
+    Stopped,
+    Unsupported,
+}
+
+pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, names: &dyn Resolve) -> String {
+    let mut out = String::new();
+    let seconds = plan.seconds();
+    let schedules = |count: u64| format!("{} schedule{}", grouped(count), if count == 1 { "" } else { "s" });
+    let first = match ending {
+        Ending::Bug => "a bug was found",
+        Ending::Exhausted => "no bug in any schedule",
+        Ending::Late => "no bug found within the budget",
+        Ending::Stopped => "no bug found before it was interrupted",
+        Ending::Unsupported => "the machine could not go on",
+    };
+    let _ = writeln!(out, "{what}: {first}");
+    let rate = plan.interleavings as f64 / seconds.max(1e-3);
+    let _ = writeln!(
+        out,
+        "  {} in {seconds:.1} s, {} a second",
+        schedules(plan.interleavings),
+        grouped(rate as u64)
+    );
+    let words = plan.words.len();
+    let places = "before accesses to the words of memory that the processors share";
+    match plan.exhausted {
+        _ if plan.complete && ending != Ending::Bug => {
+            let _ = writeln!(
+                out,
+                "  exhausted: whatever the number of preemptions {places} ({words} known), up to the order of independent accesses"
+            );
+        }
+        Some(1) => {
+            let _ = writeln!(out, "  exhausted: at most one preemption, {places} ({words} known)");
+        }
+        Some(preemptions) => {
+            let _ = writeln!(
+                out,
+                "  exhausted: at most {preemptions} preemptions, {places} ({words} known), up to the order of independent accesses"
+            );
+        }
+        None if ending != Ending::Bug => {
+            let _ = writeln!(
+                out,
+                "  exhausted: nothing; not even one preemption {places} ({words} known so far)"
+            );
+        }
+        None => {}
+    }
+    // Of each kind the last: what was explored before more words were known is of no interest.
+    let is_last = |at: usize| plan.done[at + 1..].iter().all(|later| later.part != plan.done[at].part);
+    let last = plan.done.iter().enumerate().filter(|(at, done)| is_last(*at) && !done.exhausted);
+    for (_, done) in last {
+        let how = match done.part {
+            Part::Sweep => "with at most one preemption".to_owned(),
+            Part::Reduced { preemptions } => format!("with at most {preemptions} preemptions, reduced"),
+            Part::Random => "by chance".to_owned(),
+        };
+        if done.interleavings > 0 && ending != Ending::Bug {
+            let _ = writeln!(out, "  not finished: {} {how}", schedules(done.interleavings));
+        }
+    }
+    out += &shared(plan, names);
+    let Counters { halts, loops, starvations, expiries, interrupts } = counters;
+    let _ = writeln!(
+        out,
+        "  waiting: {}, {} that only another processor ends, {}, {}",
+        counted(halts, "halt"),
+        counted(loops, "loop"),
+        counted(expiries, "jump") + " to a timer",
+        counted(interrupts, "interrupt")
+    );
+    if starvations > 0 {
+        let _ = writeln!(
+            out,
+            "  a bound: {} cut off after {} instructions without shared memory",
+            counted(starvations, "step"),
+            grouped(STARVATION_INSTRUCTIONS)
+        );
+    }
+    let classes = plan.classes.len();
+    if classes > 0 {
+        let _ = writeln!(
+            out,
+            "  the check at the end passed in {classes} classes of schedules that differ in effect"
+        );
+    }
+    if let Some((what, schedule)) = &plan.unsupported {
+        let _ = writeln!(out, "  unsupported: {what}; nothing is known of what follows: {schedule}");
+    }
+    out
+}
+
+/// What is shared, by name where there is one.
+fn shared(plan: &Plan, names: &dyn Resolve) -> String {
+    let mut named: Vec<String> = Vec::new();
+    for word in plan.words.iter() {
+        let name = plan.places.get(&word).and_then(|&addr| names.data(addr));
+        named.extend(name.filter(|name| !named.contains(name)));
+    }
+    if named.is_empty() {
+        return String::new();
+    }
+    let more = plan.words.len().saturating_sub(named.len().min(WORDS_NAMED_MAX));
+    named.truncate(WORDS_NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("  shared: {}{more}\n", named.join(", "))
+}

@@ -1,0 +1,272 @@
+//! A Linux kernel, a test for it, and the machine that stands before the test.
+
+use crate::commands::linux::{WantedModules, parse_placed, store};
+use crate::commands::run::boot;
+use crate::failure::Failure;
+use crate::finding_file::write_whole;
+use crate::smp::snapshots;
+use crate::snapshot_file;
+use crate::target::{Recipe, TargetArguments, file_hash, read};
+use clap::Args;
+use guest::linux::Linux;
+use guest::linux::running::Running;
+use guest::multiprocessor::{Knowledge, Multiprocessor, start};
+use guest::view::View;
+use guests::linux::debian::Kernel;
+use guests::linux::{Pack, Placed};
+use machine::board::{BoardConfig, CPUS_MAX};
+use machine::boot::{self, BootOptions, Format, Module};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use trace::{Cancelled, CpuId};
+
+const MEMORY_BYTES: u64 = 512 << 20;
+const CPUS: u8 = 2;
+/// Objects of different kinds are never in one slab, so that reports can name them by it.
+const COMMAND_LINE: &str = "slab_nomerge";
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct SmpArguments {
+    /// Test a Linux kernel with this C file, or with each one in a folder (see docs/linux.md). KERNEL is the kernel's image
+    #[arg(long, value_name = "TEST.c")]
+    pub linux: Vec<PathBuf>,
+    /// Processors of the machine: each thread of a test has one of its own [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=i64::from(CPUS_MAX)))]
+    pub cpus: Option<u8>,
+    /// With --linux: a further file for the test's image, and after '=' its place there
+    #[arg(long = "file", value_name = "FILE=PLACE", value_parser = parse_placed)]
+    pub files: Vec<Placed>,
+    /// With --linux: a kernel module to build and load before the test, a C file
+    #[arg(long, value_name = "FILE.c")]
+    pub module_source: Vec<PathBuf>,
+    /// A macro that is defined when modules are built
+    #[arg(long, value_name = "NAME")]
+    pub module_define: Vec<String>,
+    /// With --linux: boot anew, whatever is kept of earlier boots
+    #[arg(long)]
+    pub no_cache: bool,
+}
+
+/// How to boot the same machine again; part of a finding file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinuxRecipe {
+    /// As `uname -r` prints it.
+    pub release: String,
+    pub cpus: u8,
+    /// The packed initial file system, which holds the test, and its hash.
+    pub initramfs: PathBuf,
+    pub initramfs_hash: String,
+}
+
+pub struct SmpTarget {
+    pub recipe: Recipe,
+    kernel: Vec<u8>,
+    initramfs: Vec<u8>,
+    linux: Option<Arc<Linux>>,
+    cached: bool,
+}
+
+/// The files that `--linux` names: those given, and those in folders, by name.
+pub fn tests(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut tests = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            tests.push(path.clone());
+            continue;
+        }
+        let unreadable = |error| Failure::Unreadable { path: path.clone(), error };
+        let entries = std::fs::read_dir(path).map_err(unreadable)?;
+        let mut inside: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        inside.retain(|file| file.extension().is_some_and(|extension| extension == "c"));
+        inside.sort();
+        if inside.is_empty() {
+            return Err(Failure::BadFlag(format!("there is no C file in {}", path.display())));
+        }
+        tests.append(&mut inside);
+    }
+    Ok(tests)
+}
+
+/// The image of a kernel that is given as a file, or by the version of one that was fetched.
+fn kernel_file(kernel: &Path) -> Result<PathBuf, Failure> {
+    if kernel.exists() {
+        return Ok(kernel.to_owned());
+    }
+    let version = kernel.display().to_string();
+    match store(None).ok().and_then(|store| store.find(&version)) {
+        Some(found) => Ok(found.image()),
+        None => Err(Failure::BadInput(format!(
+            "{version} is neither a file nor a kernel that was fetched; `rockfall linux fetch {version}` brings one of Debian's"
+        ))),
+    }
+}
+
+/// What was fetched of this kernel: modules are taken from there and built for it.
+fn fetched(linux: Option<&Linux>) -> Result<Option<Kernel>, Failure> {
+    let Some(linux) = linux else { return Ok(None) };
+    let release = linux.release();
+    let missing = || {
+        Failure::BadInput(format!(
+            "to load modules by name, or to build them, kernel {release} must have been fetched: \
+             `rockfall linux fetch {release} --headers` brings it"
+        ))
+    };
+    store(None)?.find(release).map(Some).ok_or_else(missing)
+}
+
+/// A kernel whose symbols cannot be read is tested all the same.
+fn parse_linux(path: &Path, file: &[u8]) -> Option<Arc<Linux>> {
+    match Linux::parse(&path.display().to_string(), file) {
+        Ok(linux) => Some(linux),
+        Err(error) => {
+            eprintln!(
+                "rockfall: caution: {error}. The test runs all the same, but an oops is noticed by its text only, and \
+                 reports name addresses"
+            );
+            None
+        }
+    }
+}
+
+impl SmpTarget {
+    pub fn load(arguments: &TargetArguments, test: &Path) -> Result<Self, Failure> {
+        if arguments.kernel_description.is_some() || arguments.program.is_some() {
+            let what = "a test of Linux needs no description: leave out -k and --program";
+            return Err(Failure::BadFlag(what.to_owned()));
+        }
+        let path = kernel_file(&arguments.kernel)?;
+        let kernel = read(&path)?;
+        let not_bootable = |error| Failure::NotBootable { path: path.clone(), error };
+        if Format::detect(&kernel).map_err(not_bootable)? != Format::Linux {
+            let path = arguments.kernel.display();
+            let what =
+                format!("--linux is for Linux kernels for amd64, and {path} is not one; give a vmlinuz");
+            return Err(Failure::BadFlag(what));
+        }
+        let linux = parse_linux(&path, &kernel);
+        let named: Vec<String> = arguments.module.iter().map(|module| module.display().to_string()).collect();
+        let wanted = WantedModules {
+            modules: &named,
+            sources: &arguments.smp.module_source,
+            macros: &arguments.smp.module_define,
+        };
+        let modules = wanted.files(|| fetched(linux.as_deref()))?;
+        let pack = Pack { tests: vec![test.to_owned()], modules, files: arguments.smp.files.clone() };
+        let initramfs = pack.build().map_err(|error| Failure::BadInput(error.to_string()))?;
+        let name = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let recipe = Recipe {
+            kernel: path,
+            image: file_hash(&kernel),
+            test: name.clone(),
+            memory_bytes: arguments.memory.unwrap_or(MEMORY_BYTES),
+            append: arguments.append.clone(),
+            sources: arguments.sources.clone(),
+            linux: Some(LinuxRecipe {
+                release: linux.as_ref().map_or_else(String::new, |linux| linux.release().to_owned()),
+                cpus: arguments.smp.cpus.unwrap_or(CPUS),
+                initramfs: PathBuf::from(&name).with_extension("img"),
+                initramfs_hash: file_hash(&initramfs),
+            }),
+            ..Recipe::default()
+        };
+        Ok(Self { recipe, kernel, initramfs, linux, cached: !arguments.smp.no_cache })
+    }
+
+    /// Makes the target of a finding again. What is not where it was may be in the folder `beside`.
+    pub fn make_again(mut recipe: Recipe, beside: &Path) -> Result<Self, Failure> {
+        let missing = || Failure::BadInput("this finding is about no Linux kernel".to_owned());
+        let how = recipe.linux.clone().ok_or_else(missing)?;
+        let find = |path: &Path, flag: &str, what: &str| {
+            let name = path.file_name().unwrap_or_default();
+            let places = [beside.join(path), beside.join(name), path.to_owned()];
+            places.into_iter().find(|place| place.is_file()).ok_or_else(|| {
+                let path = path.display();
+                Failure::BadInput(format!("the {what} of this finding, {path}, is not there: {flag}"))
+            })
+        };
+        recipe.kernel = find(&recipe.kernel, "say with --kernel where it is now", "kernel")?;
+        let image = find(&how.initramfs, "put it beside the finding", "test's image")?;
+        let (kernel, initramfs) = (read(&recipe.kernel)?, read(&image)?);
+        for (path, file, wanted) in
+            [(&recipe.kernel, &kernel, &recipe.image), (&image, &initramfs, &how.initramfs_hash)]
+        {
+            let hash = file_hash(file);
+            if hash != *wanted {
+                return Err(Failure::BadInput(format!(
+                    "{} is not the file of this finding (Linux {}): its hash is {hash}, the finding's is {wanted}",
+                    path.display(),
+                    how.release
+                )));
+            }
+        }
+        let linux = parse_linux(&recipe.kernel, &kernel);
+        Ok(Self { recipe, kernel, initramfs, linux, cached: true })
+    }
+
+    fn how(&self) -> &LinuxRecipe {
+        self.recipe.linux.as_ref().expect("made with one")
+    }
+
+    /// What is tested, for sentences.
+    pub fn what(&self) -> String {
+        let LinuxRecipe { release, cpus, .. } = self.how();
+        format!("test {} of {} on {cpus} processors", self.recipe.test, kernel_name(release))
+    }
+
+    pub fn kernel_name(&self) -> String {
+        kernel_name(&self.how().release)
+    }
+
+    /// Writes the test's image beside a finding: the two, and the kernel, are all that a replay needs.
+    pub fn keep_image(&mut self, finding: &Path) -> Result<(), Failure> {
+        let path = finding.with_file_name(format!("{}.img", self.recipe.test));
+        write_whole(&path, &self.initramfs)?;
+        let name = path.file_name().map(PathBuf::from).unwrap_or(path);
+        self.recipe.linux.as_mut().expect("made with one").initramfs = name;
+        Ok(())
+    }
+
+    /// The machine before the test, booted, or as it was kept from an earlier boot of the same.
+    pub fn start(&self, cancelled: &Cancelled) -> Result<Multiprocessor, Failure> {
+        let LinuxRecipe { cpus, .. } = *self.how();
+        let config = BoardConfig { cpus, memory_bytes: self.recipe.memory_bytes, ..BoardConfig::default() };
+        let first = boot::linux::default_command_line(config.clock);
+        let options = BootOptions {
+            command_line: [&first, COMMAND_LINE, self.recipe.append.trim()].join(" ").trim_end().to_owned(),
+            modules: vec![Module { command_line: String::new(), bytes: self.initramfs.clone() }],
+        };
+        let image = snapshot_file::image(&self.kernel, &options, &config);
+        let kept = self.cached.then(|| snapshots::find(image)).flatten();
+        let machine = match kept {
+            Some(machine) => machine,
+            None => {
+                let mut machine = boot(&self.recipe.kernel, &self.kernel, config, &options)?;
+                start::boot_to_test(&mut machine, cancelled).map_err(not_started)?;
+                if self.cached {
+                    snapshots::keep(&machine, image);
+                }
+                machine
+            }
+        };
+        let mut subject = Multiprocessor::at_test(machine).map_err(not_started)?;
+        if let Some(linux) = &self.linux {
+            let view = View { machine: subject.machine(), cpu: CpuId(0) };
+            let running = Running::learn(linux, cpus, &view);
+            let knowledge = Knowledge::linux(Arc::new(running), None, &view);
+            subject.know(knowledge);
+        }
+        Ok(subject)
+    }
+}
+
+fn kernel_name(release: &str) -> String {
+    if release.is_empty() { "a Linux kernel".to_owned() } else { format!("Linux {release}") }
+}
+
+fn not_started(error: start::StartError) -> Failure {
+    match error {
+        start::StartError::Cancelled => Failure::Interrupted(error.to_string()),
+        _ => Failure::BadInput(error.to_string()),
+    }
+}

@@ -1,0 +1,220 @@
+//! `rockfall test KERNEL --linux TEST.c`.
+
+use crate::commands::explore::{cores, default_path, lateness};
+use crate::commands::test::Arguments;
+use crate::failure::{Failure, Verdict};
+use crate::finding_file::{FindingFile, write_whole};
+use crate::progress::Progress;
+use crate::smp::narrate::narrate;
+use crate::smp::plan::Plan;
+use crate::smp::statement::{Ending, statement};
+use crate::smp::target::{SmpTarget, tests};
+use crate::terminal::text_options;
+use detect::{Candidate, Config, Detectors};
+use explore::Found;
+use explore::minimize::{Budget, Case};
+use guest::multiprocessor::Multiprocessor;
+use report::{RaceStory, Summary, json};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use trace::{PointSet, Resolve};
+
+/// What a kernel prints when it is unwell.
+const CONSOLE: [&str; 18] = [
+    "BUG:",
+    "Oops",
+    "WARNING:",
+    "Kernel panic",
+    "general protection fault",
+    "unable to handle",
+    "blocked for more than",
+    "soft lockup",
+    "hard LOCKUP",
+    "self-detected stall",
+    "detected stalls",
+    "list_add corruption",
+    "list_del corruption",
+    "refcount_t:",
+    "KASAN:",
+    "Object already free",
+    "Poison overwritten",
+    "Redzone overwritten",
+];
+/// Seconds for making a finding's schedule short.
+const MINIMISE_SECONDS_MAX: f64 = 10.0;
+
+/// The detectors of tests on several processors.
+pub fn detectors() -> Detectors {
+    let console = CONSOLE.iter().map(|&pattern| pattern.to_owned()).collect();
+    Detectors::new(&Config { leak: false, console, ..Config::default() })
+}
+
+pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    let tests = tests(&arguments.target.smp.linux)?;
+    if tests.len() > 1 && (arguments.output.is_some() || arguments.html.is_some()) {
+        let what = "--output and --html are for one test; with several, each finding gets its own file";
+        return Err(Failure::BadFlag(what.to_owned()));
+    }
+    let mut verdict = Verdict::Fine;
+    let mut lines = Vec::new();
+    for test in &tests {
+        if crate::interrupt::asked() {
+            break;
+        }
+        let (one, line) = run_one(arguments, test)?;
+        if one != Verdict::Fine {
+            verdict = one;
+        }
+        lines.push(line);
+    }
+    if lines.len() > 1 && !arguments.json {
+        println!("{} tests:\n  {}", lines.len(), lines.join("\n  "));
+    }
+    Ok(verdict)
+}
+
+/// One test: its verdict, and a line that sums it up.
+fn run_one(arguments: &Arguments, test: &Path) -> Result<(Verdict, String), Failure> {
+    let mut target = SmpTarget::load(&arguments.target, test)?;
+    let late = lateness(None);
+    let subject = target.start(&late)?;
+    let cores = arguments.workers.unwrap_or_else(cores).max(1);
+    let late = lateness(Some(arguments.budget));
+    let mut plan = Plan::new(subject.clone(), detectors(), cores, arguments.budget, late);
+    let mut progress = Progress::new(arguments.json, &target.what());
+    plan.run(&mut |what, interleavings| progress.show_part(interleavings, None, what));
+    progress.finish();
+    let ending = match &plan {
+        Plan { found: Some(_), .. } => Ending::Bug,
+        Plan { unsupported: Some(_), .. } => Ending::Unsupported,
+        Plan { complete: true, .. } => Ending::Exhausted,
+        _ if crate::interrupt::asked() => Ending::Stopped,
+        _ => Ending::Late,
+    };
+    let names = subject.knowledge().clone();
+    let told = statement(&target.what(), &plan, subject.counters(), ending, &*names);
+    let line = told.lines().next().unwrap_or_default().to_owned();
+    let Some((found, points)) = plan.found.clone() else {
+        let verdict = if ending == Ending::Unsupported { Verdict::OwnBug } else { Verdict::Fine }.settle();
+        if arguments.json {
+            println!("{}", json(&summary(&plan, ending, told.trim_end(), None)));
+        } else {
+            print!("{told}{}", races(&plan, &*names));
+        }
+        return Ok((verdict, line));
+    };
+    let bug = Bug::new(arguments, &mut target, &plan, &found, &points)?;
+    let verdict = bug.tell(arguments, &target, &plan, told.trim_end())?;
+    Ok((verdict, line))
+}
+
+/// A finding as short as it was made.
+struct Bug {
+    file: FindingFile,
+    path: PathBuf,
+}
+
+impl Bug {
+    fn new(
+        arguments: &Arguments,
+        target: &mut SmpTarget,
+        plan: &Plan,
+        found: &Found,
+        points: &PointSet,
+    ) -> Result<Self, Failure> {
+        let world = plan.plain_world();
+        let world = explore::World::new(without_haste(world.subject), world.observer);
+        let started = Instant::now();
+        let late = || started.elapsed().as_secs_f64() > MINIMISE_SECONDS_MAX || crate::interrupt::asked();
+        let workers = arguments.workers.unwrap_or_else(cores);
+        let budget = Budget { executions_max: u64::MAX, workers, ..Budget::default() };
+        let case = Case { world: &world, points, found, budget, cancelled: &late };
+        let least = (!arguments.no_minimise).then(|| case.minimize());
+        let best = least.as_ref().map_or(found, |least| &least.found).clone();
+        let passing = Case { found: &best, ..case }.nearest_passing();
+        let path = arguments.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
+        target.keep_image(&path)?;
+        let file = FindingFile {
+            rockfall_finding: FindingFile::VERSION,
+            headline: best.finding.headline(),
+            target: target.recipe.clone(),
+            points: points.clone(),
+            schedule: best.schedule.clone(),
+            preemptions: best.preemptions,
+            interleavings: found.interleaving,
+            minimised_from: least.is_some().then_some(found.preemptions),
+            fewest: least.as_ref().is_some_and(|least| least.fewest),
+            passing: passing.map(|passing| (passing.schedule, passing.parts_at)),
+            finding: best.finding,
+        };
+        file.write(&path)?;
+        crate::interrupt::finding_is_kept(&path);
+        Ok(Self { file, path })
+    }
+
+    fn tell(
+        &self,
+        arguments: &Arguments,
+        target: &SmpTarget,
+        plan: &Plan,
+        told: &str,
+    ) -> Result<Verdict, Failure> {
+        let verdict = Verdict::GuestBug.settle();
+        let world = plan.plain_world();
+        let world = explore::World::new(without_haste(world.subject), world.observer);
+        let story = narrate(target, &world, &self.file, &self.path)?;
+        if let Some(html) = &arguments.html {
+            write_whole(html, report::html(&story).as_bytes())?;
+        }
+        if arguments.json {
+            let summary = summary(plan, Ending::Bug, told, Some(&self.file));
+            println!("{}", json(&Summary { story: Some(&story), ..summary }));
+        } else {
+            println!("{}{told}", report::text(&story, text_options()));
+        }
+        Ok(verdict)
+    }
+}
+
+/// The same, whose steps do not end with the budget: what was found is told in full.
+fn without_haste(mut subject: Multiprocessor) -> Multiprocessor {
+    use trace::Subject as _;
+    subject.heed(std::sync::Arc::new(|| false));
+    subject
+}
+
+fn summary<'a>(plan: &Plan, ending: Ending, scope: &'a str, file: Option<&'a FindingFile>) -> Summary<'a> {
+    Summary {
+        verdict: match ending {
+            Ending::Bug => report::Verdict::Bug,
+            Ending::Exhausted => report::Verdict::Exhausted,
+            Ending::Late | Ending::Stopped => report::Verdict::OutOfBudget,
+            Ending::Unsupported => report::Verdict::Unsupported,
+        },
+        scope,
+        finding: file.map(|file| &file.finding),
+        interleavings: plan.interleavings,
+        seconds: plan.seconds(),
+        estimate: None,
+        preemptions: file.map(|file| file.preemptions as u32),
+        schedule: file.map(|file| &file.schedule),
+        points: file.map(|file| &file.points),
+        story: None,
+    }
+}
+
+/// Races by variable and functions, those seen in both orders first.
+fn races(plan: &Plan, names: &dyn Resolve) -> String {
+    let counts = |known: &&Candidate| !plan.on_synchronising(&known.race);
+    let stories: Vec<RaceStory<'_>> = plan
+        .races
+        .iter()
+        .filter(counts)
+        .map(|known| RaceStory { known, variable: names.data(known.race.addr), seen: None })
+        .collect();
+    if stories.is_empty() {
+        return String::new();
+    }
+    let note = "Data races are hints: kernels have many on purpose.";
+    format!("{note}\n{}", report::races(stories, names, &|_| None))
+}

@@ -1,0 +1,130 @@
+//! Tests of a Linux kernel on several processors, as their users meet them: what is wrong is found, replays and is told with both
+//! sides; what is right is exhausted; and what cannot be tested is refused with a sentence.
+
+use guests::linux::Debian;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn folder(test: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("multiprocessor").join(test);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn rockfall(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    command.env("XDG_CACHE_HOME", folder.parent().unwrap().join("cache"));
+    let run = command.current_dir(folder).args(arguments).stdin(Stdio::null()).output();
+    let Output { status, stdout, stderr } = run.expect("the command starts");
+    (status.code(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned())
+}
+
+fn kernel() -> Option<String> {
+    let found = Debian::find().map(|debian| debian.kernel.display().to_string());
+    if found.is_none() {
+        eprintln!("passed over: Debian's kernel is not in target/linux; guests/linux/fetch brings it there");
+    }
+    found
+}
+
+/// Tests `source`, and gives exit code and output.
+fn test(name: &str, source: &str, more: &[&str]) -> Option<(Option<i32>, String)> {
+    let (folder, kernel) = (folder(name), kernel()?);
+    let file = format!("{name}.c");
+    fs::write(folder.join(&file), source).unwrap();
+    let arguments = [&["test", &kernel, "--linux", &file, "--budget", "5m"], more].concat();
+    Some(rockfall(&folder, &arguments))
+}
+
+const COUNTER: &str = r#"
+#include "rockfall_test.h"
+static volatile long counter;
+static void add(void) { ADD; }
+static void check(void) { expect(counter == 2); }
+const struct rockfall_test rockfall_test = {.threads = {add, add}, .check = check};
+"#;
+
+#[test]
+fn a_lost_update_is_found_and_replays_and_its_mended_twin_is_exhausted() {
+    let lost = COUNTER.replace("ADD", "counter = counter + 1");
+    let Some((code, told)) = test("lost", &lost, &["--html", "lost.html"]) else { return };
+    assert_eq!(code, Some(1), "{told}");
+    for words in ["Check failed", "counter == 2", "1 preemption ", "Passes:", "no fewer do"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let folder = folder("lost");
+    assert!(fs::read_to_string(folder.join("lost.html")).unwrap().contains("counter == 2"));
+    let (code, again) = rockfall(&folder, &["replay", "lost.finding.json"]);
+    assert_eq!(code, Some(1), "{again}");
+    assert!(told.starts_with(again.trim_end()), "{again}");
+    let (code, passing) = rockfall(&folder, &["replay", "lost.finding.json", "--passing"]);
+    assert_eq!((code, passing.trim()), (Some(0), "The test passes with this schedule."));
+
+    let mended = COUNTER.replace("ADD", "__atomic_fetch_add(&counter, 1, __ATOMIC_SEQ_CST)");
+    let (code, told) = test("mended", &mended, &[]).unwrap();
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("no bug in any schedule"), "{told}");
+    assert!(told.contains("exhausted: whatever the number of preemptions"), "{told}");
+}
+
+#[test]
+fn threads_that_wait_for_one_another_are_found() {
+    let source = r#"
+#include <pthread.h>
+#include "rockfall_test.h"
+static pthread_mutex_t left = PTHREAD_MUTEX_INITIALIZER, right = PTHREAD_MUTEX_INITIALIZER;
+static void both(pthread_mutex_t *a, pthread_mutex_t *b)
+{
+    pthread_mutex_lock(a), pthread_mutex_lock(b);
+    pthread_mutex_unlock(b), pthread_mutex_unlock(a);
+}
+static void setup(void) { both(&left, &right); }
+static void first(void) { both(&left, &right); }
+static void second(void) { both(&right, &left); }
+const struct rockfall_test rockfall_test = {.setup = setup, .threads = {first, second}};
+"#;
+    let Some((code, told)) = test("abba", source, &["--json"]) else { return };
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("lost-wakeup") && told.contains("futex_wait"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_tested_is_refused() {
+    let Some(kernel) = kernel() else { return };
+    for (name, source, more, sentence) in [
+        ("main", "int main(void) { return 0; }", &[][..], "it ended without a body"),
+        ("early", "int main(void) { return 3; }", &[], "it ended early with status"),
+        (
+            "setup",
+            "#include \"rockfall_test.h\"\nstatic void f(void) {}\nstatic void s(void) { expect(1 == 2); }\n\
+             const struct rockfall_test rockfall_test = {s, {f, f}, 0};",
+            &[],
+            "setup.c:3: 1 == 2 does not hold",
+        ),
+        (
+            "three",
+            "#include \"rockfall_test.h\"\nstatic void f(void) {}\n\
+             const struct rockfall_test rockfall_test = {.threads = {f, f, f}};",
+            &[],
+            "give --cpus 3",
+        ),
+        ("wrong", "this is no C", &[], "wrong.c"),
+        ("described", "", &["-k", "xv6"], "leave out -k"),
+    ] {
+        let (code, told) = test(name, source, more).unwrap();
+        assert_eq!(code, Some(2), "{name}: {told}");
+        assert!(told.contains(sentence), "{name}: {told}");
+    }
+    let folder = folder("files");
+    fs::write(folder.join("text"), "text").unwrap();
+    for (arguments, sentence) in [
+        (["test", "text", "--linux", "x.c"], "text"),
+        (["test", "9.9.9", "--linux", "x.c"], "rockfall linux fetch 9.9.9"),
+        (["test", &kernel, "--linux", "nothing.c"], "nothing.c"),
+    ] {
+        let (code, told) = rockfall(&folder, &arguments);
+        assert_eq!(code, Some(2), "{told}");
+        assert!(told.contains(sentence), "{told}");
+    }
+}
