@@ -50,7 +50,10 @@ fn main() -> ExitCode {
     let (mut proved, mut too_large, mut wrong) = (0u64, 0u64, 0u64);
     let mut totals = [(0u64, 0u64); 7];
     while proved < count && wrong < 5 {
-        let (program, points) = programs::random(&mut random);
+        let (program, points) = match proved % 4 < 2 {
+            true => programs::random(&mut random),
+            false => programs::random_on_cpus(&mut random),
+        };
         // Detectors end executions early, so every other program goes without.
         let config = detect::Config::default();
         let detectors = (proved % 2 == 0).then(|| Detectors::new(&config));

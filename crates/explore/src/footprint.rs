@@ -7,6 +7,15 @@
 //! it, whether or not the subject logs the lock's own bytes) and an actor (whoever runs in a step writes its own
 //! progress, so that a step in which the kernel went over to a second thread depends on that thread's other steps).
 //!
+//! So is the state of a processor, which whoever runs on it reads. Two things write it. A store that goes into the
+//! processor's store buffer: what a handler stores and what the interrupted code does are in order. And a step after
+//! which something else cannot run on that processor: one that leaves interrupts off, and one of a handler that does
+//! not take and end its interrupt within the step. A handler of one step depends on its processor's other steps only by what both touch.
+//! So is whether a processor waits for an interrupt: a step that ends there writes it, and all steps of its interrupts
+//! read it, because an interrupt that comes too early does not end the wait.
+//! So is how far its store buffer has drained: the buffer's steps write it, and fences read it.
+//! An interrupt whose step went over to what it interrupted ([`Action::Switch`]) writes the progress of its processor.
+//!
 //! Choosing a thread makes the scheduler work on its queues, which are left out of account as long as the kernel guards
 //! them. A step that touched them unguarded (`Exposed`) conflicts with every other one.
 //!
@@ -19,6 +28,9 @@ use trace::{Action, Actor, ActorSet, LockId, Step, Touched, Touching};
 const SPACE_BITS: u32 = 60;
 const LOCKS: u64 = 1 << SPACE_BITS;
 const ACTORS: u64 = 2 << SPACE_BITS;
+const PROCESSORS: u64 = 3 << SPACE_BITS;
+const HALTS: u64 = 4 << SPACE_BITS;
+const DRAINS: u64 = 5 << SPACE_BITS;
 
 const BLOOM_WORDS: usize = 32;
 
@@ -56,7 +68,20 @@ impl Footprint {
     pub fn of(step: &Step) -> Self {
         let mut touching = Touching::new(step.accesses.len() + step.events.len() + 1);
         let mut whole = false;
-        touch_actor(&mut touching, step.choice.actor);
+        let actor = step.choice.actor;
+        touch_actor(&mut touching, actor);
+        if let Actor::Buffer(cpu) = actor {
+            touching.range(DRAINS | u64::from(cpu.0), 1, true);
+        }
+        let runs_on = actor.cpu().filter(|_| !matches!(actor, Actor::Buffer(_)));
+        if let Some(cpu) = runs_on {
+            let is_interrupt = matches!(actor, Actor::Interrupt { .. });
+            let keeps = if is_interrupt { !is_whole_handler(step) } else { leaves_interrupts_off(step) };
+            touching.range(PROCESSORS | u64::from(cpu.0), 1, keeps);
+            if is_interrupt {
+                touching.range(HALTS | u64::from(cpu.0), 1, false);
+            }
+        }
         for access in &step.accesses {
             touching.range(access.phys.0, u64::from(access.size), access.kind.writes());
         }
@@ -69,7 +94,27 @@ impl Footprint {
                 | Action::Down { semaphore: lock }
                 | Action::Up { semaphore: lock }
                 | Action::Block { lock: Some(lock), .. } => touch_lock(&mut touching, lock),
-                Action::Switch { to } => touch_actor(&mut touching, to.into()),
+                Action::Switch { to } => {
+                    touch_actor(&mut touching, to.into());
+                    if let Some(cpu) = runs_on {
+                        touch_actor(&mut touching, cpu.into());
+                    }
+                }
+                Action::Buffered { .. } => {
+                    if let Some(cpu) = runs_on {
+                        touching.range(PROCESSORS | u64::from(cpu.0), 1, true);
+                    }
+                }
+                Action::Fence => {
+                    if let Some(cpu) = runs_on {
+                        touching.range(DRAINS | u64::from(cpu.0), 1, false);
+                    }
+                }
+                Action::Halt => {
+                    if let Some(cpu) = runs_on {
+                        touching.range(HALTS | u64::from(cpu.0), 1, true);
+                    }
+                }
                 Action::Exposed => whole = true,
                 Action::Free { phys, size, .. } => touching.range(phys.0, size.unwrap_or(1).max(1), true),
                 Action::Alloc { phys, size, .. } => touching.range(phys.0, size.max(1), true),
@@ -126,6 +171,19 @@ impl Footprint {
         (self.written.meets(&other.touched) || self.touched.meets(&other.written))
             && self.bytes.conflicts(&other.bytes)
     }
+}
+
+/// Whether the step took an interrupt and handled it to the end.
+fn is_whole_handler(step: &Step) -> bool {
+    let has = |wanted: fn(&Action) -> bool| step.events.iter().any(|event| wanted(&event.action));
+    has(|action| matches!(action, Action::Interrupt { .. }))
+        && has(|action| matches!(action, Action::InterruptReturn))
+}
+
+fn leaves_interrupts_off(step: &Step) -> bool {
+    let mut events = step.events.iter().rev();
+    let last = events.find(|e| matches!(e.action, Action::InterruptsOff | Action::InterruptsOn));
+    last.is_some_and(|event| matches!(event.action, Action::InterruptsOff))
 }
 
 fn touch_lock(touching: &mut Touching, lock: LockId) {

@@ -22,13 +22,39 @@
 //! the order "second waker, thread, first waker" is reachable though the first waker happens before the thread's next
 //! step. So two such wakers race. Threads that wait otherwise are woken on purpose, and then wakers conflict anyway.
 //!
+//! *Outcomes.* Several choices of one actor are outcomes of one step. They never commute with each other. Initials are
+//! actors: whoever tries one tries all its outcomes. A step that changes which outcomes another actor has depends on it.
+//!
+//! *Interrupts.* An interrupt is an actor of its own. It shares a processor with others: with [`Actor::Cpu`] and with
+//! other interrupts there. Two steps of different actors on one processor are dependent if
+//! - they touch the same memory, one of them writing; or
+//! - one of them changes whether or with what outcome the other's actor can be chosen; or
+//! - one of them leaves its processor in a *section*: with interrupts off, or within a handler. Nothing else of that
+//!   processor can run before the section ends, so that a race with any step of a section is decided where the section
+//!   was entered, and that it ends is no reason why what comes after it could not have come before it; or
+//! - one of them leaves the processor waiting for an interrupt, and the other is of an interrupt. Any interrupt ends the
+//!   wait, so several interrupts are several possible wakers, as above; or
+//! - one of them stores into the store buffer of the processor, or is an interrupt that went over to what it had
+//!   interrupted ([`Action::Switch`]).
+//!
+//! So a handler that ends within its step, and touches nothing that its processor's code does, is tried in one place.
+//! What a section that never ends would have kept from running is not known; then everything is tried where it was
+//! entered ([`History::unfinished`]).
+//!
+//! *Store buffers.* A step of [`Actor::Buffer`] drains one store, the oldest. It happens after the step that made that
+//! store, and is otherwise a write to memory like any other, also to the processor itself: a load counts as a read of
+//! memory even where the buffer answers it. An instruction that waits until the buffer is empty ([`Action::Fence`])
+//! depends on every drain. A store into a buffer that its processor waits for, made by a handler, makes that wait longer;
+//! everything is tried where the interrupt was taken.
+//!
 //! Contract: a thread becomes disabled by its own step, or by one that ends a group; anything else is reported in
-//! [`Closing::disabled`] so that the strategy can be careful.
+//! [`Closing::changed`] so that the strategy can be careful.
 
 use crate::execution::Taken;
 use crate::footprint::Footprint;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use trace::{Actor, ActorSet, ChoiceSet, PointKind};
+use trace::{Action, Actor, ActorSet, ChoiceSet, CpuId, PointKind};
 
 /// For each thread by its small number, one more than the last step of it that happens before.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +93,11 @@ struct Event {
     thread: usize,
     /// First step of the group.
     head: usize,
+    /// Where the section was entered that this step is in; else the same as `head`. A section is the handler of an
+    /// interrupt, or a stretch of a processor with interrupts off.
+    section: usize,
+    /// The section goes on after this step.
+    open: bool,
     footprint: Arc<Footprint>,
     clock: Clock,
 }
@@ -90,7 +121,12 @@ pub struct Race {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Closing {
     pub at: usize,
-    pub disabled: ActorSet,
+    /// The last step of the group.
+    pub by: usize,
+    /// Those who could be chosen before it and cannot after it, or with other outcomes.
+    pub changed: ActorSet,
+    /// Those who are to be tried in place of it.
+    pub marks: ActorSet,
 }
 
 /// A thread that waited in a loop was woken.
@@ -113,6 +149,8 @@ pub struct History {
     steps_of: Vec<Vec<usize>>,
     /// For each thread, the steps that made it able to run.
     enablers_of: Vec<Vec<usize>>,
+    /// For each processor, the steps that stored into its buffer, once for each store.
+    stores_of: BTreeMap<CpuId, Vec<usize>>,
     woken: Vec<Woken>,
 }
 
@@ -133,6 +171,9 @@ impl History {
             while steps.last().is_some_and(|&step| step >= len) {
                 steps.pop();
             }
+        }
+        for stores in self.stores_of.values_mut() {
+            stores.truncate(stores.partition_point(|&step| step < len));
         }
         // An edge from the last step that is kept depends on who was enabled after it, known from the next decision,
         // which stays the same.
@@ -203,7 +244,7 @@ impl History {
     pub fn push(&mut self, path: &[Taken], races: &mut Vec<Race>) -> Option<Closing> {
         let at = self.events.len();
         let taken = &path[at];
-        let closing = self.close(path, &taken.enabled);
+        let closing = self.close(path, &taken.enabled, races);
         let head = match self.events.last() {
             Some(previous) if continues(path, at) => previous.head,
             _ => at,
@@ -218,17 +259,26 @@ impl History {
         if let Some(step) = enabler {
             clock.join(&self.events[step].clock);
         }
+        if let Some(step) = self.drained(thread) {
+            clock.join(&self.events[step].clock);
+        }
+        self.note_stores(at, taken);
         self.steps_of[thread].push(at);
-        self.events.push(Event { thread, head, footprint: footprint.clone(), clock: Clock::default() });
+        let (section, open) = self.section(head, last, taken);
+        let event =
+            Event { thread, head, section, open, footprint: footprint.clone(), clock: Clock::default() };
+        self.events.push(event);
 
         for earlier in (0..at).rev() {
             let event = &self.events[earlier];
             if clock.get(event.thread) > earlier || !event.footprint.conflicts(&footprint) {
                 continue;
             }
-            let race = self.race(event.head, at, &clock, path);
-            debug_assert!(!race.initials.is_empty(), "a race that nothing can reverse");
-            races.push(race);
+            races.push(match self.shares_cpu(event.thread, thread) && event.section < event.head {
+                // Nothing else of this processor comes between the steps of a section.
+                true => self.race_with_section(event.section, at),
+                false => self.race(event.head, at, &clock, path),
+            });
             clock.join(&self.events[self.tail(earlier)].clock);
         }
         for woken in &self.woken {
@@ -236,15 +286,77 @@ impl History {
             let apart =
                 woken.thread != thread && waker.thread != thread && clock.get(waker.thread) <= waker.head;
             if apart && woken.waiting.iter().any(|&step| self.events[step].footprint.conflicts(&footprint)) {
-                let race = self.race(waker.head, at, &clock, path);
-                if !race.initials.is_empty() {
-                    races.push(race);
-                }
+                races.push(self.race(waker.head, at, &clock, path));
             }
         }
         clock.raise(thread, at + 1);
         self.events[at].clock = clock;
         closing
+    }
+
+    /// Where the section of `taken` was entered, which begins a group at `head`; its actor's step before it was `last`.
+    /// Also says whether the section goes on after it.
+    fn section(&self, head: usize, last: Option<usize>, taken: &Taken) -> (usize, bool) {
+        let last = last.map(|step| &self.events[step]);
+        let mut open = last.is_some_and(|last| last.open);
+        let entered = last.filter(|_| open).map_or(head, |last| last.section);
+        for event in &taken.step.events {
+            match (taken.actor(), &event.action) {
+                (Actor::Interrupt { .. }, Action::Interrupt { .. })
+                | (Actor::Cpu(_), Action::InterruptsOff) => open = true,
+                (Actor::Interrupt { .. }, Action::InterruptReturn)
+                | (Actor::Cpu(_), Action::InterruptsOn) => open = false,
+                _ => {}
+            }
+        }
+        (entered, open)
+    }
+
+    /// Whether two actors run on the same processor, one of them because of an interrupt.
+    fn shares_cpu(&self, a: usize, b: usize) -> bool {
+        let runs_on = |actor: usize| match self.actors[actor] {
+            Actor::Cpu(cpu) | Actor::Interrupt { cpu, .. } => Some(cpu),
+            Actor::Thread(_) | Actor::Buffer(_) => None,
+        };
+        a != b && runs_on(a).is_some() && runs_on(a) == runs_on(b)
+    }
+
+    /// Whether the step is of an interrupt that was taken where its processor waited, perhaps for its store buffer to
+    /// drain, and stored more into it.
+    fn prolongs_wait(&self, actor: usize, path: &[Taken], step: usize) -> bool {
+        let Actor::Interrupt { cpu, .. } = self.actors[actor] else { return false };
+        let mut events = path[step].step.events.iter();
+        events.any(|event| matches!(event.action, Action::Buffered { .. }))
+            && !path[self.events[step].section].enabled.contains_actor(cpu.into())
+    }
+
+    /// Where sections were entered that have not come to their end. What would have run on those processors afterwards
+    /// is not known, so that everything is to be tried in their place.
+    #[must_use]
+    pub fn unfinished(&self) -> Vec<usize> {
+        let last = self.steps_of.iter().filter_map(|steps| Some(&self.events[*steps.last()?]));
+        last.filter(|event| event.open).map(|event| event.section).collect()
+    }
+
+    /// Whether an actor that can be chosen again after a handler on its processor has just waited for that handler to
+    /// end. Then it does not need it: it could have gone on before the interrupt was taken.
+    fn is_resumed(&self, actor: usize, by: usize, path: &[Taken]) -> bool {
+        self.shares_cpu(actor, by) && !self.steps_of[actor].last().is_some_and(|&step| halts(&path[step]))
+    }
+
+    /// The step that stored what the next step of the actor will drain, if that is a store buffer.
+    fn drained(&self, actor: usize) -> Option<usize> {
+        let Actor::Buffer(cpu) = self.actors[actor] else { return None };
+        self.stores_of.get(&cpu)?.get(self.steps_of[actor].len()).copied()
+    }
+
+    fn note_stores(&mut self, at: usize, taken: &Taken) {
+        let Some(cpu) = taken.actor().cpu() else { return };
+        let stores = taken.step.events.iter().filter(|event| matches!(event.action, Action::Buffered { .. }));
+        let count = stores.count();
+        if count > 0 {
+            self.stores_of.entry(cpu).or_default().extend(std::iter::repeat_n(at, count));
+        }
     }
 
     /// The race between the group chosen at `head` and step `later`, whose clock so far covers all that happens before
@@ -272,6 +384,13 @@ impl History {
         Race { at: head, later, initials, prefer: self.actors[own], alone }
     }
 
+    /// The race between the section entered at `section` and step `later`. What has to be tried first to have `later`
+    /// before all of the section is not worked out: no initials.
+    fn race_with_section(&self, section: usize, later: usize) -> Race {
+        let prefer = self.actors[self.events[later].thread];
+        Race { at: section, later, initials: ActorSet::new(), prefer, alone: false }
+    }
+
     /// Races that step `asleep` would have had at `head` with what came later, had it been chosen there.
     pub fn races_of_sleeper(
         &self,
@@ -296,10 +415,14 @@ impl History {
         })
     }
 
-    /// The steps by which a thread came to wait in a loop, if it does.
+    /// The steps by which an actor came to wait in a loop or for an interrupt, if it does.
     fn waiting_in_loop(&self, thread: usize, path: &[Taken]) -> Option<Vec<usize>> {
         let steps = &self.steps_of[thread];
-        let point = path[*steps.last()?].step.point()?;
+        let last = *steps.last()?;
+        if halts(&path[last]) {
+            return Some(vec![last]);
+        }
+        let point = path[last].step.point()?;
         if point.kind != PointKind::Blocked {
             return None;
         }
@@ -311,8 +434,9 @@ impl History {
     }
 
     /// Takes in what can be chosen after the last step. If that is somebody else than its actor, its group is over: who
-    /// can run that could not before it, and the other way round? Whoever it disabled depends on it.
-    pub fn close(&mut self, path: &[Taken], after: &ChoiceSet) -> Option<Closing> {
+    /// can run that could not before it, and the other way round? Whoever it disabled, or whose outcomes it changed,
+    /// depends on it: their next steps, and their last ones, whose races with it are added.
+    pub fn close(&mut self, path: &[Taken], after: &ChoiceSet, races: &mut Vec<Race>) -> Option<Closing> {
         let last = self.events.len().checked_sub(1)?;
         let Event { head, thread, .. } = self.events[last];
         let chosen = self.actors[thread];
@@ -322,7 +446,7 @@ impl History {
         let before = &path[head].enabled;
         for actor in after.actors().filter(|&actor| !before.contains_actor(actor)) {
             let number = self.number(actor);
-            if self.enablers_of[number].last() == Some(&last) {
+            if self.enablers_of[number].last() == Some(&last) || self.is_resumed(number, thread, path) {
                 continue;
             }
             if let Some(waiting) = self.waiting_in_loop(number, path) {
@@ -330,15 +454,38 @@ impl History {
             }
             self.enablers_of[number].push(last);
         }
-        let disabled = before.actors().filter(|&actor| actor != chosen && !after.contains_actor(actor));
-        let disabled: ActorSet = disabled.collect();
-        if disabled.is_empty() {
+        let changed: ActorSet = before
+            .actors()
+            .filter(|&actor| actor != chosen && !before.of(actor).eq(after.of(actor)))
+            .collect();
+        // Whoever will be able to run on this processor only later could have done so before the interrupt.
+        if self.prolongs_wait(thread, path, last) {
+            let at = self.events[last].section;
+            let everybody = path[at].enabled.actors().collect();
+            return Some(Closing { at, by: last, changed: ActorSet::new(), marks: everybody });
+        }
+        if changed.is_empty() {
             return None;
         }
         let footprint = &mut self.events[last].footprint;
-        *footprint = Arc::new(footprint.with_actors(&disabled));
-        Some(Closing { at: head, disabled })
+        *footprint = Arc::new(footprint.with_actors(&changed));
+        for actor in changed.iter() {
+            let number = self.number(actor);
+            let earlier = self.steps_of[number].last().copied();
+            let Some(earlier) = earlier.filter(|&step| self.events[last].clock.get(number) <= step) else {
+                continue;
+            };
+            races.push(self.race(self.events[earlier].head, last, &self.events[last].clock, path));
+            let clock = self.events[self.tail(earlier)].clock.clone();
+            self.events[last].clock.join(&clock);
+        }
+        Some(Closing { at: head, by: last, marks: changed.clone(), changed })
     }
+}
+
+/// Whether the processor waited for an interrupt after the step.
+fn halts(taken: &Taken) -> bool {
+    taken.step.events.iter().any(|event| matches!(event.action, Action::Halt))
 }
 
 /// Whether the step at `at` goes on with the previous one's group: nobody but the same actor could be chosen.

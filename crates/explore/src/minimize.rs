@@ -1,15 +1,15 @@
 //! From a schedule that shows a bug to one that a person can follow: the fewest preemptions that still show the same
 //! finding, and the nearest schedule that does not.
 //!
-//! First the preemptions of the given schedule are taken out one by one, the rest followed as far as possible, until
-//! none can be spared ([`minimize`]). Then the space is searched with no preemption, with one, and so on below what is
+//! First the preemptions of the given schedule, and the outcomes that are not the ordinary ones, are taken out one by one,
+//! the rest followed as far as possible, until none can be spared ([`minimize`]). Then the space is searched with no preemption, with one, and so on below what is
 //! left ([`cheaper`], which may also look in another space): if a bound is exhausted without the finding, no schedule
 //! that cheap shows it. The nearest passing schedule ([`nearest_passing`]) leaves the failing one as late as possible:
 //! going back from its end, every other choice is tried with the running thread kept from there on.
 //!
 //! Two findings are the same if their signatures are. All is bounded by a number of executions and the caller's word.
 
-use crate::execution::{Decision, Execution};
+use crate::execution::{Decision, Execution, Taken};
 use crate::order::Order;
 use crate::run::{Bounds, Runner, Strategy};
 use crate::search::{Options, Search, Until};
@@ -19,7 +19,7 @@ use crate::workers::Workers;
 use crate::world::{Observer, World};
 use detect::{Limits, Signature};
 use serde::{Deserialize, Serialize};
-use trace::{Choice, PointSet, Schedule, StepEnd, Subject};
+use trace::{Actor, Choice, ChoiceSet, PointSet, Schedule, StepEnd, Subject};
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Minimized {
@@ -52,10 +52,29 @@ impl Default for Budget {
     }
 }
 
-/// Follows a wish list as well as it can: keeps the running thread, and when that gives way goes on with the next on the
-/// list that can run.
+/// Follows a wish list as well as it can: keeps whoever is running, and when that gives way goes on with the next on the
+/// list that can run. Where there are several outcomes, each actor has those that it had, in their order.
 struct Follow<'a> {
     wishes: &'a [Choice],
+    outcomes: Vec<Choice>,
+}
+
+impl<'a> Follow<'a> {
+    fn new(wishes: &'a [Choice], path: &[Taken]) -> Self {
+        let several = |taken: &&Taken| taken.enabled.of(taken.actor()).count() > 1;
+        let outcomes = path.iter().filter(several).map(|taken| taken.step.choice).collect();
+        Self { wishes, outcomes }
+    }
+
+    /// What to choose for an actor that can be chosen.
+    fn outcome(&mut self, actor: Actor, enabled: &ChoiceSet) -> Option<Choice> {
+        let mut choices = enabled.of(actor);
+        let first = choices.next()?;
+        choices.next()?;
+        let next = self.outcomes.iter().position(|choice| choice.actor == actor)?;
+        let wished = self.outcomes.remove(next);
+        Some(if enabled.contains(wished) { wished } else { first })
+    }
 }
 
 impl Strategy for Follow<'_> {
@@ -64,15 +83,17 @@ impl Strategy for Follow<'_> {
     }
 
     fn choose(&mut self, at: &Decision<'_>) -> Option<Choice> {
-        let keep = at.current.and_then(|current| at.enabled.of(current).next());
+        let keep = at.current.filter(|&current| at.enabled.contains_actor(current));
         let wished = keep.or_else(|| {
-            let next = self.wishes.iter().position(|&wish| at.enabled.contains(wish))?;
+            let next = self.wishes.iter().position(|wish| at.enabled.contains_actor(wish.actor))?;
             let wish = self.wishes[next];
             self.wishes = &self.wishes[next + 1..];
-            Some(wish)
+            Some(wish.actor)
         });
         let last = at.path.last().map(|taken| taken.actor());
-        wished.or_else(|| Order::Forwards.pick(at.enabled.iter(), at.current, last))
+        let picked = || Order::Forwards.pick(at.enabled.iter(), at.current, last);
+        let actor = wished.or_else(|| picked().map(|choice| choice.actor))?;
+        self.outcome(actor, at.enabled).or_else(|| at.enabled.of(actor).next())
     }
 }
 
@@ -130,6 +151,11 @@ impl<'a, S: Subject, O: Observer> Case<'a, S, O> {
     }
 }
 
+/// How many choices have another outcome than the ordinary one.
+fn unusual(schedule: &Schedule) -> usize {
+    schedule.0.iter().filter(|choice| choice.outcome != 0).count()
+}
+
 struct Minimizing<'a> {
     signature: Signature,
     best: Found,
@@ -145,13 +171,15 @@ impl Minimizing<'_> {
 
     /// Whether the execution shows the finding more cheaply; then it is the best so far.
     fn improves(&mut self, execution: &Execution) -> bool {
-        let cost = (execution.preemptions(), execution.path.len());
-        if cost >= (self.best.preemptions, self.best.schedule.0.len()) {
+        let schedule = execution.schedule();
+        let cost = (execution.preemptions(), unusual(&schedule), schedule.0.len());
+        let best = &self.best;
+        if cost >= (best.preemptions, unusual(&best.schedule), best.schedule.0.len()) {
             return false;
         }
         let same = execution.findings.iter().find(|finding| finding.signature() == self.signature);
         let Some(finding) = same.cloned() else { return false };
-        let (schedule, preemptions) = (execution.schedule(), execution.preemptions());
+        let preemptions = execution.preemptions();
         self.best = Found { finding, schedule, preemptions, interleaving: self.best.interleaving };
         true
     }
@@ -162,11 +190,17 @@ impl Minimizing<'_> {
         let mut path = runner.run(&schedule, &mut Replay::new(schedule.clone())).path.clone();
         self.executions += 1;
         while self.may_go_on() {
-            let Some(next) = path.iter().skip(at).position(|taken| taken.is_preemption()) else { return };
+            let spared = |taken: &Taken| taken.is_preemption() || taken.step.choice.outcome != 0;
+            let Some(next) = path.iter().skip(at).position(spared) else { return };
             at += next;
-            let prefix = Schedule(path[..at].iter().map(|taken| taken.step.choice).collect());
-            let wishes: Vec<Choice> = path[at..].iter().map(|taken| taken.step.choice).collect();
-            let execution = runner.run(&prefix, &mut Follow { wishes: &wishes });
+            let mut prefix = Schedule(path[..at].iter().map(|taken| taken.step.choice).collect());
+            let mut rest = &path[at..];
+            if !rest[0].is_preemption() {
+                prefix.0.extend(rest[0].enabled.of(rest[0].actor()).next());
+                rest = &rest[1..];
+            }
+            let wishes: Vec<Choice> = rest.iter().map(|taken| taken.step.choice).collect();
+            let execution = runner.run(&prefix, &mut Follow::new(&wishes, rest));
             self.executions += 1;
             if self.improves(execution) {
                 path.clone_from(&execution.path);

@@ -271,7 +271,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         brought.into_iter().for_each(|brought| self.tally.merge(brought));
         self.deliver_requests();
         self.retire();
-        self.divide();
+        self.divide(&turn);
         self.begin_waiting();
     }
 
@@ -358,10 +358,12 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         self.trunk.values().map(|branching| branching.children.iter().filter(waiting).count()).sum()
     }
 
-    /// Makes more of the tree trunk while there are too few tasks, shallow decisions first.
-    fn divide(&mut self) {
+    /// Makes more of the tree trunk while there are too few tasks, shallow decisions first. Only tasks that `ran` in this
+    /// round are divided: of others a search that was written down no longer knows what its steps touched.
+    fn divide(&mut self, ran: &[u32]) {
         while self.tasks.len() + self.waiting() < self.options.tasks_max {
-            let divisible = self.tasks.iter().filter_map(|(&id, task)| Some((task.tree.divisible_at()?, id)));
+            let tasks = self.tasks.iter().filter(|(id, _)| ran.contains(id));
+            let divisible = tasks.filter_map(|(&id, task)| Some((task.tree.divisible_at()?, id)));
             let Some((_, id)) = divisible.min() else { return };
             let task = self.tasks.get_mut(&id).expect("listed above");
             let range = task.tree.divide().expect("divisible");

@@ -149,6 +149,11 @@ pub struct Nodes {
 impl Nodes {
     /// One of the race's initials is to be explored where the race was decided.
     pub fn mark_race(&mut self, race: &Race) {
+        if race.initials.is_empty() {
+            // Nothing is known of how to reverse it, so everything is tried.
+            let everybody = self.list[race.at].enabled.actors().collect();
+            return self.mark_all(race.at, &everybody);
+        }
         self.mark_one(race.at, &race.initials, race.prefer);
     }
 

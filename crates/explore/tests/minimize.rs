@@ -64,6 +64,48 @@ fn check(text: &str, points: &str, expected: Expect) {
     expected.assert_eq(&told);
 }
 
+/// Of three allocations that may fail only the last must, and one order of the two threads.
+#[test]
+fn outcomes_are_made_ordinary() {
+    check(
+        "coin2 point0 coin1 store0 coin1 store1 | read1 unless2skip1 assert0",
+        "everywhere",
+        expect![[r#"
+        panic: 0 preemptions -> 0, no fewer
+        fails  t0*3 t0=1 t0 t1
+        passes t0*3 t0=1 t1 t0 (parts at 4)
+    "#]],
+    );
+}
+
+/// A mistake that only store buffers show: neither processor sees the other's flag.
+#[test]
+fn store_buffering() {
+    check(
+        "tso write0=1 read1 store2 | write1=1 read0 unless0skip4 fence read2 unless1skip1 assert0",
+        "everywhere",
+        expect![[r#"
+            panic: 3 preemptions -> 0, no fewer
+            fails  cpu0*3 cpu1*2 buf0 buf1 cpu1 buf0 cpu1
+            passes cpu0*3 cpu1*2 buf0 buf1 cpu1*2 buf0 (parts at 8)
+        "#]],
+    );
+}
+
+/// An interrupt between the read and the write of its processor.
+#[test]
+fn interrupted() {
+    check(
+        "cpus read0 store0 read0 assert1 | yield yield | irq32@0 add0",
+        "everywhere",
+        expect![[r#"
+        panic: 2 preemptions -> 0, no fewer
+        fails  irq32@0 cpu0*3
+        passes cpu0*3 cpu1 irq32@0 cpu1*2 (parts at 0)
+    "#]],
+    );
+}
+
 #[test]
 fn lost_update() {
     check(

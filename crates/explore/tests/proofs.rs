@@ -9,7 +9,7 @@ use explore::prove::{Reached, Watcher, reached};
 use explore::random::Random;
 use explore::run::{Bounds, Runner};
 use explore::strategies::{DepthFirst, Dpor, PreemptionBound, RandomWalk, replay};
-use explore::toy::{Instr, Program, Toy, programs};
+use explore::toy::{Handler, Instr, Kind, Program, Toy, programs};
 use explore::tree::{Reduction, Tree};
 use explore::world::World;
 use std::collections::BTreeSet;
@@ -57,6 +57,7 @@ fn all_tiny_programs() {
         ("create1 join1 alloc0 free0 use0 add0 assert1", &[(2, 2), (3, 1)], "everywhere"),
         ("spin0or1 write0=1 store1 read0 off on goover end", &[(2, 2), (3, 1)], "everywhere"),
         ("peek store0 assert1 add1 yield lock0 unlock0", &[(2, 2), (3, 1)], "everywhere"),
+        ("coin1 maybe0 store0 write1=1 assert0", &[(2, 2), (3, 1)], "everywhere"),
     ] {
         let (alphabet, points) = (alphabet(instructions), points(points_text));
         for &(threads, length) in sizes {
@@ -66,7 +67,24 @@ fn all_tiny_programs() {
             }
         }
     }
-    assert_eq!(count, 26_053);
+    assert_eq!(count, 26_413);
+}
+
+/// All programs of two processors with two instructions each and one interrupt, with and without store buffers.
+#[test]
+fn all_tiny_programs_on_processors() {
+    let bodies = alphabet("read0 store0 write1=1 add0 off halt fence");
+    let handlers: Vec<Vec<Instr>> =
+        ["add0", "write1=1 read0", "store0 poke"].iter().map(|text| alphabet(text)).collect();
+    let mut count = 0;
+    for kind in [Kind::Cpus, Kind::Buffered] {
+        for program in programs::all(&bodies, 2, 2) {
+            let handler = Handler { cpu: 0, vector: 1, body: handlers[count % handlers.len()].clone() };
+            agree(&Program { kind, handlers: vec![handler], ..program }, &points("everywhere"));
+            count += 1;
+        }
+    }
+    assert_eq!(count, 2 * 1225);
 }
 
 #[test]
@@ -86,12 +104,33 @@ fn random_programs() {
     assert!(plain_total > 5 * reduced_total, "{plain_total} {reduced_total}");
 }
 
+/// The same on processors, with interrupts and store buffers.
+#[test]
+fn random_programs_on_processors() {
+    let mut random = Random::new(2026);
+    let (mut plain_total, mut reduced_total) = (0, 0);
+    for _ in 0..1500 {
+        let (program, points) = programs::random_on_cpus(&mut random);
+        let limit = 3_000;
+        if reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), limit).is_none() {
+            continue;
+        }
+        let (plain, reduced) = agree(&program, &points);
+        plain_total += plain.interleavings;
+        reduced_total += reduced.interleavings;
+    }
+    assert!(plain_total > 3 * reduced_total, "{plain_total} {reduced_total}");
+}
+
 /// A finding ends its execution; what it cuts off must be found elsewhere.
 #[test]
 fn findings_of_detectors_are_the_same() {
     let mut random = Random::new(7);
-    for _ in 0..800 {
-        let (program, points) = programs::random(&mut random);
+    for number in 0..1200 {
+        let (program, points) = match number % 3 {
+            0 => programs::random_on_cpus(&mut random),
+            _ => programs::random(&mut random),
+        };
         let watcher = Watcher { detectors: Some(Detectors::new(&detect::Config::default())) };
         let limit = 5_000;
         let bounds = Bounds::default();
@@ -147,10 +186,69 @@ fn hard_programs() {
         ),
         // How many steps others have made is no secret here.
         ("everywhere", "peek store0 | add1 add1 | add2"),
+        // An interrupt ends a wait, if it does not come too early; a second one does too.
+        ("line:toy:0", "cpus halt store0 | irq0@0 read0 | irq1@0 add1"),
+        // A handler of several steps that another interrupt, sent later, has to wait for, perhaps for ever.
+        ("everywhere", "cpus send1 point1 | add0 add0 send1 | irq0@0 wait0 fence | irq1@0 write0=1 spin0or0"),
+        // An interrupt that is sent while its processor has interrupts off could have come before.
+        ("line:toy:0", "cpus off add0 point0 read0 on | send0 | irq0@0 add0 point0 read0"),
+        ("line:toy:0", "cpus off add1 point0 read0 on | send0 coin1 | irq0@0 read0 write0=1"),
+        // A handler stores while its processor waits for its store buffer to drain.
+        ("everywhere", "tso store0 add0 point0 | read0 point0 | irq0@0 store0"),
+        ("unlock", "tso poke poke unlock1 fence | irq0@0 unlock1 write0=1 | irq1@0 read1 spin1or1"),
+        // A handler waits for a lock while its processor, which could not get it either, is not seen any more.
+        ("everywhere", "tso lock0 point0 | point1 signal0 lock0 | irq0@0 yield lock0"),
+        // Another's step decides which outcomes there are.
+        ("everywhere", "maybe0 store1 | store0 | read1 write0=1"),
         // A lock that is asked for in vain leaves a trace.
         ("lock,unlock", "add0 lock0 read0 unlock0 | lock0 store0 unlock0 | lock0 add0 unlock0"),
     ] {
         agree(&program.parse().unwrap(), &points(points_text));
+    }
+}
+
+/// What a program on processors can end with: the values that its last variables and registers can have.
+fn finals(text: &str) -> Vec<String> {
+    let program: Program = text.parse().unwrap();
+    let reduced = run(&program, &points("everywhere"), Dpor::default(), Order::Forwards);
+    let (plain, _) = agree(&program, &points("everywhere"));
+    assert_eq!(plain.outcomes, reduced.outcomes);
+    let registers = |outcome: &String| {
+        let list = outcome.split(['[', ']']).nth(3).unwrap_or_default();
+        let of_each = list.split("), (").map(|pair| pair.trim_matches(['(', ')']));
+        let registers: Vec<_> = of_each.filter_map(|pair| pair.split(", ").nth(1)).collect();
+        format!("{} {}", outcome.split(' ').next().unwrap_or_default(), registers.join(" "))
+            .trim()
+            .to_string()
+    };
+    let finals: BTreeSet<String> = plain.outcomes.iter().map(registers).collect();
+    finals.into_iter().collect()
+}
+
+/// The litmus tests that tell TSO from sequential consistency (Sewell et al. 2010): store buffering is seen unless
+/// there is a fence, a load is never older than one before it, a processor sees its own stores at once.
+#[test]
+fn litmus_tests() {
+    for (name, program, expected) in [
+        ("SB", "cpus write0=1 read1 | write1=1 read0", ["end 0 1", "end 1 0", "end 1 1"].as_slice()),
+        ("SB", "tso write0=1 read1 | write1=1 read0", &["end 0 0", "end 0 1", "end 1 0", "end 1 1"]),
+        (
+            "SB with fences",
+            "tso write0=1 fence read1 | write1=1 fence read0",
+            &["end 0 1", "end 1 0", "end 1 1"],
+        ),
+        (
+            "SB with one fence",
+            "tso write0=1 fence read1 | write1=1 read0",
+            &["end 0 0", "end 0 1", "end 1 0", "end 1 1"],
+        ),
+        ("MP", "tso write0=1 write1=1 | read1 unless1skip2 read0 assert1", &["end 0 0", "end 0 1"]),
+        ("own stores", "tso write0=1 read0 assert1 | write0=2", &["crash", "end 1 0"]),
+        ("a coin", "coin2 | coin1", &["end 0 0", "end 0 1", "end 1 0", "end 1 1", "end 2 0", "end 2 1"]),
+        ("an interrupt", "cpus read0 | irq1@0 write0=1", &["end 0 0", "end 1 0"]),
+        ("masked", "cpus off add0 read0 assert1 on | irq1@0 add0", &["crash", "end 1 2"]),
+    ] {
+        assert_eq!(finals(program), expected, "{name}: {program}");
     }
 }
 

@@ -61,8 +61,11 @@ fn large_programs(seed: u64, count: usize) -> Vec<(Program, PointSet)> {
     let mut random = Random::new(seed);
     let mut all = Vec::new();
     while all.len() < count {
-        let (program, points) = programs::random(&mut random);
-        let plain = reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), 20_000);
+        let ((program, points), limit) = match all.len() % 4 {
+            3 => (programs::random_on_cpus(&mut random), 2_000),
+            _ => (programs::random(&mut random), 20_000),
+        };
+        let plain = reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), limit);
         if plain.is_some_and(|plain| plain.interleavings > 50) {
             all.push((program, points));
         }

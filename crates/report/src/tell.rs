@@ -427,6 +427,15 @@ impl<'a> Teller<'a> {
             Action::CheckFailed { check, found } => {
                 (NoteKind::Bug, format!("does not hold: {check} (found {found})"), true)
             }
+            Action::Interrupt { vector } => (NoteKind::Enter, format!("takes interrupt {vector}"), true),
+            Action::InterruptReturn => {
+                (NoteKind::Enter, "goes back to what was interrupted".to_string(), false)
+            }
+            Action::Halt => (NoteKind::Wait, "waits for an interrupt".to_string(), true),
+            Action::Buffered { addr, .. } => {
+                (NoteKind::Point, format!("stores to {addr} into its store buffer"), false)
+            }
+            Action::Fence => (NoteKind::Point, "waits for its store buffer to drain".to_string(), false),
             Action::Exposed => (
                 NoteKind::Interrupts,
                 "changes what the scheduler works on, with preemption allowed".to_string(),
@@ -588,6 +597,7 @@ impl<'a> Teller<'a> {
             }
             PointKind::InterruptsOff => "where it turns interrupts off".to_string(),
             PointKind::InterruptsOn => "where it turns interrupts on".to_string(),
+            PointKind::Outcome => "before what can go several ways".to_string(),
             PointKind::Function => "on entry".to_string(),
             PointKind::Line => "at this line".to_string(),
             PointKind::Race | PointKind::Access => match self.next_access(point, index) {

@@ -128,6 +128,15 @@ pub enum Action {
     },
     /// The running thread goes back to its program.
     ReturnToUser,
+    /// The processor took an interrupt. What follows is its handler, up to [`Action::InterruptReturn`], in this step and
+    /// perhaps in later ones of the same [`crate::Actor::Interrupt`].
+    Interrupt {
+        vector: u8,
+    },
+    /// The handler is done, and the processor goes on with what was interrupted.
+    InterruptReturn,
+    /// The processor waits for an interrupt.
+    Halt,
     /// The running thread enters code that is trusted, or leaves it.
     EnterTrusted {
         code: Trusted,
@@ -173,6 +182,15 @@ pub enum Action {
         check: String,
         found: String,
     },
+    /// A store went into the store buffer of the processor that runs. Other processors see it when the buffer has
+    /// drained it, which is a step of its own ([`crate::Actor::Buffer`]), the oldest store first.
+    Buffered {
+        addr: VirtAddr,
+        phys: PhysAddr,
+        size: u32,
+    },
+    /// An instruction waited, or from here on waits, until the store buffer of the processor that runs is empty.
+    Fence,
     /// The running thread changed what the scheduler works on, where a tick could have come: whoever runs next may
     /// depend on it.
     Exposed,

@@ -45,6 +45,8 @@ pub enum PointKind {
     Wake,
     /// A thread was created.
     Create,
+    /// Something undetermined comes next, whose outcome is part of the choice.
+    Outcome,
 }
 
 impl PointKind {

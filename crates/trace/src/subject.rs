@@ -14,7 +14,8 @@ pub trait Subject: Clone + Send {
     fn enabled(&self) -> ChoiceSet;
 
     /// Who ran last and could simply go on; choosing another one of the enabled may be a preemption
-    /// ([`Actor::preempts`]). `None` when that actor gave way by itself or cannot go on. Whoever is current is enabled.
+    /// ([`Actor::preempts`]). `None` when that actor gave way by itself or cannot go on, and when an interrupt has been
+    /// handled. A store buffer that drains changes nothing. Whoever is current is enabled.
     fn current(&self) -> Option<Actor>;
 
     /// Runs the chosen actor to the next of `points`.

@@ -25,14 +25,14 @@
 
 use crate::execution::{Execution, Taken};
 use crate::footprint::Footprint;
-use crate::history::{History, Race};
+use crate::history::{Closing, History, Race};
 use crate::tree::{Node, Nodes, Reduction, Sleeper};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use trace::{Actor, ActorSet, ChoiceSet};
 
-/// `actor` sleeps at `at` and lost a race to the step chosen there, as `step` showed.
-#[derive(Clone, Debug)]
+/// `actor` sleeps at `at` and lost a race to the step chosen there, or was disabled by it, as `step` showed.
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Watch {
     at: usize,
     actor: Actor,
@@ -48,12 +48,32 @@ pub struct Dpor {
 }
 
 impl Dpor {
-    /// Marks for the race, and says whether its loser sleeps where it would have to be tried.
-    fn mark(race: &Race, nodes: &mut Nodes) -> Option<Watch> {
-        nodes.mark_race(race);
-        let sleep = &nodes.list[race.at].sleep;
-        let sleeps = race.alone && sleep.iter().any(|sleeper| sleeper.choice.actor == race.prefer);
-        sleeps.then_some(Watch { at: race.at, actor: race.prefer, step: race.later })
+    fn mark_races(&mut self, races: &mut Vec<Race>, path: &[Taken], nodes: &mut Nodes) {
+        for race in races.drain(..) {
+            nodes.mark_race(&race);
+            if race.alone {
+                self.watch(Watch { at: race.at, actor: race.prefer, step: race.later }, path, nodes);
+            }
+        }
+    }
+
+    /// Marks those whom a step disabled.
+    fn mark_closing(&mut self, closing: &Closing, path: &[Taken], nodes: &mut Nodes) {
+        nodes.mark_all(closing.at, &closing.marks);
+        for actor in closing.changed.iter() {
+            self.watch(Watch { at: closing.at, actor, step: closing.by }, path, nodes);
+        }
+    }
+
+    /// Looks out for races of one who would have to be tried, if it sleeps there.
+    fn watch(&mut self, watch: Watch, path: &[Taken], nodes: &mut Nodes) {
+        let sleeps = nodes.list[watch.at].sleep.iter().any(|sleeper| sleeper.choice.actor == watch.actor);
+        if sleeps && !self.watches.contains(&watch) {
+            for later in watch.at + 1..self.history.len() {
+                self.check_watch(&watch, later, path, nodes);
+            }
+            self.watches.push(watch);
+        }
     }
 
     fn check_watch(&self, watch: &Watch, later: usize, path: &[Taken], nodes: &mut Nodes) {
@@ -74,20 +94,13 @@ impl Reduction for Dpor {
         while self.history.len() < path.len() {
             let step = self.history.len();
             if let Some(closing) = self.history.push(path, &mut races) {
-                nodes.mark_all(closing.at, &closing.disabled);
+                self.mark_closing(&closing, path, nodes);
             }
             for at in 0..self.watches.len() {
                 let watch = self.watches[at].clone();
                 self.check_watch(&watch, step, path, nodes);
             }
-            for race in races.drain(..) {
-                if let Some(watch) = Self::mark(&race, nodes) {
-                    for later in watch.at + 1..=step {
-                        self.check_watch(&watch, later, path, nodes);
-                    }
-                    self.watches.push(watch);
-                }
-            }
+            self.mark_races(&mut races, path, nodes);
         }
     }
 
@@ -98,17 +111,21 @@ impl Reduction for Dpor {
 
     fn end(&mut self, execution: &Execution, nodes: &mut Nodes) {
         if let Some(last) = self.history.len().checked_sub(1) {
-            let head = self.history.head(last);
-            let enabled: ActorSet = execution.path[head].enabled.actors().collect();
-            nodes.mark_all(head, &enabled);
+            let unfinished = self.history.unfinished();
+            for at in unfinished.into_iter().chain([self.history.head(last)]) {
+                let enabled: ActorSet = execution.path[at].enabled.actors().collect();
+                nodes.mark_all(at, &enabled);
+            }
             self.history.end();
         }
     }
 
     fn arrive(&mut self, node: &mut Node, path: &[Taken], nodes: &mut Nodes) -> ChoiceSet {
-        if let Some(closing) = self.history.close(path, &node.enabled) {
-            nodes.mark_all(closing.at, &closing.disabled);
+        let mut races = Vec::new();
+        if let Some(closing) = self.history.close(path, &node.enabled, &mut races) {
+            self.mark_closing(&closing, path, nodes);
         }
+        self.mark_races(&mut races, path, nodes);
         if let Some(parent) = nodes.list.last() {
             let step = self.history.footprint(nodes.list.len() - 1);
             let still = |sleeper: &&Sleeper| {

@@ -68,7 +68,7 @@ impl Reduction for PreemptionBound {
         while self.history.len() < path.len() {
             if let Some(closing) = self.history.push(path, &mut races) {
                 self.mark(closing.at, path, nodes, |enabled| {
-                    closing.disabled.iter().filter(|&actor| enabled.contains_actor(actor)).collect()
+                    closing.marks.iter().filter(|&actor| enabled.contains_actor(actor)).collect()
                 });
             }
             for race in races.drain(..) {
@@ -83,7 +83,10 @@ impl Reduction for PreemptionBound {
 
     fn end(&mut self, execution: &Execution, nodes: &mut Nodes) {
         if let Some(last) = self.history.len().checked_sub(1) {
-            self.mark(self.history.head(last), &execution.path, nodes, |enabled| enabled.actors().collect());
+            let unfinished = self.history.unfinished();
+            for at in unfinished.into_iter().chain([self.history.head(last)]) {
+                self.mark(at, &execution.path, nodes, |enabled| enabled.actors().collect());
+            }
         }
     }
 

@@ -5,19 +5,26 @@
 //! is here in small: threads that block in their own step and are woken by another's, locks that are retried after
 //! the wakeup, loops that wait for a variable and are woken by any write to it, threads made and waited for, stretches
 //! with interrupts off, switches that the program makes by itself in the middle of a step, blocks that are freed
-//! without being touched, looks at what every choice changes.
+//! without being touched, looks at what every choice changes, outcomes that nothing determines.
 //!
-//! Text form: instructions separated by blanks, threads by `|`: `lock0 read0 add1 unlock0 | spin0=1 assert1`.
+//! The same on processors: several of them at once, interrupts that come between any two steps unless they are masked,
+//! by themselves or sent by another processor, and stores that wait in a buffer until it drains. A handler has a register
+//! of its own, and while it runs nothing else does on its processor. When it is done nobody is current, as when a thread
+//! ends. An instruction that waits for the buffer to drain ends the step before it.
+//!
+//! Text form: instructions separated by blanks, threads by `|`: `lock0 read0 add1 unlock0 | spin0=1 assert1`;
+//! see [`Program`] for processors.
 
+mod execute;
 mod program;
 pub mod programs;
 
-pub use program::{Instr, Program};
+pub use program::{Handler, Instr, Kind, Program};
 
 use std::sync::Arc;
 use trace::{
-    Access, AccessKind, Action, Actor, Choice, ChoiceSet, Event, LockId, PhysAddr, Point, PointKind,
-    PointRule, PointSet, Stack, Step, StepEnd, Subject, Taking, ThreadId, VirtAddr, Waiting,
+    Access, AccessKind, Action, Actor, Choice, ChoiceSet, CpuId, Event, LockId, PhysAddr, Point, PointKind,
+    PointRule, PointSet, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Waiting,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +37,15 @@ enum Status {
     /// Until one of the two is written.
     Write(u8, u8),
     Join(u8),
+    /// Until an interrupt has been handled.
+    Halt,
     Done,
+}
+
+impl Status {
+    fn waits_for(self, variable: u8) -> bool {
+        matches!(self, Status::Write(a, b) if a == variable || b == variable)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +60,7 @@ const SEMAPHORES: u64 = 0x2000;
 const LOCKS: u64 = 0x3000;
 const STATUSES: u64 = 0x4000;
 const RUN_QUEUE: u64 = 0x5000;
+const PENDING: u64 = 0x6000;
 const BLOCKS: u64 = 0x10000;
 const BLOCK_SIZE: u64 = 32;
 const CELLS: usize = 4;
@@ -58,6 +74,7 @@ struct Semaphore {
 #[derive(Clone, Debug)]
 pub struct Toy {
     program: Arc<Program>,
+    /// Threads or processors, and then the handlers of interrupts.
     threads: Vec<Thread>,
     variables: [u8; CELLS],
     owners: [Option<u8>; CELLS],
@@ -65,7 +82,15 @@ pub struct Toy {
     allocated: [bool; CELLS],
     /// Who runs with interrupts off.
     exclusive: Option<u8>,
-    current: Option<u8>,
+    /// For each processor: whether its interrupts are off, which handler it is in, and its store buffer, oldest first.
+    masked: Vec<bool>,
+    handling: Vec<Option<u8>>,
+    buffers: Vec<Vec<(u8, u8)>>,
+    /// For each handler: whether its interrupt is pending.
+    pending: Vec<bool>,
+    /// Of the step that is being taken.
+    outcome: u8,
+    current: Option<Actor>,
     over: bool,
     /// Steps so far, of whomever.
     steps: u8,
@@ -97,20 +122,24 @@ enum After {
 impl Toy {
     #[must_use]
     pub fn new(program: Program) -> Self {
-        let created = |thread: usize| {
-            let create = Instr::Create(u8::try_from(thread).expect("few threads"));
-            program.threads.iter().flatten().any(|instr| *instr == create)
-        };
-        let threads = (0..program.threads.len())
-            .map(|thread| Thread {
-                pc: 0,
-                register: 0,
-                status: if created(thread) { Status::Absent } else { Status::Ready },
+        let uses = |instr: Instr| program.instructions().any(|other| other == instr);
+        let number = |at: usize| u8::try_from(at).expect("few threads");
+        let (bodies, handlers) = (program.threads.len(), program.handlers.len());
+        let threads = (0..bodies + handlers)
+            .map(|at| {
+                let absent = at >= bodies || uses(Instr::Create(number(at)));
+                Thread { pc: 0, register: 0, status: if absent { Status::Absent } else { Status::Ready } }
             })
             .collect();
         Self {
             threads,
-            run_queue: program.threads.iter().flatten().any(|instr| *instr == Instr::GoOver),
+            run_queue: uses(Instr::GoOver),
+            masked: vec![false; bodies],
+            handling: vec![None; bodies],
+            buffers: vec![Vec::new(); bodies],
+            // Those that nobody sends come by themselves, once.
+            pending: (0..handlers).map(|at| !uses(Instr::Send(number(at)))).collect(),
+            outcome: 0,
             program: Arc::new(program),
             variables: [0; CELLS],
             owners: [None; CELLS],
@@ -141,190 +170,73 @@ impl Toy {
         }
     }
 
-    fn wake(&mut self, record: &mut Record, waits: impl Fn(&Status) -> bool) {
+    /// The handler of an interrupt, by its number among them.
+    fn handler(&self, me: u8) -> Option<usize> {
+        usize::from(me).checked_sub(self.program.threads.len())
+    }
+
+    /// The processor that it runs on; a thread has one of its own.
+    fn home(&self, me: u8) -> u8 {
+        self.handler(me).map_or(me, |handler| self.program.handlers[handler].cpu)
+    }
+
+    fn body(&self, me: u8) -> &[Instr] {
+        match self.handler(me) {
+            Some(handler) => &self.program.handlers[handler].body,
+            None => &self.program.threads[usize::from(me)],
+        }
+    }
+
+    fn actor(&self, me: u8) -> Actor {
+        match self.handler(me).map(|handler| &self.program.handlers[handler]) {
+            Some(&Handler { cpu, vector, .. }) => Actor::Interrupt { cpu: CpuId(cpu), vector },
+            None if self.program.kind == Kind::Threads => ThreadId(me.into()).into(),
+            None => CpuId(me).into(),
+        }
+    }
+
+    /// The youngest store to the variable in the buffer of the processor that `me` runs on, or what memory holds.
+    fn visible(&self, me: u8, variable: u8) -> u8 {
+        let buffer = &self.buffers[usize::from(self.home(me))];
+        let buffered = buffer.iter().rfind(|(stored, _)| *stored == variable);
+        buffered.map_or(self.variables[usize::from(variable)], |&(_, value)| value)
+    }
+
+    /// Whether it can be chosen.
+    fn can_go_on(&self, me: u8) -> bool {
+        let (home, status) = (usize::from(self.home(me)), self.threads[usize::from(me)].status);
+        match self.handler(me) {
+            None => status == Status::Ready && self.handling[home].is_none() && !self.waits_to_drain(me),
+            Some(_) if self.handling[home] == Some(me) => status == Status::Ready && !self.waits_to_drain(me),
+            Some(handler) => {
+                let there = self.threads[home].status != Status::Absent;
+                self.pending[handler] && there && !self.masked[home] && self.handling[home].is_none()
+            }
+        }
+    }
+
+    /// The highest outcome that the next step of `me` can have.
+    fn outcome_max(&self, me: u8) -> u8 {
+        match self.body(me).get(usize::from(self.threads[usize::from(me)].pc)) {
+            Some(&Instr::Coin(max)) => max,
+            Some(&Instr::Maybe(variable)) => u8::from(self.variables[usize::from(variable)] != 0),
+            _ => 0,
+        }
+    }
+
+    fn wake(&mut self, record: &mut Record, waits: impl Fn(&Self, u8, &Status) -> bool) {
         for id in 0..self.threads.len() {
-            if waits(&self.threads[id].status) {
+            let number = u8::try_from(id).expect("few threads");
+            if waits(self, number, &self.threads[id].status) {
                 self.threads[id].status = Status::Ready;
-                let thread = ThreadId(u32::try_from(id).expect("few threads"));
-                record.event(Action::Wake { thread });
+                record.event(Action::Wake { thread: ThreadId(number.into()) });
                 self.queue_changes(record);
             }
         }
     }
 
     fn written(&mut self, record: &mut Record, variable: u8) {
-        self.wake(record, |status| matches!(status, Status::Write(a, b) if *a == variable || *b == variable));
-    }
-
-    fn acquire(&mut self, me: u8, lock: u8, record: &mut Record, attempt: bool) -> bool {
-        let id = lock_id(lock);
-        let free = self.owners[lock as usize].is_none();
-        let taking = Taking { attempt, ..Taking::default() };
-        record.event(Action::LockRequest { lock: id, taking });
-        if free {
-            self.owners[lock as usize] = Some(me);
-            record.event(Action::Lock { lock: id, taking });
-        }
-        free
-    }
-
-    fn execute(&mut self, me: u8, instr: Instr, points: &PointSet, record: &mut Record) -> After {
-        let this = usize::from(me);
-        let wants = |rule: PointRule| points.rules.contains(&rule);
-        match instr {
-            Instr::Read(variable) => {
-                record.access(AccessKind::Read, VARIABLES, variable);
-                self.threads[this].register = self.variables[variable as usize];
-            }
-            Instr::Write(variable, value) => {
-                record.access(AccessKind::Write, VARIABLES, variable);
-                self.variables[variable as usize] = value;
-                self.written(record, variable);
-            }
-            Instr::Store(variable) => {
-                record.access(AccessKind::Write, VARIABLES, variable);
-                self.variables[variable as usize] = self.threads[this].register.wrapping_add(1);
-                self.written(record, variable);
-            }
-            Instr::Add(variable) => {
-                record.access(AccessKind::Update, VARIABLES, variable);
-                let cell = &mut self.variables[variable as usize];
-                *cell = cell.wrapping_add(1);
-                self.threads[this].register = *cell;
-                self.written(record, variable);
-            }
-            Instr::SkipUnless(value, count) => {
-                if self.threads[this].register != value {
-                    self.threads[this].pc += u16::from(count);
-                }
-            }
-            Instr::Point(_) => {}
-            Instr::Lock(lock) => {
-                if !self.acquire(me, lock, record, false) {
-                    let owner = self.owners[lock as usize].map(|owner| ThreadId(owner.into()));
-                    record.event(Action::Block { lock: Some(lock_id(lock)), owner });
-                    return After::Blocked(Status::Lock(lock));
-                }
-            }
-            Instr::TryLock(lock) => {
-                let got = self.acquire(me, lock, record, true);
-                self.threads[this].register = u8::from(got);
-            }
-            Instr::Unlock(lock) => {
-                record.event(Action::Unlock { lock: lock_id(lock) });
-                if self.owners[lock as usize] == Some(me) {
-                    self.owners[lock as usize] = None;
-                    self.wake(record, |status| *status == Status::Lock(lock));
-                }
-                if wants(PointRule::Unlock) {
-                    return After::Point(PointKind::Unlock);
-                }
-            }
-            Instr::Yield => {
-                record.event(Action::Yield);
-                return After::Point(PointKind::Voluntary);
-            }
-            Instr::Wait(semaphore) => {
-                record.access(AccessKind::Update, SEMAPHORES, semaphore);
-                let cell = &mut self.semaphores[semaphore as usize];
-                if cell.count == 0 {
-                    cell.queue.push(me);
-                    record.event(Action::Block { lock: None, owner: None });
-                    return After::Blocked(Status::Semaphore(semaphore));
-                }
-                cell.count -= 1;
-            }
-            Instr::Signal(semaphore) => {
-                record.access(AccessKind::Update, SEMAPHORES, semaphore);
-                let cell = &mut self.semaphores[semaphore as usize];
-                if cell.queue.is_empty() {
-                    cell.count += 1;
-                } else {
-                    let first = cell.queue.remove(0);
-                    let woken = &mut self.threads[usize::from(first)];
-                    woken.status = Status::Ready;
-                    woken.pc += 1;
-                    record.event(Action::Wake { thread: ThreadId(first.into()) });
-                    self.queue_changes(record);
-                }
-                if wants(PointRule::Wake) {
-                    return After::Point(PointKind::Wake);
-                }
-            }
-            Instr::Spin(variable, value) => {
-                record.access(AccessKind::Read, VARIABLES, variable);
-                if self.variables[variable as usize] != value {
-                    record.event(Action::Block { lock: None, owner: None });
-                    return After::Blocked(Status::Write(variable, variable));
-                }
-            }
-            Instr::SpinEither(a, b) => {
-                record.access(AccessKind::Read, VARIABLES, a);
-                if self.variables[a as usize] == 0 {
-                    record.access(AccessKind::Read, VARIABLES, b);
-                    if self.variables[b as usize] == 0 {
-                        record.event(Action::Block { lock: None, owner: None });
-                        return After::Blocked(Status::Write(a, b));
-                    }
-                }
-                self.threads[this].register = self.variables[a as usize];
-            }
-            Instr::Create(child) => {
-                record.access(AccessKind::Write, STATUSES, child);
-                self.queue_changes(record);
-                if let Some(thread) = self.threads.get_mut(usize::from(child))
-                    && thread.status == Status::Absent
-                {
-                    thread.status = Status::Ready;
-                    record.event(Action::Create { child: ThreadId(child.into()) });
-                }
-                if wants(PointRule::Create) {
-                    return After::Point(PointKind::Create);
-                }
-            }
-            Instr::Join(thread) => {
-                record.access(AccessKind::Read, STATUSES, thread);
-                let other = self.threads.get(usize::from(thread)).map(|other| other.status);
-                if thread != me && other.is_some_and(|status| status != Status::Done) {
-                    record.event(Action::Block { lock: None, owner: Some(ThreadId(thread.into())) });
-                    return After::Blocked(Status::Join(thread));
-                }
-            }
-            Instr::Alloc(block) => {
-                let (addr, phys) = block_at(block);
-                record.event(Action::Alloc { addr, phys, size: BLOCK_SIZE });
-                self.allocated[block as usize] = true;
-            }
-            Instr::Free(block) => {
-                let (addr, phys) = block_at(block);
-                record.event(Action::Free { addr, phys, size: Some(BLOCK_SIZE) });
-                self.allocated[block as usize] = false;
-            }
-            Instr::Use(block) => {
-                let (addr, phys) = block_at(block);
-                record.access_at(AccessKind::Read, addr.offset(8), PhysAddr(phys.0 + 8));
-                if !self.allocated[block as usize] {
-                    return After::Panic(format!(
-                        "block {block} used after free at {me}:{}",
-                        self.threads[this].pc
-                    ));
-                }
-            }
-            Instr::Assert(value) => {
-                if self.threads[this].register != value {
-                    return After::Panic(format!("assertion at {me}:{}", self.threads[this].pc));
-                }
-            }
-            Instr::Off => self.exclusive = Some(me),
-            Instr::On => self.exclusive = None,
-            Instr::GoOver => return After::GoOver,
-            Instr::End => return After::End,
-            Instr::Peek => {
-                record.event(Action::Exposed);
-                self.threads[this].register = self.steps;
-            }
-        }
-        After::Next
+        self.wake(record, |_, _, status| status.waits_for(variable));
     }
 
     /// Whether the thread, about to execute `instr` at `pc`, is at a preemption point.
@@ -347,7 +259,9 @@ impl Toy {
             | Instr::Off
             | Instr::On
             | Instr::GoOver
+            | Instr::Poke
             | Instr::End => None,
+            Instr::Coin(_) | Instr::Maybe(_) => Some(PointKind::Outcome),
             _ => everywhere(),
         }
     }
@@ -359,16 +273,19 @@ impl Toy {
             let this = usize::from(me);
             let pc = self.threads[this].pc;
             record.pc = self.place(me);
-            let Some(&instr) = self.program.threads[this].get(usize::from(pc)) else {
-                self.threads[this].status = Status::Done;
-                record.event(Action::Exit);
-                record.access(AccessKind::Write, STATUSES, me);
-                self.wake(record, |status| *status == Status::Join(me));
-                return self.give_way(me, record);
+            let Some(&instr) = self.body(me).get(usize::from(pc)) else {
+                return match self.handler(me) {
+                    Some(_) => self.handled(me, record),
+                    None => self.exit(me, record),
+                };
             };
             let ahead = if fresh { None } else { Self::point_before(instr, record.pc, points) };
             if let Some(kind) = ahead {
                 return self.stop(me, kind);
+            }
+            if self.waits_to_drain(me) {
+                record.event(Action::Fence);
+                return self.give_way(me, record);
             }
             fresh = false;
             record.instructions += 1;
@@ -411,9 +328,40 @@ impl Toy {
             self.exclusive = None;
             self.current = None;
         } else {
-            self.current = Some(me);
+            self.current = Some(self.actor(me));
         }
         StepEnd::Point(self.point(me, kind))
+    }
+
+    fn exit(&mut self, me: u8, record: &mut Record) -> StepEnd {
+        self.threads[usize::from(me)].status = Status::Done;
+        if std::mem::take(&mut self.masked[usize::from(me)]) {
+            record.event(Action::InterruptsOn);
+        }
+        record.event(Action::Exit);
+        record.access(AccessKind::Write, STATUSES, me);
+        self.wake(record, |_, _, status| *status == Status::Join(me));
+        self.give_way(me, record)
+    }
+
+    /// Takes the interrupt of a handler.
+    fn take(&mut self, me: u8, handler: usize, record: &mut Record) {
+        record.access(AccessKind::Update, PENDING, u8::try_from(handler).expect("few handlers"));
+        record.event(Action::Interrupt { vector: self.program.handlers[handler].vector });
+        self.pending[handler] = false;
+        let home = usize::from(self.home(me));
+        self.handling[home] = Some(me);
+        self.threads[usize::from(me)] = Thread { pc: 0, register: 0, status: Status::Ready };
+    }
+
+    /// The handler has come to its end.
+    fn handled(&mut self, me: u8, record: &mut Record) -> StepEnd {
+        let home = self.home(me);
+        record.event(Action::InterruptReturn);
+        self.threads[usize::from(me)].status = Status::Absent;
+        self.handling[usize::from(home)] = None;
+        self.wake(record, |_, id, status| id == home && *status == Status::Halt);
+        self.give_way(me, record)
     }
 
     /// The thread cannot go on.
@@ -421,9 +369,17 @@ impl Toy {
         self.queue_changes(record);
         self.exclusive = None;
         self.current = None;
-        if self.ready().next().is_some() {
-            let looping = matches!(self.threads[usize::from(me)].status, Status::Write(..));
-            let kind = if looping { PointKind::Blocked } else { PointKind::Voluntary };
+        self.point_or_end(me, record)
+    }
+
+    /// How a step ends after which `me` cannot simply go on.
+    fn point_or_end(&mut self, me: u8, record: &mut Record) -> StepEnd {
+        if !self.enabled().is_empty() {
+            let kind = match self.threads[usize::from(me)].status {
+                Status::Write(..) => PointKind::Blocked,
+                Status::Halt => PointKind::Halt,
+                _ => PointKind::Voluntary,
+            };
             return StepEnd::Point(self.point(me, kind));
         }
         self.over = true;
@@ -432,7 +388,7 @@ impl Toy {
         if self.threads.iter().all(finished) {
             return StepEnd::Finished;
         }
-        let waiting = (0..).zip(&self.threads).filter(|(_, thread)| !finished(thread));
+        let waiting = (0u32..).zip(&self.threads).filter(|(_, thread)| !finished(thread));
         let waiting = waiting.map(|(id, thread)| {
             let (lock, owner) = match thread.status {
                 Status::Lock(lock) => (Some(lock_id(lock)), self.owners[lock as usize]),
@@ -488,21 +444,51 @@ impl Record {
 
 impl Subject for Toy {
     fn enabled(&self) -> ChoiceSet {
-        let exclusive = self.exclusive;
-        let allowed = |id: &u8| !self.over && exclusive.is_none_or(|owner| owner == *id);
-        self.ready().filter(allowed).map(|id| ThreadId(id.into()).into()).collect()
+        if self.over {
+            return ChoiceSet::new();
+        }
+        let contexts = 0..u8::try_from(self.threads.len()).expect("few threads");
+        let allowed = |&me: &u8| self.can_go_on(me) && self.exclusive.is_none_or(|owner| owner == me);
+        let outcomes = |me: u8| {
+            let actor = self.actor(me);
+            (0..=self.outcome_max(me)).map(move |outcome| Choice { actor, outcome })
+        };
+        let buffers = (0u8..).zip(&self.buffers).filter(|(_, buffer)| !buffer.is_empty());
+        let drains = buffers.map(|(cpu, _)| Choice::from(Actor::Buffer(CpuId(cpu))));
+        contexts.filter(allowed).flat_map(outcomes).chain(drains).collect()
     }
 
     fn current(&self) -> Option<Actor> {
-        self.current.map(|id| ThreadId(id.into()).into())
+        self.current.filter(|&actor| self.enabled().contains_actor(actor))
     }
 
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
-        let thread = choice.thread().expect("a toy has threads only");
+        assert!(self.enabled().contains(choice), "{choice} cannot be chosen");
         let mut record = Record::default();
-        let me = u8::try_from(thread.0).expect("few threads");
-        assert_eq!(self.threads[usize::from(me)].status, Status::Ready);
-        let end = self.run(me, points, &mut record);
+        let (thread, end) = match choice.actor {
+            Actor::Buffer(cpu) => {
+                record.pc = VirtAddr(u64::from(cpu.0) << 8);
+                self.drain(cpu.0, &mut record);
+                let end = match self.enabled().is_empty() {
+                    true => self.point_or_end(cpu.0, &mut record),
+                    false => StepEnd::Point(self.point(cpu.0, PointKind::Access)),
+                };
+                (ThreadId(cpu.0.into()), end)
+            }
+            actor => {
+                let mut contexts = 0..u8::try_from(self.threads.len()).expect("few threads");
+                let me = contexts.find(|&me| self.actor(me) == actor).expect("it can be chosen");
+                self.outcome = choice.outcome;
+                if let Some(handler) = self.handler(me)
+                    && self.handling[usize::from(self.home(me))] != Some(me)
+                {
+                    self.take(me, handler, &mut record);
+                }
+                (ThreadId(me.into()), self.run(me, points, &mut record))
+            }
+        };
+        // Whoever has to wait does not go on later as if nothing had happened.
+        self.current = self.current();
         self.steps = self.steps.wrapping_add(1);
         Step {
             choice,

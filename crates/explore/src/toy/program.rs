@@ -1,7 +1,12 @@
 //! The instructions of a toy program, and their text form.
+//!
+//! A program that begins with `cpus` runs on processors instead of threads, one with `tso` on processors whose stores
+//! go through store buffers. Then parts that begin with `irq1@0` are the handlers of interrupts, here of vector 1 on
+//! cpu0.
 
 use std::fmt;
 use std::str::FromStr;
+use trace::Actor;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Instr {
@@ -37,7 +42,8 @@ pub enum Instr {
     Use(u8),
     /// register = value, or panic
     Assert(u8),
-    /// Interrupts off: until they are on again or the thread gives way, nobody else can be chosen.
+    /// Interrupts off. Until they are on again or the thread gives way, no other thread can be chosen. A processor
+    /// takes no interrupts meanwhile.
     Off,
     On,
     /// Goes over to the next thread that can run, within the step.
@@ -46,11 +52,50 @@ pub enum Instr {
     End,
     /// register = how many steps there have been: what the scheduler changes whenever somebody is chosen, unguarded
     Peek,
+    /// register = any number up to this one
+    Coin(u8),
+    /// register = 0, or perhaps 1 if the variable is not 0
+    Maybe(u8),
+    /// Makes an interrupt pending, by the number of its handler.
+    Send(u8),
+    /// Waits until an interrupt has been handled on this processor.
+    Halt,
+    /// Waits until the store buffer of this processor is empty.
+    Fence,
+    /// Sets the register of the processor that was interrupted to 1.
+    Poke,
+}
+
+/// What the bodies of a program run on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Kind {
+    #[default]
+    Threads,
+    Cpus,
+    /// Processors with store buffers.
+    Buffered,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Handler {
+    pub cpu: u8,
+    pub vector: u8,
+    pub body: Vec<Instr>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Program {
+    pub kind: Kind,
+    /// Of threads or processors.
     pub threads: Vec<Vec<Instr>>,
+    pub handlers: Vec<Handler>,
+}
+
+impl Program {
+    /// All instructions, those of handlers too.
+    pub fn instructions(&self) -> impl Iterator<Item = Instr> + '_ {
+        self.threads.iter().chain(self.handlers.iter().map(|handler| &handler.body)).flatten().copied()
+    }
 }
 
 impl fmt::Display for Instr {
@@ -81,6 +126,12 @@ impl fmt::Display for Instr {
             Instr::GoOver => write!(f, "goover"),
             Instr::End => write!(f, "end"),
             Instr::Peek => write!(f, "peek"),
+            Instr::Coin(n) => write!(f, "coin{n}"),
+            Instr::Maybe(n) => write!(f, "maybe{n}"),
+            Instr::Send(n) => write!(f, "send{n}"),
+            Instr::Halt => write!(f, "halt"),
+            Instr::Fence => write!(f, "fence"),
+            Instr::Poke => write!(f, "poke"),
         }
     }
 }
@@ -121,6 +172,12 @@ impl FromStr for Instr {
             "goover" => Instr::GoOver,
             "end" => Instr::End,
             "peek" => Instr::Peek,
+            "coin" => Instr::Coin(number()?),
+            "maybe" => Instr::Maybe(number()?),
+            "send" => Instr::Send(number()?),
+            "halt" => Instr::Halt,
+            "fence" => Instr::Fence,
+            "poke" => Instr::Poke,
             _ => return Err(format!("{text} is no instruction")),
         })
     }
@@ -128,14 +185,18 @@ impl FromStr for Instr {
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, thread) in self.threads.iter().enumerate() {
-            if at > 0 {
-                f.write_str(" | ")?;
-            }
-            let words: Vec<_> = thread.iter().map(Instr::to_string).collect();
-            f.write_str(&words.join(" "))?;
-        }
-        Ok(())
+        f.write_str(match self.kind {
+            Kind::Threads => "",
+            Kind::Cpus => "cpus ",
+            Kind::Buffered => "tso ",
+        })?;
+        let words = |body: &[Instr]| body.iter().map(Instr::to_string).collect::<Vec<_>>().join(" ");
+        let threads = self.threads.iter().map(|thread| words(thread));
+        let handlers = self
+            .handlers
+            .iter()
+            .map(|Handler { cpu, vector, body }| format!("irq{vector}@{cpu} {}", words(body)));
+        f.write_str(&threads.chain(handlers).collect::<Vec<_>>().join(" | "))
     }
 }
 
@@ -143,8 +204,33 @@ impl FromStr for Program {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let thread = |part: &str| part.split_whitespace().map(str::parse).collect();
-        Ok(Self { threads: text.split('|').map(thread).collect::<Result<_, _>>()? })
+        let mut program = Self::default();
+        let mut words = text.split_whitespace().peekable();
+        program.kind = match words.peek() {
+            Some(&"cpus") => Kind::Cpus,
+            Some(&"tso") => Kind::Buffered,
+            _ => Kind::Threads,
+        };
+        if program.kind != Kind::Threads {
+            words.next();
+        }
+        let words: Vec<&str> = words.collect();
+        for part in words.split(|&word| word == "|") {
+            let body = |words: &[&str]| {
+                words.iter().map(|word| word.parse()).collect::<Result<Vec<Instr>, String>>()
+            };
+            match part.first().and_then(|word| word.parse().ok()) {
+                Some(Actor::Interrupt { cpu, vector }) => {
+                    program.handlers.push(Handler { cpu: cpu.0, vector, body: body(&part[1..])? });
+                }
+                _ => program.threads.push(body(part)?),
+            }
+        }
+        let cpus = if program.kind == Kind::Threads { 0 } else { program.threads.len() };
+        match program.handlers.iter().find(|handler| usize::from(handler.cpu) >= cpus) {
+            Some(Handler { cpu, vector, .. }) => Err(format!("irq{vector}@{cpu}: there is no cpu{cpu}")),
+            None => Ok(program),
+        }
     }
 }
 
@@ -157,6 +243,14 @@ mod tests {
         let text = "read0 write1=2 store0 add1 unless1skip2 point3 lock0 try1 unlock0 yield | wait0 signal0 \
                     spin0=1 spin0or1 create2 join0 alloc0 free0 | use0 assert1 off on goover end peek";
         assert_eq!(text.parse::<Program>().unwrap().to_string(), text);
+        for text in [
+            "cpus coin2 maybe0 halt | send0 | irq1@0 poke add0 | irq2@1 read0",
+            "tso write0=1 fence read1 | write1=1",
+        ] {
+            assert_eq!(text.parse::<Program>().unwrap().to_string(), text);
+        }
+        assert!("cpus add0 | irq1@1 add0".parse::<Program>().is_err());
+        assert!("add0 | irq1@0 add0".parse::<Program>().is_err());
         assert!("raed0".parse::<Program>().is_err());
         assert!("read".parse::<Program>().is_err());
     }

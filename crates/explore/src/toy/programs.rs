@@ -1,6 +1,6 @@
 //! Many programs: all tiny ones over an alphabet, and random ones.
 
-use super::{Instr, Program};
+use super::{Handler, Instr, Kind, Program};
 use crate::random::Random;
 use trace::{PointRule, PointSet};
 
@@ -25,7 +25,7 @@ pub fn all(alphabet: &[Instr], threads: usize, length: usize) -> impl Iterator<I
             following[at..].fill(raised);
             next = Some(following);
         }
-        Some(Program { threads: numbers.into_iter().map(body).collect() })
+        Some(Program { threads: numbers.into_iter().map(body).collect(), ..Program::default() })
     })
 }
 
@@ -34,17 +34,43 @@ pub fn random(random: &mut Random) -> (Program, PointSet) {
     let threads = [2, 2, 3, 3, 3, 4][random.below(6)];
     let length_max = [0, 0, 6, 4, 3][threads];
     let cells = 1 + random.below(3);
-    let kinds = Kinds { allowed: random.next(), often: [random.below(KINDS), random.below(KINDS)] };
+    let kinds = Kinds::random(random, KINDS_OF_THREADS);
     let mut program = Program::default();
     for me in 0..threads {
         let length = 1 + random.below(length_max);
-        let mut thread = Vec::new();
-        while thread.len() < length {
-            push_random(&mut thread, kinds, cells, (me, threads), random);
-        }
-        program.threads.push(thread);
+        program.threads.push(body(length, kinds, cells, (me, threads), random));
     }
     (program, points(random))
+}
+
+/// A random program for one to three processors, perhaps with store buffers, and up to two interrupts.
+pub fn random_on_cpus(random: &mut Random) -> (Program, PointSet) {
+    let cpus = [1, 2, 2, 2, 3][random.below(5)];
+    let handlers = if cpus == 1 { 1 + random.below(2) } else { [0, 1, 1, 2][random.below(4)] };
+    let kind = [Kind::Cpus, Kind::Buffered][random.below(2)];
+    let length_max = [0, 6, 4, 2][cpus];
+    let cells = 1 + random.below(2);
+    let kinds = Kinds::random(random, KINDS);
+    let mut program = Program { kind, ..Program::default() };
+    for me in 0..cpus {
+        let length = 1 + random.below(length_max);
+        program.threads.push(body(length, kinds, cells, (me, cpus), random));
+    }
+    for vector in 0..handlers {
+        let cpu = u8::try_from(random.below(cpus)).expect("few processors");
+        let length = 1 + random.below(2);
+        let body = body(length, kinds, cells, (cpus, cpus), random);
+        program.handlers.push(Handler { cpu, vector: u8::try_from(vector).expect("few"), body });
+    }
+    (program, points(random))
+}
+
+fn body(length: usize, kinds: Kinds, cells: usize, of: (usize, usize), random: &mut Random) -> Vec<Instr> {
+    let mut body = Vec::new();
+    while body.len() < length {
+        push_random(&mut body, kinds, cells, of, random);
+    }
+    body
 }
 
 fn points(random: &mut Random) -> PointSet {
@@ -67,17 +93,23 @@ fn points(random: &mut Random) -> PointSet {
 /// Which kinds of instructions a program has. A few come often, so that rare ones meet each other.
 #[derive(Clone, Copy)]
 struct Kinds {
+    count: usize,
     allowed: u64,
     often: [usize; 2],
 }
 
-/// Kinds of instructions, and the first that is not allowed to all programs.
-const KINDS: usize = 30;
+/// Kinds of instructions, those that make sense to threads, and the first that is not allowed to all programs.
+const KINDS: usize = 36;
+const KINDS_OF_THREADS: usize = 32;
 const KINDS_SPECIAL: usize = 14;
 
 impl Kinds {
+    fn random(random: &mut Random, count: usize) -> Self {
+        Self { count, allowed: random.next(), often: [random.below(count), random.below(count)] }
+    }
+
     fn pick(self, random: &mut Random) -> usize {
-        let kind = if random.below(3) == 0 { self.often[random.below(2)] } else { random.below(KINDS) };
+        let kind = if random.below(3) == 0 { self.often[random.below(2)] } else { random.below(self.count) };
         let is_allowed = self.often.contains(&kind) || self.allowed >> kind & 1 == 1;
         if kind < KINDS_SPECIAL || is_allowed { kind } else { random.below(KINDS_SPECIAL) }
     }
@@ -95,7 +127,7 @@ fn push_random(
     let bit = |random: &mut Random| u8::try_from(random.below(2)).expect("0 or 1");
     let other = u8::try_from(random.below(threads)).expect("few threads");
     // Made by one before it, so that somebody is there to begin with.
-    let child = u8::try_from(me + 1 + random.below(threads - me)).expect("few threads");
+    let child = u8::try_from(me + 1 + random.below(threads.saturating_sub(me))).expect("few threads");
     let n = cell(random);
     match kinds.pick(random) {
         0..=2 => thread.push(Instr::Read(n)),
@@ -134,9 +166,17 @@ fn push_random(
             thread.push(Instr::Read(cell(random)));
             thread.push(Instr::On);
         }
-        27 => thread.push(Instr::GoOver),
+        27 if kinds.count == KINDS_OF_THREADS => thread.push(Instr::GoOver),
+        27 => thread.push(Instr::Fence),
         28 => thread.push(Instr::End),
         29 => thread.push(Instr::Peek),
+        30 => thread.push(Instr::Coin(1 + bit(random))),
+        31 => thread.push(Instr::Maybe(n)),
+        // A handler that sends could go on for ever.
+        32 if me < threads => thread.push(Instr::Send(bit(random))),
+        33 => thread.push(Instr::Halt),
+        32 | 34 => thread.push(Instr::Fence),
+        35 => thread.push(Instr::Poke),
         _ => {}
     }
 }

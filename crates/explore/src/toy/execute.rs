@@ -1,0 +1,260 @@
+//! What each instruction of a toy program does.
+
+use super::{After, Instr, Kind, Record, SEMAPHORES, STATUSES, Status, Toy, VARIABLES};
+use super::{BLOCK_SIZE, PENDING, block_at, lock_id};
+use trace::{AccessKind, Action, PhysAddr, PointKind, PointRule, PointSet, Taking, ThreadId, VirtAddr};
+
+impl Toy {
+    fn acquire(&mut self, me: u8, lock: u8, record: &mut Record, attempt: bool) -> bool {
+        let id = lock_id(lock);
+        let free = self.owners[lock as usize].is_none();
+        let taking = Taking { attempt, ..Taking::default() };
+        record.event(Action::LockRequest { lock: id, taking });
+        if free {
+            self.owners[lock as usize] = Some(me);
+            record.event(Action::Lock { lock: id, taking });
+        }
+        free
+    }
+
+    /// What the processor or thread of `me` reads: the youngest store to the variable that is still in its buffer, or
+    /// memory. Either way it counts as a read of the variable.
+    fn load(&self, me: u8, variable: u8, record: &mut Record) -> u8 {
+        record.access(AccessKind::Read, VARIABLES, variable);
+        self.visible(me, variable)
+    }
+
+    fn store(&mut self, me: u8, variable: u8, value: u8, record: &mut Record) {
+        if self.program.kind != Kind::Buffered {
+            record.access(AccessKind::Write, VARIABLES, variable);
+            self.variables[variable as usize] = value;
+            return self.written(record, variable);
+        }
+        let home = self.home(me);
+        self.buffers[usize::from(home)].push((variable, value));
+        let at = VARIABLES + 8 * u64::from(variable);
+        record.event(Action::Buffered { addr: VirtAddr(at), phys: PhysAddr(at), size: 4 });
+        // What is interrupted sees at once what the handler stores.
+        self.wake(record, |toy, id, status| toy.home(id) == home && status.waits_for(variable));
+    }
+
+    /// The store buffer of a processor hands its oldest store to memory.
+    pub(super) fn drain(&mut self, cpu: u8, record: &mut Record) {
+        let (variable, value) = self.buffers[usize::from(cpu)].remove(0);
+        record.access(AccessKind::Write, VARIABLES, variable);
+        self.variables[variable as usize] = value;
+        self.written(record, variable);
+    }
+
+    /// Whether the next instruction of `me` waits until all earlier stores of its processor are in memory.
+    pub(super) fn waits_to_drain(&self, me: u8) -> bool {
+        let next = self.body(me).get(usize::from(self.threads[usize::from(me)].pc));
+        next.is_some_and(|&instr| Self::drains(instr)) && !self.buffers[usize::from(self.home(me))].is_empty()
+    }
+
+    const fn drains(instr: Instr) -> bool {
+        !matches!(
+            instr,
+            Instr::Read(_)
+                | Instr::Write(..)
+                | Instr::Store(_)
+                | Instr::SkipUnless(..)
+                | Instr::Point(_)
+                | Instr::Yield
+                | Instr::Spin(..)
+                | Instr::SpinEither(..)
+                | Instr::Assert(_)
+                | Instr::Off
+                | Instr::On
+                | Instr::Peek
+                | Instr::Coin(_)
+                | Instr::Maybe(_)
+                | Instr::Poke
+        )
+    }
+
+    pub(super) fn execute(&mut self, me: u8, instr: Instr, points: &PointSet, record: &mut Record) -> After {
+        let this = usize::from(me);
+        let wants = |rule: PointRule| points.rules.contains(&rule);
+        if self.program.kind == Kind::Buffered && Self::drains(instr) {
+            record.event(Action::Fence);
+        }
+        match instr {
+            Instr::Read(variable) => {
+                self.threads[this].register = self.load(me, variable, record);
+            }
+            Instr::Write(variable, value) => self.store(me, variable, value, record),
+            Instr::Store(variable) => {
+                self.store(me, variable, self.threads[this].register.wrapping_add(1), record);
+            }
+            Instr::Add(variable) => {
+                record.access(AccessKind::Update, VARIABLES, variable);
+                let cell = &mut self.variables[variable as usize];
+                *cell = cell.wrapping_add(1);
+                self.threads[this].register = *cell;
+                self.written(record, variable);
+            }
+            Instr::SkipUnless(value, count) => {
+                if self.threads[this].register != value {
+                    self.threads[this].pc += u16::from(count);
+                }
+            }
+            Instr::Point(_) => {}
+            Instr::Lock(lock) => {
+                if !self.acquire(me, lock, record, false) {
+                    let owner = self.owners[lock as usize].map(|owner| ThreadId(owner.into()));
+                    record.event(Action::Block { lock: Some(lock_id(lock)), owner });
+                    return After::Blocked(Status::Lock(lock));
+                }
+            }
+            Instr::TryLock(lock) => {
+                let got = self.acquire(me, lock, record, true);
+                self.threads[this].register = u8::from(got);
+            }
+            Instr::Unlock(lock) => {
+                record.event(Action::Unlock { lock: lock_id(lock) });
+                if self.owners[lock as usize] == Some(me) {
+                    self.owners[lock as usize] = None;
+                    self.wake(record, |_, _, status| *status == Status::Lock(lock));
+                }
+                if wants(PointRule::Unlock) {
+                    return After::Point(PointKind::Unlock);
+                }
+            }
+            Instr::Yield => {
+                record.event(Action::Yield);
+                return After::Point(PointKind::Voluntary);
+            }
+            Instr::Wait(semaphore) => {
+                record.access(AccessKind::Update, SEMAPHORES, semaphore);
+                let cell = &mut self.semaphores[semaphore as usize];
+                if cell.count == 0 {
+                    cell.queue.push(me);
+                    record.event(Action::Block { lock: None, owner: None });
+                    return After::Blocked(Status::Semaphore(semaphore));
+                }
+                cell.count -= 1;
+            }
+            Instr::Signal(semaphore) => {
+                record.access(AccessKind::Update, SEMAPHORES, semaphore);
+                let cell = &mut self.semaphores[semaphore as usize];
+                if cell.queue.is_empty() {
+                    cell.count += 1;
+                } else {
+                    let first = cell.queue.remove(0);
+                    let woken = &mut self.threads[usize::from(first)];
+                    woken.status = Status::Ready;
+                    woken.pc += 1;
+                    record.event(Action::Wake { thread: ThreadId(first.into()) });
+                    self.queue_changes(record);
+                }
+                if wants(PointRule::Wake) {
+                    return After::Point(PointKind::Wake);
+                }
+            }
+            Instr::Spin(variable, value) => {
+                if self.load(me, variable, record) != value {
+                    record.event(Action::Block { lock: None, owner: None });
+                    return After::Blocked(Status::Write(variable, variable));
+                }
+            }
+            Instr::SpinEither(a, b) => {
+                let first = self.load(me, a, record);
+                if first == 0 && self.load(me, b, record) == 0 {
+                    record.event(Action::Block { lock: None, owner: None });
+                    return After::Blocked(Status::Write(a, b));
+                }
+                self.threads[this].register = first;
+            }
+            Instr::Create(child) => {
+                record.access(AccessKind::Write, STATUSES, child);
+                self.queue_changes(record);
+                let bodies = self.program.threads.len();
+                if let Some(thread) = self.threads[..bodies].get_mut(usize::from(child))
+                    && thread.status == Status::Absent
+                {
+                    thread.status = Status::Ready;
+                    record.event(Action::Create { child: ThreadId(child.into()) });
+                }
+                if wants(PointRule::Create) {
+                    return After::Point(PointKind::Create);
+                }
+            }
+            Instr::Join(thread) => {
+                record.access(AccessKind::Read, STATUSES, thread);
+                let bodies = &self.threads[..self.program.threads.len()];
+                let other = bodies.get(usize::from(thread)).map(|other| other.status);
+                if thread != me && other.is_some_and(|status| status != Status::Done) {
+                    record.event(Action::Block { lock: None, owner: Some(ThreadId(thread.into())) });
+                    return After::Blocked(Status::Join(thread));
+                }
+            }
+            Instr::Alloc(block) => {
+                let (addr, phys) = block_at(block);
+                record.event(Action::Alloc { addr, phys, size: BLOCK_SIZE });
+                self.allocated[block as usize] = true;
+            }
+            Instr::Free(block) => {
+                let (addr, phys) = block_at(block);
+                record.event(Action::Free { addr, phys, size: Some(BLOCK_SIZE) });
+                self.allocated[block as usize] = false;
+            }
+            Instr::Use(block) => {
+                let (addr, phys) = block_at(block);
+                record.access_at(AccessKind::Read, addr.offset(8), PhysAddr(phys.0 + 8));
+                if !self.allocated[block as usize] {
+                    return After::Panic(format!(
+                        "block {block} used after free at {me}:{}",
+                        self.threads[this].pc
+                    ));
+                }
+            }
+            Instr::Assert(value) => {
+                if self.threads[this].register != value {
+                    return After::Panic(format!("assertion at {me}:{}", self.threads[this].pc));
+                }
+            }
+            Instr::Off if self.program.kind == Kind::Threads => self.exclusive = Some(me),
+            Instr::On if self.program.kind == Kind::Threads => self.exclusive = None,
+            // A handler runs with interrupts off.
+            Instr::Off | Instr::On if self.home(me) == me => {
+                self.masked[this] = instr == Instr::Off;
+                let off = instr == Instr::Off;
+                record.event(if off { Action::InterruptsOff } else { Action::InterruptsOn });
+            }
+            Instr::Off | Instr::On => {}
+            Instr::GoOver => return After::GoOver,
+            Instr::End => return After::End,
+            Instr::Peek => {
+                record.event(Action::Exposed);
+                self.threads[this].register = self.steps;
+            }
+            Instr::Coin(_) => self.threads[this].register = self.outcome,
+            Instr::Maybe(variable) => {
+                record.access(AccessKind::Read, VARIABLES, variable);
+                self.threads[this].register = self.outcome;
+            }
+            Instr::Send(handler) => {
+                record.access(AccessKind::Write, PENDING, handler);
+                if let Some(pending) = self.pending.get_mut(usize::from(handler)) {
+                    *pending = true;
+                }
+            }
+            Instr::Halt => {
+                self.threads[this].pc += 1;
+                record.event(Action::Halt);
+                return After::Blocked(Status::Halt);
+            }
+            Instr::Fence => {}
+            Instr::Poke => {
+                let home = self.home(me);
+                if home != me {
+                    record.event(Action::Switch { to: ThreadId(home.into()) });
+                    record.event(Action::Switch { to: ThreadId(me.into()) });
+                }
+                self.threads[usize::from(home)].register = 1;
+            }
+        }
+        After::Next
+    }
+}
