@@ -126,7 +126,7 @@ pub struct Thread {
     pub trusted: u16,
 }
 
-const ACTIVITIES: usize = 8;
+const ACTIVITIES: usize = Activity::Sealed as usize + 1;
 
 impl Thread {
     #[must_use]
