@@ -21,6 +21,7 @@ mod snapshot_file;
 mod statement;
 mod target;
 mod terminal;
+mod watchpoints;
 
 use std::any::Any;
 use std::io::Write;

@@ -37,6 +37,7 @@ pub struct FreeRun {
     boot: Boot,
     text: String,
     stage: Stage,
+    typed_at: Option<u64>,
     end: Option<StepEnd>,
 }
 
@@ -51,7 +52,13 @@ impl FreeRun {
         boot.subject.builder.record_with(Recorder::new(Arc::new(scope), bitness));
         let typed = matches!(kernel.test.input, Input::Keyboard | Input::Serial);
         let stage = if typed { Stage::Booting } else { Stage::Testing };
-        Ok(Self { boot, text: if setup.test.is_empty() { String::new() } else { text }, stage, end: None })
+        Ok(Self {
+            boot,
+            text: if setup.test.is_empty() { String::new() } else { text },
+            stage,
+            typed_at: None,
+            end: None,
+        })
     }
 
     /// Steps carry stacks, and handlers' locks are told.
@@ -62,6 +69,12 @@ impl FreeRun {
     #[must_use]
     pub const fn subject(&self) -> &Uniprocessor {
         &self.boot.subject
+    }
+
+    /// When the test's name was typed, by the instructions executed, and what that is.
+    #[must_use]
+    pub fn typed(&self) -> (Option<u64>, &str) {
+        (self.typed_at, &self.text)
     }
 
     /// What was printed so far.
@@ -147,6 +160,7 @@ impl FreeRun {
                 } else if let Some(key) = subject.machine.board.type_text(now, &self.text).first() {
                     return Err(NotStarted::NoKey(*key));
                 }
+                self.typed_at = Some(now);
                 self.stage = Stage::Testing;
             }
             Stage::Testing if ready => self.stage = Stage::ReadyAgain,

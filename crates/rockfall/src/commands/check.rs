@@ -8,6 +8,7 @@ use crate::failure::{Failure, Verdict};
 use crate::narrate::Names;
 use crate::race_witness::{RaceWitness, stories};
 use crate::target::{Target, TargetArguments};
+use crate::watchpoints::{self, Caught, Sampling};
 use clap::Args;
 use detect::{
     Atomics, Config, Detectors, FastTrack, Finding, FindingKind, Limits, Lockset, Race, RaceDetector,
@@ -20,7 +21,7 @@ use guest::uniprocessor::Uniprocessor;
 use report::RaceStory;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use trace::{PointSet, Schedule, Step, StepEnd, Subject as _};
+use trace::{PointSet, Resolve as _, Schedule, Step, StepEnd, Subject as _};
 
 /// Watches one run: locks, races, and everything that the other commands watch for.
 #[derive(Args)]
@@ -38,6 +39,21 @@ pub struct Arguments {
     /// Data races by lockset: whatever no lock protects throughout
     #[arg(long)]
     pub lockset: bool,
+    /// Data races by watchpoints: now and then a thread is held back before an access while others run
+    #[arg(long, conflicts_with = "free")]
+    pub kcsan: bool,
+    /// With --kcsan: watch every n-th shared access
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
+    pub every: u64,
+    /// With --kcsan: watch also the first access of each instruction, and ever more seldom its later ones
+    #[arg(long)]
+    pub cold: bool,
+    /// With --kcsan: how many accesses of others a thread is held back for
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub hold: usize,
+    /// Functions whose races are not told
+    #[arg(long, value_name = "FUNCTION")]
+    pub ignore: Vec<String>,
     /// The guest just runs, from its first instruction: the boot counts, and the timer goes by the guest's own time
     #[arg(long)]
     pub free: bool,
@@ -58,6 +74,9 @@ pub struct Arguments {
 impl Arguments {
     /// Which sanitizers watch; without any flag the two that report least that is not wrong.
     fn tools(&self) -> (bool, bool, bool) {
+        if self.kcsan {
+            return (self.target.lockdep, self.hb, self.lockset);
+        }
         match (self.target.lockdep, self.hb, self.lockset) {
             (false, false, false) => (true, true, false),
             tools => tools,
@@ -157,10 +176,12 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     target.caution();
     let started = Instant::now();
     let mut watched = Watched::new(&target, arguments);
-    let (mut schedule, mut root) = (Schedule::default(), None);
+    let (mut schedule, mut root, mut caught) = (Schedule::default(), None, None);
     if arguments.free {
         let mut run = target.free_run(arguments.instructions)?;
         run.subject_mut().tracker.watch_locks = true;
+        // Rules about locks need no accesses, and logging these is most of the cost.
+        run.subject_mut().builder.log.accesses = !watched.races.is_empty();
         run_free(&mut run, &mut watched, &target)?;
         if watched.findings.iter().any(is_about_locks) {
             // Once more, with stacks.
@@ -183,6 +204,11 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         first.tracker.watch_locks = true;
         root = Some(world);
         schedule = run_test(&mut first.clone(), &mut watched);
+        if arguments.kcsan {
+            let sampling = Sampling { every: arguments.every, cold: arguments.cold, hold: arguments.hold };
+            let found = watchpoints::run(&mut first.clone(), sampling, &mut |_| {});
+            caught = Some(found);
+        }
         if watched.findings.iter().any(is_about_locks) {
             let mut again = Watched::new(&target, &only_locks(arguments));
             again.detectors.observe(&prologue, &mut Vec::new());
@@ -196,13 +222,22 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         (Some(root), Some(budget)) => confirm(root, &watched.findings, budget),
         _ => BTreeMap::new(),
     };
-    tell(arguments, &target, &watched, &schedule, root.as_ref(), &confirmed, seconds)
+    let result = Seen {
+        watched: &watched,
+        schedule: &schedule,
+        root: root.as_ref(),
+        confirmed: &confirmed,
+        caught: caught.as_ref(),
+        seconds,
+    };
+    tell(arguments, &target, &result)
 }
 
 /// The same command with nothing but rules about locks.
 fn only_locks(arguments: &Arguments) -> Arguments {
     let target = TargetArguments { lockdep: true, ..arguments.target.clone() };
-    Arguments { target, hb: false, lockset: false, confirm: None, ..*arguments }
+    let ignore = Vec::new();
+    Arguments { target, hb: false, lockset: false, confirm: None, ignore, ..*arguments }
 }
 
 const fn is_about_locks(finding: &Finding) -> bool {
@@ -276,77 +311,132 @@ fn confirm(root: &KernelWorld, findings: &[Finding], budget: Duration) -> BTreeM
         .collect()
 }
 
-fn tell(
-    arguments: &Arguments,
-    target: &Target,
-    watched: &Watched,
-    schedule: &Schedule,
-    root: Option<&KernelWorld>,
-    confirmed: &BTreeMap<Signature, Confirmation>,
+/// All that came of it.
+struct Seen<'a> {
+    watched: &'a Watched,
+    schedule: &'a Schedule,
+    root: Option<&'a KernelWorld>,
+    confirmed: &'a BTreeMap<Signature, Confirmation>,
+    caught: Option<&'a Caught>,
     seconds: f64,
-) -> Result<Verdict, Failure> {
+}
+
+/// The races of one tool, and under which schedule and points they show.
+struct Told<'a> {
+    tool: &'static str,
+    races: &'a [Race],
+    points: PointSet,
+    schedule: &'a Schedule,
+}
+
+impl<'a> Seen<'a> {
+    fn tools(&self) -> Vec<Told<'a>> {
+        let alone = self.watched.races.iter().map(|(tool, _, races)| Told {
+            tool,
+            races,
+            points: PointSet::default(),
+            schedule: self.schedule,
+        });
+        let held_back = self.caught.map(|caught| Told {
+            tool: "watchpoints",
+            races: &caught.races,
+            points: "everywhere".parse().expect("a set of points"),
+            schedule: &caught.schedule,
+        });
+        alone.chain(held_back).collect()
+    }
+}
+
+fn tell(arguments: &Arguments, target: &Target, seen: &Seen<'_>) -> Result<Verdict, Failure> {
+    let watched = seen.watched;
     let names = Names::of(target);
     let code = Code::new(&target.kernel);
-    let mut text = String::new();
-    let mut json_races = Vec::new();
-    let mut races_count = 0;
-    for (tool, _, races) in &watched.races {
+    let (mut text, mut json_races, mut races_count) = (String::new(), Vec::new(), 0);
+    for told in seen.tools() {
         let (mut log, mut witnesses) = (RaceLog::default(), BTreeMap::new());
-        for race in races.iter().filter(|race| code.counts(race)) {
+        let wanted = |race: &&Race| code.counts(race) && !is_ignored(race, &arguments.ignore, &names);
+        for race in told.races.iter().filter(wanted) {
             log.add(race, true);
             let witness = || RaceWitness {
                 race: race.clone(),
-                points: PointSet::default(),
-                schedule: schedule.clone(),
+                points: told.points.clone(),
+                schedule: told.schedule.clone(),
             };
             witnesses.entry(race.key()).or_insert_with(witness);
         }
-        let stories = match root {
+        let stories = match seen.root {
             Some(root) => stories(log.iter(), &witnesses, target, root, &code),
             None => log.iter().map(|known| RaceStory { known, variable: None, seen: None }).collect(),
         };
         races_count += log.iter().count();
         if arguments.json {
-            let told: serde_json::Value =
+            let races: serde_json::Value =
                 serde_json::from_str(&report::races_json(stories, &names)).unwrap_or_default();
-            json_races.push(serde_json::json!({ "tool": tool, "races": told }));
+            json_races.push(serde_json::json!({ "tool": told.tool, "races": races }));
         } else {
-            text += &format!("{tool}: {} data races\n", log.iter().count());
+            text += &format!("{}: {} data races\n", told.tool, log.iter().count());
             text += &report::races(stories, &names, &|file| target.source(file));
         }
     }
-    let unsupported = matches!(watched.end, Some(StepEnd::Unsupported { .. }));
-    if arguments.json {
-        println!("{}", as_json(target, watched, confirmed, &json_races, seconds));
-    } else {
-        for finding in &watched.findings {
-            println!("{}", report::brief(finding, &names));
-            match confirmed.get(&finding.signature()) {
-                Some(Confirmation::Confirmed(found)) => println!(
-                    "  confirmed: {}\n  schedule: {} (points lock,unlock)\n",
-                    found.finding.headline(),
-                    found.schedule
-                ),
-                Some(Confirmation::NotReached { space }) => {
-                    println!("  possible, not reached in this space: {space}\n");
-                }
-                None => {}
-            }
+    if let Some(caught) = seen.caught {
+        text += &format!("watchpoints: {} set\n", caught.watchpoints);
+        for (pc, addr) in &caught.changed {
+            let frames = names.frames(*pc);
+            let place =
+                frames.first().and_then(|frame| frame.function.clone()).unwrap_or_else(|| pc.to_string());
+            text += &format!(
+                "  the value at {addr} changed while {place} was held back, and no thread wrote it\n"
+            );
         }
+    }
+    if arguments.json {
+        println!("{}", as_json(target, watched, seen.confirmed, &json_races, seen.seconds));
+    } else {
+        print_findings(watched, seen.confirmed, &names);
         print!("{text}");
         println!(
-            "{}: {} findings, {races_count} data races in one run of {} instructions, {seconds:.1} s{}",
+            "{}: {} findings, {races_count} data races in one run of {} instructions, {:.1} s{}",
             target.what(),
             watched.findings.len(),
             report::grouped(watched.instructions),
+            seen.seconds,
             ending(watched.end.as_ref())
         );
     }
-    Ok(match (watched.findings.is_empty(), unsupported) {
-        (_, true) => Verdict::OwnBug,
+    Ok(match (watched.findings.is_empty(), &watched.end) {
+        (_, Some(StepEnd::Unsupported { .. })) => Verdict::OwnBug,
         (true, _) => Verdict::Fine,
         (false, _) => Verdict::GuestBug,
     })
+}
+
+/// Whether either side is in a function that is not to be told of.
+fn is_ignored(race: &Race, ignored: &[String], names: &Names) -> bool {
+    !ignored.is_empty()
+        && [race.first.pc, race.second.pc].into_iter().any(|pc| {
+            let frames = names.frames(pc);
+            frames
+                .iter()
+                .filter_map(|frame| frame.function.as_ref())
+                .any(|function| ignored.contains(function))
+        })
+}
+
+fn print_findings(watched: &Watched, confirmed: &BTreeMap<Signature, Confirmation>, names: &Names) {
+    for finding in &watched.findings {
+        println!("{}", report::brief(finding, names));
+        match confirmed.get(&finding.signature()) {
+            Some(Confirmation::Confirmed(found)) => println!(
+                "  confirmed: {}\n  schedule: {} (points lock,unlock)\n",
+                found.finding.headline(),
+                found.schedule
+            ),
+            Some(Confirmation::NotReached { space }) => {
+                println!("  possible, not reached in this space: {space}\n");
+            }
+            None => {}
+        }
+    }
 }
 
 /// How the run ended, if that is worth a word.

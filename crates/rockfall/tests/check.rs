@@ -1,0 +1,67 @@
+//! `rockfall check`: sanitizers on one run, of the bundled kernel as it is and with the kinds of faults that a kernel's own
+//! sanitizers found (Urbańczyk 2021, 4.2.3 and 4.3.2): an unprotected variable, a race in the memory management, and locks
+//! taken in contradicting orders.
+
+use guests::Build;
+use std::path::Path;
+use std::process::Command;
+
+fn check(fault: Option<&str>, arguments: &[&str]) -> serde_json::Value {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check").join(fault.unwrap_or("correct"));
+    let faults = fault.map(str::to_owned).into_iter().collect();
+    Build { faults, ..Build::default() }.image(&folder).unwrap_or_else(|error| panic!("{error}"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    command.args(["check", "kernel", "-k", "pebbles", "--json"]).args(arguments).current_dir(folder);
+    let output = command.output().expect("the command starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("{arguments:?}: {text}\n{errors}"))
+}
+
+fn classes(told: &serde_json::Value) -> Vec<&str> {
+    let findings = told["findings"].as_array().expect("a list");
+    findings.iter().filter_map(|finding| finding["class"].as_str()).collect()
+}
+
+/// How many races of a tool have a side in the function.
+fn races_in(told: &serde_json::Value, function: &str) -> usize {
+    let tools = told["races"].as_array().expect("a list");
+    let races = tools.iter().flat_map(|tool| tool["races"]["races"].as_array().cloned().unwrap_or_default());
+    races.filter(|race| race.to_string().contains(function)).count()
+}
+
+#[test]
+fn correct_kernels_break_no_rule_about_locks() {
+    for test in ["vanish_vanish", "double_wait", "double_thread_fork"] {
+        let told = check(None, &["-t", test, "--lockdep"]);
+        assert!(classes(&told).is_empty(), "{test}: {told:#}");
+    }
+    let told = check(None, &["--lockdep", "--free"]);
+    assert!(classes(&told).is_empty(), "{told:#}");
+    assert!(told["instructions"].as_u64() > Some(100_000), "{told:#}");
+}
+
+/// In one run in which nothing gets stuck; and then the deadlock itself, with its schedule.
+#[test]
+fn contradicting_orders_are_found_and_confirmed() {
+    let told = check(Some("vanish_circular"), &["-t", "vanish_vanish", "--lockdep", "--confirm", "60s"]);
+    assert_eq!(classes(&told), ["lock-order"], "{told:#}");
+    let finding = &told["findings"][0];
+    assert!(finding["confirmation"]["confirmed"].is_string(), "{finding:#}");
+    let sides = finding["sides"].as_array().expect("sides");
+    assert_eq!(sides.len(), 4, "each edge has where either lock was taken: {finding:#}");
+    assert!(sides.iter().all(|side| side["stack"].as_array().is_some_and(|stack| stack.len() > 1)));
+
+    let told = check(Some("circular_lock_order"), &["--program", "programs/lock_order_test", "--lockdep"]);
+    assert!(classes(&told).contains(&"lock-order"), "{told:#}");
+}
+
+#[test]
+fn races_of_the_memory_management_and_of_a_variable_are_found() {
+    let told = check(Some("new_pages_unlocked"), &["-t", "double_new_pages", "--hb"]);
+    assert!(races_in(&told, "vm_") > 0, "{told:#}");
+    let told = check(Some("counter_without_lock"), &["--program", "programs/counter_test", "--hb"]);
+    assert!(races_in(&told, "count") > 0, "{told:#}");
+    let told = check(None, &["--program", "programs/counter_test", "--hb"]);
+    assert_eq!(races_in(&told, "\"count\""), 0, "{told:#}");
+}
