@@ -45,6 +45,10 @@ pub enum PointKind {
     Wake,
     /// A thread was created.
     Create,
+    /// A transaction is about to begin; whether it is tried is part of the decision.
+    Transaction,
+    /// A transaction was committed or aborted.
+    TransactionEnd,
 }
 
 impl PointKind {
