@@ -654,6 +654,14 @@ impl Image {
         })
     }
 
+    /// Does its code use hardware transactions?
+    #[must_use]
+    pub fn has_transactions(&self) -> bool {
+        const XBEGIN: [u8; 2] = [0xc7, 0xf8];
+        let code = self.segments.iter().filter(|segment| segment.executable);
+        code.into_iter().any(|segment| segment.bytes.windows(2).any(|bytes| bytes == XBEGIN))
+    }
+
     /// Bytes of arguments that the function at `entry` takes off the stack when it returns.
     #[must_use]
     pub fn popped(&self, entry: VirtAddr) -> u16 {

@@ -50,6 +50,8 @@ pub struct Setup {
     pub instructions_max: u64,
     /// Count how often each hook fires, for [`crate::doctor`].
     pub count_hooks: bool,
+    /// Hardware transactions, if the processor has them.
+    pub tsx: Option<machine::Tsx>,
     /// Whether it is still wanted.
     pub cancelled: Option<Cancelled>,
 }
@@ -65,6 +67,7 @@ impl Default for Setup {
             programs: Vec::new(),
             instructions_max: BOOT_INSTRUCTIONS_MAX,
             count_hooks: false,
+            tsx: None,
             cancelled: None,
         }
     }
@@ -393,7 +396,8 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     for (slot, bytes) in disks.iter_mut().zip(setup.disks.iter().cloned()) {
         *slot = Some(Disk::new(bytes));
     }
-    let board = BoardConfig { memory_bytes: setup.memory_bytes, disks, ..BoardConfig::default() };
+    let board =
+        BoardConfig { memory_bytes: setup.memory_bytes, disks, tsx: setup.tsx, ..BoardConfig::default() };
     let mut command_line = setup.command_line.clone();
     if kernel.test.input == Input::CommandLine {
         command_line = format!("{command_line} {}", text.trim()).trim().to_string();

@@ -8,6 +8,8 @@
 use crate::image::Image;
 use crate::kernel::{Activity, LockClass};
 use crate::spinning::{Spin, Value};
+use crate::uniprocessor::transactions::Beginning;
+use machine::Machine;
 use std::sync::Arc;
 use trace::{Access, LockId, Stack, ThreadId};
 
@@ -115,6 +117,10 @@ pub struct Thread {
     pub stood: Stood,
     /// Has left its program for good, though it still has to end.
     pub left: bool,
+    /// Whether it stands before a transaction.
+    pub beginning: Beginning,
+    /// The machine when its last transaction was refused.
+    pub refused: Option<Arc<Machine>>,
     /// Where it said itself that it gives way; kept for stories only.
     pub waits_at: Option<Arc<Stack>>,
     kernel: Vec<Activation>,
@@ -150,6 +156,8 @@ impl Thread {
             gave_way: false,
             stood: Stood::default(),
             left: false,
+            beginning: Beginning::Not,
+            refused: None,
             waits_at: None,
             kernel: Vec::new(),
             user: Vec::new(),

@@ -18,6 +18,7 @@ mod clock;
 mod flight;
 mod loops;
 mod rotation;
+pub(crate) mod transactions;
 mod turns;
 
 pub use clock::CLOCK_TICKS_MAX;
@@ -127,6 +128,10 @@ pub struct Uniprocessor {
     /// Whether steps are still wanted, and when that was last asked.
     cancelled: Option<Cancelled>,
     asked_at: u64,
+    /// Statuses with which transactions may be refused.
+    pub aborts: Arc<[u32]>,
+    /// What was chosen for the transaction that the thread is about to begin.
+    decided: Option<u8>,
 }
 
 impl Clone for Uniprocessor {
@@ -155,6 +160,8 @@ impl Clone for Uniprocessor {
             foreseen: self.foreseen.clone(),
             cancelled: self.cancelled.clone(),
             asked_at: self.asked_at,
+            aborts: self.aborts.clone(),
+            decided: self.decided,
         }
     }
 
@@ -170,6 +177,8 @@ impl Clone for Uniprocessor {
         self.builder.clone_from(&source.builder);
         self.told_time = source.told_time;
         self.foreseen.clone_from(&source.foreseen);
+        self.aborts.clone_from(&source.aborts);
+        self.decided = source.decided;
     }
 }
 
@@ -199,6 +208,8 @@ impl Uniprocessor {
             foreseen: Vec::new(),
             cancelled: None,
             asked_at: 0,
+            aborts: Self::refusals(true).into(),
+            decided: None,
         }
     }
 
@@ -228,7 +239,8 @@ impl Uniprocessor {
         let known = self.tracker.stops.union(&self.points.addresses);
         let code = Arc::new(known.chain(self.builder.sighted()).copied().collect());
         let flag_matters = self.points.interrupts || self.kernel().interrupts_as_lock;
-        let always = if self.kernel().annotations { Kinds::HALT.and(Kinds::HYPERCALL) } else { Kinds::HALT };
+        let always = Kinds::HALT.and(Kinds::TRANSACTION).and(Kinds::TRANSACTION_END);
+        let always = if self.kernel().annotations { always.and(Kinds::HYPERCALL) } else { always };
         let on = if flag_matters { always.and(Kinds::INTERRUPT_FLAG) } else { always };
         self.running = StopSet { code: Arc::clone(&code), on, ..StopSet::default() };
         let on = always.and(Kinds::INTERRUPT_FLAG);
@@ -318,6 +330,14 @@ impl Uniprocessor {
                 if enabled {
                     signals.push(Signal::Point(PointKind::InterruptsOn));
                 }
+                Ok(())
+            }
+            Stop::TransactionBegin => {
+                self.at_transaction(signals);
+                Ok(())
+            }
+            Stop::TransactionEnd { .. } => {
+                signals.push(Signal::Point(PointKind::TransactionEnd));
                 Ok(())
             }
             Stop::LogFull => {
@@ -539,6 +559,10 @@ impl Uniprocessor {
                     _ => None,
                 });
             let Some(kind) = wanted else { continue };
+            // A transaction is one step.
+            if self.machine.transaction(self.cpu()).is_some() {
+                continue;
+            }
             // Threads are made runnable where no tick is taken; the point comes as soon as one could be.
             if matches!(kind, PointKind::Create | PointKind::Wake) {
                 let mut signals = Vec::new();
@@ -757,7 +781,7 @@ impl Uniprocessor {
 
 impl Subject for Uniprocessor {
     fn enabled(&self) -> ChoiceSet {
-        self.enabled_threads().iter().map(Choice::from).collect()
+        self.outcomes(self.enabled_threads().iter())
     }
 
     fn current(&self) -> Option<Actor> {
@@ -767,8 +791,10 @@ impl Subject for Uniprocessor {
     }
 
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
-        let Choice { actor: Actor::Thread(thread), outcome: 0 } = choice else {
-            let end = StepEnd::Unsupported { what: format!("'{choice}' is no thread of a uniprocessor") };
+        let thread = choice.thread().filter(|&thread| self.has_outcome(thread, choice.outcome));
+        let Some(thread) = thread else {
+            let what = format!("'{choice}' is no thread of a uniprocessor, or its step has no such outcome");
+            let end = StepEnd::Unsupported { what };
             return Step {
                 choice,
                 thread: ThreadId::default(),
@@ -787,6 +813,7 @@ impl Subject for Uniprocessor {
         let started = self.machine.instructions();
         self.waited = 0;
         self.forget_turns();
+        self.decide(thread, choice.outcome);
         self.builder.begin(self.cpu(), Some(thread));
         let end = match self.land(thread).and_then(|()| self.pass_time(thread)) {
             Ok(()) => {
@@ -796,6 +823,10 @@ impl Subject for Uniprocessor {
             }
             Err(end) => end,
         };
+        if !matches!(end, StepEnd::Point(Point { kind: PointKind::Transaction, .. })) {
+            self.decide(thread, 0);
+            self.decided = None;
+        }
         self.take_console();
         self.tracker.drain(&self.machine, &mut self.builder);
         let mut signals = Vec::new();

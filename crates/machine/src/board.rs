@@ -25,6 +25,7 @@ use crate::devices::rtc::{self, Rtc};
 use crate::devices::serial::{Outbox, Serial};
 use crate::devices::vga::Vga;
 use crate::devices::{i8042, i8042::I8042};
+use crate::transactions::Tsx;
 
 /// Processors a board can hold: the flat logical destination has eight bits.
 pub const CPUS_MAX: u8 = 8;
@@ -48,6 +49,8 @@ pub struct BoardConfig {
     pub clock: Clock,
     /// The date at time 0, in seconds since 1970.
     pub start_seconds: u64,
+    /// Hardware transactional memory, if the processors have it.
+    pub tsx: Option<Tsx>,
 }
 
 impl Default for BoardConfig {
@@ -58,6 +61,7 @@ impl Default for BoardConfig {
             disks: [const { None }; 4],
             clock: Clock::default(),
             start_seconds: rtc::START_SECONDS,
+            tsx: None,
         }
     }
 }

@@ -55,6 +55,22 @@ pub enum Input {
         /// Of this number.
         vector: u8,
     },
+    /// The transaction that a processor is about to begin aborts at once.
+    Refuse {
+        /// Which.
+        cpu: CpuId,
+        /// With this status.
+        status: u32,
+    },
+    /// The transaction of a processor is taken out of it.
+    Suspend(CpuId),
+    /// A suspended transaction goes on at a processor.
+    Resume {
+        /// Where.
+        cpu: CpuId,
+        /// By the name it got.
+        transaction: u32,
+    },
     /// Bytes arrive at the first serial port.
     Serial(Vec<u8>),
     /// A text is typed on the keyboard.
@@ -82,6 +98,9 @@ impl fmt::Display for Input {
             Self::Expire(cpu) => write!(f, "the timer of {cpu} expires"),
             Self::Sleep => write!(f, "time passes"),
             Self::Inject { cpu, vector } => write!(f, "interrupt {vector} at {cpu}"),
+            Self::Refuse { cpu, status } => write!(f, "no transaction at {cpu}: status {status:#x}"),
+            Self::Suspend(cpu) => write!(f, "the transaction of {cpu} is suspended"),
+            Self::Resume { cpu, transaction } => write!(f, "transaction {transaction} goes on at {cpu}"),
             Self::Serial(bytes) => write!(f, "serial line: {}", bytes.escape_ascii()),
             Self::Text(text) => write!(f, "keyboard: {}", text.escape_debug()),
             Self::Key(key) => write!(f, "keyboard: {key:?}"),
@@ -223,6 +242,15 @@ impl Machine {
             Input::Inject { cpu, vector } => {
                 self.inject(*cpu, *vector, events);
             }
+            Input::Refuse { cpu, status } => {
+                self.refuse_transaction(*cpu, *status, events);
+            }
+            Input::Suspend(cpu) => {
+                self.suspend_transaction(*cpu);
+            }
+            Input::Resume { cpu, transaction } => {
+                self.resume_transaction(*cpu, *transaction);
+            }
             Input::Serial(bytes) => self.serial_input(bytes),
             Input::Text(text) => {
                 self.type_text(text);
@@ -269,6 +297,28 @@ impl Machine {
     pub fn inject(&mut self, cpu: CpuId, vector: u8, events: &mut Events) -> Option<Stop> {
         self.on_tape(|| Input::Inject { cpu, vector });
         self.deliver(cpu, vector, events)
+    }
+
+    /// The transaction that the processor is about to begin ([`Stop::TransactionBegin`]) aborts at once: the next instruction is
+    /// the first of the fallback, with this status in EAX.
+    pub fn refuse_transaction(&mut self, cpu: CpuId, status: u32, events: &mut Events) {
+        self.on_tape(|| Input::Refuse { cpu, status });
+        self.refuse(cpu, status, events);
+    }
+
+    /// Takes the transaction out of its processor, which goes on outside of it. Accesses that conflict with it abort it.
+    /// Its name, for [`Machine::resume_transaction`]; `None` if the processor is in none.
+    pub fn suspend_transaction(&mut self, cpu: CpuId) -> Option<u32> {
+        self.on_tape(|| Input::Suspend(cpu));
+        self.take_transaction(cpu)
+    }
+
+    /// A suspended transaction goes on. The processor must stand where it stood when the transaction was taken out, with
+    /// the same registers; if the transaction was aborted meanwhile, the fallback is next. False if there is none of that
+    /// name, or the processor is in another one.
+    pub fn resume_transaction(&mut self, cpu: CpuId, transaction: u32) -> bool {
+        self.on_tape(|| Input::Resume { cpu, transaction });
+        self.put_transaction(cpu, transaction)
     }
 
     /// Bytes arrive at the first serial port.

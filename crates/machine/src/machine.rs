@@ -12,6 +12,7 @@ use crate::hash::StableHasher;
 use crate::inputs::{Input, Moment, Tape};
 use crate::memory::{Memory, Touched};
 use crate::stop::{Stop, StopSet};
+use crate::transactions::Transactions;
 use crate::x86::engine::Engine;
 use crate::x86::exec::Exec;
 use crate::x86::mmu::{Intent, walk};
@@ -38,7 +39,14 @@ pub struct Machine {
     /// Interrupts and debug traps that each processor took between instructions.
     taken: [u64; CPUS_MAX as usize],
     pub(crate) tape: Option<Box<Tape>>,
+    pub(crate) transactions: Transactions,
     engine: Engine,
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Machine({} processors, at {})", self.cpus.len(), self.instructions)
+    }
 }
 
 impl Clone for Machine {
@@ -52,6 +60,7 @@ impl Clone for Machine {
             held: self.held,
             taken: self.taken,
             tape: self.tape.clone(),
+            transactions: self.transactions.clone(),
             engine: Engine::default(),
         }
     }
@@ -64,6 +73,7 @@ impl Clone for Machine {
         self.held = source.held;
         self.taken = source.taken;
         self.tape.clone_from(&source.tape);
+        self.transactions.clone_from(&source.transactions);
         self.engine.restore(&mut self.memory, &source.memory);
     }
 }
@@ -78,6 +88,7 @@ impl Machine {
             held: Default::default(),
             taken: Default::default(),
             tape: None,
+            transactions: Transactions::new(config.tsx),
             cpus,
             memory,
             board: Board::new(config),
@@ -155,9 +166,21 @@ impl Machine {
         instructions: u64,
         resume: Option<(CpuId, u64)>,
         held: [Option<u64>; CPUS_MAX as usize],
+        transactions: Transactions,
     ) -> Self {
         let taken = Default::default();
-        Self { cpus, memory, board, instructions, resume, held, taken, tape: None, engine: Engine::default() }
+        Self {
+            cpus,
+            memory,
+            board,
+            instructions,
+            resume,
+            held,
+            taken,
+            tape: None,
+            transactions,
+            engine: Engine::default(),
+        }
     }
 
     /// A processor that stopped before an instruction at a code address.
@@ -196,6 +219,7 @@ impl Machine {
         }
         self.board.hash_into(&mut hasher);
         self.memory.hash_into(&mut hasher);
+        self.transactions.hash_into(&mut hasher);
         hasher.word(self.instructions);
         hasher.finish()
     }
@@ -235,6 +259,8 @@ impl Machine {
             taken: self.taken[usize::from(id.0)],
             moment: None,
             settled: true,
+            transactions: &mut self.transactions,
+            refuse: None,
         }
     }
 
@@ -284,7 +310,7 @@ impl Machine {
                     if matches!(stop, Stop::Code(_)) || repeating || resumed {
                         self.resume = Some((id, executed));
                     }
-                    if matches!(stop, Stop::Before { .. }) || pass {
+                    if matches!(stop, Stop::Before { .. } | Stop::TransactionBegin) || pass {
                         self.held[usize::from(id.0)] = Some(executed);
                     }
                     self.ran(id, settled);
@@ -402,6 +428,19 @@ impl Machine {
     #[must_use]
     pub fn recent_calls(&self) -> Vec<VirtAddr> {
         self.engine.code.recent_calls().map(VirtAddr).collect()
+    }
+
+    /// The XBEGIN that is next aborts at once; see [`Machine::refuse_transaction`].
+    pub(crate) fn refuse(&mut self, id: CpuId, status: u32, events: &mut Events) {
+        let until = StopSet::default();
+        self.prepare(&until);
+        self.held[usize::from(id.0)] = None;
+        self.begin(id, events);
+        let mut exec = self.exec(id, &until, events);
+        exec.refuse = Some(status);
+        exec.step();
+        let now = exec.now;
+        self.instructions = now;
     }
 
     /// See [`Machine::inject`].

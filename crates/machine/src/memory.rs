@@ -300,6 +300,18 @@ impl Memory {
         bytes
     }
 
+    /// Do both hold the same bytes? Cheap between clones of which little was written since.
+    #[must_use]
+    pub fn same_bytes(&self, other: &Self) -> bool {
+        self.frames == other.frames
+            && self.root.iter().zip(&other.root).filter(|(a, b)| !is_same(a, b)).all(|(a, b)| {
+                leaves(a).iter().zip(leaves(b)).filter(|(a, b)| !is_same(a, b)).all(|(a, b)| {
+                    let mut differing = pages(a).iter().zip(pages(b)).filter(|(a, b)| !is_same(a, b));
+                    differing.all(|(a, b)| page(a).bytes() == page(b).bytes())
+                })
+            })
+    }
+
     /// Reads bytes; those outside memory are ones.
     pub fn read(&self, address: PhysAddr, bytes: &mut [u8]) {
         let mut at = address.0;

@@ -43,6 +43,12 @@ impl Machine {
         self.cpu(cpu).activity == Activity::Halted
     }
 
+    /// Do this processor's registers and all memory hold the same in the other machine?
+    #[must_use]
+    pub fn looks_like(&self, other: &Self, cpu: CpuId) -> bool {
+        self.cpu(cpu).same_registers(other.cpu(cpu)) && self.memory.same_bytes(&other.memory)
+    }
+
     /// The topmost page table, as the processor was told.
     #[must_use]
     pub fn page_table(&self, cpu: CpuId) -> PhysAddr {

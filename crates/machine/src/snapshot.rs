@@ -19,6 +19,7 @@ use crate::Machine;
 use crate::board::{Board, BoardConfig, CPUS_MAX};
 use crate::hash::hash_bytes;
 use crate::memory::{Memory, PAGE};
+use crate::transactions::Transactions;
 use crate::x86::state::Cpu;
 
 const MAGIC: &[u8; 8] = b"ROCKSNAP";
@@ -65,6 +66,7 @@ struct State {
     instructions: u64,
     resume: Option<(CpuId, u64)>,
     held: [Option<u64>; CPUS_MAX as usize],
+    transactions: Transactions,
 }
 
 fn packed(state: &State) -> Vec<u8> {
@@ -86,6 +88,7 @@ impl Machine {
             instructions: self.instructions(),
             resume: self.resume(),
             held: self.held(),
+            transactions: self.transactions.clone(),
         }
     }
 }
@@ -202,7 +205,15 @@ pub fn read(file: &[u8], image: u64) -> Result<Machine, SnapshotError> {
     for (first, end) in state.rom {
         memory.protect(PhysAddr(first << 12), (end.saturating_sub(first)) << 12);
     }
-    Ok(Machine::resumed(state.cpus, memory, state.board, state.instructions, state.resume, state.held))
+    Ok(Machine::resumed(
+        state.cpus,
+        memory,
+        state.board,
+        state.instructions,
+        state.resume,
+        state.held,
+        state.transactions,
+    ))
 }
 
 /// Arrays that are too long for serde's own.

@@ -33,6 +33,12 @@ impl Kinds {
     /// CR3 was written.
     pub const ADDRESS_SPACE: Self = Self(128);
 
+    /// XBEGIN is next, outside of a transaction. Run again, it begins one; see also
+    /// [`Machine::refuse_transaction`](crate::Machine::refuse_transaction).
+    pub const TRANSACTION: Self = Self(256);
+    /// A transaction was committed or aborted.
+    pub const TRANSACTION_END: Self = Self(512);
+
     #[must_use]
     pub const fn has(self, kind: Self) -> bool {
         self.0 & kind.0 != 0
@@ -166,6 +172,13 @@ pub enum Stop {
     },
     /// CR3 was written.
     AddressSpace,
+    /// XBEGIN is next.
+    TransactionBegin,
+    /// A transaction was committed, or aborted with this status.
+    TransactionEnd {
+        /// As EAX has it.
+        status: Option<u32>,
+    },
     /// The event log must be drained before going on.
     LogFull,
     /// The next instruction does something that is not modelled.
@@ -237,6 +250,11 @@ impl fmt::Display for Stop {
                 write!(f, "interrupts {}", if *enabled { "enabled" } else { "disabled" })
             }
             Self::AddressSpace => write!(f, "address space changed"),
+            Self::TransactionBegin => write!(f, "before a transaction"),
+            Self::TransactionEnd { status: None } => write!(f, "transaction committed"),
+            Self::TransactionEnd { status: Some(status) } => {
+                write!(f, "transaction aborted with status {status:#x}")
+            }
             Self::LogFull => write!(f, "event log full"),
             Self::Unsupported(what) => write!(f, "{what}"),
             Self::TripleFault => write!(f, "triple fault"),

@@ -596,6 +596,8 @@ impl<'a> Teller<'a> {
                 format!("after creating {}", created.unwrap_or_else(|| "a thread".to_string()))
             }
             PointKind::InterruptsOff => "where it turns interrupts off".to_string(),
+            PointKind::Transaction => "before a transaction".to_string(),
+            PointKind::TransactionEnd => "after a transaction".to_string(),
             PointKind::InterruptsOn => "where it turns interrupts on".to_string(),
             PointKind::Outcome => "before what can go several ways".to_string(),
             PointKind::Function => "on entry".to_string(),

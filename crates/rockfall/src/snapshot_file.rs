@@ -20,7 +20,10 @@ pub fn image(kernel: &[u8], options: &BootOptions, config: &BoardConfig) -> u64 
         hasher.bytes(module.command_line.as_bytes());
         hasher.bytes(&module.bytes);
     }
-    std::hash::Hash::hash(&(config.cpus, config.memory_bytes, &config.disks, config.clock), &mut hasher);
+    std::hash::Hash::hash(
+        &(config.cpus, config.memory_bytes, &config.disks, config.clock, config.tsx),
+        &mut hasher,
+    );
     hasher.word(config.start_seconds);
     hasher.finish()
 }

@@ -362,7 +362,11 @@ impl Target {
             Some(tested) => with_program(tested, &recipe.test, &kernel, programs)?,
             None => (kernel, programs),
         };
+        let program = kernel.tested.as_ref().map(|tested| &tested.image);
+        let transactions =
+            std::iter::once(&kernel.image).chain(program).any(|image| image.has_transactions());
         let setup = Setup {
+            tsx: transactions.then(machine::Tsx::default),
             memory_bytes: recipe.memory_bytes,
             command_line: recipe.append.clone(),
             modules,

@@ -47,6 +47,10 @@ pub enum PointKind {
     Create,
     /// Something undetermined comes next, whose outcome is part of the choice.
     Outcome,
+    /// A transaction is about to begin; whether it is tried is part of the decision.
+    Transaction,
+    /// A transaction was committed or aborted.
+    TransactionEnd,
 }
 
 impl PointKind {

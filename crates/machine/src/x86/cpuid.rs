@@ -50,6 +50,9 @@ const ALWAYS_RUNNING_TIMER: u32 = 1 << 2;
 /// Leaf 8000_0007, EDX: the time-stamp counter never stops or changes its pace.
 const INVARIANT_TSC: u32 = 1 << 8;
 
+/// Leaf 7, EBX: restricted transactional memory.
+const RTM: u32 = 1 << 11;
+
 /// Cache line that CLFLUSH flushes, in units of eight bytes, as leaf 1 has it.
 const FLUSH_LINE: u32 = 8 << 8;
 
@@ -114,6 +117,7 @@ fn answer(x: &Exec, leaf: u32) -> [u32; 4] {
         // Caches of 32 KiB, 32 KiB and 2 MiB.
         2 => [0x005b_5001, 0, 0, 0x007d_302c],
         6 => [ALWAYS_RUNNING_TIMER, 0, 0, 0],
+        7 if x.cpu.regs[reg::CX] as u32 == 0 && x.transactions.tsx.is_some() => [0, RTM, 0, 0],
         3..0x15 => [0; 4],
         // How the time-stamp counter relates to the clock of the local APIC's timer, and how fast that is.
         0x15 => {

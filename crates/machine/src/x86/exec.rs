@@ -19,6 +19,7 @@ use crate::board::Board;
 use crate::events::{Access, Events, Rw};
 use crate::memory::Memory;
 use crate::stop::{Stop, StopSet};
+use crate::transactions::Transactions;
 use iced_x86::{Instruction, OpKind, Register};
 use trace::{CpuId, PhysAddr, VirtAddr};
 
@@ -57,6 +58,10 @@ pub struct Exec<'a> {
     pub(crate) moment: Option<(u64, u64)>,
     /// The run ended with everything done that is due before the next instruction.
     pub(crate) settled: bool,
+    /// Those of all processors.
+    pub(crate) transactions: &'a mut Transactions,
+    /// The XBEGIN that is next aborts at once with this status.
+    pub(crate) refuse: Option<u32>,
 }
 
 /// Where a general register lives: index, size in bytes, high byte.
@@ -429,17 +434,18 @@ impl Exec<'_> {
         }
     }
 
-    /// Ends the run before an access to a word of [`StopSet::before`]: like a fault, except that the guest does not see
-    /// it. An access that will fault goes on to do so.
+    /// An access is about to be made. Ends the run before one to a word of [`StopSet::before`]: like a fault, except that
+    /// the guest does not see it; an access that will fault goes on to do so. Transactions are told.
     #[inline]
     pub(crate) fn before(&mut self, linear: u64, size: usize, intent: Intent, user: bool) -> Outcome<()> {
-        if self.stops.before.is_empty() || self.pass || self.implicit || intent == Intent::Fetch {
+        let words = !self.stops.before.is_empty() && !self.pass;
+        if !words && !self.transactional() || self.implicit || intent == Intent::Fetch {
             return Ok(());
         }
-        match self.watched_word(linear, size, intent, user) {
-            Some(word) => self.hold(linear, size, intent, word),
-            None => Ok(()),
+        if words && let Some(word) = self.watched_word(linear, size, intent, user) {
+            return self.hold(linear, size, intent, word);
         }
+        if self.transactional() { self.transact(linear, size, intent, user) } else { Ok(()) }
     }
 
     #[cold]

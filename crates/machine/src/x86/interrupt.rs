@@ -64,7 +64,9 @@ impl Exec<'_> {
                     return Delivered::Done;
                 }
                 Err(Trap::Unsupported(what)) => return Delivered::Unsupported(what),
-                Err(Trap::Held) => unreachable!("a delivery's own accesses hold nobody back"),
+                Err(Trap::Held | Trap::Abort(_)) => {
+                    unreachable!("a delivery's own accesses are not looked at")
+                }
                 Err(Trap::Exception(next)) => {
                     let page_then = |v: u8| v == 14 || contributory(v);
                     if now.vector == 8 {
@@ -208,7 +210,7 @@ impl Exec<'_> {
             }
             Err(Trap::Exception(exception)) => self.raise(exception),
             Err(Trap::Unsupported(what)) => Delivered::Unsupported(what),
-            Err(Trap::Held) => unreachable!("a delivery's own accesses hold nobody back"),
+            Err(Trap::Held | Trap::Abort(_)) => unreachable!("a delivery's own accesses are not looked at"),
         }
     }
 }

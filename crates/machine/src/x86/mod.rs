@@ -36,6 +36,7 @@ pub mod stack;
 pub mod state;
 pub mod string;
 pub mod system;
+pub mod transaction;
 pub mod trap;
 pub mod x87;
 pub mod x87_environment;
@@ -119,6 +120,7 @@ pub(crate) fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         M::Rdtsc => system::time_stamp(x),
         M::Rdmsr | M::Wrmsr => system::model_specific(x, instr),
         M::Cpuid => cpuid::execute(x),
+        M::Xbegin | M::Xend | M::Xabort | M::Xtest => transaction::execute(x, instr),
         _ if instr.is_string_instruction() => string::execute(x, instr),
         _ => conditional_or_coprocessor(x, instr),
     }

@@ -6,9 +6,11 @@ use super::flags;
 use super::interrupt::Delivered;
 use super::mmu::Intent;
 use super::state::{Activity, Seg, canonical};
+use super::transaction::aborts;
 use super::trap::{Exception, Outcome, Trap};
 use crate::board::TimerMode;
 use crate::stop::{Stop, Unsupported};
+use crate::transactions::status;
 use iced_x86::{Decoder, DecoderError, DecoderOptions, Formatter, Instruction, Mnemonic, NasmFormatter};
 use trace::VirtAddr;
 
@@ -47,6 +49,10 @@ impl Exec<'_> {
                 self.settled = false;
                 return Exit::Stop(Stop::Budget);
             }
+            if self.abort_doomed() {
+                self.taken += 1;
+                continue;
+            }
             if self.board.has_signals() {
                 return Exit::Signals;
             }
@@ -81,6 +87,9 @@ impl Exec<'_> {
                 self.pass = false;
                 self.taken += 1;
                 self.cpu.trap_pending = false;
+                if self.abort(status::DEBUG) {
+                    continue;
+                }
                 let exception = Exception { vector: 1, error: None, address: None };
                 let done = self.raise(exception);
                 self.delivered(done);
@@ -89,6 +98,7 @@ impl Exec<'_> {
             if self.cpu.nmi_pending && !self.cpu.nmi_blocked && self.cpu.shadow_at != self.cpu.executed {
                 self.pass = false;
                 self.taken += 1;
+                self.abort(0);
                 self.cpu.nmi_pending = false;
                 self.cpu.nmi_blocked = true;
                 let done = self.interrupt(2);
@@ -99,6 +109,7 @@ impl Exec<'_> {
                 idle_events = 0;
                 self.pass = false;
                 self.taken += 1;
+                self.abort(0);
                 let vector = self.board.acknowledge(self.now, self.id);
                 let done = self.interrupt(vector);
                 self.delivered(done);
@@ -154,6 +165,7 @@ impl Exec<'_> {
     fn steps_only(&self) -> bool {
         let due = self.board.interrupt_pending(self.id) || self.cpu.nmi_pending;
         self.engine.second_tier_only
+            || self.transactional()
             || due && self.cpu.shadow_at == self.cpu.executed
             || self.cpu.flags.other & (flags::TF | flags::RF) != 0
             || self.cpu.dr[7] & 0xff != 0
@@ -222,7 +234,11 @@ impl Exec<'_> {
         // Not iced's idea of it, which wraps at 64 KiB: running over the end of the segment is a fault.
         self.next = self.cpu.rip.wrapping_add(instr.len() as u64);
         self.atomic = instr.has_lock_prefix();
-        let outcome = super::execute(self, instr);
+        let outcome = if self.transactions.open(self.id).is_some() && aborts(instr) {
+            Err(Trap::Abort(0))
+        } else {
+            super::execute(self, instr)
+        };
         match outcome {
             Ok(()) => {
                 self.cpu.rip = self.next;
@@ -247,9 +263,15 @@ impl Exec<'_> {
     pub(crate) fn finish(&mut self, outcome: Outcome<()>) {
         match outcome {
             Ok(()) => {}
+            Err(Trap::Abort(status)) => {
+                self.abort(status);
+            }
             Err(Trap::Exception(exception)) => {
-                let done = self.raise(exception);
-                self.delivered(done);
+                let debug = if exception.vector == 1 { status::DEBUG } else { 0 };
+                if !self.abort(debug) {
+                    let done = self.raise(exception);
+                    self.delivered(done);
+                }
             }
             Err(Trap::Unsupported(what)) => {
                 let stop = self.unsupported(what);

@@ -20,6 +20,8 @@ pub enum Trap {
     Unsupported(&'static str),
     /// The caller wants to know before it happens; the stop says what.
     Held,
+    /// The transaction that it is in aborts with this status.
+    Abort(u32),
 }
 
 /// What executing gives.

@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use machine::Machine;
 use machine::board::{BoardConfig, CPUS_MAX};
 use machine::boot::{Boot, BootError, BootOptions, Format, Module};
 use machine::devices::clock::Clock;
 use machine::devices::disk::Disk;
+use machine::{Machine, Tsx};
 
 use crate::failure::{Failure, Verdict};
 use crate::session::{Goal, Keys, Session, Typing};
@@ -47,6 +47,9 @@ pub struct Arguments {
     /// Memory, as 512K, 64M or 1G; a plain number is MiB [default: 64M, for Linux 512M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
+    /// Processors with hardware transactional memory (RTM)
+    #[arg(long)]
+    tsx: bool,
     /// A further disk image; what the guest writes is forgotten at the end
     #[arg(long, value_name = "FILE")]
     disk: Vec<PathBuf>,
@@ -157,7 +160,13 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let format = Format::detect(&file).map_err(not_bootable)?;
     let memory_default = if format == Format::Linux { LINUX_MEMORY } else { MEMORY };
     let memory_bytes = arguments.memory.unwrap_or(memory_default);
-    let config = BoardConfig { cpus: arguments.cpus, memory_bytes, disks, ..BoardConfig::default() };
+    let config = BoardConfig {
+        cpus: arguments.cpus,
+        memory_bytes,
+        disks,
+        tsx: arguments.tsx.then(Tsx::default),
+        ..BoardConfig::default()
+    };
     let options = options(arguments, format, config.clock)?;
     let image = snapshot_file::image(&file, &options, &config);
     let machine = match &arguments.from {

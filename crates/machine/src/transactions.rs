@@ -1,0 +1,227 @@
+//! Hardware transactional memory: the transactions that are open, as plain data.
+//!
+//! A transaction is a copy of the registers at its XBEGIN, the cache lines it has read, and the lines it has written with
+//! what they held before. An abort writes those back and goes to the fallback address with a status in EAX; a commit
+//! forgets them. Transactions are strongly atomic: an access by anybody else that conflicts aborts the transaction
+//! before the access is made, so nobody ever sees what a transaction wrote before it commits.
+//!
+//! Whoever runs the machine can decide at each outermost XBEGIN whether the transaction is tried at all
+//! ([`Kinds::TRANSACTION`](crate::Kinds::TRANSACTION), then [`Machine::refuse_transaction`] or simply going on), and can
+//! take a transaction out of its processor and put it back ([`Machine::suspend_transaction`]): what runs in between
+//! runs outside of it and may conflict with it. So threads that share a processor behave as if each had its own.
+//!
+//! Source: Intel's manual, volume 1, chapter "Programming with Intel transactional synchronization extensions", and the
+//! descriptions of XBEGIN, XEND, XABORT and XTEST in volume 2.
+//! Limits: prefixes for lock elision are ignored, as the architecture allows; reads have no limit of their own; lines that
+//! are only fetched or walked do not count; memory that is written from outside of the processors conflicts with nothing.
+
+use crate::board::CPUS_MAX;
+use crate::hash::StableHasher;
+use crate::machine::Machine;
+use crate::x86::flags::Flags;
+use crate::x86::state::{Cpu, Fpu, reg};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
+use trace::{CpuId, PhysAddr};
+
+/// Levels of nesting that do not abort.
+pub const NESTING_MAX: u8 = 7;
+
+/// Bits of the status that an abort leaves in EAX.
+pub mod status {
+    /// XABORT; its byte is in bits 24–31.
+    pub const EXPLICIT: u32 = 1;
+    /// It may succeed if it is tried again.
+    pub const RETRY: u32 = 1 << 1;
+    /// Another processor's access conflicted.
+    pub const CONFLICT: u32 = 1 << 2;
+    /// The footprint did not fit.
+    pub const CAPACITY: u32 = 1 << 3;
+    /// A debug exception.
+    pub const DEBUG: u32 = 1 << 4;
+    /// It was in a nested transaction.
+    pub const NESTED: u32 = 1 << 5;
+}
+
+/// The cache that transactions live in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Tsx {
+    /// Bytes of a line, a power of two, 8 or more. Conflicts are between lines.
+    pub line_bytes: u32,
+    /// Sets of lines that can be written, a power of two.
+    pub sets: u32,
+    /// Written lines that a set can hold.
+    pub ways: u32,
+}
+
+impl Default for Tsx {
+    /// 32 KiB, eight ways, lines of 64 bytes.
+    fn default() -> Self {
+        Self { line_bytes: 64, sets: 64, ways: 8 }
+    }
+}
+
+/// An open transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transaction {
+    /// Transactions begun and not ended.
+    pub(crate) nesting: u8,
+    /// Offset in the code segment of where an abort goes.
+    pub(crate) fallback: u64,
+    regs: [u64; 16],
+    flags: Flags,
+    fpu: Fpu,
+    /// Physical addresses of lines.
+    read: BTreeSet<u64>,
+    /// The same, with what they held.
+    written: BTreeMap<u64, Vec<u8>>,
+    /// Aborted by somebody else: memory is as it was, the registers are not yet.
+    pub(crate) doomed: Option<u32>,
+}
+
+impl Transaction {
+    pub(crate) fn new(cpu: &Cpu, fallback: u64) -> Self {
+        Self {
+            nesting: 1,
+            fallback,
+            regs: cpu.regs,
+            flags: cpu.flags,
+            fpu: cpu.fpu,
+            read: BTreeSet::new(),
+            written: BTreeMap::new(),
+            doomed: None,
+        }
+    }
+
+    /// Physical addresses of the lines it has read.
+    pub fn read(&self) -> impl Iterator<Item = PhysAddr> {
+        self.read.iter().map(|&line| PhysAddr(line))
+    }
+
+    /// Physical addresses of the lines it has written.
+    pub fn written(&self) -> impl Iterator<Item = PhysAddr> {
+        self.written.keys().map(|&line| PhysAddr(line))
+    }
+
+    /// The registers as an abort with this status leaves them.
+    pub(crate) fn restore(&self, cpu: &mut Cpu, status: u32) {
+        let nested = if self.nesting > 1 { status::NESTED } else { 0 };
+        cpu.regs = self.regs;
+        cpu.regs[reg::AX] = (status | nested).into();
+        cpu.flags = self.flags;
+        cpu.fpu = self.fpu;
+        cpu.rip = self.fallback;
+    }
+
+    /// Does an access to this line conflict?
+    pub(crate) fn conflicts(&self, line: u64, write: bool) -> bool {
+        self.doomed.is_none() && (self.written.contains_key(&line) || write && self.read.contains(&line))
+    }
+
+    pub(crate) fn add_read(&mut self, line: u64) {
+        self.read.insert(line);
+    }
+
+    pub(crate) fn has_written(&self, line: u64) -> bool {
+        self.written.contains_key(&line)
+    }
+
+    /// A line is about to be written for the first time. False: there is no room for it.
+    pub(crate) fn add_written(&mut self, tsx: &Tsx, line: u64, held: Vec<u8>) -> bool {
+        let set = |line: u64| line / u64::from(tsx.line_bytes) % u64::from(tsx.sets);
+        let there = self.written.keys().filter(|&&other| set(other) == set(line)).count();
+        if there >= tsx.ways as usize {
+            return false;
+        }
+        self.written.insert(line, held);
+        true
+    }
+
+    /// What the written lines held, which is then forgotten.
+    pub(crate) fn take_undo(&mut self) -> BTreeMap<u64, Vec<u8>> {
+        std::mem::take(&mut self.written)
+    }
+}
+
+/// The transactions of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Transactions {
+    /// What the processors have of it; `None`: the instructions are undefined.
+    pub tsx: Option<Tsx>,
+    open: [Option<Box<Transaction>>; CPUS_MAX as usize],
+    suspended: BTreeMap<u32, Box<Transaction>>,
+    /// Names for suspended ones.
+    next: u32,
+}
+
+impl Transactions {
+    pub fn new(tsx: Option<Tsx>) -> Self {
+        Self { tsx, ..Self::default() }
+    }
+
+    pub fn open(&self, cpu: CpuId) -> Option<&Transaction> {
+        self.open[usize::from(cpu.0)].as_deref()
+    }
+
+    pub fn open_mut(&mut self, cpu: CpuId) -> Option<&mut Transaction> {
+        self.open[usize::from(cpu.0)].as_deref_mut()
+    }
+
+    pub fn begin(&mut self, cpu: CpuId, transaction: Transaction) {
+        self.open[usize::from(cpu.0)] = Some(Box::new(transaction));
+    }
+
+    pub fn take(&mut self, cpu: CpuId) -> Option<Box<Transaction>> {
+        self.open[usize::from(cpu.0)].take()
+    }
+
+    /// Is none open or suspended?
+    pub fn is_empty(&self) -> bool {
+        self.tsx.is_none() || self.suspended.is_empty() && self.open.iter().all(Option::is_none)
+    }
+
+    /// Those that an access by this processor may conflict with.
+    pub fn others(&mut self, cpu: CpuId) -> impl Iterator<Item = &mut Transaction> {
+        let open = self.open.iter_mut().enumerate().filter(move |(i, _)| *i != usize::from(cpu.0));
+        let open = open.filter_map(|(_, t)| t.as_deref_mut());
+        open.chain(self.suspended.values_mut().map(|t| &mut **t))
+    }
+
+    pub fn hash_into(&self, hasher: &mut StableHasher) {
+        let Some(tsx) = &self.tsx else { return };
+        tsx.hash(hasher);
+        let open = self.open.iter().zip(0u32..).filter_map(|(t, i)| Some(((true, i), t.as_deref()?)));
+        let suspended = self.suspended.iter().map(|(&i, t)| ((false, i), &**t));
+        for (i, t) in open.chain(suspended) {
+            (i, t.nesting, t.fallback, t.regs, t.flags.image(), t.fpu).hash(hasher);
+            (&t.read, &t.written, t.doomed).hash(hasher);
+        }
+    }
+}
+
+impl Machine {
+    /// The transaction that this processor is in.
+    #[must_use]
+    pub fn transaction(&self, cpu: CpuId) -> Option<&Transaction> {
+        self.transactions.open(cpu)
+    }
+
+    pub(crate) fn take_transaction(&mut self, cpu: CpuId) -> Option<u32> {
+        let transaction = self.transactions.take(cpu)?;
+        let name = self.transactions.next;
+        self.transactions.next += 1;
+        self.transactions.suspended.insert(name, transaction);
+        Some(name)
+    }
+
+    /// False if there is no such transaction, or the processor is in one.
+    pub(crate) fn put_transaction(&mut self, cpu: CpuId, name: u32) -> bool {
+        if self.transactions.open(cpu).is_some() {
+            return false;
+        }
+        let Some(transaction) = self.transactions.suspended.remove(&name) else { return false };
+        self.transactions.begin(cpu, *transaction);
+        true
+    }
+}
