@@ -81,6 +81,7 @@ impl Subject for Prepared {
             end,
             stack: Stack::new(),
             sightings: Vec::new(),
+            remarks: Vec::new(),
         }
     }
 }

@@ -65,7 +65,7 @@ impl Reader {
                 *seen = self.events.words().iter().fold(*seen, |seen, word| seen.wrapping_add(*word));
                 self.events.clear();
             }
-            Logging::Events => machine.drain_distinct(&mut self.events, |event| {
+            Logging::Events => machine.drain(&mut self.events, |event| {
                 if let machine::Event::Access(access) = event {
                     *seen =
                         seen.wrapping_add(access.address.0 ^ access.pc.0).wrapping_add(access.size.into());

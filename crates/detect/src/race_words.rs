@@ -192,6 +192,7 @@ mod tests {
                     end: StepEnd::Finished,
                     stack: Vec::new(),
                     sightings: Vec::new(),
+                    remarks: Vec::new(),
                 },
                 &mut races,
             );

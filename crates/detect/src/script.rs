@@ -267,5 +267,6 @@ fn step(line: &str, names: &mut Names) -> Step {
         end: end(ending.trim(), running, names),
         stack: Vec::new(),
         sightings: Vec::new(),
+        remarks: Vec::new(),
     }
 }

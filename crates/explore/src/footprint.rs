@@ -219,6 +219,7 @@ mod tests {
             end: StepEnd::Finished,
             stack: Vec::new(),
             sightings: Vec::new(),
+            remarks: Vec::new(),
         };
         for word in words {
             let digits = word.find(|c: char| c.is_ascii_digit()).unwrap();

@@ -137,6 +137,10 @@ pub enum State {
     GivenUp {
         why: String,
     },
+    /// Explored up to a bound, which the words name.
+    Bounded {
+        why: String,
+    },
 }
 
 impl State {
@@ -232,7 +236,13 @@ pub enum Outcome {
     GoesOn,
     Exhausted,
     Bug,
-    GivenUp { why: String },
+    GivenUp {
+        why: String,
+    },
+    /// All of it was explored, up to a bound that the words name.
+    Bounded {
+        why: String,
+    },
 }
 
 /// Which spaces are explored.
@@ -557,6 +567,7 @@ impl Plan {
         match outcome {
             Outcome::GoesOn => {}
             Outcome::GivenUp { why } => self.jobs[id.0].state = State::GivenUp { why },
+            Outcome::Bounded { why } => self.jobs[id.0].state = State::Bounded { why },
             Outcome::Exhausted => {
                 self.jobs[id.0].state = State::Exhausted;
                 self.settle_open(&State::Covered { by: id }, |plan, job| {

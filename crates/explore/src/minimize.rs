@@ -131,7 +131,7 @@ impl<'a, S: Subject, O: Observer> Case<'a, S, O> {
     }
 
     fn search_below(&self, mut work: Minimizing<'a>, runner: Runner<S, O>) -> Minimized {
-        let fewest = work.search_below(runner.into_root(), self.points, self.budget);
+        let fewest = work.search_below(runner.into_root(), &self.found.points(self.points), self.budget);
         Minimized { found: work.best, fewest, executions: work.executions }
     }
 
@@ -147,7 +147,7 @@ impl<'a, S: Subject, O: Observer> Case<'a, S, O> {
             executions_max: budget.executions_max,
             cancelled,
         };
-        (work, Runner::new(world, self.points.clone(), bounds))
+        (work, Runner::new(world, found.points(self.points), bounds))
     }
 }
 
@@ -180,7 +180,7 @@ impl Minimizing<'_> {
         let same = execution.findings.iter().find(|finding| finding.signature() == self.signature);
         let Some(finding) = same.cloned() else { return false };
         let preemptions = execution.preemptions();
-        self.best = Found { finding, schedule, preemptions, interleaving: self.best.interleaving };
+        self.best = Found { finding, schedule, preemptions, ..self.best.clone() };
         true
     }
 
@@ -233,7 +233,10 @@ impl Minimizing<'_> {
                 let same = |found: &&Found| found.finding.signature() == self.signature;
                 if let Some(found) = search.found().iter().find(same) {
                     let interleaving = self.best.interleaving;
-                    self.best = Found { interleaving, ..found.clone() };
+                    // The points have those of the finding to begin with.
+                    let mut words = self.best.words.clone();
+                    words.extend(&found.words);
+                    self.best = Found { interleaving, words, ..found.clone() };
                     return true;
                 }
             }

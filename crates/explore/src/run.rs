@@ -10,7 +10,7 @@ use crate::trail::Trail;
 use crate::world::{Observer, Seen, World};
 use detect::{FindingKind, Limits};
 use serde::{Deserialize, Serialize};
-use trace::{Choice, PointSet, Schedule, Step, StepEnd, Subject};
+use trace::{Choice, PointSet, Schedule, Step, StepEnd, Subject, Words};
 
 /// Decides which executions to run.
 pub trait Strategy {
@@ -99,6 +99,16 @@ impl<S: Subject, O: Observer> Runner<S, O> {
     pub fn change_trail(&mut self, trail: Trail<S, O>, clone_bytes_max: usize) -> Trail<S, O> {
         self.bounds.clone_bytes_max = clone_bytes_max;
         std::mem::replace(&mut self.trail, trail)
+    }
+
+    /// From the next execution on these words of memory count, beside those of the points. The trail must be a new one.
+    pub fn count_words(&mut self, words: &Words) {
+        self.points.words = words.clone();
+    }
+
+    #[must_use]
+    pub const fn points(&self) -> &PointSet {
+        &self.points
     }
 
     #[must_use]

@@ -7,6 +7,12 @@
 //! the same executions are run, and the first finding is the same. Between rounds the search can be written down, and
 //! a run that was killed goes on from there as if nothing had happened.
 //!
+//! A subject may remark that a word of memory matters which does not count yet ([`Remark::Word`]). Conflicts there were not
+//! seen, so what was explored proves nothing: at the end of the round the space is begun again with all such words. Which
+//! words these are depends on the executions of the round alone, and there are finitely many, so that this ends. At the end
+//! no execution that was run has such a remark: had the words counted from the start that were never remarked on, the same
+//! executions would have been run.
+//!
 //! A child of the trunk is begun when the first steps of all its elder siblings are known, so that they can sleep in
 //! it, although they may still be explored elsewhere: they will be before the search ends.
 
@@ -25,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use trace::{Choice, Schedule, Subject};
+use trace::{Choice, PhysAddr, Remark, Schedule, Subject};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -122,6 +128,9 @@ pub struct Search<R, N: Ord> {
     cut: bool,
     /// The task that ran last in the last round: those after it are the next in turn.
     turn: u32,
+    /// Words of memory that count beside those of the points, ascending.
+    #[serde(default)]
+    words: Vec<PhysAddr>,
 }
 
 impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
@@ -136,15 +145,16 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             tally: Tally::default(),
             cut: false,
             turn: 0,
+            words: Vec::new(),
         }
     }
 
     /// The same space from the start with another reduction. What was noted, and what executions need, stays known.
     #[must_use]
     pub fn again(&self, reduction: R, options: Options) -> Self {
-        let Tally { notes, progress, .. } = self.tally.clone();
-        let tally = Tally { notes, progress, ..Tally::default() };
-        Self { tally, ..Self::new(reduction, options) }
+        let Tally { notes, progress, points_met, .. } = self.tally.clone();
+        let tally = Tally { notes, progress, points_met, ..Tally::default() };
+        Self { tally, words: self.words.clone(), ..Self::new(reduction, options) }
     }
 
     /// Nothing is left to explore.
@@ -174,6 +184,34 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
     #[must_use]
     pub const fn notes(&self) -> &BTreeMap<N, Schedule> {
         &self.tally.notes
+    }
+
+    /// Whether a thread stood at a point that was asked for, in any execution.
+    #[must_use]
+    pub const fn points_met(&self) -> bool {
+        self.tally.points_met
+    }
+
+    /// Words of memory that were found to matter, beside those of the points.
+    #[must_use]
+    pub fn words(&self) -> &[PhysAddr] {
+        &self.words
+    }
+
+    /// Begins the space again if words were found to matter that did not count.
+    fn begin_again(&mut self) {
+        let found = self.tally.remarks.iter().filter_map(|remark| match remark {
+            Remark::Word(word) => Some(*word),
+            _ => None,
+        });
+        let found: Vec<PhysAddr> = found.filter(|word| self.words.binary_search(word).is_err()).collect();
+        if found.is_empty() || self.tally.verdict().is_some() {
+            return;
+        }
+        let mut again = self.again(self.reduction.clone(), self.options.clone());
+        again.words.extend(found);
+        again.words.sort_unstable();
+        *self = again;
     }
 
     /// Whether the reduction left something out because of its bound.
@@ -227,6 +265,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             // What was noted on the way was noted for another search.
             workers.forget_trails();
         }
+        workers.count_words(&self.words);
         let bytes_max = workers.lay_trails(&self.tasks.iter().map(|(&id, task)| (id, &task.tree)).collect());
         let work = self.tasks.iter_mut().filter(|(id, _)| turn.contains(id));
         let work: Vec<_> = work
@@ -268,11 +307,15 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             brought.push(tally);
         }
         brought.truncate(first.into_inner().saturating_add(1));
-        brought.into_iter().for_each(|brought| self.tally.merge(brought));
+        for mut brought in brought {
+            brought.found.iter_mut().for_each(|found| found.words.clone_from(&self.words));
+            self.tally.merge(brought);
+        }
         self.deliver_requests();
         self.retire();
         self.divide(&turn);
         self.begin_waiting();
+        self.begin_again();
     }
 
     /// How many tasks run in the next round, and how many executions of each.
@@ -490,10 +533,21 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                 interleavings,
             };
         }
+        if let Some(by) = self.tally.remarks.iter().find_map(bound_of) {
+            return Verdict::Bounded { by, interleavings };
+        }
         match bound.filter(|_| self.cut) {
             Some(by) => Verdict::Bounded { by, interleavings },
             None => Verdict::Exhausted { interleavings },
         }
+    }
+}
+
+/// What a remark says of the space.
+fn bound_of(remark: &Remark) -> Option<Bound> {
+    match *remark {
+        Remark::Word(_) => None,
+        Remark::TakenToWait { yields } => Some(Bound::Yields { yields_max: yields }),
     }
 }
 

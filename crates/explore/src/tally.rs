@@ -6,8 +6,8 @@ use crate::verdict::{Found, Verdict};
 use crate::world::Observer;
 use detect::{Progress, Signature};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use trace::{Schedule, StepEnd, Subject, VirtAddr};
+use std::collections::{BTreeMap, BTreeSet};
+use trace::{Point, Remark, Schedule, StepEnd, Subject, VirtAddr};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
@@ -48,6 +48,12 @@ pub struct Tally<N: Ord> {
     pub counts: Counts,
     /// What executions without a finding needed.
     pub progress: Progress,
+    /// What subjects remarked.
+    #[serde(default)]
+    pub remarks: BTreeSet<Remark>,
+    /// A thread stood at a point that was asked for.
+    #[serde(default)]
+    pub points_met: bool,
 }
 
 impl<N: Ord> Default for Tally<N> {
@@ -58,6 +64,8 @@ impl<N: Ord> Default for Tally<N> {
             unsupported: None,
             counts: Counts::default(),
             progress: Progress::default(),
+            remarks: BTreeSet::new(),
+            points_met: false,
         }
     }
 }
@@ -86,9 +94,14 @@ impl<N: Clone + Ord> Tally<N> {
                 schedule: execution.schedule(),
                 preemptions: execution.preemptions(),
                 interleaving: self.counts.interleavings,
+                words: Vec::new(),
             };
             self.add_found(found);
         }
+        let asked = |point: &Point| !point.kind.voluntary();
+        let mut points = execution.path.iter().filter_map(|taken| taken.step.point());
+        self.points_met = self.points_met || points.any(asked);
+        self.remarks.extend(execution.path.iter().flat_map(|taken| &taken.step.remarks));
         if self.unsupported.is_none() {
             self.unsupported = unsupported(execution);
         }
@@ -115,6 +128,8 @@ impl<N: Clone + Ord> Tally<N> {
         self.unsupported = self.unsupported.take().or(later.unsupported);
         self.counts.add(later.counts);
         self.progress.add(later.progress);
+        self.remarks.extend(later.remarks);
+        self.points_met |= later.points_met;
     }
 
     /// What ends a search wherever it stands.

@@ -4,7 +4,7 @@ use crate::estimate::Forecast;
 use detect::Finding;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use trace::{Schedule, VirtAddr};
+use trace::{PhysAddr, PointSet, Schedule, VirtAddr};
 
 /// A bug and how to see it again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -14,6 +14,17 @@ pub struct Found {
     pub preemptions: usize,
     /// How many executions had ended when this one did.
     pub interleaving: u64,
+    /// Words of memory that were found to matter, see [`trace::PointSet::words`].
+    #[serde(default)]
+    pub words: Vec<PhysAddr>,
+}
+
+impl Found {
+    /// The points with which the schedule shows the bug, in a search with these.
+    #[must_use]
+    pub fn points(&self, points: &PointSet) -> PointSet {
+        PointSet { words: points.words.with(self.words.iter().copied()), ..points.clone() }
+    }
 }
 
 /// What kept a search that came to its end from being exhaustive.
@@ -26,6 +37,8 @@ pub enum Bound {
     Preemptions { preemptions_max: u32 },
     /// Chance decided which executions were run.
     Sampling,
+    /// Threads that offer the processor this often without a sign of progress are taken to wait.
+    Yields { yields_max: u32 },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -74,6 +87,11 @@ impl fmt::Display for Verdict {
                         write!(f, "there are with at most {preemptions_max} preemptions")
                     }
                     Bound::Sampling => write!(f, "chosen by chance"),
+                    Bound::Yields { yields_max } => write!(
+                        f,
+                        "there are if a thread that offers the processor {yields_max} times without a sign of progress \
+                         waits for another"
+                    ),
                 }
             }
             Verdict::OutOfBudget { interleavings, forecast, preemptions_exhausted } => {

@@ -11,7 +11,7 @@ use crate::world::{Observer, World};
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use trace::{PointSet, Subject};
+use trace::{PhysAddr, PointSet, Subject, Words};
 
 pub struct Workers<S: Subject, O: Observer> {
     runners: Vec<Mutex<Runner<S, O>>>,
@@ -19,6 +19,8 @@ pub struct Workers<S: Subject, O: Observer> {
     /// thread of the caller.
     threads: Option<ThreadPool>,
     root: World<S, O>,
+    /// Those of the points.
+    words: Words,
     trails: BTreeMap<u32, Kept<S, O>>,
     clone_bytes_max: usize,
 }
@@ -46,6 +48,7 @@ impl<S: Subject, O: Observer> Workers<S, O> {
             runners: (0..count).map(runner).collect(),
             threads: (count > 1).then(|| ThreadPoolBuilder::new().num_threads(count).build().ok()).flatten(),
             root: world.clone(),
+            words: points.words.clone(),
             trails: BTreeMap::new(),
             clone_bytes_max,
         }
@@ -56,9 +59,18 @@ impl<S: Subject, O: Observer> Workers<S, O> {
         self.forget_trails();
         self.clone_bytes_max = clone_bytes_max;
         self.root = world.clone();
+        self.words = points.words.clone();
         let share = clone_bytes_max / self.runners.len();
         for runner in &self.runners {
             runner.lock().expect("no worker panicked").change(world.clone(), points.clone(), share);
+        }
+    }
+
+    /// From now on these words of memory count beside those of the points.
+    pub(crate) fn count_words(&mut self, words: &[PhysAddr]) {
+        let all = self.words.with(words.iter().copied());
+        for runner in &mut self.runners {
+            runner.get_mut().expect("no worker panicked").count_words(&all);
         }
     }
 

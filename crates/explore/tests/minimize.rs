@@ -29,7 +29,7 @@ fn case<'a, S: Subject, O: Observer>(
 fn found(execution: &Execution) -> Option<Found> {
     let finding = execution.findings.first()?.clone();
     let (schedule, preemptions) = (execution.schedule(), execution.preemptions());
-    Some(Found { finding, schedule, preemptions, interleaving: 1 })
+    Some(Found { finding, schedule, preemptions, interleaving: 1, words: Vec::new() })
 }
 
 /// The bug with the most preemptions among many random executions: as hard to read as it gets.

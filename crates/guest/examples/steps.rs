@@ -70,5 +70,5 @@ fn main() {
         subject.tracker.threads.current().map(|t| t.id),
         subject.tracker.stack(&subject.machine)
     );
-    println!("oddities {:?}", subject.tracker.oddities);
+    println!("oddities {:?}", subject.tracker.evidence.oddities);
 }

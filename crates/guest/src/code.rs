@@ -93,6 +93,17 @@ pub fn follows_call(image: &Image, pc: VirtAddr) -> bool {
         })
 }
 
+/// Whether the instruction is a repeated string instruction: one that can be interrupted between its iterations.
+#[must_use]
+pub fn is_repeated(image: &Image, at: VirtAddr) -> bool {
+    const LENGTH_MAX: usize = 15;
+    let Some(bitness) = bitness(image.architecture) else { return false };
+    let bytes = (1..=LENGTH_MAX).rev().find_map(|length| image.bytes(at, length));
+    let Some(bytes) = bytes else { return false };
+    let instruction = Decoder::new(bitness, bytes, DecoderOptions::NONE).decode();
+    instruction.is_string_instruction() && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
+}
+
 /// Whether the instruction at `pc` is a software interrupt.
 #[must_use]
 pub fn is_system_call(image: &Image, pc: VirtAddr) -> bool {

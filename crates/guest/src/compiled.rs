@@ -27,6 +27,8 @@ pub struct Compiled {
     everywhere: Option<Everywhere>,
     /// Changes of the interrupt flag matter.
     pub interrupts: bool,
+    /// Repeated string instructions of races, which can be interrupted between iterations.
+    pub iterations: BTreeSet<u64>,
 }
 
 /// `None`: whatever it is.
@@ -90,6 +92,7 @@ impl Compiled {
             }
         }
         races.retain(|pc, _| kinds[pc] == PointKind::Race);
+        let iterations = races.keys().copied().filter(|pc| code::is_repeated(image, VirtAddr(*pc))).collect();
         let everywhere = set
             .rules
             .contains(&PointRule::Everywhere)
@@ -102,6 +105,7 @@ impl Compiled {
             races,
             everywhere,
             interrupts: set.rules.contains(&PointRule::InterruptsOn),
+            iterations,
         }
     }
 

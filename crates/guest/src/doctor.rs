@@ -8,6 +8,7 @@
 //! A hook that did not fire is only a remark: the test may not need it.
 
 use crate::description::Input;
+use crate::expression::{Expression, Inputs};
 use crate::kernel::{Activity, Event, Hook, HookId, Kernel, Place, Runnable};
 use crate::lifecycle::Started;
 use crate::threads::Standing;
@@ -15,15 +16,19 @@ use crate::tracker::Oddity;
 use crate::uniprocessor::Uniprocessor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, PointRule, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
+use trace::{Action, PointRule, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr};
 
 /// Steps of the one run.
 const STEPS_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// Exploration cannot be trusted, or does not work.
+    /// The description cannot be right: nothing that is found with it can be trusted.
     Wrong,
+    /// The description is wrong, or the kernel is.
+    Doubtful,
+    /// The run did not come to its end, or not as it should. A bug that is looked for may be the reason.
+    Failed,
     /// Perhaps on purpose.
     Remark,
     Fine,
@@ -41,13 +46,29 @@ fn wrong(line: Option<usize>, text: String) -> Advice {
     Advice { severity: Severity::Wrong, line, text }
 }
 
+fn doubtful(line: Option<usize>, text: String) -> Advice {
+    Advice { severity: Severity::Doubtful, line, text }
+}
+
+fn failed(line: Option<usize>, text: String) -> Advice {
+    Advice { severity: Severity::Failed, line, text }
+}
+
 fn fine(text: String) -> Advice {
     Advice { severity: Severity::Fine, line: None, text }
 }
 
+/// What one run of a test shows.
+#[derive(Clone, Debug)]
+pub struct Examination {
+    pub advice: Vec<Advice>,
+    /// Those that ran, each in its turn.
+    pub threads: usize,
+}
+
 /// Runs the test of `started` once and tells what is odd. `started` must have counted its hooks from the boot on.
 #[must_use]
-pub fn examine(started: &Started) -> Vec<Advice> {
+pub fn examine(started: &Started) -> Examination {
     let mut subject = started.subject.clone();
     let kernel = subject.kernel().clone();
     let mut advice = Vec::new();
@@ -66,6 +87,9 @@ pub fn examine(started: &Started) -> Vec<Advice> {
         last = Some(thread);
         ran.insert(thread);
         standing(&subject, &mut strange);
+        if steps < LOOKS_MAX {
+            not_counted(&subject, &enabled, &mut strange);
+        }
         let step = go_on(&mut subject, thread, &points, &mut strange);
         steps += 1;
         blocks(&step, &mut strange);
@@ -85,7 +109,7 @@ pub fn examine(started: &Started) -> Vec<Advice> {
                 ran.len()
             )));
         }
-        Some((thread, StepEnd::NotScheduled { ticks }, _)) => advice.push(wrong(
+        Some((thread, StepEnd::NotScheduled { ticks }, _)) => advice.push(failed(
             line_of(&kernel, |event| matches!(event, Event::Create { .. } | Event::QueueAdd { .. })),
             format!(
                 "{thread} counts as runnable but did not get the processor in {ticks} ticks: it is announced before \
@@ -101,7 +125,8 @@ pub fn examine(started: &Started) -> Vec<Advice> {
             } else {
                 ""
             };
-            advice.push(wrong(
+            let complain = if nobody_ends { doubtful } else { failed };
+            advice.push(complain(
                 line_of(&kernel, is_exit).filter(|_| nobody_ends),
                 format!(
                     "nobody could go on and the test was not over ({} waited): {hint}'runnable' misses a state, or \
@@ -110,7 +135,7 @@ pub fn examine(started: &Started) -> Vec<Advice> {
                 ),
             ));
         }
-        Some((thread, StepEnd::NoProgress { instructions }, _)) => advice.push(wrong(
+        Some((thread, StepEnd::NoProgress { instructions }, _)) => advice.push(failed(
             None,
             format!(
                 "{thread} ran {instructions} instructions without giving way: if it has that much to do, allow more with \
@@ -118,25 +143,25 @@ pub fn examine(started: &Started) -> Vec<Advice> {
                  what it waits for in 'functions.idle'"
             ),
         )),
-        Some((thread, StepEnd::Crashed, message)) => advice.push(wrong(
+        Some((thread, StepEnd::Crashed, message)) => advice.push(failed(
             None,
             format!("the kernel crashed in {thread}{}", message.map(|m| format!(": {m}")).unwrap_or_default()),
         )),
         Some((_, StepEnd::Cancelled, _)) => {
-            advice.push(wrong(None, format!("stopped after {steps} steps, before the test was over")));
+            advice.push(failed(None, format!("stopped after {steps} steps, before the test was over")));
         }
         Some((_, StepEnd::Unsupported { what }, _)) => {
             let about = [("timer.vector", kernel.lines.vector), ("runnable.fair", kernel.lines.runnable)];
             let line = about.iter().find(|(key, _)| what.contains(key)).and_then(|(_, line)| *line);
-            advice.push(wrong(line, what));
+            advice.push(failed(line, what));
         }
         None if steps == 0 => advice.push(never_began(&subject)),
-        Some((_, StepEnd::Point(_), _)) | None => advice.push(wrong(
+        Some((_, StepEnd::Point(_), _)) | None => advice.push(failed(
             None,
             format!("the test was not over after {steps} steps; if the kernel was idle, 'test.ready' or 'test.end' does not fit"),
         )),
     }
-    let mut fired = subject.tracker.fired.as_deref().cloned().unwrap_or_default();
+    let mut fired = subject.tracker.evidence.fired.as_deref().cloned().unwrap_or_default();
     if ticks_seen(&subject) == 0 {
         for (hook, times) in interrupted(started, &mut strange).iter().flat_map(|fired| fired.iter()) {
             fired.entry(*hook).or_insert(*times);
@@ -146,11 +171,12 @@ pub fn examine(started: &Started) -> Vec<Advice> {
     let mut told: Vec<&Strange> = strange.iter().collect();
     told.dedup_by_key(|strange| std::mem::discriminant(*strange));
     advice.extend(told.into_iter().map(|strange| strange.advice(&kernel)));
-    advice.extend(kernel.cautions.iter().map(|caution| wrong(Some(caution.line), caution.message.clone())));
-    oddities(&kernel, &subject.tracker.oddities, &mut advice);
+    advice.extend(kernel.cautions.iter().map(|caution| failed(Some(caution.line), caution.message.clone())));
+    oddities(&kernel, &subject.tracker.evidence.oddities, &mut advice);
     silent_hooks(&kernel, &fired, &mut advice);
+    no_switches(&kernel, &fired, &mut advice);
     if subject.machine.armed_timer(subject.cpu()).is_none() {
-        advice.push(wrong(None, "the kernel has set no timer, so nothing can be preempted".into()));
+        advice.push(failed(None, "the kernel has set no timer, so nothing can be preempted".into()));
     }
     if kernel.idle_thread.is_none() && kernel.idle_when.is_none() && !has(&kernel, Activity::Idle) {
         advice.push(Advice {
@@ -170,7 +196,7 @@ pub fn examine(started: &Started) -> Vec<Advice> {
         });
     }
     advice.sort();
-    advice
+    Examination { advice, threads: ran.len() }
 }
 
 /// What contradicts the description, seen between the steps of the run.
@@ -179,6 +205,14 @@ enum Strange {
     TickUnseen,
     /// The running thread does not count as runnable.
     RunsUnrunnable(ThreadId),
+    /// A thread that could not be chosen gets the processor when ticks come.
+    NotCounted(ThreadId),
+    /// An expression has no value where it is needed.
+    Unreadable {
+        key: &'static str,
+        line: Option<usize>,
+        why: String,
+    },
     SameId(ThreadId),
     FreedUnallocated(VirtAddr),
     EmptyBlock(VirtAddr),
@@ -196,18 +230,29 @@ impl Strange {
                 kernel.lines.runnable,
                 format!("'runnable.when' is not true of {thread}, which runs: it has to be true of the running thread too"),
             ),
+            Strange::NotCounted(thread) => wrong(
+                kernel.lines.runnable,
+                format!(
+                    "{thread} gets the processor when ticks come, and 'runnable' said that it could not run: it has to be \
+                     true of every thread that the scheduler may choose (and threads that sleep are those inside of \
+                     'functions.sleep')"
+                ),
+            ),
+            Strange::Unreadable { key, line, why } => {
+                wrong(*line, format!("'{key}' has no value while the test runs: {why}"))
+            }
             Strange::SameId(id) => wrong(
                 kernel.lines.id,
                 format!("several threads have the number {id} at the same time: 'threads.id' has to tell them apart"),
             ),
-            Strange::FreedUnallocated(addr) => wrong(
+            Strange::FreedUnallocated(addr) => doubtful(
                 line(|event| matches!(event, Event::Free { .. })),
                 format!(
                     "{addr} is freed and was not allocated: if the kernel is right, 'address' of a 'free' hook is not \
                      that of 'alloc', or a way to allocate is missing in [[heap]]"
                 ),
             ),
-            Strange::EmptyBlock(addr) => wrong(
+            Strange::EmptyBlock(addr) => doubtful(
                 line(|event| matches!(event, Event::Alloc { .. })),
                 format!("the block at {addr} has no bytes: 'size' of an 'alloc' hook is not the number of bytes"),
             ),
@@ -218,8 +263,74 @@ impl Strange {
 /// How often hooks of a kind have fired.
 fn times(subject: &Uniprocessor, is: impl Fn(&Event) -> bool) -> u64 {
     let kernel = subject.kernel();
-    let fired = subject.tracker.fired.iter().flat_map(|fired| fired.iter());
+    let fired = subject.tracker.evidence.fired.iter().flat_map(|fired| fired.iter());
     fired.filter(|(hook, _)| is(&kernel.hook(**hook).event)).map(|(_, times)| times).sum()
+}
+
+/// Decisions at which it is asked whom ticks bring, and how many of them.
+const LOOKS_MAX: usize = 16;
+const LOOK_TICKS: u32 = 4;
+
+/// Whether ticks bring somebody who, as the description has it, could not be chosen.
+fn not_counted(subject: &Uniprocessor, enabled: &ThreadSet, strange: &mut BTreeSet<Strange>) {
+    let tracker = &subject.tracker;
+    // Where time passes only when everybody waits, others can run and are not chosen.
+    let counts = |id: ThreadId| {
+        enabled.contains(id)
+            || tracker.threads.by_id(id).is_none_or(|thread| {
+                thread.looping.waits
+                    || thread.yields_for.is_some()
+                    || thread.clock.is_some()
+                    || thread.inside(Activity::Sleep)
+                    || thread.inside(Activity::Device)
+                    || tracker.runnable(&subject.machine, thread)
+            })
+    };
+    let brought = subject.brought_by_ticks(LOOK_TICKS);
+    strange.extend(brought.iter().filter(|id| !counts(*id)).map(Strange::NotCounted));
+}
+
+/// Whether the expressions that everything depends on have a value.
+fn unreadable(subject: &Uniprocessor, strange: &mut BTreeSet<Strange>) {
+    let (kernel, cpu) = (subject.kernel(), subject.cpu());
+    let registers = crate::view::registers(&subject.machine, cpu);
+    let view = crate::view::View { machine: &subject.machine, cpu };
+    let mut ask = |key, line, expression: &Expression, bound: &[u64]| {
+        let inputs = Inputs { registers: &registers, arguments: None, bound };
+        if let Err(why) = expression.value(&view, &inputs) {
+            strange.insert(Strange::Unreadable { key, line, why: why.to_string() });
+        }
+    };
+    if let Some(current) = &kernel.threads.current {
+        ask("threads.current", kernel.lines.current, current, &[]);
+    }
+    if let Some(allowed) = &kernel.preemption_allowed {
+        ask("preemption.allowed", kernel.lines.allowed, allowed, &[]);
+    }
+    for thread in subject.tracker.threads.iter().filter(|thread| thread.standing != Standing::Exiting) {
+        if let Runnable::State(when) = &kernel.runnable {
+            ask("runnable.when", kernel.lines.runnable, when, &[thread.key]);
+        }
+        if let Some(id) = &kernel.threads.id {
+            ask("threads.id", kernel.lines.id, id, &[thread.key]);
+        }
+    }
+}
+
+/// Whether threads come to be and nothing says how they change places.
+fn no_switches(kernel: &Kernel, fired: &BTreeMap<HookId, u64>, advice: &mut Vec<Advice>) {
+    let happened = |is: fn(&Event) -> bool| fired.keys().any(|hook| is(&kernel.hook(*hook).event));
+    let created = happened(|event| matches!(event, Event::Create { .. }));
+    let switched =
+        happened(|event| matches!(event, Event::Enter(Activity::Switch) | Event::Leave(Activity::Switch)));
+    if created && !switched && !kernel.annotations {
+        advice.push(wrong(
+            line_of(kernel, |event| matches!(event, Event::Enter(Activity::Switch))),
+            "threads are created and none was seen to take the processor from another: name the function that changes \
+             from one to the next in 'functions.switch'"
+                .into(),
+        ));
+    }
 }
 
 /// Who runs and who there is, where a decision is due.
@@ -229,6 +340,7 @@ fn standing(subject: &Uniprocessor, strange: &mut BTreeSet<Strange>) {
     strange.extend(
         tracker.threads.iter().filter(|thread| !seen.insert(thread.id)).map(|t| Strange::SameId(t.id)),
     );
+    unreadable(subject, strange);
     let Some(current) = tracker.threads.current() else { return };
     let settled = current.standing != Standing::Exiting && !tracker.idles(machine);
     let by_state = matches!(subject.kernel().runnable, Runnable::State(_));
@@ -311,7 +423,7 @@ fn interrupted(started: &Started, strange: &mut BTreeSet<Strange>) -> Option<Arc
             break;
         }
     }
-    subject.tracker.fired
+    subject.tracker.evidence.fired
 }
 
 fn has(kernel: &Kernel, activity: Activity) -> bool {
@@ -332,7 +444,7 @@ fn oddities(kernel: &Kernel, oddities: &BTreeSet<Oddity>, advice: &mut Vec<Advic
                      'threads.create', or name it in 'threads.existing' if it is there from the start"
                 ),
             ),
-            Oddity::ReleasedNotHeld { lock, hook } => wrong(
+            Oddity::ReleasedNotHeld { lock, hook } => doubtful(
                 hook.and_then(|hook| place(kernel, kernel.hook(hook)).0),
                 format!(
                     "{lock} is released but nobody was seen to take it: a function that takes it is missing in \
@@ -374,11 +486,11 @@ fn silent_hooks(kernel: &Kernel, fired: &BTreeMap<HookId, u64>, advice: &mut Vec
         }
         let (severity, fix) = match &hook.event {
             Event::Enter(Activity::Timer) => (
-                Severity::Wrong,
+                Severity::Failed,
                 "it is not the handler of the timer, or no tick came; see 'functions.timer'",
             ),
             Event::Enter(Activity::Switch) => {
-                (Severity::Wrong, "it is not how this kernel changes threads; see 'functions.switch'")
+                (Severity::Failed, "it is not how this kernel changes threads; see 'functions.switch'")
             }
             Event::Create { .. } => {
                 (Severity::Remark, "threads are made elsewhere too, or not at all in this test")

@@ -362,7 +362,7 @@ fn check_program(kernel: &Kernel, subject: &Uniprocessor, test: &str) -> Result<
     let told = kernel.hooks.iter().any(|hook| matches!(hook.event, crate::kernel::Event::Exec { .. }));
     let Some(name) = test.split_whitespace().next().filter(|_| told) else { return Ok(()) };
     let began = |trial: &Uniprocessor| {
-        trial.tracker.executed.iter().any(|program| crate::program::means(program, name))
+        trial.tracker.evidence.executed.iter().any(|program| crate::program::means(program, name))
     };
     let mut trial = subject.clone();
     let mut printed = Vec::new();
@@ -409,7 +409,7 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     let mut tracker = Tracker::new(kernel.clone(), BOOT_CPU);
     tracker.scheduler = Some(Box::default());
     tracker.programs = Arc::new(setup.programs.clone());
-    tracker.fired = setup.count_hooks.then(Arc::default);
+    tracker.evidence.fired = setup.count_hooks.then(Arc::default);
     let mut subject = Uniprocessor::new(machine, tracker, builder);
     if let Some(cancelled) = &setup.cancelled {
         subject.heed(cancelled.clone());
@@ -454,6 +454,7 @@ fn prologue(subject: &Uniprocessor) -> Step {
         end: StepEnd::Point(trace::Point { kind: trace::PointKind::Start, thread, pc }),
         stack: Vec::new(),
         sightings: Vec::new(),
+        remarks: Vec::new(),
     }
 }
 

@@ -659,6 +659,7 @@ impl Subject for Multiprocessor {
             end,
             stack: if self.narrated.is_some() { self.standing(thread) } else { Stack::new() },
             sightings,
+            remarks: Vec::new(),
         }
     }
 

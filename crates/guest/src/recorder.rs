@@ -1,23 +1,23 @@
 //! From the machine's log to the shared accesses of a step.
 //!
-//! Contract: what two threads can conflict on is kept, each (place, kind, instruction) once between two actions. Left
-//! out are: implicit stack traffic (push, pop, call, return: nobody else has a name for those bytes until somebody
-//! takes their address, and then the access is explicit), accesses made by instructions or to addresses that the
-//! description ignores, and the half of the address space that is not under test. A read-modify-write, logged as a
-//! read and then a write, becomes one update.
+//! Contract: of what it is shown, what two threads can conflict on is kept. Left
+//! out are: implicit stack traffic (push, pop, call, return) at words that no other thread accesses explicitly, see
+//! [`crate::step_builder::Meetings`], accesses made by instructions or to addresses that the
+//! description ignores, and the half of the address space that is not under test.
 //!
 //! *Ignored code* is taken to be guarded: what the scheduler does with its queues is of no concern as long as no tick
 //! can come in between. That holds where preemption is off. What ignored code writes elsewhere, to words that the
 //! scheduler works on ([`Scope::scheduler`]), is *exposed*: it counts, and from then on what ignored code does to these
 //! words counts as well.
 //!
-//! This is the busiest code of a run after the machine itself, so facts about an instruction are looked up once and
-//! repetitions are dropped by a direct-mapped table before anything else is asked.
+//! This is the busiest code of a run after the machine itself, so facts about an instruction are looked up once.
 
+use crate::step_builder::Meetings;
+use machine::Access as Logged;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use trace::{Access, AccessKind, PhysAddr, VirtAddr};
+use trace::{Access, AccessKind, PhysAddr, ThreadId, VirtAddr};
 
 /// Which accesses count. Facts of the kernel and of the test, the same for the whole exploration.
 #[derive(Clone, Debug, Default)]
@@ -74,8 +74,8 @@ impl Scope {
     }
 
     /// Whether the access touches a word that the scheduler works on.
-    fn is_scheduler_s(&self, logged: &Logged) -> bool {
-        let (first, last) = (logged.phys.0 / 4, (logged.phys.0 + u64::from(logged.size.max(1)) - 1) / 4);
+    fn is_scheduler_s(&self, phys: PhysAddr, size: u32) -> bool {
+        let (first, last) = (phys.0 / 4, (phys.0 + u64::from(size.max(1)) - 1) / 4);
         let at = self.scheduler.partition_point(|word| *word < first);
         self.scheduler.get(at).is_some_and(|word| *word <= last)
     }
@@ -95,11 +95,29 @@ impl Scope {
             && !within(&self.ignored_data, addr)
     }
 
-    /// Whether `pc` is under test and `addr` is not: the kernel at a program's memory.
+    /// Where an access by the instruction at `pc` leads. What tested code does to the rest of memory counts: a kernel that
+    /// reads a program's page relies on it.
     #[must_use]
-    pub fn reaches_out(&self, pc: u64, addr: u64) -> bool {
-        within(&self.tested, pc) && !within(&self.tested, addr)
+    pub fn reach(&self, pc: u64, addr: u64) -> Reach {
+        if within(&self.tested, addr) {
+            Reach::Within
+        } else if within(&self.tested, pc) {
+            Reach::Out
+        } else {
+            Reach::Beyond
+        }
     }
+}
+
+/// Where an access leads, from where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// To what is under test.
+    Within,
+    /// From there to the rest: the kernel at a program's memory.
+    Out,
+    /// Neither is under test.
+    Beyond,
 }
 
 /// What is known of an instruction, by its address.
@@ -144,36 +162,22 @@ fn classify(bytes: &[u8], bitness: u32) -> Instruction {
     }
 }
 
-/// One logged access before it is weighed.
-#[derive(Clone, Copy, Debug)]
-pub struct Logged {
-    pub addr: VirtAddr,
-    pub phys: PhysAddr,
-    pub size: u32,
-    pub writes: bool,
-    pub atomic: bool,
-    pub pc: VirtAddr,
-}
-
-/// Repetitions remembered at a time.
-const SLOTS: usize = 1 << 11;
-/// Marks an address as that of a page-table entry; no address reaches up to it.
-const ENTRY: u64 = 1 << 62;
-
 /// Collects the accesses of one step. The tables are caches only: they change nothing but speed.
 #[derive(Debug)]
 pub struct Recorder {
     scope: Arc<Scope>,
     bitness: u32,
     instructions: FxHashMap<u64, Instruction>,
-    /// Address and kind, instruction, size, and the epoch in which they were seen.
-    slots: Vec<(u64, u64, u32, u32)>,
-    epoch: u32,
     /// The program's instruction that the kernel works for.
     pub called_from: Option<VirtAddr>,
     /// Accesses by the program's own code count.
     pub program_counts: bool,
     pub accesses: Vec<Access>,
+    /// Whose accesses are recorded.
+    pub thread: ThreadId,
+    pub meetings: Meetings,
+    /// Accesses to stacks of others since the log was last taken.
+    pub met: Vec<Access>,
     /// Something was exposed in this execution.
     exposed: bool,
 }
@@ -184,6 +188,8 @@ pub enum Weighed {
     Plain,
     /// The code does not count.
     Ignored,
+    /// Ignored code wrote what the scheduler works on, where no tick could have come: it does not count.
+    Guarded,
     /// Ignored code wrote what the scheduler works on, where a tick could have come.
     Exposed,
 }
@@ -193,6 +199,7 @@ impl Clone for Recorder {
         let mut new = Self::new(self.scope.clone(), self.bitness);
         new.accesses.clone_from(&self.accesses);
         new.exposed = self.exposed;
+        new.meetings.clone_from(&self.meetings);
         new
     }
 
@@ -204,7 +211,7 @@ impl Clone for Recorder {
         self.bitness = source.bitness;
         self.accesses.clone_from(&source.accesses);
         self.exposed = source.exposed;
-        self.forget();
+        self.meetings.clone_from(&source.meetings);
     }
 }
 
@@ -215,11 +222,12 @@ impl Recorder {
             scope,
             bitness,
             instructions: FxHashMap::default(),
-            slots: Vec::new(),
-            epoch: 1,
             called_from: None,
             program_counts: true,
             accesses: Vec::new(),
+            thread: ThreadId::default(),
+            meetings: Meetings::default(),
+            met: Vec::new(),
             exposed: false,
         }
     }
@@ -229,23 +237,10 @@ impl Recorder {
         &self.scope
     }
 
-    /// An action lies between what came before and what follows: equal accesses count anew.
-    pub fn forget(&mut self) {
-        self.epoch = self.epoch.wrapping_add(1);
-        if self.epoch == 0 {
-            self.slots.clear();
-            self.epoch = 1;
-        }
-    }
-
     /// A word of memory that an access depended on without being told: nobody can leave that out.
     pub fn depends(&mut self, phys: PhysAddr, size: u32, pc: VirtAddr) {
-        // Told apart from what the instruction itself does at the same address.
-        if !self.is_repeated((phys.0 | ENTRY) << 1, pc.0, size) {
-            let pc = self.on_behalf_of(pc);
-            let addr = VirtAddr(phys.0);
-            self.accesses.push(Access { phys, addr, size, kind: AccessKind::Read, atomic: false, pc });
-        }
+        let (pc, addr) = (self.on_behalf_of(pc), VirtAddr(phys.0));
+        self.accesses.push(Access { phys, addr, size, kind: AccessKind::Read, atomic: false, pc });
     }
 
     /// The instruction that an access counts as made by.
@@ -256,71 +251,51 @@ impl Recorder {
         }
     }
 
-    /// Whether that was met before, since the last [`Recorder::forget`].
-    fn is_repeated(&mut self, what: u64, pc: u64, size: u32) -> bool {
-        if self.slots.is_empty() {
-            self.slots = vec![(0, 0, 0, 0); SLOTS];
-        }
-        let key = (what, pc, size, self.epoch);
-        let mixed = what ^ pc.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
-        let slot = &mut self.slots[(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % SLOTS];
-        let repeated = *slot == key;
-        *slot = key;
-        repeated
-    }
-
-    /// Weighs one access, made where a tick could come (`open`) or not. `code` reads the bytes of the instruction at
+    /// Weighs one access to or from what is under test, made where a tick could come (`open`) or not. `code` reads the bytes of the instruction at
     /// `pc` the first time it is met.
-    pub fn record(&mut self, logged: Logged, open: bool, code: impl FnOnce(VirtAddr) -> Vec<u8>) -> Weighed {
-        let (addr, pc) = (logged.addr.0, logged.pc.0);
-        if self.is_repeated(addr << 1 | u64::from(logged.writes), pc, logged.size) {
-            return Weighed::Plain;
-        }
-        // What tested code does to the rest of memory counts: a kernel that reads a program's page relies on it.
-        let tested = |at| within(&self.scope.tested, at);
-        if !(tested(addr) || tested(pc)) {
-            return Weighed::Plain;
-        }
+    pub fn record(&mut self, logged: &Logged, open: bool, code: impl FnOnce(VirtAddr) -> Vec<u8>) -> Weighed {
+        let &Logged { address: addr, size, kind, atomic, pc, .. } = logged;
+        let phys = logged.physical.unwrap_or(PhysAddr(addr.0));
         let (scope, bitness) = (&self.scope, self.bitness);
-        let instruction = *self.instructions.entry(pc).or_insert_with(|| {
-            let untested = scope.tested_code.as_ref().is_some_and(|range| !range.contains(&pc));
-            if untested || scope.ignores(pc) {
-                Instruction::Ignored
-            } else {
-                classify(&code(logged.pc), bitness)
-            }
+        let instruction = *self.instructions.entry(pc.0).or_insert_with(|| {
+            let untested = scope.tested_code.as_ref().is_some_and(|range| !range.contains(&pc.0));
+            if untested || scope.ignores(pc.0) { Instruction::Ignored } else { classify(&code(pc), bitness) }
         });
         let mut weighed = Weighed::Plain;
-        match (instruction, logged.writes) {
-            (Instruction::Ignored, writes) => {
-                if !(self.exposed || open && writes) || !scope.is_scheduler_s(&logged) {
+        let mut traffic = false;
+        match (instruction, kind) {
+            (Instruction::Ignored, _) => {
+                let writes = kind.writes();
+                if !(self.exposed || writes) || !scope.is_scheduler_s(phys, size) {
                     return Weighed::Ignored;
+                }
+                if !(self.exposed || open) {
+                    return Weighed::Guarded;
                 }
                 if open && writes {
                     self.exposed = true;
                     weighed = Weighed::Exposed;
                 }
             }
-            (Instruction::Pushes, true) | (Instruction::Pops, false) => return Weighed::Plain,
-            _ if within(&scope.ignored_data, addr) => return Weighed::Plain,
+            (Instruction::Pushes, AccessKind::Write) | (Instruction::Pops, AccessKind::Read) => {
+                traffic = true;
+                if !self.meetings.traffic(self.thread, addr.0, phys, size) {
+                    return Weighed::Plain;
+                }
+            }
+            _ if within(&scope.ignored_data, addr.0) => return Weighed::Plain,
             _ => {}
         }
-        let own = self.scope.program.as_ref().is_some_and(|program| program.contains(&pc));
+        let own = self.scope.program.as_ref().is_some_and(|program| program.contains(&pc.0));
         if own && !self.program_counts {
             return Weighed::Plain;
         }
-        let logged = Logged { pc: self.on_behalf_of(logged.pc), ..logged };
-        let kind = if logged.writes { AccessKind::Write } else { AccessKind::Read };
-        if let Some(last) = self.accesses.last_mut()
-            && logged.writes
-            && last.kind == AccessKind::Read
-            && (last.addr, last.pc, last.size) == (logged.addr, logged.pc, logged.size)
-        {
-            last.kind = AccessKind::Update;
-            return weighed;
+        let pc = self.on_behalf_of(pc);
+        let access = Access { phys, addr, size, kind, atomic, pc };
+        if !traffic && self.meetings.is_met(self.thread, &access) {
+            self.met.push(access);
         }
-        let Logged { addr, phys, size, atomic, pc, .. } = logged;
-        self.accesses.push(Access { phys, addr, size, kind, atomic, pc });
+        self.accesses.push(access);
         weighed
     }
 }
@@ -330,14 +305,9 @@ mod tests {
     use super::*;
 
     fn logged(addr: u64, writes: bool, pc: u64) -> Logged {
-        Logged {
-            addr: VirtAddr(addr),
-            phys: PhysAddr(addr),
-            size: 4,
-            writes,
-            atomic: false,
-            pc: VirtAddr(pc),
-        }
+        let kind = if writes { AccessKind::Write } else { AccessKind::Read };
+        let (address, physical, pc) = (VirtAddr(addr), Some(PhysAddr(addr)), VirtAddr(pc));
+        Logged { address, physical, size: 4, kind, atomic: false, pc, instruction: None }
     }
 
     /// Code by address: 0x10 `mov eax,[ecx]`, 0x20 `push eax`, 0x30 `pop [ecx]`, 0x40 `inc [ecx]`, 0x50 in an ignored
@@ -367,34 +337,19 @@ mod tests {
     fn what_counts() {
         for (what, entries, expected) in [
             ("a read", vec![logged(0x1000, false, 0x10)], 1),
-            ("the same twice", vec![logged(0x1000, false, 0x10), logged(0x1000, false, 0x10)], 1),
             ("other place", vec![logged(0x1000, false, 0x10), logged(0x1004, false, 0x10)], 2),
             ("a push", vec![logged(0x1000, true, 0x20)], 0),
             ("a pop to memory", vec![logged(0x1000, false, 0x30), logged(0x1004, true, 0x30)], 1),
-            ("an update", vec![logged(0x1000, false, 0x40), logged(0x1000, true, 0x40)], 1),
             ("ignored code", vec![logged(0x1000, false, 0x50)], 0),
             ("ignored data", vec![logged(0x2004, false, 0x10), logged(0x18ff, true, 0x10)], 0),
             ("beside ignored data", vec![logged(0x2010, false, 0x10)], 1),
-            ("not under test", vec![logged(0x20000, false, 0x10), logged(0xfff, false, 0x10)], 0),
         ] {
             let mut recorder = recorder();
             for entry in entries {
-                recorder.record(entry, false, code);
+                recorder.record(&entry, false, code);
             }
             assert_eq!(recorder.accesses.len(), expected, "{what}");
         }
-    }
-
-    #[test]
-    fn an_action_in_between_makes_equal_accesses_count_again() {
-        let mut recorder = recorder();
-        recorder.record(logged(0x1000, false, 0x10), false, code);
-        recorder.forget();
-        recorder.record(logged(0x1000, false, 0x10), false, code);
-        assert_eq!(recorder.accesses.len(), 2);
-        recorder.record(logged(0x1000, false, 0x40), false, code);
-        recorder.record(logged(0x1000, true, 0x40), false, code);
-        assert_eq!(recorder.accesses[2].kind, AccessKind::Update);
     }
 
     /// Of ignored code only what it writes to the scheduler's words counts, where a tick could come; after that, all
@@ -422,7 +377,7 @@ mod tests {
         ] {
             let mut recorder = recorder();
             let weighed: Vec<_> =
-                entries.into_iter().map(|(entry, open)| recorder.record(entry, open, code)).collect();
+                entries.into_iter().map(|(entry, open)| recorder.record(&entry, open, code)).collect();
             assert_eq!(recorder.accesses.len(), expected, "{what}");
             assert_eq!(weighed.contains(&Weighed::Exposed), exposed, "{what}");
         }

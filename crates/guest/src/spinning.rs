@@ -12,9 +12,9 @@
 use crate::expression::Inputs;
 use crate::kernel::{Event as HookEvent, Kernel};
 use crate::view::{View, registers};
-use machine::{Event, Events, Happening, Kinds, Machine, Rw, Stop, StopSet};
+use machine::{Event, Events, Happening, Kinds, Machine, Stop, StopSet};
 use std::collections::BTreeSet;
-use trace::{CpuId, PhysAddr, VirtAddr};
+use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 
 /// Instructions without a point after which it is asked whether a program spins.
 pub const QUIET_INSTRUCTIONS: u64 = 10_000;
@@ -34,7 +34,7 @@ pub struct Value {
 }
 
 impl Value {
-    fn now(machine: &Machine, at: PhysAddr, size: u8) -> Self {
+    pub fn now(machine: &Machine, at: PhysAddr, size: u8) -> Self {
         let mut bytes = [0; 8];
         machine.memory.read(at, &mut bytes[..usize::from(size)]);
         Self { at, size, bytes: u64::from_le_bytes(bytes) }
@@ -209,10 +209,15 @@ fn touched(machine: &Machine, log: &mut Events) -> Round {
     machine.drain(log, |event| match event {
         Event::Access(access) => {
             round.code.insert(access.pc.0);
-            let set = if access.rw == Rw::Write { &mut round.writes } else { &mut round.reads };
             let at = access.physical.unwrap_or(PhysAddr(access.address.0));
             for offset in (0..access.size).step_by(8) {
-                set.insert((at.offset(u64::from(offset)), (access.size - offset).min(8) as u8));
+                let place = (at.offset(u64::from(offset)), (access.size - offset).min(8) as u8);
+                if access.kind != AccessKind::Write {
+                    round.reads.insert(place);
+                }
+                if access.kind.writes() {
+                    round.writes.insert(place);
+                }
             }
         }
         Event::Happening(_, Happening::Port { .. }) => round.ports = true,

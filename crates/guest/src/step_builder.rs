@@ -29,15 +29,22 @@
 //!
 //! Limits: of a processor's bytes on the console, those that are not yet a whole line wait for a later step.
 
+mod meetings;
+mod repetitions;
 mod sighting;
 
+pub use meetings::Meetings;
+
 use crate::image::Space;
-use crate::recorder::{Logged, Recorder, Scope, Weighed};
+use crate::recorder::{Reach, Recorder, Scope, Weighed};
 use crate::view::{View, registers};
-use machine::{Event as MachineEvent, Events, Happening, Machine, Rw};
+use machine::{Event as MachineEvent, Events, Happening, Machine};
+use repetitions::Repetitions;
 use sighting::Sights;
 use std::ops::Range;
-use trace::{Access, Action, Choice, CpuId, Event, PhysAddr, Stack, Step, StepEnd, ThreadId, VirtAddr};
+use trace::{
+    Access, Action, Choice, CpuId, Event, PhysAddr, Remark, Stack, Step, StepEnd, ThreadId, VirtAddr, Words,
+};
 
 /// What is known of a stretch of the machine's log.
 #[derive(Clone, Copy)]
@@ -52,6 +59,8 @@ pub struct Stretch<'a> {
     pub program_counts: bool,
     /// Variables whose change may forbid ticks.
     pub guards: &'a [Range<u64>],
+    /// Whether a thread is blocked.
+    pub blocked: &'a dyn Fn(ThreadId) -> bool,
     /// Where a thread stands that has left the processor; asked when the step is narrated.
     pub stack_of: &'a dyn Fn(ThreadId) -> Option<Stack>,
 }
@@ -66,6 +75,7 @@ impl Stretch<'static> {
             called_from: None,
             program_counts: true,
             guards: &[],
+            blocked: &|_| false,
             stack_of: &|_| None,
         }
     }
@@ -75,6 +85,11 @@ pub struct StepBuilder {
     cpu: CpuId,
     /// What the machine did since the log was last taken.
     pub log: Events,
+    repetitions: Repetitions,
+    /// How accesses were weighed last; equal ones may count when they are weighed anew.
+    weight: (Option<VirtAddr>, bool),
+    /// Something was left out that counts where a tick could come.
+    guarded: bool,
     recorder: Recorder,
     events: Vec<Event>,
     /// Whose step it is.
@@ -95,6 +110,9 @@ impl Clone for StepBuilder {
         Self {
             cpu: self.cpu,
             log: new_log(),
+            repetitions: Repetitions::default(),
+            weight: (None, true),
+            guarded: false,
             recorder: self.recorder.clone(),
             events: self.events.clone(),
             thread: self.thread,
@@ -110,6 +128,7 @@ impl Clone for StepBuilder {
     fn clone_from(&mut self, source: &Self) {
         self.cpu = source.cpu;
         self.log.clear();
+        self.repetitions.forget();
         self.recorder.clone_from(&source.recorder);
         self.events.clone_from(&source.events);
         self.thread = source.thread;
@@ -135,6 +154,9 @@ impl StepBuilder {
         Self {
             cpu: CpuId(0),
             log: new_log(),
+            repetitions: Repetitions::default(),
+            weight: (None, true),
+            guarded: false,
             recorder,
             events: Vec::new(),
             thread: None,
@@ -175,9 +197,26 @@ impl StepBuilder {
     pub fn discard(&mut self) {
         self.events.clear();
         self.recorder.accesses.clear();
-        self.recorder.forget();
+        self.recorder.meetings.remarks.clear();
+        self.repetitions.forget();
         (self.thread, self.attributed) = (None, None);
         self.sights.begin_step();
+    }
+
+    /// These words of memory count from now on, however they are accessed.
+    pub fn count_words(&mut self, words: &Words) {
+        self.recorder.meetings.count(words);
+    }
+
+    /// The thread is gone.
+    pub fn thread_ended(&mut self, thread: ThreadId) {
+        let program = self.recorder.scope().program.clone();
+        self.recorder.meetings.ended(thread, program.as_ref());
+    }
+
+    /// Adds a remark to the step.
+    pub fn remark(&mut self, remark: Remark) {
+        self.recorder.meetings.add(remark);
     }
 
     /// The accesses so far.
@@ -216,64 +255,74 @@ impl StepBuilder {
             self.log.clear();
             return self.open;
         }
-        let Self { cpu, log, recorder, sights, .. } = self;
+        let weight = (stretch.called_from, stretch.program_counts);
+        if std::mem::replace(&mut self.weight, weight) != weight || self.open && self.guarded {
+            self.repetitions.forget();
+            self.guarded = false;
+        }
+        let Self { cpu, log, repetitions, recorder, sights, guarded, .. } = self;
         let cpu = *cpu;
         recorder.called_from = stretch.called_from;
+        recorder.thread = stretch.thread.unwrap_or_default();
         recorder.program_counts = stretch.program_counts;
         let before = recorder.accesses.len();
         let (looks, mut open, mut exposed) = (sights.looks(), self.open, None);
         // What the kernel does to a program's memory depends on the page table of that moment.
-        let mut reached: Vec<(VirtAddr, u32, VirtAddr)> = Vec::new();
-        let settle = |recorder: &mut Recorder, reached: &mut Vec<_>, directory: u64| {
-            for (addr, size, pc) in reached.drain(..) {
-                depend(machine, cpu, recorder, directory, (addr, size), pc);
-            }
-        };
-        machine.drain_distinct(log, |event| match event {
+        let mut reached: Vec<Reached> = Vec::new();
+        machine.drain_unknown(log, repetitions, |event| match event {
             MachineEvent::Access(access) => {
-                let logged = Logged {
-                    addr: access.address,
-                    phys: access.physical.unwrap_or(PhysAddr(access.address.0)),
-                    size: access.size,
-                    writes: access.rw == Rw::Write,
-                    atomic: access.atomic,
-                    pc: access.pc,
-                };
-                if recorder.scope().reaches_out(access.pc.0, access.address.0) {
-                    reached.push((access.address, access.size, access.pc));
+                let reach = recorder.scope().reach(access.pc.0, access.address.0);
+                match reach {
+                    Reach::Within => {}
+                    Reach::Out => reached.push(Reached::new(access.address, access.size, access.pc)),
+                    Reach::Beyond => return,
                 }
+                let (phys, writes) = (access.physical, access.kind.writes());
                 // Who may preempt is no longer known from here on.
-                if open && logged.writes && stretch.guards.iter().any(|range| range.contains(&logged.addr.0))
-                {
+                if open && writes && stretch.guards.iter().any(|range| range.contains(&access.address.0)) {
                     open = false;
                 }
-                let (phys, size, writes) = (logged.phys, logged.size, logged.writes);
-                let weighed = recorder.record(logged, open, |pc| {
+                let weighed = recorder.record(&access, open, |pc| {
                     let mut bytes = [0; 16];
                     let there =
                         (1..=16).rev().find(|&n| machine.read_virt(cpu, pc, &mut bytes[..n])).unwrap_or(0);
                     bytes[..there].to_vec()
                 });
-                if weighed == Weighed::Ignored && writes && looks {
-                    sights.hide(recorder.accesses.len(), phys, size);
+                match weighed {
+                    Weighed::Plain => return,
+                    Weighed::Exposed => exposed = Some((access.pc, recorder.accesses.len())),
+                    Weighed::Guarded => *guarded = true,
+                    Weighed::Ignored => {}
                 }
-                if weighed == Weighed::Exposed {
-                    exposed = Some((access.pc, recorder.accesses.len()));
+                if weighed != Weighed::Exposed && writes && looks {
+                    let phys = phys.unwrap_or(PhysAddr(access.address.0));
+                    sights.hide(recorder.accesses.len(), phys, access.size);
                 }
             }
             MachineEvent::Happening(_, Happening::Exception { exception, pc }) => {
                 if let Some(addr) = exception.address
-                    && recorder.scope().reaches_out(pc.0, addr)
+                    && recorder.scope().reach(pc.0, addr) == Reach::Out
                 {
-                    reached.push((VirtAddr(addr), 1, pc));
+                    reached.push(Reached::new(VirtAddr(addr), 1, pc));
                 }
             }
             MachineEvent::Happening(_, Happening::AddressSpace { old, .. }) => {
-                settle(recorder, &mut reached, old);
+                let here = reached.iter_mut().rev().take_while(|reached| reached.directory.is_none());
+                here.for_each(|reached| reached.directory = Some(old));
             }
             MachineEvent::Walk(_) | MachineEvent::Happening(..) => {}
         });
-        settle(recorder, &mut reached, machine.page_table(cpu).0);
+        let now = machine.page_table(cpu).0;
+        for Reached { addr, size, pc, directory } in reached {
+            for entry in entries(machine, cpu, directory.unwrap_or(now), addr, size) {
+                if !repetitions.knows_entry(entry, pc) {
+                    recorder.depends(entry, machine::entries::ENTRY_BYTES, pc);
+                }
+            }
+        }
+        for access in std::mem::take(&mut self.recorder.met) {
+            self.recorder.meetings.meet(self.recorder.thread, &access, stretch.blocked);
+        }
         if self.recorder.accesses.len() > before {
             self.attribute(machine, stretch.thread, before, stretch.stack_of);
         }
@@ -286,9 +335,9 @@ impl StepBuilder {
     /// Writes of the log, which does not count, are remembered.
     fn hide_log(&mut self, machine: &Machine) {
         let before = self.recorder.accesses.len();
-        machine.drain_distinct(&mut self.log, |event| {
+        machine.drain(&mut self.log, |event| {
             if let MachineEvent::Access(access) = event
-                && access.rw == Rw::Write
+                && access.kind.writes()
                 && let Some(phys) = access.physical
             {
                 self.sights.hide(before, phys, access.size);
@@ -328,7 +377,7 @@ impl StepBuilder {
     ) {
         let accesses_before = self.recorder.accesses.len();
         self.attribute(machine, thread, accesses_before, stack_of);
-        self.recorder.forget();
+        self.repetitions.forget();
         self.push(machine, action, accesses_before, stack);
     }
 
@@ -387,27 +436,37 @@ impl StepBuilder {
             end,
             stack,
             sightings: Vec::new(),
+            remarks: std::mem::take(&mut self.recorder.meetings.remarks),
         };
         step.sightings = self.sights.of(&step);
         step
     }
 }
 
-/// An access by the instruction at `pc` found its place by the entries of the page table.
-fn depend(
+/// Bytes of a program that an instruction of the kernel accessed.
+struct Reached {
+    addr: VirtAddr,
+    size: u32,
+    pc: VirtAddr,
+    /// Under which page directory. `None`: the present one.
+    directory: Option<u64>,
+}
+
+impl Reached {
+    fn new(addr: VirtAddr, size: u32, pc: VirtAddr) -> Self {
+        Self { addr, size, pc, directory: None }
+    }
+}
+
+/// The entries of the page table by which an access finds its place.
+fn entries(
     machine: &Machine,
     cpu: CpuId,
-    recorder: &mut Recorder,
     directory: u64,
-    (addr, size): (VirtAddr, u32),
-    pc: VirtAddr,
-) {
-    let last = VirtAddr(addr.0 + u64::from(size.max(1)) - 1).page().0;
-    let mut page = addr.page().0;
-    while page <= last {
-        for entry in machine.page_entries(cpu, directory, VirtAddr(page)).into_iter().flatten() {
-            recorder.depends(entry, machine::entries::ENTRY_BYTES, pc);
-        }
-        page += machine::entries::PAGE_BYTES;
-    }
+    addr: VirtAddr,
+    size: u32,
+) -> impl Iterator<Item = PhysAddr> {
+    let last = VirtAddr(addr.0.saturating_add(u64::from(size.max(1)) - 1)).page().0;
+    let pages = (addr.page().0..=last).step_by(machine::entries::PAGE_BYTES as usize);
+    pages.flat_map(move |page| machine.page_entries(cpu, directory, VirtAddr(page)).into_iter().flatten())
 }

@@ -54,12 +54,37 @@ pub enum Turn {
 pub struct Loop {
     /// Offers of the processor since the last sign of progress.
     pub yields: u32,
-    /// What it read since the last offer: the condition it waits for is among it.
-    pub reads: Vec<Access>,
-    /// Judged to be waiting, until somebody writes to `reads`.
+    /// What it accessed between its last two offers: the condition it waits for is among it.
+    pub accesses: Vec<Access>,
+    pub round: Round,
+    /// System calls since the last offer.
+    pub calls: u32,
+    /// Whether the offer was the only system call between the last two.
+    pub only_offers: bool,
+    /// How the program was when the last round had ended.
+    pub last: Option<RoundEnd>,
+    /// Judged to be waiting, until somebody writes to what it read in `accesses`.
     pub waits: bool,
     /// Known to be waiting, until one of these has changed.
     pub condition: Option<Vec<Value>>,
+}
+
+/// What a thread does between two offers of the processor, the system call that makes the offer left out.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Round {
+    /// It has offered the processor and is not back in its program.
+    #[default]
+    Offering,
+    /// What it accessed in earlier steps, and from which access of the present step on.
+    Running { before: Vec<Access>, from: usize },
+}
+
+/// The state of a program's thread: registers by their hash, and what it wrote in the round.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RoundEnd {
+    pub registers: u64,
+    pub written: Vec<Value>,
+    pub read: Vec<Value>,
 }
 
 /// The latest few of what is added; which ones are forgotten does not matter.

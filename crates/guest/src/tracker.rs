@@ -17,10 +17,12 @@ mod heap;
 mod locks;
 mod scheduler_words;
 mod scheduling;
+mod stop_addresses;
 mod telling;
 
 pub use locks::Holder;
 pub use scheduler_words::SchedulerWords;
+pub use stop_addresses::StopAddresses;
 
 use crate::expression::{Expression, Inputs};
 use crate::image::Image;
@@ -72,6 +74,16 @@ pub enum Oddity {
     NoValue { hook: HookId, why: String },
 }
 
+/// What was seen of the things that a description is about.
+#[derive(Clone, Default)]
+pub struct Evidence {
+    /// How often each hook fired. `None`: not counted.
+    pub fired: Option<Arc<BTreeMap<HookId, u64>>>,
+    pub oddities: Arc<BTreeSet<Oddity>>,
+    /// Programs that were executed.
+    pub executed: Arc<BTreeSet<String>>,
+}
+
 pub struct Tracker {
     /// The processor that is tracked.
     pub cpu: CpuId,
@@ -90,23 +102,18 @@ pub struct Tracker {
     tracking: bool,
     /// The page directory of the program under test, once it runs.
     pub tested_space: Option<u64>,
-    /// Where the machine must stop: hooks, and `learned`.
-    pub stops: Arc<BTreeSet<u64>>,
-    /// Return addresses of hooked functions, in the order seen.
-    learned: Vec<u64>,
+    /// Where the machine must stop: hooks, and the return addresses of hooked functions.
+    pub stops: StopAddresses,
     /// Words that the scheduler was seen to work on; `None` once the test has begun.
     pub scheduler: Option<Box<SchedulerWords>>,
     /// A function has just returned, and this is told of it.
     returned: bool,
-    /// Fired so far, by hook: for checking a description. `None`: not counted.
-    pub fired: Option<Arc<BTreeMap<HookId, u64>>>,
-    pub oddities: Arc<BTreeSet<Oddity>>,
+    /// By what the description can be checked.
+    pub evidence: Evidence,
     /// The kernel said that ticks do not take the processor away.
     preemption_off: bool,
     /// The stack of the running thread, while the scheduler speaks from another.
     aside: Option<Arc<Stack>>,
-    /// Programs that were executed.
-    pub executed: Arc<BTreeSet<String>>,
     /// How often the scheduler was asked so far.
     pub decisions: u64,
     /// A thread that was left aside for others and yet chosen in the end, by a scheduler that is said to be fair.
@@ -127,14 +134,11 @@ impl Clone for Tracker {
             tracking: self.tracking,
             tested_space: self.tested_space,
             stops: self.stops.clone(),
-            learned: self.learned.clone(),
             scheduler: self.scheduler.clone(),
             returned: false,
-            fired: self.fired.clone(),
             preemption_off: self.preemption_off,
             aside: None,
-            oddities: self.oddities.clone(),
-            executed: self.executed.clone(),
+            evidence: self.evidence.clone(),
             decisions: self.decisions,
             unfair: self.unfair,
         }
@@ -154,14 +158,10 @@ impl Clone for Tracker {
         self.heap.clone_from(&source.heap);
         self.tracking = source.tracking;
         self.tested_space = source.tested_space;
-        if !self.learned.starts_with(&source.learned) {
-            source.learned.iter().for_each(|addr| self.learn(*addr));
-        }
+        self.stops.clone_from(&source.stops);
         self.scheduler.clone_from(&source.scheduler);
-        self.fired.clone_from(&source.fired);
         self.preemption_off = source.preemption_off;
-        self.oddities.clone_from(&source.oddities);
-        self.executed.clone_from(&source.executed);
+        self.evidence.clone_from(&source.evidence);
         self.decisions = source.decisions;
         self.unfair = source.unfair;
     }
@@ -170,22 +170,14 @@ impl Clone for Tracker {
 impl Tracker {
     /// The machine is to stop here too.
     pub(crate) fn stop_at(&mut self, addr: u64) {
-        self.learn(addr);
-    }
-
-    fn learn(&mut self, addr: u64) {
-        if !self.stops.contains(&addr) {
-            Arc::make_mut(&mut self.stops).insert(addr);
-            self.learned.push(addr);
-        }
+        self.stops.learn(addr);
     }
 
     #[must_use]
     pub fn new(kernel: Arc<Kernel>, cpu: CpuId) -> Self {
         let begins = kernel.hooks.iter().any(|hook| matches!(hook.event, HookEvent::Begin));
         Self {
-            stops: Arc::new(kernel.stops().iter().map(|addr| addr.0).collect()),
-            learned: Vec::new(),
+            stops: StopAddresses::new(kernel.stops().iter().map(|addr| addr.0)),
             tracking: !begins,
             tested_space: None,
             programs: Arc::default(),
@@ -198,11 +190,9 @@ impl Tracker {
             heap: Arc::default(),
             scheduler: None,
             returned: false,
-            fired: None,
-            oddities: Arc::default(),
+            evidence: Evidence::default(),
             preemption_off: false,
             aside: None,
-            executed: Arc::default(),
             decisions: 0,
             unfair: None,
         }
@@ -317,7 +307,7 @@ impl Tracker {
         for id in hooks.iter().filter(|id| matches!(kernel.hook(**id).place, Place::Leave { .. })) {
             arguments.extend(kernel.hook(*id).capture(architecture, registers, &view));
         }
-        self.learn(return_to);
+        self.stops.learn(return_to);
         let inputs = Inputs::new(registers);
         let counts = |id: &HookId| {
             let condition = kernel.hook(*id).condition.as_ref().filter(|_| is_inside(&kernel, *id));
@@ -414,7 +404,7 @@ impl Tracker {
         {
             return;
         }
-        if let Some(fired) = &mut self.fired {
+        if let Some(fired) = &mut self.evidence.fired {
             *Arc::make_mut(fired).entry(id).or_default() += 1;
         }
         // What happens to locks inside a trusted function is part of what is trusted.
@@ -461,6 +451,9 @@ impl Tracker {
                     self.tell(machine, step, Action::Exit);
                     self.threads.get_mut(key).expect("it runs").standing = Standing::Exiting;
                 } else {
+                    if let Some(thread) = self.threads.get(key) {
+                        step.thread_ended(thread.id);
+                    }
                     self.threads.remove(key);
                 }
             }
@@ -567,6 +560,9 @@ impl Tracker {
                 if let Some(thread) = self.threads.current_mut() {
                     thread.called_from = from;
                     thread.system_call = Some(number);
+                    if thread.looping.yields > 0 {
+                        Arc::make_mut(&mut thread.looping).calls += 1;
+                    }
                 }
             }
             HookEvent::ProgramExit => self.leaves_program(machine, signals),
@@ -593,8 +589,8 @@ impl Tracker {
     }
 
     fn note(&mut self, oddity: Oddity) {
-        if !self.oddities.contains(&oddity) {
-            Arc::make_mut(&mut self.oddities).insert(oddity);
+        if !self.evidence.oddities.contains(&oddity) {
+            Arc::make_mut(&mut self.evidence.oddities).insert(oddity);
         }
     }
 
@@ -632,8 +628,8 @@ impl Tracker {
 
     /// The running thread's address space is given to a program; its functions can be named if its file is known.
     fn exec(&mut self, name: &str) {
-        if !self.executed.contains(name) {
-            Arc::make_mut(&mut self.executed).insert(name.to_string());
+        if !self.evidence.executed.contains(name) {
+            Arc::make_mut(&mut self.evidence.executed).insert(name.to_string());
         }
         let program = crate::program::named(&self.programs, name);
         if let Some(thread) = self.threads.current_mut() {

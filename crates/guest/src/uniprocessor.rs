@@ -6,9 +6,11 @@
 //! itself hands it to whomever the kernel picks; the decision is due at the first place where that one could be
 //! interrupted, and what it does up to there belongs to the same step (see [`trace::Action::Switch`]).
 //!
-//! Threads that sleep count as runnable: enough ticks make them so. A thread that yields in a loop
-//! ([`YIELDS_MAX`] times without progress) is taken to wait for somebody to write what it reads in that loop; when
-//! nobody else can run it is tried again, up to [`RETRIES_MAX`] times, before the guest is declared stuck
+//! Threads that sleep count as runnable: enough ticks make them so. A thread of a program that yields in a loop and comes
+//! back to the same state waits for one of the values that it read, and that is certain, see `rounds.rs`. Other threads that
+//! yield in a loop ([`PROGRAM_YIELDS_MAX`] or [`KERNEL_YIELDS_MAX`] times without progress) are taken to wait for somebody to
+//! write what they read there, which every verdict on such an execution says ([`Remark::TakenToWait`]); when
+//! nobody else can run they are tried again, up to [`RETRIES_MAX`] times, before the guest is declared stuck
 //! (Blum 2018, 3.4.6). Programs that spin without yielding are recognised for certain, see [`crate::spinning`], and so
 //! are loops that wait for time to pass, see `clock.rs`.
 //!
@@ -18,6 +20,8 @@ mod clock;
 mod flight;
 mod loops;
 mod rotation;
+mod rounds;
+mod stops;
 pub(crate) mod transactions;
 mod turns;
 
@@ -30,17 +34,20 @@ use crate::spinning::QUIET_INSTRUCTIONS;
 use crate::step_builder::StepBuilder;
 use crate::threads::{Standing, Thread, Turn};
 use crate::tracker::{Signal, Tracker};
-use machine::{Kinds, Machine, Stop, StopSet, Watch};
+use machine::{Machine, Stop};
 use rotation::Rotation;
 use std::sync::Arc;
+use stops::Stops;
 use trace::{
     Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Point, PointKind, PointSet, Step, StepEnd, Subject,
     ThreadId, ThreadSet, VirtAddr, Waiting,
 };
 use turns::Foreseen;
 
-/// Offers of the processor without progress after which a thread is taken to wait.
-pub const YIELDS_MAX: u32 = 10;
+/// Offers of the processor without progress after which a thread of the kernel is taken to wait.
+pub const KERNEL_YIELDS_MAX: u32 = 10;
+/// The same for a thread of a program, which is known to wait when nothing changes: here something did each time.
+pub const PROGRAM_YIELDS_MAX: u32 = 64;
 /// How often threads that were taken to wait are tried again when nobody else can run.
 pub const RETRIES_MAX: u32 = 128;
 /// Ticks after which a thread that never gets the processor is given up.
@@ -99,39 +106,61 @@ pub struct Uniprocessor {
     /// Who could simply go on.
     current: Option<ThreadId>,
     retries: u32,
-    instructions_max: u64,
-    /// Of a step, never too many.
-    instructions_allowed: u64,
+    limits: StepLimits,
     pub builder: StepBuilder,
     points: Arc<Compiled>,
-    running: StopSet,
-    /// Until interrupts are on.
-    settling: StopSet,
-    /// Until a variable that forbids preemption changes. Apart from `settling`, because watching memory costs time.
-    watching: StopSet,
-    /// Until the kernel returns to a program.
-    returning: StopSet,
-    /// Addresses of the tracker that the stop sets know; `None`: they are to be built.
-    stops_built: Option<usize>,
+    stops: Stops,
     /// Time at which the hooks of the next instruction were told.
     told_time: Option<u64>,
     /// Instructions of the step in which a thread only waited for the clock.
     waited: u64,
     /// What ticks do, while they are watched.
     rotation: Option<Box<Rotation>>,
-    /// For looking ahead.
-    probe: Option<Box<Machine>>,
-    /// The same with all that is known of threads.
-    ahead: Option<Box<Uniprocessor>>,
-    /// Whom ticks would bring, as found out on the way here, the latest last.
-    foreseen: Vec<Arc<Foreseen>>,
-    /// Whether steps are still wanted, and when that was last asked.
-    cancelled: Option<Cancelled>,
-    asked_at: u64,
+    lookahead: Lookahead,
+    cancellation: Cancellation,
     /// Statuses with which transactions may be refused.
     pub aborts: Arc<[u32]>,
     /// What was chosen for the transaction that the thread is about to begin.
     decided: Option<u8>,
+}
+
+/// Instructions of a step.
+#[derive(Clone, Copy)]
+struct StepLimits {
+    /// After so many without a point it makes no progress.
+    instructions_max: u64,
+    /// So many are never too many.
+    instructions_allowed: u64,
+}
+
+/// Copies to try things on, kept for the next time, and what was found out by that.
+#[derive(Default)]
+struct Lookahead {
+    probe: Option<Box<Machine>>,
+    /// A copy with all that is known of threads.
+    ahead: Option<Box<Uniprocessor>>,
+    /// Whom ticks would bring, as found out on the way here, the latest last.
+    foreseen: Vec<Arc<Foreseen>>,
+}
+
+/// Whether steps are still wanted, and the time at which that was last asked.
+#[derive(Clone, Default)]
+struct Cancellation {
+    cancelled: Option<Cancelled>,
+    asked_at: u64,
+}
+
+impl Cancellation {
+    /// Whether this is no longer wanted; asked every few instructions.
+    fn is_due(&mut self, now: u64) -> bool {
+        let Some(cancelled) = &self.cancelled else { return false };
+        // Another execution may have been further.
+        let due = now.abs_diff(self.asked_at) >= CANCEL_INSTRUCTIONS;
+        if due {
+            self.asked_at = now;
+        }
+        due && cancelled()
+    }
 }
 
 impl Clone for Uniprocessor {
@@ -143,23 +172,15 @@ impl Clone for Uniprocessor {
             threads_before: self.threads_before,
             current: self.current,
             retries: self.retries,
-            instructions_max: self.instructions_max,
-            instructions_allowed: self.instructions_allowed,
+            limits: self.limits,
             builder: self.builder.clone(),
             points: self.points.clone(),
-            running: self.running.clone(),
-            settling: self.settling.clone(),
-            watching: self.watching.clone(),
-            returning: self.returning.clone(),
-            stops_built: self.stops_built,
+            stops: self.stops.clone(),
             told_time: self.told_time,
             waited: 0,
             rotation: None,
-            probe: None,
-            ahead: None,
-            foreseen: self.foreseen.clone(),
-            cancelled: self.cancelled.clone(),
-            asked_at: self.asked_at,
+            lookahead: Lookahead { foreseen: self.lookahead.foreseen.clone(), ..Lookahead::default() },
+            cancellation: self.cancellation.clone(),
             aborts: self.aborts.clone(),
             decided: self.decided,
         }
@@ -172,11 +193,11 @@ impl Clone for Uniprocessor {
         self.threads_before = source.threads_before;
         self.current = source.current;
         self.retries = source.retries;
-        self.cancelled.clone_from(&source.cancelled);
-        self.instructions_max = source.instructions_max;
+        self.cancellation.cancelled.clone_from(&source.cancellation.cancelled);
+        self.limits.instructions_max = source.limits.instructions_max;
         self.builder.clone_from(&source.builder);
         self.told_time = source.told_time;
-        self.foreseen.clone_from(&source.foreseen);
+        self.lookahead.foreseen.clone_from(&source.lookahead.foreseen);
         self.aborts.clone_from(&source.aborts);
         self.decided = source.decided;
     }
@@ -191,23 +212,15 @@ impl Uniprocessor {
             threads_before: 0,
             current: None,
             retries: 0,
-            instructions_max: STEP_INSTRUCTIONS_MAX,
-            instructions_allowed: 0,
+            limits: StepLimits { instructions_max: STEP_INSTRUCTIONS_MAX, instructions_allowed: 0 },
             builder,
             points: Arc::default(),
-            running: StopSet::default(),
-            settling: StopSet::default(),
-            watching: StopSet::default(),
-            returning: StopSet::default(),
-            stops_built: None,
+            stops: Stops::default(),
             told_time: None,
             waited: 0,
             rotation: None,
-            probe: None,
-            ahead: None,
-            foreseen: Vec::new(),
-            cancelled: None,
-            asked_at: 0,
+            lookahead: Lookahead::default(),
+            cancellation: Cancellation::default(),
             aborts: Self::refusals(true).into(),
             decided: None,
         }
@@ -215,8 +228,8 @@ impl Uniprocessor {
 
     /// Whoever knows the test says that a step may need so many instructions.
     pub fn allow_step(&mut self, instructions: u64) {
-        self.instructions_allowed = instructions;
-        self.instructions_max = self.instructions_max.max(instructions);
+        self.limits.instructions_allowed = instructions;
+        self.limits.instructions_max = self.limits.instructions_max.max(instructions);
     }
 
     /// The one processor.
@@ -230,43 +243,10 @@ impl Uniprocessor {
         &self.tracker.kernel
     }
 
-    /// Builds the stop sets anew if the addresses to stop at have changed; they only ever grow.
-    fn set_stops(&mut self) {
-        if self.stops_built == Some(self.tracker.stops.len()) {
-            return;
-        }
-        self.stops_built = Some(self.tracker.stops.len());
-        let known = self.tracker.stops.union(&self.points.addresses);
-        let code = Arc::new(known.chain(self.builder.sighted()).copied().collect());
-        let flag_matters = self.points.interrupts || self.kernel().interrupts_as_lock;
-        let always = Kinds::HALT.and(Kinds::TRANSACTION).and(Kinds::TRANSACTION_END);
-        let always = if self.kernel().annotations { always.and(Kinds::HYPERCALL) } else { always };
-        let on = if flag_matters { always.and(Kinds::INTERRUPT_FLAG) } else { always };
-        self.running = StopSet { code: Arc::clone(&code), on, ..StopSet::default() };
-        let on = always.and(Kinds::INTERRUPT_FLAG);
-        self.settling = StopSet { code: Arc::clone(&code), on, ..StopSet::default() };
-        let until_return = always.and(Kinds::INTERRUPT_RETURN);
-        self.returning = StopSet { code: Arc::clone(&code), on: until_return, ..StopSet::default() };
-        let watch = Arc::new(self.preemption_variables());
-        self.watching = StopSet { code, on, watch, ..StopSet::default() };
-    }
-
-    /// Variables whose change can allow preemption.
-    fn preemption_variables(&self) -> Vec<Watch> {
-        let Some(allowed) = &self.kernel().preemption_allowed else { return Vec::new() };
-        let variables = allowed.variables();
-        variables.iter().map(|&(start, bytes)| Watch { start, bytes, reads: false, writes: true }).collect()
-    }
-
     fn run(&mut self, until: Until, instructions_max: u64) -> Stop {
-        self.set_stops();
         let cpu = self.cpu();
-        let stops = match until {
-            Until::Point => &mut self.running,
-            Until::InterruptsOn => &mut self.settling,
-            Until::PreemptionAllowed => &mut self.watching,
-            Until::Program => &mut self.returning,
-        };
+        self.stops.build(&self.tracker, &self.points, &self.builder);
+        let stops = self.stops.until(until);
         stops.instructions = Some(instructions_max.min(CANCEL_INSTRUCTIONS));
         let sp = self.machine.stack_pointer(cpu).0;
         let stop = self.machine.run(cpu, stops, &mut self.builder.log);
@@ -289,21 +269,9 @@ impl Uniprocessor {
         self.tracker.threads.current().map(|thread| thread.id)
     }
 
-    /// Whether this is no longer wanted; asked every few instructions.
-    fn is_cancelled(&mut self) -> bool {
-        let Some(cancelled) = &self.cancelled else { return false };
-        let now = self.machine.instructions();
-        // Another execution may have been further.
-        let due = now.abs_diff(self.asked_at) >= CANCEL_INSTRUCTIONS;
-        if due {
-            self.asked_at = now;
-        }
-        due && cancelled()
-    }
-
     /// Handles a stop that means the same wherever it comes. `Err` ends the step.
     fn handle(&mut self, stop: Stop, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
-        if self.is_cancelled() {
+        if self.cancellation.is_due(self.machine.instructions()) {
             return Err(StepEnd::Cancelled);
         }
         match stop {
@@ -344,9 +312,12 @@ impl Uniprocessor {
                 self.tracker.drain(&self.machine, &mut self.builder);
                 Ok(())
             }
-            Stop::Watch(_) | Stop::Budget | Stop::Halt | Stop::Interrupt { .. } | Stop::InterruptReturn => {
-                Ok(())
-            }
+            Stop::Iteration
+            | Stop::Watch(_)
+            | Stop::Budget
+            | Stop::Halt
+            | Stop::Interrupt { .. }
+            | Stop::InterruptReturn => Ok(()),
             Stop::TripleFault => {
                 let tables = self.machine.page_table(self.cpu()).page();
                 self.tracker.tell(&self.machine, &mut self.builder, Action::TripleFault { tables });
@@ -412,7 +383,7 @@ impl Uniprocessor {
                 false => (Until::InterruptsOn, left),
                 // The instruction after STI belongs to it.
                 true if !self.machine.can_interrupt(self.cpu()) => (Until::InterruptsOn, 1),
-                true if !self.watching.watch.is_empty() => (Until::PreemptionAllowed, left),
+                true if self.stops.watch_preemption() => (Until::PreemptionAllowed, left),
                 true => (Until::InterruptsOn, PATIENCE_INSTRUCTIONS),
             };
             let before = self.machine.instructions();
@@ -498,7 +469,7 @@ impl Uniprocessor {
         let mut clock = None;
         loop {
             let ran = self.machine.instructions() - started;
-            if ran >= self.instructions_max {
+            if ran >= self.limits.instructions_max {
                 return StepEnd::NoProgress { instructions: ran };
             }
             if ran >= quiet_until {
@@ -515,11 +486,16 @@ impl Uniprocessor {
                 return self.wait_for_clock(spin);
             }
             signals.clear();
-            let stop = self.run(Until::Point, quiet_until.min(self.instructions_max) - ran);
+            let until = if self.ends_round() { Until::Program } else { Until::Point };
+            let stop = self.run(until, quiet_until.min(self.limits.instructions_max) - ran);
+            let returned = stop == Stop::InterruptReturn;
             let halted = stop == Stop::Halt;
-            let at_code = matches!(stop, Stop::Code(pc) if self.is_known(pc));
+            let at_code = stop == Stop::Iteration || matches!(stop, Stop::Code(pc) if self.is_known(pc));
             if let Err(end) = self.handle(stop, &mut signals) {
                 return end;
+            }
+            if returned && self.ends_round_here() && self.repeats_itself() {
+                return self.spun(me);
             }
             let new = at_code && !signals.contains(&Signal::Again) && self.is_own_code();
             if new && let Some(kind) = self.point_here() {
@@ -804,12 +780,14 @@ impl Subject for Uniprocessor {
                 end,
                 stack: Vec::new(),
                 sightings: Vec::new(),
+                remarks: Vec::new(),
             };
         };
         if self.points.set != *points {
             self.points = Arc::new(Compiled::new(points, self.kernel()));
-            self.stops_built = None;
+            self.stops.invalidate();
         }
+        self.builder.count_words(&points.words);
         let started = self.machine.instructions();
         self.waited = 0;
         self.forget_turns();
@@ -838,7 +816,7 @@ impl Subject for Uniprocessor {
         };
         let instructions = self.machine.instructions() - started - self.waited;
         let mut step = self.builder.finish(choice, end, instructions, stack);
-        self.judge_loops(&step);
+        self.judge_loops(&mut step);
         if matches!(step.end, StepEnd::Point(_)) {
             self.ask_for_turns();
             self.retry_loops();
@@ -863,7 +841,7 @@ impl Subject for Uniprocessor {
         let kernel = &self.tracker.kernel;
         let tested = kernel.tested.as_ref().map(|tested| &tested.image);
         self.builder.sight(pcs, std::iter::once(&kernel.image).chain(tested));
-        self.stops_built = None;
+        self.stops.invalidate();
     }
 
     fn standing(&self, thread: ThreadId) -> trace::Stack {
@@ -875,11 +853,11 @@ impl Subject for Uniprocessor {
     }
 
     fn limit_step(&mut self, instructions_max: u64) {
-        self.instructions_max = instructions_max.max(self.instructions_allowed);
+        self.limits.instructions_max = instructions_max.max(self.limits.instructions_allowed);
     }
 
     fn heed(&mut self, cancelled: Cancelled) {
-        self.cancelled = Some(cancelled);
+        self.cancellation.cancelled = Some(cancelled);
     }
 
     fn thread_name(&self, thread: ThreadId) -> Option<String> {

@@ -32,6 +32,7 @@ fn check(story: &str, expected: Expect) {
         end: StepEnd::Finished,
         stack: Vec::new(),
         sightings: Vec::new(),
+        remarks: Vec::new(),
     };
     for word in story.split_whitespace() {
         if let Some((addr, size)) = word.strip_prefix("alloc:").and_then(|rest| rest.split_once(':')) {

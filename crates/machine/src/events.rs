@@ -26,21 +26,12 @@ use crate::x86::paging::{Intent, Path, path, walk};
 use crate::x86::state::Cpu;
 use crate::x86::trap::Exception;
 use rustc_hash::FxHashMap;
-use trace::{CpuId, PhysAddr, VirtAddr};
+use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 
 /// Words a log may hold unless told otherwise: one MiB, which stays in a processor's cache.
 pub const LOG_WORDS_MAX: usize = 1 << 17;
 /// Free words kept for one stretch of compiled code.
 pub(crate) const LOG_SLACK: usize = 1 << 12;
-
-/// Direction of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Rw {
-    /// From memory.
-    Read,
-    /// To memory.
-    Write,
-}
 
 /// One access to memory by an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,8 +42,8 @@ pub struct Access {
     pub physical: Option<PhysAddr>,
     /// Bytes; string instructions log a whole stretch at once.
     pub size: u32,
-    /// Direction. A read-modify-write is a read, then a write.
-    pub rw: Rw,
+    /// What was done; a read-modify-write is one update.
+    pub kind: AccessKind,
     /// Part of a locked instruction.
     pub atomic: bool,
     /// Linear address of the instruction.
@@ -127,7 +118,13 @@ pub enum Event {
     Happening(u64, Happening),
 }
 
+/// An access that is spelled out: of so many words, its kind and whether it is atomic above bit 36 of the first.
 pub(crate) const TAG_ACCESS: u64 = 1;
+const SPELLED_WORDS: usize = 3;
+/// Of an entry that tells the number of an instruction.
+const COUNT_WORDS: usize = 2;
+const KINDS: [AccessKind; 4] = [AccessKind::Read, AccessKind::Write, AccessKind::Update, AccessKind::Update];
+const UPDATE: u64 = AccessKind::Update as u64;
 const TAG_HAPPENING: u64 = 2;
 /// As no tag, but the address is in the next word, all 64 bits of it.
 pub(crate) const TAG_WIDE: u64 = 3;
@@ -231,7 +228,7 @@ impl Events {
         &mut self,
         linear: u64,
         size: u32,
-        rw: Rw,
+        kind: AccessKind,
         atomic: bool,
         pc: u64,
         executed: u64,
@@ -239,7 +236,7 @@ impl Events {
         if self.counted {
             self.words.extend([TAG_AT << 32, executed]);
         }
-        let flags = u64::from(rw == Rw::Write) | u64::from(atomic) << 1;
+        let flags = kind as u64 | u64::from(atomic) << 2;
         self.words.extend([TAG_ACCESS << 32 | flags << 36 | u64::from(size) << 8 & 0xffff_ff00, linear, pc]);
     }
 
@@ -251,6 +248,14 @@ impl Events {
         for &entry in path.entries() {
             self.words.extend([TAG_WALK << 32 | u64::from(path.entry_bytes) << 8, linear, pc, entry]);
         }
+    }
+
+    /// The two accesses that were pushed last are a read and a write of the same bytes by one instruction.
+    pub(crate) fn join_update(&mut self) {
+        let write = self.words.len() - SPELLED_WORDS;
+        let counted = if self.counted { COUNT_WORDS } else { 0 };
+        self.words.truncate(write - counted);
+        self.words[write - counted - SPELLED_WORDS] |= UPDATE << 36;
     }
 
     pub(crate) fn push(&mut self, now: u64, happening: Happening) {
@@ -304,11 +309,11 @@ impl Events {
         let walks = self.walks;
         let (mut pages, mut paths) = (FxHashMap::default(), FxHashMap::default());
         let mut last = u64::MAX;
-        each(&self.words, from, self.words.len(), code, &mut (), |_, entry| {
-            if let Raw::Access(access) = entry
-                && access.address.0 >> 12 != last
+        each(&self.words, (from, self.words.len()), code, &mut Recent::default(), |event| {
+            if let Event::Access(Access { address, .. }) = event
+                && address.0 >> 12 != last
             {
-                last = access.address.0 >> 12;
+                last = address.0 >> 12;
                 pages.entry(last).or_insert_with(|| physical_page(cpu, memory, last));
                 if walks {
                     paths.entry(last).or_insert_with(|| path(cpu, memory, last << 12));
@@ -320,23 +325,26 @@ impl Events {
 
     /// Hands events to `sink`, oldest first, and empties the log. `cpu` is the processor that ran last. Accesses that
     /// `filter` knows already are left out.
-    pub(crate) fn drain_with(
+    pub(crate) fn drain<F: Filter>(
         &mut self,
         cpu: &Cpu,
         memory: &Memory,
         code: &Code,
-        filter: &mut impl Filter,
+        filter: &mut F,
         mut sink: impl FnMut(Event),
     ) {
         let words = std::mem::take(&mut self.words);
         let settled = std::mem::take(&mut self.settled);
         let walks = self.walks;
         let mut from = 0;
+        let many = F::REPETITIONS && words.len() >= RECENT_WORDS_MIN;
+        let mut recent = if many { Recent::new() } else { Recent::default() };
         for stretch in settled.iter().map(Some).chain([None]) {
             let until = stretch.map_or(words.len(), |s| s.until);
             let mut frames = Frames::default();
-            each(&words, from, until, code, filter, |_, entry| match entry {
-                Raw::Access(mut access) => {
+            each(&words, (from, until), code, &mut recent, |event| match event {
+                Event::Access(access) if filter.knows(&access) => {}
+                Event::Access(mut access) => {
                     let (linear, page) = (access.address.0, access.address.0 >> 12);
                     let (frame, fresh) = frames.get(page, |page| match stretch {
                         Some(stretch) => stretch.pages.get(&page).copied().unwrap_or(NOT_MAPPED),
@@ -352,11 +360,13 @@ impl Events {
                     }
                     sink(Event::Access(access));
                 }
-                Raw::Walk(access) => sink(Event::Walk(access)),
-                Raw::Happening(now, happening) => sink(Event::Happening(now, happening)),
+                other => sink(other),
             });
+            if until < words.len() {
+                filter.remapped();
+                recent.restart();
+            }
             from = until;
-            filter.restart();
         }
         self.words = words;
         self.clear();
@@ -395,44 +405,56 @@ fn physical_page(cpu: &Cpu, memory: &Memory, page: u64) -> u64 {
 fn tell_walk(path: &Path, access: Access, sink: &mut impl FnMut(Event)) {
     for &entry in path.entries() {
         let (physical, size) = (Some(PhysAddr(entry)), path.entry_bytes.into());
-        sink(Event::Walk(Access { physical, size, rw: Rw::Read, atomic: false, ..access }));
+        sink(Event::Walk(Access { physical, size, kind: AccessKind::Read, atomic: false, ..access }));
     }
 }
 
-enum Raw {
-    /// Without its physical address.
-    Access(Access),
-    Walk(Access),
-    Happening(u64, Happening),
+/// Leaves accesses out, before anything else is asked of them. `()` leaves out none.
+pub trait Filter {
+    /// Whether an access that was asked for is known from then on, as long as addresses lead where they did. Then its
+    /// repetitions may be left out without asking.
+    const REPETITIONS: bool;
+    /// Whether this one is left out; where it is in physical memory is not known yet.
+    fn knows(&mut self, access: &Access) -> bool;
+    /// Addresses may lead elsewhere from here on.
+    fn remapped(&mut self);
 }
 
-/// Leaves accesses out that were handed over already. `()` leaves out none.
-pub(crate) trait Filter {
-    /// Was this word handed over since the last restart?
-    fn knows(&mut self, word: u64) -> bool;
-    /// The same for a word and the address after it.
-    fn knows_wide(&mut self, word: u64, address: u64) -> bool;
-    /// What follows is another matter.
-    fn restart(&mut self);
+/// Leaves out most repetitions of an access between two happenings, for readers who need to know what was accessed rather than
+/// how often.
+pub struct Distinct;
+
+impl Filter for Distinct {
+    const REPETITIONS: bool = true;
+
+    fn knows(&mut self, _: &Access) -> bool {
+        false
+    }
+
+    fn remapped(&mut self) {}
 }
 
 impl Filter for () {
-    fn knows(&mut self, _: u64) -> bool {
+    const REPETITIONS: bool = false;
+
+    fn knows(&mut self, _: &Access) -> bool {
         false
     }
-    fn knows_wide(&mut self, _: u64, _: u64) -> bool {
-        false
-    }
-    fn restart(&mut self) {}
+
+    fn remapped(&mut self) {}
 }
 
+/// Words of a log that are worth a table of the recent ones.
+const RECENT_WORDS_MIN: usize = 256;
 /// Words in a [`Recent`].
 const RECENT: usize = 1 << 11;
 
-/// Remembers the words handed over last, each in the one place it can be in.
-pub(crate) struct Recent {
-    words: Box<[u64; RECENT]>,
-    /// The same for those of two words; empty until there is one.
+/// Remembers the words met last, each in the one place it can be in: equal words are equal accesses by the same instruction,
+/// and to compare them is much quicker than to decode them. Empty: remembers none.
+#[derive(Default)]
+struct Recent {
+    words: Vec<u64>,
+    /// The same for those of two words.
     wide: Vec<(u64, u64)>,
 }
 
@@ -444,70 +466,65 @@ fn recent_index(word: u64) -> usize {
 }
 
 impl Recent {
-    pub fn new() -> Self {
-        Self { words: Box::new([0; RECENT]), wide: Vec::new() }
+    fn new() -> Self {
+        Self { words: vec![0; RECENT], wide: Vec::new() }
     }
-}
 
-impl Filter for Recent {
     #[inline]
     fn knows(&mut self, word: u64) -> bool {
-        std::mem::replace(&mut self.words[recent_index(word)], word) == word
+        let Some(known) = self.words.get_mut(recent_index(word)) else { return false };
+        std::mem::replace(known, word) == word
     }
 
     #[inline]
     fn knows_wide(&mut self, word: u64, address: u64) -> bool {
-        // The lower half of the word is whatever the log held before.
-        let known = (word >> 32, address);
-        let at = recent_index(word >> 32 << 32 | address & 0xffff_ffff);
+        if self.words.is_empty() {
+            return false;
+        }
         if self.wide.is_empty() {
             self.wide.resize(RECENT, (0, 0));
         }
+        // The lower half of the word is whatever the log held before.
+        let known = (word >> 32, address);
+        let at = recent_index(word >> 32 << 32 | address & 0xffff_ffff);
         std::mem::replace(&mut self.wide[at], known) == known
     }
 
+    /// What follows is another matter.
     fn restart(&mut self) {
         self.words.fill(0);
         self.wide.clear();
     }
 }
 
-/// Decodes the words of a stretch.
+/// Decodes the words of a stretch, those left out that `recent` knows, with no physical addresses yet.
+#[inline]
 fn each(
     words: &[u64],
-    from: usize,
-    until: usize,
+    (from, until): (usize, usize),
     code: &Code,
-    filter: &mut impl Filter,
-    mut sink: impl FnMut(usize, Raw),
+    recent: &mut Recent,
+    mut sink: impl FnMut(Event),
 ) {
     let mut at = from;
     let (mut block, mut alone) = (None, None);
     while at < until {
         let word = words[at];
         match word >> 32 & 15 {
-            0 if filter.knows(word) => at += 1,
-            TAG_WIDE if filter.knows_wide(word, words[at + 1]) => at += 2,
+            0 if recent.knows(word) => at += 1,
+            TAG_WIDE if recent.knows_wide(word, words[at + 1]) => at += 2,
             tag @ (0 | TAG_WIDE) => {
                 let site = code.site(word);
-                let linear = if tag == 0 { word & 0xffff_ffff } else { words[at + 1] };
-                let access = |rw| {
-                    Raw::Access(Access {
-                        address: VirtAddr(linear),
-                        physical: None,
-                        size: site.size.into(),
-                        rw,
-                        atomic: site.atomic,
-                        pc: VirtAddr(site.pc),
-                        instruction: block.map(|block: u64| block + site.index),
-                    })
+                let access = Access {
+                    address: VirtAddr(if tag == 0 { word & 0xffff_ffff } else { words[at + 1] }),
+                    physical: None,
+                    size: site.size.into(),
+                    kind: site.kind,
+                    atomic: site.atomic,
+                    pc: VirtAddr(site.pc),
+                    instruction: block.map(|block: u64| block + site.index),
                 };
-                if site.reads {
-                    sink(at, access(Rw::Read));
-                }
-                if site.writes {
-                    sink(at, access(Rw::Write));
-                }
+                sink(Event::Access(access));
                 at += if tag == 0 { 1 } else { 2 };
             }
             tag @ (TAG_ACCESS | TAG_WALK) => {
@@ -516,26 +533,26 @@ fn each(
                     address: VirtAddr(words[at + 1]),
                     physical: None,
                     size: (word >> 8) as u32 & 0xff_ffff,
-                    rw: if flags & 1 != 0 { Rw::Write } else { Rw::Read },
-                    atomic: flags & 2 != 0,
+                    kind: KINDS[(flags & 3) as usize],
+                    atomic: flags & 4 != 0,
                     pc: VirtAddr(words[at + 2]),
                     instruction: alone,
                 };
                 if tag == TAG_ACCESS {
-                    sink(at, Raw::Access(access));
-                    at += 3;
+                    sink(Event::Access(access));
+                    at += SPELLED_WORDS;
                 } else {
-                    sink(at, Raw::Walk(Access { physical: Some(PhysAddr(words[at + 3])), ..access }));
+                    sink(Event::Walk(Access { physical: Some(PhysAddr(words[at + 3])), ..access }));
                     at += 4;
                 }
             }
             TAG_BLOCK => {
                 block = Some(words[at + 1]);
-                at += 2;
+                at += COUNT_WORDS;
             }
             TAG_AT => {
                 alone = Some(words[at + 1]);
-                at += 2;
+                at += COUNT_WORDS;
             }
             _ => {
                 let (small, a, b, now) = (word as u32, words[at + 1], words[at + 2], words[at + 3]);
@@ -561,8 +578,8 @@ fn each(
                     },
                     _ => Happening::Mode { cr0: a, cpl: small as u8 },
                 };
-                sink(at, Raw::Happening(now, happening));
-                filter.restart();
+                sink(Event::Happening(now, happening));
+                recent.restart();
                 at += 4;
             }
         }

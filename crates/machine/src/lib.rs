@@ -20,7 +20,7 @@ mod turns;
 mod words;
 pub mod x86;
 
-pub use events::{Access, Event, Events, Happening, Rw};
+pub use events::{Access, Distinct, Event, Events, Filter, Happening};
 pub use inputs::{Input, Moment, Playback, Played, Tape};
 pub use machine::Machine;
 pub use memory::Memory;

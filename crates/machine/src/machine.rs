@@ -7,7 +7,7 @@
 use crate::board::{Board, BoardConfig, CPUS_MAX, Signal};
 use crate::boot::{self, Boot, BootError, Format};
 use crate::devices::disk::Disk;
-use crate::events::{Event, Events, Recent};
+use crate::events::{Event, Events, Filter};
 use crate::hash::StableHasher;
 use crate::inputs::{Input, Moment, Tape};
 use crate::memory::{Memory, Touched};
@@ -19,9 +19,6 @@ use crate::x86::mmu::{Intent, walk};
 use crate::x86::run::Exit;
 use crate::x86::state::{Activity, Cpu, Seg, Segment, Table, cr0, cr4, efer};
 use trace::{CpuId, PhysAddr, VirtAddr};
-
-/// Words of a log that are worth a table of the recent ones.
-const DISTINCT_WORDS_MIN: usize = 256;
 
 /// A PC.
 pub struct Machine {
@@ -251,6 +248,7 @@ impl Machine {
             id,
             now: self.instructions,
             atomic: false,
+            modifies: false,
             leave: false,
             stop: None,
             implicit: false,
@@ -504,17 +502,12 @@ impl Machine {
 
     /// Hands everything logged to `sink`, oldest first, with physical addresses, and empties the log.
     pub fn drain(&self, events: &mut Events, sink: impl FnMut(Event)) {
-        let cpu = events.cpu().unwrap_or_default();
-        events.drain_with(self.cpu(cpu), &self.memory, &self.engine.code, &mut (), sink);
+        self.drain_unknown(events, &mut (), sink);
     }
 
-    /// As [`Machine::drain`], for readers who need to know what was accessed rather than how often: between two
-    /// happenings, most repetitions of an access by the same instruction are left out.
-    pub fn drain_distinct(&self, events: &mut Events, sink: impl FnMut(Event)) {
-        if events.words().len() < DISTINCT_WORDS_MIN {
-            return self.drain(events, sink);
-        }
+    /// As [`Machine::drain`], without the accesses that `filter` knows.
+    pub fn drain_unknown(&self, events: &mut Events, filter: &mut impl Filter, sink: impl FnMut(Event)) {
         let cpu = events.cpu().unwrap_or_default();
-        events.drain_with(self.cpu(cpu), &self.memory, &self.engine.code, &mut Recent::new(), sink);
+        events.drain(self.cpu(cpu), &self.memory, &self.engine.code, filter, sink);
     }
 }

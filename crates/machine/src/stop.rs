@@ -77,6 +77,9 @@ pub struct StopSet {
     ///
     /// Accesses to the pages that hold these words take a slower path, some 50 ns each; everything else runs at full speed.
     pub before: Arc<WordSet>,
+    /// Stop between two iterations of a repeated string instruction at one of these linear addresses. Run again, it goes
+    /// on with the next.
+    pub iterations: Arc<BTreeSet<u64>>,
     /// Stop after an instruction that touches one of these.
     pub watch: Arc<Vec<Watch>>,
     /// Stop after an instruction that reads or writes one of these ports.
@@ -135,6 +138,8 @@ pub enum Stop {
         /// The first word of the set that it touches.
         word: PhysAddr,
     },
+    /// A string instruction of [`StopSet::iterations`] goes on with its next iteration.
+    Iteration,
     /// A watched access was made.
     Watch(Access),
     /// A port was used.
@@ -225,6 +230,7 @@ impl fmt::Display for Stop {
             Self::Budget => write!(f, "instruction budget used up"),
             Self::Code(address) => write!(f, "reached {address}"),
             Self::Before { access, word } => write!(f, "before {access:?} of {word}"),
+            Self::Iteration => write!(f, "between iterations"),
             Self::Watch(access) => write!(f, "watched {access:?}"),
             Self::Port { port, size, write, value } => {
                 write!(

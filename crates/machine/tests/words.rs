@@ -5,7 +5,7 @@ mod guests;
 use guests::{DATA, GUESTS, WINDOW};
 use machine::board::BoardConfig;
 use machine::x86::state::reg;
-use machine::{Access, Event, Events, Machine, Rw, Stop, StopSet, WordSet};
+use machine::{Access, Event, Events, Machine, Stop, StopSet, WordSet};
 use std::sync::Arc;
 use trace::{CpuId, PhysAddr, VirtAddr};
 
@@ -199,7 +199,7 @@ fn walks_are_told_and_held_before() {
     machine.drain(&mut events, |event| match event {
         Event::Walk(a) => seen.push(("walk", a.address.0, a.physical.unwrap().0, a.size, a.pc.0)),
         Event::Access(a) => {
-            let what = if a.rw == Rw::Read { "read" } else { "write" };
+            let what = a.kind.verb().trim_end_matches('s');
             seen.push((what, a.address.0, a.physical.unwrap().0, a.size, a.pc.0));
         }
         Event::Happening(..) => {}

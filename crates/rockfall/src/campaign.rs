@@ -190,7 +190,7 @@ impl<'a> Campaign<'a> {
         let mut workers = Workers::new(1, &campaign.setting.watched, &points, options().depth_max, 0);
         let late = lateness(Some(campaign.setting.budget));
         search.run(&mut workers, &*late, &mut |_| {});
-        campaign.learn_races(JobId(0), search.notes(), true);
+        campaign.learn_races(JobId(0), &search, true);
         campaign
     }
 
@@ -208,7 +208,7 @@ impl<'a> Campaign<'a> {
             match campaign.setting.folder.load_job::<Begun>(id) {
                 Some(job) => {
                     let job = Box::new(job);
-                    campaign.learn_races(id, job.search.notes(), false);
+                    campaign.learn_races(id, &job.search, false);
                     campaign.settle(id, job);
                 }
                 None => campaign.plan.restart(id),
@@ -229,12 +229,13 @@ impl<'a> Campaign<'a> {
         Capacity { seconds: self.seconds_left(), cores: self.setting.cores }
     }
 
-    fn learn_races(&mut self, id: JobId, races: &BTreeMap<Race, Schedule>, on_first_run: bool) -> bool {
+    fn learn_races(&mut self, id: JobId, search: &Search<Dpor, Race>, on_first_run: bool) -> bool {
         let races: Vec<(&Race, &Schedule)> =
-            races.iter().filter(|(race, _)| self.setting.knows.counts(race)).collect();
+            search.notes().iter().filter(|(race, _)| self.setting.knows.counts(race)).collect();
         for (race, schedule) in &races {
             let witness = || {
-                let points = self.plan.job(id).points.clone();
+                let mut points = self.plan.job(id).points.clone();
+                points.words = points.words.with(search.words().iter().copied());
                 RaceWitness { race: (*race).clone(), points, schedule: (*schedule).clone() }
             };
             self.witnesses.entry(race.key()).or_insert_with(witness);
@@ -256,9 +257,8 @@ impl<'a> Campaign<'a> {
             explore::Verdict::Bug(_) => Outcome::Bug,
             explore::Verdict::Exhausted { .. } => Outcome::Exhausted,
             explore::Verdict::OutOfBudget { .. } => Outcome::GoesOn,
-            explore::Verdict::Bounded { .. } | explore::Verdict::Unsupported { .. } => {
-                Outcome::GivenUp { why: verdict.to_string() }
-            }
+            explore::Verdict::Bounded { .. } => Outcome::Bounded { why: verdict.to_string() },
+            explore::Verdict::Unsupported { .. } => Outcome::GivenUp { why: verdict.to_string() },
         };
         self.news |= outcome != Outcome::GoesOn;
         let goes_on = outcome == Outcome::GoesOn;
@@ -359,7 +359,7 @@ impl<'a> Campaign<'a> {
 
     fn take_back(&mut self, slice: Slice) {
         let Slice { id, mut job, workers, cores, watched, .. } = slice;
-        if self.learn_races(id, job.search.notes(), false) {
+        if self.learn_races(id, &job.search, false) {
             job.news_at = job.search.counts().interleavings;
         }
         self.settle(id, job);

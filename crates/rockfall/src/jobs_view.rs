@@ -87,6 +87,7 @@ pub fn standing(job: &Job) -> String {
         State::Covered { .. } => "part of an exhausted space".to_owned(),
         State::Cancelled { .. } => "not needed: a part of it has a bug".to_owned(),
         State::GivenUp { why } => format!("given up after {interleavings}: {why}"),
+        State::Bounded { why } => format!("bounded after {interleavings}: {why}"),
         State::Started | State::Suspended => {
             let percent = 100.0 * job.standing.explored;
             let left = job.standing.seconds_left.map_or("unknown time".to_owned(), in_words_exactly);
@@ -161,6 +162,7 @@ fn state_name(state: &State) -> StateName<'_> {
         State::Buggy => ("buggy", None, None),
         State::Cancelled { by } => ("cancelled", Some(by.0), None),
         State::GivenUp { why } => ("given-up", None, Some(why.as_str())),
+        State::Bounded { why } => ("bounded", None, Some(why.as_str())),
     };
     StateName { state, by, why }
 }

@@ -23,6 +23,8 @@ pub enum Ending {
     Late,
     /// What is left cannot be explored.
     GivenUp,
+    /// What is left was explored up to a bound.
+    Bounded,
 }
 
 pub struct Statement<'a> {
@@ -93,6 +95,9 @@ impl Statement<'_> {
             Ending::Done => vec![format!("{what}: no bug, and all that is known to matter is exhausted")],
             Ending::GivenUp => {
                 vec![format!("{what}: no bug found, but this is no proof (what is left cannot be explored)")]
+            }
+            Ending::Bounded => {
+                vec![format!("{what}: no bug found, but this is no proof (a bound decides, see below)")]
             }
             Ending::Stopped | Ending::Late => {
                 let why = if self.ending == Ending::Stopped { "stopped" } else { "time is up" };
@@ -226,7 +231,7 @@ impl Statement<'_> {
     fn given_up(&self, lines: &mut Vec<String>) {
         let mut reasons: Vec<(&str, Vec<&Job>)> = Vec::new();
         for job in self.plan.jobs() {
-            let State::GivenUp { why } = &job.state else { continue };
+            let (State::GivenUp { why } | State::Bounded { why }) = &job.state else { continue };
             match reasons.iter_mut().find(|(known, _)| known == why) {
                 Some((_, jobs)) => jobs.push(job),
                 None => reasons.push((why, vec![job])),
@@ -237,7 +242,9 @@ impl Statement<'_> {
                 0 => String::new(),
                 more => format!(" and {}", counted(more, "more state space")),
             };
-            lines.push(format!("Given up: {}{more}: {why}", self.name(&jobs[0].points)));
+            let bounded = matches!(jobs[0].state, State::Bounded { .. });
+            let head = if bounded { "Bounded" } else { "Given up" };
+            lines.push(format!("{head}: {}{more}: {why}", self.name(&jobs[0].points)));
         }
     }
 

@@ -7,6 +7,7 @@ use clap::Args;
 use detect::{Config, Detectors, Flags};
 use explore::World;
 use guest::description::{Description, Input};
+use guest::doctor::{Advice, Examination, Severity};
 use guest::image::{Image, ImageHash};
 use guest::kernel::Kernel;
 use guest::lifecycle::{self, FreeRun, Setup, Started};
@@ -389,6 +390,31 @@ impl Target {
         self.start_with(&Setup { count_hooks: true, ..self.setup.clone() })
     }
 
+    /// The same, once one run of the test has shown that the description can be right. What it shows to be wrong is
+    /// refused, and what may be wrong is told.
+    pub fn start_checked(&self) -> Result<Checked, Failure> {
+        let mut started = self.start_counting()?;
+        let Examination { advice, threads } = guest::doctor::examine(&started);
+        started.subject.tracker.evidence.fired = None;
+        let placed = |advice: &Advice| match advice.line {
+            Some(line) => format!("{}:{line}: {}", self.recipe.description_name, advice.text),
+            None => advice.text.clone(),
+        };
+        let wrong: Vec<String> =
+            advice.iter().filter(|advice| advice.severity == Severity::Wrong).map(placed).collect();
+        if !wrong.is_empty() {
+            return Err(Failure::BadInput(format!(
+                "the description does not fit what the kernel does, so nothing could be trusted that is found with it:\n  \
+                 {}\n'rockfall doctor' checks the whole description.",
+                wrong.join("\n  ")
+            )));
+        }
+        for doubtful in advice.iter().filter(|advice| advice.severity == Severity::Doubtful) {
+            eprintln!("rockfall: caution: {}", placed(doubtful));
+        }
+        Ok(Checked { started, alone: threads < 2 })
+    }
+
     /// The machine before its first instruction, to run freely for so many of them at most.
     pub fn free_run(&self, instructions_max: u64) -> Result<FreeRun, Failure> {
         let setup = Setup { instructions_max, ..self.setup.clone() };
@@ -473,6 +499,17 @@ impl Target {
         read(PathBuf::from(file)).or_else(|| named.chain(above).find_map(read))
     }
 }
+
+/// A test whose description was checked by one run of it.
+pub struct Checked {
+    pub started: Started,
+    /// No more than one thread ran.
+    pub alone: bool,
+}
+
+/// What a proof about one thread is worth.
+pub const ALONE: &str = "This is no proof: only one thread ran in this test, so there was nothing to interleave. Choose a test \
+    in which several threads run (-t); if this is one, 'threads.create' does not see them.";
 
 /// Folders around the kernel's in which its sources may be.
 const ANCESTORS_MAX: usize = 4;

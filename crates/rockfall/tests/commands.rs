@@ -272,6 +272,53 @@ fn what_was_explored_is_said_exactly() {
     }
 }
 
+/// What a run of the test shows to be wrong is refused before anything is explored, with the reason and what to do.
+#[test]
+fn a_wrong_description_proves_nothing() {
+    let folder = folder("refused");
+    let pebbles = include_str!("../../../kernels/pebbles.toml");
+    let create = pebbles.lines().find(|line| line.starts_with("create = ")).expect("how threads are created");
+    for (at, (from, to, says)) in [
+        ("t->state == THREAD_RUNNABLE", "0", "'runnable'"),
+        ("t->state == THREAD_RUNNABLE", "t == current", "'runnable' said that it could not run"),
+        ("t->state == THREAD_RUNNABLE", "*(int *)0xfff00000", "'runnable.when' has no value"),
+        ("switch = [\"context_switch\"]", "switch = []", "'functions.switch'"),
+        (create, "create = [{ on = \"enter panic\", thread = \"current\" }]", "never created"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert!(pebbles.contains(from), "{from}");
+        let name = format!("{at}.toml");
+        std::fs::write(folder.join(&name), pebbles.replace(from, to)).expect("written");
+        let target = ["bundled", "-k", &name, "-t", "vanish_vanish"];
+        for command in [&["test", "--budget", "20s"][..], &["explore", "--points", "lock"]] {
+            let output = rockfall(&folder, &[&command[..1], &target[..], &command[1..]].concat());
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{to}: {command:?}: {errors}");
+            assert!(errors.contains(says), "{to}: {command:?}: {errors}");
+            assert!(output.stdout.is_empty(), "{to}: {command:?}: nothing is claimed");
+        }
+    }
+    // Whether threads end is a matter of the kernel as well, so that is told and not refused.
+    let text = pebbles.replace("enter thread_die", "enter panic");
+    std::fs::write(folder.join("exit.toml"), text).expect("written");
+    let arguments = ["explore", "bundled", "-k", "exit.toml", "-t", "vanish_vanish", "--points", "lock"];
+    let errors = String::from_utf8_lossy(&rockfall(&folder, &arguments).stderr).into_owned();
+    assert!(errors.contains("caution: exit.toml:") && errors.contains("('threads.exit')"), "{errors}");
+}
+
+/// A space in which nothing could happen is exhausted and proves nothing.
+#[test]
+fn points_that_are_never_met_prove_nothing() {
+    let folder = folder("unmet");
+    let explore = ["explore", "bundled", "-k", "pebbles", "-t", "vanish_vanish", "--points"];
+    let unmet = [&explore[..], &["fn:sys_wait_for_nothing"]].concat();
+    check(&folder, &unmet, 2, &[]);
+    let unmet = [&explore[..], &["fn:sys_readline"]].concat();
+    check(&folder, &unmet, 2, &["This is no proof: the test came to none of the points"]);
+}
+
 /// Each mistake is told with its line and what to do about it.
 #[test]
 fn mistakes_in_a_description_are_told() {

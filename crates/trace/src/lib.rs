@@ -28,7 +28,7 @@ pub use ids::{CpuId, LockId, ThreadId, ThreadSet};
 pub use point::{Filter, ParsePointError, Point, PointKind, PointRule, PointSet};
 pub use resolve::{Frame, Resolve, Stack};
 pub use set::SortedSet;
-pub use step::{Occurrence, Pointer, Sighting, Step, StepEnd};
+pub use step::{Occurrence, Pointer, Remark, Sighting, Step, StepEnd};
 pub use subject::{Cancelled, Subject};
 pub use touched::{Touched, Touching};
 pub use words::{WORD_BYTES, Words};

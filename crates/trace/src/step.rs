@@ -1,6 +1,6 @@
 //! A transition: what one actor did between two preemption points.
 
-use crate::{Access, Action, Choice, Event, Point, Stack, ThreadId, VirtAddr, Waiting};
+use crate::{Access, Action, Choice, Event, PhysAddr, Point, Stack, ThreadId, VirtAddr, Waiting};
 use serde::{Deserialize, Serialize};
 
 /// Why a step ended, and so whether and how the execution goes on.
@@ -41,6 +41,20 @@ pub struct Step {
     pub stack: Stack,
     /// Ascending by access; empty unless asked for.
     pub sightings: Vec<Sighting>,
+    /// What the exploration must know beside what the guest did.
+    #[serde(default)]
+    pub remarks: Vec<Remark>,
+}
+
+/// Something that decides what an exploration can claim.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Remark {
+    /// Threads meet at this word in a way that the recorded accesses do not tell. The space must be begun
+    /// again with the word in [`crate::PointSet::words`].
+    Word(PhysAddr),
+    /// A thread was taken to wait, because it had offered the processor to others this often without a sign of progress.
+    TakenToWait { yields: u32 },
 }
 
 /// An access as it was seen while it happened, for those that were asked for (see [`crate::Subject::sight`]).
@@ -139,6 +153,7 @@ mod tests {
             end: StepEnd::Finished,
             stack: Vec::new(),
             sightings: Vec::new(),
+            remarks: Vec::new(),
         };
         let told: Vec<String> = step
             .occurrences()

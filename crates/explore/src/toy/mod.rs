@@ -499,6 +499,7 @@ impl Subject for Toy {
             end,
             stack: Stack::new(),
             sightings: Vec::new(),
+            remarks: Vec::new(),
         }
     }
 }

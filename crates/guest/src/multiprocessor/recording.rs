@@ -7,7 +7,7 @@
 use super::context::Context;
 use super::heap::{Allocator, Heap};
 use super::sharing::{Contact, Sharing};
-use machine::{Event, Events, Machine, Rw, WordSet};
+use machine::{Distinct, Event, Events, Machine, WordSet};
 use std::sync::Arc;
 use trace::{Access, AccessKind, CpuId, PhysAddr};
 
@@ -56,12 +56,15 @@ impl Recording {
         let watched = contexts[own].repetition.watches();
         let busy = freed.heap.is_busy(cpu);
         let heard = contexts.iter().enumerate().any(|(id, context)| id != own && context.listens());
-        machine.drain_distinct(log, |event| {
+        machine.drain_unknown(log, &mut Distinct, |event| {
             let Event::Access(access) = event else { return };
             let Some(phys) = access.physical.filter(|at| at.0 < end) else { return };
-            let writes = access.rw == Rw::Write;
-            if watched {
-                contexts[own].repetition.access(phys, access.size, writes);
+            let (reads, writes) = (access.kind != AccessKind::Write, access.kind.writes());
+            if watched && reads {
+                contexts[own].repetition.access(phys, access.size, false);
+            }
+            if watched && writes {
+                contexts[own].repetition.access(phys, access.size, true);
             }
             if heard && writes {
                 let others = contexts.iter_mut().enumerate().filter(|(id, _)| *id != own);
@@ -72,17 +75,19 @@ impl Recording {
                     && freed.heap.may_be_free(phys)
                     && freed.heap.is_free(phys, freed.allocator, machine, cpu)
             };
-            if sharing.touch(cpu, phys, access.size, writes, known) != Contact::Alone || gone() {
+            let mut meets = false;
+            for (made, writes) in [(reads, false), (writes, true)] {
+                meets |= made && sharing.touch(cpu, phys, access.size, writes, known) != Contact::Alone;
+            }
+            if meets || gone() {
                 keep(accesses, &access, phys);
             }
         });
     }
 }
 
-/// A read and a write by one instruction are one update.
 fn keep(accesses: &mut Vec<Access>, access: &machine::Access, phys: PhysAddr) {
-    let &machine::Access { address: addr, size, rw, atomic, pc, .. } = access;
-    let kind = if rw == Rw::Write { AccessKind::Write } else { AccessKind::Read };
+    let &machine::Access { address: addr, size, kind, atomic, pc, .. } = access;
     if let Some(last) = accesses.last_mut()
         && (last.addr, last.pc, last.size) == (addr, pc, size)
     {

@@ -22,14 +22,13 @@ pub struct Holder {
 
 impl Tracker {
     pub(super) fn yielded(&mut self, machine: &Machine, step: &StepBuilder) {
-        let reads = step.accesses().to_vec();
         let Some(thread) = self.threads.current() else { return };
         let yields_for = self.wanted(thread).filter(|_| self.is_taken(machine, thread)).map(|(_, lock)| lock);
         let thread = self.threads.current_mut().expect("still runs");
         thread.yields_for = yields_for;
         let looping = Arc::make_mut(&mut thread.looping);
         looping.yields += 1;
-        looping.reads = reads;
+        looping.end_round(step.accesses());
     }
 
     /// Whether the lock that a thread wants is another's: as the kernel has it where the description says how, else as

@@ -3,7 +3,7 @@
 //! They are what ignored code must not write where a tick could come ([`trace::Action::Exposed`]).
 
 use crate::recorder::Scope;
-use machine::{Events, Machine, Rw};
+use machine::{Events, Machine};
 use std::collections::BTreeMap;
 use trace::{CpuId, PhysAddr, VirtAddr};
 
@@ -35,11 +35,11 @@ impl SchedulerWords {
         }
         let sp = machine.stack_pointer(cpu).0;
         let stack = sp.saturating_sub(STACK_BELOW_BYTES)..VirtAddr(sp).page().0 + STACK_PAGE_BYTES;
-        machine.drain_distinct(log, |event| {
+        machine.drain(log, |event| {
             let machine::Event::Access(access) = event else { return };
             // A stack is taken over by the next thread long before that one counts as running.
             let on_stack = stack.contains(&access.address.0);
-            if access.rw != Rw::Write || on_stack || !scope.ignores(access.pc.0) {
+            if !access.kind.writes() || on_stack || !scope.ignores(access.pc.0) {
                 return;
             }
             let Some(phys) = access.physical else { return };

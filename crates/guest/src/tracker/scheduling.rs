@@ -242,6 +242,7 @@ impl Tracker {
             // Gives way while somebody else has the lock it wants: waits, whatever the run queue says.
             _ if queued => !by_tick && other,
             Standing::Exiting => {
+                step.thread_ended(previous.id);
                 self.threads.remove(key);
                 false
             }

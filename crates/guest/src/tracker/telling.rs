@@ -7,7 +7,7 @@ use super::Tracker;
 use crate::image::Space;
 use crate::kernel::Activity;
 use crate::step_builder::{StepBuilder, Stretch};
-use crate::threads::Thread;
+use crate::threads::{Standing, Thread};
 use crate::view::{View, registers};
 use machine::Machine;
 use trace::{Action, Frame, Stack, ThreadId, VirtAddr};
@@ -51,6 +51,10 @@ impl Tracker {
             called_from: thread.and_then(|thread| thread.called_from).map(VirtAddr),
             program_counts: thread.is_none_or(|thread| !thread.inside(Activity::Trusted)),
             guards: &self.kernel.guards,
+            blocked: &|id| {
+                let thread = self.threads.by_id(id);
+                thread.is_some_and(|thread| thread.standing == Standing::Blocked)
+            },
             stack_of: &|id| self.stack_left(machine, id),
         };
         step.take_log(machine, &stretch)

@@ -37,7 +37,7 @@ impl Uniprocessor {
         }
         let mut probe = self.look_ahead();
         let spin = self.clock_loop(&mut probe);
-        self.probe = Some(probe);
+        self.lookahead.probe = Some(probe);
         spin.map(Arc::new)
     }
 
@@ -66,7 +66,7 @@ impl Uniprocessor {
 
     /// A copy of the machine to try things on.
     pub(super) fn look_ahead(&mut self) -> Box<Machine> {
-        match self.probe.take() {
+        match self.lookahead.probe.take() {
             Some(mut probe) => {
                 Machine::clone_from(&mut probe, &self.machine);
                 probe
@@ -109,7 +109,7 @@ impl Uniprocessor {
             signals.clear();
             let mut probe = self.look_ahead();
             let goes_on = spin.goes_on(&mut probe, &mut until, Bounds::Kernel(&kernel));
-            self.probe = Some(probe);
+            self.lookahead.probe = Some(probe);
             if !goes_on {
                 return Ok(());
             }

@@ -3,12 +3,12 @@
 //! A loop that spins is known for certain ([`crate::spinning`]); one that yields is judged by how often it did
 //! (Blum 2018, 3.4.6).
 
-use super::{RETRIES_MAX, Uniprocessor, YIELDS_MAX};
-use crate::spinning::{Bounds, Spin};
+use super::{KERNEL_YIELDS_MAX, PROGRAM_YIELDS_MAX, RETRIES_MAX, Uniprocessor};
+use crate::spinning::{Bounds, Spin, Value};
 use crate::threads::{Thread, Turn};
 use machine::{Events, Machine, Stop, StopSet};
 use std::sync::Arc;
-use trace::{Action, Frame, Point, PointKind, Stack, Step, StepEnd, ThreadId};
+use trace::{Action, Frame, Point, PointKind, Remark, Stack, Step, StepEnd, ThreadId};
 
 /// Moments at which somebody who goes round is looked at, and how far they are apart: a number that no loop has in common
 /// with its length.
@@ -26,7 +26,7 @@ impl Uniprocessor {
         }
         let mut probe = self.look_ahead();
         let spin = Spin::find(&mut probe, self.cpu(), Bounds::Program);
-        self.probe = Some(probe);
+        self.lookahead.probe = Some(probe);
         spin.is_some_and(|spin| self.waits_in(spin))
     }
 
@@ -34,23 +34,29 @@ impl Uniprocessor {
     /// comes back to the same state, and no tick changes what it reads. Looking costs time, so it is asked less and less
     /// often.
     pub(super) fn yields_in_vain(&mut self) -> bool {
-        let often =
-            |thread: &Thread| thread.looping.yields >= YIELDS_MAX && thread.looping.yields.is_power_of_two();
+        let often = |thread: &Thread| {
+            thread.looping.yields >= KERNEL_YIELDS_MAX && thread.looping.yields.is_power_of_two()
+        };
         if !self.tracker.threads.current().is_some_and(often) || !self.interruptible() {
             return false;
         }
         let mut probe = self.look_ahead();
         let spin = Spin::find(&mut probe, self.cpu(), Bounds::Yields)
             .filter(|spin| !spin.waits_for_clock(&mut probe));
-        self.probe = Some(probe);
+        self.lookahead.probe = Some(probe);
         spin.is_some_and(|spin| self.waits_in(spin))
     }
 
     /// The running thread is in that loop: from now on it waits.
     fn waits_in(&mut self, spin: Spin) -> bool {
+        self.waits_until_changed(spin.condition)
+    }
+
+    /// From now on the running thread waits until one of these values has changed.
+    pub(super) fn waits_until_changed(&mut self, condition: Vec<Value>) -> bool {
         let Some(thread) = self.tracker.threads.current_mut() else { return false };
         let looping = Arc::make_mut(&mut thread.looping);
-        (looping.waits, looping.condition) = (true, Some(spin.condition));
+        (looping.waits, looping.condition) = (true, Some(condition));
         let tracker = &self.tracker;
         let waits = tracker.threads.current();
         let lock = waits.and_then(|thread| tracker.wanted(thread)).map(|(_, lock)| lock);
@@ -64,7 +70,7 @@ impl Uniprocessor {
         let Some(lock) = self.tracker.may_spin_for(&self.machine) else { return false };
         let mut probe = self.look_ahead();
         let spin = Spin::find(&mut probe, self.cpu(), Bounds::Kernel(self.kernel()));
-        self.probe = Some(probe);
+        self.lookahead.probe = Some(probe);
         if spin.is_some() {
             self.tracker.spins_for(&self.machine, &mut self.builder, lock);
         }
@@ -87,12 +93,18 @@ impl Uniprocessor {
 
     /// Whether the running thread stood at one of its latest points as it stands now.
     pub(super) fn stood_here(&mut self) -> bool {
+        let hash = self.registers_hash();
+        let thread = self.tracker.threads.current_mut();
+        thread.is_some_and(|thread| thread.stood.again(hash))
+    }
+
+    /// Of what the processor has in its registers.
+    pub(super) fn registers_hash(&self) -> u64 {
         let cpu = self.machine.cpu(self.cpu());
         let mut hasher = machine::hash::StableHasher::new();
         let state = [cpu.pc(), u64::from(cpu.flags.image())];
         cpu.regs.iter().chain(&state).for_each(|word| hasher.word(*word));
-        let thread = self.tracker.threads.current_mut();
-        thread.is_some_and(|thread| thread.stood.again(hasher.finish()))
+        hasher.finish()
     }
 
     pub(super) fn standing_in(&self, machine: &Machine, thread: ThreadId) -> Stack {
@@ -130,8 +142,10 @@ impl Uniprocessor {
     }
 
     /// Who yields in a loop is taken to wait; who waits is woken when this step wrote what it reads.
-    pub(super) fn judge_loops(&mut self, step: &Step) {
+    pub(super) fn judge_loops(&mut self, step: &mut Step) {
         let program = self.kernel().tested.is_some();
+        let yields_max = if program { PROGRAM_YIELDS_MAX } else { KERNEL_YIELDS_MAX };
+        self.follow_rounds(step);
         for thread in self.tracker.threads.iter_mut() {
             if thread.looping.yields == 0 && !thread.looping.waits {
                 continue;
@@ -145,8 +159,9 @@ impl Uniprocessor {
                         own_write && !step.events.iter().any(|event| event.action == Action::Yield)
                     }
                 };
-                if thread.looping.yields >= YIELDS_MAX {
+                if thread.looping.yields >= yields_max {
                     Arc::make_mut(&mut thread.looping).waits = true;
+                    step.remarks.push(Remark::TakenToWait { yields: yields_max });
                 } else if progress {
                     thread.looping = Arc::default();
                 }
@@ -155,8 +170,8 @@ impl Uniprocessor {
                     thread.looping = Arc::default();
                 }
             } else if thread.looping.waits {
-                let reads = &thread.looping.reads;
-                if step.accesses.iter().any(|a| a.kind.writes() && reads.iter().any(|b| a.overlaps(b))) {
+                let met = &thread.looping.accesses;
+                if step.accesses.iter().any(|a| a.kind.writes() && met.iter().any(|b| a.overlaps(b))) {
                     thread.looping = Arc::default();
                 }
             }

@@ -17,9 +17,9 @@
 //! Limits: circles of more than half of [`TICKS_MAX`] ticks; kernels that decide without entering a function of
 //! `functions.switch` or `functions.yield`. For both, all the ticks are tried.
 
-use machine::{Event, Events, Machine, Rw};
+use machine::{Event, Events, Machine};
 use std::collections::{BTreeMap, BTreeSet};
-use trace::{PhysAddr, VirtAddr};
+use trace::{AccessKind, PhysAddr, VirtAddr};
 
 /// Ticks that are watched.
 const TICKS_MAX: usize = 768;
@@ -53,13 +53,15 @@ impl Rotation {
             let Some(PhysAddr(at)) = access.physical else { return };
             let on_stack = stack.contains(&access.address.0);
             for word in at / 4..=(at + u64::from(access.size.max(1)) - 1) / 4 {
-                match access.rw {
-                    Rw::Write if on_stack => {
+                if access.kind != AccessKind::Write && !on_stack {
+                    self.read.insert(word);
+                }
+                match access.kind.writes() {
+                    true if on_stack => {
                         self.words.remove(&word);
                         self.stacks.insert(word);
                     }
-                    Rw::Write if !self.stacks.contains(&word) => _ = self.words.entry(word).or_default(),
-                    Rw::Read if !on_stack => _ = self.read.insert(word),
+                    true if !self.stacks.contains(&word) => _ = self.words.entry(word).or_default(),
                     _ => {}
                 }
             }

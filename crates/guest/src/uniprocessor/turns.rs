@@ -50,23 +50,44 @@ impl Uniprocessor {
             return;
         }
         let question = Question { runs: on_processor, ring: self.machine.privilege(self.cpu()), asked };
-        let known = self.foreseen.iter().rposition(|foreseen| foreseen.holds(&question, &self.machine));
+        let known =
+            self.lookahead.foreseen.iter().rposition(|foreseen| foreseen.holds(&question, &self.machine));
         let foreseen = match known {
-            Some(known) => self.foreseen.remove(known),
+            Some(known) => self.lookahead.foreseen.remove(known),
             None => Arc::new(self.foresee(question)),
         };
         let left_aside = |thread: &&mut Thread| foreseen.left_aside.contains(thread.id);
         for thread in self.tracker.threads.iter_mut().filter(left_aside) {
             thread.turn = Turn::PassedOver;
         }
-        if self.foreseen.len() == FORESEEN_MAX {
-            self.foreseen.remove(0);
+        if self.lookahead.foreseen.len() == FORESEEN_MAX {
+            self.lookahead.foreseen.remove(0);
         }
-        self.foreseen.push(foreseen);
+        self.lookahead.foreseen.push(foreseen);
+    }
+
+    /// Who has the processor after each of so many ticks from here on.
+    pub(crate) fn brought_by_ticks(&self, ticks: u32) -> ThreadSet {
+        let mut ahead = self.clone();
+        let mut signals = Vec::new();
+        let mut brought = ThreadSet::new();
+        for _ in 0..ticks {
+            if !ahead.interruptible() || ahead.tick(&mut signals).is_err() {
+                break;
+            }
+            let idle = |id: &ThreadId| {
+                let thread = ahead.tracker.threads.by_id(*id);
+                thread.is_none_or(|thread| ahead.tracker.is_idle(&ahead.machine, thread.key))
+            };
+            if let Some(id) = ahead.running_id().filter(|id| !idle(id)) {
+                brought.insert(id);
+            }
+        }
+        brought
     }
 
     fn foresee(&mut self, question: Question) -> Foreseen {
-        let mut ahead = match self.ahead.take() {
+        let mut ahead = match self.lookahead.ahead.take() {
             Some(mut ahead) => {
                 Self::clone_from(&mut ahead, self);
                 ahead
@@ -74,10 +95,10 @@ impl Uniprocessor {
             None => Box::new(self.clone()),
         };
         // What it finds out must not depend on when the host has had enough.
-        ahead.cancelled = None;
+        ahead.cancellation.cancelled = None;
         let left_aside = ahead.left_aside(question.asked.clone());
         let depends_on = ahead.rotation.take().map(|rotation| rotation.depends_on(&self.machine));
-        self.ahead = Some(ahead);
+        self.lookahead.ahead = Some(ahead);
         Foreseen { question, depends_on, left_aside }
     }
 

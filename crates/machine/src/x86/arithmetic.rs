@@ -229,6 +229,7 @@ pub fn compare_exchange_16b(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     x.probe_write(seg, offset, BYTES)?;
     let mut bytes = [0; BYTES];
     x.load_bytes(seg, offset, &mut bytes)?;
+    x.modifies = true;
     let old = u128::from_le_bytes(bytes);
     let pair =
         |x: &Exec, high: usize, low: usize| u128::from(x.cpu.regs[high]) << 64 | u128::from(x.cpu.regs[low]);

@@ -25,10 +25,11 @@ pub fn test(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     });
     let a = match memory {
         Some((seg, offset)) => {
-            if !only_test {
-                x.probe_write(seg, offset, size)?;
+            if only_test {
+                x.load(seg, offset, size)?
+            } else {
+                x.load_to_modify(seg, offset, size)?
             }
-            x.load(seg, offset, size)?
         }
         None => x.read(instr, 0)?,
     };

@@ -16,12 +16,12 @@ use super::mmu::{Intent, Mmu, WATCHED, walk};
 use super::state::{Cpu, Seg, Segment, canonical, cr0, reg};
 use super::trap::{Outcome, Trap};
 use crate::board::Board;
-use crate::events::{Access, Events, Rw};
+use crate::events::{Access, Events};
 use crate::memory::Memory;
 use crate::stop::{Stop, StopSet};
 use crate::transactions::Transactions;
 use iced_x86::{Instruction, OpKind, Register};
-use trace::{CpuId, PhysAddr, VirtAddr};
+use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 
 /// The machine as one processor sees it while it runs.
 pub struct Exec<'a> {
@@ -46,6 +46,8 @@ pub struct Exec<'a> {
     pub(crate) leave: bool,
     /// The run ends after this instruction.
     pub(crate) stop: Option<Stop>,
+    /// The instruction has read an operand that it will replace.
+    pub(crate) modifies: bool,
     /// In an interrupt or exception delivery: accesses are the processor's own.
     pub(crate) implicit: bool,
     /// A repeated string instruction has more to do: the next instruction is the same one, going on.
@@ -182,8 +184,7 @@ impl Exec<'_> {
             OpKind::Memory => {
                 let (seg, offset) = self.address(instr);
                 let size = instr.memory_size().size();
-                self.probe_write(seg, offset, size)?;
-                self.load(seg, offset, size)
+                self.load_to_modify(seg, offset, size)
             }
             _ => self.read(instr, i),
         }
@@ -317,7 +318,16 @@ impl Exec<'_> {
         let user = self.cpu.cpl() == 3;
         self.before(linear, size, Intent::Read, user)?;
         let value = self.load_linear(linear, size, user)?;
-        self.record(linear, size, Rw::Read);
+        self.record(linear, size, AccessKind::Read);
+        Ok(value)
+    }
+
+    /// Reads up to eight bytes, which the next [`Exec::store`] replaces: a fault is that of a write, and the log has one
+    /// update.
+    pub fn load_to_modify(&mut self, seg: Seg, offset: u64, size: usize) -> Outcome<u64> {
+        self.probe_write(seg, offset, size)?;
+        let value = self.load(seg, offset, size)?;
+        self.modifies = true;
         Ok(value)
     }
 
@@ -329,7 +339,7 @@ impl Exec<'_> {
         let user = self.cpu.cpl() == 3;
         self.before(linear, size, Intent::Write, user)?;
         self.store_linear(linear, size, value, user)?;
-        self.record(linear, size, Rw::Write);
+        self.record(linear, size, AccessKind::Write);
         Ok(())
     }
 
@@ -348,7 +358,7 @@ impl Exec<'_> {
                 *byte = self.load_linear(self.linear_after(at, i as u64), 1, user)? as u8;
             }
         }
-        self.record(linear, bytes.len(), Rw::Read);
+        self.record(linear, bytes.len(), AccessKind::Read);
         Ok(())
     }
 
@@ -367,7 +377,7 @@ impl Exec<'_> {
                 self.store_linear(self.linear_after(at, i as u64), 1, byte.into(), user)?;
             }
         }
-        self.record(linear, bytes.len(), Rw::Write);
+        self.record(linear, bytes.len(), AccessKind::Write);
         Ok(())
     }
 
@@ -391,30 +401,34 @@ impl Exec<'_> {
     }
 
     /// Logs an access that happened, and ends the run if it was watched for.
-    pub(crate) fn record(&mut self, linear: u64, size: usize, rw: Rw) {
+    pub(crate) fn record(&mut self, linear: u64, size: usize, kind: AccessKind) {
         if self.implicit {
             return;
         }
         if self.events.accesses {
-            self.events.push_access(linear, size as u32, rw, self.atomic, self.pc(), self.cpu.executed);
+            self.events.push_access(linear, size as u32, kind, self.atomic, self.pc(), self.cpu.executed);
+            if kind == AccessKind::Write && self.modifies {
+                self.modifies = false;
+                self.events.join_update();
+            }
         }
         if !self.stops.watch.is_empty() || self.cpu.dr[7] & 0xff != 0 {
-            self.watch(linear, size as u64, rw);
+            self.watch(linear, size as u64, kind);
         }
     }
 
     #[cold]
-    fn watch(&mut self, linear: u64, size: u64, rw: Rw) {
+    fn watch(&mut self, linear: u64, size: u64, kind: AccessKind) {
         let overlaps =
             |start: u64, bytes: u64| linear.wrapping_sub(start) < bytes || start.wrapping_sub(linear) < size;
         for watch in self.stops.watch.iter() {
-            let wanted = if rw == Rw::Read { watch.reads } else { watch.writes };
+            let wanted = if kind == AccessKind::Read { watch.reads } else { watch.writes };
             if wanted && overlaps(watch.start.0, watch.bytes) && self.stop.is_none() {
                 self.stop = Some(Stop::Watch(Access {
                     address: VirtAddr(linear),
                     physical: self.physical(linear),
                     size: size as u32,
-                    rw,
+                    kind,
                     atomic: self.atomic,
                     pc: VirtAddr(self.pc()),
                     instruction: Some(self.cpu.executed),
@@ -425,7 +439,7 @@ impl Exec<'_> {
         for i in 0..4 {
             let (enable, control) = (self.cpu.dr[7] >> (2 * i) & 3, self.cpu.dr[7] >> (16 + 4 * i) & 15);
             let bytes = [1, 2, 8, 4][(control >> 2) as usize];
-            let wanted = matches!((control & 3, rw), (1, Rw::Write) | (3, _));
+            let wanted = matches!((control & 3, kind), (1, AccessKind::Write) | (3, _));
             if enable != 0 && wanted && overlaps(self.cpu.dr[i] & !(bytes - 1), bytes) {
                 self.cpu.dr[6] |= 1 << i;
                 self.cpu.trap_pending = true;
@@ -454,7 +468,7 @@ impl Exec<'_> {
             address: VirtAddr(linear),
             physical: self.physical(linear),
             size: size as u32,
-            rw: if intent == Intent::Write { Rw::Write } else { Rw::Read },
+            kind: if intent == Intent::Write { AccessKind::Write } else { AccessKind::Read },
             atomic: self.atomic,
             pc: VirtAddr(self.pc()),
             instruction: Some(self.cpu.executed),

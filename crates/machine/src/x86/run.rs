@@ -234,6 +234,7 @@ impl Exec<'_> {
         // Not iced's idea of it, which wraps at 64 KiB: running over the end of the segment is a fault.
         self.next = self.cpu.rip.wrapping_add(instr.len() as u64);
         self.atomic = instr.has_lock_prefix();
+        self.modifies = false;
         let outcome = if self.transactions.open(self.id).is_some() && aborts(instr) {
             Err(Trap::Abort(0))
         } else {

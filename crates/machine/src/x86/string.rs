@@ -3,15 +3,17 @@
 //! A repeated instruction is done in stretches that end where a pointer leaves its page; each stretch counts as
 //! one instruction and the next begins as a new one, so interrupts and budgets come in between, at places that
 //! depend on the addresses alone. A fault can only come at the start of a stretch, with the registers telling
-//! how far it got. The log gets one access a stretch and direction.
+//! how far it got. The log gets one access a stretch and direction. Where the iterations are asked for
+//! ([`crate::StopSet::iterations`]), a stretch is one of them, and the run ends after it.
 
 use super::exec::Exec;
 use super::flags::{self, mask};
 use super::mmu::Intent;
 use super::state::{Seg, reg};
 use super::trap::Outcome;
-use crate::events::Rw;
+use crate::stop::Stop;
 use iced_x86::{Instruction, Mnemonic, OpKind};
+use trace::AccessKind;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -122,6 +124,8 @@ pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     for pointer in [source, target].into_iter().flatten() {
         n = n.min(row.in_page(x.segment_base(pointer.seg), x.get_sized(pointer.index, address_size)));
     }
+    let apart = repeated && !x.stops.iterations.is_empty() && x.stops.iterations.contains(&x.pc());
+    n = if apart { n.min(1) } else { n };
     // An element across pages, or a stretch that does not fit its segment, goes one by one.
     let straddles = n == 0;
     let n = if straddles || stretch(x, row, source, target, kind, n, address_size).is_err() { 1 } else { n };
@@ -139,6 +143,10 @@ pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         if count != done && !ended {
             x.next = x.cpu.rip;
             x.repeating = true;
+            if apart && x.stop.is_none() {
+                x.stop = Some(Stop::Iteration);
+                x.leave = true;
+            }
         }
     }
     Ok(())
@@ -254,10 +262,10 @@ fn elements(
     let span = done as usize * size;
     let low = |first: u64, low: u64| if row.down { at(first, done - 1) } else { low };
     if source.is_some() {
-        x.record(low(from, from_low), span, Rw::Read);
+        x.record(low(from, from_low), span, AccessKind::Read);
     }
     if target.is_some() {
-        x.record(low(to, to_low), span, if writes { Rw::Write } else { Rw::Read });
+        x.record(low(to, to_low), span, if writes { AccessKind::Write } else { AccessKind::Read });
     }
     Ok(ended)
 }

@@ -260,6 +260,7 @@ pub fn step(thread: u32, ops: Vec<Op>, end: End, at: &str) -> Step {
         end,
         stack: here,
         sightings,
+        remarks: Vec::new(),
     }
 }
 

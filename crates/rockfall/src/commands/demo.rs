@@ -35,7 +35,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         json: arguments.json,
         ..How::default()
     };
-    let verdict = explore(&target, &world, &how)?;
+    let verdict = explore(&target, &world, &how, false)?;
     if !arguments.json {
         println!("\nThe same as a page: {}", html.display());
     }

@@ -29,10 +29,10 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         "ok      the kernel booted and {test} started after {} instructions",
         started.subject.machine.instructions()
     );
-    let advice = examine(&started);
+    let advice = examine(&started).advice;
     for advice in &advice {
         let word = match advice.severity {
-            Severity::Wrong => "wrong",
+            Severity::Wrong | Severity::Doubtful | Severity::Failed => "wrong",
             Severity::Remark => "remark",
             Severity::Fine => "ok",
         };
@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             None => println!("{word:7} {}", advice.text),
         }
     }
-    let wrong = advice.iter().filter(|advice| advice.severity == Severity::Wrong).count();
+    let wrong = advice.iter().filter(|advice| advice.severity < Severity::Remark).count();
     if wrong > 0 {
         let things = if wrong == 1 { "thing does" } else { "things do" };
         return Err(Failure::BadInput(format!(

@@ -4,7 +4,7 @@ use crate::failure::{Failure, Verdict};
 use crate::finding_file::{FindingFile, expect_folder, write_whole};
 use crate::narrate::narrate;
 use crate::progress::Progress;
-use crate::target::{Target, TargetArguments};
+use crate::target::{ALONE, Checked, Target, TargetArguments};
 use crate::terminal::text_options;
 use clap::{Args, ValueEnum};
 use detect::{Constants, Detectors};
@@ -170,6 +170,8 @@ pub struct Outcome {
     pub verdict: explore::Verdict,
     pub found: Vec<Found>,
     pub seconds: f64,
+    /// A thread stood at one of the points.
+    pub points_met: bool,
 }
 
 type KernelWorld = World<Uniprocessor, Detectors>;
@@ -227,7 +229,7 @@ fn systematic<R: Reduction>(
     });
     let seconds = started.elapsed().as_secs_f64();
     let found = search.found().to_vec();
-    Outcome { verdict: search.verdict(None), found, seconds }
+    Outcome { verdict: search.verdict(None), found, seconds, points_met: search.points_met() }
 }
 
 fn icb(world: &KernelWorld, how: &How, options: Options, progress: &mut Progress) -> Outcome {
@@ -242,7 +244,8 @@ fn icb(world: &KernelWorld, how: &How, options: Options, progress: &mut Progress
         progress.show_part(search.counts().interleavings, search.search().forecast(), &what);
     });
     let seconds = started.elapsed().as_secs_f64();
-    Outcome { verdict: search.verdict(), found: search.found(), seconds }
+    let points_met = search.search().points_met();
+    Outcome { verdict: search.verdict(), found: search.found(), seconds, points_met }
 }
 
 fn random(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
@@ -272,6 +275,7 @@ fn random(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
                     schedule: execution.schedule(),
                     preemptions: execution.preemptions(),
                     interleaving: interleavings,
+                    words: Vec::new(),
                 });
             }
         }
@@ -281,7 +285,7 @@ fn random(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
         Some(first) => explore::Verdict::Bug(Box::new(first.clone())),
         None => explore::Verdict::Bounded { by: Bound::Sampling, interleavings },
     };
-    Outcome { verdict, found, seconds: started.elapsed().as_secs_f64() }
+    Outcome { verdict, found, seconds: started.elapsed().as_secs_f64(), points_met: true }
 }
 
 /// Random walks when nothing else ends them.
@@ -324,31 +328,54 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let target = Target::load(&arguments.target)?;
     target.caution();
     crate::points::check(&arguments.how.points, &target.kernel)?;
-    let world = target.world(target.start()?);
+    let Checked { started, alone } = target.start_checked()?;
+    let world = target.world(started);
     if arguments.list_points {
         crate::points::list(&world, &arguments.how.points);
         return Ok(Verdict::Fine);
     }
-    explore(&target, &world, &arguments.how)
+    explore(&target, &world, &arguments.how, alone)
 }
 
-/// Explores, and tells what came out.
-pub fn explore(target: &Target, world: &KernelWorld, how: &How) -> Result<Verdict, Failure> {
+/// Explores, and tells what came out; `alone`: a run of the test has shown no second thread.
+pub fn explore(target: &Target, world: &KernelWorld, how: &How, alone: bool) -> Result<Verdict, Failure> {
     let mut progress = Progress::new(how.json, &space(how));
     let outcome = search(world, how, &mut progress);
     progress.finish();
     if let Some(path) = &how.forecasts {
         write_whole(path, progress.noted().as_bytes())?;
     }
-    tell(target, world, how, &outcome)
+    tell(target, world, how, &outcome, alone)
 }
 
-fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> Result<Verdict, Failure> {
+/// Why an exhausted space proves nothing, if it does not.
+fn proves_nothing(how: &How, outcome: &Outcome, alone: bool) -> Option<&'static str> {
+    let finished =
+        matches!(outcome.verdict, explore::Verdict::Exhausted { .. } | explore::Verdict::Bounded { .. });
+    if finished && alone {
+        return Some(ALONE);
+    }
+    let asked = !how.points.rules.is_empty();
+    (finished && asked && !outcome.points_met).then_some(
+        "This is no proof: the test came to none of the points, so nobody was preempted. 'rockfall explore --list-points' \
+         tells where this test comes.",
+    )
+}
+
+fn tell(
+    target: &Target,
+    world: &KernelWorld,
+    how: &How,
+    outcome: &Outcome,
+    alone: bool,
+) -> Result<Verdict, Failure> {
     if let Some(bug) = Bug::of(target, world, how, outcome) {
         return bug.tell(target, world, how, outcome, &scope(target, how, outcome));
     }
+    let nothing = proves_nothing(how, outcome, alone);
     let settled = match outcome.verdict {
         explore::Verdict::Unsupported { .. } => Verdict::OwnBug.settle(),
+        _ if nothing.is_some() => Verdict::BadInput.settle(),
         _ => Verdict::Fine.settle(),
     };
     if how.json {
@@ -371,6 +398,9 @@ fn tell(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> R
             }
             _ => {}
         }
+    }
+    if let Some(nothing) = nothing {
+        if how.json { eprintln!("rockfall: {nothing}") } else { println!("  {nothing}") }
     }
     Ok(settled)
 }
@@ -402,7 +432,7 @@ impl Bug {
             rockfall_finding: FindingFile::VERSION,
             headline: best.finding.headline(),
             target: target.recipe.clone(),
-            points: points.clone(),
+            points: best.points(points),
             schedule: best.schedule.clone(),
             preemptions: best.preemptions,
             interleavings: first.interleaving,

@@ -11,7 +11,7 @@ use crate::race_witness::{leading_to, stories};
 use crate::ram::{Ram, parse_limit};
 use crate::run_folder::{self, Ended, RunFolder, checksum};
 use crate::statement::{Ending, Statement};
-use crate::target::{Target, TargetArguments};
+use crate::target::{ALONE, Checked, Target, TargetArguments};
 use clap::{Args, ValueEnum};
 use detect::{Candidate, Detectors, Lockset, Race, RaceDetector, RaceLimited, RacePure, RaceStatus};
 use explore::jobs::{Mode, Plan, Proof, State};
@@ -169,7 +169,8 @@ impl Knows for Code<'_> {
     }
 
     fn is_access(&self, pc: VirtAddr) -> bool {
-        self.accesses.knows(pc)
+        // Between iterations there are points only where they are asked for.
+        self.accesses.knows(pc) && !guest::code::is_repeated(self.kernel.subject(), pc)
     }
 
     fn place(&self, pc: VirtAddr) -> String {
@@ -268,7 +269,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     }
     let target = Target::load(&arguments.target)?;
     target.caution();
-    let started = target.start()?;
+    let Checked { started, alone } = target.start_checked()?;
     let (folder, record) = open_folder(&target, arguments)?;
     let plain = target.world(started);
     let watch = watched(&target, &plain.observer, arguments.races);
@@ -306,7 +307,13 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let ending = match &found {
         Some(_) => Ending::Bug,
         None if campaign.plan.is_complete() => Ending::Done,
-        None if !campaign.plan.jobs().iter().any(|job| job.state.is_open()) => Ending::GivenUp,
+        None if !campaign.plan.jobs().iter().any(|job| job.state.is_open()) => {
+            if gap {
+                Ending::GivenUp
+            } else {
+                Ending::Bounded
+            }
+        }
         None if crate::interrupt::asked() => Ending::Stopped,
         None => Ending::Late,
     };
@@ -330,10 +337,18 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     };
     let Some((id, mut found)) = found else {
         view.finish(&campaign.plan);
-        let settled = if gap && ending != Ending::Done { Verdict::OwnBug } else { Verdict::Fine }.settle();
+        let settled = match ending {
+            Ending::Done if alone => Verdict::BadInput,
+            Ending::Done => Verdict::Fine,
+            _ if gap => Verdict::OwnBug,
+            _ => Verdict::Fine,
+        }
+        .settle();
         if arguments.json {
             let verdict = match (ending, gap) {
+                (Ending::Done, _) if alone => report::Verdict::Unsupported,
                 (Ending::Done, _) => report::Verdict::Exhausted,
+                (Ending::Bounded, _) => report::Verdict::Bounded,
                 (_, true) => report::Verdict::Unsupported,
                 _ => report::Verdict::OutOfBudget,
             };
@@ -353,6 +368,9 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             println!("{}", json(&summary));
         } else {
             print!("{}", statement(&campaign));
+            if alone {
+                println!("{ALONE}");
+            }
         }
         return Ok(settled);
     };
@@ -368,8 +386,12 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         json: arguments.json,
         ..How::default()
     };
-    let outcome =
-        Outcome { verdict: explore::Verdict::Bug(Box::new(found.clone())), found: vec![found], seconds };
+    let outcome = Outcome {
+        verdict: explore::Verdict::Bug(Box::new(found.clone())),
+        found: vec![found],
+        seconds,
+        points_met: true,
+    };
     let bug = Bug::of(&target, &plain, &how, &outcome).expect("it was found");
     campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), &plain));
     view.finish(&campaign.plan);

@@ -15,6 +15,7 @@ use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use trace::AccessKind;
 
 /// Slots for operations.
 const SLOTS_MAX: usize = 4 << 20;
@@ -265,8 +266,11 @@ impl Code {
             pc: meta.pc(),
             index: meta.index(),
             size: 1 << (meta.access() & 3),
-            reads: meta.access() & READ != 0,
-            writes: meta.access() & WRITE != 0,
+            kind: match meta.access() & (READ | WRITE) {
+                READ => AccessKind::Read,
+                WRITE => AccessKind::Write,
+                _ => AccessKind::Update,
+            },
             atomic: meta.access() & ATOMIC != 0,
         }
     }

@@ -23,14 +23,13 @@ mod translate;
 pub(crate) use code::Code;
 
 /// What a micro-operation that accesses memory does, for the reader of the log.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
     pub pc: u64,
     /// Number of the instruction in its block.
     pub index: u64,
     pub size: u8,
-    pub reads: bool,
-    pub writes: bool,
+    pub kind: trace::AccessKind,
     pub atomic: bool,
 }
 

@@ -1,0 +1,76 @@
+//! Where runs of the machine stop, by what they wait for.
+
+use super::Until;
+use crate::compiled::Compiled;
+use crate::kernel::Kernel;
+use crate::step_builder::StepBuilder;
+use crate::tracker::Tracker;
+use machine::{Kinds, StopSet, Watch};
+use std::sync::Arc;
+
+/// Built from the addresses of the tracker, of the points and of what is to be seen; to be built again when they change.
+#[derive(Clone, Default)]
+pub(super) struct Stops {
+    running: StopSet,
+    /// Until interrupts are on.
+    settling: StopSet,
+    /// Until a variable that forbids preemption changes. Apart from `settling`, because watching memory costs time.
+    watching: StopSet,
+    /// Until the kernel returns to a program.
+    returning: StopSet,
+    /// Addresses of the tracker that they know. `None`: they are to be built.
+    built: Option<usize>,
+}
+
+impl Stops {
+    /// Other points are asked for, or other accesses are to be seen.
+    pub fn invalidate(&mut self) {
+        self.built = None;
+    }
+
+    /// Builds them anew if the addresses to stop at have changed; the tracker's only ever grow.
+    pub fn build(&mut self, tracker: &Tracker, points: &Compiled, builder: &StepBuilder) {
+        if self.built == Some(tracker.stops.len()) {
+            return;
+        }
+        let kernel = &tracker.kernel;
+        let known = tracker.stops.union(&points.addresses);
+        let code = Arc::new(known.chain(builder.sighted()).copied().collect());
+        let flag_matters = points.interrupts || kernel.interrupts_as_lock;
+        let always = Kinds::HALT.and(Kinds::TRANSACTION).and(Kinds::TRANSACTION_END);
+        let always = if kernel.annotations { always.and(Kinds::HYPERCALL) } else { always };
+        let with = |on| StopSet { code: Arc::clone(&code), on, ..StopSet::default() };
+        let flag = always.and(Kinds::INTERRUPT_FLAG);
+        *self = Self {
+            running: StopSet {
+                iterations: Arc::new(points.iterations.clone()),
+                ..with(if flag_matters { flag } else { always })
+            },
+            settling: with(flag),
+            watching: StopSet { watch: Arc::new(preemption_variables(kernel)), ..with(flag) },
+            returning: with(always.and(Kinds::INTERRUPT_RETURN)),
+            built: Some(tracker.stops.len()),
+        };
+    }
+
+    pub fn until(&mut self, until: Until) -> &mut StopSet {
+        match until {
+            Until::Point => &mut self.running,
+            Until::InterruptsOn => &mut self.settling,
+            Until::PreemptionAllowed => &mut self.watching,
+            Until::Program => &mut self.returning,
+        }
+    }
+
+    /// Whether a change of memory can allow preemption.
+    pub fn watch_preemption(&self) -> bool {
+        !self.watching.watch.is_empty()
+    }
+}
+
+/// Variables whose change can allow preemption.
+fn preemption_variables(kernel: &Kernel) -> Vec<Watch> {
+    let Some(allowed) = &kernel.preemption_allowed else { return Vec::new() };
+    let variables = allowed.variables();
+    variables.iter().map(|&(start, bytes)| Watch { start, bytes, reads: false, writes: true }).collect()
+}
