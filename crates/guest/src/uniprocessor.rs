@@ -305,6 +305,7 @@ impl Uniprocessor {
                 Ok(())
             }
             Stop::TransactionEnd { .. } => {
+                self.decided = None;
                 signals.push(Signal::Point(PointKind::TransactionEnd));
                 Ok(())
             }
@@ -795,6 +796,7 @@ impl Subject for Uniprocessor {
         self.builder.begin(self.cpu(), Some(thread));
         let end = match self.land(thread).and_then(|()| self.pass_time(thread)) {
             Ok(()) => {
+                self.begin_here();
                 // The machine does not stop where it stands, as it does where the last step ended before an access.
                 self.tracker.seen(&self.machine, &mut self.builder);
                 self.advance()
