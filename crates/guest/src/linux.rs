@@ -10,6 +10,7 @@
 pub mod btf;
 pub mod bugs;
 pub mod kallsyms;
+pub mod lines;
 pub mod modules;
 pub mod orc;
 pub mod running;
@@ -22,6 +23,7 @@ pub mod task;
 use crate::image::ImageHash;
 use btf::Btf;
 use bugs::Bugs;
+use lines::Lines;
 use machine::boot::linux as boot;
 use orc::{Layout, Orc};
 use sections::Sections;
@@ -61,6 +63,8 @@ pub struct Linux {
     pub sections: Sections,
     pub orc: Orc,
     pub bugs: Bugs,
+    /// Source lines, if a file with debugging information was given.
+    lines: Lines,
     /// Read when first asked for.
     types: OnceLock<Option<Btf>>,
 }
@@ -68,6 +72,27 @@ pub struct Linux {
 impl Linux {
     /// Reads a compressed image (bzImage) or the plain ELF file (vmlinux).
     pub fn parse(name: &str, file: &[u8]) -> Result<Arc<Self>, LinuxError> {
+        Self::read(name, file).map(Arc::new)
+    }
+
+    /// The same, with source lines from the vmlinux of the distribution's package with debugging information.
+    pub fn parse_with_lines(
+        name: &str,
+        file: &[u8],
+        debug_name: &str,
+        debug: &[u8],
+    ) -> Result<Arc<Self>, LinuxError> {
+        let mut linux = Self::read(name, file)?;
+        let fail = |problem: String| LinuxError { file: debug_name.to_owned(), problem };
+        let own = Sections::parse(debug.into()).and_then(|sections| build_id(&sections));
+        if own.is_none() || own != build_id(&linux.sections) {
+            return Err(fail(format!("not the debugging information of {name}: another build")));
+        }
+        linux.lines = Lines::parse(debug).map_err(fail)?;
+        Ok(Arc::new(linux))
+    }
+
+    fn read(name: &str, file: &[u8]) -> Result<Self, LinuxError> {
         let fail = |problem: String| LinuxError { file: name.to_owned(), problem };
         let elf: Arc<[u8]> = if boot::is_image(file) {
             let unpacked = boot::unpack(file).map_err(|error| fail(error.to_string()))?;
@@ -99,6 +124,7 @@ impl Linux {
             symbols,
             orc: Orc::new(Layout::Old, VirtAddr(0), &[], &[]),
             bugs,
+            lines: Lines::default(),
             types: OnceLock::new(),
             sections,
         };
@@ -106,7 +132,7 @@ impl Linux {
         if let (Some(addresses), Some(rules)) = table {
             linux.orc = Orc::new(linux.orc_layout(), addresses.addr, addresses.bytes, rules.bytes);
         }
-        Ok(Arc::new(linux))
+        Ok(linux)
     }
 
     /// The kernel's types; `None` if it was built without BTF.
@@ -160,6 +186,17 @@ impl Linux {
     }
 }
 
+/// What the linker calls this build: the note of type 3 by GNU.
+fn build_id(sections: &Sections) -> Option<Vec<u8>> {
+    const GNU: &[u8] = b"\x03\x00\x00\x00GNU\x00";
+    let notes = sections.section(".notes").or_else(|| sections.section(".note.gnu.build-id"))?.bytes;
+    let at = notes.windows(GNU.len()).position(|window| window == GNU)?;
+    let length = notes.get(at.checked_sub(4)?..at)?;
+    let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
+    let start = at + GNU.len();
+    Some(notes.get(start..start.checked_add(length)?)?.to_vec())
+}
+
 /// A banner of a sensible form.
 fn banner_at(sections: &Sections, addr: VirtAddr) -> Option<String> {
     let bytes = (1..=BANNER_MAX).rev().find_map(|length| sections.at(addr, length))?;
@@ -176,7 +213,8 @@ pub(crate) fn with_offset(name: &str, offset: u64) -> String {
 impl Resolve for Linux {
     fn frames(&self, pc: VirtAddr) -> Vec<Frame> {
         let function = self.function_at(pc).map(|symbol| symbol.name.to_string());
-        vec![Frame { pc, function, file: None, line: None, interrupted: false }]
+        let (file, line) = self.lines.at(pc).map(|(file, line)| (file.to_owned(), line)).unzip();
+        vec![Frame { pc, function, file, line, interrupted: false }]
     }
 
     fn data(&self, addr: VirtAddr) -> Option<String> {

@@ -5,6 +5,7 @@
 use guest::annotation::{Annotation, decode};
 use guest::image::Image;
 use guest::linux::btf::Btf;
+use guest::linux::lines::Lines;
 use guest::linux::running::Running;
 use guest::linux::stack::{self, End};
 use guest::linux::{Linux, kallsyms};
@@ -295,5 +296,41 @@ fn hostile_memory(linux: &Arc<Linux>, machine: &Machine) {
         let _ = stack::trace(&running, None, &now, &noise);
         let addr = task.map_or(VirtAddr(now.general[4]), |task| task.addr);
         let _ = (running.describe(addr, &noise), running.describe(VirtAddr(now.pc), &noise));
+    }
+}
+
+/// The tables of lines alone tell what all of the debugging information tells.
+#[test]
+fn lines_of_a_program() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lines");
+    std::fs::create_dir_all(&folder).expect("a folder of our own");
+    let (source, program) = (folder.join("lines.c"), folder.join("lines"));
+    let text = "int one(int x)\n{\n    return x + 1;\n}\n\nint main(void)\n{\n    return one(41) - 42;\n}\n";
+    std::fs::write(&source, text).expect("it can be written");
+    let flags = ["-g", "-O0", "-no-pie", "-gz=none", "-o"];
+    let built = std::process::Command::new("gcc").args(flags).arg(&program).arg(&source).status();
+    assert!(built.is_ok_and(|status| status.success()));
+    let bytes = std::fs::read(&program).expect("just built");
+    let lines = Lines::parse(&bytes).expect("it has debugging information");
+    let image = Image::parse("lines", &bytes).expect("an ELF file");
+    let mut compared = 0;
+    for name in ["one", "main"] {
+        let function = image.get(image.function(name)[0]);
+        for pc in function.range() {
+            let frame = &image.frames(VirtAddr(pc))[0];
+            let (file, line) = lines.at(VirtAddr(pc)).unwrap_or_else(|| panic!("{pc:#x}"));
+            assert!(file.ends_with("lines.c"), "{file}");
+            assert_eq!(frame.line, Some(line), "{pc:#x}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 20);
+    assert_eq!(lines.at(VirtAddr(1)), None);
+    assert!(Lines::parse(b"text").is_err_and(|told| told.contains("not an ELF file")));
+    for seed in 0..rounds(300) {
+        let mut damaged = bytes.clone();
+        let all = 0..bytes.len();
+        damage(&mut damaged, all, &mut { seed });
+        let _ = Lines::parse(&damaged).map(|lines| lines.at(VirtAddr(0x40_1130)).is_some());
     }
 }
