@@ -40,9 +40,10 @@ void rockfall_failed(const char *file, int line, const char *what)
     const char *name = strrchr(file, '/');
     char text[512];
     failures++;
-    snprintf(text, sizeof text, "%s:%d: %s\nerrno: %s", name ? name + 1 : file, line, what, strerror(error));
+    name = name ? name + 1 : file;
+    snprintf(text, sizeof text, "%s:%d: %s\nerrno: %s", name, line, what, strerror(error));
     rockfall_fails(text);
-    dprintf(STDOUT_FILENO, "expected %s\n", text);
+    dprintf(STDOUT_FILENO, "%s:%d: expected %s (errno: %s)\n", name, line, what, strerror(error));
 }
 
 static void pin(int cpu)

@@ -204,7 +204,9 @@ fn modules(arguments: &PackArguments) -> Result<Vec<PathBuf>, Failure> {
             || bad_input(format!("kernel {version} is not here; `rockfall linux fetch {version}` brings it"));
         store(arguments.kernels.as_ref())?.find(version).ok_or_else(missing)
     };
-    wanted.files(|| arguments.kernel.as_ref().map(find).transpose())
+    // Asked for at once: a version that is not here is worth a word even where nothing is taken from it.
+    let kernel = arguments.kernel.as_ref().map(find).transpose()?;
+    wanted.files(|| Ok(kernel))
 }
 
 fn image(arguments: &ImageArguments) -> Result<Verdict, Failure> {
