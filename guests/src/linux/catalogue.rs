@@ -53,6 +53,8 @@ pub struct ReleasedBug {
     /// Words for the kernel's command line.
     #[serde(default)]
     pub append: String,
+    /// How it was found on the broken release, or how far it was looked for in vain.
+    pub found: String,
     /// As for [`ModuleFault`].
     pub shows: Vec<String>,
 }
