@@ -134,12 +134,9 @@ pub struct Closing {
 struct Woken {
     thread: usize,
     by: usize,
-    /// The thread's steps that led to its waiting, the last one last.
-    waiting: Vec<usize>,
+    /// What the thread's steps touched that led to its waiting.
+    waiting: Arc<Footprint>,
 }
-
-/// A loop is looked for in at most so many of the last steps before its thread waits.
-const LOOP_STEPS_MAX: usize = 32;
 
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -285,7 +282,7 @@ impl History {
             let waker = &self.events[woken.by];
             let apart =
                 woken.thread != thread && waker.thread != thread && clock.get(waker.thread) <= waker.head;
-            if apart && woken.waiting.iter().any(|&step| self.events[step].footprint.conflicts(&footprint)) {
+            if apart && woken.waiting.conflicts(&footprint) {
                 races.push(self.race(waker.head, at, &clock, path));
             }
         }
@@ -415,22 +412,21 @@ impl History {
         })
     }
 
-    /// The steps by which an actor came to wait in a loop or for an interrupt, if it does.
-    fn waiting_in_loop(&self, thread: usize, path: &[Taken]) -> Option<Vec<usize>> {
+    /// What an actor touched in the steps by which it came to wait in a loop or for an interrupt, if it does: all of them
+    /// since it was last made able to run.
+    fn waiting_in_loop(&self, thread: usize, path: &[Taken]) -> Option<Arc<Footprint>> {
         let steps = &self.steps_of[thread];
         let last = *steps.last()?;
         if halts(&path[last]) {
-            return Some(vec![last]);
+            return Some(self.events[last].footprint.clone());
         }
         let point = path[last].step.point()?;
         if point.kind != PointKind::Blocked {
             return None;
         }
         let since = self.enablers_of[thread].last().copied().unwrap_or(0);
-        let recent = steps.iter().rev().take(LOOP_STEPS_MAX).take_while(|&&step| step >= since);
-        let mut waiting: Vec<usize> = recent.copied().collect();
-        waiting.reverse();
-        Some(waiting)
+        let recent = steps.iter().rev().take_while(|&&step| step >= since);
+        Some(Arc::new(Footprint::union(recent.map(|&step| self.events[step].footprint.as_ref()))))
     }
 
     /// Takes in what can be chosen after the last step. If that is somebody else than its actor, its group is over: who

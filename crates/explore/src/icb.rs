@@ -3,7 +3,7 @@
 //! Source: Musuvathi and Qadeer (2007), Blum 2018, 3.4.5, algorithm 2. Each bound is a search of its own
 //! ([`PreemptionBound`]) that repeats those of lower bounds; a bug is found with the fewest preemptions that show it.
 
-use crate::search::{Options, Search};
+use crate::search::{Options, Search, Until};
 use crate::strategies::PreemptionBound;
 use crate::tally::Counts;
 use crate::verdict::{Bound, Found, Verdict};
@@ -21,13 +21,15 @@ pub struct ContextBounding<N: Ord> {
     search: Search<PreemptionBound, N>,
     /// Of the bounds that are exhausted.
     before: Counts,
+    /// What lower bounds have found, when the search goes on after a finding.
+    earlier: Vec<Found>,
 }
 
 impl<N: Clone + Ord + Send> ContextBounding<N> {
     #[must_use]
     pub fn new(options: Options, preemptions_max: u32) -> Self {
         let search = Search::new(PreemptionBound::new(0), options.clone());
-        Self { options, preemptions_max, bound: 0, search, before: Counts::default() }
+        Self { options, preemptions_max, bound: 0, search, before: Counts::default(), earlier: Vec::new() }
     }
 
     /// The search of the bound that is being explored.
@@ -55,7 +57,10 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
             interleaving: found.interleaving + self.before.interleavings,
             ..found.clone()
         };
-        self.search.found().iter().map(later).collect()
+        let is_new = |found: &&Found| {
+            self.earlier.iter().all(|old| old.finding.signature() != found.finding.signature())
+        };
+        self.earlier.iter().cloned().chain(self.search.found().iter().filter(is_new).map(later)).collect()
     }
 
     /// Of all bounds together.
@@ -68,7 +73,7 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
 
     fn may_raise(&self) -> bool {
         self.search.is_exhausted()
-            && self.search.found().is_empty()
+            && (self.options.until == Until::Exhausted || self.search.found().is_empty())
             && self.search.cut()
             && self.bound < self.preemptions_max
             && self.options.interleavings_max.is_none_or(|max| self.counts().interleavings < max)
@@ -82,6 +87,7 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
     ) {
         while !cancelled() {
             if self.may_raise() {
+                self.earlier = self.found();
                 self.before.add(self.search.counts());
                 self.bound += 1;
                 let left = |max: u64| max - self.before.interleavings.min(max);
@@ -100,6 +106,9 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
     /// Interleavings are those of all bounds together, most of them run again for each.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
+        if let Some(found) = self.earlier.first() {
+            return Verdict::Bug(Box::new(found.clone()));
+        }
         let mut verdict = self.search.verdict(Some(Bound::Preemptions { preemptions_max: self.bound }));
         match &mut verdict {
             Verdict::Bug(found) => found.interleaving += self.before.interleavings,

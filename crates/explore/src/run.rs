@@ -185,7 +185,8 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             if enabled.is_empty() {
                 return End::Nobody;
             }
-            let current = self.live.subject.current();
+            // Going on with another one is no preemption where whoever ran last cannot go on.
+            let current = self.live.subject.current().filter(|&actor| enabled.contains_actor(actor));
             let choice = match prefix.0.get(at) {
                 Some(choice) => *choice,
                 None => {

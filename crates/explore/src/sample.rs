@@ -4,7 +4,7 @@
 
 use crate::run::Strategy;
 use crate::search::Until;
-use crate::tally::Tally;
+use crate::tally::{Counts, Tally};
 use crate::verdict::{Bound, Verdict};
 use crate::workers::Workers;
 use crate::world::Observer;
@@ -18,6 +18,11 @@ pub trait Sampler: Sync {
     type Strategy: Strategy;
 
     fn nth(&self, n: u64) -> Self::Strategy;
+
+    /// Takes in what the rounds so far amounted to, which later executions may depend on.
+    fn learn(&mut self, counts: &Counts) {
+        let _ = counts;
+    }
 }
 
 /// Executions in one round.
@@ -92,6 +97,9 @@ impl<P: Sampler, N: Clone + Ord + Send> Sample<P, N> {
             }
             self.tally.merge(tally);
             self.executions += 1;
+        }
+        if self.executions == end {
+            self.sampler.learn(&self.tally.counts);
         }
     }
 

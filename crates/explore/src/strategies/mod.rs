@@ -2,12 +2,16 @@
 
 pub mod depth_first;
 pub mod dpor;
+pub mod pct;
+pub mod pos;
 pub mod preemption_bound;
 pub mod random;
 pub mod replay;
 
 pub use depth_first::DepthFirst;
 pub use dpor::Dpor;
+pub use pct::{Pct, Pcts};
+pub use pos::{Pos, Poss};
 pub use preemption_bound::PreemptionBound;
 pub use random::{RandomWalk, RandomWalks};
 pub use replay::{Replay, replay};

@@ -11,7 +11,7 @@ use detect::{Constants, Detectors};
 
 use explore::icb::ContextBounding;
 use explore::minimize::{Budget, Case, Passing};
-use explore::strategies::{DepthFirst, Dpor, RandomWalk};
+use explore::strategies::{DepthFirst, Dpor, Pct, Pos, RandomWalk};
 use explore::tree::Reduction;
 use explore::{Bound, Bounds, End, Found, Options, Order, Runner, Search, Until, Workers, World};
 use guest::uniprocessor::Uniprocessor;
@@ -39,6 +39,11 @@ pub enum Strategy {
     Icb,
     /// Random walks, until the budget ends
     Random,
+    /// Random priorities that change in a few places, until the budget ends: bugs that need few constraints on the order
+    /// show soon, however many threads there are
+    Pct,
+    /// A random priority for each step, until the budget ends
+    Pos,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -80,7 +85,7 @@ pub struct How {
     /// With --strategy icb: not more preemptions than this [default: as many as there can be]
     #[arg(long, value_name = "N")]
     pub preemptions: Option<u32>,
-    /// With --strategy random
+    /// With --strategy random, pct or pos
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
     /// Stop after this time: 90s, 10m, 2h
@@ -198,7 +203,9 @@ pub fn search(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcom
         Strategy::Dpor => systematic(world, how, Dpor::default(), options, progress),
         Strategy::DepthFirst => systematic(world, how, DepthFirst, options, progress),
         Strategy::Icb => icb(world, how, options, progress),
-        Strategy::Random => random(world, how, progress),
+        Strategy::Random => sampled(world, how, RandomWalk::new(how.seed), progress),
+        Strategy::Pct => sampled(world, how, Pct::new(how.seed), progress),
+        Strategy::Pos => sampled(world, how, Pos::new(how.seed), progress),
     }
 }
 
@@ -248,9 +255,14 @@ fn icb(world: &KernelWorld, how: &How, options: Options, progress: &mut Progress
     Outcome { verdict: search.verdict(), found: search.found(), seconds, points_met }
 }
 
-fn random(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
+/// Executions that chance chooses, one after the other.
+fn sampled(
+    world: &KernelWorld,
+    how: &How,
+    mut strategy: impl explore::Strategy,
+    progress: &mut Progress,
+) -> Outcome {
     let started = Instant::now();
-    let mut walk = RandomWalk::new(how.seed);
     let late = lateness(how.budget);
     let bounds = Bounds { clone_bytes_max: 0, ..Bounds::default() };
     let mut runner = Runner::new(heeding(world, &late), how.points.clone(), bounds);
@@ -263,7 +275,7 @@ fn random(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
             || (how.budget.is_none() && how.interleavings.is_none() && interleavings >= RANDOM_WALKS_DEFAULT)
     };
     while !done(interleavings, &found) {
-        let execution = runner.run(&Schedule::default(), &mut walk);
+        let execution = runner.run(&Schedule::default(), &mut strategy);
         if execution.end == End::Cancelled {
             break;
         }
@@ -315,6 +327,8 @@ pub fn space(how: &How) -> String {
             None => format!("{points}, fewest preemptions first"),
         },
         Strategy::Random => format!("{points}, random walks from seed {}", how.seed),
+        Strategy::Pct => format!("{points}, random priorities from seed {}", how.seed),
+        Strategy::Pos => format!("{points}, random priorities of steps from seed {}", how.seed),
     }
 }
 
