@@ -151,8 +151,7 @@ impl Guest {
                 }
             }
             if let Some(text) = text.filter(|_| typed_at.is_some()) {
-                let now = machine.instructions();
-                machine.board.type_text(now, text);
+                machine.type_text(text);
             }
         }
         let seconds = (CpuClock::own().now()? - began).as_secs_f64();

@@ -39,11 +39,11 @@ fn class_name(class: &LockClass, resolve: &dyn Resolve) -> String {
 #[must_use]
 pub fn brief(finding: &Finding, resolve: &dyn Resolve) -> String {
     let title = classes::of(&finding.kind, |class| class.title(false));
-    let mut out = format!("{title}: {}\n", what(finding, resolve));
+    let mut out = format!("{title}: {}\n", visible(&what(finding, resolve)));
     for at in &finding.sides {
         side(&mut out, at, resolve);
     }
-    visible(&out).to_string()
+    out
 }
 
 fn what(finding: &Finding, resolve: &dyn Resolve) -> String {
@@ -76,10 +76,10 @@ fn side(out: &mut String, side: &Side, resolve: &dyn Resolve) {
         Role::HeldEnabled { lock } => format!("held {} with interrupts on", name(lock)),
         role => role.verb().to_string(),
     };
-    let _ = writeln!(out, "  {} {did}", side.thread);
+    let _ = writeln!(out, "  {} {}", side.thread, visible(&did));
     let frames = side.stack.clone().unwrap_or_else(|| resolve.frames(side.pc));
     for frame in frames.iter().take(FRAMES_MAX) {
-        let _ = writeln!(out, "      in {}", Place::from(frame).in_words());
+        let _ = writeln!(out, "      in {}", visible(&Place::from(frame).in_words()));
     }
     if frames.len() > FRAMES_MAX {
         let _ = writeln!(out, "      and {} more", frames.len() - FRAMES_MAX);

@@ -211,6 +211,18 @@ impl Target {
     }
 
     pub fn load(arguments: &TargetArguments) -> Result<Self, Failure> {
+        let target = Self::load_any(arguments)?;
+        let asks = target.kernel.test.input != Input::None && target.kernel.test.text.contains("{test}");
+        if target.recipe.test.is_empty() && asks {
+            return Err(Failure::BadFlag(
+                "which test? Give its name with -t, as it is typed to the kernel".to_owned(),
+            ));
+        }
+        Ok(target)
+    }
+
+    /// The same, where no test need be named.
+    pub fn load_any(arguments: &TargetArguments) -> Result<Self, Failure> {
         if !arguments.smp.linux.is_empty() {
             let what =
                 "--linux is for 'rockfall test' and 'rockfall explore'; this command needs a description";
@@ -257,12 +269,6 @@ impl Target {
             tested,
             linux: None,
         })?;
-        let asks = target.kernel.test.input != Input::None && target.kernel.test.text.contains("{test}");
-        if target.recipe.test.is_empty() && asks {
-            return Err(Failure::BadFlag(
-                "which test? Give its name with -t, as it is typed to the kernel".to_owned(),
-            ));
-        }
         Ok(Self { step_instructions: arguments.step_instructions, ..target })
     }
 

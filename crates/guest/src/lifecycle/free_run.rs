@@ -15,7 +15,7 @@ use crate::tracker::Signal;
 use crate::uniprocessor::Uniprocessor;
 use machine::Stop;
 use std::sync::Arc;
-use trace::{Action, Choice, Point, PointKind, Step, StepEnd, VirtAddr};
+use trace::{Action, Choice, Point, PointKind, Step, StepEnd, ThreadId};
 
 /// Instructions after which a step ends, about.
 pub const STEP_INSTRUCTIONS: u64 = 50_000;
@@ -38,6 +38,8 @@ pub struct FreeRun {
     text: String,
     stage: Stage,
     typed_at: Option<u64>,
+    /// Whose the latest actions were: what nobody is known to do is put down to them until somebody else acts.
+    last: ThreadId,
     end: Option<StepEnd>,
 }
 
@@ -57,6 +59,7 @@ impl FreeRun {
             text: if setup.test.is_empty() { String::new() } else { text },
             stage,
             typed_at: None,
+            last: ThreadId::default(),
             end: None,
         })
     }
@@ -95,8 +98,8 @@ impl FreeRun {
             return Ok(None);
         }
         let subject = &mut self.boot.subject;
-        let thread = subject.tracker.threads.current().map(|thread| thread.id);
-        subject.builder.begin(subject.cpu(), thread);
+        let thread = subject.tracker.threads.current().map_or(self.last, |thread| thread.id);
+        subject.builder.begin(subject.cpu(), Some(thread));
         let began = subject.machine.instructions();
         let mut signals = Vec::new();
         while self.end.is_none() && self.boot.subject.machine.instructions() - began < STEP_INSTRUCTIONS {
@@ -106,12 +109,8 @@ impl FreeRun {
         let subject = &mut self.boot.subject;
         subject.tracker.drain(&subject.machine, &mut subject.builder);
         let instructions = subject.machine.instructions() - began;
-        let thread = thread.unwrap_or_default();
-        let point = Point {
-            kind: PointKind::Voluntary,
-            thread,
-            pc: VirtAddr(subject.machine.cpu(subject.cpu()).pc()),
-        };
+        self.last = subject.builder.attributed().unwrap_or(thread);
+        let point = Point { kind: PointKind::Voluntary, thread, pc: subject.machine.pc(subject.cpu()) };
         let end = self.end.clone().unwrap_or(StepEnd::Point(point));
         Ok(Some(subject.builder.finish(Choice::from(thread), end, instructions, Vec::new())))
     }
@@ -156,8 +155,8 @@ impl FreeRun {
             Stage::Ready if idle => {
                 let now = subject.machine.instructions();
                 if subject.kernel().test.input == Input::Serial {
-                    subject.machine.board.serial_input(now, self.text.as_bytes());
-                } else if let Some(key) = subject.machine.board.type_text(now, &self.text).first() {
+                    subject.machine.serial_input(self.text.as_bytes());
+                } else if let Some(key) = subject.machine.type_text(&self.text).first() {
                     return Err(NotStarted::NoKey(*key));
                 }
                 self.typed_at = Some(now);
