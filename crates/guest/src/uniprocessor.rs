@@ -304,8 +304,12 @@ impl Uniprocessor {
                 self.at_transaction(signals);
                 Ok(())
             }
-            Stop::TransactionEnd { .. } => {
+            Stop::TransactionEnd { status } => {
                 self.decided = None;
+                if let Some(status) = status {
+                    let action = Action::TransactionAborted { status };
+                    self.tracker.tell(&self.machine, &mut self.builder, action);
+                }
                 signals.push(Signal::Point(PointKind::TransactionEnd));
                 Ok(())
             }

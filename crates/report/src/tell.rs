@@ -441,6 +441,9 @@ impl<'a> Teller<'a> {
                 "changes what the scheduler works on, with preemption allowed".to_string(),
                 true,
             ),
+            Action::TransactionAborted { status } => {
+                (NoteKind::Point, format!("its transaction aborts (status {status:#x})"), true)
+            }
             Action::TestStart => (NoteKind::Point, "the test starts".to_string(), false),
             Action::TestEnd { .. } => (NoteKind::Point, "the test ends".to_string(), false),
         };

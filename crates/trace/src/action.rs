@@ -194,6 +194,10 @@ pub enum Action {
     /// The running thread changed what the scheduler works on, where a tick could have come: whoever runs next may
     /// depend on it.
     Exposed,
+    /// The transaction of the running thread aborted, with this status of the processor's.
+    TransactionAborted {
+        status: u32,
+    },
     TestStart,
     /// `alone`: no thread is left that the test made, so what it still holds stays.
     TestEnd {

@@ -12,7 +12,7 @@ use crate::tracker::Signal;
 use machine::Machine;
 use machine::transactions::status;
 use std::sync::Arc;
-use trace::{Choice, ChoiceSet, PointKind, ThreadId};
+use trace::{Action, Choice, ChoiceSet, PointKind, ThreadId};
 
 /// The opcode of XBEGIN.
 const XBEGIN: [u8; 2] = [0xc7, 0xf8];
@@ -90,6 +90,8 @@ impl Uniprocessor {
         if outcome != 0 {
             before = Some(Arc::new(self.machine.clone()));
             let status = self.aborts[usize::from(outcome) - 1];
+            let action = Action::TransactionAborted { status };
+            self.tracker.tell(&self.machine, &mut self.builder, action);
             self.machine.refuse_transaction(self.cpu(), status, &mut self.builder.log);
         }
         if let Some(thread) = self.tracker.threads.current_mut() {
