@@ -389,8 +389,9 @@ impl<'a> ModuleFiles<'a> {
         }
         // What should be there before, by the name of an algorithm: its plain implementation will do, if there is one.
         for wished in wishes(&bytes) {
-            let plain = format!("{wished}_generic");
-            let named = [wished, plain].into_iter().find(|name| self.has(name));
+            let algorithm = wished.strip_prefix("crypto-").unwrap_or(&wished).to_owned();
+            let plain = format!("{algorithm}_generic");
+            let named = [wished, algorithm, plain].into_iter().find(|name| self.has(name));
             if let Some(name) = named {
                 self.add(&name, above, ordered)?;
             }
