@@ -1,6 +1,7 @@
 //! `rockfall check`: sanitizers on one run, of the bundled kernel as it is and with the kinds of faults that a kernel's own
-//! sanitizers found (Urbańczyk 2021, 4.2.3 and 4.3.2): an unprotected variable, a race in the memory management, and locks
-//! taken in contradicting orders.
+//! sanitizers found (Urbańczyk 2021, 4.2.3 and 4.3.2): an unprotected variable, and locks taken in contradicting orders. (A
+//! race in the memory management is found by exploring, or by `races`: in one run without preemptions nothing of it shows to
+//! happens-before.)
 
 use guests::Build;
 use std::path::Path;
@@ -57,9 +58,7 @@ fn contradicting_orders_are_found_and_confirmed() {
 }
 
 #[test]
-fn races_of_the_memory_management_and_of_a_variable_are_found() {
-    let told = check(Some("new_pages_unlocked"), &["-t", "double_new_pages", "--hb"]);
-    assert!(races_in(&told, "vm_") > 0, "{told:#}");
+fn an_unprotected_variable_is_found() {
     let told = check(Some("counter_without_lock"), &["--program", "programs/counter_test", "--hb"]);
     assert!(races_in(&told, "count") > 0, "{told:#}");
     let told = check(None, &["--program", "programs/counter_test", "--hb"]);
