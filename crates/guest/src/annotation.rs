@@ -101,6 +101,11 @@ pub enum Annotation {
     },
     /// The test's check of what its threads left is done.
     Checked,
+    /// A test asks which of its inputs it is run with: it reads a word at `place` afterwards.
+    Input {
+        place: VirtAddr,
+        inputs: u32,
+    },
 }
 
 /// Longest message taken from memory.
@@ -149,6 +154,7 @@ pub fn decode<M: Memory + ?Sized>(registers: &Registers, memory: &M) -> Option<A
             Annotation::Failed { check: check.to_owned(), found: found.to_owned() }
         }
         56 => Annotation::Checked,
+        57 => Annotation::Input { place: VirtAddr(a), inputs: b as u32 },
         _ => return None,
     })
 }
