@@ -264,6 +264,11 @@ impl Multiprocessor {
         &self.knowledge
     }
 
+    /// From now on what a processor's interrupts and its tasks both touch, one of them writing, is communication too.
+    pub const fn watch_interrupts(&mut self) {
+        self.recording.interrupts = true;
+    }
+
     /// Classes of executions whose check has passed, and is left out from then on: it takes longer than a short test.
     /// They belong to one set of points.
     pub fn remember_classes(&mut self, classes: Arc<Classes>) {
@@ -367,18 +372,31 @@ impl Multiprocessor {
                 },
                 Stop::Halt => {
                     self.counting.count(Rule::Halt);
-                    self.context(cpu).standing = Standing::Halted;
-                    self.context(cpu).repetition.clear();
+                    let context = self.context(cpu);
+                    context.standing = Standing::Halted;
+                    context.repetition.clear();
+                    // Whatever was interrupted has been left for good, or for the idle loop.
+                    context.interrupted.clear();
                     Some(self.point(PointKind::Halt, cpu))
                 }
                 Stop::Hypercall => self.called(cpu),
                 Stop::Interrupt { .. } => {
+                    self.drain(cpu);
                     self.counting.count(Rule::Interrupt);
-                    self.context(cpu).repetition.clear();
+                    let Self { machine, contexts, .. } = self;
+                    let context = &mut contexts[usize::from(cpu.0)];
+                    context.repetition.clear();
+                    context.enter_interrupt(machine, cpu);
                     until = self.until(cpu);
                     None
                 }
-                Stop::InterruptReturn => self.is_back(cpu).then(|| self.point(PointKind::Voluntary, cpu)),
+                Stop::InterruptReturn => {
+                    self.drain(cpu);
+                    let Self { machine, contexts, .. } = self;
+                    contexts[usize::from(cpu.0)].leave_interrupt(machine.cpu(cpu));
+                    until = self.until(cpu);
+                    self.is_back(cpu).then(|| self.point(PointKind::Voluntary, cpu))
+                }
                 Stop::LogFull => {
                     self.drain(cpu);
                     None
@@ -413,7 +431,8 @@ impl Multiprocessor {
     /// What ends a run of this processor. One whose thread has ended is looked at whenever it returns from an interrupt.
     fn until(&self, cpu: CpuId) -> StopSet {
         let mut until = self.compiled.until.clone();
-        if matches!(self.contexts[usize::from(cpu.0)].role, Role::Ended { .. }) {
+        let context = &self.contexts[usize::from(cpu.0)];
+        if matches!(context.role, Role::Ended { .. }) || !context.interrupted.is_empty() {
             until.on = until.on.and(Kinds::INTERRUPT_RETURN);
         }
         until

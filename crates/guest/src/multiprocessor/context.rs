@@ -1,8 +1,10 @@
 //! One processor of a test: where it stands, and what it waits for.
 
 use super::repetition::{ReadSet, Repetition, words};
+use crate::state::Memory as _;
+use crate::view::View;
 use machine::{Cpu, Machine};
-use trace::{CpuId, PhysAddr};
+use trace::{CpuId, PhysAddr, VirtAddr};
 
 /// Whether a processor can go on by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,13 +48,15 @@ pub struct Context {
     pub standing: Standing,
     pub role: Role,
     pub repetition: Repetition,
+    /// Where the interrupts that the processor serves came in, the innermost last.
+    pub interrupted: Vec<(u64, u64)>,
 }
 
 impl Context {
     #[must_use]
     pub fn new(role: Role) -> Self {
         let standing = if role == Role::Bystander { Standing::Halted } else { Standing::Ready };
-        Self { standing, role, repetition: Repetition::default() }
+        Self { standing, role, repetition: Repetition::default(), interrupted: Vec::new() }
     }
 
     /// Whether the processor could go on now.
@@ -63,6 +67,22 @@ impl Context {
         }
         let cpu = machine.cpu(id);
         machine.board.interrupt_pending(id) && cpu.interruptible() || cpu.nmi_pending && !cpu.nmi_blocked
+    }
+
+    /// The processor is at the first instruction of an interrupt's handler, in 64-bit mode: behind the frame that it goes
+    /// back by.
+    pub fn enter_interrupt(&mut self, machine: &Machine, id: CpuId) {
+        let (view, stack) = (View { machine, cpu: id }, machine.cpu(id).regs[4]);
+        let saved = |slot: u64| view.read_uint(VirtAddr(stack.wrapping_add(8 * slot)), 8);
+        self.interrupted.extend(saved(0).zip(saved(3)));
+    }
+
+    /// The processor has returned from an interrupt or an exception.
+    pub fn leave_interrupt(&mut self, cpu: &Cpu) {
+        let here = (cpu.pc(), cpu.regs[4]);
+        if let Some(depth) = self.interrupted.iter().rposition(|&place| place == here) {
+            self.interrupted.truncate(depth);
+        }
     }
 
     /// Another processor wrote.

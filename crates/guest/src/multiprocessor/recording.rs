@@ -23,7 +23,12 @@ pub struct Recording {
     pub known: Arc<WordSet>,
     pub accesses: Vec<Access>,
     pub sharing: Sharing,
+    /// A processor communicates with its own interrupts too.
+    pub interrupts: bool,
 }
+
+/// Of eight places for those who communicate, the upper half is for interrupts.
+const CPUS_APART: usize = 4;
 
 fn new_log() -> Events {
     let mut log = Events::off();
@@ -34,7 +39,8 @@ fn new_log() -> Events {
 impl Recording {
     #[must_use]
     pub fn new() -> Self {
-        Self { log: new_log(), known: Arc::default(), accesses: Vec::new(), sharing: Sharing::default() }
+        let (accesses, sharing) = (Vec::new(), Sharing::default());
+        Self { log: new_log(), known: Arc::default(), accesses, sharing, interrupts: false }
     }
 
     /// The log and the lists keep their room.
@@ -43,6 +49,7 @@ impl Recording {
         self.accesses.clear();
         self.known.clone_from(&source.known);
         self.sharing.restore(&source.sharing);
+        self.interrupts = source.interrupts;
     }
 
     /// Takes what `cpu` did out of the log; others hear of what it wrote.
@@ -50,10 +57,13 @@ impl Recording {
         if self.log.is_empty() {
             return;
         }
-        let Self { log, known, accesses, sharing } = self;
+        let Self { log, known, accesses, sharing, interrupts } = self;
         let end = machine.memory.size();
         let own = usize::from(cpu.0);
         let watched = contexts[own].repetition.watches();
+        // What a processor's interrupts touch is told apart from what its tasks do, where there is room for both.
+        let apart = *interrupts && contexts.len() <= CPUS_APART && !contexts[own].interrupted.is_empty();
+        let lane = if apart { CpuId(cpu.0 + CPUS_APART as u8) } else { cpu };
         let busy = freed.heap.is_busy(cpu);
         let heard = contexts.iter().enumerate().any(|(id, context)| id != own && context.listens());
         machine.drain_unknown(log, &mut Distinct, |event| {
@@ -77,7 +87,7 @@ impl Recording {
             };
             let mut meets = false;
             for (made, writes) in [(reads, false), (writes, true)] {
-                meets |= made && sharing.touch(cpu, phys, access.size, writes, known) != Contact::Alone;
+                meets |= made && sharing.touch(lane, phys, access.size, writes, known) != Contact::Alone;
             }
             if meets || gone() {
                 keep(accesses, &access, phys);

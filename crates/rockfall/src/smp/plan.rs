@@ -74,6 +74,8 @@ pub struct Plan {
     began: Instant,
     budget: Duration,
     seed: u64,
+    /// What processors share with their own interrupts counts.
+    pub interrupts: bool,
     /// Those who did the last part: what they have compiled of the guest is of use for the next.
     idle: Option<Workers<Multiprocessor, Communication>>,
     pub words: Words,
@@ -114,6 +116,7 @@ impl Plan {
             began: Instant::now(),
             budget,
             seed: 1,
+            interrupts: false,
             idle: None,
             words: Words::default(),
             synchronising: Words::default(),
@@ -165,8 +168,25 @@ impl Plan {
         World::new(self.subject.clone(), self.detectors.clone())
     }
 
-    /// Explores until a bug shows, nothing is left, or the budget ends.
+    /// Explores until a bug shows, nothing is left, or the budget ends. Where the processors are exhausted and interrupts
+    /// came, goes on with what processors share with their own interrupts.
     pub fn run(&mut self, report: Report<'_>) {
+        self.explore(report);
+        if self.complete && !self.interrupts && self.subject.counters().interrupts > 0 && !(self.late)() {
+            self.watch_interrupts();
+            self.explore(report);
+        }
+    }
+
+    /// From now on what processors share with their own interrupts counts.
+    pub fn watch_interrupts(&mut self) {
+        self.interrupts = true;
+        self.complete = false;
+        self.exhausted = None;
+        self.subject.watch_interrupts();
+    }
+
+    fn explore(&mut self, report: Report<'_>) {
         loop {
             match self.sweep(report) {
                 Ended::Learned => continue,

@@ -40,7 +40,11 @@ pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, na
         grouped(rate as u64)
     );
     let words = plan.words.len();
-    let places = "before accesses to the words of memory that the processors share";
+    let places = if plan.interrupts {
+        "before accesses to the words of memory that the processors share with one another and with their interrupts"
+    } else {
+        "before accesses to the words of memory that the processors share"
+    };
     match plan.exhausted {
         _ if plan.complete && ending != Ending::Bug => {
             let _ = writeln!(

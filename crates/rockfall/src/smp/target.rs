@@ -43,6 +43,9 @@ pub struct SmpArguments {
     /// A macro that is defined when modules are built
     #[arg(long, value_name = "NAME")]
     pub module_define: Vec<String>,
+    /// Let others in also where a processor touches what its own interrupts touch, from the beginning on
+    #[arg(long)]
+    pub interrupts: bool,
     /// With --linux: boot anew, whatever is kept of earlier boots
     #[arg(long)]
     pub no_cache: bool,

@@ -81,6 +81,9 @@ fn run_one(arguments: &Arguments, test: &Path) -> Result<(Verdict, String), Fail
     let cores = arguments.workers.unwrap_or_else(cores).max(1);
     let late = lateness(Some(arguments.budget));
     let mut plan = Plan::new(subject.clone(), detectors(), cores, arguments.budget, late);
+    if arguments.target.smp.interrupts {
+        plan.watch_interrupts();
+    }
     let mut progress = Progress::new(arguments.json, &target.what());
     plan.run(&mut |what, interleavings| progress.show_part(interleavings, None, what));
     progress.finish();
