@@ -31,4 +31,9 @@
 #define VANISH_INT 0x60
 #define SWEXN_INT 0x74
 
+/* Ours alone: names in directories. */
+#define CREATE_INT 0x80
+#define REMOVE_INT 0x81
+#define READDIR_INT 0x82
+
 #endif

@@ -30,6 +30,9 @@ static int (*const calls[])(struct ureg *) = {
     [SET_STATUS_INT] = sys_set_status,
     [VANISH_INT] = sys_vanish,
     [SWEXN_INT] = sys_swexn,
+    [CREATE_INT] = sys_create,
+    [REMOVE_INT] = sys_remove,
+    [READDIR_INT] = sys_readdir,
 };
 
 int syscall(struct ureg *u)

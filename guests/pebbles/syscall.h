@@ -33,6 +33,10 @@ int sys_set_term_color(struct ureg *u);
 int sys_set_cursor_pos(struct ureg *u);
 int sys_get_cursor_pos(struct ureg *u);
 
+int sys_create(struct ureg *u);
+int sys_remove(struct ureg *u);
+int sys_readdir(struct ureg *u);
+
 int sys_ls(struct ureg *u);
 int sys_halt(struct ureg *u);
 

@@ -43,6 +43,11 @@ int set_term_color(int color);
 int set_cursor_pos(int row, int column);
 int get_cursor_pos(int *row, int *column);
 
+/* Names: "a" and "a/b" in the open tree, "/a" in the closed one */
+int create(const char *path);
+int unlink(const char *path);                         /* of a directory: only an empty one */
+int readdir(const char *root, int size, char *names); /* of "" or "/": each name with its NUL, and a last NUL */
+
 /* Other */
 int ls(int size, char *buffer);
 void halt(void) __attribute__((noreturn));

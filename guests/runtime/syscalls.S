@@ -63,5 +63,8 @@
         several ls, LS_INT
         single  halt, HALT_INT
         single  misbehave, MISBEHAVE_INT
+        single  create, CREATE_INT
+        single  unlink, REMOVE_INT
+        several readdir, READDIR_INT
 
         .section .note.GNU-stack, "", @progbits

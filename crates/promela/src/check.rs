@@ -73,9 +73,19 @@ pub struct KernelUnderTest {
     /// Faults to build the bundled kernel with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
-    /// Lines of which each must be on the console at the end of the test.
+    /// Disks, and the file with symbols where the image has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub prints: Vec<String>,
+    pub disks: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub symbols: Option<String>,
+    /// The kernel's command line.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub append: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_megabytes: Option<u32>,
+    /// Memory that a test allocates and does not free is kept on purpose.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_leaks: bool,
     /// Pairs to be compared where a replay does not show what the model shows.
     #[serde(rename = "compare", skip_serializing_if = "Vec::is_empty")]
     pub compares: Vec<Compare>,

@@ -67,7 +67,12 @@ fn closure(unit: &Unit, functions: &[String], check: &Check) -> Vec<String> {
             let mut calls = BTreeSet::new();
             called(&function.body, &mut calls);
             for name in calls {
-                if unit.functions.contains_key(&name) && !found.contains(&name) && !known.contains(&name) {
+                let read = unit.errors.iter().all(|(inside, _)| inside.as_ref() != Some(&name));
+                if read
+                    && unit.functions.contains_key(&name)
+                    && !found.contains(&name)
+                    && !known.contains(&name)
+                {
                     found.push(name);
                 }
             }
@@ -171,6 +176,12 @@ fn argument(unit: &Unit, ty: &Type) -> String {
 
 /// Adds what closes a gap; `false`: nothing is left to try.
 fn propose(gap: &Gap, check: &mut Check) -> bool {
+    if gap.why.starts_with("set '") {
+        let note = format!("skip; /* {} */", gap.text.replace("*/", "* /"));
+        let known = check.environment.contains(&note);
+        check.environment += &format!("{note}\n");
+        return !known;
+    }
     if gap.statement.is_empty() {
         let Some(structure) = gap.text.strip_prefix("struct ") else { return false };
         return check.pools.insert(structure.to_owned(), OBJECTS).is_none();
@@ -186,7 +197,9 @@ fn propose(gap: &Gap, check: &mut Check) -> bool {
         Role::Value => (gap.text.clone(), "0"),
         Role::Statement => (gap.statement.clone(), "hide"),
     };
-    let exists = |check: &Check, c: &str| check.rules.iter().any(|rule| rule.c == c);
+    let exists = |check: &Check, c: &str| {
+        check.rules.iter().any(|rule| rule.c == c && rule.function.as_ref() == Some(&gap.function))
+    };
     let rule = |c: String, promela: &str| Rule {
         c,
         promela: promela.to_owned(),
@@ -264,7 +277,8 @@ fn write(check: &Check, model: &Model) -> Result<String, String> {
     let _ = writeln!(text, "# What each statement becomes:");
     let mut told = BTreeSet::new();
     for line in &model.lines {
-        if let Some(origin) = &line.origin
+        let structure = matches!(line.text.as_str(), "if" | "fi;") || line.text.starts_with(":: else");
+        if let Some(origin) = line.origin.as_ref().filter(|_| !structure)
             && told.insert((origin.at.clone(), line.text.clone()))
         {
             let _ =

@@ -54,6 +54,8 @@ pub struct Outcome {
     pub depth: u64,
     /// Where the model and its trail are.
     pub model: PathBuf,
+    /// What the verifier printed, and with it what the model itself prints while it is searched.
+    pub printed: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -231,6 +233,7 @@ impl Spin<'_> {
             transitions: number(" transitions (").unwrap_or(0),
             depth: number(", errors:").unwrap_or(0),
             model: self.path(MODEL),
+            printed: done.lines.clone(),
         })
     }
 }

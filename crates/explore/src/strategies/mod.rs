@@ -2,6 +2,7 @@
 
 pub mod depth_first;
 pub mod dpor;
+pub mod guided;
 pub mod pct;
 pub mod pos;
 pub mod preemption_bound;
@@ -10,6 +11,7 @@ pub mod replay;
 
 pub use depth_first::DepthFirst;
 pub use dpor::Dpor;
+pub use guided::{Guided, Halt, Route};
 pub use pct::{Pct, Pcts};
 pub use pos::{Pos, Poss};
 pub use preemption_bound::PreemptionBound;

@@ -69,7 +69,8 @@ fn without_markers(name: &str, text: &str) -> (String, Vec<Place>) {
             }
             None => {
                 if !line.starts_with("#pragma") {
-                    plain.push_str(line);
+                    // The grammar knows the one name and not the other.
+                    plain.push_str(&line.replace("__builtin_offsetof", "offsetof"));
                 }
                 at.line += 1;
             }
@@ -307,7 +308,7 @@ impl<'a> Reader<'a> {
                 self.enumeration(node);
                 Type::INT
             }
-            "type_identifier" => Type::Named(self.words(node).to_owned()),
+            "type_identifier" if self.words(node) != "_Bool" => Type::Named(self.words(node).to_owned()),
             _ => self.plain_type(self.words(node)),
         }
     }

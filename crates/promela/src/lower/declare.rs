@@ -89,6 +89,9 @@ impl Lowering<'_> {
         for (name, value) in std::mem::take(&mut self.needs.constants) {
             self.plain(format!("#define {name} {value}"));
         }
+        for (name, (_, first)) in self.needs.objects.clone() {
+            self.plain(format!("#define {} {first}", safe(&name)));
+        }
         self.plain("byte finished;".to_owned());
         if self.needs.waits {
             self.plain(format!("int waits_for[{}];", self.check.processes.len() + 1));

@@ -189,6 +189,12 @@ impl Lowering<'_> {
                     _ => {}
                 }
             } else if let Some(declaration) = self.global(token) {
+                if let Type::Struct(structure) = self.unit.resolve(&declaration.ty)
+                    && !self.lock_types.contains(&structure)
+                {
+                    self.place_object(token, &structure, 1);
+                    continue;
+                }
                 let ty = self.override_of(&[(*token).to_owned()]);
                 let ty = ty.unwrap_or_else(|| self.unit.resolve(&declaration.ty));
                 let modelled = match &ty {

@@ -274,7 +274,7 @@ impl Lowering<'_> {
                 Ok(())
             }
             // Nobody asked for the value.
-            None if lowering.emits(value) => lowering.effect(value),
+            None if acts(value) => lowering.effect(value),
             None => Ok(()),
         });
     }
@@ -560,6 +560,12 @@ enum Counted {
     ByItself,
     ByRule,
     Not,
+}
+
+/// Whether an expression does something beside having a value.
+fn acts(value: &Expr) -> bool {
+    matches!(value.kind, ExprKind::Assign(..) | ExprKind::Update { .. } | ExprKind::Call(..))
+        || value.parts().iter().any(|part| acts(part))
 }
 
 /// Whether a loop's body leaves it, or goes on with its next round, by itself.

@@ -1,12 +1,15 @@
 //! `rockfall model`: from C functions to a Promela model, Spin's verdict on it, and back.
 
-use crate::commands::explore::parse_duration;
+use crate::commands::explore::{self, How, default_path, lateness, parse_duration};
 use crate::failure::{Failure, Verdict};
 use crate::finding_file::write_whole;
-use crate::model::{described, told};
+use crate::model::drive::{self, Driven, Proposal};
+use crate::model::patch::Patched;
+use crate::model::{described, kernel, page, refine, route, told};
+use crate::target::{BUNDLED_KERNEL, Target};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use promela::check::Source;
+use promela::check::{KernelUnderTest, Source};
 use promela::spin::{self, Spin};
 use promela::{Check, Model, c, draft, extract, source, trail};
 use report::grouped;
@@ -18,6 +21,8 @@ use std::time::{Duration, Instant};
 #[command(after_help = "Examples:\n  \
     rockfall model readdir.toml\n  \
     rockfall model readdir.toml --keep model-of-readdir --budget 10m\n  \
+    rockfall model rmdir.toml --refine --html rmdir.html\n  \
+    rockfall model readdir.toml --patch count.diff\n  \
     rockfall model --draft fs.c:fs_readdir fs.c:fs_remove -k pebbles > readdir.toml\n\n\
     What a check file can say is in docs/models.md.")]
 pub struct Arguments {
@@ -48,6 +53,30 @@ pub struct Arguments {
     /// Write the model and check nothing
     #[arg(long)]
     pub extract_only: bool,
+    /// Do not try the counterexample on the kernel
+    #[arg(long)]
+    pub no_replay: bool,
+    /// Try the counterexample on this kernel file instead of the check's
+    #[arg(long, value_name = "FILE", conflicts_with = "patch")]
+    pub kernel: Option<PathBuf>,
+    /// If the kernel cannot follow the counterexample and it is known why, add that to the model and check again
+    #[arg(long, conflicts_with = "patch")]
+    pub refine: bool,
+    /// Whether this patch of the source mends it: a unified diff
+    #[arg(long, value_name = "FILE")]
+    pub patch: Option<PathBuf>,
+    /// With --patch, where the kernel is not the bundled one: the kernel built from the patched source
+    #[arg(long, value_name = "FILE", requires = "patch")]
+    pub patched_kernel: Option<PathBuf>,
+    /// Where a finding on the kernel goes [default: NAME.finding.json]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Write a page with the model's steps and the kernel's execution side by side
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Keep the finding as it was first seen
+    #[arg(long)]
+    pub no_minimise: bool,
     /// Read this counterexample of the model instead of looking for one
     #[arg(long, value_name = "FILE")]
     pub trail: Option<PathBuf>,
@@ -92,10 +121,16 @@ fn write_draft(arguments: &Arguments) -> Result<Verdict, Failure> {
         check.kernel =
             Some(promela::check::KernelUnderTest { description: description.clone(), ..Default::default() });
     }
-    let unit = source::read(&check.source, Path::new(""), &|_| !crate::interrupt::asked()).map_err(bad)?;
+    let unit = source::read(&check.source, Path::new("."), &|_| !crate::interrupt::asked()).map_err(bad)?;
     let drafted = draft::draft(check, &unit, &functions).map_err(bad)?;
     print!("{}", drafted.text);
     Ok(Verdict::Fine)
+}
+
+/// What a try on the kernel leaves to do.
+struct After {
+    verdict: Verdict,
+    proposal: Option<Proposal>,
 }
 
 /// One check file at work.
@@ -164,15 +199,13 @@ impl<'a> Checking<'a> {
                 if beside.is_file() { beside.display().to_string() } else { kernel.description.clone() };
             described::add(&mut check, &name)?;
         }
-        let folder = self.path.parent().unwrap_or(Path::new(""));
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        let unit: c::Unit = source::read(&check.source, folder, &|_| self.may_go_on()).map_err(bad)?;
+        let unit: c::Unit = source::read(&check.source, self.home(), &|_| self.may_go_on()).map_err(bad)?;
         let named = |error: String| bad(format!("{}: {error}", self.path.display()));
         let model = extract(&check, &unit).map_err(named)?;
         if !model.gaps.is_empty() {
             let sentences: Vec<String> = model.gaps.iter().map(promela::Gap::sentence).collect();
             return Err(bad(format!(
-                "{}: {} of the source has no translation:\n  {}",
+                "{}: {} of the source without a translation:\n  {}",
                 self.path.display(),
                 counted(model.gaps.len(), "piece"),
                 sentences.join("\n  ")
@@ -201,11 +234,10 @@ impl<'a> Checking<'a> {
         if self.arguments.extract_only {
             return self.write_model(&model);
         }
-        let outcome = self.spin(&model)?;
-        if let Some(outcome) = &outcome {
+        if let Some(outcome) = self.spin(&model)? {
             println!(
                 "Spin: {}.\n  {} states, {} transitions, {:.1} s",
-                told::verdict(outcome),
+                told::verdict(&outcome),
                 grouped(outcome.states),
                 grouped(outcome.transitions),
                 self.started.elapsed().as_secs_f64()
@@ -214,8 +246,23 @@ impl<'a> Checking<'a> {
                 return Ok(if crate::interrupt::asked() { Verdict::Interrupted } else { Verdict::Fine });
             }
         }
+        let trail = self.counterexample(&model)?;
+        match &self.check.kernel {
+            Some(kernel) if !kernel.image.is_empty() && !self.arguments.no_replay => {
+                let after = self.on_kernel(kernel, &model, &trail)?;
+                match (&self.arguments.patch, after.proposal) {
+                    (Some(patch), _) => self.patched(patch, kernel, &model, &trail),
+                    (None, Some(proposal)) if self.arguments.refine => self.refine(&proposal),
+                    _ => Ok(after.verdict),
+                }
+            }
+            _ => Ok(Verdict::GuestBug.settle()),
+        }
+    }
+
+    fn counterexample(&self, model: &Model) -> Result<trail::Trail, Failure> {
         let file = self.folder.path.join("model.pml");
-        let trail = trail::read(&model, &file, self.arguments.trail.as_deref(), &|_| self.may_go_on())
+        let trail = trail::read(model, &file, self.arguments.trail.as_deref(), &|_| self.may_go_on())
             .map_err(|error| bad(error.to_string()))?;
         let switches = trail.steps.windows(2).filter(|pair| pair[0].process != pair[1].process).count();
         println!(
@@ -224,8 +271,148 @@ impl<'a> Checking<'a> {
             trail.steps.len(),
             counted(switches, "context switch")
         );
-        print!("{}", told::counterexample(&model, &trail));
-        Ok(Verdict::GuestBug.settle())
+        print!("{}", told::counterexample(model, &trail));
+        Ok(trail)
+    }
+
+    /// The folder of the check file.
+    fn home(&self) -> &Path {
+        match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        }
+    }
+
+    /// Tries the counterexample on the kernel of the check file, or on the one given instead.
+    fn on_kernel(
+        &self,
+        kernel: &KernelUnderTest,
+        model: &Model,
+        trail: &trail::Trail,
+    ) -> Result<After, Failure> {
+        let instead = self.arguments.kernel.as_deref();
+        let target = kernel::target(kernel, self.home(), &self.folder.path, instead)?;
+        let driven = self.drive(&target, model, trail)?;
+        let verdict = self.tell(&target, &driven, trail)?;
+        let proposal = match driven.verdict {
+            drive::Verdict::NeverReached(never) => never.proposal,
+            _ => None,
+        };
+        Ok(After { verdict, proposal })
+    }
+
+    fn drive(&self, target: &Target, model: &Model, trail: &trail::Trail) -> Result<Driven, Failure> {
+        let plan = route::plan(&self.check, model, trail, &target.kernel.image)
+            .map_err(|error| bad(format!("{}: {error}", self.path.display())))?;
+        let world = target.world(target.start()?);
+        let world = drive::heeding(world, lateness(self.arguments.budget));
+        Ok(drive::drive(target, &world, &self.check, trail, plan))
+    }
+
+    fn tell(&self, target: &Target, driven: &Driven, trail: &trail::Trail) -> Result<Verdict, Failure> {
+        for place in &driven.plan.codeless {
+            println!("  note: the kernel has no code of its own for {place}");
+        }
+        let sentence = told::driven(&self.check, trail, driven);
+        println!("On the kernel: {sentence}");
+        if let Some(path) = &self.arguments.html {
+            let page = page::page(&self.check, trail, driven, &sentence);
+            write_whole(path, page.as_bytes())?;
+        }
+        match &driven.verdict {
+            drive::Verdict::Violated { found, .. } => {
+                let how = How {
+                    points: driven.plan.points.clone(),
+                    output: Some(
+                        self.arguments.output.clone().unwrap_or_else(|| default_path(&self.check.name)),
+                    ),
+                    no_minimise: self.arguments.no_minimise,
+                    ..How::default()
+                };
+                let seconds = self.started.elapsed().as_secs_f64();
+                let outcome = explore::Outcome {
+                    verdict: ::explore::Verdict::Bug(found.clone()),
+                    found: vec![(**found).clone()],
+                    seconds,
+                    points_met: true,
+                };
+                let world = target.world(target.start()?);
+                match explore::Bug::of(target, &world, &how, &outcome) {
+                    Some(bug) => bug.tell(target, &world, &how, &outcome, "a counterexample of a model"),
+                    None => Ok(Verdict::GuestBug.settle()),
+                }
+            }
+            _ => Ok(Verdict::Fine),
+        }
+    }
+
+    /// Adds what the kernel taught and checks again.
+    fn refine(&self, proposal: &Proposal) -> Result<Verdict, Failure> {
+        let Some(check) = refine::refined(&self.check, proposal) else {
+            return Err(bad(format!(
+                "{}: the model has this lock already and still goes where the kernel cannot",
+                self.path.display()
+            )));
+        };
+        let text = std::fs::read_to_string(&self.path)
+            .map_err(|error| Failure::Unreadable { path: self.path.clone(), error })?;
+        let path = self.path.with_extension("refined.toml");
+        let written = refine::rewritten(&text, proposal)
+            .and_then(|text| write_whole(&path, text.as_bytes()).map(|()| path.clone()));
+        match written {
+            Ok(path) => {
+                println!("Refined: {}. The refined check is in {}.", proposal.sentence, path.display())
+            }
+            Err(failure) => println!("Refined: {}. It is not written down: {failure}", proposal.sentence),
+        }
+        if !self.may_go_on() {
+            return Ok(Verdict::Fine);
+        }
+        let folder = Folder { path: self.folder.path.join("refined"), kept: true };
+        Checking { check, folder, path: self.path.clone(), ..*self }.run()
+    }
+
+    /// Whether a patch mends it: the model of the patched source is clean, and the counterexample does not replay on the
+    /// patched kernel.
+    fn patched(
+        &self,
+        file: &Path,
+        kernel: &KernelUnderTest,
+        model: &Model,
+        trail: &trail::Trail,
+    ) -> Result<Verdict, Failure> {
+        let patched = Patched::new(file, &self.path, &self.folder.path.join("patched"))?;
+        println!("\nWith the patch {}:", file.display());
+        let folder = Folder { path: self.folder.path.join("again"), kept: true };
+        let again = Checking { check: self.check.clone(), folder, path: patched.check.clone(), ..*self };
+        let clean = again.extract()?;
+        let outcome = again.spin(&clean)?;
+        let clean = outcome.as_ref().is_some_and(|outcome| outcome.verdict == spin::Verdict::Exhausted);
+        if let Some(outcome) = &outcome {
+            println!("Spin: {}.", told::verdict(outcome));
+        }
+        let instead = match kernel.image.as_str() {
+            BUNDLED_KERNEL => Some(patched.build(&kernel.faults)?),
+            _ => self.arguments.patched_kernel.clone(),
+        };
+        let Some(instead) = instead else {
+            return Err(Failure::BadFlag("give the patched kernel with --patched-kernel".to_owned()));
+        };
+        let target = kernel::target(kernel, self.home(), &self.folder.path, Some(&instead))?;
+        let (model, trail) = patched.moved(model, trail);
+        let driven = again.drive(&target, &model, &trail)?;
+        println!("On the patched kernel: {}", told::driven(&self.check, &trail, &driven));
+        let replays = matches!(driven.verdict, drive::Verdict::Violated { .. });
+        println!(
+            "The patch {}.",
+            match (clean, replays) {
+                (true, false) =>
+                    "mends it: the model is clean, and the old counterexample no longer goes wrong",
+                (false, _) => "does not mend the model",
+                (true, true) => "mends the model, but the old counterexample still goes wrong on the kernel",
+            }
+        );
+        Ok(if clean && !replays { Verdict::Fine.settle() } else { Verdict::GuestBug.settle() })
     }
 
     fn write_model(&self, model: &Model) -> Result<Verdict, Failure> {

@@ -1,5 +1,7 @@
 //! What the model checker said, in words.
 
+use crate::model::drive::{self, Driven, Standing};
+use promela::Check;
 use promela::model::Model;
 use promela::spin::{Outcome, Verdict};
 use promela::trail::Trail;
@@ -34,7 +36,7 @@ fn violation(what: &str) -> String {
         }
         "invalid end state" => "some processes wait for ever".to_owned(),
         other => match other.strip_prefix("assertion violated ") {
-            Some(assertion) => format!("{assertion} does not hold"),
+            Some(assertion) => format!("{} does not hold", assertion.trim()),
             None => other.to_owned(),
         },
     }
@@ -56,8 +58,9 @@ pub fn counterexample(model: &Model, trail: &Trail) -> String {
         let switch = if last.is_some_and(|last| last != step.process) { "*" } else { " " };
         last = Some(step.process);
         let visit = if step.visit > 1 { format!(" (visit {})", step.visit) } else { String::new() };
-        let _ =
-            write!(text, " {switch}{:4} {name:wide$}  {}{visit}  {}", number + 1, step.at(), step.statement);
+        let file = step.at().file.rsplit('/').next().unwrap_or_default();
+        let place = format!("{file}:{}{visit}", step.at().line);
+        let _ = write!(text, " {switch}{:4} {name:wide$}  {place}  {}", number + 1, step.statement);
         let values: Vec<String> = step
             .values
             .iter()
@@ -71,6 +74,95 @@ pub fn counterexample(model: &Model, trail: &Trail) -> String {
     }
     if trail.steps.len() > STEPS_SHOWN {
         let _ = writeln!(text, "  ... and {} more", trail.steps.len() - STEPS_SHOWN);
+    }
+    text
+}
+
+/// Where threads stand, and what for.
+pub fn standing(threads: &[Standing]) -> String {
+    let mut text = String::new();
+    for standing in threads {
+        let process = standing.process.as_ref().map_or(String::new(), |name| format!(" ({name})"));
+        let _ = write!(text, "  {}{process}", standing.thread);
+        if let Some(wait) = &standing.waits_for {
+            let _ = write!(text, " waits for {}", wait.lock);
+            if let Some(owner) = wait.owner {
+                let _ = write!(text, ", which {owner} holds");
+            }
+        }
+        text.push('\n');
+        for frame in standing.stack.iter().take(FRAMES_SHOWN) {
+            let function = frame.function.as_deref().unwrap_or("?");
+            let file = frame.file.as_deref().map_or("", |file| file.rsplit('/').next().unwrap_or(file));
+            let _ = writeln!(text, "      {function}  {file}:{}", frame.line.unwrap_or(0));
+        }
+    }
+    text
+}
+
+/// Frames of a stack that are shown.
+const FRAMES_SHOWN: usize = 6;
+
+/// What a counterexample came to on the kernel.
+pub fn driven(check: &Check, trail: &Trail, driven: &Driven) -> String {
+    let legs = driven.plan.route.legs.len();
+    let mut text = match &driven.verdict {
+        drive::Verdict::Violated { found, console } => {
+            let when = if driven.guided.is_done() || driven.guided.legs_done() + 1 == legs {
+                "along the counterexample"
+            } else {
+                "already on the way of the counterexample"
+            };
+            format!("violated {when}: {}\n{}", found.finding.headline(), printed(console))
+        }
+        drive::Verdict::Replayed { compared, console } => {
+            let mut text = String::from("replayed to the last step, and not violated\n");
+            for pair in compared {
+                let differs = if pair.model_value == pair.kernel_value { "" } else { "   differs" };
+                let _ = writeln!(
+                    text,
+                    "  {} = {} in the model, {} = {} in the kernel{differs}",
+                    pair.model, pair.model_value, pair.kernel, pair.kernel_value
+                );
+            }
+            text + &printed(console)
+        }
+        drive::Verdict::NeverReached(never) => {
+            let step = trail.steps.get(never.step);
+            let place = step.map_or(String::new(), |step| {
+                format!("step {} ({}, {})", never.step + 1, check.processes[step.process].name, step.at())
+            });
+            let mut text = format!("never reached: {place}, because {}\n", never.why);
+            text += &standing(&never.standing);
+            if let Some(proposal) = &never.proposal {
+                let _ = writeln!(text, "  proposed: {}", proposal.sentence);
+            }
+            text
+        }
+    };
+    match driven.round {
+        Some(drive::Round::Closed) => {
+            text.push_str(
+                "  one round of the loop was replayed: the threads stand where they stood before it\n",
+            );
+        }
+        Some(drive::Round::Open) => {
+            text.push_str(
+                "  one round of the loop was replayed: the threads do not stand where they stood before it\n",
+            );
+        }
+        None => {}
+    }
+    text.trim_end().to_owned()
+}
+
+fn printed(console: &[String]) -> String {
+    let mut text = String::new();
+    if !console.is_empty() {
+        text.push_str("  the test printed:\n");
+        for line in console {
+            let _ = writeln!(text, "    {line}");
+        }
     }
     text
 }

@@ -1,0 +1,48 @@
+//! The kernel that a check file names: a file, or the bundled one built with faults.
+
+use crate::failure::Failure;
+use crate::target::{BUNDLED_KERNEL, Recipe, Target, description};
+use promela::check::KernelUnderTest;
+use std::path::{Path, PathBuf};
+
+/// Makes the target; `folder` is that of the check file, `work` one for what is built, `instead` another kernel file.
+pub fn target(
+    kernel: &KernelUnderTest,
+    folder: &Path,
+    work: &Path,
+    instead: Option<&Path>,
+) -> Result<Target, Failure> {
+    let beside = folder.join(&kernel.description);
+    let named = if beside.is_file() { beside.display().to_string() } else { kernel.description.clone() };
+    let (description_name, description) = description(&named)?;
+    let path = match instead {
+        Some(path) => path.to_owned(),
+        None if kernel.image == BUNDLED_KERNEL => build(&kernel.faults, work)?,
+        None => folder.join(&kernel.image),
+    };
+    let beside = |paths: &[String]| -> Vec<PathBuf> { paths.iter().map(|path| folder.join(path)).collect() };
+    Target::make(Recipe {
+        kernel: path,
+        description_name,
+        description,
+        test: kernel.test.clone(),
+        memory_bytes: u64::from(kernel.memory_megabytes.unwrap_or(MEMORY_MEGABYTES)) << 20,
+        append: kernel.append.clone(),
+        disks: beside(&kernel.disks),
+        symbols: kernel.symbols.as_ref().map(|path| folder.join(path)),
+        no_leaks: kernel.no_leaks,
+        ..Recipe::default()
+    })
+}
+
+/// As much as the other commands give a kernel.
+const MEMORY_MEGABYTES: u32 = 64;
+
+/// Builds the bundled kernel.
+fn build(faults: &[String], work: &Path) -> Result<PathBuf, Failure> {
+    let build = guests::Build { faults: faults.to_vec(), ..guests::Build::default() };
+    let image = build.image(&work.join("kernel")).map_err(|error| {
+        Failure::BadInput(format!("the bundled kernel cannot be built: {error}; give a kernel file instead"))
+    })?;
+    Ok(image.kernel)
+}
