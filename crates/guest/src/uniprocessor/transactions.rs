@@ -14,9 +14,6 @@ use machine::transactions::status;
 use std::sync::Arc;
 use trace::{Choice, ChoiceSet, PointKind, ThreadId};
 
-/// The opcode of XBEGIN.
-const XBEGIN: [u8; 2] = [0xc7, 0xf8];
-
 /// What a thread that stands before XBEGIN can be given.
 #[derive(Clone, Debug, Default)]
 pub enum Beginning {
@@ -60,38 +57,26 @@ impl Uniprocessor {
 
     /// XBEGIN is next: what was decided is done, or it is a point.
     pub(super) fn at_transaction(&mut self, signals: &mut Vec<Signal>) {
-        if let Some(outcome) = self.decided.take() {
-            return self.begin(outcome);
-        }
-        let (now, cpu) = (&self.machine, self.tracker.cpu);
-        if let Some(thread) = self.tracker.threads.current_mut() {
-            let same = |before: &Arc<Machine>| before.looks_like(now, cpu);
-            let again = thread.refused.as_ref().is_some_and(same);
-            thread.beginning = if again { Beginning::Again } else { Beginning::Open };
-        }
-        signals.push(Signal::Point(PointKind::Transaction));
-    }
-
-    /// The same where the machine does not stop, because it has stopped there before.
-    pub(super) fn begin_here(&mut self) {
-        let mut bytes = XBEGIN.map(|_| 0);
-        let there = self.machine.read_virt(self.cpu(), self.machine.pc(self.cpu()), &mut bytes);
-        if there
-            && bytes == XBEGIN
-            && let Some(outcome) = self.decided.filter(|&outcome| outcome != 0)
-        {
-            self.decided = None;
-            self.begin(outcome);
-        }
-    }
-
-    fn begin(&mut self, outcome: u8) {
-        let mut before = None;
-        if outcome != 0 {
-            before = Some(Arc::new(self.machine.clone()));
-            let status = self.aborts[usize::from(outcome) - 1];
-            self.machine.refuse_transaction(self.cpu(), status, &mut self.builder.log);
-        }
+        let cpu = self.cpu();
+        let before = match self.decided.take() {
+            Some(0) => None,
+            Some(outcome) => {
+                let before = Arc::new(self.machine.clone());
+                let status = self.aborts[usize::from(outcome) - 1];
+                self.machine.refuse_transaction(cpu, status, &mut self.builder.log);
+                Some(before)
+            }
+            None => {
+                let now = &self.machine;
+                if let Some(thread) = self.tracker.threads.current_mut() {
+                    let same = |before: &Arc<Machine>| before.looks_like(now, cpu);
+                    let again = thread.refused.as_ref().is_some_and(same);
+                    thread.beginning = if again { Beginning::Again } else { Beginning::Open };
+                }
+                signals.push(Signal::Point(PointKind::Transaction));
+                return;
+            }
+        };
         if let Some(thread) = self.tracker.threads.current_mut() {
             thread.refused = before;
         }
