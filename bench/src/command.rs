@@ -6,6 +6,7 @@ use crate::machine;
 use crate::ours::{self, Logging};
 use crate::qemu::Qemu;
 use crate::quicksand;
+use crate::real;
 use crate::sanitizers;
 use crate::space::Space;
 use clap::Parser;
@@ -20,6 +21,8 @@ pub enum Command {
     Landslide(landslide::Options),
     /// Bugs found and tests verified by each strategy in a fixed time, and how good forecasts are, as in Quicksand (2018).
     Quicksand(quicksand::Options),
+    /// Faults in public kernels, made by edits of one line in sources that you have, looked for by plain `rockfall test`.
+    Real(real::Options),
     /// What the sanitizers cost on guests that just run, and what they find in one run.
     Sanitizers(sanitizers::Options),
     /// Searches one space of the bundled kernel and prints what came of it as an object of JSON.
@@ -66,6 +69,7 @@ impl Command {
             Self::Machine(options) => machine::run(&options),
             Self::Landslide(options) => landslide::run(&options),
             Self::Quicksand(options) => quicksand::run(&options),
+            Self::Real(options) => real::run(&options),
             Self::Sanitizers(options) => sanitizers::run(&options),
             Self::Space(space) => {
                 let outcome = space.search()?;

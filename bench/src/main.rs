@@ -10,6 +10,7 @@ mod ours;
 mod phase;
 mod qemu;
 mod quicksand;
+mod real;
 mod sanitizers;
 mod space;
 mod table;

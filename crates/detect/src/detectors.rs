@@ -3,8 +3,9 @@
 use crate::facts::{Detector, Facts};
 use crate::{
     Check, Console, Deadlock, Fault, Finding, Leak, Limits, Lockdep, NoProgress, Panic, Progress, Race,
-    RaceDetector, UseAfterFree,
+    RaceDetector, Signature, UseAfterFree,
 };
+use std::sync::Arc;
 use trace::Step;
 
 /// Which detectors watch. Those that find for certain always do; what is judgement can be left out.
@@ -18,12 +19,21 @@ pub struct Config {
     pub limits: Limits,
     /// Instructions of a transition that are never too many, whatever other executions need.
     pub instructions_allowed: u64,
+    /// Findings that are known already and set aside.
+    pub known: Vec<Signature>,
 }
 
 impl Default for Config {
     fn default() -> Self {
         let limits = Progress::default().limits(&crate::Constants::default());
-        Self { leak: true, lockdep: false, console: Vec::new(), limits, instructions_allowed: 0 }
+        Self {
+            leak: true,
+            lockdep: false,
+            console: Vec::new(),
+            limits,
+            instructions_allowed: 0,
+            known: Vec::new(),
+        }
     }
 }
 
@@ -40,6 +50,7 @@ pub struct Detectors {
     instructions_allowed: u64,
     leak: Option<Leak>,
     lockdep: Option<Lockdep>,
+    known: Arc<[Signature]>,
 }
 
 const DETECTORS: usize = 9;
@@ -59,6 +70,7 @@ impl Detectors {
             instructions_allowed: config.instructions_allowed,
             leak: config.leak.then(Leak::default),
             lockdep: config.lockdep.then(Lockdep::default),
+            known: config.known.clone().into(),
         }
     }
 
@@ -98,7 +110,12 @@ impl Detectors {
                 detector.observe(moment, races);
             }
         });
-        found.into_iter().for_each(|found| findings.extend(found));
+        let is_news = |finding: &Finding| !self.known.contains(&finding.signature());
+        let found = found.into_iter().flatten();
+        match self.known.is_empty() {
+            true => findings.extend(found),
+            false => findings.extend(found.filter(is_news)),
+        }
     }
 
     #[must_use]

@@ -93,6 +93,8 @@ pub struct JobId(pub usize);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
+    /// Few preemptions, at all points known: see `jobs/sweep.rs`.
+    Sweep,
     /// Points that are known without running anything.
     Initial,
     /// A point before every shared access. It is complete from the start, so it is tried before there are many others.
@@ -175,11 +177,24 @@ pub struct Job {
     pub purpose: Purpose,
     pub state: State,
     pub standing: Standing,
+    /// Only executions with at most so many preemptions.
+    #[serde(default)]
+    pub preemptions_max: Option<u32>,
     /// Instructions that it saw racing.
     seen: BTreeSet<VirtAddr>,
 }
 
 impl Job {
+    fn new(points: PointSet, purpose: Purpose) -> Self {
+        let (standing, seen) = (Standing::default(), BTreeSet::new());
+        Self { points, purpose, state: State::Pending, standing, preemptions_max: None, seen }
+    }
+
+    /// All executions count, however many preemptions they have.
+    const fn is_whole(&self) -> bool {
+        self.preemptions_max.is_none()
+    }
+
     fn is_tried(&self) -> bool {
         self.standing.interleavings >= INTERLEAVINGS_MIN
     }
@@ -292,6 +307,12 @@ pub struct Plan {
     slices_without_first: u32,
     /// Whether the last slice that did not was the first of a big job.
     big_had_turn: bool,
+    /// Few preemptions are looked at first.
+    #[serde(default)]
+    sweeps: bool,
+    /// Slices of first sweeps in a row.
+    #[serde(default)]
+    slices_of_sweeps: u32,
 }
 
 fn rule(pc: VirtAddr) -> PointRule {
@@ -354,17 +375,19 @@ impl Plan {
     }
 
     fn add(&mut self, points: PointSet, purpose: Purpose) {
-        if self.jobs.iter().any(|job| job.points == points) {
+        if self.jobs.iter().any(|job| job.is_whole() && job.points == points) {
             return;
         }
-        let covered = self.find(|job| job.state == State::Exhausted && self.is_subset(&points, &job.points));
+        let covered = self.find(|job| {
+            job.is_whole() && job.state == State::Exhausted && self.is_subset(&points, &job.points)
+        });
         let buggy = self.find(|job| job.state == State::Buggy && self.is_subset(&job.points, &points));
         let state = match (covered, buggy) {
             (Some(by), _) => State::Covered { by },
             (None, Some(by)) => State::Cancelled { by },
             (None, None) => State::Pending,
         };
-        self.jobs.push(Job { points, purpose, state, standing: Standing::default(), seen: BTreeSet::new() });
+        self.jobs.push(Job { state, ..Job::new(points, purpose) });
     }
 
     /// Makes sure that there are jobs with all points.
@@ -384,7 +407,7 @@ impl Plan {
         let PointSet { rules, filters, .. } = self.beforehand();
         all.rules.extend(rules.into_iter().chain(races));
         all.filters = filters;
-        if let Some(id) = self.find(|job| job.points == all) {
+        if let Some(id) = self.find(|job| job.is_whole() && job.points == all) {
             return id;
         }
         match last {
@@ -401,7 +424,8 @@ impl Plan {
 
     /// A strict subset that answers `test`.
     fn has_subset(&self, job: &Job, test: impl Fn(&Job) -> bool) -> bool {
-        self.jobs.iter().any(|other| {
+        let whole = |job: &Job| job.preemptions_max.is_none();
+        self.jobs.iter().filter(|other| whole(other) && whole(job)).any(|other| {
             test(other) && other.points != job.points && self.is_subset(&other.points, &job.points)
         })
     }
@@ -419,6 +443,8 @@ impl Plan {
             Mode::Maximal => self.maximal.filter(|id| self.job(*id).state.is_open() && !busy.contains(id)),
             Mode::Deepening => self.next_deepening(capacity, busy),
         };
+        let swept = next.is_some_and(|id| self.job(id).preemptions_max == Some(1));
+        self.slices_of_sweeps = if swept { self.slices_of_sweeps + 1 } else { 0 };
         let proof = next.filter(|id| self.is_proof(*id));
         self.last_proof = proof.or(self.last_proof);
         self.proof_had_turn = proof.is_some();
@@ -501,6 +527,9 @@ impl Plan {
     }
 
     fn next_deepening(&self, capacity: Capacity, busy: &BTreeSet<JobId>) -> Option<JobId> {
+        if let Some(id) = self.next_sweep(busy) {
+            return Some(id);
+        }
         let suspended = |job: &Job| job.state == State::Suspended;
         let proof = self.proof(capacity);
         if let Some(id) = proof {
@@ -571,8 +600,12 @@ impl Plan {
             Outcome::Exhausted => {
                 self.jobs[id.0].state = State::Exhausted;
                 self.settle_open(&State::Covered { by: id }, |plan, job| {
-                    plan.is_subset(&job.points, &plan.job(id).points)
+                    let bound = plan.job(id).preemptions_max;
+                    let within =
+                        bound.is_none_or(|bound| job.preemptions_max.is_some_and(|other| other <= bound));
+                    within && plan.is_subset(&job.points, &plan.job(id).points)
                 });
+                self.raise_sweeps();
                 if self.mode == Mode::Deepening
                     && matches!(self.jobs[id.0].purpose, Purpose::Big | Purpose::BigSingle)
                 {
@@ -617,6 +650,7 @@ impl Plan {
         }
         if self.mode == Mode::Deepening {
             if news {
+                self.sweep_races();
                 self.add_small_offspring();
             }
             if self.jobs[id.0].purpose == Purpose::Initial {
@@ -677,7 +711,7 @@ impl Plan {
     }
 
     fn offer(&mut self, points: PointSet, purpose: Purpose) {
-        match self.jobs.iter_mut().find(|job| job.points == points) {
+        match self.jobs.iter_mut().find(|job| job.is_whole() && job.points == points) {
             // A race now known in both orders is more urgent.
             Some(job) if job.state == State::Pending => job.purpose = job.purpose.min(purpose),
             Some(_) => {}
@@ -698,7 +732,8 @@ impl Plan {
     pub fn races(&self) -> RaceLog {
         let mut races = self.races.clone();
         let verified = |pc| {
-            let with_point = |job: &&Job| job.state.is_verified() && self.has(&job.points, &rule(pc));
+            let with_point =
+                |job: &&Job| job.is_whole() && job.state.is_verified() && self.has(&job.points, &rule(pc));
             !self.preemptible.contains(&pc) || self.jobs.iter().any(|job| with_point(&job))
         };
         let benign: Vec<_> = races
@@ -729,7 +764,7 @@ impl Plan {
 
     /// The spaces exhausted that are not part of another one.
     pub fn verified(&self) -> impl Iterator<Item = &Job> {
-        let exhausted = |job: &&Job| job.state == State::Exhausted;
+        let exhausted = |job: &&Job| job.is_whole() && job.state == State::Exhausted;
         self.jobs.iter().filter(exhausted).filter(move |job| {
             !self
                 .jobs
@@ -752,5 +787,6 @@ impl Plan {
     }
 }
 
+mod sweep;
 #[cfg(test)]
 mod tests;

@@ -113,6 +113,7 @@ tables! {
         name: String,
         /// Events come from the calls of `annotations/rockfall.h` instead of hooks.
         annotations: bool,
+        machine: Machine,
         define: BTreeMap<String, Spanned<Definition>>,
         threads: Threads,
         runnable: Runnable,
@@ -130,6 +131,11 @@ tables! {
         console: Vec<Console>,
         check: Vec<Check>,
         sealed: Vec<Spanned<Sealed>>,
+    }
+
+    struct Machine {
+        /// The memory that the kernel takes for granted, such as "512M". Default: 64M.
+        memory: Option<Spanned<String>>,
     }
 
     struct Threads {
@@ -207,7 +213,7 @@ tables! {
         idle: Option<Names>,
         /// Wait on behalf of their callers: a report shows these.
         blocking: Option<Names>,
-        /// Of a library: correct as far as the test is concerned, so its accesses do not count.
+        /// Correct as far as the test is concerned, so its accesses do not count; of a kernel, nobody is preempted there.
         trusted: Option<Names>,
     }
 
@@ -296,6 +302,8 @@ tables! {
         /// The test begins and ends here. Default: by the number of threads.
         start: Vec<Spanned<TestHook>>,
         end: Vec<Spanned<TestHook>>,
+        /// Sets of preemption points to begin with, such as "lock,unlock".
+        points: Vec<Spanned<String>>,
     }
 
     /// Words, each with a NUL behind it.
@@ -451,7 +459,7 @@ impl Description {
     }
 
     #[must_use]
-    pub(crate) fn line(&self, at: usize) -> usize {
+    pub fn line(&self, at: usize) -> usize {
         position(&self.text, at).0
     }
 

@@ -148,7 +148,8 @@ pub fn examine(started: &Started) -> Examination {
             format!("the kernel crashed in {thread}{}", message.map(|m| format!(": {m}")).unwrap_or_default()),
         )),
         Some((_, StepEnd::Cancelled, _)) => {
-            advice.push(failed(None, format!("stopped after {steps} steps, before the test was over")));
+            let more = "a longer test wants a larger --budget";
+            advice.push(failed(None, format!("stopped after {steps} steps, before the test was over; {more}")));
         }
         Some((_, StepEnd::Unsupported { what }, _)) => {
             let about = [("timer.vector", kernel.lines.vector), ("runnable.fair", kernel.lines.runnable)];
@@ -391,7 +392,7 @@ fn ticks_seen(subject: &Uniprocessor) -> u64 {
 
 /// Whether the running thread has to be interrupted for `thread` to go on.
 fn needs_tick(subject: &Uniprocessor, thread: ThreadId) -> bool {
-    subject.tracker.threads.current().is_some_and(|current| current.id != thread)
+    subject.tracker.threads.current().is_some_and(|current| current.id != thread && !current.dozes())
 }
 
 fn go_on(

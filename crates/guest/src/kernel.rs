@@ -18,7 +18,7 @@ use crate::state::{Architecture, Memory, Registers};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use trace::{Trusted, VirtAddr};
+use trace::{PointSet, Trusted, VirtAddr};
 
 /// Index into [`Kernel::hooks`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -43,7 +43,7 @@ pub enum Activity {
     Sleep,
     Device,
     Idle,
-    /// Code of a program's library that is taken to be correct.
+    /// Code that is taken to be correct: of a kernel, or of a program's library.
     Trusted,
     /// Code of a program in which no preemption is tried.
     Sealed,
@@ -165,6 +165,20 @@ impl Event {
 }
 
 impl Event {
+    /// Which lock it is about.
+    #[must_use]
+    pub const fn lock(&self) -> Option<&Expression> {
+        match self {
+            Self::LockRequest { lock, .. }
+            | Self::LockHeld { lock, .. }
+            | Self::TryRequest { lock, .. }
+            | Self::TryDone { lock, .. }
+            | Self::UnlockBegin { lock, .. }
+            | Self::UnlockEnd { lock, .. } => Some(lock),
+            _ => None,
+        }
+    }
+
     fn expressions(&self) -> Vec<&Expression> {
         match self {
             Event::Begin
@@ -315,6 +329,8 @@ pub struct Test {
     /// Whether hooks say when the test starts and ends; otherwise the number of threads does.
     pub start_hooked: bool,
     pub end_hooked: bool,
+    /// What to begin with, where the description says so.
+    pub points: Vec<PointSet>,
 }
 
 /// Where a boot loader that is not one of ours leaves the words of the command line.
@@ -517,6 +533,19 @@ impl Kernel {
     pub fn lock_functions(&self) -> Vec<&str> {
         let locks = |hook: &&Hook| matches!(hook.event, Event::LockRequest { .. });
         self.hooks.iter().filter(locks).map(|hook| hook.name.as_ref()).collect()
+    }
+
+    /// Names of the functions that are taken to be right.
+    #[must_use]
+    pub fn trusted_functions(&self) -> Vec<Arc<str>> {
+        if let Some(tested) = &self.tested {
+            return tested.trusted.clone();
+        }
+        let trusts = |hook: &&Hook| matches!(hook.event, Event::Enter(Activity::Trusted));
+        let mut names: Vec<_> = self.hooks.iter().filter(trusts).map(|hook| hook.name.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
     }
 
     /// Names of the functions that change threads.

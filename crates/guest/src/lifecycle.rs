@@ -311,14 +311,21 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
     let population = boot.subject.alive();
     // An annotated kernel may tell where its test begins; then it tells where it ends too.
     let hooked = kernel.test.start_hooked;
-    let mut annotated = false;
+    let (mut annotated, mut over) = (false, Over::default());
     match &kernel.tested {
         Some(tested) => begin_program(&mut boot, &tested.image)?,
         None => boot.until("waiting for the test to start", |subject, signals, _| {
             let starts = signals.contains(&Signal::TestStart);
             annotated = starts && !hooked;
-            starts || !hooked && subject.alive() > population
+            starts || !hooked && subject.alive() > population || over.look(subject, signals, population)
         })?,
+    }
+    if over.is_over {
+        let name = setup.test.split_whitespace().next().unwrap_or_default().to_string();
+        return Err(NotStarted::NoProgram {
+            name,
+            printed: boot.console.lines().map(str::to_owned).collect(),
+        });
     }
     let population = (!kernel.test.end_hooked && !annotated).then_some(population);
     if let Err(end) = boot.subject.take_control(population) {
@@ -333,6 +340,22 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
     }
     let prologue = prologue(&boot.subject);
     Ok(Started { subject: boot.subject, prologue, console: boot.console })
+}
+
+/// Whether the kernel asks for the next command, and what was typed has begun no test.
+#[derive(Default)]
+struct Over {
+    is_begun: bool,
+    is_over: bool,
+}
+
+impl Over {
+    fn look(&mut self, subject: &Uniprocessor, signals: &[Signal], population: usize) -> bool {
+        let alive = subject.alive();
+        self.is_begun |= alive > population;
+        self.is_over = self.is_begun && alive <= population && signals.contains(&Signal::Ready);
+        self.is_over
+    }
 }
 
 /// Runs until the program under test has begun: at its `main`, where it has one.

@@ -81,6 +81,14 @@ impl Stretch<'static> {
     }
 }
 
+/// How far a step had come.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    accesses: usize,
+    events: usize,
+    attributed: Option<ThreadId>,
+}
+
 pub struct StepBuilder {
     cpu: CpuId,
     /// What the machine did since the log was last taken.
@@ -217,6 +225,24 @@ impl StepBuilder {
     /// Adds a remark to the step.
     pub fn remark(&mut self, remark: Remark) {
         self.recorder.meetings.add(remark);
+    }
+
+    /// Where the step stands, for [`StepBuilder::keep_wakes`].
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        let (accesses, events) = (self.recorder.accesses.len(), self.events.len());
+        Mark { accesses, events, attributed: self.attributed }
+    }
+
+    /// Of what came after the mark only that threads were woken counts: the rest was done by nobody in particular.
+    pub fn keep_wakes(&mut self, mark: &Mark) {
+        self.log.clear();
+        self.recorder.accesses.truncate(mark.accesses);
+        self.repetitions.forget();
+        let later = self.events.split_off(mark.events.min(self.events.len()));
+        let woken = later.into_iter().filter(|event| matches!(event.action, Action::Wake { .. }));
+        self.events.extend(woken.map(|event| Event { accesses_before: mark.accesses, ..event }));
+        self.attributed = mark.attributed;
     }
 
     /// The accesses so far.

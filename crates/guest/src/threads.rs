@@ -127,6 +127,10 @@ pub struct Thread {
     pub clock: Option<Arc<Spin>>,
     /// How often it gave way since it entered a function that sleeps: more than once if it is woken before its time.
     pub naps: u32,
+    /// How often it yielded since then.
+    pub dozes: u32,
+    /// How many ticks there had been when it last did.
+    pub looked_at: u64,
     pub turn: Turn,
     /// Has run since the test began, or could have.
     pub took_part: bool,
@@ -173,6 +177,8 @@ impl Thread {
             looping: Arc::default(),
             clock: None,
             naps: 0,
+            dozes: 0,
+            looked_at: 0,
             turn: Turn::Comes,
             took_part: true,
             told_at: None,
@@ -197,7 +203,16 @@ impl Thread {
         self.depth[activity as usize] > 0
     }
 
+    /// Whether it waits for the clock by yielding.
+    #[must_use]
+    pub fn dozes(&self) -> bool {
+        self.dozes > 0 && self.inside(Activity::Sleep)
+    }
+
     pub fn enter(&mut self, activity: Activity) {
+        if activity == Activity::Sleep && !self.inside(activity) {
+            self.dozes = 0;
+        }
         self.depth[activity as usize] = self.depth[activity as usize].saturating_add(1);
     }
 

@@ -116,6 +116,8 @@ pub struct Tracker {
     aside: Option<Arc<Stack>>,
     /// How often the scheduler was asked so far.
     pub decisions: u64,
+    /// Ticks of the timer that were handled so far.
+    pub ticks: u64,
     /// A thread that was left aside for others and yet chosen in the end, by a scheduler that is said to be fair.
     pub unfair: Option<ThreadId>,
 }
@@ -140,6 +142,7 @@ impl Clone for Tracker {
             aside: None,
             evidence: self.evidence.clone(),
             decisions: self.decisions,
+            ticks: self.ticks,
             unfair: self.unfair,
         }
     }
@@ -163,6 +166,7 @@ impl Clone for Tracker {
         self.preemption_off = source.preemption_off;
         self.evidence.clone_from(&source.evidence);
         self.decisions = source.decisions;
+        self.ticks = source.ticks;
         self.unfair = source.unfair;
     }
 }
@@ -194,6 +198,7 @@ impl Tracker {
             preemption_off: false,
             aside: None,
             decisions: 0,
+            ticks: 0,
             unfair: None,
         }
     }
@@ -407,9 +412,10 @@ impl Tracker {
         if let Some(fired) = &mut self.evidence.fired {
             *Arc::make_mut(fired).entry(id).or_default() += 1;
         }
-        // What happens to locks inside a trusted function is part of what is trusted.
+        // What happens to locks inside a trusted function is part of what is trusted. A switch may happen there, though.
         if hook.event.is_lock()
             && self.threads.current().is_some_and(|thread| thread.inside(Activity::Trusted))
+            && !self.is_scheduler_s(machine, hook.event.lock(), inputs)
         {
             return;
         }
@@ -468,7 +474,6 @@ impl Tracker {
             HookEvent::Enter(activity) => {
                 let yields = self.threads.current().is_some_and(|thread| thread.inside(Activity::Yield));
                 if *activity == Activity::Yield && !yields && !self.silent() {
-                    self.tell(machine, step, Action::Yield);
                     self.yielded(machine, step);
                     if let Some(thread) = self.threads.current_mut() {
                         thread.gave_way = false;
@@ -478,6 +483,7 @@ impl Tracker {
                     self.drain(machine, step);
                 }
                 self.decisions += u64::from(matches!(activity, Activity::Switch | Activity::Yield));
+                self.ticks += u64::from(*activity == Activity::Timer);
                 self.threads.runner_mut().enter(*activity);
             }
             HookEvent::Leave(activity) => {
@@ -491,7 +497,10 @@ impl Tracker {
                     signals.push(Signal::YieldedInVain);
                 }
                 // How it synchronised inside is left out: what follows must not be one step with what came before.
-                if *activity == Activity::Trusted && !thread.inside(Activity::Trusted) {
+                if *activity == Activity::Trusted
+                    && !thread.inside(Activity::Trusted)
+                    && kernel.tested.is_some()
+                {
                     signals.push(Signal::Point(PointKind::Unlock));
                 }
                 if *activity == Activity::Switch
@@ -659,6 +668,7 @@ fn is_inside(kernel: &Kernel, id: HookId) -> bool {
 fn is_quiet(kernel: &Kernel, hooks: &[HookId]) -> bool {
     hooks.iter().any(|id| match kernel.hook(*id).event {
         HookEvent::Enter(Activity::Timer | Activity::Switch | Activity::Idle) => true,
+        HookEvent::Enter(Activity::Trusted) => kernel.tested.is_none(),
         HookEvent::Alloc { heap, .. } | HookEvent::Free { heap, .. } => {
             kernel.tested.is_none() && !kernel.heaps[usize::from(heap.0)].under_test
         }

@@ -17,6 +17,7 @@
 //! Limits: one processor; the timer is the only interrupt that comes at chosen moments.
 
 mod clock;
+mod doze;
 mod flight;
 mod loops;
 mod rotation;
@@ -526,16 +527,22 @@ impl Uniprocessor {
                 if program {
                     return self.gave_way(me, PointKind::Voluntary);
                 }
+                if self.tracker.threads.current().is_some_and(Thread::dozes) && self.interruptible() {
+                    return self.time_passed(me.unwrap_or_default());
+                }
                 if self.yields_in_vain() {
                     return self.spun(me);
                 }
             }
-            let sealed = self.tracker.threads.current().is_some_and(|thread| thread.inside(Activity::Sealed));
+            let inside =
+                |activity| self.tracker.threads.current().is_some_and(|thread| thread.inside(activity));
+            let (sealed, trusted) = (inside(Activity::Sealed), !program && inside(Activity::Trusted));
             let wanted =
                 signals.iter().find_map(|signal| match signal {
                     Signal::Point(
                         PointKind::Lock | PointKind::Unlock | PointKind::Race | PointKind::Access,
                     ) if sealed => None,
+                    Signal::Point(kind) if trusted && !kind.is_named() => None,
                     Signal::Point(kind) if self.points.wants(*kind) => Some(*kind),
                     _ => None,
                 });
@@ -680,11 +687,16 @@ impl Uniprocessor {
         // Those who need no time, then those to whom ticks come that others wait for, then who is asleep.
         let rank = |thread: &Thread| match thread {
             _ if !self.waits_for_time(thread) => 0,
+            _ if thread.dozes() => 2,
             _ if thread.clock.is_some() => 2,
             _ => 1 + 2 * u8::from(self.is_asleep(thread)),
         };
         let first = free().map(rank).min();
-        free().filter(|thread| Some(rank(thread)) == first).map(|thread| thread.id).collect()
+        let first = free().filter(|thread| Some(rank(thread)) == first);
+        // Who of those who doze lets time pass makes no difference.
+        let mut dozing = false;
+        let counts = |thread: &&Thread| !(thread.dozes() && std::mem::replace(&mut dozing, true));
+        first.filter(counts).map(|thread| thread.id).collect()
     }
 
     /// Everybody who cannot go on and should.
@@ -798,7 +810,7 @@ impl Subject for Uniprocessor {
         self.forget_turns();
         self.decide(thread, choice.outcome);
         self.builder.begin(self.cpu(), Some(thread));
-        let end = match self.land(thread).and_then(|()| self.pass_time(thread)) {
+        let end = match self.land_in_time(thread) {
             Ok(()) => {
                 self.begin_here();
                 // The machine does not stop where it stands, as it does where the last step ended before an access.

@@ -4,15 +4,15 @@
 //! on one core as long as others want one, on all that are idle otherwise: what a search finds does not depend on how
 //! many work on it. Between slices it is a value that can be put aside or written down.
 
-use crate::commands::explore::{constants, lateness};
+use crate::commands::explore::{constants, lateness_since};
 use crate::jobs_view::JobsView;
 use crate::race_witness::RaceWitness;
 use crate::ram::Ram;
 use crate::run_folder::{Ended, Record, RunFolder};
+use crate::searching::Searching;
 use detect::{Constants, Race, RaceKey};
-use explore::jobs::{Capacity, INTERLEAVINGS_MIN, JobId, Outcome, Plan, Standing, State};
-use explore::strategies::Dpor;
-use explore::{Found, Options, Search, Watch, Workers, World};
+use explore::jobs::{Capacity, INTERLEAVINGS_MIN, Job, JobId, Outcome, Plan, Standing, State};
+use explore::{Bound, Found, Options, Watch, Workers, World};
 use guest::uniprocessor::Uniprocessor;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use trace::{Cancelled, PointSet, Schedule, Subject as _, VirtAddr};
+use trace::{Cancelled, Schedule, Subject as _, VirtAddr};
 
 /// Memory of worlds kept to go back to, for all workers of a job together; less when memory is short.
 const CLONE_BYTES_MAX: usize = 128 << 20;
@@ -47,7 +47,7 @@ pub type WatchedWorld = World<Uniprocessor, Watch>;
 /// A job that was begun. Suspending it is not running it.
 #[derive(Serialize, Deserialize)]
 struct Begun {
-    search: Search<Dpor, Race>,
+    search: Searching,
     /// Of one core.
     seconds: f64,
     /// Interleavings up to which it last saw a race that nobody had seen before.
@@ -60,9 +60,9 @@ struct Begun {
 }
 
 impl Begun {
-    fn new(points: &PointSet) -> Self {
-        let options = Options { constants: Some(constants(points)), ..options() };
-        let search = Search::new(Dpor::default(), options);
+    fn new(job: &Job) -> Self {
+        let options = Options { constants: Some(constants(&job.points)), ..options() };
+        let search = Searching::new(job.preemptions_max, options);
         Self { search, seconds: 0.0, news_at: 0, written_at: 0.0, writing: 0.0 }
     }
 
@@ -151,6 +151,8 @@ pub struct Setting<'a> {
     /// The same without a look at races.
     pub unwatched: WatchedWorld,
     pub cores: usize,
+    /// When the budget began.
+    pub started: Instant,
     pub budget: Duration,
     pub folder: Arc<RunFolder>,
     pub ram: Ram,
@@ -160,7 +162,7 @@ pub struct Setting<'a> {
 impl<'a> Campaign<'a> {
     fn new(mut setting: Setting<'a>, plan: Plan, seconds_before: f64) -> Self {
         let enough = Arc::new(AtomicBool::new(false));
-        let (late, asked) = (lateness(Some(setting.budget)), Arc::clone(&enough));
+        let (late, asked) = (lateness_since(setting.started, Some(setting.budget)), Arc::clone(&enough));
         let unwanted: Cancelled = Arc::new(move || asked.load(Ordering::Relaxed) || late());
         for world in [&mut setting.watched, &mut setting.unwatched] {
             world.subject.heed(unwanted.clone());
@@ -169,9 +171,9 @@ impl<'a> Campaign<'a> {
             enough,
             plan,
             witnesses: BTreeMap::new(),
-            setting,
             seconds_before,
-            started: Instant::now(),
+            started: setting.started,
+            setting,
             kept: BTreeMap::new(),
             warm: Vec::new(),
             clone_bytes_max: CLONE_BYTES_MAX,
@@ -185,11 +187,13 @@ impl<'a> Campaign<'a> {
     pub fn begin(setting: Setting<'a>, plan: Plan) -> Self {
         let mut campaign = Self::new(setting, plan, 0.0);
         let once = Options { interleavings_max: Some(1), ..options() };
-        let mut search: Search<Dpor, Race> = Search::new(Dpor::default(), once);
+        let mut search = Searching::new(None, once);
         let points = campaign.plan.job(JobId(0)).points.clone();
         let mut workers = Workers::new(1, &campaign.setting.watched, &points, options().depth_max, 0);
-        let late = lateness(Some(campaign.setting.budget));
-        search.run(&mut workers, &*late, &mut |_| {});
+        let late = lateness_since(campaign.setting.started, Some(campaign.setting.budget));
+        while !search.is_over() && !late() {
+            search.round(&mut workers, &*late);
+        }
         campaign.learn_races(JobId(0), &search, true);
         campaign
     }
@@ -229,7 +233,7 @@ impl<'a> Campaign<'a> {
         Capacity { seconds: self.seconds_left(), cores: self.setting.cores }
     }
 
-    fn learn_races(&mut self, id: JobId, search: &Search<Dpor, Race>, on_first_run: bool) -> bool {
+    fn learn_races(&mut self, id: JobId, search: &Searching, on_first_run: bool) -> bool {
         let races: Vec<(&Race, &Schedule)> =
             search.notes().iter().filter(|(race, _)| self.setting.knows.counts(race)).collect();
         for (race, schedule) in &races {
@@ -252,11 +256,13 @@ impl<'a> Campaign<'a> {
 
     /// Tells the plan where a search stands, and keeps it if it can go on, or the bug, if it found the first one.
     fn settle(&mut self, id: JobId, job: Box<Begun>) {
-        let verdict = job.search.verdict(None);
+        let verdict = job.search.verdict();
         let outcome = match &verdict {
             explore::Verdict::Bug(_) => Outcome::Bug,
             explore::Verdict::Exhausted { .. } => Outcome::Exhausted,
             explore::Verdict::OutOfBudget { .. } => Outcome::GoesOn,
+            // All that a sweep is about.
+            explore::Verdict::Bounded { by: Bound::Preemptions { .. }, .. } => Outcome::Exhausted,
             explore::Verdict::Bounded { .. } => Outcome::Bounded { why: verdict.to_string() },
             explore::Verdict::Unsupported { .. } => Outcome::GivenUp { why: verdict.to_string() },
         };
@@ -338,9 +344,9 @@ impl<'a> Campaign<'a> {
             Some(Kept::Here(job)) => job,
             Some(Kept::Written) => {
                 let job = self.setting.folder.load_job::<Begun>(id).map(Box::new);
-                job.unwrap_or_else(|| Box::new(Begun::new(&self.plan.job(id).points)))
+                job.unwrap_or_else(|| Box::new(Begun::new(self.plan.job(id))))
             }
-            None => Box::new(Begun::new(&self.plan.job(id).points)),
+            None => Box::new(Begun::new(self.plan.job(id))),
         };
         let watched = self.plan.is_proof(id) || !job.is_quiet();
         let at = self.warm.iter().position(|(warm, ..)| *warm == id);

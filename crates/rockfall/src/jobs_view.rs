@@ -4,6 +4,7 @@
 //! The table is one message, drawn whole and cut to the terminal as it is at that moment, so that no line is ever of
 //! another moment than its neighbours, and none is broken. Numbers come first: on a narrow terminal it is names that are cut.
 
+use crate::commands::explore::TELLING_SECONDS;
 use crate::progress::in_words;
 use crate::terminal::error_size;
 use detect::{Candidate, Finding, Order, RaceKey, RaceSide, RaceStatus};
@@ -42,6 +43,16 @@ pub enum JobsView {
         jobs: Vec<(State, u64)>,
         races: BTreeMap<RaceKey, (Order, RaceStatus)>,
     },
+}
+
+/// The points of a job, and its bound if it has one.
+pub fn bounded(job: &Job, place: &dyn Fn(VirtAddr) -> String) -> String {
+    let points = name(&job.points, place);
+    match job.preemptions_max {
+        Some(1) => format!("{points}, at most one preemption"),
+        Some(most) => format!("{points}, at most {most} preemptions"),
+        None => points,
+    }
 }
 
 /// A set as one phrase; `place` is the function and line of an instruction.
@@ -107,6 +118,9 @@ enum Happened<'a> {
     Job {
         id: usize,
         points: &'a PointSet,
+        /// Only executions with at most so many preemptions.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        preemptions_max: Option<u32>,
         purpose: Purpose,
         #[serde(flatten)]
         state: StateName<'a>,
@@ -186,6 +200,7 @@ fn tell_jobs(plan: &Plan, told: &mut Vec<(State, u64)>, is_news: impl Fn(&Job, &
         tell(&Happened::Job {
             id,
             points: &job.points,
+            preemptions_max: job.preemptions_max,
             purpose: job.purpose,
             state: state_name(&job.state),
             interleavings: job.standing.interleavings,
@@ -216,6 +231,10 @@ fn tell_races<'a>(
             status: known.status,
         });
     }
+}
+
+fn shortening() -> String {
+    format!("looking for the fewest preemptions that show it, for at most {TELLING_SECONDS} s")
 }
 
 /// At most so many characters, the last one telling if there were more.
@@ -291,7 +310,7 @@ impl Sight<'_> {
             let done = format!("{:.1} %", 100.0 * job.standing.explored);
             let left = job.standing.seconds_left.map_or("?".to_owned(), in_words_exactly);
             let left = if left.starts_with("more than") { "> 100 d".to_owned() } else { left };
-            let (runs, points) = (job.standing.interleavings, name(&job.points, self.place));
+            let (runs, points) = (job.standing.interleavings, bounded(job, self.place));
             lines.push(format!("{state:9}{done:>7}{left:>9}{runs:>9}  {points}"));
         }
         lines.iter().map(|line| cut(line, columns)).collect::<Vec<_>>().join("\n")
@@ -333,9 +352,11 @@ impl JobsView {
             Self::Live { table, .. } => {
                 table.finish_and_clear();
                 eprintln!("a bug: {}", text());
-                eprintln!("looking for the fewest preemptions that show it");
+                eprintln!("{}", shortening());
             }
-            Self::Plain { .. } => eprintln!("[{seconds:.0} s] a bug: {}", text()),
+            Self::Plain { .. } => {
+                eprintln!("[{seconds:.0} s] a bug: {}; {}", text(), shortening());
+            }
         }
     }
 
@@ -356,7 +377,7 @@ impl JobsView {
                     eprintln!("[{seconds:.0} s] {done}; {spaces}");
                     for id in running {
                         let job = plan.job(*id);
-                        eprintln!("       ▶ {}: {}", name(&job.points, place), standing(job));
+                        eprintln!("       ▶ {}: {}", bounded(job, place), standing(job));
                     }
                 }
             }

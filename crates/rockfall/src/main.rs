@@ -15,6 +15,7 @@ mod progress;
 mod race_witness;
 mod ram;
 mod run_folder;
+mod searching;
 mod session;
 mod smp;
 mod snapshot_file;

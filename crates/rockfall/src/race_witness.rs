@@ -13,6 +13,7 @@ use guest::uniprocessor::Uniprocessor;
 use report::RaceStory;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trace::{
     Access, Occurrence, PointKind, PointSet, Resolve as _, Schedule, Sighting, Step, Subject as _, ThreadId,
@@ -62,7 +63,7 @@ impl RaceWitness {
     }
 }
 
-/// Whoever has asked for the end waits for no more than this.
+/// A run is at its end, or somebody has asked for that, who waits for no more than this.
 const SEEING_AGAIN_MAX: Duration = Duration::from_millis(500);
 
 /// Both accesses of each race as they happen, in its order. Races that one schedule showed are seen in one run of it: most
@@ -84,8 +85,10 @@ fn sightings(
     }
     let names = Names::of(target);
     let (mut seen, started) = (BTreeMap::new(), Instant::now());
+    let mut world = world.clone();
+    world.subject.heed(Arc::new(move || started.elapsed() >= SEEING_AGAIN_MAX));
     for run in runs {
-        if crate::interrupt::asked() && started.elapsed() >= SEEING_AGAIN_MAX {
+        if started.elapsed() >= SEEING_AGAIN_MAX {
             break;
         }
         let sites: BTreeSet<VirtAddr> =

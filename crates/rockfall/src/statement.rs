@@ -3,7 +3,7 @@
 //! Every sentence claims what was proved and no more. A run makes hundreds of state spaces that differ in one racing
 //! instruction: spaces of a kind are told together, and each of them alone is among the events of `--json`.
 
-use crate::jobs_view::{counted, in_number, name, standing};
+use crate::jobs_view::{bounded, counted, in_number, name, standing};
 use detect::RaceStatus;
 use explore::jobs::{Job, JobId, Plan, Purpose, State};
 use std::collections::BTreeSet;
@@ -149,6 +149,15 @@ impl Statement<'_> {
             lines.push(format!("{head}, each for preemptions at its own points:"));
         }
         lines.extend(kinds.iter().map(|kind| self.kind(kind)));
+        let swept: Vec<&Job> = self.plan.swept().collect();
+        if !swept.is_empty() {
+            lines.push("Exhausted likewise, but for more preemptions than told:".to_owned());
+        }
+        lines.extend(
+            swept.iter().map(|job| {
+                format!("  {}: {}", bounded(job, self.place), in_number(job.standing.interleavings))
+            }),
+        );
     }
 
     /// Spaces of a kind in one line.
@@ -209,10 +218,12 @@ impl Statement<'_> {
         }
         lines.push("Not exhausted:".to_owned());
         let own = |(id, job): &&(JobId, &Job)| {
-            job.state != State::Pending && (job.purpose == Purpose::Initial || self.plan.is_proof(*id))
+            let first = matches!(job.purpose, Purpose::Initial | Purpose::Sweep);
+            job.state != State::Pending && (first || self.plan.is_proof(*id))
         };
         let told: Vec<&(JobId, &Job)> = open.iter().filter(own).collect();
-        lines.extend(told.iter().map(|(_, job)| format!("  {}: {}", self.name(&job.points), standing(job))));
+        lines
+            .extend(told.iter().map(|(_, job)| format!("  {}: {}", bounded(job, self.place), standing(job))));
         let others = || open.iter().filter(|known| !own(known) && known.1.state != State::Pending);
         let furthest = others().map(|(_, job)| job.standing.explored).fold(0.0, f64::max);
         if let Some(more @ 1..) = begun.checked_sub(told.len()) {

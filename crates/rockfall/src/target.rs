@@ -2,9 +2,10 @@
 
 use crate::commands::run::parse_size;
 use crate::failure::Failure;
+use crate::finding_file::FindingFile;
 use crate::smp::target::{LinuxRecipe, SmpArguments};
 use clap::Args;
-use detect::{Config, Detectors, Flags};
+use detect::{Config, Detectors, Flags, Signature};
 use explore::World;
 use guest::description::{Description, Input};
 use guest::doctor::{Advice, Examination, Severity};
@@ -16,7 +17,7 @@ use machine::boot::Module;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use trace::Subject as _;
+use trace::{Cancelled, Subject as _};
 
 /// Descriptions that come with the tool, by name.
 pub const BUNDLED_DESCRIPTIONS: &[(&str, &str)] = &[
@@ -26,10 +27,11 @@ pub const BUNDLED_DESCRIPTIONS: &[(&str, &str)] = &[
     ("xv6", include_str!("../../../kernels/xv6.toml")),
 ];
 
+/// Of a machine of which nothing else is said.
+const MEMORY_BYTES: u64 = 64 << 20;
+
 /// The kernel that comes with the tool, as it is called on the command line and in finding files.
 pub const BUNDLED_KERNEL: &str = "bundled";
-
-const MEMORY_BYTES: u64 = 64 << 20;
 
 #[derive(Args, Clone, Debug)]
 pub struct TargetArguments {
@@ -49,7 +51,7 @@ pub struct TargetArguments {
     /// description names]
     #[arg(short = 'L', long, value_name = "NAME|FILE", requires = "program")]
     pub library: Option<String>,
-    /// Memory of the machine [default: 64M, for Linux 512M]
+    /// Memory of the machine [default: what the description says the kernel needs, else 64M; for Linux 512M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
     /// The kernel's command line
@@ -85,6 +87,9 @@ pub struct TargetArguments {
     /// what
     #[arg(long)]
     pub lockdep: bool,
+    /// A finding that is known already and set aside, to look for the next one; may be given several times
+    #[arg(long, value_name = "FINDING")]
+    pub known: Vec<PathBuf>,
     #[command(flatten)]
     pub smp: SmpArguments,
 }
@@ -143,6 +148,8 @@ pub struct Target {
     pub kernel: Arc<Kernel>,
     /// What a step may need, as the user knows it.
     pub step_instructions: Option<u64>,
+    /// What is no news.
+    known: Vec<Signature>,
     setup: Setup,
 }
 
@@ -192,6 +199,17 @@ pub fn description(name: &str) -> Result<(String, String), Failure> {
     let text = String::from_utf8(read(path)?)
         .map_err(|_| Failure::BadFlag(format!("{name} is not a text file; a description is TOML")))?;
     Ok((name.to_owned(), text))
+}
+
+/// The memory that a kernel takes for granted, as its description says.
+fn memory_needed(name: &str, text: &str) -> Result<u64, Failure> {
+    let description =
+        Description::parse(name, text).map_err(|problem| Failure::BadInput(problem.to_string()))?;
+    let Some(memory) = &description.tables.machine.memory else { return Ok(MEMORY_BYTES) };
+    parse_size(memory.as_ref()).map_err(|why| {
+        let line = description.line(memory.span().start);
+        Failure::BadInput(format!("{name}:{line}: 'machine.memory': {why}"))
+    })
 }
 
 impl Target {
@@ -249,13 +267,17 @@ impl Target {
             ("", Some(stem)) => stem.to_owned(),
             (test, _) => test.to_owned(),
         };
+        let memory_bytes = match arguments.memory {
+            Some(bytes) => bytes,
+            None => memory_needed(&description_name, &text)?,
+        };
         let target = Self::make(Recipe {
             kernel: arguments.kernel.clone(),
             image: String::new(),
             description_name,
             description: text,
             test,
-            memory_bytes: arguments.memory.unwrap_or(MEMORY_BYTES),
+            memory_bytes,
             append: arguments.append.clone(),
             modules: arguments.module.clone(),
             disks: arguments.disk.clone(),
@@ -269,7 +291,9 @@ impl Target {
             tested,
             linux: None,
         })?;
-        Ok(Self { step_instructions: arguments.step_instructions, ..target })
+        let known = arguments.known.iter().map(|path| Ok(FindingFile::read(path)?.finding.signature()));
+        let known = known.collect::<Result<Vec<_>, Failure>>()?;
+        Ok(Self { step_instructions: arguments.step_instructions, known, ..target })
     }
 
     /// The bundled kernel with its bug.
@@ -280,7 +304,7 @@ impl Target {
             description_name,
             description,
             test: guests::demo::FAULTY.test.to_owned(),
-            memory_bytes: 64 << 20,
+            memory_bytes: MEMORY_BYTES,
             ..Recipe::default()
         })
     }
@@ -383,7 +407,12 @@ impl Target {
             cancelled: Some(Arc::new(crate::interrupt::asked)),
             ..Setup::default()
         };
-        Ok(Self { recipe, file, kernel, step_instructions: None, setup })
+        Ok(Self { recipe, file, kernel, step_instructions: None, known: Vec::new(), setup })
+    }
+
+    /// Booting, and what follows without a limit of its own, ends when this says so.
+    pub fn stop_when(&mut self, cancelled: Cancelled) {
+        self.setup.cancelled = Some(cancelled);
     }
 
     /// Boots the kernel and brings it to the beginning of the test.
@@ -432,6 +461,12 @@ impl Target {
             return Failure::Interrupted(error.to_string());
         }
         let advice = match error {
+            lifecycle::NotStarted::Stage { how, .. } if how.contains("triple fault") => {
+                "\nIf the kernel boots elsewhere: it may take more memory for granted than there is (--memory, or 'memory' \
+                 under [machine] in the description), or today's compiler may have built what yesterday's did not: try \
+                 -fno-pie -no-pie -fno-stack-protector -fcf-protection=none -mno-sse, and -Wl,-z,noseparate-code \
+                 -Wl,--build-id=none for the linker."
+            }
             lifecycle::NotStarted::Stage { .. } => {
                 "\nIf the kernel is all right, 'test.ready', 'test.start' or the test's name does not fit; \
                  'rockfall doctor' checks the description against a run."
@@ -462,8 +497,9 @@ impl Target {
         let program = tested.as_ref().map(|tested| (&tested.image, &tested.library));
         let files = self.setup.disks.iter().chain(self.setup.modules.iter().map(|module| &module.bytes));
         let files: Vec<u64> = files.map(|file| checksum(file)).collect();
+        let known = &self.known;
         let all = format!(
-            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}{lockdep}"
+            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}{lockdep}\0{known:?}"
         );
         checksum(all.as_bytes())
     }
@@ -482,8 +518,15 @@ impl Target {
         // What a program does not free goes with it.
         let leak = self.kernel.tested.is_none() && !self.recipe.no_leaks;
         let instructions_allowed = self.step_instructions.unwrap_or(0);
-        let mut detectors =
-            Detectors::new(&Config { console, leak, lockdep, instructions_allowed, ..Config::default() });
+        let known = self.known.clone();
+        let mut detectors = Detectors::new(&Config {
+            console,
+            leak,
+            lockdep,
+            instructions_allowed,
+            known,
+            ..Config::default()
+        });
         let mut findings = Vec::new();
         detectors.observe(&started.prologue, &mut findings);
         World::new(started.subject, detectors)

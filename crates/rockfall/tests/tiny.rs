@@ -173,6 +173,8 @@ fn variants() {
         ("CLOCK", idle, "lock", "exhausted"),
         ("NAP", as_it_is, "", "panic"),
         ("NAP", idle, "", "exhausted"),
+        ("DOZE", as_it_is, "", "exhausted"),
+        ("DOZE", idle, "", "exhausted"),
         ("STRICT", ("fair = true\n", ""), "lock", "exhausted"),
         ("SPIN", spins, "fn:unlock,within:work", "exhausted"),
         ("SPIN", mistaken, "fn:unlock,within:work", "loop"),

@@ -59,6 +59,12 @@ impl PointKind {
     pub const fn voluntary(self) -> bool {
         matches!(self, Self::Start | Self::Voluntary | Self::Halt | Self::Blocked)
     }
+
+    /// Whether somebody asked for this very place.
+    #[must_use]
+    pub const fn is_named(self) -> bool {
+        matches!(self, Self::Function | Self::Line)
+    }
 }
 
 /// A place met in a run. `pc` is the next instruction of `thread`.

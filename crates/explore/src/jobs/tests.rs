@@ -528,3 +528,30 @@ fn big_jobs_and_those_begun_take_turns() {
     let turns: Vec<String> = (0..3).map(|_| follow(&mut plan, 60.0, "")).collect();
     assert_eq!((first.as_str(), turns.join(" ")), ("lock,race:0x10", "- lock,race:0x10 -".to_string()));
 }
+
+/// One preemption at all points before anything else, in three turns of four; then what races; then two preemptions.
+#[test]
+fn few_preemptions_first() {
+    let mut plan = plan("- lock unlock").sweeping();
+    let sweep = |plan: &Plan, set: &str, most| {
+        let set = points(set);
+        plan.find(|job| job.points == set && job.preemptions_max == Some(most)).expect("a sweep")
+    };
+    let first = sweep(&plan, "lock,unlock", 1);
+    let turns: Vec<bool> = (0..5).map(|_| plan.next(alone(60.0), &BTreeSet::new()) == Some(first)).collect();
+    assert_eq!(turns, [true, true, true, false, true]);
+    // What is exhausted under a bound proves nothing beyond it.
+    plan.report(first, Standing { interleavings: 9, ..Standing::default() }, Outcome::Exhausted);
+    assert!(plan.jobs().iter().filter(|job| job.is_whole()).all(|job| job.state.is_open()));
+    assert_eq!(plan.swept().count(), 1);
+    assert_eq!(plan.verified().count(), 0);
+    let second = sweep(&plan, "lock,unlock", 2);
+    // A race that shows has a sweep of its own, which goes before the others.
+    plan.saw(JobId(0), [&race(0x10, 0x11), &race(0x11, 0x10)], true);
+    let races = sweep(&plan, "race:0x10,race:0x11", 1);
+    assert_eq!(plan.next(alone(60.0), &BTreeSet::new()), Some(races));
+    // A whole space has all that any bound has.
+    let whole = id(&plan, "lock,unlock,race:0x10,race:0x11");
+    plan.report(whole, Standing::default(), Outcome::Exhausted);
+    assert!(plan.job(second).state.is_verified() && plan.job(races).state.is_verified());
+}

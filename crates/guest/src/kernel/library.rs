@@ -77,7 +77,7 @@ pub(super) fn with_program(
     };
     let sealed = named(|event| matches!(event, Event::Enter(Activity::Sealed)));
     let trusted = named(|event| matches!(event, Event::EnterTrusted(_) | Event::Enter(Activity::Trusted)));
-    let of_kernel = kernel.hooks.iter().filter(|hook| !is_lock_or_heap(&hook.event)).cloned();
+    let of_kernel = kernel.hooks.iter().filter(|hook| !is_trusted_kernel_s(&hook.event)).cloned();
     let mut all = Kernel {
         hooks: of_kernel.chain(hooks).collect(),
         interrupts_as_lock: false,
@@ -105,10 +105,13 @@ pub(super) fn with_program(
     Ok(Arc::new(all))
 }
 
-fn is_lock_or_heap(event: &Event) -> bool {
+/// What a kernel that is trusted as a whole need not be told apart by.
+fn is_trusted_kernel_s(event: &Event) -> bool {
     matches!(
         event,
-        Event::LockRequest { .. }
+        Event::Enter(Activity::Trusted)
+            | Event::Leave(Activity::Trusted)
+            | Event::LockRequest { .. }
             | Event::LockHeld { .. }
             | Event::TryRequest { .. }
             | Event::TryDone { .. }

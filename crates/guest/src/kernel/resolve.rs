@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use trace::{Trusted, VirtAddr};
+use trace::{PointSet, Trusted, VirtAddr};
 
 pub(super) fn resolve(description: &Description, image: &Arc<Image>) -> Result<Arc<Kernel>, Vec<Problem>> {
     let mut resolver = Resolver::new(description, image, "kernel");
@@ -473,6 +473,17 @@ impl<'a> Resolver<'a> {
         }
     }
 
+    fn points(&mut self, sets: &[toml::Spanned<String>]) -> Vec<PointSet> {
+        let mut points = Vec::new();
+        for set in sets {
+            match set.as_ref().parse() {
+                Ok(set) => points.push(set),
+                Err(error) => self.problem(set.span().start, format!("'{}': {error}", set.as_ref())),
+            }
+        }
+        points
+    }
+
     fn command_line(&mut self, command_line: &toml::Spanned<d::CommandLine>) -> Option<super::CommandLine> {
         let (span, table) = (command_line.span(), command_line.as_ref());
         for place in self.places(table.on.as_ref(), &span) {
@@ -720,6 +731,7 @@ impl<'a> Resolver<'a> {
         self.activity(functions.sleep.as_ref(), Activity::Sleep);
         self.activity(functions.device.as_ref(), Activity::Device);
         self.activity(functions.idle.as_ref(), Activity::Idle);
+        self.activity(functions.trusted.as_ref(), Activity::Trusted);
         if let Some(ends) = &functions.switch_ends {
             for place in self.places(Some(ends), &ends.span()) {
                 self.add(Event::SwitchEnd, place, None);
@@ -742,6 +754,8 @@ impl<'a> Resolver<'a> {
                 let ranges = |function| self.image.ranges(&self.image.get(function).name);
                 tested_code.extend(functions.into_iter().flat_map(ranges));
                 self.trust(first, Trusted::HeapUnderTest);
+            } else {
+                self.around(first, [Event::Enter(Activity::Trusted), Event::Leave(Activity::Trusted)]);
             }
             heap
         });
@@ -802,6 +816,7 @@ impl<'a> Resolver<'a> {
                 command_line,
                 text: test.r#type.clone().unwrap_or_else(|| "{test}\n".into()),
                 start_hooked: self.hooks.iter().any(|hook| matches!(hook.event, Event::TestStart)),
+                points: self.points(&test.points),
                 end_hooked: self.hooks.iter().any(|hook| matches!(hook.event, Event::TestEnd)),
             },
             user_region: self.region(tables.user.region.as_ref(), &[]),

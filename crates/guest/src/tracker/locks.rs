@@ -5,6 +5,7 @@
 
 use super::{Oddity, Tracker};
 use crate::description::LockKind;
+use crate::expression::{Expression, Inputs};
 use crate::kernel::{Activity, HookId, Lock, LockClass};
 use crate::step_builder::StepBuilder;
 use crate::threads::{NOBODY, Thread};
@@ -21,7 +22,15 @@ pub struct Holder {
 }
 
 impl Tracker {
-    pub(super) fn yielded(&mut self, machine: &Machine, step: &StepBuilder) {
+    /// The running thread offers the processor to others: it may wait for a lock, for the clock, or for anything else.
+    pub(super) fn yielded(&mut self, machine: &Machine, step: &mut StepBuilder) {
+        let ticks = self.ticks;
+        if let Some(thread) = self.threads.current_mut().filter(|thread| thread.inside(Activity::Sleep)) {
+            thread.looked_at = ticks;
+            thread.dozes = thread.dozes.saturating_add(1);
+            return;
+        }
+        self.tell(machine, step, Action::Yield);
         let Some(thread) = self.threads.current() else { return };
         let yields_for = self.wanted(thread).filter(|_| self.is_taken(machine, thread)).map(|(_, lock)| lock);
         let thread = self.threads.current_mut().expect("still runs");
@@ -174,6 +183,18 @@ impl Tracker {
         if !taking.semaphore {
             self.holders.push(Holder { lock, by: self.threads.runner().id, taking });
         }
+    }
+
+    /// Whether this is one of the scheduler's locks.
+    pub(super) fn is_scheduler_s(
+        &self,
+        machine: &Machine,
+        lock: Option<&Expression>,
+        inputs: &Inputs<'_>,
+    ) -> bool {
+        let Some(lock) = lock.and_then(|lock| self.value(machine, lock, inputs)) else { return false };
+        let mut schedulers = self.kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref());
+        schedulers.any(|scheduler| self.anywhere(machine, scheduler, &[]) == Some(lock))
     }
 
     /// The scheduler's locks stay held across a switch and are given back by whoever comes: nobody's in between.

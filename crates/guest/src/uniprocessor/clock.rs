@@ -97,8 +97,22 @@ impl Uniprocessor {
         again.is_power_of_two().then(|| self.waits_for_clock()).flatten()
     }
 
+    /// Brings the kernel to a thread, and lets time pass if it waits for that.
+    pub(super) fn land_in_time(&mut self, target: ThreadId) -> Result<(), StepEnd> {
+        let dozes = self.tracker.threads.by_id(target).is_some_and(Thread::dozes);
+        // Whoever has the processor then, all who doze look at the clock in turn.
+        if dozes && self.kernel().time_passes == Passing::WhenIdle {
+            return self.doze(target);
+        }
+        self.land(target)?;
+        self.pass_time(target)
+    }
+
     /// Lets time pass until the thread, which has the processor, leaves the loop in which it waits for that.
     pub(super) fn pass_time(&mut self, target: ThreadId) -> Result<(), StepEnd> {
+        if self.tracker.threads.by_id(target).is_some_and(Thread::dozes) {
+            return self.doze(target);
+        }
         let Some(spin) = self.thread_mut(target, |thread| thread.clock.take()).flatten() else {
             return Ok(());
         };
@@ -139,7 +153,7 @@ impl Uniprocessor {
     /// Whether a thread can go on only when time has passed. One that sleeps again when it was woken is woken by each tick.
     pub(super) fn waits_for_time(&self, thread: &Thread) -> bool {
         let sleeps = || thread.inside(Activity::Sleep) && (thread.naps > 1 || self.is_asleep(thread));
-        thread.clock.is_some() || self.running_id() != Some(thread.id) && sleeps()
+        thread.clock.is_some() || thread.dozes() || self.running_id() != Some(thread.id) && sleeps()
     }
 
     pub(super) fn is_asleep(&self, thread: &Thread) -> bool {

@@ -40,6 +40,9 @@ impl Uniprocessor {
             }
             ticks += 1;
             signals.clear();
+            if self.lets_doze(&mut signals)? {
+                continue;
+            }
             let decisions = self.tracker.decisions;
             self.tick(&mut signals)?;
             if let Some(rotation) = &mut self.rotation {

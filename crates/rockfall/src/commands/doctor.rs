@@ -1,9 +1,11 @@
 //! `rockfall doctor`: a description checked against a run.
 
+use crate::commands::explore::{lateness, parse_duration};
 use crate::failure::{Failure, Verdict};
 use crate::target::{Target, TargetArguments};
 use clap::Args;
 use guest::doctor::{Severity, examine};
+use std::time::Duration;
 
 /// Runs a test once and checks the kernel description against what happens.
 #[derive(Args)]
@@ -11,11 +13,15 @@ use guest::doctor::{Severity, examine};
 pub struct Arguments {
     #[command(flatten)]
     pub target: TargetArguments,
+    /// Stop after this time: 90s, 10m, 2h
+    #[arg(short, long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    pub budget: Duration,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::end_at_once();
-    let target = Target::load(&arguments.target)?;
+    let mut target = Target::load(&arguments.target)?;
+    target.stop_when(lateness(Some(arguments.budget)));
     println!("ok      every name in {} exists in the kernel", target.recipe.description_name);
     if let Some(tested) = &target.recipe.tested {
         println!("ok      every name in {} exists in the program, or may be missing", tested.library_name);

@@ -23,9 +23,11 @@ use trace::{Cancelled, PointRule, PointSet, Schedule, Subject};
 
 /// Memory of worlds kept to go back to, for all workers together.
 const CLONE_BYTES_MAX: usize = 256 << 20;
-/// Part of the time spent on the search that may go into making a finding short, and the least it gets.
-const MINIMISE_SHARE: f64 = 1.0;
-const MINIMISE_SECONDS_MIN: f64 = 10.0;
+/// What may go into making a finding short, and then into the nearest schedule that passes: beside the budget, so no more.
+const MINIMISE_SECONDS: f64 = 7.0;
+const PASSING_SECONDS: f64 = 3.0;
+/// Both together, as it is said beforehand.
+pub const TELLING_SECONDS: f64 = MINIMISE_SECONDS + PASSING_SECONDS;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Strategy {
@@ -152,9 +154,12 @@ impl How {
     }
 }
 
+/// More threads than any host has cores.
+const WORKERS_MAX: usize = 1024;
+
 pub fn parse_workers(text: &str) -> Result<usize, String> {
-    let count = text.parse().ok().filter(|&count: &usize| count > 0);
-    count.ok_or_else(|| format!("'{text}' is no number of workers; give 1 or more"))
+    let count = text.parse().ok().filter(|count: &usize| (1..=WORKERS_MAX).contains(count));
+    count.ok_or_else(|| format!("'{text}' is no number of workers; give 1 to {WORKERS_MAX}"))
 }
 
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -183,7 +188,11 @@ type KernelWorld = World<Uniprocessor, Detectors>;
 
 /// Whether it is time to end, from now on.
 pub fn lateness(budget: Option<Duration>) -> Cancelled {
-    let started = Instant::now();
+    lateness_since(Instant::now(), budget)
+}
+
+/// The same for what began before.
+pub fn lateness_since(started: Instant, budget: Option<Duration>) -> Cancelled {
     Arc::new(move || crate::interrupt::asked() || budget.is_some_and(|budget| started.elapsed() >= budget))
 }
 
@@ -438,7 +447,7 @@ impl Bug {
     /// The first one found, if any was.
     pub fn of(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> Option<Self> {
         let first = outcome.found.first()?;
-        let shortened = (!how.no_minimise).then(|| shorten(world, how, first, outcome.seconds));
+        let shortened = (!how.no_minimise).then(|| shorten(world, how, first));
         let best = shortened.as_ref().map_or(first, |short| &short.found).clone();
         let points = shortened.as_ref().map_or(&how.points, |short| &short.points);
         let path = how.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
@@ -495,7 +504,10 @@ impl Bug {
                 );
             }
         }
-        written.and(shown)?;
+        // The bug is what counts, even if it could not be kept.
+        if let Err(failure) = written.and(shown) {
+            eprintln!("rockfall: {failure}");
+        }
         Ok(verdict)
     }
 }
@@ -510,11 +522,13 @@ struct Shortened {
 
 /// The fewest preemptions that still show the finding, within a time that fits the search: at its own points, and then
 /// at more of them.
-fn shorten(world: &KernelWorld, how: &How, found: &Found, seconds: f64) -> Shortened {
+fn shorten(world: &KernelWorld, how: &How, found: &Found) -> Shortened {
     let started = Instant::now();
-    let seconds_max = (seconds * MINIMISE_SHARE).max(MINIMISE_SECONDS_MIN);
-    let late_by = |share: f64| started.elapsed().as_secs_f64() >= seconds_max * share;
-    let late = || late_by(1.0) || crate::interrupt::asked();
+    let late_after = |seconds: f64| started.elapsed().as_secs_f64() >= seconds;
+    let late = || late_after(MINIMISE_SECONDS) || crate::interrupt::asked();
+    let mut world = world.clone();
+    world.subject.heed(lateness(Some(Duration::from_secs_f64(TELLING_SECONDS))));
+    let world = &world;
     let budget =
         Budget { executions_max: u64::MAX, workers: how.workers.unwrap_or_else(cores), ..Budget::default() };
     let least = Case { world, points: &how.points, found, budget, cancelled: &late }.minimize();
@@ -531,7 +545,7 @@ fn shorten(world: &KernelWorld, how: &How, found: &Found, seconds: f64) -> Short
         }
     }
     // It takes few executions, and a report without it says much less.
-    let late = || late_by(2.0) || crate::interrupt::asked();
+    let late = || late_after(TELLING_SECONDS) || crate::interrupt::asked();
     let Shortened { points, found, .. } = &short;
     short.passing = Case { world, points, found, budget, cancelled: &late }.nearest_passing();
     short

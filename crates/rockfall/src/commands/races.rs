@@ -3,6 +3,7 @@
 use crate::campaign::{Knows as _, options};
 use crate::commands::test::{Code, Races, watched};
 use crate::failure::{Failure, Verdict};
+use crate::jobs_view::counted;
 use crate::narrate::Names;
 use crate::race_witness::{RaceWitness, stories};
 use crate::target::{Target, TargetArguments};
@@ -55,7 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         println!("{}", report::races_json(stories, &Names::of(&target)));
     } else {
         let what = target.what();
-        println!("{what}: {} data races in one run", log.iter().count());
+        println!("{what}: {} in one run", counted(log.iter().count(), "data race"));
         print!("{}", report::races(stories, &Names::of(&target), &|file| target.source(file)));
     }
     match ending {

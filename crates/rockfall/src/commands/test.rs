@@ -22,8 +22,8 @@ use report::{Summary, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-use trace::{PointRule, PointSet, Resolve, VirtAddr};
+use std::time::{Duration, Instant};
+use trace::{Filter, PointRule, PointSet, Resolve, VirtAddr};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Races {
@@ -54,6 +54,12 @@ pub struct Arguments {
     /// Explore only the state space with all points known: the quickest way to a proof, if there is one
     #[arg(long)]
     pub maximal: bool,
+    /// Preempt only where this function is on the stack; may be given several times
+    #[arg(long, value_name = "FUNCTION")]
+    pub within: Vec<String>,
+    /// Preempt nowhere where this function is on the stack; may be given several times
+    #[arg(long, value_name = "FUNCTION")]
+    pub without: Vec<String>,
     /// Worker threads [default: one for each core]
     #[arg(short, long, value_name = "N", value_parser = parse_workers)]
     pub workers: Option<usize>,
@@ -80,8 +86,19 @@ pub struct Arguments {
     pub json: bool,
 }
 
+impl Arguments {
+    /// What is without counts last, and the last that matches decides.
+    fn filters(&self) -> impl Iterator<Item = Filter> {
+        let within = self.within.iter().cloned().map(Filter::Within);
+        within.chain(self.without.iter().cloned().map(Filter::Without))
+    }
+}
+
 /// What a kernel, or a program, offers before anything is known of it.
 fn initial(kernel: &Kernel) -> Vec<PointSet> {
+    if kernel.tested.is_none() && !kernel.test.points.is_empty() {
+        return kernel.test.points.clone();
+    }
     let sets = if kernel.tested.is_some() { initial_of_program() } else { initial_of_kernel(kernel) };
     let set = |rules: Vec<PointRule>| PointSet { rules: rules.into_iter().collect(), ..PointSet::default() };
     sets.into_iter().map(set).collect()
@@ -189,7 +206,8 @@ impl Knows for Code<'_> {
 /// Everything that results depend on.
 fn key(target: &Target, arguments: &Arguments) -> u64 {
     let program = std::env::current_exe().and_then(std::fs::read).map_or(0, |file| checksum(&file));
-    let options = format!("{:?} {}", arguments.races, arguments.maximal);
+    let Arguments { races, maximal, within, without, .. } = arguments;
+    let options = format!("{races:?} {maximal} {within:?} {without:?}");
     checksum(format!("{:016x} {:016x} {options}", program, target.checksum()).as_bytes())
 }
 
@@ -262,6 +280,7 @@ fn remove_run(path: &Path) -> Result<(), Failure> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    let begun = Instant::now();
     crate::interrupt::listen();
     [&arguments.output, &arguments.html].into_iter().flatten().try_for_each(|path| expect_folder(path))?;
     if !arguments.target.smp.linux.is_empty() {
@@ -269,6 +288,9 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     }
     let target = Target::load(&arguments.target)?;
     target.caution();
+    let mut initial = initial(&target.kernel);
+    initial.iter_mut().for_each(|set| set.filters.extend(arguments.filters()));
+    initial.iter().try_for_each(|set| crate::points::check(set, &target.kernel))?;
     let Checked { started, alone } = target.start_checked()?;
     let (folder, record) = open_folder(&target, arguments)?;
     let plain = target.world(started);
@@ -279,6 +301,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         watched: World::new(plain.subject.clone(), watch),
         unwatched: World::new(plain.subject.clone(), Watch::new(plain.observer.clone(), None)),
         cores: arguments.workers.unwrap_or_else(cores).max(1),
+        started: begun,
         budget: arguments.budget,
         folder: Arc::new(folder),
         ram: Ram::new(arguments.ram),
@@ -288,10 +311,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         Some(record) => Campaign::resume(setting, record),
         None => {
             let mode = if arguments.maximal { Mode::Maximal } else { Mode::Deepening };
-            Campaign::begin(
-                setting,
-                Plan::new(mode, proof(&target.kernel, arguments), initial(&target.kernel)),
-            )
+            Campaign::begin(setting, Plan::new(mode, proof(&target.kernel, arguments), initial).sweeping())
         }
     };
     let mut view = JobsView::new(arguments.json);
@@ -330,7 +350,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             ending,
             races: arguments.races != Races::None,
             sealed: tested.map_or(&[], |tested| &tested.sealed),
-            trusted: tested.map_or(&[], |tested| &tested.trusted),
+            trusted: &target.kernel.trusted_functions(),
             place: &|pc| code.place(pc),
         };
         statement.text() + &report::races(told, &Names::of(&target), &|file| target.source(file))

@@ -1,0 +1,101 @@
+//! Few preemptions first: every interleaving with one preemption, at any point that is known, before depth anywhere.
+//!
+//! Source: Musuvathi and Qadeer 2007 (iterative context bounding): most bugs need one preemption or two, and with so few
+//! there are few interleavings, however many points a test has. A *sweep* is a job with a bound on preemptions.
+//! With one preemption only one point of an execution matters, so the sweep of a set is the union of those of its parts:
+//! racing instructions that show later have a sweep of their own, and nothing is run again for them but what has no
+//! preemption at all. With two that is not so: the second sweep begins when the first ones are done, with all that is known by
+//! then.
+//!
+//! The first sweeps have all turns but every [`TURNS_OF_SWEEPS`]th of one core, and one core each of several; the second
+//! takes its turn among the other jobs. What is exhausted under a bound proves nothing beyond it, so that no job is needless
+//! because of a sweep, but for another sweep with fewer points and no higher bound; a bug that a sweep finds is in every larger
+//! space.
+
+use super::{Job, JobId, Mode, Plan, Purpose, State, rule};
+use std::collections::BTreeSet;
+use trace::{PointRule, PointSet};
+
+/// Of so many slices in a row the last is not a first sweep's.
+pub(super) const TURNS_OF_SWEEPS: u32 = 4;
+/// The highest bound of a sweep; beyond it depth is cheaper.
+const PREEMPTIONS_MAX: u32 = 2;
+
+impl Plan {
+    /// The same plan, which looks at few preemptions first.
+    #[must_use]
+    pub fn sweeping(mut self) -> Self {
+        if self.mode == Mode::Deepening {
+            self.sweeps = true;
+            let points = self.beforehand();
+            self.add_sweep(points, 1);
+        }
+        self
+    }
+
+    /// The spaces under a bound that are exhausted and not part of another one.
+    pub fn swept(&self) -> impl Iterator<Item = &Job> {
+        let exhausted = |job: &&Job| job.preemptions_max.is_some() && job.state == State::Exhausted;
+        self.jobs.iter().filter(exhausted)
+    }
+
+    fn add_sweep(&mut self, points: PointSet, preemptions_max: u32) {
+        let mut job = Job::new(points, Purpose::Sweep);
+        job.preemptions_max = Some(preemptions_max);
+        let full = |whole: &Job| {
+            whole.state == State::Exhausted
+                && whole.preemptions_max.is_none()
+                && self.is_subset(&job.points, &whole.points)
+        };
+        if let Some(by) = self.find(full) {
+            job.state = State::Covered { by };
+        }
+        self.jobs.push(job);
+    }
+
+    /// Racing instructions that no first sweep has get one.
+    pub(super) fn sweep_races(&mut self) {
+        if !self.sweeps {
+            return;
+        }
+        let first = |job: &&Job| job.preemptions_max == Some(1);
+        let known: BTreeSet<PointRule> =
+            self.jobs.iter().filter(first).flat_map(|job| job.points.rules.iter().cloned()).collect();
+        let new: BTreeSet<PointRule> =
+            self.racing().into_iter().map(|(pc, _)| rule(pc)).filter(|rule| !known.contains(rule)).collect();
+        if new.is_empty() {
+            return;
+        }
+        let filters = self.beforehand().filters;
+        let races = |job: &Job| job.points.rules.iter().all(|rule| matches!(rule, PointRule::Race { .. }));
+        let waiting = self.find(|job| {
+            job.preemptions_max == Some(1)
+                && job.state == State::Pending
+                && races(job)
+                && !job.points.rules.is_empty()
+        });
+        match waiting {
+            Some(id) => self.jobs[id.0].points.rules.extend(new),
+            None => self.add_sweep(PointSet { rules: new, filters, ..PointSet::default() }, 1),
+        }
+    }
+
+    /// When all sweeps of a bound are done, the next bound is begun, with all points that are known.
+    pub(super) fn raise_sweeps(&mut self) {
+        let bounds = || self.jobs.iter().filter_map(|job| Some((job.preemptions_max?, &job.state)));
+        let Some(highest) = bounds().map(|(bound, _)| bound).max().filter(|_| self.sweeps) else { return };
+        if highest >= PREEMPTIONS_MAX || bounds().any(|(_, state)| !state.is_verified()) {
+            return;
+        }
+        let Some(maximal) = self.maximal else { return };
+        let points = self.job(maximal).points.clone();
+        self.add_sweep(points, highest + 1);
+    }
+
+    /// The first sweep whose turn it is.
+    pub(super) fn next_sweep(&self, busy: &BTreeSet<JobId>) -> Option<JobId> {
+        let others_turn = self.slices_of_sweeps + 1 >= TURNS_OF_SWEEPS;
+        let open = self.ids().filter(|(_, job)| job.preemptions_max == Some(1) && job.state.is_open());
+        open.map(|(id, _)| id).find(|id| !busy.contains(id)).filter(|_| !others_turn)
+    }
+}

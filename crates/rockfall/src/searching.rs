@@ -1,0 +1,74 @@
+//! The search of one job, whichever way it goes: all executions of a space, or those with few preemptions.
+
+use detect::Race;
+use explore::estimate::Forecast;
+use explore::strategies::{Dpor, PreemptionBound};
+use explore::tally::Counts;
+use explore::{Bound, Observer, Options, Search, Verdict, Workers};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use trace::{PhysAddr, Schedule, Subject};
+
+#[derive(Serialize, Deserialize)]
+pub enum Searching {
+    Whole(Search<Dpor, Race>),
+    /// With at most so many preemptions.
+    Bounded(u32, Search<PreemptionBound, Race>),
+}
+
+/// Asks whichever search there is.
+macro_rules! ask {
+    ($searching:expr, $search:ident => $answer:expr) => {
+        match $searching {
+            Searching::Whole($search) => $answer,
+            Searching::Bounded(_, $search) => $answer,
+        }
+    };
+}
+
+impl Searching {
+    pub fn new(preemptions_max: Option<u32>, options: Options) -> Self {
+        match preemptions_max {
+            None => Self::Whole(Search::new(Dpor::default(), options)),
+            Some(most) => Self::Bounded(most, Search::new(PreemptionBound::new(most), options)),
+        }
+    }
+
+    pub fn counts(&self) -> Counts {
+        ask!(self, search => search.counts())
+    }
+
+    pub fn notes(&self) -> &BTreeMap<Race, Schedule> {
+        ask!(self, search => search.notes())
+    }
+
+    /// Words of memory that points are about, as far as they were learned.
+    pub fn words(&self) -> &[PhysAddr] {
+        ask!(self, search => search.words())
+    }
+
+    pub fn forecast(&self) -> Option<Forecast> {
+        ask!(self, search => search.forecast())
+    }
+
+    pub fn is_over(&self) -> bool {
+        ask!(self, search => search.is_over())
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Self::Whole(search) => search.verdict(None),
+            Self::Bounded(most, search) => {
+                search.verdict(Some(Bound::Preemptions { preemptions_max: *most }))
+            }
+        }
+    }
+
+    pub fn round<S: Subject, O: Observer<Note = Race>>(
+        &mut self,
+        workers: &mut Workers<S, O>,
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) {
+        ask!(self, search => search.round(workers, cancelled));
+    }
+}
