@@ -470,7 +470,14 @@ impl Multiprocessor {
     fn trouble(&mut self, cpu: CpuId) -> Option<StepEnd> {
         let (action, pc) = self.knowledge.trouble(&self.machine, cpu)?;
         self.tell(cpu, action);
-        self.events.last_mut().expect("just told").pc = pc;
+        let event = self.events.last_mut().expect("just told");
+        event.pc = pc;
+        // What matters is where the kernel was when it met the trouble, not the functions that report it.
+        if let Some(stack) = &mut event.stack
+            && let Some(met) = stack.iter().position(|frame| frame.interrupted)
+        {
+            stack.drain(..met);
+        }
         Some(StepEnd::Crashed)
     }
 
