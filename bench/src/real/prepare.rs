@@ -14,15 +14,18 @@ pub struct Suite {
     pub faults: Vec<Fault>,
 }
 
+/// Puts our tests into a copy of the sources.
+type AddTests = fn(&Path) -> Result<(), String>;
+/// Finds what a build has left.
+type Built = fn(&Path) -> Result<Kernel, String>;
+
 pub struct Course {
     pub name: &'static str,
     pub suite: Suite,
     sources: PathBuf,
     build: String,
-    /// Puts our tests into a copy of the sources.
-    add_tests: fn(&Path) -> Result<(), String>,
-    /// What the build has left.
-    built: fn(&Path) -> Result<Kernel, String>,
+    add_tests: AddTests,
+    built: Built,
 }
 
 /// A kernel that can be booted.
@@ -46,7 +49,7 @@ impl Course {
         sources: &Path,
         build: &str,
         suite: &str,
-        (add_tests, built): (fn(&Path) -> Result<(), String>, fn(&Path) -> Result<Kernel, String>),
+        (add_tests, built): (AddTests, Built),
     ) -> Result<Self, String> {
         let suite = toml::from_str(suite).map_err(|e| format!("the faults of {name}: {e}"))?;
         if !sources.is_dir() {

@@ -101,19 +101,13 @@ impl Run<'_> {
             atomic: access.atomic,
             ..RaceSide::bare(thread, access.pc, access.kind)
         };
-        match met {
-            Some((by, access)) => {
-                if self.told.insert((access.pc.min(watched.pc), access.pc.max(watched.pc))) {
-                    let (first, second) = (side(by, &access), side(thread, &watched));
-                    self.caught.races.push(Race { first, second, addr: watched.addr, size: watched.size });
-                }
+        if let Some((by, access)) = met {
+            if self.told.insert((access.pc.min(watched.pc), access.pc.max(watched.pc))) {
+                let (first, second) = (side(by, &access), side(thread, &watched));
+                self.caught.races.push(Race { first, second, addr: watched.addr, size: watched.size });
             }
-            None if self.value(&watched) != before => {
-                if self.told.insert((watched.pc, watched.pc)) {
-                    self.caught.changed.push((watched.pc, watched.addr));
-                }
-            }
-            None => {}
+        } else if self.value(&watched) != before && self.told.insert((watched.pc, watched.pc)) {
+            self.caught.changed.push((watched.pc, watched.addr));
         }
     }
 }
