@@ -37,6 +37,7 @@ use crate::threads::{Standing, Thread, Turn};
 use crate::tracker::{Signal, Tracker};
 use machine::{Machine, Stop};
 use rotation::Rotation;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stops::Stops;
 use trace::{
@@ -231,6 +232,13 @@ impl Uniprocessor {
     pub fn allow_step(&mut self, instructions: u64) {
         self.limits.instructions_allowed = instructions;
         self.limits.instructions_max = self.limits.instructions_max.max(instructions);
+    }
+
+    /// Instructions between whose iterations the machine stops with the points of the last step, see
+    /// [`machine::StopSet::iterations`]. Whoever plays its tape again needs them.
+    #[must_use]
+    pub fn iterations(&self) -> &BTreeSet<u64> {
+        &self.points.iterations
     }
 
     /// The one processor.

@@ -315,7 +315,7 @@ fn points_that_are_never_met_prove_nothing() {
     let explore = ["explore", "bundled", "-k", "pebbles", "-t", "vanish_vanish", "--points"];
     let unmet = [&explore[..], &["fn:sys_wait_for_nothing"]].concat();
     check(&folder, &unmet, 2, &[]);
-    let unmet = [&explore[..], &["fn:sys_readline"]].concat();
+    let unmet = [&explore[..], &["fn:sys_new_pages"]].concat();
     check(&folder, &unmet, 2, &["This is no proof: the test came to none of the points"]);
 }
 

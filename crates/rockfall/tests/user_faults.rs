@@ -100,6 +100,16 @@ fn a_bug_is_told_even_if_its_file_cannot_be_written() {
     assert!(errors.contains("rockfall: cannot write /proc/finding.json: "), "{errors}");
 }
 
+/// Whoever counts its rounds may go on by itself one day: to take it to wait is a bound, and told as one.
+#[test]
+fn a_loop_that_counts_its_rounds_is_no_proof() {
+    let folder = build("counting", &[]);
+    let (code, text, errors) = test(&folder, "counting_wait", &["--fresh"]);
+    assert_eq!(code, Some(0), "{text}{errors}");
+    assert!(text.contains("no bug found, but this is no proof (a bound decides, see below)"), "{text}");
+    assert!(text.contains("offers the processor 64 times without a sign of progress"), "{text}");
+}
+
 /// Whether races are there and what became of them.
 #[test]
 fn correct_programs_are_exhausted() {
@@ -112,6 +122,9 @@ fn correct_programs_are_exhausted() {
         ("spin_test", true),
         ("yield_test", true),
         ("call_order", true),
+        ("frame_test", true),
+        ("patience_test", true),
+        ("rounds_test", true),
         ("atomic_exchange", true),
         ("atomic_compare_swap", true),
         ("atomic_fetch_add", true),

@@ -39,13 +39,15 @@ impl Stops {
         let flag_matters = points.interrupts || kernel.interrupts_as_lock;
         let always = Kinds::HALT.and(Kinds::TRANSACTION).and(Kinds::TRANSACTION_END);
         let always = if kernel.annotations { always.and(Kinds::HYPERCALL) } else { always };
-        let with = |on| StopSet { code: Arc::clone(&code), on, ..StopSet::default() };
+        // Everywhere alike: how many instructions a repeated one counts for depends on it.
+        let iterations = Arc::new(points.iterations.clone());
+        let with = |on| {
+            let (code, iterations) = (Arc::clone(&code), Arc::clone(&iterations));
+            StopSet { code, iterations, on, ..StopSet::default() }
+        };
         let flag = always.and(Kinds::INTERRUPT_FLAG);
         *self = Self {
-            running: StopSet {
-                iterations: Arc::new(points.iterations.clone()),
-                ..with(if flag_matters { flag } else { always })
-            },
+            running: with(if flag_matters { flag } else { always }),
             settling: with(flag),
             watching: StopSet { watch: Arc::new(preemption_variables(kernel)), ..with(flag) },
             returning: with(always.and(Kinds::INTERRUPT_RETURN)),

@@ -11,9 +11,10 @@ use detect::Detectors;
 use explore::strategies::replay;
 use explore::{End, World};
 use guest::uniprocessor::Uniprocessor;
-use machine::{Events, Playback, Played, StopSet};
+use machine::{Events, Playback, Played, Stop, StopSet};
 use report::Story;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use trace::{Schedule, Subject as _};
 
 /// Which finding, and where what it was found in lies now.
@@ -149,7 +150,14 @@ impl Scene {
         }
         let tape = subject.machine.tape().expect("it records");
         let state = subject.machine.state_hash();
-        let played = Playback::new(tape).go(&mut alone, &StopSet::default(), &mut Events::off());
+        let until = StopSet { iterations: Arc::new(subject.iterations().clone()), ..StopSet::default() };
+        let mut playback = Playback::new(tape);
+        let played = loop {
+            match playback.go(&mut alone, &until, &mut Events::off()) {
+                Played::Stopped(_, Stop::Iteration) => {}
+                played => break played,
+            }
+        };
         assert_eq!((played, alone.state_hash()), (Played::End, state), "the tape leads elsewhere");
         let inputs: String = tape.inputs().iter().map(|input| format!("{input}\n")).collect();
         format!("# {}\n{inputs}# state {state:016x}\n", self.file.headline)
