@@ -26,7 +26,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
-        Ok(survivors) if survivors == 0 => ExitCode::SUCCESS,
+        Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("mutants: {error}");
