@@ -18,6 +18,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{Access, AccessKind, Action, Occurrence, PhysAddr, Step, ThreadId};
 
+/// Bytes of the stack that are compared: the frames of the loop and of what it calls.
+const STACK_BYTES: u64 = 1024;
 /// Bytes whose values are kept at a time.
 const VALUE_BYTES: u64 = 8;
 
@@ -93,7 +95,7 @@ impl Uniprocessor {
         let read = accesses.iter().filter(|access| access.kind != AccessKind::Write);
         let read = read.filter(|access| !thread.looping.only_offers || own(access));
         let now = RoundEnd {
-            registers: self.registers_hash(),
+            registers: self.registers_hash() ^ self.stack_hash(),
             written: values(&self.machine, written),
             read: values(&self.machine, read),
         };
@@ -106,6 +108,21 @@ impl Uniprocessor {
         looping.last = Some(now);
         looping.round = Round::Running { before: Vec::new(), from };
         false
+    }
+
+    /// A hash of what lies on the thread's stack, up to [`STACK_BYTES`] of it. Pushes do not count as accesses, and a
+    /// counter of rounds may be in a register that the function around the system call has pushed.
+    fn stack_hash(&self) -> u64 {
+        let mut hasher = machine::hash::StableHasher::new();
+        let top = self.machine.stack_pointer(self.cpu());
+        for offset in (0..STACK_BYTES).step_by(4) {
+            let mut word = [0; 4];
+            if !self.machine.read_virt(self.cpu(), trace::VirtAddr(top.0 + offset), &mut word) {
+                break;
+            }
+            hasher.word(u64::from(u32::from_le_bytes(word)));
+        }
+        hasher.finish()
     }
 
     /// Keeps what threads in loops around yields accessed in a step.
