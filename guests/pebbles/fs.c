@@ -130,14 +130,18 @@ int fs_remove_in(struct entry *dir, const char *name)
 {
     mutex_lock(&fs_lock);
     struct entry *de = entry_find(dir, name);
-#ifdef FAULT_FS_LATE_LOOK
     if (!de) {
-#else
-    if (!de || de->subdir) {
-#endif
         mutex_unlock(&fs_lock);
         return -1;
     }
+#ifndef FAULT_FS_LATE_LOOK
+    if (de->subdir) {
+        console_printf("fs: %s is not empty\n", de->name);
+        console_printf("fs: there is %s\n", de->subdir->name);
+        mutex_unlock(&fs_lock);
+        return -1;
+    }
+#endif
     de->deleted = true;
     de->count++;
 #ifdef FAULT_FS_LATE_LOOK

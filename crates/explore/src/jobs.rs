@@ -527,8 +527,9 @@ impl Plan {
     }
 
     fn next_deepening(&self, capacity: Capacity, busy: &BTreeSet<JobId>) -> Option<JobId> {
-        if let Some(id) = self.next_sweep(busy) {
-            return Some(id);
+        let sweep = self.next_sweep(busy);
+        if sweep.is_some() && self.slices_of_sweeps + 1 < sweep::TURNS_OF_SWEEPS {
+            return sweep;
         }
         let suspended = |job: &Job| job.state == State::Suspended;
         let proof = self.proof(capacity);
@@ -554,7 +555,8 @@ impl Plan {
             |(_, a): &(JobId, &Job), (_, b): &(JobId, &Job)| a.seconds_left().total_cmp(&b.seconds_left());
         // One proof is enough: what others have begun waits.
         let waits_for_proof = |job: &Job| proof.is_some() && job.purpose.is_proof() && job.is_tried();
-        let idle = || self.ids().filter(|(id, job)| !busy.contains(id) && !waits_for_proof(job));
+        let others = |job: &Job| job.preemptions_max != Some(1) && !waits_for_proof(job);
+        let idle = || self.ids().filter(|(id, job)| !busy.contains(id) && others(job));
         let untried = idle()
             .filter(|(_, job)| self.is_to_be_tried(job))
             .min_by_key(|(id, job)| (job.purpose, job.points.rules.len(), *id));
@@ -588,6 +590,7 @@ impl Plan {
             .or_else(|| idle().filter(|(_, job)| minimal(job)).min_by(least))
             .or_else(|| idle().filter(|(_, job)| suspended(job)).min_by(least))
             .map(|(id, _)| id)
+            .or(sweep)
     }
 
     /// How the slice went.

@@ -401,7 +401,11 @@ fn go_on(
     points: &PointSet,
     strange: &mut BTreeSet<Strange>,
 ) -> Step {
-    let (ticked, handled) = (needs_tick(subject, thread), ticks_seen(subject));
+    // An annotated kernel says itself what it does, and need not name a function for ticks.
+    let hooked = |event: &Event| matches!(event, Event::Enter(Activity::Timer));
+    let kernel = subject.kernel();
+    let told = !kernel.annotations || kernel.hooks.iter().any(|hook| hooked(&hook.event));
+    let (ticked, handled) = (told && needs_tick(subject, thread), ticks_seen(subject));
     let step = subject.step(thread.into(), points);
     if ticked && ticks_seen(subject) == handled && !matches!(step.end, StepEnd::Unsupported { .. }) {
         strange.insert(Strange::TickUnseen);

@@ -110,9 +110,9 @@ fn case_studies_as_models() {
     told += &format!("readdir_rmdir: {}\n", spin("readdir_rmdir", same));
     told += &format!("remove_remove: {}\n", spin("remove_remove", same));
     expect![[r#"
-        readdir_remove: assertion violated  !(entry[de].freed), 109 steps, 2 switches, ends in fs_readdir at ../pebbles/fs.c:88
-          mended: Exhausted, 1740 states
-        readdir_rmdir: assertion violated  !(entry[de].freed), 74 steps, 3 switches, ends in dir_list at ../pebbles/fs.c:189
-        remove_remove: assertion violated - invalid array index, 102 steps, 5 switches, ends in fs_remove_in at ../pebbles/fs.c:148
+        readdir_remove: assertion violated  !(entry[de].freed), 107 steps, 2 switches, ends in fs_readdir at ../pebbles/fs.c:88
+          mended: Exhausted, 1721 states
+        readdir_rmdir: assertion violated  !(entry[de].freed), 74 steps, 3 switches, ends in dir_list at ../pebbles/fs.c:193
+        remove_remove: assertion violated - invalid array index, 102 steps, 5 switches, ends in fs_remove_in at ../pebbles/fs.c:152
     "#]].assert_eq(&told);
 }

@@ -244,11 +244,11 @@ fn a_listing_that_does_not_count() {
         &[&case("readdir_remove"), "-o", "readdir_remove.finding.json"],
         1,
         expect![[r#"
-        Model of fs_readdir, fs_remove_in, entry_find, entry_put, entry_unlink: 173 lines for 2 processes; 35 statements translated by themselves, 1 by rules.
-        Spin: the model violates its property: !(entry[de].freed) does not hold.
-        Counterexample: 109 steps of the model, 83 of C lines, 2 context switches.
-        On the kernel: violated along the counterexample: use after free: t3 read 1 byte at 0xN in the block of 48 bytes at 0xN after t4 had freed it
-            Jan Feb"#]],
+            Model of fs_readdir, fs_remove_in, entry_find, entry_put, entry_unlink: 172 lines for 2 processes; 38 statements translated by themselves, 3 by rules.
+            Spin: the model violates its property: !(entry[de].freed) does not hold.
+            Counterexample: 107 steps of the model, 81 of C lines, 2 context switches.
+            On the kernel: violated along the counterexample: use after free: t3 read 1 byte at 0xN in the block of 48 bytes at 0xN after t4 had freed it
+                Jan Feb"#]],
     );
 }
 
@@ -265,14 +265,14 @@ fn a_race_that_callers_exclude() {
         &[path.to_str().unwrap(), "--refine"],
         0,
         expect![[r#"
-        Model of dir_list, dir_remove, entry_find, entry_unlink: 129 lines for 2 processes; 20 statements translated by themselves, 1 by rules.
-        Spin: the model violates its property: !(entry[de].freed) does not hold.
-        Counterexample: 74 steps of the model, 58 of C lines, 3 context switches.
-        On the kernel: never reached: step 1 (remover, GUESTS/pebbles/fs.c:194), because no thread comes to the beginning of 'remover'
-          proposed: 'dir_remove' is only called with closed_root.mutex held, taken in vfs_rmdir (fs.c:215), and 'dir_list' with the same, taken in vfs_readdir (fs.c:223): add it to the model
-        Refined: 'dir_remove' is only called with closed_root.mutex held, taken in vfs_rmdir (fs.c:215), and 'dir_list' with the same, taken in vfs_readdir (fs.c:223): add it to the model. The refined check is in FOLDER/readdir_rmdir.refined.toml.
-        Model of dir_list, dir_remove, entry_find, entry_unlink: 134 lines for 2 processes; 20 statements translated by themselves, 1 by rules.
-        Spin: the model is correct: all 201 states were visited."#]],
+            Model of dir_list, dir_remove, entry_find, entry_unlink: 129 lines for 2 processes; 20 statements translated by themselves, 1 by rules.
+            Spin: the model violates its property: !(entry[de].freed) does not hold.
+            Counterexample: 74 steps of the model, 58 of C lines, 3 context switches.
+            On the kernel: never reached: step 1 (remover, GUESTS/pebbles/fs.c:198), because no thread comes to the beginning of 'remover'
+              proposed: 'dir_remove' is only called with closed_root.mutex held, taken in vfs_rmdir (fs.c:219), and 'dir_list' with the same, taken in vfs_readdir (fs.c:227): add it to the model
+            Refined: 'dir_remove' is only called with closed_root.mutex held, taken in vfs_rmdir (fs.c:219), and 'dir_list' with the same, taken in vfs_readdir (fs.c:227): add it to the model. The refined check is in FOLDER/readdir_rmdir.refined.toml.
+            Model of dir_list, dir_remove, entry_find, entry_unlink: 134 lines for 2 processes; 20 statements translated by themselves, 1 by rules.
+            Spin: the model is correct: all 201 states were visited."#]],
     );
     let refined = std::fs::read_to_string(path.with_extension("refined.toml")).unwrap();
     assert!(refined.contains("taken-in = \"vfs_rmdir\""), "{refined}");
@@ -300,13 +300,13 @@ fn a_patch_that_counts() {
         &[&case("readdir_remove"), "--patch", &patch, "-o", "patched.finding.json"],
         0,
         expect![[r#"
-        Model of fs_readdir, fs_remove_in, entry_find, entry_put, entry_unlink: 173 lines for 2 processes; 35 statements translated by themselves, 1 by rules.
-        Spin: the model violates its property: !(entry[de].freed) does not hold.
-        Counterexample: 109 steps of the model, 83 of C lines, 2 context switches.
-        On the kernel: violated along the counterexample: use after free: t3 read 1 byte at 0xN in the block of 48 bytes at 0xN after t4 had freed it
-            Jan Feb
-        Spin: the model is correct: all 1,740 states were visited.
-        On the patched kernel: never reached: step 15 (remover, ../pebbles/fs.c:127), because the thread of 'remover' cannot go on
-        The patch mends it: the model is clean, and the old counterexample no longer goes wrong."#]],
+            Model of fs_readdir, fs_remove_in, entry_find, entry_put, entry_unlink: 172 lines for 2 processes; 38 statements translated by themselves, 3 by rules.
+            Spin: the model violates its property: !(entry[de].freed) does not hold.
+            Counterexample: 107 steps of the model, 81 of C lines, 2 context switches.
+            On the kernel: violated along the counterexample: use after free: t3 read 1 byte at 0xN in the block of 48 bytes at 0xN after t4 had freed it
+                Jan Feb
+            Spin: the model is correct: all 1,721 states were visited.
+            On the patched kernel: never reached: step 15 (remover, ../pebbles/fs.c:127), because the thread of 'remover' cannot go on
+            The patch mends it: the model is clean, and the old counterexample no longer goes wrong."#]],
     );
 }

@@ -86,9 +86,9 @@ fn use_after_free() {
             Who took part
               t3 read it in row 4, holding interrupts off
                   sys_yield (sys_thread.c:28)
-                  syscall (syscall.c:38)
+                  syscall (syscall.c:41)
                   trap (trap.c:81)
-                  trap_common (traps.S:104)
+                  trap_common (traps.S:105)
                   main (yield_vanish.S:12)
                   _start (start.S:11)
               t3 freed it in row 4, holding interrupts off
@@ -99,7 +99,7 @@ fn use_after_free() {
                   schedule (sched.c:172)
                   timer_interrupt (timer.c:50)
                   trap (trap.c:67)
-                  trap_common (traps.S:104)
+                  trap_common (traps.S:105)
                   get_eflags (x86.h:38)
                   interrupts_enabled (x86.h:54)
                   preempt_disable (preempt.c:32)
@@ -108,9 +108,9 @@ fn use_after_free() {
               t3 allocated it in row 2, holding no lock
                   thread_create (thread.c:28)
                   sys_thread_fork (sys_life.c:45)
-                  syscall (syscall.c:38)
+                  syscall (syscall.c:41)
                   trap (trap.c:81)
-                  trap_common (traps.S:104)
+                  trap_common (traps.S:105)
                   main (yield_vanish.S:7)
                   _start (start.S:11)
         "#]],
@@ -157,9 +157,9 @@ fn deadlock() {
                   family_leave (family_faults.c:95)
                   thread_exit (exit.c:42)
                   sys_vanish (sys_life.c:120)
-                  syscall (syscall.c:38)
+                  syscall (syscall.c:41)
                   trap (trap.c:81)
-                  trap_common (traps.S:104)
+                  trap_common (traps.S:105)
                   vanish (syscalls.S:45)
               t4 waits for lock of struct task (0x…), in row 3, holding parent_lock of struct task
                   block (sched.c:198)
@@ -167,9 +167,9 @@ fn deadlock() {
                   family_leave (family_faults.c:98)
                   thread_exit (exit.c:42)
                   sys_vanish (sys_life.c:120)
-                  syscall (syscall.c:38)
+                  syscall (syscall.c:41)
                   trap (trap.c:81)
-                  trap_common (traps.S:104)
+                  trap_common (traps.S:105)
                   vanish (syscalls.S:45)
 
             Sources:  The source files, such as guests/pebbles/exit.c, were not found: say with --sources in
@@ -222,9 +222,9 @@ fn lost_wakeup() {
                   cond_wait (sync.c:58)
                   family_wait (family.c:76)
                   sys_wait (sys_life.c:134)
-                  syscall (syscall.c:38)
+                  syscall (syscall.c:41)
                   trap (trap.c:81)
-                  trap_common (traps.S:104)
+                  trap_common (traps.S:105)
                   wait (syscalls.S:46)
                   run (shell.c:36)
                   main (shell.c:59)
@@ -235,9 +235,9 @@ fn lost_wakeup() {
                   cond_wait (sync.c:58)
                   family_wait (family.c:76)
                   sys_wait (sys_life.c:134)
-                  syscall (syscall.c:38)
+                  syscall (syscall.c:41)
                   trap (trap.c:81)
-                  trap_common (traps.S:104)
+                  trap_common (traps.S:105)
                   wait (syscalls.S:46)
                   main (fork_wait.c:12)
                   _start (start.S:11)
@@ -296,7 +296,7 @@ fn panic() {
                   cond_wait (sync.c:58)
                   family_wait (family.c:76)
                   sys_wait (sys_life.c:134)
-                  syscall (syscall.c:38)
+                  syscall (syscall.c:41)
                   trap (trap.c:81)
                   … 5 more frames
               t5 writes wait_next of struct thread in row 4
@@ -305,9 +305,9 @@ fn panic() {
                   cond_wait (sync.c:58)
                   family_wait (family.c:76)
                   sys_wait (sys_life.c:134)
-                  syscall (syscall.c:38)
+                  syscall (syscall.c:41)
                   trap (trap.c:81)
-                  trap_common (traps.S:104)
+                  trap_common (traps.S:105)
                   main (double_wait.S:13)
                   _start (start.S:11)
         "#]],

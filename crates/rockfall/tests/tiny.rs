@@ -169,7 +169,7 @@ fn variants() {
     let mistaken = (mutex, "lock = \"lock\"\nspins = true\navailable = \"1\"\n");
     for (name, change, points, expected) in [
         ("CLOCK", as_it_is, "", "exhausted"),
-        ("CLOCK", as_it_is, "irq-on,within:now", "exhausted"),
+        ("CLOCK", as_it_is, "irq-on,within:work", "exhausted"),
         ("CLOCK", idle, "lock", "exhausted"),
         ("NAP", as_it_is, "", "panic"),
         ("NAP", idle, "", "exhausted"),

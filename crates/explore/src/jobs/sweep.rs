@@ -92,10 +92,9 @@ impl Plan {
         self.add_sweep(points, highest + 1);
     }
 
-    /// The first sweep whose turn it is.
+    /// The first sweep that nobody runs.
     pub(super) fn next_sweep(&self, busy: &BTreeSet<JobId>) -> Option<JobId> {
-        let others_turn = self.slices_of_sweeps + 1 >= TURNS_OF_SWEEPS;
         let open = self.ids().filter(|(_, job)| job.preemptions_max == Some(1) && job.state.is_open());
-        open.map(|(id, _)| id).find(|id| !busy.contains(id)).filter(|_| !others_turn)
+        open.map(|(id, _)| id).find(|id| !busy.contains(id))
     }
 }
