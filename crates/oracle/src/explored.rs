@@ -1,5 +1,12 @@
 //! What exploration reaches: the same program compiled, run on the bundled kernel in the machine, and explored with a
 //! preemption point before every access that others may see.
+//!
+//! Where that is, is learned as `rockfall test` learns it: the search begins again when words of a stack turn out to be
+//! shared ([`trace::Remark::Word`]), and instructions that access what another thread accesses, and that preempt-everywhere
+//! has no point before (pushes, pops, the iterations of a repeated string instruction), become points of their own. Then the
+//! space is begun again with them, until there are no more.
+//!
+//! Limits: a program is given up beyond so many interleavings or instructions, counted over all beginnings, and passed over.
 
 use crate::enumerate::{End, Outcome};
 use crate::program::{Program, REGISTERS};
@@ -7,20 +14,34 @@ use detect::{Config, Detectors, FindingKind};
 use explore::strategies::Dpor;
 use explore::{Observer, Options, Search, Seen, Until, Workers, World};
 use guest::description::Description;
+use guest::everywhere::Everywhere;
 use guest::image::Image;
 use guest::kernel::Kernel;
 use guest::lifecycle::{self, Setup};
 
 use guest::uniprocessor::Uniprocessor;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Actor, Choice, ChoiceSet, CpuId, PointSet, Step, StepEnd, Subject, VirtAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use trace::{
+    Access, Actor, Choice, ChoiceSet, CpuId, PointRule, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr,
+};
 
 const KERNEL: &str = include_str!("../../../kernels/pebbles.toml");
 const LIBRARY: &str = include_str!("../../../kernels/pebbles-threads.toml");
 /// The bundled kernel runs on one processor.
 const CPU: CpuId = CpuId(0);
 const CLONE_BYTES_MAX: usize = 64 << 20;
+/// Bytes that are told apart when it is asked whether two threads access the same.
+const GRAIN_BYTES: u64 = 4;
+
+/// How much of a program is explored before it is passed over.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub interleavings_max: u64,
+    /// Steps of the guest.
+    pub steps_max: u64,
+}
 
 /// What came of exploring a program.
 pub enum Explored {
@@ -65,11 +86,14 @@ impl Places {
 struct Ending {
     guest: Uniprocessor,
     places: Arc<Places>,
+    /// Steps so far, of all clones together.
+    steps: Arc<AtomicU64>,
 }
 
 impl Clone for Ending {
     fn clone(&self) -> Self {
-        Self { guest: self.guest.clone(), places: Arc::clone(&self.places) }
+        let (places, steps) = (Arc::clone(&self.places), Arc::clone(&self.steps));
+        Self { guest: self.guest.clone(), places, steps }
     }
 
     fn clone_from(&mut self, source: &Self) {
@@ -87,6 +111,7 @@ impl Subject for Ending {
     }
 
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
+        self.steps.fetch_add(1, Ordering::Relaxed);
         let mut step = self.guest.step(choice, points);
         let end = match step.end {
             StepEnd::Finished => Some(End::Finished),
@@ -102,41 +127,109 @@ impl Subject for Ending {
     }
 }
 
-/// Notes how executions end.
+/// What is noted of executions.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Note {
+    /// How one ended, in words.
+    Outcome(String),
+    /// Something that no outcome of a program can be.
+    Odd(String),
+    /// An instruction that should have a point before it.
+    Point(VirtAddr),
+}
+
+/// Notes how executions end, and which points are missing.
 #[derive(Clone)]
 struct Ends {
     detectors: Detectors,
+    everywhere: Arc<Everywhere>,
+    image: Arc<Image>,
+    /// Who accesses what in this execution, with which instructions without a point.
+    shared: Arc<BTreeMap<u64, Sharing>>,
+}
+
+/// Who accesses a word of memory.
+#[derive(Clone, Debug, Default)]
+struct Sharing {
+    threads: BTreeSet<ThreadId>,
+    written: bool,
+    /// Instructions that have no point of their own.
+    without: BTreeSet<VirtAddr>,
+}
+
+impl Ends {
+    /// Whether an instruction of the program has no point before each access under preempt-everywhere.
+    fn lacks_point(&self, pc: VirtAddr) -> bool {
+        self.image.function_at(pc).is_some()
+            && (!self.everywhere.knows(pc) || guest::code::is_repeated(&self.image, pc))
+    }
+
+    fn share(&mut self, thread: ThreadId, access: &Access, seen: &mut Seen<Note>) {
+        let lacks = self.lacks_point(access.pc);
+        let words =
+            access.phys.0 / GRAIN_BYTES..=(access.phys.0 + u64::from(access.size.max(1)) - 1) / GRAIN_BYTES;
+        for word in words {
+            let known = self.shared.get(&word).is_some_and(|sharing| {
+                sharing.threads.contains(&thread)
+                    && (sharing.written || !access.kind.writes())
+                    && (!lacks || sharing.without.contains(&access.pc))
+            });
+            if known {
+                continue;
+            }
+            let sharing = Arc::make_mut(&mut self.shared).entry(word).or_default();
+            sharing.threads.insert(thread);
+            sharing.written |= access.kind.writes();
+            if lacks {
+                sharing.without.insert(access.pc);
+            }
+            if sharing.threads.len() > 1 && sharing.written {
+                seen.notes.extend(sharing.without.iter().copied().map(Note::Point));
+            }
+        }
+    }
 }
 
 impl Observer for Ends {
-    type Note = String;
+    type Note = Note;
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<String>) {
+    fn observe(&mut self, step: &Step, seen: &mut Seen<Note>) {
+        let mut thread = step.thread;
+        let mut events = step.events.iter().peekable();
+        for (number, access) in step.accesses.iter().enumerate() {
+            while let Some(event) = events.next_if(|event| event.accesses_before <= number) {
+                if let trace::Action::Switch { to } = event.action {
+                    thread = to;
+                }
+            }
+            self.share(thread, access, seen);
+        }
         let mut findings = Vec::new();
         self.detectors.observe(step, &mut findings);
         let freed = findings.iter().any(|finding| matches!(finding.kind, FindingKind::UseAfterFree { .. }));
         if freed {
-            seen.notes.push("use after free".to_owned());
+            seen.notes.push(Note::Outcome("use after free".to_owned()));
             // A finding ends the execution; that it is one of many does not matter here.
             seen.findings = findings;
             return;
         }
-        match (&step.end, step.events.last().map(|event| &event.action)) {
-            (StepEnd::Point(_), _) => {}
+        let note = match (&step.end, step.events.last().map(|event| &event.action)) {
+            (StepEnd::Point(_), _) => return,
             (_, Some(trace::Action::Console { line })) if line.contains(" c=[") => {
-                seen.notes.push(line.clone())
+                Note::Outcome(line.clone())
             }
-            (StepEnd::Stuck { .. }, last) => seen.notes.push(format!("odd: stuck, {last:?}")),
-            (end, last) => seen.notes.push(format!("odd: {end:?} {last:?}")),
-        }
+            (StepEnd::Stuck { .. }, last) => Note::Odd(format!("stuck, {last:?}")),
+            (end, last) => Note::Odd(format!("{end:?} {last:?}")),
+        };
+        seen.notes.push(note);
     }
 }
 
 /// Explores a program that is in the kernel's RAM disk, to its end.
 #[must_use]
-pub fn explore(program: &Program, name: &str, built: &guests::Image, interleavings_max: u64) -> Explored {
+pub fn explore(program: &Program, name: &str, built: &guests::Image, limits: Limits) -> Explored {
     match world(program, name, built) {
-        Ok(world) => run(&world, interleavings_max),
+        Ok(world) => run(&world, limits),
         Err(why) => Explored::Odd(why),
     }
 }
@@ -162,25 +255,49 @@ fn world(program: &Program, name: &str, built: &guests::Image) -> Result<World<E
     };
     let mut detectors = Detectors::new(&Config { leak: false, ..Config::default() });
     detectors.observe(&started.prologue, &mut Vec::new());
-    let subject = Ending { guest: started.subject, places: Arc::new(places) };
-    Ok(World::new(subject, Ends { detectors }))
+    let subject = Ending { guest: started.subject, places: Arc::new(places), steps: Arc::default() };
+    let everywhere = Arc::new(Everywhere::new(&image, true));
+    Ok(World::new(subject, Ends { detectors, everywhere, image, shared: Arc::default() }))
 }
 
-fn run(world: &World<Ending, Ends>, interleavings_max: u64) -> Explored {
-    let points: PointSet = "everywhere,lock,unlock,create,wake".parse().expect("points");
-    let options =
-        Options { until: Until::Exhausted, interleavings_max: Some(interleavings_max), ..Options::default() };
-    let mut workers = Workers::new(1, world, &points, options.depth_max, CLONE_BYTES_MAX);
-    let mut search: Search<Dpor, String> = Search::new(Dpor::default(), options);
-    search.run(&mut workers, &|| false, &mut |_| {});
-    if !search.is_exhausted() {
-        return Explored::TooMany;
-    }
-    if let Some(odd) = search.notes().keys().find(|note| note.starts_with("odd")) {
-        return Explored::Odd(odd.clone());
-    }
-    Explored::All {
-        outcomes: search.notes().keys().cloned().collect(),
-        interleavings: search.counts().interleavings,
+fn run(world: &World<Ending, Ends>, limits: Limits) -> Explored {
+    let mut points: PointSet = "everywhere,lock,unlock,create,wake".parse().expect("points");
+    let mut interleavings = 0;
+    let too_long = || world.subject.steps.load(Ordering::Relaxed) > limits.steps_max;
+    loop {
+        let left = limits.interleavings_max.saturating_sub(interleavings);
+        let options =
+            Options { until: Until::Exhausted, interleavings_max: Some(left), ..Options::default() };
+        let mut workers = Workers::new(1, world, &points, options.depth_max, CLONE_BYTES_MAX);
+        let mut search: Search<Dpor, Note> = Search::new(Dpor::default(), options);
+        search.run(&mut workers, &too_long, &mut |_| {});
+        interleavings += search.counts().interleavings;
+        let noted = || search.notes().keys();
+        let missing = noted().filter_map(|note| match note {
+            Note::Point(pc) => {
+                Some(PointRule::Race { pc: *pc, thread: None, last_call: None, system_call: None })
+            }
+            _ => None,
+        });
+        let known = points.rules.len();
+        points.rules.extend(missing);
+        if !search.is_exhausted() {
+            return Explored::TooMany;
+        }
+        if points.rules.len() > known {
+            points.words = points.words.with(search.words().iter().copied());
+            continue;
+        }
+        if let Some(odd) = noted().find_map(|note| match note {
+            Note::Odd(what) => Some(what.clone()),
+            _ => None,
+        }) {
+            return Explored::Odd(odd);
+        }
+        let outcomes = noted().filter_map(|note| match note {
+            Note::Outcome(outcome) => Some(outcome.clone()),
+            _ => None,
+        });
+        return Explored::All { outcomes: outcomes.collect(), interleavings };
     }
 }

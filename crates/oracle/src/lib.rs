@@ -13,7 +13,7 @@ pub mod generate;
 pub mod program;
 
 use enumerate::{Outcome, outcomes};
-use explored::{Explored, explore};
+use explored::{Explored, Limits, explore};
 use generate::Flavour;
 use program::Program;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,27 +37,28 @@ pub struct Disagreement {
 pub struct Comparison {
     /// Programs compared, by flavour.
     pub compared: BTreeMap<String, u64>,
-    /// Too large for one of the two.
-    pub passed_over: u64,
+    /// Too large for one of the two, by flavour.
+    pub passed_over: BTreeMap<String, u64>,
     pub outcomes: u64,
     pub interleavings: u64,
     pub disagreements: Vec<Disagreement>,
 }
 
-/// Compares the programs of these seeds, built together into one image in `folder`. A program with more than
-/// `interleavings_max` interleavings is passed over.
+/// Compares the programs of these seeds, built together into one image in `folder`. A program that is larger than the
+/// limits allow is passed over. `done` hears of each when it has been looked at.
 pub fn compare(
     seeds: &[u64],
-    interleavings_max: u64,
+    limits: Limits,
     folder: &Path,
     into: &mut Comparison,
+    done: &mut dyn FnMut(u64),
 ) -> Result<(), guests::BuildError> {
     let mut programs = Vec::new();
     for &seed in seeds {
         let (flavour, program) = generate::program(seed);
         match outcomes(&program) {
             Some(outcomes) => programs.push((seed, flavour, program, outcomes)),
-            None => into.passed_over += 1,
+            None => *into.passed_over.entry(flavour.name()).or_default() += 1,
         }
     }
     let sources: Vec<guests::Program> = programs
@@ -78,9 +79,11 @@ pub fn compare(
             invented,
             odd,
         };
-        match explore(&program, &name(seed), &built, interleavings_max) {
+        let explored = explore(&program, &name(seed), &built, limits);
+        done(seed);
+        match explored {
             Explored::TooMany => {
-                into.passed_over += 1;
+                *into.passed_over.entry(flavour.name()).or_default() += 1;
                 continue;
             }
             Explored::Odd(what) => {

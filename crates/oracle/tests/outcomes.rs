@@ -1,6 +1,7 @@
 //! A short campaign: exploration reaches exactly the outcomes that the enumerator knows.
 
 use oracle::enumerate::outcomes;
+use oracle::explored::Limits;
 use oracle::program::{Op, Program, Value};
 use oracle::{Comparison, compare};
 use std::path::Path;
@@ -13,7 +14,9 @@ fn folder(name: &str) -> std::path::PathBuf {
 fn exploration_reaches_every_outcome_and_no_other() {
     let mut comparison = Comparison::default();
     let seeds: Vec<u64> = (0..80).collect();
-    compare(&seeds, 600, &folder("short"), &mut comparison).unwrap_or_else(|error| panic!("{error}"));
+    let limits = Limits { interleavings_max: 600, steps_max: 100_000 };
+    compare(&seeds, limits, &folder("short"), &mut comparison, &mut |_| {})
+        .unwrap_or_else(|error| panic!("{error}"));
     for wrong in &comparison.disagreements {
         println!("seed {}\n{}\n{wrong:?}", wrong.seed, wrong.program);
     }

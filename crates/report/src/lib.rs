@@ -10,6 +10,7 @@ pub mod escape;
 pub mod html;
 pub mod json;
 pub mod races;
+pub mod section;
 pub mod story;
 mod tell;
 pub mod text;
