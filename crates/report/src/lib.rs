@@ -9,6 +9,7 @@ mod classes;
 pub mod escape;
 pub mod html;
 pub mod json;
+pub mod matrix;
 pub mod races;
 pub mod section;
 pub mod story;

@@ -241,7 +241,7 @@ impl Target {
 
     /// The same, where no test need be named.
     pub fn load_any(arguments: &TargetArguments) -> Result<Self, Failure> {
-        if !arguments.smp.linux.is_empty() {
+        if !arguments.smp.linux.is_empty() || arguments.smp.pairs.is_some() {
             let what =
                 "--linux is for 'rockfall test' and 'rockfall explore'; this command needs a description";
             return Err(Failure::BadFlag(what.to_owned()));

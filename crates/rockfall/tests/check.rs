@@ -45,7 +45,7 @@ fn correct_kernels_break_no_rule_about_locks() {
 /// In one run in which nothing gets stuck; and then the deadlock itself, with its schedule.
 #[test]
 fn contradicting_orders_are_found_and_confirmed() {
-    let told = check(Some("vanish_circular"), &["-t", "vanish_vanish", "--lockdep", "--confirm", "60s"]);
+    let told = check(Some("vanish_circular"), &["-t", "vanish_vanish", "--lockdep", "--confirm", "15m"]);
     assert_eq!(classes(&told), ["lock-order"], "{told:#}");
     let finding = &told["findings"][0];
     assert!(finding["confirmation"]["confirmed"].is_string(), "{finding:#}");

@@ -89,6 +89,60 @@ const struct rockfall_test rockfall_test = {.setup = setup, .threads = {first, s
     assert!(told.contains("lost-wakeup") && told.contains("futex_wait"), "{told}");
 }
 
+/// Two calls, of which the second goes wrong with itself alone.
+const CALLS: &str = r#"
+#include "rockfall_test.h"
+static volatile long counter;
+static void nothing(void) {}
+static void add(void) { counter = counter + 1; }
+static void (*const calls[])(void) = {nothing, add};
+static int input;
+static void setup(void)
+{
+    input = rockfall_input(4);
+    say("%s || %s", input / 2 ? "add" : "nothing", input % 2 ? "add" : "nothing");
+}
+static void first(void) { calls[input / 2](); }
+static void second(void) { calls[input % 2](); }
+static void check(void) { expect(counter == input / 2 + input % 2); }
+const struct rockfall_test rockfall_test = {setup, {first, second}, check};
+"#;
+
+#[test]
+fn inputs_and_pairs_come_from_one_boot() {
+    let Some(kernel) = kernel() else { return };
+    let folder = folder("calls");
+    fs::write(folder.join("calls.c"), CALLS).unwrap();
+    let pairs = ["test", &kernel, "--pairs", "calls.c", "--budget", "15m", "--html", "calls.html"];
+    let (code, told) = rockfall(&folder, &pairs);
+    assert_eq!(code, Some(1), "{told}");
+    for words in ["3 of 3 pairs of calls", "1 with a bug", "2 without a bug in any schedule", "add || add"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let page = fs::read_to_string(folder.join("calls.html")).unwrap();
+    assert_eq!((page.matches("class=\"bug\"").count(), page.matches("class=\"all\"").count()), (1, 3));
+    let (code, told) = rockfall(&folder, &["replay", "calls-3.finding.json"]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("counter == input"), "{told}");
+
+    for (input, expected) in [("1", Some(0)), ("3", Some(1)), ("4", Some(2))] {
+        let one = ["test", &kernel, "--linux", "calls.c", "--input", input, "--budget", "15m"];
+        let (code, told) = rockfall(&folder, &one);
+        assert_eq!(code, expected, "{told}");
+    }
+    fs::write(folder.join("none.c"), COUNTER.replace("ADD", "")).unwrap();
+    for (arguments, sentence) in [
+        (["--pairs", "none.c"], "is no list of calls for --pairs"),
+        (["--linux", "none.c"], "--input is for tests that call 'rockfall_input'"),
+    ] {
+        let input: &[&str] = if arguments[0] == "--linux" { &["--input", "0"] } else { &[] };
+        let (code, told) =
+            rockfall(&folder, &[&["test", &kernel], &arguments[..], input, &["--budget", "9s"]].concat());
+        assert_eq!(code, Some(2), "{told}");
+        assert!(told.contains(sentence), "{told}");
+    }
+}
+
 #[test]
 fn what_cannot_be_tested_is_refused() {
     let Some(kernel) = kernel() else { return };

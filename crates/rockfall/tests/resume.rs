@@ -242,6 +242,9 @@ fn folders_that_do_not_fit_are_told() {
     while !folder.join("busy/run").exists() {
         std::thread::sleep(Duration::from_millis(5));
     }
+    // It is there as long as it is wanted, however slow the host is.
+    let stopped = Command::new("kill").args(["-STOP", &busy.id().to_string()]).status();
+    assert!(stopped.expect("kill starts").success(), "it ended too early");
     let output = run(&folder, &long);
     let _ = busy.kill();
     wait(busy);

@@ -32,7 +32,7 @@ fn rockfall(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) 
 
 fn test(folder: &Path, program: &str, more: &[&str]) -> (Option<i32>, String, String) {
     let program = format!("programs/{program}");
-    let arguments = ["test", "kernel", "-k", "pebbles", "--program", &program, "--budget", "60s"];
+    let arguments = ["test", "kernel", "-k", "pebbles", "--program", &program, "--budget", "15m"];
     rockfall(folder, &[&arguments[..], more].concat())
 }
 

@@ -14,13 +14,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{PhysAddr, WORD_BYTES, Words};
 
-/// Stops remembered: a loop may have several on its way round.
-const RECENT: usize = 16;
+/// Stops remembered: a loop may have many on its way round, when it calls functions whose frames lie where another
+/// processor has written.
+const RECENT: usize = 128;
 
 /// The words that a waiting processor read on its way round, ascending.
 pub type ReadSet = Arc<BTreeSet<u64>>;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Repetition {
     /// Hashes of where and with what registers the last stops were.
     recent: [u64; RECENT],
@@ -68,6 +69,12 @@ fn same(a: &Cpu, b: &Cpu) -> bool {
     (other.executed, other.shadow_at) = (b.executed, b.shadow_at);
     other.flags.clone_from(&b.flags);
     flags && held_back(a) == held_back(b) && other == *b
+}
+
+impl Default for Repetition {
+    fn default() -> Self {
+        Self { recent: [0; RECENT], next: 0, watch: None }
+    }
 }
 
 impl Repetition {

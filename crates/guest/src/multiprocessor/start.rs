@@ -2,6 +2,9 @@
 //!
 //! The guest runs freely until every thread of the test has said that it is in place, each on a processor of its own; it
 //! waits there for the others. Processors without a thread come to rest first. Boot and setup are bounded.
+//!
+//! A test may have many inputs and ask which one it is about. The machine stands still there ([`Reached::Input`]), and a copy
+//! of it goes on with each of them ([`give_input`]): one boot serves all.
 
 use super::Multiprocessor;
 use crate::annotation::{Annotation, decode};
@@ -9,7 +12,7 @@ use crate::state::{CX, DX};
 use crate::view::{View, registers};
 use machine::{Activity, Events, Kinds, Machine, Stop, Turns};
 use std::fmt;
-use trace::{Cancelled, CpuId};
+use trace::{Cancelled, CpuId, PhysAddr};
 
 /// Instructions that boot and setup may take together.
 pub const START_INSTRUCTIONS_MAX: u64 = 20_000_000_000;
@@ -49,6 +52,10 @@ pub enum StartError {
     },
     /// The saved machine does not stand before a test.
     NotBeforeTest,
+    /// The machine does not stand where a test asks for its input, or there is no such input.
+    NoInput {
+        input: u32,
+    },
     Cancelled,
 }
 
@@ -87,6 +94,9 @@ impl fmt::Display for StartError {
             Self::NotBeforeTest => {
                 f.write_str("the saved machine does not stand before a test; boot it again")
             }
+            Self::NoInput { input } => {
+                write!(f, "the test does not ask for an input, or has none of number {input}")
+            }
             Self::Cancelled => f.write_str("interrupted before the test began"),
         }
     }
@@ -94,12 +104,53 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Runs a machine to where a test begins.
-pub fn boot_to_test(machine: &mut Machine, cancelled: &Cancelled) -> Result<(), StartError> {
-    let mut starting = Starting { machine, turns: Turns::default(), console: String::new(), executed: 0 };
-    let threads = starting.bring_threads(cancelled)?;
-    starting.bring_rest(threads as usize);
-    Ok(())
+/// Where a machine was brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reached {
+    /// The bodies of the test begin.
+    Test,
+    /// The test asks which of so many inputs it is about.
+    Input { inputs: u32 },
+}
+
+/// Runs a machine to where a test begins, or asks for its input.
+pub fn boot_to_test(machine: &mut Machine, cancelled: &Cancelled) -> Result<Reached, StartError> {
+    let mut starting = Starting::new(machine);
+    let reached = starting.bring_threads(cancelled)?;
+    if reached == Reached::Test {
+        starting.bring_rest();
+    }
+    Ok(reached)
+}
+
+/// Tells a test that asks which input it is about, and runs to where it begins. Gives what the test says of the input.
+pub fn give_input(machine: &mut Machine, input: u32, cancelled: &Cancelled) -> Result<String, StartError> {
+    let missing = StartError::NoInput { input };
+    let place = asking(machine).filter(|(_, inputs)| input < *inputs).map(|(place, _)| place);
+    machine.write_phys(place.ok_or_else(|| missing.clone())?, &input.to_le_bytes());
+    let mut starting = Starting::new(machine);
+    if starting.bring_threads(cancelled)? != Reached::Test {
+        return Err(missing);
+    }
+    starting.bring_rest();
+    Ok(starting.said)
+}
+
+/// Where a processor that stands behind the call for an input wants it, and how many inputs there are.
+fn asking(machine: &Machine) -> Option<(PhysAddr, u32)> {
+    (0..machine.cpus.len()).find_map(|id| {
+        let cpu = CpuId(id as u8);
+        match decode(&registers(machine, cpu), &View { machine, cpu })? {
+            Annotation::Input { place, inputs } => Some((machine.translate(cpu, place)?, inputs)),
+            _ => None,
+        }
+    })
+}
+
+/// How many inputs the test has that asks for one, if the machine stands there.
+#[must_use]
+pub fn inputs(machine: &Machine) -> Option<u32> {
+    threads_in_place(machine).is_err().then(|| asking(machine)).flatten().map(|(_, inputs)| inputs)
 }
 
 impl Multiprocessor {
@@ -127,11 +178,20 @@ struct Starting<'a> {
     turns: Turns,
     console: String,
     executed: u64,
+    /// The last message of the test.
+    said: String,
+    /// Of the test, once they are in place.
+    threads: usize,
 }
 
-impl Starting<'_> {
-    /// Until all threads are in place; says how many there are.
-    fn bring_threads(&mut self, cancelled: &Cancelled) -> Result<u32, StartError> {
+impl<'a> Starting<'a> {
+    fn new(machine: &'a mut Machine) -> Self {
+        let (console, said) = (String::new(), String::new());
+        Self { machine, turns: Turns::default(), console, executed: 0, said, threads: 0 }
+    }
+
+    /// Until all threads are in place, or one asks for an input.
+    fn bring_threads(&mut self, cancelled: &Cancelled) -> Result<Reached, StartError> {
         let mut silent = Events::off();
         let mut asked = 0;
         let mut idle = 0;
@@ -156,8 +216,8 @@ impl Starting<'_> {
             self.executed += turn.executed;
             idle = if turn.stop == Stop::Halt && turn.time == 0 { idle + 1 } else { 0 };
             if turn.stop == Stop::Hypercall {
-                if let Some(threads) = self.told(turn.cpu)? {
-                    return Ok(threads);
+                if let Some(reached) = self.told(turn.cpu)? {
+                    return Ok(reached);
                 }
             } else if !turn.goes_on() || idle > self.machine.cpus.len() {
                 return Err(StartError::Stopped { stop: turn.stop.to_string(), console: self.heard() });
@@ -165,8 +225,8 @@ impl Starting<'_> {
         }
     }
 
-    /// The guest said something: the number of threads when the last of them is in place.
-    fn told(&mut self, cpu: CpuId) -> Result<Option<u32>, StartError> {
+    /// The guest said something: whether this is the end of the way.
+    fn told(&mut self, cpu: CpuId) -> Result<Option<Reached>, StartError> {
         let cpus = self.machine.cpus.len();
         let view = View { machine: self.machine, cpu };
         match decode(&registers(self.machine, cpu), &view) {
@@ -178,7 +238,13 @@ impl Starting<'_> {
             }
             Some(Annotation::TestStart { threads, .. }) => {
                 self.turns.hold(cpu);
-                Ok((self.turns.held() >= threads).then_some(threads))
+                self.threads = threads as usize;
+                Ok((self.turns.held() >= threads).then_some(Reached::Test))
+            }
+            Some(Annotation::Input { inputs, .. }) => Ok(Some(Reached::Input { inputs })),
+            Some(Annotation::Message { text }) => {
+                self.said = text;
+                Ok(None)
             }
             Some(Annotation::Failed { check, found }) => {
                 let what = format!("in its setup, {check} does not hold ({found})");
@@ -197,7 +263,8 @@ impl Starting<'_> {
     }
 
     /// Until the processors without a thread have nothing to do.
-    fn bring_rest(&mut self, threads: usize) {
+    fn bring_rest(&mut self) {
+        let threads = self.threads;
         let mut silent = Events::off();
         let end = self.executed + REST_INSTRUCTIONS_MAX;
         let rests = |machine: &Machine| {

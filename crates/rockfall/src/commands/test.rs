@@ -283,6 +283,9 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let begun = Instant::now();
     crate::interrupt::listen();
     [&arguments.output, &arguments.html].into_iter().flatten().try_for_each(|path| expect_folder(path))?;
+    if let Some(calls) = &arguments.target.smp.pairs {
+        return crate::smp::pairs::run(arguments, calls);
+    }
     if !arguments.target.smp.linux.is_empty() {
         return crate::smp::test::run(arguments);
     }

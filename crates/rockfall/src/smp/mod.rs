@@ -1,6 +1,7 @@
 //! Tests of kernels on several processors: from a kernel and a test to what was found.
 
 pub mod narrate;
+pub mod pairs;
 pub mod plan;
 pub mod replay;
 pub mod snapshots;

@@ -4,14 +4,15 @@
 //!    to shared memory, racing ones first. What turns out to be shared on the way becomes a point, and the sweep is
 //!    done again until nothing new shows.
 //! 2. *Reduced*: two preemptions, then three and so on, up to the order of independent accesses.
-//! 3. *Random*: what is left of the budget, beyond that bound.
+//! 3. *By chance*: what is left of the budget, beyond that bound, with priorities that change at few places (PCT), with a
+//!    priority for each step (POS), and with no rule, in turn.
 //!
 //! Whenever new shared memory shows, it begins again, so that what is said to be exhausted at the end is exhausted at
 //! all words that are known to be shared.
 
 use detect::{Detectors, Race, RaceLog};
-use explore::sample::Sample;
-use explore::strategies::{PreemptionBound, RandomWalks};
+use explore::sample::{Sample, Sampler};
+use explore::strategies::{Pcts, Poss, PreemptionBound, RandomWalks};
 use explore::tally::Tally;
 use explore::{Communication, Found, Noted, Options, Search, Sweep, Until, Workers, World};
 use guest::multiprocessor::{Classes, Multiprocessor};
@@ -27,7 +28,7 @@ const CLONE_BYTES_MAX: usize = 256 << 20;
 /// Of the time that is left when the reduced search begins, the share that it may take.
 const REDUCED_SHARE: f64 = 0.6;
 /// Random executions in one go, after which it is looked what they brought.
-const RANDOM_EXECUTIONS: u64 = 4096;
+const RANDOM_EXECUTIONS: u64 = 1024;
 
 /// A part of what was explored, with a set of points that was known then.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -284,29 +285,38 @@ impl Plan {
         }
     }
 
+    /// By chance, with three strategies in turn: nobody knows beforehand which one a bug is likely under.
     fn random(&mut self, report: Report<'_>) -> Ended {
         loop {
-            let (points, late) = (self.points(), self.late.clone());
-            let mut workers = self.workers(&points, 0);
-            let mut sample: Sample<_, Noted> =
-                Sample::new(RandomWalks { seed: self.seed }, Until::FirstFinding, RANDOM_EXECUTIONS);
+            let seed = self.seed;
             self.seed += 1;
-            let before = self.interleavings;
-            sample.run(&mut workers, &*late, &mut |sample| {
-                report("random", before + sample.tally().counts.interleavings);
-            });
-            self.idle = Some(workers);
-            let learned = self.take(sample.tally());
-            self.note(Part::Random, sample.tally().counts.interleavings, false);
-            if self.is_over() {
-                return Ended::Over;
+            let ended = match seed % 3 {
+                1 => self.sample(Pcts::new(seed), report),
+                2 => self.sample(Poss { seed }, report),
+                _ => self.sample(RandomWalks { seed }, report),
+            };
+            if let Some(ended) = ended {
+                return ended;
             }
-            if late() {
-                return Ended::Late;
-            }
-            if learned {
-                return Ended::Learned;
-            }
+        }
+    }
+
+    fn sample<S: Sampler>(&mut self, sampler: S, report: Report<'_>) -> Option<Ended> {
+        let (points, late) = (self.points(), self.late.clone());
+        let mut workers = self.workers(&points, 0);
+        let mut sample: Sample<_, Noted> = Sample::new(sampler, Until::FirstFinding, RANDOM_EXECUTIONS);
+        let before = self.interleavings;
+        sample.run(&mut workers, &*late, &mut |sample| {
+            report("by chance", before + sample.tally().counts.interleavings);
+        });
+        self.idle = Some(workers);
+        let learned = self.take(sample.tally());
+        self.note(Part::Random, sample.tally().counts.interleavings, false);
+        match () {
+            () if self.is_over() => Some(Ended::Over),
+            () if late() => Some(Ended::Late),
+            () if learned => Some(Ended::Learned),
+            () => None,
         }
     }
 

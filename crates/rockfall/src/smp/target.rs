@@ -1,5 +1,6 @@
 //! A Linux kernel, a test for it, and the machine that stands before the test.
 
+use crate::commands::explore::default_path;
 use crate::commands::linux::{WantedModules, parse_placed, store};
 use crate::commands::run::boot;
 use crate::failure::Failure;
@@ -14,6 +15,7 @@ use guest::multiprocessor::{Knowledge, Multiprocessor, start};
 use guest::view::View;
 use guests::linux::debian::Kernel;
 use guests::linux::{Pack, Placed};
+use machine::Machine;
 use machine::board::{BoardConfig, CPUS_MAX};
 use machine::boot::{self, BootOptions, Format, Module};
 use serde::{Deserialize, Serialize};
@@ -31,6 +33,13 @@ pub struct SmpArguments {
     /// Test a Linux kernel with this C file, or with each one in a folder (see docs/linux.md). KERNEL is the kernel's image
     #[arg(long, value_name = "TEST.c")]
     pub linux: Vec<PathBuf>,
+    /// Test a Linux kernel with each pair of the system calls that this C file lists (see docs/linux.md), from one boot. The
+    /// budget is for all of them together; --html writes the table of results
+    #[arg(long, value_name = "CALLS.c", conflicts_with = "linux")]
+    pub pairs: Option<PathBuf>,
+    /// With --linux: of a test that has several inputs, only this one
+    #[arg(long, value_name = "NUMBER")]
+    pub input: Option<u32>,
     /// Processors of the machine: each thread of a test has one of its own [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=i64::from(CPUS_MAX)))]
     pub cpus: Option<u8>,
@@ -60,6 +69,16 @@ pub struct LinuxRecipe {
     /// The packed initial file system, which holds the test, and its hash.
     pub initramfs: PathBuf,
     pub initramfs_hash: String,
+    /// Of a test with several, the one that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<u32>,
+}
+
+/// A machine that is ready, once its input is known.
+pub struct Booted {
+    machine: Machine,
+    /// How many inputs the test has, if it asks for one.
+    pub inputs: Option<u32>,
 }
 
 pub struct SmpTarget {
@@ -170,6 +189,7 @@ impl SmpTarget {
                 cpus: arguments.smp.cpus.unwrap_or(CPUS),
                 initramfs: PathBuf::from(&name).with_extension("img"),
                 initramfs_hash: file_hash(&initramfs),
+                input: None,
             }),
             ..Recipe::default()
         };
@@ -213,8 +233,9 @@ impl SmpTarget {
 
     /// What is tested, for sentences.
     pub fn what(&self) -> String {
-        let LinuxRecipe { release, cpus, .. } = self.how();
-        format!("test {} of {} on {cpus} processors", self.recipe.test, kernel_name(release))
+        let LinuxRecipe { release, cpus, input, .. } = self.how();
+        let input = input.map(|input| format!(" with input {input}")).unwrap_or_default();
+        format!("test {}{input} of {} on {cpus} processors", self.recipe.test, kernel_name(release))
     }
 
     pub fn kernel_name(&self) -> String {
@@ -230,8 +251,9 @@ impl SmpTarget {
         Ok(())
     }
 
-    /// The machine before the test, booted, or as it was kept from an earlier boot of the same.
-    pub fn start(&self, cancelled: &Cancelled) -> Result<Multiprocessor, Failure> {
+    /// The machine before the test, or where it asks for its input: booted, or as it was kept from an earlier boot of the
+    /// same.
+    pub fn boot(&self, cancelled: &Cancelled) -> Result<Booted, Failure> {
         let LinuxRecipe { cpus, .. } = *self.how();
         let config = BoardConfig { cpus, memory_bytes: self.recipe.memory_bytes, ..BoardConfig::default() };
         let first = boot::linux::default_command_line(config.clock);
@@ -252,6 +274,33 @@ impl SmpTarget {
                 machine
             }
         };
+        let inputs = start::inputs(&machine);
+        Ok(Booted { machine, inputs })
+    }
+
+    /// Where a finding of this test goes, unless it is said otherwise.
+    pub fn finding_path(&self) -> PathBuf {
+        let test = &self.recipe.test;
+        default_path(&self.how().input.map_or_else(|| test.clone(), |input| format!("{test}-{input}")))
+    }
+
+    /// The test with this input, which is part of its findings from then on.
+    pub fn set_input(&mut self, input: Option<u32>) {
+        self.recipe.linux.as_mut().expect("made with one").input = input;
+    }
+
+    /// The machine before the test, and what the test says of its input.
+    pub fn at_test(
+        &self,
+        booted: &Booted,
+        cancelled: &Cancelled,
+    ) -> Result<(Multiprocessor, String), Failure> {
+        let LinuxRecipe { cpus, input, .. } = *self.how();
+        let mut machine = booted.machine.clone();
+        let said = match input {
+            Some(input) => start::give_input(&mut machine, input, cancelled).map_err(not_started)?,
+            None => String::new(),
+        };
         let mut subject = Multiprocessor::at_test(machine).map_err(not_started)?;
         if let Some(linux) = &self.linux {
             let view = View { machine: subject.machine(), cpu: CpuId(0) };
@@ -259,7 +308,12 @@ impl SmpTarget {
             let knowledge = Knowledge::linux(Arc::new(running), None, &view);
             subject.know(knowledge);
         }
-        Ok(subject)
+        Ok((subject, said))
+    }
+
+    /// The same in one go.
+    pub fn start(&self, cancelled: &Cancelled) -> Result<Multiprocessor, Failure> {
+        Ok(self.at_test(&self.boot(cancelled)?, cancelled)?.0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `rockfall test KERNEL --linux TEST.c`.
 
-use crate::commands::explore::{cores, default_path, lateness};
+use crate::commands::explore::{cores, lateness};
 use crate::commands::test::Arguments;
 use crate::failure::{Failure, Verdict};
 use crate::finding_file::{FindingFile, write_whole};
@@ -8,15 +8,15 @@ use crate::progress::Progress;
 use crate::smp::narrate::narrate;
 use crate::smp::plan::Plan;
 use crate::smp::statement::{Ending, statement};
-use crate::smp::target::{SmpTarget, tests};
+use crate::smp::target::{Booted, SmpTarget, tests};
 use crate::terminal::text_options;
 use detect::{Candidate, Config, Detectors};
 use explore::Found;
 use explore::minimize::{Budget, Case};
 use guest::multiprocessor::Multiprocessor;
 use report::{RaceStory, Summary, json};
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use trace::{PointSet, Resolve};
 
 /// What a kernel prints when it is unwell.
@@ -58,14 +58,26 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let mut verdict = Verdict::Fine;
     let mut lines = Vec::new();
     for test in &tests {
-        if crate::interrupt::asked() {
-            break;
+        let mut target = SmpTarget::load(&arguments.target, test)?;
+        let booted = target.boot(&lateness(None))?;
+        let inputs = chosen(&booted, arguments.target.smp.input)?;
+        for (done, input) in inputs.iter().enumerate() {
+            if crate::interrupt::asked() {
+                break;
+            }
+            target.set_input(*input);
+            // A test's inputs share its budget.
+            let budget = arguments.budget / (inputs.len() as u32);
+            let explored = explore(arguments, &target, &booted, budget)?;
+            let (one, line) = explored.tell(arguments, &mut target)?;
+            if one != Verdict::Fine {
+                verdict = one;
+            }
+            lines.push(line);
+            if !arguments.json && done + 1 < inputs.len() {
+                println!();
+            }
         }
-        let (one, line) = run_one(arguments, test)?;
-        if one != Verdict::Fine {
-            verdict = one;
-        }
-        lines.push(line);
     }
     if lines.len() > 1 && !arguments.json {
         println!("{} tests:\n  {}", lines.len(), lines.join("\n  "));
@@ -73,18 +85,46 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     Ok(verdict)
 }
 
-/// One test: its verdict, and a line that sums it up.
-fn run_one(arguments: &Arguments, test: &Path) -> Result<(Verdict, String), Failure> {
-    let mut target = SmpTarget::load(&arguments.target, test)?;
-    let late = lateness(None);
-    let subject = target.start(&late)?;
+/// The inputs with which a test is to be run; none for a test that asks for none.
+fn chosen(booted: &Booted, wanted: Option<u32>) -> Result<Vec<Option<u32>>, Failure> {
+    match (booted.inputs, wanted) {
+        (Some(inputs), Some(input)) if input >= inputs => Err(Failure::BadFlag(format!(
+            "the test has inputs 0 to {}, not {input}",
+            inputs.saturating_sub(1)
+        ))),
+        (Some(_), Some(input)) => Ok(vec![Some(input)]),
+        (Some(inputs), None) => Ok((0..inputs).map(Some).collect()),
+        (None, Some(_)) => Err(Failure::BadFlag(
+            "--input is for tests that call 'rockfall_input'; this one does not".to_owned(),
+        )),
+        (None, None) => Ok(vec![None]),
+    }
+}
+
+/// A test that was explored, and how that ended.
+pub struct Explored {
+    pub plan: Plan,
+    pub ending: Ending,
+    /// What the test says of its input.
+    pub said: String,
+    subject: Multiprocessor,
+}
+
+pub fn explore(
+    arguments: &Arguments,
+    target: &SmpTarget,
+    booted: &Booted,
+    budget: Duration,
+) -> Result<Explored, Failure> {
+    let (subject, said) = target.at_test(booted, &lateness(None))?;
     let cores = arguments.workers.unwrap_or_else(cores).max(1);
-    let late = lateness(Some(arguments.budget));
-    let mut plan = Plan::new(subject.clone(), detectors(), cores, arguments.budget, late);
+    let late = lateness(Some(budget));
+    let mut plan = Plan::new(subject.clone(), detectors(), cores, budget, late);
     if arguments.target.smp.interrupts {
         plan.watch_interrupts();
     }
-    let mut progress = Progress::new(arguments.json, &target.what());
+    let what = if said.is_empty() { target.what() } else { format!("{} ({said})", target.what()) };
+    let mut progress = Progress::new(arguments.json, &what);
     plan.run(&mut |what, interleavings| progress.show_part(interleavings, None, what));
     progress.finish();
     let ending = match &plan {
@@ -94,21 +134,38 @@ fn run_one(arguments: &Arguments, test: &Path) -> Result<(Verdict, String), Fail
         _ if crate::interrupt::asked() => Ending::Stopped,
         _ => Ending::Late,
     };
-    let names = subject.knowledge().clone();
-    let told = statement(&target.what(), &plan, subject.counters(), ending, &*names);
-    let line = told.lines().next().unwrap_or_default().to_owned();
-    let Some((found, points)) = plan.found.clone() else {
-        let verdict = if ending == Ending::Unsupported { Verdict::OwnBug } else { Verdict::Fine }.settle();
-        if arguments.json {
-            println!("{}", json(&summary(&plan, ending, told.trim_end(), None)));
-        } else {
-            print!("{told}{}", races(&plan, &*names));
-        }
-        return Ok((verdict, line));
-    };
-    let bug = Bug::new(arguments, &mut target, &plan, &found, &points)?;
-    let verdict = bug.tell(arguments, &target, &plan, told.trim_end())?;
-    Ok((verdict, line))
+    Ok(Explored { plan, ending, said, subject })
+}
+
+impl Explored {
+    /// The verdict, told, and a line that sums it up.
+    fn tell(&self, arguments: &Arguments, target: &mut SmpTarget) -> Result<(Verdict, String), Failure> {
+        let Self { plan, ending, .. } = self;
+        let names = self.subject.knowledge().clone();
+        let told = statement(&target.what(), plan, self.subject.counters(), *ending, &*names);
+        let line = told.lines().next().unwrap_or_default().to_owned();
+        let Some((found, points)) = plan.found.clone() else {
+            let verdict =
+                if *ending == Ending::Unsupported { Verdict::OwnBug } else { Verdict::Fine }.settle();
+            if arguments.json {
+                println!("{}", json(&summary(plan, *ending, told.trim_end(), None)));
+            } else {
+                print!("{told}{}", races(plan, &*names));
+            }
+            return Ok((verdict, line));
+        };
+        let path = arguments.output.clone().unwrap_or_else(|| target.finding_path());
+        let bug = Bug::new(arguments, target, plan, &found, &points, path)?;
+        let verdict = bug.tell(arguments, target, plan, told.trim_end())?;
+        Ok((verdict, line))
+    }
+
+    /// The finding as a file, where there is one: its path.
+    pub fn keep(&self, arguments: &Arguments, target: &mut SmpTarget) -> Result<Option<PathBuf>, Failure> {
+        let Some((found, points)) = &self.plan.found else { return Ok(None) };
+        let path = target.finding_path();
+        Bug::new(arguments, target, &self.plan, found, points, path).map(|bug| Some(bug.path))
+    }
 }
 
 /// A finding as short as it was made.
@@ -124,6 +181,7 @@ impl Bug {
         plan: &Plan,
         found: &Found,
         points: &PointSet,
+        path: PathBuf,
     ) -> Result<Self, Failure> {
         let world = plan.plain_world();
         let world = explore::World::new(without_haste(world.subject), world.observer);
@@ -135,7 +193,6 @@ impl Bug {
         let least = (!arguments.no_minimise).then(|| case.minimize());
         let best = least.as_ref().map_or(found, |least| &least.found).clone();
         let passing = Case { found: &best, ..case }.nearest_passing();
-        let path = arguments.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
         target.keep_image(&path)?;
         let file = FindingFile {
             rockfall_finding: FindingFile::VERSION,
