@@ -52,7 +52,8 @@ impl Row {
         let faults = ::guests::faults();
         let mut seen = BTreeSet::new();
         let mut correct = Vec::new();
-        for fault in &faults {
+        let wrong_as_it_is = |fault: &&Fault| fault.flag.is_none() && !fault.findings.is_empty();
+        for fault in faults.iter().filter(|fault| !wrong_as_it_is(fault)) {
             if seen.insert(fault.test.clone()) {
                 let (place, test) = (fault.place, fault.test.clone());
                 correct.push(Row { name: test.clone(), place, test, fault: None, design: None });

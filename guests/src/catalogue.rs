@@ -17,7 +17,7 @@ pub struct Fault {
     pub name: String,
     #[serde(rename = "where")]
     pub place: Place,
-    /// The macro that turns it on; `None` for what is always there and is no fault.
+    /// The macro that turns it on; `None` for a program that is always as it is: wrong, or no fault.
     pub flag: Option<String>,
     /// The program that exposes it.
     pub test: String,

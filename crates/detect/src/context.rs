@@ -1,14 +1,27 @@
 //! Under what circumstances accesses were made, as small numbers, so that remembering an access is copying plain data.
 
+use crate::TRANSACTION;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trace::{LockId, ThreadId};
+use trace::{Action, LockId, ThreadId};
 
-/// The locks held and the system call entered last. Few different ones occur in a run.
+/// Which of the two paths of a transaction a thread is on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Path {
+    /// In the transaction.
+    Transaction,
+    /// Its transaction aborted: up to the first lock that it gives back, or to its next transaction.
+    Fallback,
+}
+
+/// The locks held, the system call entered last, and the path of a transaction. Few different ones occur in a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Context {
     pub locks: Vec<LockId>,
     pub system_call: Option<u64>,
+    pub path: Option<Path>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -18,16 +31,36 @@ pub struct ContextId(u32);
 pub struct Contexts {
     known: Arc<Vec<Context>>,
     calls: Arc<BTreeMap<ThreadId, u64>>,
+    paths: Arc<BTreeMap<ThreadId, Path>>,
 }
 
 impl Contexts {
-    pub fn entered(&mut self, thread: ThreadId, system_call: u64) {
-        Arc::make_mut(&mut self.calls).insert(thread, system_call);
+    /// Takes in what `thread` did, as far as contexts depend on it.
+    pub fn act(&mut self, thread: ThreadId, action: &Action) {
+        let path = match action {
+            Action::SystemCall { number } => {
+                Arc::make_mut(&mut self.calls).insert(thread, *number);
+                return;
+            }
+            Action::TransactionBegin => Some(Path::Transaction),
+            Action::TransactionAborted { .. } => Some(Path::Fallback),
+            Action::TransactionCommitted | Action::Unlock { .. } | Action::Exit => None,
+            _ => return,
+        };
+        if self.paths.get(&thread).copied() == path {
+            return;
+        }
+        let paths = Arc::make_mut(&mut self.paths);
+        match path {
+            Some(path) => drop(paths.insert(thread, path)),
+            None => drop(paths.remove(&thread)),
+        }
     }
 
     /// The number of what holds for `thread` now.
     pub fn of(&mut self, thread: ThreadId, locks: Vec<LockId>) -> ContextId {
-        self.number(Context { locks, system_call: self.calls.get(&thread).copied() })
+        let system_call = self.calls.get(&thread).copied();
+        self.number(Context { locks, system_call, path: self.paths.get(&thread).copied() })
     }
 
     /// The number for the locks of `a` that `b` has too.
@@ -37,7 +70,7 @@ impl Contexts {
         if locks.len() == self.get(a).locks.len() {
             return a;
         }
-        self.number(Context { locks, system_call: None })
+        self.number(Context { locks, system_call: None, path: None })
     }
 
     pub fn get(&self, id: ContextId) -> &Context {
@@ -47,6 +80,12 @@ impl Contexts {
     pub fn share_a_lock(&self, a: ContextId, b: ContextId) -> bool {
         let mine = &self.get(b).locks;
         self.get(a).locks.iter().any(|lock| mine.contains(lock))
+    }
+
+    /// Whether both are in transactions, which exclude each other whatever the clocks say: of two that were open at once and
+    /// conflict, one did not happen.
+    pub fn are_transactions(&self, a: ContextId, b: ContextId) -> bool {
+        [a, b].iter().all(|&id| self.get(id).locks.contains(&TRANSACTION))
     }
 
     fn number(&mut self, context: Context) -> ContextId {

@@ -83,6 +83,9 @@ const fn parts_runs(action: &Action) -> bool {
             | Action::Alloc { .. }
             | Action::Free { .. }
             | Action::SystemCall { .. }
+            | Action::TransactionBegin
+            | Action::TransactionAborted { .. }
+            | Action::TransactionCommitted
     )
 }
 

@@ -146,8 +146,7 @@ impl FastTrack {
             Action::Create { child } => self.clocks.edge(thread, child),
             Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
             Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
-            Action::SystemCall { number } => self.contexts.entered(thread, number),
-            _ => {}
+            ref action => self.contexts.act(thread, action),
         }
     }
 }

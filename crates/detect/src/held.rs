@@ -12,6 +12,9 @@ use trace::{Action, Event, InterruptKind, LockId, Stack, Step, Taking, ThreadId,
 
 /// Stands for "interrupts are off" among locks.
 pub const INTERRUPTS: LockId = LockId(u64::MAX);
+/// Stands for "in a transaction" among locks: successful transactions exclude each other as one global lock does (Blum 2018,
+/// theorem 4).
+pub const TRANSACTION: LockId = LockId(u64::MAX - 1);
 
 /// A lock that somebody holds, and where it was taken.
 #[derive(Clone, Debug)]
@@ -47,6 +50,8 @@ pub struct Held {
     several: bool,
     /// Trusted code entered and not left; one may call another.
     inside: Arc<Vec<(ThreadId, Trusted)>>,
+    /// Who is in a transaction.
+    transacting: Arc<Vec<ThreadId>>,
 }
 
 /// What an action did to the locks, as edges for an order between threads.
@@ -64,11 +69,14 @@ pub enum Change {
 }
 
 impl Held {
-    /// In the order taken, interrupts last.
+    /// In the order taken, then a transaction, interrupts last.
     #[must_use]
     pub fn by(&self, thread: ThreadId) -> Vec<LockId> {
         let mine = self.locks.iter().filter(|held| held.thread == thread);
         let mut all: Vec<_> = mine.map(|held| held.lock).collect();
+        if self.transacting.contains(&thread) {
+            all.push(TRANSACTION);
+        }
         if self.masked_by == Some(thread) {
             all.push(INTERRUPTS);
         }
@@ -165,6 +173,23 @@ impl Held {
             Action::Switch { to } if self.masked_by.is_some() => {
                 self.masked_by = Some(*to);
                 Change::Passed(INTERRUPTS, *to)
+            }
+            Action::TransactionBegin => {
+                Arc::make_mut(&mut self.transacting).push(thread);
+                Change::Acquired(TRANSACTION)
+            }
+            // One that was not even begun changes nothing.
+            Action::TransactionAborted { .. } | Action::TransactionCommitted => {
+                if !self.transacting.contains(&thread) {
+                    return Change::None;
+                }
+                Arc::make_mut(&mut self.transacting).retain(|other| *other != thread);
+                match action {
+                    Action::TransactionCommitted => {
+                        Change::Released { lock: TRANSACTION, owner: Some(thread) }
+                    }
+                    _ => Change::None,
+                }
             }
             // A number may be given again; the new thread holds nothing.
             Action::Create { child } => {

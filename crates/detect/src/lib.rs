@@ -41,13 +41,14 @@ mod use_after_free;
 
 pub use check::Check;
 pub use console::{Console, Pattern};
+pub use context::Path;
 pub use deadlock::Deadlock;
 pub use detectors::{Config, Detectors};
 pub use fasttrack::{Atomics, FastTrack};
 pub use fault::Fault;
 pub use finding::{Block, Finding, FindingKind, LockClass, LockRule, Role, Side, Signature, Wait, exception};
 pub use flags::Flags;
-pub use held::{Held, INTERRUPTS};
+pub use held::{Held, INTERRUPTS, TRANSACTION};
 pub use leak::Leak;
 pub use lockdep::Lockdep;
 pub use lockset::Lockset;

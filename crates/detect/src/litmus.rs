@@ -2,7 +2,9 @@
 //! simple definition, on random programs.
 
 use crate::script::steps;
-use crate::{Atomics, FastTrack, Flags, Lockset, Race, RaceDetector, RaceLimited, RaceObserver, RacePure};
+use crate::{
+    Atomics, FastTrack, Flags, Lockset, Path, Race, RaceDetector, RaceLimited, RaceObserver, RacePure,
+};
 use std::collections::BTreeSet;
 use trace::{Access, Action, LockId, Occurrence, Step, ThreadId};
 
@@ -67,6 +69,24 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
         "inside a heap that is tested",
         "t1: enter tested-heap; write x\n t2: enter tested-heap; write x",
         [true; 3],
+    ),
+    // Blum 2018, theorem 4: successful transactions are one global lock.
+    ("two transactions", "t1: xbegin; write x; xend\n t2: xbegin; write x; xend", [false, false, false]),
+    (
+        "a transaction and the lock of a fallback",
+        "t1: xbegin; write x; xend\n t2: xabort; lock m; write x; unlock m",
+        [true, true, true],
+    ),
+    ("after a transaction", "t1: xbegin; xend; write x\n t2: xbegin; xend; write x", [true, true, true]),
+    (
+        "a transaction between, as an unrelated lock",
+        "t1: write x; xbegin; xend\n t2: xbegin; xend; write x",
+        [true, false, true],
+    ),
+    (
+        "a transaction that aborts orders nothing",
+        "t1: write x; xbegin; xabort\n t2: xbegin; xend; write x",
+        [true, true, true],
     ),
     ("readers only", "t1: read x\n t2: read x\n t3: read x", [false, false, false]),
     (
@@ -372,6 +392,18 @@ fn litmus() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_race_has_both_paths() {
+    let steps = steps("t1: xbegin; write x; xend\n t2: xabort; lock m; write x; unlock m; write x");
+    for detector in [limited(), pure(), lockset(), fast()] {
+        let found = races(detector, &steps);
+        assert_eq!(found[0].first.path, Some(Path::Transaction));
+        assert_eq!(found[0].second.path, Some(Path::Fallback));
+        let later = found.iter().filter(|race| race.second.pc.0 == 0x2005);
+        assert!(later.into_iter().all(|race| race.second.path.is_none()));
+    }
 }
 
 #[test]

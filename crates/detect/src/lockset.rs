@@ -86,8 +86,7 @@ impl Detector<Race> for Lockset {
         match moment.what {
             What::Event { event, .. } => match event.action {
                 Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
-                Action::SystemCall { number } => self.contexts.entered(thread, number),
-                _ => {}
+                ref action => self.contexts.act(thread, action),
             },
             What::Accesses(accesses) if !held.is_trusted(thread) => {
                 let context = self.contexts.of(thread, held.by(thread));

@@ -3,7 +3,7 @@
 //! Definition (Blum 2018, 2.3.1): the same bytes, at least one write, no common lock, and no synchronisation that
 //! enforces an order. The detectors differ in what they take for such synchronisation.
 
-use crate::context::{ContextId, Contexts};
+use crate::context::{ContextId, Contexts, Path};
 use crate::facts::{Detector as _, Facts, Moment};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,13 +20,16 @@ pub struct RaceSide {
     pub locks: Vec<LockId>,
     /// The system call that the thread was last seen to enter.
     pub system_call: Option<u64>,
+    /// In the transaction, or in the fallback of one.
+    #[serde(default)]
+    pub path: Option<Path>,
 }
 
 impl RaceSide {
     /// An access that nothing protects, outside of system calls.
     #[must_use]
     pub const fn bare(thread: ThreadId, pc: VirtAddr, kind: AccessKind) -> Self {
-        Self { thread, pc, kind, atomic: false, locks: Vec::new(), system_call: None }
+        Self { thread, pc, kind, atomic: false, locks: Vec::new(), system_call: None, path: None }
     }
 }
 
@@ -184,6 +187,7 @@ impl Record {
             atomic: self.atomic,
             locks: context.locks.clone(),
             system_call: context.system_call,
+            path: context.path,
         }
     }
 }

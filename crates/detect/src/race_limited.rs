@@ -40,6 +40,7 @@ impl Detector<Race> for RaceLimited {
                 if let Change::Acquired(lock) = change {
                     self.clocks.acquire(thread, lock);
                 }
+                self.contexts.act(thread, &event.action);
                 match event.action {
                     Action::Exit => {
                         let held = held.by(thread).into_iter().filter(|lock| *lock != INTERRUPTS);
@@ -49,7 +50,6 @@ impl Detector<Race> for RaceLimited {
                     Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
                     Action::HandOff { to, .. } => self.clocks.edge(thread, to),
                     Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
-                    Action::SystemCall { number } => self.contexts.entered(thread, number),
                     _ => {}
                 }
             }

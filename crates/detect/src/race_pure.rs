@@ -43,11 +43,11 @@ impl Detector<Race> for RacePure {
                         self.clocks.acquire(to, lock);
                     }
                 }
+                self.contexts.act(thread, &event.action);
                 match event.action {
                     Action::Create { child } => self.clocks.edge(thread, child),
                     Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
                     Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
-                    Action::SystemCall { number } => self.contexts.entered(thread, number),
                     _ => {}
                 }
             }
@@ -107,7 +107,10 @@ impl RacePure {
         self.past.meet(
             Circumstances { thread, epoch, context },
             accesses,
-            |before| clocks.before(before.thread, before.epoch, thread),
+            |before| {
+                clocks.before(before.thread, before.epoch, thread)
+                    || contexts.are_transactions(before.context, context)
+            },
             |first, second, access| {
                 if !moment.facts.is_lock_word(access) {
                     told.tell(first, second, access, contexts, races);

@@ -116,6 +116,7 @@ impl Footprint {
                     }
                 }
                 Action::Exposed => whole = true,
+                Action::Depends { phys, size, writes } => touching.range(phys.0, size, writes),
                 Action::Free { phys, size, .. } => touching.range(phys.0, size.unwrap_or(1).max(1), true),
                 Action::Alloc { phys, size, .. } => touching.range(phys.0, size.max(1), true),
                 _ => {}

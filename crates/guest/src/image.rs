@@ -654,12 +654,21 @@ impl Image {
         })
     }
 
-    /// Does its code use hardware transactions?
+    /// May its code begin hardware transactions? Looks for the bytes of XBEGIN in functions, so that programs on a kernel's RAM disk
+    /// do not count, and in all that is executable if there are no symbols.
     #[must_use]
     pub fn has_transactions(&self) -> bool {
         const XBEGIN: [u8; 2] = [0xc7, 0xf8];
-        let code = self.segments.iter().filter(|segment| segment.executable);
-        code.into_iter().any(|segment| segment.bytes.windows(2).any(|bytes| bytes == XBEGIN))
+        let begins = |code: &[u8]| code.windows(XBEGIN.len()).any(|bytes| bytes == XBEGIN);
+        if self.functions.is_empty() {
+            let code = self.segments.iter().filter(|segment| segment.executable);
+            return code.into_iter().any(|segment| begins(&segment.bytes));
+        }
+        let code = |function: &Function| {
+            let length = function.end.0.saturating_sub(function.start.0);
+            self.bytes(function.start, usize::try_from(length).ok()?)
+        };
+        self.functions.iter().filter_map(code).any(begins)
     }
 
     /// Bytes of arguments that the function at `entry` takes off the stack when it returns.

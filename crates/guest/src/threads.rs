@@ -8,7 +8,7 @@
 use crate::image::Image;
 use crate::kernel::{Activity, LockClass};
 use crate::spinning::{Spin, Value};
-use crate::uniprocessor::transactions::Beginning;
+use crate::uniprocessor::transactions::{Beginning, Suspended};
 use machine::Machine;
 use std::sync::Arc;
 use trace::{Access, LockId, Stack, ThreadId};
@@ -150,6 +150,8 @@ pub struct Thread {
     pub beginning: Beginning,
     /// The machine when its last transaction was refused.
     pub refused: Option<Arc<Machine>>,
+    /// Its transaction, while others run.
+    pub suspended: Option<Suspended>,
     /// Where it said itself that it gives way; kept for stories only.
     pub waits_at: Option<Arc<Stack>>,
     kernel: Vec<Activation>,
@@ -189,6 +191,7 @@ impl Thread {
             left: false,
             beginning: Beginning::Not,
             refused: None,
+            suspended: None,
             waits_at: None,
             kernel: Vec::new(),
             user: Vec::new(),

@@ -16,6 +16,7 @@
 //!
 //! Limits: one processor; the timer is the only interrupt that comes at chosen moments.
 
+mod accessed;
 mod clock;
 mod doze;
 mod flight;
@@ -23,7 +24,7 @@ mod loops;
 mod rotation;
 mod rounds;
 mod stops;
-pub(crate) mod transactions;
+pub mod transactions;
 mod turns;
 
 pub use clock::CLOCK_TICKS_MAX;
@@ -35,6 +36,7 @@ use crate::spinning::QUIET_INSTRUCTIONS;
 use crate::step_builder::StepBuilder;
 use crate::threads::{Standing, Thread, Turn};
 use crate::tracker::{Signal, Tracker};
+use accessed::Accessed;
 use machine::{Machine, Stop};
 use rotation::Rotation;
 use std::collections::BTreeSet;
@@ -44,6 +46,7 @@ use trace::{
     Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Point, PointKind, PointSet, Step, StepEnd, Subject,
     ThreadId, ThreadSet, VirtAddr, Waiting,
 };
+use transactions::{Decided, TRANSACTION_INSTRUCTIONS_MAX};
 use turns::Foreseen;
 
 /// Offers of the processor without progress after which a thread of the kernel is taken to wait.
@@ -120,10 +123,12 @@ pub struct Uniprocessor {
     rotation: Option<Box<Rotation>>,
     lookahead: Lookahead,
     cancellation: Cancellation,
-    /// Statuses with which transactions may be refused.
-    pub aborts: Arc<[u32]>,
+    /// How transactions are explored.
+    transactions: transactions::Mode,
+    /// What threads have accessed, if transactions can have conflicts with it.
+    accessed: Arc<Accessed>,
     /// What was chosen for the transaction that the thread is about to begin.
-    decided: Option<u8>,
+    decided: Option<Decided>,
 }
 
 /// Instructions of a step.
@@ -183,8 +188,9 @@ impl Clone for Uniprocessor {
             rotation: None,
             lookahead: Lookahead { foreseen: self.lookahead.foreseen.clone(), ..Lookahead::default() },
             cancellation: self.cancellation.clone(),
-            aborts: self.aborts.clone(),
-            decided: self.decided,
+            transactions: self.transactions,
+            accessed: self.accessed.clone(),
+            decided: self.decided.clone(),
         }
     }
 
@@ -200,8 +206,9 @@ impl Clone for Uniprocessor {
         self.builder.clone_from(&source.builder);
         self.told_time = source.told_time;
         self.lookahead.foreseen.clone_from(&source.lookahead.foreseen);
-        self.aborts.clone_from(&source.aborts);
-        self.decided = source.decided;
+        self.transactions = source.transactions;
+        self.accessed.clone_from(&source.accessed);
+        self.decided.clone_from(&source.decided);
     }
 }
 
@@ -223,7 +230,8 @@ impl Uniprocessor {
             rotation: None,
             lookahead: Lookahead::default(),
             cancellation: Cancellation::default(),
-            aborts: Self::refusals(true).into(),
+            transactions: transactions::Mode::default(),
+            accessed: Arc::default(),
             decided: None,
         }
     }
@@ -314,12 +322,7 @@ impl Uniprocessor {
                 Ok(())
             }
             Stop::TransactionEnd { status } => {
-                self.decided = None;
-                if let Some(status) = status {
-                    let action = Action::TransactionAborted { status };
-                    self.tracker.tell(&self.machine, &mut self.builder, action);
-                }
-                signals.push(Signal::Point(PointKind::TransactionEnd));
+                self.transaction_ended(status, signals);
                 Ok(())
             }
             Stop::LogFull => {
@@ -486,7 +489,12 @@ impl Uniprocessor {
             if ran >= self.limits.instructions_max {
                 return StepEnd::NoProgress { instructions: ran };
             }
-            if ran >= quiet_until {
+            if ran >= quiet_until && self.machine.transaction(self.cpu()).is_some() {
+                if ran >= TRANSACTION_INSTRUCTIONS_MAX {
+                    return StepEnd::NoProgress { instructions: ran };
+                }
+                quiet_until = ran.saturating_mul(2);
+            } else if ran >= quiet_until {
                 if program && self.spins() || self.spins_for_lock() {
                     return self.spun(me);
                 }
@@ -501,13 +509,15 @@ impl Uniprocessor {
             }
             signals.clear();
             let until = if self.ends_round() { Until::Program } else { Until::Point };
-            let stop = self.run(until, quiet_until.min(self.limits.instructions_max) - ran);
+            let most = quiet_until.min(self.limits.instructions_max) - ran;
+            let stop = self.run(until, if self.speculates() { 1 } else { most });
             let returned = stop == Stop::InterruptReturn;
             let halted = stop == Stop::Halt;
             let at_code = stop == Stop::Iteration || matches!(stop, Stop::Code(pc) if self.is_known(pc));
             if let Err(end) = self.handle(stop, &mut signals) {
                 return end;
             }
+            self.before_end(&mut signals);
             if returned && self.ends_round_here() && self.repeats_itself() {
                 return self.spun(me);
             }
@@ -555,8 +565,7 @@ impl Uniprocessor {
                     _ => None,
                 });
             let Some(kind) = wanted else { continue };
-            // A transaction is one step.
-            if self.machine.transaction(self.cpu()).is_some() {
+            if self.is_sealed_transaction() {
                 continue;
             }
             // Threads are made runnable where no tick is taken; the point comes as soon as one could be.
@@ -817,8 +826,9 @@ impl Subject for Uniprocessor {
         self.waited = 0;
         self.forget_turns();
         self.decide(thread, choice.outcome);
+        let lines = self.lines_before(thread);
         self.builder.begin(self.cpu(), Some(thread));
-        let end = match self.land_in_time(thread) {
+        let end = match self.land_in_time(thread).and_then(|()| self.resume()) {
             Ok(()) => {
                 self.begin_here();
                 // The machine does not stop where it stands, as it does where the last step ended before an access.
@@ -842,6 +852,8 @@ impl Subject for Uniprocessor {
         };
         let instructions = self.machine.instructions() - started - self.waited;
         let mut step = self.builder.finish(choice, end, instructions, stack);
+        self.depend(lines.as_deref(), &mut step);
+        self.foresee_conflicts(&step);
         self.judge_loops(&mut step);
         if matches!(step.end, StepEnd::Point(_)) {
             self.ask_for_turns();

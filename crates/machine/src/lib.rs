@@ -25,7 +25,7 @@ pub use inputs::{Input, Moment, Playback, Played, Tape};
 pub use machine::Machine;
 pub use memory::Memory;
 pub use stop::{Kinds, Stop, StopSet, Unsupported, Watch};
-pub use transactions::{Transaction, Tsx};
+pub use transactions::{Atomicity, Transaction, Tsx};
 pub use turns::{Turn, Turns};
 pub use words::WordSet;
 pub use x86::cpuid::HYPERCALL_LEAF;

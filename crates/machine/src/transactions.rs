@@ -3,7 +3,9 @@
 //! A transaction is a copy of the registers at its XBEGIN, the cache lines it has read, and the lines it has written with
 //! what they held before. An abort writes those back and goes to the fallback address with a status in EAX; a commit
 //! forgets them. Transactions are strongly atomic: an access by anybody else that conflicts aborts the transaction
-//! before the access is made, so nobody ever sees what a transaction wrote before it commits.
+//! before the access is made, so nobody ever sees what a transaction wrote before it commits. Weakly atomic ones
+//! ([`Atomicity::Weak`]) keep only each other out; what such a one wrote is in place at once, and an abort puts back what its
+//! lines held, as software with an undo log does.
 //!
 //! Whoever runs the machine can decide at each outermost XBEGIN whether the transaction is tried at all
 //! ([`Kinds::TRANSACTION`](crate::Kinds::TRANSACTION), then [`Machine::refuse_transaction`] or simply going on), and can
@@ -53,12 +55,26 @@ pub struct Tsx {
     pub sets: u32,
     /// Written lines that a set can hold.
     pub ways: u32,
+    /// What aborts a transaction.
+    pub atomicity: Atomicity,
+    /// The status of a transaction that makes a system call. Processors give none of the reasons, or another each time.
+    pub system_call_status: u32,
+}
+
+/// Whose accesses abort a transaction that they conflict with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Atomicity {
+    /// Everybody's, as in hardware.
+    #[default]
+    Strong,
+    /// Those made in other transactions, as in much transactional memory that is software.
+    Weak,
 }
 
 impl Default for Tsx {
     /// 32 KiB, eight ways, lines of 64 bytes.
     fn default() -> Self {
-        Self { line_bytes: 64, sets: 64, ways: 8 }
+        Self { line_bytes: 64, sets: 64, ways: 8, atomicity: Atomicity::Strong, system_call_status: 0 }
     }
 }
 
@@ -201,6 +217,12 @@ impl Transactions {
 }
 
 impl Machine {
+    /// What the processors have of transactions.
+    #[must_use]
+    pub fn tsx(&self) -> Option<Tsx> {
+        self.transactions.tsx
+    }
+
     /// The transaction that this processor is in.
     #[must_use]
     pub fn transaction(&self, cpu: CpuId) -> Option<&Transaction> {

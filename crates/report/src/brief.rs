@@ -3,7 +3,7 @@
 use crate::classes;
 use crate::escape::visible;
 use crate::story::Place;
-use detect::{Finding, FindingKind, INTERRUPTS, LockClass, Role, Side};
+use detect::{Finding, FindingKind, INTERRUPTS, LockClass, Role, Side, TRANSACTION};
 use std::fmt::Write;
 use trace::{LockId, Resolve};
 
@@ -15,6 +15,7 @@ const FRAMES_MAX: usize = 8;
 pub fn lock_name(lock: LockId, resolve: &dyn Resolve) -> String {
     match lock {
         INTERRUPTS => "interrupts off".to_string(),
+        TRANSACTION => "a transaction".to_string(),
         lock => resolve.lock(trace::VirtAddr(lock.0)).unwrap_or_else(|| lock.to_string()),
     }
 }

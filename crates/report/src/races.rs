@@ -2,7 +2,7 @@
 
 use crate::escape::{json_in_ascii, visible};
 use crate::story::Place;
-use detect::{Candidate, INTERRUPTS, Order, RaceKey, RaceSide, RaceStatus};
+use detect::{Candidate, INTERRUPTS, Order, Path, RaceKey, RaceSide, RaceStatus, TRANSACTION};
 use serde::Serialize;
 use std::fmt::Write;
 use trace::{Frame, LockId, Resolve, Sighting, Stack, VirtAddr};
@@ -189,6 +189,15 @@ fn place_at(pc: VirtAddr, resolve: &dyn Resolve) -> String {
     resolve.frames(pc).first().map_or_else(|| pc.to_string(), |frame| Place::from(frame).in_words())
 }
 
+/// Which path of a critical section with a transaction the side is on.
+const fn path_of(side: &RaceSide) -> &'static str {
+    match side.path {
+        Some(Path::Transaction) => "in the transaction: ",
+        Some(Path::Fallback) => "in the fallback: ",
+        None => "",
+    }
+}
+
 fn side_of(
     out: &mut String,
     side: &RaceSide,
@@ -199,6 +208,7 @@ fn side_of(
     let atomic = if side.atomic { " atomically" } else { "" };
     let lock = |lock: &LockId| match *lock {
         INTERRUPTS => "interrupts off".to_string(),
+        TRANSACTION => "no lock".to_string(),
         lock => resolve.lock(VirtAddr(lock.0)).unwrap_or_else(|| lock.to_string()),
     };
     let locks: Vec<_> = side.locks.iter().map(lock).collect();
@@ -211,7 +221,8 @@ fn side_of(
         Some(format!(": {}", line.trim()))
     });
     let sentence = format!(
-        "{} {verb}{atomic} in {}, holding {locks}{}",
+        "{}{} {verb}{atomic} in {}, holding {locks}{}",
+        path_of(side),
         side.thread,
         place_at(side.pc, resolve),
         text.unwrap_or_default()

@@ -441,9 +441,13 @@ impl<'a> Teller<'a> {
                 "changes what the scheduler works on, with preemption allowed".to_string(),
                 true,
             ),
+            Action::TransactionBegin => (NoteKind::Point, "in the transaction:".to_string(), true),
+            Action::TransactionCommitted => (NoteKind::Point, "commits the transaction".to_string(), true),
             Action::TransactionAborted { status } => {
-                (NoteKind::Point, format!("its transaction aborts (status {status:#x})"), true)
+                let why = crate::words::abort_status(*status);
+                (NoteKind::Point, format!("in the fallback: aborted ({why})"), true)
             }
+            Action::Depends { .. } => return,
             Action::TestStart => (NoteKind::Point, "the test starts".to_string(), false),
             Action::TestEnd { .. } => (NoteKind::Point, "the test ends".to_string(), false),
         };

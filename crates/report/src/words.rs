@@ -47,6 +47,16 @@ pub fn first_of(mut named: Vec<String>, besides: &str) -> Vec<String> {
     named
 }
 
+/// Why a transaction aborted, from the status that the processor leaves in EAX.
+pub fn abort_status(status: u32) -> String {
+    const REASONS: [(u32, &str); 5] =
+        [(2, "retry"), (4, "conflict"), (8, "capacity"), (16, "debug"), (32, "nested")];
+    let explicit = (status & 1 != 0).then(|| format!("explicit {:#x}", status >> 24));
+    let others = REASONS.iter().filter(|(bit, _)| status & bit != 0).map(|(_, name)| (*name).to_string());
+    let reasons: Vec<String> = explicit.into_iter().chain(others).collect();
+    if reasons.is_empty() { "no reason given".to_string() } else { reasons.join(", ") }
+}
+
 /// A number with its thousands apart.
 #[must_use]
 pub fn grouped(number: u64) -> String {

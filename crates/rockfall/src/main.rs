@@ -22,6 +22,7 @@ mod snapshot_file;
 mod statement;
 mod target;
 mod terminal;
+mod transactions;
 mod watchpoints;
 
 use std::any::Any;

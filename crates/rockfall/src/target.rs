@@ -4,6 +4,7 @@ use crate::commands::run::parse_size;
 use crate::failure::Failure;
 use crate::finding_file::FindingFile;
 use crate::smp::target::{LinuxRecipe, SmpArguments};
+use crate::transactions::{TransactionArguments, TransactionRecipe};
 use clap::Args;
 use detect::{Config, Detectors, Flags, Signature};
 use explore::World;
@@ -91,6 +92,8 @@ pub struct TargetArguments {
     #[arg(long, value_name = "FINDING")]
     pub known: Vec<PathBuf>,
     #[command(flatten)]
+    pub transactions: TransactionArguments,
+    #[command(flatten)]
     pub smp: SmpArguments,
 }
 
@@ -124,6 +127,9 @@ pub struct Recipe {
     /// Rules about locks count.
     #[serde(default)]
     pub lockdep: bool,
+    /// Whether there are transactions, and how they are explored.
+    #[serde(default, skip_serializing_if = "TransactionRecipe::is_default")]
+    pub transactions: TransactionRecipe,
     /// With a program under test: its file and how its library is described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tested: Option<TestedRecipe>,
@@ -288,6 +294,7 @@ impl Target {
             no_leaks: arguments.no_leaks,
             test_heap: arguments.test_heap,
             lockdep: arguments.lockdep,
+            transactions: arguments.transactions.recipe()?,
             tested,
             linux: None,
         })?;
@@ -394,10 +401,10 @@ impl Target {
             None => (kernel, programs),
         };
         let program = kernel.tested.as_ref().map(|tested| &tested.image);
-        let transactions =
-            std::iter::once(&kernel.image).chain(program).any(|image| image.has_transactions());
+        let named = programs.iter().filter(|image| *image.name == *recipe.test);
+        let code = std::iter::once(&kernel.image).chain(program).chain(named);
         let setup = Setup {
-            tsx: transactions.then(machine::Tsx::default),
+            tsx: recipe.transactions.tsx(code.map(|image| &**image))?,
             memory_bytes: recipe.memory_bytes,
             command_line: recipe.append.clone(),
             modules,
@@ -480,6 +487,7 @@ impl Target {
         let started = lifecycle::start(&self.kernel, &self.file, setup);
         let mut started = started.map_err(|error| self.not_started(&error))?;
         started.subject.allow_step(self.step_instructions.unwrap_or(0));
+        started.subject.explore_transactions(self.recipe.transactions.mode());
         Ok(started)
     }
 
@@ -492,14 +500,24 @@ impl Target {
     /// Stands for all that the target is made of.
     pub fn checksum(&self) -> u64 {
         use crate::run_folder::checksum;
-        let Recipe { image, description, test, memory_bytes, append, tested, test_heap, lockdep, .. } =
-            &self.recipe;
+        let Recipe {
+            image,
+            description,
+            test,
+            memory_bytes,
+            append,
+            tested,
+            test_heap,
+            lockdep,
+            transactions,
+            ..
+        } = &self.recipe;
         let program = tested.as_ref().map(|tested| (&tested.image, &tested.library));
         let files = self.setup.disks.iter().chain(self.setup.modules.iter().map(|module| &module.bytes));
         let files: Vec<u64> = files.map(|file| checksum(file)).collect();
         let known = &self.known;
         let all = format!(
-            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}{lockdep}\0{known:?}"
+            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}{lockdep}\0{transactions:?}\0{known:?}"
         );
         checksum(all.as_bytes())
     }

@@ -194,9 +194,19 @@ pub enum Action {
     /// The running thread changed what the scheduler works on, where a tick could have come: whoever runs next may
     /// depend on it.
     Exposed,
-    /// The transaction of the running thread aborted, with this status of the processor's.
+    /// The running thread is in a transaction from here on.
+    TransactionBegin,
+    /// The transaction of the running thread aborted, with this status of the processor's, or was not even begun.
     TransactionAborted {
         status: u32,
+    },
+    /// What the running thread did in its transaction holds.
+    TransactionCommitted,
+    /// The step depends on these bytes as if it had accessed them, because a transaction did or would have.
+    Depends {
+        phys: PhysAddr,
+        size: u64,
+        writes: bool,
     },
     TestStart,
     /// `alone`: no thread is left that the test made, so what it still holds stays.

@@ -19,14 +19,16 @@ impl Toy {
 
     /// What the processor or thread of `me` reads: the youngest store to the variable that is still in its buffer, or
     /// memory. Either way it counts as a read of the variable.
-    fn load(&self, me: u8, variable: u8, record: &mut Record) -> u8 {
+    fn load(&mut self, me: u8, variable: u8, record: &mut Record) -> u8 {
         record.access(AccessKind::Read, VARIABLES, variable);
+        self.touch(me, variable, false);
         self.visible(me, variable)
     }
 
     fn store(&mut self, me: u8, variable: u8, value: u8, record: &mut Record) {
         if self.program.kind != Kind::Buffered {
             record.access(AccessKind::Write, VARIABLES, variable);
+            self.touch(me, variable, true);
             self.variables[variable as usize] = value;
             return self.written(record, variable);
         }
@@ -69,6 +71,7 @@ impl Toy {
                 | Instr::Peek
                 | Instr::Coin(_)
                 | Instr::Maybe(_)
+                | Instr::Begin(..)
                 | Instr::Poke
         )
     }
@@ -89,6 +92,7 @@ impl Toy {
             }
             Instr::Add(variable) => {
                 record.access(AccessKind::Update, VARIABLES, variable);
+                self.touch(me, variable, true);
                 let cell = &mut self.variables[variable as usize];
                 *cell = cell.wrapping_add(1);
                 self.threads[this].register = *cell;
@@ -214,8 +218,8 @@ impl Toy {
                     return After::Panic(format!("assertion at {me}:{}", self.threads[this].pc));
                 }
             }
-            Instr::Off if self.program.kind == Kind::Threads => self.exclusive = Some(me),
-            Instr::On if self.program.kind == Kind::Threads => self.exclusive = None,
+            Instr::Off if self.program.kind.has_threads() => self.exclusive = Some(me),
+            Instr::On if self.program.kind.has_threads() => self.exclusive = None,
             // A handler runs with interrupts off.
             Instr::Off | Instr::On if self.home(me) == me => {
                 self.masked[this] = instr == Instr::Off;
@@ -230,8 +234,10 @@ impl Toy {
                 self.threads[this].register = self.steps;
             }
             Instr::Coin(_) => self.threads[this].register = self.outcome,
+            Instr::Begin(body, fallback) => self.begin(me, body, fallback),
             Instr::Maybe(variable) => {
                 record.access(AccessKind::Read, VARIABLES, variable);
+                self.touch(me, variable, false);
                 self.threads[this].register = self.outcome;
             }
             Instr::Send(handler) => {

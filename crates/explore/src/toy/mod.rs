@@ -5,7 +5,7 @@
 //! is here in small: threads that block in their own step and are woken by another's, locks that are retried after
 //! the wakeup, loops that wait for a variable and are woken by any write to it, threads made and waited for, stretches
 //! with interrupts off, switches that the program makes by itself in the middle of a step, blocks that are freed
-//! without being touched, looks at what every choice changes, outcomes that nothing determines.
+//! without being touched, looks at what every choice changes, outcomes that nothing determines, transactions.
 //!
 //! The same on processors: several of them at once, interrupts that come between any two steps unless they are masked,
 //! by themselves or sent by another processor, and stores that wait in a buffer until it drains. A handler has a register
@@ -18,6 +18,7 @@
 mod execute;
 mod program;
 pub mod programs;
+mod transaction;
 
 pub use program::{Handler, Instr, Kind, Program};
 
@@ -26,6 +27,7 @@ use trace::{
     Access, AccessKind, Action, Actor, Choice, ChoiceSet, CpuId, Event, LockId, PhysAddr, Point, PointKind,
     PointRule, PointSet, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Waiting,
 };
+use transaction::Transaction;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Status {
@@ -53,6 +55,7 @@ struct Thread {
     pc: u16,
     register: u8,
     status: Status,
+    transaction: Option<Transaction>,
 }
 
 const VARIABLES: u64 = 0x1000;
@@ -128,7 +131,8 @@ impl Toy {
         let threads = (0..bodies + handlers)
             .map(|at| {
                 let absent = at >= bodies || uses(Instr::Create(number(at)));
-                Thread { pc: 0, register: 0, status: if absent { Status::Absent } else { Status::Ready } }
+                let status = if absent { Status::Absent } else { Status::Ready };
+                Thread { pc: 0, register: 0, status, transaction: None }
             })
             .collect();
         Self {
@@ -190,7 +194,7 @@ impl Toy {
     fn actor(&self, me: u8) -> Actor {
         match self.handler(me).map(|handler| &self.program.handlers[handler]) {
             Some(&Handler { cpu, vector, .. }) => Actor::Interrupt { cpu: CpuId(cpu), vector },
-            None if self.program.kind == Kind::Threads => ThreadId(me.into()).into(),
+            None if self.program.kind.has_threads() => ThreadId(me.into()).into(),
             None => CpuId(me).into(),
         }
     }
@@ -219,6 +223,7 @@ impl Toy {
     fn outcome_max(&self, me: u8) -> u8 {
         match self.body(me).get(usize::from(self.threads[usize::from(me)].pc)) {
             Some(&Instr::Coin(max)) => max,
+            Some(&Instr::Begin(..)) => u8::from(!self.is_transacting(me)),
             Some(&Instr::Maybe(variable)) => u8::from(self.variables[usize::from(variable)] != 0),
             _ => 0,
         }
@@ -262,6 +267,7 @@ impl Toy {
             | Instr::Poke
             | Instr::End => None,
             Instr::Coin(_) | Instr::Maybe(_) => Some(PointKind::Outcome),
+            Instr::Begin(..) => Some(PointKind::Transaction),
             _ => everywhere(),
         }
     }
@@ -269,8 +275,12 @@ impl Toy {
     /// Runs `me` until something ends the step; says what.
     fn run(&mut self, mut me: u8, points: &PointSet, record: &mut Record) -> StepEnd {
         let mut fresh = true;
+        self.resume(me, record);
         loop {
             let this = usize::from(me);
+            if let Some(kind) = self.commit(me, fresh, points) {
+                return self.stop(me, kind);
+            }
             let pc = self.threads[this].pc;
             record.pc = self.place(me);
             let Some(&instr) = self.body(me).get(usize::from(pc)) else {
@@ -279,7 +289,8 @@ impl Toy {
                     None => self.exit(me, record),
                 };
             };
-            let ahead = if fresh { None } else { Self::point_before(instr, record.pc, points) };
+            let sealed = fresh || self.is_sealed(me);
+            let ahead = if sealed { None } else { Self::point_before(instr, record.pc, points) };
             if let Some(kind) = ahead {
                 return self.stop(me, kind);
             }
@@ -351,7 +362,8 @@ impl Toy {
         self.pending[handler] = false;
         let home = usize::from(self.home(me));
         self.handling[home] = Some(me);
-        self.threads[usize::from(me)] = Thread { pc: 0, register: 0, status: Status::Ready };
+        self.threads[usize::from(me)] =
+            Thread { pc: 0, register: 0, status: Status::Ready, transaction: None };
     }
 
     /// The handler has come to its end.

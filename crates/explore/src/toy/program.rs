@@ -56,6 +56,8 @@ pub enum Instr {
     Coin(u8),
     /// register = 0, or perhaps 1 if the variable is not 0
     Maybe(u8),
+    /// Begins a transaction of so many instructions, after which so many are skipped; or skips the former, with register = 1.
+    Begin(u8, u8),
     /// Makes an interrupt pending, by the number of its handler.
     Send(u8),
     /// Waits until an interrupt has been handled on this processor.
@@ -71,6 +73,8 @@ pub enum Instr {
 pub enum Kind {
     #[default]
     Threads,
+    /// Threads whose transactions are preempted inside and rolled back; otherwise a transaction is one step.
+    Speculating,
     Cpus,
     /// Processors with store buffers.
     Buffered,
@@ -128,6 +132,7 @@ impl fmt::Display for Instr {
             Instr::Peek => write!(f, "peek"),
             Instr::Coin(n) => write!(f, "coin{n}"),
             Instr::Maybe(n) => write!(f, "maybe{n}"),
+            Instr::Begin(body, fallback) => write!(f, "tx{body}else{fallback}"),
             Instr::Send(n) => write!(f, "send{n}"),
             Instr::Halt => write!(f, "halt"),
             Instr::Fence => write!(f, "fence"),
@@ -174,6 +179,7 @@ impl FromStr for Instr {
             "peek" => Instr::Peek,
             "coin" => Instr::Coin(number()?),
             "maybe" => Instr::Maybe(number()?),
+            "txelse" => Instr::Begin(number()?, number()?),
             "send" => Instr::Send(number()?),
             "halt" => Instr::Halt,
             "fence" => Instr::Fence,
@@ -187,6 +193,7 @@ impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
             Kind::Threads => "",
+            Kind::Speculating => "real ",
             Kind::Cpus => "cpus ",
             Kind::Buffered => "tso ",
         })?;
@@ -207,6 +214,7 @@ impl FromStr for Program {
         let mut program = Self::default();
         let mut words = text.split_whitespace().peekable();
         program.kind = match words.peek() {
+            Some(&"real") => Kind::Speculating,
             Some(&"cpus") => Kind::Cpus,
             Some(&"tso") => Kind::Buffered,
             _ => Kind::Threads,
@@ -226,7 +234,7 @@ impl FromStr for Program {
                 _ => program.threads.push(body(part)?),
             }
         }
-        let cpus = if program.kind == Kind::Threads { 0 } else { program.threads.len() };
+        let cpus = if program.kind.has_threads() { 0 } else { program.threads.len() };
         match program.handlers.iter().find(|handler| usize::from(handler.cpu) >= cpus) {
             Some(Handler { cpu, vector, .. }) => Err(format!("irq{vector}@{cpu}: there is no cpu{cpu}")),
             None => Ok(program),

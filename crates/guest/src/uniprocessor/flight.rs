@@ -98,6 +98,7 @@ impl Uniprocessor {
 
     /// One tick, up to where the next one could be taken.
     pub(super) fn tick(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
+        self.suspend();
         let now = self.machine.instructions();
         if self.machine.raise_timer(self.cpu()).is_none() {
             let what = "no timer interrupts the processor: the kernel has not set one up, or has masked it";

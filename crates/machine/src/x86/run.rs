@@ -236,7 +236,7 @@ impl Exec<'_> {
         self.atomic = instr.has_lock_prefix();
         self.modifies = false;
         let outcome = if self.transactions.open(self.id).is_some() && aborts(instr) {
-            Err(Trap::Abort(0))
+            Err(Trap::Abort(self.status_of(instr)))
         } else {
             super::execute(self, instr)
         };

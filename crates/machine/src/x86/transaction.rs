@@ -11,7 +11,7 @@ use super::mmu::Intent;
 use super::state::{Seg, canonical};
 use super::trap::{Outcome, Trap};
 use crate::stop::{Kinds, Stop};
-use crate::transactions::{NESTING_MAX, Transaction, status};
+use crate::transactions::{Atomicity, NESTING_MAX, Transaction, status};
 use iced_x86::{Instruction, Mnemonic};
 use trace::PhysAddr;
 
@@ -105,7 +105,18 @@ pub(crate) fn aborts(instr: &Instruction) -> bool {
     }
 }
 
+/// Does the instruction ask the kernel for something?
+fn calls_kernel(instr: &Instruction) -> bool {
+    matches!(instr.mnemonic(), Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int)
+}
+
 impl Exec<'_> {
+    /// The status with which an instruction that may not be in a transaction aborts it.
+    pub(crate) fn status_of(&self, instr: &Instruction) -> u32 {
+        let tsx = self.transactions.tsx.filter(|_| calls_kernel(instr));
+        tsx.map_or(0, |tsx| tsx.system_call_status)
+    }
+
     /// Does every access have to be looked at?
     pub(crate) fn transactional(&self) -> bool {
         !self.transactions.is_empty()
@@ -182,6 +193,10 @@ impl Exec<'_> {
 
     /// Aborts the transactions that an access to this line conflicts with.
     fn doom_others(&mut self, line: u64, write: bool) {
+        let weak = self.transactions.tsx.is_some_and(|tsx| tsx.atomicity == Atomicity::Weak);
+        if weak && self.transactions.open(self.id).is_none() {
+            return;
+        }
         let mut undo = Vec::new();
         for other in self.transactions.others(self.id) {
             if other.conflicts(line, write) {

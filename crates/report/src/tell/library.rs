@@ -2,7 +2,7 @@
 
 use super::{Context, Seen};
 use crate::story::Place;
-use detect::INTERRUPTS;
+use detect::{INTERRUPTS, TRANSACTION};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{Action, Event, Frame, LockId, Resolve, Stack, Step, VirtAddr};
@@ -108,6 +108,9 @@ impl Library<'_> {
     pub fn lock(&self, lock: LockId) -> String {
         if lock == INTERRUPTS {
             return "interrupts off".to_string();
+        }
+        if lock == TRANSACTION {
+            return "a transaction".to_string();
         }
         match self.resolve.lock(VirtAddr(lock.0)) {
             Some(name) if self.namesakes.contains(&name) => format!("{name} ({})", VirtAddr(lock.0)),

@@ -157,6 +157,11 @@ impl SmpTarget {
             let what = "a test of Linux needs no description: leave out -k and --program";
             return Err(Failure::BadFlag(what.to_owned()));
         }
+        if arguments.transactions.is_given() {
+            let what = "--tsx, --transactions and --line-size are for kernels with a description and programs on them: a test of \
+                        Linux runs on processors without transactions ('rockfall run --tsx' boots Linux on such that have them)";
+            return Err(Failure::BadFlag(what.to_owned()));
+        }
         let path = kernel_file(&arguments.kernel)?;
         let kernel = read(&path)?;
         let not_bootable = |error| Failure::NotBootable { path: path.clone(), error };

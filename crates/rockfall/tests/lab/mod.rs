@@ -35,9 +35,7 @@ pub fn world(kernel: &Path, test: &str) -> KernelWorld {
     let image = Image::parse("kernel", &file).expect("an ELF file");
     let description = Description::parse("pebbles.toml", DESCRIPTION).expect("it is bundled");
     let resolved = Kernel::resolve(&description, &image).expect("it fits the bundled kernel");
-    // As the command has it: a program on the kernel's disk has transactions.
-    let tsx = image.has_transactions().then(machine::Tsx::default);
-    let setup = Setup { test: test.to_owned(), tsx, ..Setup::default() };
+    let setup = Setup { test: test.to_owned(), ..Setup::default() };
     let started = lifecycle::start(&resolved, &file, &setup).expect("the test starts");
     let console = resolved.console.iter().map(|console| console.pattern.clone()).collect();
     let mut detectors = Detectors::new(&Config { console, ..Config::default() });

@@ -1,0 +1,127 @@
+//! Flags about hardware transactions: whether the processors have them, and how they are explored.
+//!
+//! Whether they have them follows from the code, unless it is said: from the kernel's functions, from the program under test, and
+//! from the program of the test's name. Programs that merely lie on the kernel's disk do not count.
+
+use crate::failure::Failure;
+use clap::{Args, ValueEnum};
+use guest::image::Image;
+use guest::uniprocessor::transactions::Mode;
+use machine::Tsx;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum How {
+    /// One step, or an abort at once with the status "retry"
+    Retry,
+    /// The same, and "conflict" where another thread's access makes one possible
+    Codes,
+    /// As software does it: no abort without a reason
+    Stm,
+    /// As software without strong atomicity: code outside of transactions may come in between
+    Weak,
+    /// Executed speculatively, with preemption inside and roll-back: slow, to check the others
+    Real,
+}
+
+impl How {
+    const fn mode(self) -> Mode {
+        match self {
+            Self::Retry => Mode::Retry,
+            Self::Codes => Mode::Codes,
+            Self::Stm => Mode::Stm,
+            Self::Weak => Mode::Weak,
+            Self::Real => Mode::Real,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct TransactionArguments {
+    /// Processors with hardware transactional memory (RTM) or without [default: with, if the code has transactions]
+    #[arg(long, value_enum, value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    pub tsx: Option<Switch>,
+    /// How transactions are explored [default: codes]; see docs/transactions.md
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub transactions: Option<How>,
+    /// With --transactions real or weak: bytes of a cache line, by which conflicts are told [default: 64]
+    #[arg(long, value_name = "BYTES")]
+    pub line_size: Option<u32>,
+}
+
+/// What of this is part of a finding file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TransactionRecipe {
+    /// `None`: as the code has it.
+    pub tsx: Option<bool>,
+    #[serde(default)]
+    pub mode: Option<Mode>,
+    #[serde(default)]
+    pub line_bytes: Option<u32>,
+}
+
+/// Bytes that a cache line may have.
+const LINE_BYTES: std::ops::RangeInclusive<u32> = 8..=4096;
+
+impl TransactionArguments {
+    /// Whether any of them is given.
+    pub const fn is_given(&self) -> bool {
+        self.tsx.is_some() || self.transactions.is_some() || self.line_size.is_some()
+    }
+
+    pub fn recipe(&self) -> Result<TransactionRecipe, Failure> {
+        let refuse = |what: &str| Err(Failure::BadFlag(what.to_owned()));
+        let speculative = self.transactions.is_some_and(|how| how.mode().is_speculative());
+        if self.tsx == Some(Switch::Off) && self.transactions.is_some() {
+            return refuse(
+                "--transactions says how transactions are explored, and --tsx=off that there are none",
+            );
+        }
+        if let Some(bytes) = self.line_size {
+            if !speculative {
+                return refuse(
+                    "--line-size needs --transactions real or weak: elsewhere a transaction is one step, whose conflicts \
+                     are told to the byte",
+                );
+            }
+            if !bytes.is_power_of_two() || !LINE_BYTES.contains(&bytes) {
+                let (low, high) = LINE_BYTES.into_inner();
+                return refuse(&format!(
+                    "--line-size {bytes}: a power of two from {low} to {high} is needed"
+                ));
+            }
+        }
+        Ok(TransactionRecipe {
+            tsx: self.tsx.map(|tsx| tsx == Switch::On),
+            mode: self.transactions.map(How::mode),
+            line_bytes: self.line_size,
+        })
+    }
+}
+
+impl TransactionRecipe {
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.mode.unwrap_or_default()
+    }
+
+    /// What the processors have, for code in these images.
+    pub fn tsx<'a>(&self, mut code: impl Iterator<Item = &'a Image>) -> Result<Option<Tsx>, Failure> {
+        let has = self.tsx.unwrap_or_else(|| code.any(Image::has_transactions));
+        if !has && self.mode.is_some() {
+            let what = "--transactions: no code here begins a transaction (XBEGIN); if it is made at run time, add --tsx";
+            return Err(Failure::BadFlag(what.to_owned()));
+        }
+        let tsx = self.mode().tsx();
+        Ok(has.then(|| Tsx { line_bytes: self.line_bytes.unwrap_or(tsx.line_bytes), ..tsx }))
+    }
+}

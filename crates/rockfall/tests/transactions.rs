@@ -1,0 +1,231 @@
+//! Programs with hardware transactions as their users meet them: bugs are found with a budget alone and seen again, mended
+//! programs are exhausted, what cannot be combined is refused, and what is executed speculatively ends as what is emulated.
+
+mod ends;
+
+use ends::{Ends, Told, ends};
+use explore::World;
+use explore::strategies::{DepthFirst, Dpor};
+use guest::description::Description;
+use guest::image::Image;
+use guest::kernel::Kernel;
+use guest::lifecycle::{self, Setup};
+use guest::uniprocessor::Uniprocessor;
+use guest::uniprocessor::transactions::Mode;
+use guests::{Build, Program};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, LazyLock};
+use trace::{CpuId, PointSet, Step, StepEnd};
+
+const KERNEL: &str = include_str!("../../../kernels/pebbles.toml");
+const LIBRARY: &str = include_str!("../../../kernels/pebbles-threads.toml");
+
+/// What the threads of programs do that are wrong in their own ways.
+const MORE: [(&str, &str); 2] = [
+    ("xend_alone", "_xend();"),
+    (
+        "endless",
+        "static volatile int stop; if (_xbegin() == _XBEGIN_STARTED) { while (!stop) continue; _xend(); }",
+    ),
+];
+
+/// The kernel with its programs, built once.
+static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("transactions");
+    let header = guests::sources().join("programs/htm.h");
+    let program = |&(name, work): &(&str, &str)| Program {
+        name: name.to_owned(),
+        source: format!(
+            "#include \"{}\"\nstatic void work(int thread, int iteration) {{ (void)thread, (void)iteration; {work} }}\n\
+             int main(void) {{ htm_run(); return 0; }}\n",
+            header.display()
+        ),
+    };
+    let more: Vec<Program> = MORE.iter().map(program).collect();
+    Build::default().image_with(&more, &folder).unwrap_or_else(|error| panic!("{error}"));
+    folder
+});
+
+/// Exit code, output and what was said about errors.
+fn rockfall(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_rockfall"))
+        .args(arguments)
+        .current_dir(&*BUILT)
+        .output()
+        .expect("the command starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let errors = text(&output.stderr);
+    assert!(!errors.contains("bug in Rockfall"), "{errors}");
+    (output.status.code(), text(&output.stdout), errors)
+}
+
+fn on_program(command: &str, program: &str, more: &[&str]) -> (Option<i32>, String, String) {
+    let program = format!("programs/{program}");
+    let arguments = [command, "kernel", "-k", "pebbles", "--program", &program];
+    rockfall(&[&arguments[..], more].concat())
+}
+
+#[test]
+fn bugs_are_found_with_a_budget_alone() {
+    let wrong =
+        guests::faults().into_iter().filter(|fault| fault.flag.is_none() && !fault.findings.is_empty());
+    for fault in wrong {
+        let name = &fault.test;
+        let (code, text, errors) = on_program("test", name, &["--budget", "60s", "--fresh", "--json"]);
+        assert_eq!(code, Some(1), "{name}: {text}{errors}");
+        let object: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("an object");
+        let kind = object["finding"]["kind"].as_str().expect("a finding");
+        assert!(fault.findings.iter().any(|known| known == kind), "{name}: {kind}");
+        let (code, told, errors) = rockfall(&["replay", &format!("{name}.finding.json")]);
+        assert_eq!(code, Some(1), "{name} is seen again: {errors}");
+        assert!(told.contains("in the fallback:"), "{name} is told with its path: {told}");
+    }
+}
+
+#[test]
+fn mended_programs_are_exhausted() {
+    for (program, how) in [
+        ("htm2", "codes"),
+        ("counter", "codes"),
+        ("fig63", "codes"),
+        ("swap", "stm"),
+        ("lock_fast_spin_fixed", "stm"),
+        ("avl_fixed", "stm"),
+        ("map_basic", "stm"),
+    ] {
+        let points = ["--points", "lock,unlock,create,wake", "--transactions", how];
+        let (code, text, errors) = on_program("explore", program, &points);
+        assert_eq!(code, Some(0), "{program}: {text}{errors}");
+        assert!(text.contains("exhausted"), "{program}: {text}");
+    }
+}
+
+#[test]
+fn races_are_told_with_both_paths() {
+    let (code, text, errors) = on_program("races", "htm1", &[]);
+    assert!(code.is_some(), "{text}{errors}");
+    let (code, text, errors) = on_program("test", "htm1", &["--budget", "60s", "--fresh"]);
+    assert_eq!(code, Some(1), "{text}{errors}");
+    assert!(text.contains("in the transaction:") && text.contains("in the fallback:"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_combined_is_refused() {
+    for (program, flags, what) in [
+        ("counter", &["--transactions", "real", "--tsx=off"][..], "--tsx=off that there are none"),
+        ("counter", &["--line-size", "64"], "--line-size needs --transactions real or weak"),
+        ("counter", &["--transactions", "stm", "--line-size", "64"], "--line-size needs"),
+        ("counter", &["--transactions", "real", "--line-size", "24"], "a power of two from 8 to 4096"),
+        ("avl_mutex", &["--transactions", "codes"], "no code here begins a transaction"),
+        ("counter", &["--transactions", "soft"], "invalid value 'soft'"),
+    ] {
+        let (code, _, errors) = on_program("explore", program, flags);
+        assert_eq!(code, Some(2), "{flags:?}: {errors}");
+        assert!(errors.contains(what), "{flags:?}: {errors}");
+    }
+}
+
+/// As on a processor without.
+#[test]
+fn without_transactions_the_instructions_fault() {
+    let (code, text, errors) = on_program("explore", "counter", &["--tsx=off"]);
+    assert_eq!(code, Some(1), "{text}{errors}");
+    assert!(text.contains("takes an invalid opcode in _xbegin"), "{text}");
+}
+
+#[test]
+fn wrong_programs_end_as_findings() {
+    let (code, text, errors) = on_program("explore", "xend_alone", &["--tsx"]);
+    assert_eq!(code, Some(1), "{text}{errors}");
+    assert!(text.contains("general protection"), "{text}");
+    for how in ["codes", "real"] {
+        let (code, text, errors) = on_program("explore", "endless", &["--transactions", how]);
+        assert_eq!(code, Some(1), "{how}: {text}{errors}");
+    }
+}
+
+fn in_words(step: &Step) -> String {
+    match (&step.end, step.events.iter().rev().find_map(|event| console(&event.action))) {
+        (StepEnd::Finished, Some(line)) => line,
+        (StepEnd::Stuck { .. }, _) => "stuck".to_owned(),
+        (end, _) => format!("{end:?}"),
+    }
+}
+
+fn console(action: &trace::Action) -> Option<String> {
+    match action {
+        trace::Action::Console { line } => Some(line.clone()),
+        _ => None,
+    }
+}
+
+/// The program at its beginning; it says what its variables hold in the end.
+fn world(program: &str, mode: Mode, variables: &'static [(&'static str, usize)]) -> World<Told, Ends> {
+    let file = std::fs::read(BUILT.join("kernel")).expect("just built");
+    let kernel = Description::parse("pebbles.toml", KERNEL).expect("it is bundled");
+    let kernel =
+        Kernel::resolve(&kernel, &Image::parse("kernel", &file).expect("an ELF file")).expect("it fits");
+    let bytes = std::fs::read(BUILT.join("programs").join(program)).expect("just built");
+    let image = Image::parse(program, &bytes).expect("an ELF file");
+    let library = Description::parse("pebbles-threads.toml", LIBRARY).expect("it is bundled");
+    let kernel = kernel.with_program(&library, &image, program).expect("it fits");
+    let setup = Setup {
+        test: program.to_owned(),
+        programs: vec![image.clone()],
+        tsx: Some(mode.tsx()),
+        ..Setup::default()
+    };
+    let mut started = lifecycle::start(&kernel, &file, &setup).expect("the program starts");
+    started.subject.explore_transactions(mode);
+    let says = move |program: &Uniprocessor, end: &StepEnd| {
+        let value = |(name, size): &(&str, usize)| {
+            let mut bytes = vec![0; *size];
+            let addr = image.symbol(name).expect("a variable").addr;
+            assert!(program.machine.read_virt(CpuId(0), addr, &mut bytes), "{name} is still there");
+            format!("{name}={bytes:02x?}")
+        };
+        (*end == StepEnd::Finished).then(|| variables.iter().map(value).collect())
+    };
+    ends::world(started.subject, Arc::new(says), in_words)
+}
+
+/// Theorem 3 of Blum 2018, tested: a transaction that is one step or aborts at once ends as one that is preempted inside and
+/// rolled back. The reduction of the latter is held against every interleaving where those are few.
+#[test]
+fn speculation_ends_as_emulation() {
+    for (program, variables, all) in [
+        ("htm1", &[("counter", 4)][..], true),
+        ("counter", &[("counter", 4)], true),
+        ("fig63", &[("cells", 8)], true),
+        ("htm2", &[("counter", 4)], false),
+        ("swapbug", &[("elements", 24)], false),
+    ] {
+        let points: PointSet = "everywhere,within:work".parse().expect("points");
+        let (emulated, few) = ends(&world(program, Mode::Retry, variables), &points, Dpor::default());
+        let real = world(program, Mode::Real, variables);
+        let (executed, many) = ends(&real, &points, Dpor::default());
+        println!("{program}: {} ends, {few} interleavings emulated, {many} executed", emulated.len());
+        assert_eq!(emulated, executed, "{program}");
+        let (coded, _) = ends(&world(program, Mode::Codes, variables), &points, Dpor::default());
+        assert_eq!(emulated, coded, "{program}");
+        if all {
+            let (every, interleavings) = ends(&real, &points, DepthFirst);
+            println!("{program}: {interleavings} interleavings without reduction");
+            assert_eq!(executed, every, "{program}");
+            let (every, _) = ends(&world(program, Mode::Codes, variables), &points, DepthFirst);
+            assert_eq!(coded, every, "{program}");
+        }
+    }
+}
+
+/// Only with weak atomicity does the fallback come in between what a transaction reads and writes.
+#[test]
+fn weak_atomicity_loses_what_strong_atomicity_keeps() {
+    let points: PointSet = "everywhere,within:work".parse().expect("points");
+    let of = |mode| ends(&world("counter", mode, &[("counter", 4)]), &points, Dpor::default()).0;
+    let (strong, weak) = (of(Mode::Real), of(Mode::Weak));
+    assert_eq!(strong.len(), 1, "{strong:?}");
+    assert!(weak.len() > 1, "{weak:?}");
+}
