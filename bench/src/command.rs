@@ -9,6 +9,7 @@ use crate::quicksand;
 use crate::real;
 use crate::sanitizers;
 use crate::space::Space;
+use crate::transactions;
 use clap::Parser;
 
 /// Measures Rockfall.
@@ -25,6 +26,8 @@ pub enum Command {
     Real(real::Options),
     /// What the sanitizers cost on guests that just run, and what they find in one run.
     Sanitizers(sanitizers::Options),
+    /// Bugs found and spaces exhausted of programs with hardware transactions, as in the thesis' tables.
+    Transactions(transactions::Options),
     /// Searches one space of the bundled kernel and prints what came of it as an object of JSON.
     Space(Space),
     /// Runs one benchmark guest and prints its phases as lines of JSON.
@@ -71,6 +74,7 @@ impl Command {
             Self::Quicksand(options) => quicksand::run(&options),
             Self::Real(options) => real::run(&options),
             Self::Sanitizers(options) => sanitizers::run(&options),
+            Self::Transactions(options) => transactions::run(&options),
             Self::Space(space) => {
                 let outcome = space.search()?;
                 println!("{}", serde_json::to_string(&outcome).map_err(|e| e.to_string())?);

@@ -14,6 +14,7 @@ mod real;
 mod sanitizers;
 mod space;
 mod table;
+mod transactions;
 mod wide;
 
 use clap::Parser;

@@ -15,6 +15,11 @@ const MEMORY_BYTES: u64 = 512 << 20;
 /// Several times what a boot with all tests takes.
 const INSTRUCTIONS_MAX: u64 = 4_000_000_000;
 
+/// A program with transactions in an image of its own.
+static TRANSACTIONS: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    Pack { tests: sources("transactions").unwrap(), modules: Vec::new(), files: Vec::new() }.build().unwrap()
+});
+
 /// All tests and checks in one image.
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut tests = sources("tests").unwrap();
@@ -37,9 +42,13 @@ fn boot(debian: &Debian, cpus: u8, append: &str) -> Machine {
 
 fn boot_file(file: &[u8], cpus: u8, append: &str) -> Machine {
     let config = BoardConfig { cpus, memory_bytes: MEMORY_BYTES, ..BoardConfig::default() };
+    boot_image(file, config, append, &IMAGE)
+}
+
+fn boot_image(file: &[u8], config: BoardConfig, append: &str, image: &[u8]) -> Machine {
     let options = BootOptions {
         command_line: format!("{} {append}", boot::linux::default_command_line(config.clock)),
-        modules: vec![Module { command_line: String::new(), bytes: IMAGE.clone() }],
+        modules: vec![Module { command_line: String::new(), bytes: image.to_vec() }],
     };
     let mut machine = Machine::new(config);
     let Machine { cpus, memory, board, .. } = &mut machine;
@@ -137,6 +146,19 @@ fn two_processors_and_a_snapshot_before_the_test() {
     assert_eq!(original.stop, Stop::PowerOff, "{}", original.console);
     assert_eq!(original.results.len(), 8);
     assert!(original.results.iter().all(|(_, status)| *status == 0), "{}", original.console);
+}
+
+/// Linux tells its programs of the processor's transactions, and a lock is elided with them; without them it is not told.
+#[test]
+fn a_program_elides_a_lock() {
+    let Some(debian) = debian() else { return };
+    let file = fs::read(&debian.kernel).unwrap();
+    for (tsx, status) in [(Some(machine::Tsx::default()), 0), (None, 1 << 8)] {
+        let config = BoardConfig { cpus: 2, memory_bytes: MEMORY_BYTES, tsx, ..BoardConfig::default() };
+        let outcome = run(&mut boot_image(&file, config, "", &TRANSACTIONS), false);
+        let told = (outcome.stop, outcome.results);
+        assert_eq!(told, (Stop::PowerOff, vec![("elision".to_owned(), status)]), "{}", outcome.console);
+    }
 }
 
 #[test]
