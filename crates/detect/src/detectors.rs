@@ -19,7 +19,7 @@ pub struct Config {
     pub limits: Limits,
     /// Instructions of a transition that are never too many, whatever other executions need.
     pub instructions_allowed: u64,
-    /// Findings that are known already and set aside.
+    /// Findings that are known already and set aside, by signature or by cause.
     pub known: Vec<Signature>,
 }
 
@@ -110,12 +110,19 @@ impl Detectors {
                 detector.observe(moment, races);
             }
         });
-        let is_news = |finding: &Finding| !self.known.contains(&finding.signature());
+        let is_news = |finding: &Finding| {
+            !self.known.contains(&finding.signature()) && !self.known.contains(&finding.cause())
+        };
         let found = found.into_iter().flatten();
         match self.known.is_empty() {
             true => findings.extend(found),
             false => findings.extend(found.filter(is_news)),
         }
+    }
+
+    /// What is of this signature, or has this cause, is no news from now on.
+    pub fn set_aside(&mut self, known: Signature) {
+        self.known = self.known.iter().cloned().chain([known]).collect();
     }
 
     #[must_use]

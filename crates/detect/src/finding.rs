@@ -448,6 +448,21 @@ impl Finding {
         })
     }
 
+    /// What makes findings of different signatures one bug to its user: a block that is used after it was freed is often
+    /// used in many places, field by field, and one mistake is behind all of them. Where blocks of the kind are allocated
+    /// and where they are freed tells which; of all else the signature does.
+    #[must_use]
+    pub fn cause(&self) -> Signature {
+        let of = |role: Role| places(self.sides.iter().filter(|side| side.role == role).map(|side| side.pc));
+        match &self.kind {
+            FindingKind::UseAfterFree { .. } => {
+                let (allocated, freed) = (of(Role::Allocated), of(Role::Freed));
+                Signature(format!("{} of a block of {allocated} freed by {freed}", self.kind.name()))
+            }
+            _ => self.signature(),
+        }
+    }
+
     /// One line that says what happened, with bare addresses; a report says it again with names.
     #[must_use]
     pub fn headline(&self) -> String {

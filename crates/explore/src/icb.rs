@@ -85,21 +85,35 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
         cancelled: &(dyn Fn() -> bool + Sync),
         report: &mut dyn FnMut(&Self),
     ) {
-        while !cancelled() {
-            if self.may_raise() {
-                self.earlier = self.found();
-                self.before.add(self.search.counts());
-                self.bound += 1;
-                let left = |max: u64| max - self.before.interleavings.min(max);
-                let interleavings_max = self.options.interleavings_max.map(left);
-                let options = Options { interleavings_max, ..self.options.clone() };
-                self.search = self.search.again(PreemptionBound::new(self.bound), options);
-            }
-            if self.search.is_over() {
-                return;
-            }
-            self.search.round(workers, cancelled);
+        while !cancelled() && !self.is_over() {
+            self.round(workers, cancelled);
             report(self);
+        }
+    }
+
+    /// Nothing is left to run, whatever the bound.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.search.is_over() && !self.may_raise()
+    }
+
+    /// A round of the bound that is being explored, or of the next one if that is exhausted.
+    pub fn round<S: Subject, O: Observer<Note = N>>(
+        &mut self,
+        workers: &mut Workers<S, O>,
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) {
+        if self.may_raise() {
+            self.earlier = self.found();
+            self.before.add(self.search.counts());
+            self.bound += 1;
+            let left = |max: u64| max - self.before.interleavings.min(max);
+            let interleavings_max = self.options.interleavings_max.map(left);
+            let options = Options { interleavings_max, ..self.options.clone() };
+            self.search = self.search.again(PreemptionBound::new(self.bound), options);
+        }
+        if !self.search.is_over() {
+            self.search.round(workers, cancelled);
         }
     }
 

@@ -75,16 +75,32 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use trace::{PointRule, PointSet, VirtAddr};
 
-/// Estimates are often too high: a job is too large when this times the remaining time is not enough.
-pub const ESTIMATE_FACTOR: f64 = 2.0;
 /// A job with no more than this left to do, and at least this part done, is finished before others are tried: what it
 /// proves is cheap.
 pub const SECONDS_NEARLY_DONE: f64 = 0.5;
 pub const EXPLORED_NEARLY_DONE: f64 = 0.5;
 /// After so many other slices a proof that may yet be finished in time has one, and so has a first set that is too large.
 pub const SLICES_BETWEEN_LOOKS: u32 = 4;
-/// Before this many interleavings an estimate says little, and a job is not suspended.
-pub const INTERLEAVINGS_MIN: u64 = 32;
+
+/// How far estimates are trusted (Blum 2018, 4.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Heuristics {
+    /// Estimates are often too high: a job is too large when this times the remaining time is not enough.
+    pub estimate_factor: u32,
+    /// Before this many interleavings an estimate says little, and a job is not suspended.
+    pub interleavings_min: u64,
+}
+
+impl Heuristics {
+    pub const DEFAULT: Heuristics = Heuristics { estimate_factor: 2, interleavings_min: 32 };
+}
+
+impl Default for Heuristics {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct JobId(pub usize);
@@ -182,12 +198,15 @@ pub struct Job {
     pub preemptions_max: Option<u32>,
     /// Instructions that it saw racing.
     seen: BTreeSet<VirtAddr>,
+    #[serde(default)]
+    heuristics: Heuristics,
 }
 
 impl Job {
     fn new(points: PointSet, purpose: Purpose) -> Self {
         let (standing, seen) = (Standing::default(), BTreeSet::new());
-        Self { points, purpose, state: State::Pending, standing, preemptions_max: None, seen }
+        let (state, heuristics) = (State::Pending, Heuristics::DEFAULT);
+        Self { points, purpose, state, standing, preemptions_max: None, seen, heuristics }
     }
 
     /// All executions count, however many preemptions they have.
@@ -196,7 +215,7 @@ impl Job {
     }
 
     fn is_tried(&self) -> bool {
-        self.standing.interleavings >= INTERLEAVINGS_MIN
+        self.standing.interleavings >= self.heuristics.interleavings_min
     }
 
     /// How many racing instructions have a point.
@@ -221,7 +240,7 @@ impl Job {
 
     fn is_too_large(&self, capacity: Capacity) -> bool {
         let seconds = if self.purpose.is_proof() { capacity.core_seconds() } else { capacity.seconds };
-        self.is_tried() && self.seconds_left() > ESTIMATE_FACTOR * seconds
+        self.is_tried() && self.seconds_left() > f64::from(self.heuristics.estimate_factor) * seconds
     }
 }
 
@@ -313,6 +332,8 @@ pub struct Plan {
     /// Slices of first sweeps in a row.
     #[serde(default)]
     slices_of_sweeps: u32,
+    #[serde(default)]
+    heuristics: Heuristics,
 }
 
 fn rule(pc: VirtAddr) -> PointRule {
@@ -329,6 +350,20 @@ impl Plan {
         }
         plan.grow();
         plan
+    }
+
+    /// The same, with estimates trusted otherwise.
+    #[must_use]
+    pub fn trusting(mut self, heuristics: Heuristics) -> Self {
+        self.heuristics = heuristics;
+        self.jobs.iter_mut().for_each(|job| job.heuristics = heuristics);
+        self
+    }
+
+    /// Interleavings for a first look at a job.
+    #[must_use]
+    pub const fn interleavings_min(&self) -> u64 {
+        self.heuristics.interleavings_min
     }
 
     #[must_use]
@@ -387,7 +422,7 @@ impl Plan {
             (None, Some(by)) => State::Cancelled { by },
             (None, None) => State::Pending,
         };
-        self.jobs.push(Job { state, ..Job::new(points, purpose) });
+        self.jobs.push(Job { state, heuristics: self.heuristics, ..Job::new(points, purpose) });
     }
 
     /// Makes sure that there are jobs with all points.
@@ -471,7 +506,8 @@ impl Plan {
             job.state == State::Started && job.is_tried() && job.seconds_left() <= capacity.core_seconds()
         });
         let left = |(id, job): &(JobId, &Job)| {
-            let doubt = if self.last_proof == Some(*id) { ESTIMATE_FACTOR } else { 1.0 };
+            let doubt =
+                if self.last_proof == Some(*id) { f64::from(self.heuristics.estimate_factor) } else { 1.0 };
             job.seconds_left() / doubt
         };
         in_time.min_by(|a, b| left(a).total_cmp(&left(b))).map(|(id, _)| id)
@@ -678,6 +714,16 @@ impl Plan {
         let job = &mut self.jobs[id.0];
         if job.state.is_open() {
             (job.state, job.standing) = (State::Pending, Standing::default());
+        }
+    }
+
+    /// The bug that ended jobs is set aside: they are begun again, to look for the next one. What was exhausted before
+    /// had no bug at all.
+    pub fn reopen(&mut self) {
+        for job in &mut self.jobs {
+            if matches!(job.state, State::Buggy | State::Cancelled { .. }) {
+                (job.state, job.standing) = (State::Pending, Standing::default());
+            }
         }
     }
 

@@ -548,6 +548,7 @@ fn bound_of(remark: &Remark) -> Option<Bound> {
     match *remark {
         Remark::Word(_) => None,
         Remark::TakenToWait { yields } => Some(Bound::Yields { yields_max: yields }),
+        Remark::TriedInVain { tries } => Some(Bound::Tries { tries_max: tries }),
     }
 }
 

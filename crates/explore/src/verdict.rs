@@ -39,6 +39,8 @@ pub enum Bound {
     Sampling,
     /// Threads that offer the processor this often without a sign of progress are taken to wait.
     Yields { yields_max: u32 },
+    /// Threads that try an atomic instruction on one word this often, and change nothing, are taken to wait.
+    Tries { tries_max: u32 },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -91,6 +93,11 @@ impl fmt::Display for Verdict {
                         f,
                         "there are if a thread that offers the processor {yields_max} times without a sign of progress \
                          waits for another"
+                    ),
+                    Bound::Tries { tries_max } => write!(
+                        f,
+                        "there are if a thread that tries an atomic instruction {tries_max} times and changes nothing waits \
+                         for another"
                     ),
                 }
             }

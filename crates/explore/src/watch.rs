@@ -3,7 +3,7 @@
 //! Going on without the race detector is a matter of the world that workers are given: notes have the same type.
 
 use crate::world::{Observer, Seen};
-use detect::{Detectors, Limits, Progress, Race, RaceDetector};
+use detect::{Detectors, Limits, Progress, Race, RaceDetector, Signature};
 use trace::Step;
 
 #[derive(Clone, Debug)]
@@ -16,6 +16,11 @@ impl Watch {
     #[must_use]
     pub const fn new(detectors: Detectors, races: Option<RaceDetector>) -> Self {
         Self { detectors, races }
+    }
+
+    /// See [`Detectors::set_aside`].
+    pub fn set_aside(&mut self, known: Signature) {
+        self.detectors.set_aside(known);
     }
 }
 

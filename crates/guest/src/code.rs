@@ -93,6 +93,14 @@ pub fn follows_call(image: &Image, pc: VirtAddr) -> bool {
         })
 }
 
+/// Whether the bytes before `pc` are a software interrupt that returns to it.
+#[must_use]
+pub fn follows_system_call(image: &Image, pc: VirtAddr) -> bool {
+    const INT: u8 = 0xcd;
+    let before = image.bytes(VirtAddr(pc.0.wrapping_sub(2)), 2);
+    before.is_some_and(|bytes| bytes[0] == INT) && is_system_call(image, VirtAddr(pc.0.wrapping_sub(2)))
+}
+
 /// Whether the instruction is a repeated string instruction: one that can be interrupted between its iterations.
 #[must_use]
 pub fn is_repeated(image: &Image, at: VirtAddr) -> bool {

@@ -114,6 +114,8 @@ tables! {
         /// Events come from the calls of `annotations/rockfall.h` instead of hooks.
         annotations: bool,
         machine: Machine,
+        /// Numbers by which judgement is made, where this kernel needs others.
+        limits: BTreeMap<String, Spanned<u64>>,
         define: BTreeMap<String, Spanned<Definition>>,
         threads: Threads,
         runnable: Runnable,

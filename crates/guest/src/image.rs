@@ -761,7 +761,7 @@ impl Programs {
             None if self.programs.len() == 1 => Some(self.programs[0].1.clone()),
             None => None,
         };
-        Space { kernel: self.kernel.clone(), program }
+        Space { kernel: self.kernel.clone(), program, timer: Arc::default() }
     }
 }
 
@@ -770,6 +770,8 @@ impl Programs {
 pub struct Space {
     pub kernel: Arc<Image>,
     pub program: Option<Arc<Image>>,
+    /// The code that handles the timer's interrupt, as far as it is known.
+    pub timer: Arc<[Range<u64>]>,
 }
 
 impl Space {

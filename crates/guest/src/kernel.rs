@@ -398,6 +398,8 @@ pub struct Kernel {
     pub ignored_data: Vec<Range<u64>>,
     pub ignored_regions: Vec<Region>,
     pub raceless_code: Vec<Range<u64>>,
+    /// Of the functions that handle ticks.
+    pub timer_code: Arc<[Range<u64>]>,
     /// Variables by which preemption is allowed or not.
     pub guards: Vec<Range<u64>>,
     pub console: Vec<Console>,

@@ -7,13 +7,14 @@
 //!
 //! Contract: looks at a copy of the machine, which is kept for the next time, since what it has learned of the code stays
 //! good. Limits: a loop that counts its rounds, looks at a clock or calls the
-//! kernel never is in the same state twice; yields are counted elsewhere, and the rest shows as an endless loop.
+//! kernel never is in the same state twice; yields are counted elsewhere, and so are tries of an atomic instruction that
+//! change nothing ([`tries_in_vain`]); the rest shows as an endless loop.
 
 use crate::expression::Inputs;
 use crate::kernel::{Event as HookEvent, Kernel};
 use crate::view::{View, registers};
 use machine::{Event, Events, Happening, Kinds, Machine, Stop, StopSet};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 
 /// Instructions without a point after which it is asked whether a program spins.
@@ -24,6 +25,59 @@ const ROUND_INSTRUCTIONS_MAX: u64 = 5_000;
 const STOPS_MAX: u32 = 64;
 /// Instructions in which a tick is handled, far enough to have counted it.
 const TICK_INSTRUCTIONS_MAX: u64 = 100_000;
+
+/// Instructions that one try of an atomic instruction may take, if it is what a loop is about.
+const TRY_INSTRUCTIONS_MAX: u64 = 50;
+
+/// What the processor of `probe` reads in a loop that tries an atomic instruction on one word so many times and
+/// changes nothing by it. What the loop itself writes in other ways, such as a count of its tries, is none of it.
+/// That it waits is a judgement: it may give up after more tries.
+pub(crate) fn tries_in_vain(probe: &mut Machine, cpu: CpuId, tries_max: u32) -> Option<Vec<trace::Access>> {
+    let before = probe.clone();
+    let mut log = Events::off();
+    (log.accesses, log.happenings) = (true, true);
+    let until =
+        StopSet::after(TRY_INSTRUCTIONS_MAX * u64::from(tries_max)).on(Kinds::EXCEPTION.and(Kinds::HALT));
+    if probe.run(cpu, &until, &mut log) != Stop::Budget {
+        return None;
+    }
+    let mut seen = Vec::new();
+    let mut ports = false;
+    probe.drain(&mut log, |event| match event {
+        Event::Access(access) => seen.push(access),
+        Event::Happening(_, Happening::Port { .. }) => ports = true,
+        Event::Walk(_) | Event::Happening(..) => {}
+    });
+    let phys = |access: &machine::Access| access.physical.unwrap_or(PhysAddr(access.address.0));
+    let tries = seen.iter().filter(|access| access.atomic && access.kind.writes());
+    let mut counts: BTreeMap<(u64, PhysAddr, u32), u32> = BTreeMap::new();
+    tries.for_each(|access| *counts.entry((access.pc.0, phys(access), access.size)).or_default() += 1);
+    let (&(pc, word, size), &count) = counts.iter().max_by_key(|(_, count)| **count)?;
+    let value = |machine: &Machine| Value::now(machine, word, size.min(8) as u8);
+    let other = |access: &machine::Access| {
+        let within =
+            phys(access).0 < word.0 + u64::from(size) && word.0 < phys(access).0 + u64::from(access.size);
+        access.kind.writes() && within && access.pc.0 != pc
+    };
+    let changes = value(&before) != value(probe) || seen.iter().any(other);
+    if ports || count < tries_max || changes {
+        return None;
+    }
+    let own: BTreeSet<PhysAddr> =
+        seen.iter().filter(|access| access.kind.writes() && !access.atomic).map(phys).collect();
+    let read = seen.iter().filter(|access| access.kind != AccessKind::Write && !own.contains(&phys(access)));
+    let read: BTreeSet<trace::Access> = read
+        .map(|access| trace::Access {
+            phys: phys(access),
+            addr: access.address,
+            size: access.size,
+            kind: access.kind,
+            atomic: access.atomic,
+            pc: access.pc,
+        })
+        .collect();
+    Some(read.into_iter().collect())
+}
 
 /// Some bytes as they were.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

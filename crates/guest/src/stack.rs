@@ -9,7 +9,7 @@
 //!
 //! Contract: hostile stacks end the trace, they cannot make it loop or panic: the stack pointer must grow from frame to
 //! frame (except once, from kernel to user), depth and work are bounded, and unreadable memory is the end.
-//! Frames carry the return address as `pc`; names are those of the call before it. 32-bit x86 in full; on other
+//! Frames carry the return address as `pc`; names are those of the call before it, or of the system call. 32-bit x86 in full; on other
 //! architectures only the first way works.
 //! Source: Blum 2018, 3.3.6 lists the special cases; following the code replaces its table of opcodes.
 
@@ -65,12 +65,27 @@ pub fn trace_after_call<M: Memory + ?Sized>(space: &Space, registers: &Registers
 fn named(space: &Space, activations: Vec<Activation>) -> Stack {
     let mut stack: Vec<Frame> = Vec::new();
     for (at, activation) in activations.iter().enumerate() {
-        let frames = space.frames_at(activation.pc(), activation.lookup());
+        let frames = space.frames_at(activation.pc(), named_by(space, &activations[..at], activation));
         let interrupted = at > 0 && activation.exact;
         stack.extend(frames.into_iter().map(|frame| Frame { interrupted, ..frame }));
     }
     stack.truncate(FRAMES_MAX);
     stack
+}
+
+/// The address whose function and line are told. A program that made a system call is told by the instruction that made
+/// it, not by the one that it will go on with. Who was interrupted by the timer right behind that instruction has the call
+/// behind it.
+fn named_by(space: &Space, inner: &[Activation], activation: &Activation) -> VirtAddr {
+    let from_kernel = inner.last().is_some_and(|last| last.registers.ring == 0);
+    let by_timer =
+        || inner.iter().any(|frame| space.timer.iter().any(|code| code.contains(&frame.lookup().0)));
+    let pc = activation.pc();
+    let calls = || space.image_at(pc).is_some_and(|image| code::follows_system_call(image, pc));
+    if activation.exact && from_kernel && activation.registers.ring == 3 && calls() && !by_timer() {
+        return VirtAddr(pc.0.wrapping_sub(1));
+    }
+    activation.lookup()
 }
 
 /// The activations of a running thread, innermost first. Cheaper than [`trace`]: nothing is named.

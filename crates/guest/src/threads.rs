@@ -67,6 +67,15 @@ pub struct Loop {
     pub waits: bool,
     /// Known to be waiting, until one of these has changed.
     pub condition: Option<Vec<Value>>,
+    /// The atomic instruction that it tries in vain, with points in between, and how often it did.
+    pub tries: Option<(Attempt, u32)>,
+}
+
+/// An atomic instruction on a word, and what the word held afterwards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attempt {
+    pub pc: trace::VirtAddr,
+    pub left: Value,
 }
 
 /// What a thread does between two offers of the processor, the system call that makes the offer left out.
@@ -154,6 +163,9 @@ pub struct Thread {
     pub suspended: Option<Suspended>,
     /// Where it said itself that it gives way; kept for stories only.
     pub waits_at: Option<Arc<Stack>>,
+    /// Of its program, who called whom when it last entered the kernel, as it was last told: with the address space goes
+    /// the stack that says so.
+    pub callers: Option<Arc<Stack>>,
     kernel: Vec<Activation>,
     user: Vec<Activation>,
     depth: [u8; ACTIVITIES],
@@ -193,6 +205,7 @@ impl Thread {
             refused: None,
             suspended: None,
             waits_at: None,
+            callers: None,
             kernel: Vec::new(),
             user: Vec::new(),
             depth: [0; ACTIVITIES],

@@ -8,9 +8,9 @@
 //!
 //! Threads that sleep count as runnable: enough ticks make them so. A thread of a program that yields in a loop and comes
 //! back to the same state waits for one of the values that it read, and that is certain, see `rounds.rs`. Other threads that
-//! yield in a loop ([`PROGRAM_YIELDS_MAX`] or [`KERNEL_YIELDS_MAX`] times without progress) are taken to wait for somebody to
+//! yield in a loop ([`Patience`] says how often, without progress) are taken to wait for somebody to
 //! write what they read there, which every verdict on such an execution says ([`Remark::TakenToWait`]); when
-//! nobody else can run they are tried again, up to [`RETRIES_MAX`] times, before the guest is declared stuck
+//! nobody else can run they are tried again, up to [`Patience::retries_max`] times, before the guest is declared stuck
 //! (Blum 2018, 3.4.6). Programs that spin without yielding are recognised for certain, see [`crate::spinning`], and so
 //! are loops that wait for time to pass, see `clock.rs`.
 //!
@@ -49,12 +49,31 @@ use trace::{
 use transactions::{Decided, TRANSACTION_INSTRUCTIONS_MAX};
 use turns::Foreseen;
 
-/// Offers of the processor without progress after which a thread of the kernel is taken to wait.
-pub const KERNEL_YIELDS_MAX: u32 = 10;
-/// The same for a thread of a program, which is known to wait when nothing changes: here something did each time.
-pub const PROGRAM_YIELDS_MAX: u32 = 64;
-/// How often threads that were taken to wait are tried again when nobody else can run.
-pub const RETRIES_MAX: u32 = 128;
+/// After how much in vain a thread is taken to wait (Blum 2018, 3.4.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// Offers of the processor without progress, of a thread of the kernel.
+    pub kernel_yields_max: u32,
+    /// The same for a thread of a program, which is known to wait when nothing changes: here something did each time.
+    pub program_yields_max: u32,
+    /// Tries of an atomic instruction that change nothing, of a thread of a program.
+    pub tries_max: u32,
+    /// The same where there are points in between.
+    pub tries_between_points_max: u32,
+    /// How often threads that were taken to wait are tried again when nobody else can run.
+    pub retries_max: u32,
+}
+
+impl Patience {
+    pub const DEFAULT: Patience = Patience {
+        kernel_yields_max: 10,
+        program_yields_max: 64,
+        tries_max: 100,
+        tries_between_points_max: 20,
+        retries_max: 128,
+    };
+}
+
 /// Ticks after which a thread that never gets the processor is given up.
 pub const TICKS_MAX: u32 = 4096;
 /// The same for one that does not sleep: enough for many threads with long time slices.
@@ -111,6 +130,7 @@ pub struct Uniprocessor {
     /// Who could simply go on.
     current: Option<ThreadId>,
     retries: u32,
+    pub patience: Patience,
     limits: StepLimits,
     pub builder: StepBuilder,
     points: Arc<Compiled>,
@@ -179,6 +199,7 @@ impl Clone for Uniprocessor {
             threads_before: self.threads_before,
             current: self.current,
             retries: self.retries,
+            patience: self.patience,
             limits: self.limits,
             builder: self.builder.clone(),
             points: self.points.clone(),
@@ -201,6 +222,7 @@ impl Clone for Uniprocessor {
         self.threads_before = source.threads_before;
         self.current = source.current;
         self.retries = source.retries;
+        self.patience = source.patience;
         self.cancellation.cancelled.clone_from(&source.cancellation.cancelled);
         self.limits.instructions_max = source.limits.instructions_max;
         self.builder.clone_from(&source.builder);
@@ -221,6 +243,7 @@ impl Uniprocessor {
             threads_before: 0,
             current: None,
             retries: 0,
+            patience: Patience::DEFAULT,
             limits: StepLimits { instructions_max: STEP_INSTRUCTIONS_MAX, instructions_allowed: 0 },
             builder,
             points: Arc::default(),
@@ -495,7 +518,7 @@ impl Uniprocessor {
                 }
                 quiet_until = ran.saturating_mul(2);
             } else if ran >= quiet_until {
-                if program && self.spins() || self.spins_for_lock() {
+                if program && (self.spins() || self.tries_in_vain()) || self.spins_for_lock() {
                     return self.spun(me);
                 }
                 clock = self.waits_for_clock();
@@ -579,11 +602,14 @@ impl Uniprocessor {
                 }
             }
             if self.interruptible() && self.points.admits(|| self.tracker.stack(&self.machine)) {
-                if self.circles() {
-                    return self.spun(me);
-                }
-                if let Some(spin) = self.circles_for_clock().filter(|spin| spin.is_here(&self.machine)) {
-                    return self.wait_for_clock(spin);
+                if self.stood_here() {
+                    if self.circles() {
+                        return self.spun(me);
+                    }
+                    let clock = self.circles_for_clock().filter(|spin| spin.is_here(&self.machine));
+                    if let Some(spin) = clock {
+                        return self.wait_for_clock(spin);
+                    }
                 }
                 self.current = me;
                 let pc = self.machine.pc(self.cpu());

@@ -6,12 +6,13 @@
 
 use crate::commands::explore::{constants, lateness_since};
 use crate::jobs_view::JobsView;
+use crate::limits::Limits;
 use crate::race_witness::RaceWitness;
 use crate::ram::Ram;
 use crate::run_folder::{Ended, Record, RunFolder};
 use crate::searching::Searching;
-use detect::{Constants, Race, RaceKey};
-use explore::jobs::{Capacity, INTERLEAVINGS_MIN, Job, JobId, Outcome, Plan, Standing, State};
+use detect::{Constants, Race, RaceKey, Signature};
+use explore::jobs::{Capacity, Job, JobId, Outcome, Plan, Standing, State};
 use explore::{Bound, Found, Options, Watch, Workers, World};
 use guest::uniprocessor::Uniprocessor;
 use serde::{Deserialize, Serialize};
@@ -60,9 +61,12 @@ struct Begun {
 }
 
 impl Begun {
-    fn new(job: &Job) -> Self {
-        let options = Options { constants: Some(constants(&job.points)), ..options() };
-        let search = Searching::new(job.preemptions_max, options);
+    fn new(job: &Job, setting: &Setting<'_>) -> Self {
+        let options = Options { constants: Some(constants(&job.points, &setting.limits)), ..options() };
+        let search = match setting.fewest_first && job.preemptions_max.is_none() {
+            true => Searching::fewest_first(options),
+            false => Searching::new(job.preemptions_max, options),
+        };
         Self { search, seconds: 0.0, news_at: 0, written_at: 0.0, writing: 0.0 }
     }
 
@@ -139,8 +143,10 @@ pub struct Campaign<'a> {
     recorded: Option<(Instant, Duration)>,
     /// Something happened that must not be lost.
     news: bool,
-    /// The first bug.
+    /// The bug to be told next.
     found: Option<(JobId, Found)>,
+    /// Bugs that were told, and set aside to look for the next one.
+    told: Vec<Signature>,
 }
 
 /// What a campaign is given and does not change.
@@ -156,6 +162,9 @@ pub struct Setting<'a> {
     pub budget: Duration,
     pub folder: Arc<RunFolder>,
     pub ram: Ram,
+    pub limits: Limits,
+    /// Spaces are searched by the number of preemptions, the fewest first.
+    pub fewest_first: bool,
     pub knows: &'a dyn Knows,
 }
 
@@ -180,15 +189,38 @@ impl<'a> Campaign<'a> {
             recorded: None,
             news: true,
             found: None,
+            told: Vec::new(),
         }
+    }
+
+    /// Bugs that were told, and set aside.
+    pub fn told(&self) -> &[Signature] {
+        &self.told
+    }
+
+    /// The bug was told: on to the next one. Searches that were cut off go on; what ended with the bug is begun again.
+    pub fn set_aside(&mut self, cause: Signature) {
+        self.found = None;
+        self.enough.store(false, Ordering::Relaxed);
+        self.disregard(&cause);
+        self.told.push(cause);
+        self.warm.clear();
+        self.plan.reopen();
+        self.news = true;
+    }
+
+    fn disregard(&mut self, cause: &Signature) {
+        self.setting.watched.observer.set_aside(cause.clone());
+        self.setting.unwatched.observer.set_aside(cause.clone());
     }
 
     /// A new run. The first interleaving, without any preemption, shows races that are known from the start.
     pub fn begin(setting: Setting<'a>, plan: Plan) -> Self {
         let mut campaign = Self::new(setting, plan, 0.0);
-        let once = Options { interleavings_max: Some(1), ..options() };
-        let mut search = Searching::new(None, once);
         let points = campaign.plan.job(JobId(0)).points.clone();
+        let constants = Some(constants(&points, &campaign.setting.limits));
+        let once = Options { interleavings_max: Some(1), constants, ..options() };
+        let mut search = Searching::new(None, once);
         let mut workers = Workers::new(1, &campaign.setting.watched, &points, options().depth_max, 0);
         let late = lateness_since(campaign.setting.started, Some(campaign.setting.budget));
         while !search.is_over() && !late() {
@@ -202,6 +234,8 @@ impl<'a> Campaign<'a> {
     pub fn resume(setting: Setting<'a>, record: Record) -> Self {
         let mut campaign = Self::new(setting, record.plan, record.seconds);
         campaign.found = record.found;
+        record.told.iter().for_each(|cause| campaign.disregard(cause));
+        campaign.told = record.told;
         let witnesses = record.witnesses.into_iter();
         campaign.witnesses = witnesses.map(|witness| (witness.race.key(), witness)).collect();
         let open: Vec<JobId> = (0..campaign.plan.jobs().len())
@@ -344,9 +378,9 @@ impl<'a> Campaign<'a> {
             Some(Kept::Here(job)) => job,
             Some(Kept::Written) => {
                 let job = self.setting.folder.load_job::<Begun>(id).map(Box::new);
-                job.unwrap_or_else(|| Box::new(Begun::new(self.plan.job(id))))
+                job.unwrap_or_else(|| Box::new(Begun::new(self.plan.job(id), &self.setting)))
             }
-            None => Box::new(Begun::new(self.plan.job(id))),
+            None => Box::new(Begun::new(self.plan.job(id), &self.setting)),
         };
         let watched = self.plan.is_proof(id) || !job.is_quiet();
         let at = self.warm.iter().position(|(warm, ..)| *warm == id);
@@ -359,7 +393,7 @@ impl<'a> Campaign<'a> {
                 Workers::new(cores, world, points, options().depth_max, self.clone_bytes_max)
             }
         };
-        let interleavings_max = if self.plan.is_look(id) { INTERLEAVINGS_MIN } else { u64::MAX };
+        let interleavings_max = if self.plan.is_look(id) { self.plan.interleavings_min() } else { u64::MAX };
         Slice { id, job, workers, cores, watched, interleavings_max }
     }
 
@@ -424,7 +458,15 @@ impl<'a> Campaign<'a> {
         let (what, plan) = (self.setting.what.clone(), self.plan.clone());
         let witnesses = self.witnesses.values().cloned().collect();
         let (seconds, found) = (self.seconds(), self.found.clone());
-        self.setting.folder.save(&Record { what, seconds, ended, plan, witnesses, found });
+        self.setting.folder.save(&Record {
+            what,
+            seconds,
+            ended,
+            plan,
+            witnesses,
+            found,
+            told: self.told.clone(),
+        });
         for (at, job) in self.plan.jobs().iter().enumerate() {
             if !job.state.is_open() {
                 self.setting.folder.forget_job(JobId(at));

@@ -1,5 +1,7 @@
-//! The jobs of `rockfall test` while it runs: a table on a terminal, now and then a plain line elsewhere, events for
-//! programs.
+//! The jobs of `rockfall test` while it runs: a table on a terminal, plain lines elsewhere, events for programs.
+//!
+//! Elsewhere, now and then a line sums up, and behind it stand each job whose state is another than it was, and each data
+//! race that is new: whoever reads the log later finds what became of every job, and nothing twice.
 //!
 //! The table is one message, drawn whole and cut to the terminal as it is at that moment, so that no line is ever of
 //! another moment than its neighbours, and none is broken. Numbers come first: on a narrow terminal it is names that are cut.
@@ -18,8 +20,10 @@ use trace::{PointRule, PointSet, VirtAddr};
 const REDRAW: Duration = Duration::from_millis(200);
 const LINE_EVERY: Duration = Duration::from_secs(5);
 const EVENT_EVERY: Duration = Duration::from_secs(1);
-/// Jobs shown at a time: those at work and those with the least left to do.
+/// Jobs shown at a time: those at work, and of the others a window that moves on.
 const JOBS_SHOWN_MAX: usize = 12;
+/// How long the window stands still.
+const WINDOW_SECONDS: f64 = 2.0;
 /// Rows of a terminal that are no job's: two that sum up, the table's head, and some for what was said before.
 const ROWS_RESERVED: usize = 6;
 /// New races named at a time.
@@ -29,15 +33,21 @@ const RACES_NAMED_MAX: usize = 2;
 
 pub enum JobsView {
     Plain {
+        every: Duration,
         told: Instant,
+        /// As last told.
+        states: Vec<State>,
+        races: BTreeSet<RaceKey>,
     },
     Live {
+        every: Duration,
         table: ProgressBar,
         drawn: Option<Instant>,
         races: BTreeSet<RaceKey>,
     },
     /// For programs: one object a line.
     Events {
+        every: Duration,
         told: Option<Instant>,
         /// As last told.
         jobs: Vec<(State, u64)>,
@@ -280,19 +290,60 @@ impl Sight<'_> {
         ]
     }
 
-    /// Those at work first, then those with the least left to do.
-    fn begun(&self) -> Vec<JobId> {
-        let mut begun: Vec<JobId> = (0..self.plan.jobs().len()).map(JobId).collect();
-        begun.retain(|id| matches!(self.plan.job(*id).state, State::Started | State::Suspended));
+    /// Those at work first, then those with the least left to do, those not begun, and those that have ended.
+    fn ordered(&self) -> Vec<JobId> {
+        let mut jobs: Vec<JobId> = (0..self.plan.jobs().len()).map(JobId).collect();
         let rank = |id: &JobId| {
-            let left = self.plan.job(*id).standing.seconds_left.unwrap_or(f64::INFINITY);
-            (!self.running.contains(id), left)
+            let job = self.plan.job(*id);
+            let place = match job.state {
+                _ if self.running.contains(id) => 0,
+                State::Started | State::Suspended => 1,
+                State::Pending => 2,
+                _ => 3,
+            };
+            (place, job.standing.seconds_left.unwrap_or(f64::INFINITY))
         };
-        begun.sort_by(|a, b| {
+        jobs.sort_by(|a, b| {
             let (a, b) = (rank(a), rank(b));
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
         });
-        begun
+        jobs
+    }
+
+    /// The jobs for so many rows: those at work stay, and the others pass by, so that each is seen.
+    fn window(&self, rows: usize) -> Vec<JobId> {
+        let mut jobs = self.ordered();
+        if jobs.len() <= rows {
+            return jobs;
+        }
+        let at_work = jobs.iter().take_while(|id| self.running.contains(id)).count().min(rows);
+        let (others, shown) = (jobs.len() - at_work, rows - at_work);
+        let windows = others.div_ceil(shown.max(1));
+        let from = (self.seconds / WINDOW_SECONDS) as usize % windows * shown;
+        let passing: Vec<JobId> = jobs[at_work..].iter().copied().skip(from).take(shown).collect();
+        jobs.truncate(at_work);
+        jobs.extend(passing);
+        jobs
+    }
+
+    /// Each job at work or in another state than it was told in, and each race that was not told.
+    fn news(&self, told: &mut Vec<State>, races: &mut BTreeSet<RaceKey>) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (at, job) in self.plan.jobs().iter().enumerate() {
+            let at_work = self.running.contains(&JobId(at));
+            let before = told.get(at).unwrap_or(&State::Pending);
+            if at_work || *before != job.state {
+                let mark = if at_work { "▶" } else { "·" };
+                lines.push(format!("{mark} {}: {}", bounded(job, self.place), standing(job)));
+            }
+        }
+        *told = self.plan.jobs().iter().map(|job| job.state.clone()).collect();
+        let known = self.plan.races();
+        for known in known.iter().filter(|known| races.insert(known.race.key())) {
+            let (first, second) = ((self.place)(known.race.first.pc), (self.place)(known.race.second.pc));
+            lines.push(format!("data race: {first} and {second}"));
+        }
+        lines
     }
 
     /// The table for a terminal of this size.
@@ -300,15 +351,24 @@ impl Sight<'_> {
         let mut lines = self.summary().to_vec();
         let jobs_max = rows.saturating_sub(ROWS_RESERVED).clamp(1, JOBS_SHOWN_MAX);
         lines.push(format!("{:9}{:>7}{:>9}{:>9}  points", "", "done", "left", "runs"));
-        for id in self.begun().into_iter().take(jobs_max) {
+        for id in self.window(jobs_max) {
             let job = self.plan.job(id);
             let state = match (&job.state, self.running.contains(&id)) {
                 (_, true) => "▶ at work",
                 (State::Suspended, false) => "  large",
-                _ => "  waits",
+                (State::Started, false) => "  waits",
+                (State::Pending, false) => "  -",
+                (State::Exhausted | State::Covered { .. }, false) => "  done",
+                (State::Buggy, false) => "  bug",
+                (State::Cancelled { .. }, false) => "  needless",
+                (State::GivenUp { .. } | State::Bounded { .. }, false) => "  ended",
             };
             let done = format!("{:.1} %", 100.0 * job.standing.explored);
-            let left = job.standing.seconds_left.map_or("?".to_owned(), in_words_exactly);
+            let left = match job.standing.seconds_left {
+                _ if !job.state.is_open() => String::new(),
+                None => "?".to_owned(),
+                Some(left) => in_words_exactly(left),
+            };
             let left = if left.starts_with("more than") { "> 100 d".to_owned() } else { left };
             let (runs, points) = (job.standing.interleavings, bounded(job, self.place));
             lines.push(format!("{state:9}{done:>7}{left:>9}{runs:>9}  {points}"));
@@ -318,19 +378,34 @@ impl Sight<'_> {
 }
 
 impl JobsView {
-    pub fn new(for_programs: bool) -> Self {
+    /// `every`: how often to tell, if not as usual.
+    pub fn new(for_programs: bool, every: Option<Duration>) -> Self {
         if for_programs {
-            return Self::Events { told: None, jobs: Vec::new(), races: BTreeMap::new() };
+            let every = every.unwrap_or(EVENT_EVERY);
+            return Self::Events { every, told: None, jobs: Vec::new(), races: BTreeMap::new() };
         }
         if error_size().is_none() {
-            return Self::Plain { told: Instant::now() };
+            let every = every.unwrap_or(LINE_EVERY);
+            return Self::Plain { every, told: Instant::now(), states: Vec::new(), races: BTreeSet::new() };
         }
+        let (every, table) = (every.unwrap_or(REDRAW), Self::table());
+        Self::Live { every, table, drawn: None, races: BTreeSet::new() }
+    }
+
+    fn table() -> ProgressBar {
         let table = ProgressBar::new_spinner();
         table.set_style(
             ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
         table.set_draw_target(ProgressDrawTarget::stderr());
-        Self::Live { table, drawn: None, races: BTreeSet::new() }
+        table
+    }
+
+    /// After what was to be told, the run goes on.
+    pub fn go_on(&mut self) {
+        if let Self::Live { table, .. } = self {
+            *table = Self::table();
+        }
     }
 
     pub fn warn(&mut self, text: &str) {
@@ -370,19 +445,16 @@ impl JobsView {
     ) {
         let sight = Sight { plan, running, seconds, seconds_left, place };
         match self {
-            Self::Plain { told } => {
-                if told.elapsed() >= LINE_EVERY {
+            Self::Plain { every, told, states, races } => {
+                if told.elapsed() >= *every {
                     *told = Instant::now();
                     let [done, spaces] = sight.summary();
                     eprintln!("[{seconds:.0} s] {done}; {spaces}");
-                    for id in running {
-                        let job = plan.job(*id);
-                        eprintln!("       ▶ {}: {}", bounded(job, place), standing(job));
-                    }
+                    sight.news(states, races).iter().for_each(|line| eprintln!("       {line}"));
                 }
             }
-            Self::Live { table, drawn, races } => {
-                if drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW) {
+            Self::Live { every, table, drawn, races } => {
+                if drawn.is_some_and(|drawn| drawn.elapsed() < *every) {
                     return;
                 }
                 *drawn = Some(Instant::now());
@@ -406,11 +478,11 @@ impl JobsView {
                 table.set_message(sight.table(columns, rows));
                 table.tick();
             }
-            Self::Events { told, jobs, races } => {
+            Self::Events { every, told, jobs, races } => {
                 // What is untested changes with every job that ends; what became of it is told at the end.
                 tell_races(plan.races().iter(), races, |before, now| before.0 != now.0);
                 tell_jobs(plan, jobs, |job, (state, _)| job.state != *state);
-                if told.is_none_or(|told| told.elapsed() >= EVENT_EVERY) {
+                if told.is_none_or(|told| told.elapsed() >= *every) {
                     *told = Some(Instant::now());
                     tell(&Happened::Progress {
                         seconds,
@@ -478,7 +550,8 @@ mod tests {
             3 state spaces: 1 exhausted, 0 too large for now, 0 not begun
                         done     left     runs  points
             ▶ at work 25.0 %    7.2 s      120  lock
-              waits    0.0 %  > 100 d       64  lock, unlock"#]]
+              waits    0.0 %  > 100 d       64  lock, unlock
+              done   100.0 %                 3  voluntary switches only"#]]
         .assert_eq(&sight.table(80, 24));
         expect![[r#"
             4 s, 56 s left: 187 interleavings, 47/s…
@@ -490,6 +563,40 @@ mod tests {
             let table = sight.table(columns, rows);
             assert!(table.lines().all(|line| line.chars().count() <= columns), "{columns}: {table}");
         }
+    }
+
+    /// However many jobs there are, each passes by.
+    #[test]
+    fn every_job_is_seen_in_a_short_table() {
+        let names: Vec<String> = (0..40).map(|number| format!("fn:f{number}")).collect();
+        let initial = names.iter().map(|name| name.parse().expect("points"));
+        let plan = Plan::new(Mode::Deepening, Proof::Races, initial);
+        let place = |pc: VirtAddr| pc.to_string();
+        let mut seen = BTreeSet::new();
+        for moment in 0..20 {
+            let seconds = f64::from(moment) * WINDOW_SECONDS;
+            let running = [JobId(7)];
+            let sight = Sight { plan: &plan, running: &running, seconds, seconds_left: 1.0, place: &place };
+            let shown = sight.window(JOBS_SHOWN_MAX);
+            assert!(shown.len() <= JOBS_SHOWN_MAX && shown[0] == JobId(7), "{shown:?}");
+            seen.extend(shown);
+        }
+        assert_eq!(seen.len(), plan.jobs().len());
+    }
+
+    /// Without a terminal each change is told, and told once.
+    #[test]
+    fn changes_are_told_once() {
+        let plan = plan();
+        let place = |pc: VirtAddr| pc.to_string();
+        let sight = Sight { plan: &plan, running: &[], seconds: 4.0, seconds_left: 56.0, place: &place };
+        let (mut states, mut races) = (Vec::new(), BTreeSet::new());
+        expect![[r#"
+            · voluntary switches only: exhausted, 3 interleavings
+            · lock: 120 interleavings, 25.0 %, 7.2 s left
+            · lock, unlock: 64 interleavings, 0.0 %, more than 100 days left"#]]
+        .assert_eq(&sight.news(&mut states, &mut races).join("\n"));
+        assert!(sight.news(&mut states, &mut races).is_empty());
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod failure;
 mod finding_file;
 mod interrupt;
 mod jobs_view;
+mod kept;
+mod limits;
 mod model;
 mod narrate;
 mod points;
@@ -57,6 +59,7 @@ enum Command {
     Replay(commands::replay::Arguments),
     Report(commands::report::Arguments),
     Init(commands::init::Arguments),
+    New(commands::new::Arguments),
     Doctor(commands::doctor::Arguments),
     Model(commands::model::Arguments),
     Linux(commands::linux::Arguments),
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => commands::replay::run(&arguments),
         Command::Report(arguments) => commands::report::run(&arguments),
         Command::Init(arguments) => commands::init::run(&arguments),
+        Command::New(arguments) => commands::new::run(&arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Model(arguments) => commands::model::run(&arguments),
         Command::Linux(arguments) => commands::linux::run(&arguments),

@@ -1,10 +1,15 @@
-//! Preemption points for people: whether they exist in a kernel, and where they are met in one run.
+//! Preemption points for people: whether they exist in a kernel, where they are met in one run, and what the transitions
+//! between them have to do with each other (Blum 2012, 5.5): which memory two of them share, and which must come first.
+//! That is what one needs to know to choose points: between two that share nothing none is worth having.
 
 use crate::failure::Failure;
 use explore::{Observer, Order, World};
 use guest::kernel::Kernel;
 use guest::nearest::suggestion;
-use trace::{Action, Filter, Point, PointRule, PointSet, Stack, Step, StepEnd, Subject};
+use std::collections::BTreeSet;
+use trace::{
+    Access, Action, Actor, Filter, Point, PointRule, PointSet, Stack, Step, StepEnd, Subject, VirtAddr,
+};
 
 /// Every function and line that the set names must be there.
 pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
@@ -52,39 +57,147 @@ pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the test once without preemptions and prints the points that were met.
-pub fn list<O: Observer>(world: &World<impl Subject, O>, points: &PointSet) {
+/// Places named of a pair of transitions.
+const CONFLICTS_TOLD_MAX: usize = 6;
+
+/// A transition of the run: its step, and whom it made able to go on.
+struct Transition {
+    step: Step,
+    enabled: Vec<Actor>,
+}
+
+/// Runs the test once without preemptions; prints the points that were met, then which transitions conflict, then which
+/// happen before which. `place` names an instruction, `data` what lies at an address.
+pub fn list<O: Observer>(
+    world: &World<impl Subject, O>,
+    points: &PointSet,
+    place: &dyn Fn(VirtAddr) -> String,
+    data: &dyn Fn(VirtAddr) -> Option<String>,
+) {
     let mut subject = world.subject.clone();
     subject.narrate();
-    let mut number = 0;
+    let mut transitions: Vec<Transition> = Vec::new();
     let mut last = None;
     loop {
         let enabled = subject.enabled();
         let Some(choice) = Order::Forwards.pick(enabled.iter(), subject.current(), last) else { break };
         last = Some(choice.actor);
         let step = subject.step(choice, points);
+        let before: BTreeSet<Actor> = enabled.iter().map(|choice| choice.actor).collect();
+        let after = subject.enabled();
+        let enabled =
+            after.iter().map(|choice| choice.actor).filter(|actor| !before.contains(actor)).collect();
+        transitions.push(Transition { step, enabled });
+        let step = &transitions.last().expect("just pushed").step;
         let StepEnd::Point(point) = &step.end else {
             println!("end: {}", ending(&step.end));
             break;
         };
-        number += 1;
         println!(
-            "{number}: {:?} by {} after {} instructions, {} shared accesses; could go on: {}",
+            "{}: {:?} by {} after {} instructions, {} shared accesses; could go on: {}",
+            transitions.len(),
             point.kind,
             point.thread,
             step.instructions,
             step.accesses.len(),
-            subject.enabled().iter().map(|choice| choice.to_string()).collect::<Vec<_>>().join(" ")
+            after.iter().map(|choice| choice.to_string()).collect::<Vec<_>>().join(" ")
         );
-        for frame in &stack_of(&step, point) {
-            let function = frame.function.as_deref().unwrap_or("?");
-            let place = match (&frame.file, frame.line) {
-                (Some(file), Some(line)) => format!(" at {file}:{line}"),
-                _ => String::new(),
-            };
-            println!("      {} in {function}{place}", frame.pc);
+        tell_stack(&stack_of(step, point));
+    }
+    print!("{}", conflicts(&transitions, place, data));
+    print!("{}", orders(&transitions));
+}
+
+fn tell_stack(stack: &Stack) {
+    for frame in stack {
+        let function = frame.function.as_deref().unwrap_or("?");
+        let place = match (&frame.file, frame.line) {
+            (Some(file), Some(line)) => format!(" at {file}:{line}"),
+            _ => String::new(),
+        };
+        println!("      {} in {function}{place}", frame.pc);
+    }
+}
+
+/// Who the transition is called by: its number and its thread.
+fn called(transitions: &[Transition], at: usize) -> String {
+    format!("{} ({})", at + 1, transitions[at].step.thread)
+}
+
+/// The memory that two transitions of different threads share, one of them writing: pairs of instructions, each once.
+fn shared(first: &Step, second: &Step) -> BTreeSet<(VirtAddr, VirtAddr, VirtAddr)> {
+    if first.thread == second.thread {
+        return BTreeSet::new();
+    }
+    let conflict = |(a, b): &(&Access, &Access)| a.conflicts(b);
+    let pairs = first.accesses.iter().flat_map(|a| second.accesses.iter().map(move |b| (a, b)));
+    pairs.filter(conflict).map(|(a, b)| (a.addr.max(b.addr), a.pc, b.pc)).collect()
+}
+
+fn conflicts(
+    transitions: &[Transition],
+    place: &dyn Fn(VirtAddr) -> String,
+    data: &dyn Fn(VirtAddr) -> Option<String>,
+) -> String {
+    let mut text = String::from("conflicts: memory that two transitions share, one of them writing\n");
+    let mut any = false;
+    for second in 0..transitions.len() {
+        for first in 0..second {
+            let shared = shared(&transitions[first].step, &transitions[second].step);
+            if shared.is_empty() {
+                continue;
+            }
+            any = true;
+            text += &format!("  {} and {}\n", called(transitions, first), called(transitions, second));
+            let mut lines: Vec<String> = Vec::new();
+            for (addr, a, b) in shared {
+                let what = data(addr).unwrap_or_else(|| addr.to_string());
+                let line = format!("      {what}: {} and {}\n", place(a), place(b));
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
+            }
+            let more = lines.len().saturating_sub(CONFLICTS_TOLD_MAX);
+            text.extend(lines.into_iter().take(CONFLICTS_TOLD_MAX));
+            if more > 0 {
+                text += &format!("      and {more} more\n");
+            }
         }
     }
+    if !any {
+        text += "  none: no other order of these transitions can make a difference\n";
+    }
+    text
+}
+
+/// Which transitions must come before which others, beside those of one thread: the earlier one made the later one's thread
+/// able to run, or it wrote what the later one accesses, or the like through others in between. Those that follow from
+/// others are left out.
+fn orders(transitions: &[Transition]) -> String {
+    let count = transitions.len();
+    let direct = |first: usize, second: usize| {
+        let (a, b) = (&transitions[first], &transitions[second]);
+        let enables = a.enabled.contains(&Actor::Thread(b.step.thread));
+        a.step.thread == b.step.thread || enables || !shared(&a.step, &b.step).is_empty()
+    };
+    let mut before = vec![vec![false; count]; count];
+    let mut text = String::from("happens before: transitions whose order is fixed, or matters\n");
+    for second in 0..count {
+        // The nearest first: what it follows from is known by then.
+        for first in (0..second).rev() {
+            if before[second][first] || !direct(first, second) {
+                continue;
+            }
+            before[second][first] = true;
+            let (known, unknown) = before.split_at_mut(second);
+            unknown[0].iter_mut().zip(&known[first]).for_each(|(follows, known)| *follows |= known);
+            if transitions[first].step.thread != transitions[second].step.thread {
+                let (first, second) = (called(transitions, first), called(transitions, second));
+                text += &format!("  {first} before {second}\n");
+            }
+        }
+    }
+    text
 }
 
 /// Where the thread of the point stood: if it gave way, that was before others ran.
@@ -100,6 +213,11 @@ fn stack_of(step: &Step, point: &Point) -> Stack {
     }
     match left {
         Some(stack) if runs != point.thread => stack,
+        // It ended, and what it last did is the last that is known of it.
+        None if runs != point.thread => {
+            let own = step.events.iter().take_while(|event| !matches!(event.action, Action::Switch { .. }));
+            own.filter_map(|event| event.stack.clone()).last().unwrap_or_default()
+        }
         _ => step.stack.clone(),
     }
 }

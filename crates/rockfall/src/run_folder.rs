@@ -14,6 +14,7 @@
 
 use crate::failure::Failure;
 use crate::race_witness::RaceWitness;
+use detect::Signature;
 use explore::Found as Bug;
 use explore::jobs::{JobId, Plan};
 use serde::de::DeserializeOwned;
@@ -23,7 +24,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const RUN: &str = "run";
 const LOCK: &str = "lock";
 const JOB: &str = "job-";
@@ -47,6 +48,8 @@ pub struct Record {
     pub witnesses: Vec<RaceWitness>,
     /// The bug that was found and, unless the run has ended with it, perhaps not told.
     pub found: Option<(JobId, Bug)>,
+    /// What was found and told before, and set aside to look for the next one.
+    pub told: Vec<Signature>,
 }
 
 pub struct RunFolder {
@@ -152,6 +155,27 @@ impl RunFolder {
         }
         let found = folder.read_run()?;
         Ok((folder, found))
+    }
+
+    /// A folder that need not be there yet and is nobody's alone: see [`crate::kept`].
+    pub fn sealed(path: &Path, key: u64) -> Self {
+        Self { path: path.to_owned(), key, _lock: None, warning: Mutex::new(Warning::None) }
+    }
+
+    /// Makes the folder; says whether it is there.
+    pub fn make(&self) -> bool {
+        let made = std::fs::create_dir_all(&self.path);
+        if let Err(error) = &made {
+            self.warn(error);
+        }
+        made.is_ok()
+    }
+
+    /// Removes the job, and the folder if nothing else is in it.
+    pub fn remove(&self, id: JobId) {
+        self.forget_job(id);
+        // What its user keeps there stays.
+        let _ = std::fs::remove_dir(&self.path);
     }
 
     fn read_run(&self) -> Result<Found, Failure> {

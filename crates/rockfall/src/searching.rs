@@ -1,7 +1,9 @@
-//! The search of one job, whichever way it goes: all executions of a space, or those with few preemptions.
+//! The search of one job, whichever way it goes: all executions of a space, all with the fewest preemptions first, or only
+//! those with few of them.
 
 use detect::Race;
 use explore::estimate::Forecast;
+use explore::icb::ContextBounding;
 use explore::strategies::{Dpor, PreemptionBound};
 use explore::tally::Counts;
 use explore::{Bound, Observer, Options, Search, Verdict, Workers};
@@ -14,6 +16,8 @@ pub enum Searching {
     Whole(Search<Dpor, Race>),
     /// With at most so many preemptions.
     Bounded(u32, Search<PreemptionBound, Race>),
+    /// All, those with the fewest preemptions first.
+    FewestFirst(ContextBounding<Race>),
 }
 
 /// Asks whichever search there is.
@@ -22,6 +26,10 @@ macro_rules! ask {
         match $searching {
             Searching::Whole($search) => $answer,
             Searching::Bounded(_, $search) => $answer,
+            Searching::FewestFirst(bounding) => {
+                let $search = bounding.search();
+                $answer
+            }
         }
     };
 }
@@ -34,8 +42,16 @@ impl Searching {
         }
     }
 
+    /// The same as [`Searching::new`] without a bound, those with the fewest preemptions first.
+    pub fn fewest_first(options: Options) -> Self {
+        Self::FewestFirst(ContextBounding::new(options, u32::MAX))
+    }
+
     pub fn counts(&self) -> Counts {
-        ask!(self, search => search.counts())
+        match self {
+            Self::FewestFirst(bounding) => bounding.counts(),
+            _ => ask!(self, search => search.counts()),
+        }
     }
 
     pub fn notes(&self) -> &BTreeMap<Race, Schedule> {
@@ -52,12 +68,16 @@ impl Searching {
     }
 
     pub fn is_over(&self) -> bool {
-        ask!(self, search => search.is_over())
+        match self {
+            Self::FewestFirst(bounding) => bounding.is_over(),
+            _ => ask!(self, search => search.is_over()),
+        }
     }
 
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::Whole(search) => search.verdict(None),
+            Self::FewestFirst(bounding) => bounding.verdict(),
             Self::Bounded(most, search) => {
                 search.verdict(Some(Bound::Preemptions { preemptions_max: *most }))
             }
@@ -69,6 +89,10 @@ impl Searching {
         workers: &mut Workers<S, O>,
         cancelled: &(dyn Fn() -> bool + Sync),
     ) {
-        ask!(self, search => search.round(workers, cancelled));
+        match self {
+            Self::Whole(search) => search.round(workers, cancelled),
+            Self::Bounded(_, search) => search.round(workers, cancelled),
+            Self::FewestFirst(bounding) => bounding.round(workers, cancelled),
+        }
     }
 }

@@ -32,6 +32,8 @@ pub struct Statement<'a> {
     pub plan: &'a Plan,
     pub seconds: f64,
     pub ending: Ending,
+    /// Bugs that were told and set aside before.
+    pub aside: usize,
     /// Whether anybody looked for races.
     pub races: bool,
     /// Functions in which no preemption was tried.
@@ -90,23 +92,28 @@ impl Statement<'_> {
 
     fn opening(&self) -> Vec<String> {
         let what = self.what;
+        let none = if self.aside == 0 { "no bug" } else { "no further bug" };
         let mut lines = match self.ending {
             Ending::Bug => vec!["\nThe search ended with the bug.".to_owned()],
-            Ending::Done => vec![format!("{what}: no bug, and all that is known to matter is exhausted")],
+            Ending::Done => vec![format!("{what}: {none}, and all that is known to matter is exhausted")],
             Ending::GivenUp => {
-                vec![format!("{what}: no bug found, but this is no proof (what is left cannot be explored)")]
+                vec![format!("{what}: {none} found, but this is no proof (what is left cannot be explored)")]
             }
             Ending::Bounded => {
-                vec![format!("{what}: no bug found, but this is no proof (a bound decides, see below)")]
+                vec![format!("{what}: {none} found, but this is no proof (a bound decides, see below)")]
             }
             Ending::Stopped | Ending::Late => {
                 let why = if self.ending == Ending::Stopped { "stopped" } else { "time is up" };
                 vec![
-                    format!("{what}: no bug found, but this is no proof ({why})"),
+                    format!("{what}: {none} found, but this is no proof ({why})"),
                     "  The same command again goes on from here.".to_owned(),
                 ]
             }
         };
+        if self.aside > 0 {
+            let (bugs, were) = (counted(self.aside, "bug"), if self.aside == 1 { "was" } else { "were" });
+            lines.push(format!("  {bugs} {were} told and set aside"));
+        }
         let interleavings: u64 = self.plan.jobs().iter().map(|job| job.standing.interleavings).sum();
         let (interleavings, seconds) = (in_number(interleavings), self.seconds);
         let spaces = counted(self.plan.jobs().len(), "state space");
@@ -136,7 +143,8 @@ impl Statement<'_> {
     }
 
     fn exhausted(&self, lines: &mut Vec<String>) {
-        let head = "Exhausted, up to the order of independent steps, without a bug";
+        let bug = if self.aside == 0 { "a bug" } else { "a further bug" };
+        let head = format!("Exhausted, up to the order of independent steps, without {bug}");
         if self.plan.is_complete() {
             let races = if self.races { ", and at every data race seen" } else { "" };
             lines.push(format!("{head}:"));
@@ -325,6 +333,7 @@ mod tests {
         let (sealed, trusted) = (["malloc".into()], ["malloc".into(), "mutex_lock".into()]);
         let what = "test x of y";
         let statement = Statement {
+            aside: 0,
             what,
             plan,
             seconds: 1.5,

@@ -3,6 +3,7 @@
 use crate::commands::run::parse_size;
 use crate::failure::Failure;
 use crate::finding_file::FindingFile;
+use crate::limits::{Changes, Limits, parse_change};
 use crate::smp::target::{LinuxRecipe, SmpArguments};
 use crate::transactions::{TransactionArguments, TransactionRecipe};
 use clap::Args;
@@ -81,9 +82,12 @@ pub struct TargetArguments {
     #[arg(long, value_name = "FOLDER")]
     pub sources: Vec<PathBuf>,
     /// Test the allocator too, which is trusted otherwise: what the functions under [[heap]] do may race, and is where
-    /// others may come in between
-    #[arg(long, conflicts_with = "program")]
+    /// others may come in between. With --program: the program's
+    #[arg(long)]
     pub test_heap: bool,
+    /// With --program: test the locks of its library too, which are trusted otherwise
+    #[arg(long, requires = "program")]
+    pub test_locks: bool,
     /// Rules about locks count, whether or not anything gets stuck: their order, interrupts, sleeping, and who may release
     /// what
     #[arg(long)]
@@ -91,6 +95,12 @@ pub struct TargetArguments {
     /// A finding that is known already and set aside, to look for the next one; may be given several times
     #[arg(long, value_name = "FINDING")]
     pub known: Vec<PathBuf>,
+    /// Judge by another number, such as --set retries=64; may be given several times. --show-limits lists all
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_change)]
+    pub set: Vec<(String, u64)>,
+    /// Print the numbers by which judgement is made, as they would be used, and do nothing else
+    #[arg(long)]
+    pub show_limits: bool,
     #[command(flatten)]
     pub transactions: TransactionArguments,
     #[command(flatten)]
@@ -124,12 +134,21 @@ pub struct Recipe {
     /// The allocator is tested too.
     #[serde(default)]
     pub test_heap: bool,
+    /// The locks of the program's library are tested too.
+    #[serde(default)]
+    pub test_locks: bool,
     /// Rules about locks count.
     #[serde(default)]
     pub lockdep: bool,
     /// Whether there are transactions, and how they are explored.
     #[serde(default, skip_serializing_if = "TransactionRecipe::is_default")]
     pub transactions: TransactionRecipe,
+    /// Findings that were known before and set aside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<Signature>,
+    /// Numbers by which judgement is made that are not as usual.
+    #[serde(default, skip_serializing_if = "Changes::is_empty")]
+    pub limits: Changes,
     /// With a program under test: its file and how its library is described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tested: Option<TestedRecipe>,
@@ -154,8 +173,8 @@ pub struct Target {
     pub kernel: Arc<Kernel>,
     /// What a step may need, as the user knows it.
     pub step_instructions: Option<u64>,
-    /// What is no news.
-    known: Vec<Signature>,
+    /// By which numbers judgement is made.
+    pub limits: Limits,
     setup: Setup,
 }
 
@@ -227,11 +246,33 @@ impl Target {
         }
     }
 
+    /// The numbers by which judgement is made, for people.
+    pub fn limits_table(&self) -> String {
+        self.limits.table(self.kernel.tested.is_some())
+    }
+
     /// Tells what may not do what is expected; 'doctor' tells it too.
     pub fn caution(&self) {
         for caution in &self.kernel.cautions {
             eprintln!("rockfall: caution: {caution}");
         }
+        if let Some(newer) = self.newer_source() {
+            eprintln!(
+                "rockfall: caution: {} was changed after {} was built: build it again to test what it says now",
+                newer.display(),
+                self.recipe.kernel.display()
+            );
+        }
+    }
+
+    /// A source file that is younger than the kernel built from it.
+    fn newer_source(&self) -> Option<PathBuf> {
+        let changed = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+        let built = self.recipe.symbols.as_ref().unwrap_or(&self.recipe.kernel);
+        let built = changed(built)?;
+        let files = self.kernel.image.files().iter();
+        let mut paths = files.map(|file| Path::new(&*file.directory).join(&*file.path));
+        paths.find(|path| changed(path).is_some_and(|changed| changed > built))
     }
 
     pub fn load(arguments: &TargetArguments) -> Result<Self, Failure> {
@@ -277,6 +318,8 @@ impl Target {
             Some(bytes) => bytes,
             None => memory_needed(&description_name, &text)?,
         };
+        let known = arguments.known.iter().map(|path| Ok(FindingFile::read(path)?.finding.signature()));
+        let known = known.collect::<Result<Vec<_>, Failure>>()?;
         let target = Self::make(Recipe {
             kernel: arguments.kernel.clone(),
             image: String::new(),
@@ -293,14 +336,15 @@ impl Target {
             sources: arguments.sources.clone(),
             no_leaks: arguments.no_leaks,
             test_heap: arguments.test_heap,
+            test_locks: arguments.test_locks,
             lockdep: arguments.lockdep,
             transactions: arguments.transactions.recipe()?,
+            known,
+            limits: arguments.set.iter().cloned().collect(),
             tested,
             linux: None,
         })?;
-        let known = arguments.known.iter().map(|path| Ok(FindingFile::read(path)?.finding.signature()));
-        let known = known.collect::<Result<Vec<_>, Failure>>()?;
-        Ok(Self { step_instructions: arguments.step_instructions, known, ..target })
+        Ok(Self { step_instructions: arguments.step_instructions, ..target })
     }
 
     /// The bundled kernel with its bug.
@@ -363,13 +407,17 @@ impl Target {
             .map_err(|error| Failure::BadInput(error.to_string()))?;
         let mut parsed = Description::parse(&recipe.description_name, &recipe.description)
             .map_err(|problem| Failure::BadInput(problem.to_string()))?;
-        if recipe.test_heap {
+        if recipe.test_heap && recipe.tested.is_none() {
             if parsed.tables.heap.is_empty() {
                 let what = format!("{} has no [[heap]] for --test-heap to test", recipe.description_name);
                 return Err(Failure::BadFlag(what));
             }
             parsed.test_heaps();
         }
+        for (name, value) in &parsed.tables.limits {
+            recipe.limits.entry(name.clone()).or_insert(*value.as_ref());
+        }
+        let limits = Limits::changed(recipe.tested.is_some(), &recipe.limits)?;
         let kernel = Kernel::resolve(&parsed, &image)
             .map_err(|problems| misfit(&format!("the description does not fit {name}"), &image, &problems))?;
         // What the kernel is told a module is called stays the same, wherever the file is now.
@@ -397,7 +445,10 @@ impl Target {
             programs(&recipe)?
         };
         let (kernel, programs) = match &mut recipe.tested {
-            Some(tested) => with_program(tested, &recipe.test, &kernel, programs)?,
+            Some(tested) => {
+                let parts = Parts { heap: recipe.test_heap, locks: recipe.test_locks };
+                with_program(tested, &recipe.test, parts, &kernel, programs)?
+            }
             None => (kernel, programs),
         };
         let program = kernel.tested.as_ref().map(|tested| &tested.image);
@@ -414,7 +465,7 @@ impl Target {
             cancelled: Some(Arc::new(crate::interrupt::asked)),
             ..Setup::default()
         };
-        Ok(Self { recipe, file, kernel, step_instructions: None, known: Vec::new(), setup })
+        Ok(Self { recipe, file, kernel, step_instructions: None, limits, setup })
     }
 
     /// Booting, and what follows without a limit of its own, ends when this says so.
@@ -488,6 +539,7 @@ impl Target {
         let mut started = started.map_err(|error| self.not_started(&error))?;
         started.subject.allow_step(self.step_instructions.unwrap_or(0));
         started.subject.explore_transactions(self.recipe.transactions.mode());
+        started.subject.patience = self.limits.patience;
         Ok(started)
     }
 
@@ -508,16 +560,18 @@ impl Target {
             append,
             tested,
             test_heap,
+            test_locks,
             lockdep,
             transactions,
+            known,
+            limits,
             ..
         } = &self.recipe;
         let program = tested.as_ref().map(|tested| (&tested.image, &tested.library));
         let files = self.setup.disks.iter().chain(self.setup.modules.iter().map(|module| &module.bytes));
         let files: Vec<u64> = files.map(|file| checksum(file)).collect();
-        let known = &self.known;
         let all = format!(
-            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}{lockdep}\0{transactions:?}\0{known:?}"
+            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}{test_locks}{lockdep}\0{transactions:?}\0{known:?}\0{limits:?}"
         );
         checksum(all.as_bytes())
     }
@@ -536,7 +590,7 @@ impl Target {
         // What a program does not free goes with it.
         let leak = self.kernel.tested.is_none() && !self.recipe.no_leaks;
         let instructions_allowed = self.step_instructions.unwrap_or(0);
-        let known = self.known.clone();
+        let known = self.recipe.known.clone();
         let mut detectors = Detectors::new(&Config {
             console,
             leak,
@@ -581,10 +635,18 @@ pub const ALONE: &str = "This is no proof: only one thread ran in this test, so 
 /// Folders around the kernel's in which its sources may be.
 const ANCESTORS_MAX: usize = 4;
 
+/// Parts of a program's library that are tested, though they are trusted otherwise.
+#[derive(Clone, Copy)]
+struct Parts {
+    heap: bool,
+    locks: bool,
+}
+
 /// A kernel with a program under test, and that program among those that may be met.
 fn with_program(
     tested: &mut TestedRecipe,
     test: &str,
+    parts: Parts,
     kernel: &Arc<Kernel>,
     others: Vec<Arc<Image>>,
 ) -> Result<(Arc<Kernel>, Vec<Arc<Image>>), Failure> {
@@ -617,8 +679,27 @@ fn with_program(
     // The kernel knows it by the name that is typed, whatever the file is called.
     let name = test.split_whitespace().next().unwrap_or_default();
     let image = Image::parse(name, &file).map_err(|error| Failure::BadInput(error.to_string()))?;
-    let parsed = Description::parse(&tested.library_name, &library)
+    let mut parsed = Description::parse(&tested.library_name, &library)
         .map_err(|problem| Failure::BadInput(problem.to_string()))?;
+    let missing = |what: &str| {
+        Err(Failure::BadFlag(format!(
+            "the description of the program's library, {}, has no {what}",
+            tested.library_name
+        )))
+    };
+    if parts.heap && parsed.tables.heap.is_empty() {
+        return missing("[[heap]] for --test-heap to test");
+    }
+    if parts.locks && parsed.tables.lock.is_empty() {
+        return missing("[[lock]] for --test-locks to test");
+    }
+    if parts.heap {
+        parsed.test_heaps();
+    }
+    if parts.locks {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        parsed.tables.lock.iter_mut().for_each(|lock| lock.as_mut().tested_by.push(name.to_owned()));
+    }
     let kernel = kernel.with_program(&parsed, &image, name).map_err(|problems| {
         misfit(&format!("the library's description does not fit {}", path.display()), &image, &problems)
     })?;

@@ -264,6 +264,14 @@ fn what_was_explored_is_said_exactly() {
     check(&folder, &more, 0, &["chosen by chance"]);
     let more = [&explore[..], &["--list-points", "--points", "lock"]].concat();
     let listed = check(&folder, &more, 0, &["Lock by t", "mutex_lock", "the test is over"]);
+    // What one needs to choose points: who shares what with whom, and what must come first.
+    let (_, conflicts) = listed.split_once("\nconflicts: ").expect("they are listed");
+    let (conflicts, orders) = conflicts.split_once("\nhappens before: ").expect("they are listed");
+    assert!(conflicts.contains(" and ") && conflicts.contains(".c:"), "{conflicts}");
+    assert!(
+        orders.lines().skip(1).all(|line| line.contains(") before ")) && orders.contains(" before "),
+        "{orders}"
+    );
     // Whoever gives way is shown where it did.
     let (_, voluntary) = listed.split_once("Voluntary by t2").expect("the shell waits");
     let mut frames = voluntary.lines().skip(1).take_while(|line| line.starts_with(' '));
@@ -423,4 +431,56 @@ fn options_of_test() {
         130,
         &[],
     );
+}
+
+/// A block that is used after it was freed is used in many places: one mistake, told in one line.
+#[test]
+fn findings_of_one_cause_are_told_together() {
+    let folder = folder("causes");
+    let build = guests::Build { faults: vec!["vanish_unlocked".to_owned()], ..guests::Build::default() };
+    let image = build.image(&folder).unwrap_or_else(|error| panic!("{error}"));
+    let kernel = image.kernel.to_str().expect("a plain path");
+    let explore =
+        ["explore", kernel, "-k", "pebbles", "-t", "vanish_vanish", "--points", "lock,unlock", "--all"];
+    let explore = [&explore[..], &["--no-minimise", "--interleavings", "2000", "--no-html"]].concat();
+    let told = check(&folder, &explore, 1, &["more findings of the same cause"]);
+    let uses = told.lines().filter(|line| line.starts_with("also: use after free")).count();
+    assert!((1..=2).contains(&uses), "{told}");
+    assert!(!folder.join("vanish_vanish.finding.html").exists(), "no page was asked for");
+}
+
+/// The numbers by which judgement is made can be seen and set, and a finding keeps what was set.
+#[test]
+fn limits_are_shown_and_set() {
+    let folder = folder("limits");
+    let explore = ["explore", "bundled", "-k", "pebbles", "-t", "double_thread_fork"];
+    let shown = |more: &[&str]| check(&folder, &[&explore[..], &["--show-limits"], more].concat(), 0, &[]);
+    let value = |told: &str, name: &str| {
+        let line = told.lines().find(|line| line.split_whitespace().next() == Some(name)).expect("listed");
+        line.split_whitespace().nth(1).map(str::to_owned)
+    };
+    assert_eq!(value(&shown(&[]), "loop-instructions-factor").as_deref(), Some("4000"));
+    let set = shown(&["--set", "loop-instructions-factor=3", "--set", "retries=9"]);
+    assert_eq!(value(&set, "loop-instructions-factor").as_deref(), Some("3"));
+    assert_eq!(value(&set, "retries").as_deref(), Some("9"));
+    for (set, says) in
+        [("retires=9", "no limit 'retires'"), ("retries=", "NAME=VALUE"), ("retries=0", "at least 1")]
+    {
+        check(&folder, &[&explore[..], &["--set", set]].concat(), 2, &[says]);
+    }
+    let pebbles = include_str!("../../../kernels/pebbles.toml");
+    std::fs::write(folder.join("own.toml"), format!("{pebbles}\n[limits]\nkernel-yields = 7\n"))
+        .expect("written");
+    let own = ["explore", "bundled", "-k", "own.toml", "-t", "double_thread_fork"];
+    let told = check(&folder, &[&own[..], &["--show-limits"]].concat(), 0, &[]);
+    assert_eq!(value(&told, "kernel-yields").as_deref(), Some("7"));
+    let points = ["--points", "create,lock,unlock,within:sys_thread_fork,within:sys_vanish", "--no-minimise"];
+    check(&folder, &[&own[..], &points, &["--set", "retries=9"]].concat(), 1, &[]);
+    let file = std::fs::read_to_string(folder.join("double_thread_fork.finding.json")).expect("written");
+    assert!(file.contains("\"kernel-yields\": 7") && file.contains("\"retries\": 9"), "{file}");
+    check(&folder, &["replay", "double_thread_fork.finding.json"], 1, &[]);
+    // An endless loop is one by the numbers that are set: here everything is.
+    let strict = ["--set", "loop-first-instructions=10", "--no-minimise", "-o", "strict.json"];
+    check(&folder, &[&explore[..], &strict].concat(), 1, &["nfinite loop"]);
+    check(&folder, &["replay", "strict.json"], 1, &[]);
 }

@@ -177,3 +177,16 @@ fn correct_kernels_are_exhausted_in_all_designs() {
         }
     });
 }
+
+/// The kernel of 2012 with this bug went to a new thread at once: in that design each of the four sets shows it, as then.
+#[test]
+fn thread_fork_vanish_as_in_2012() {
+    let design = Design::parse(&["child_first"]).expect("a design");
+    let built = kernel("as_in_2012", &Build { design, ..faulty("thread_fork_vanish") });
+    let world = world(&built, "double_thread_fork");
+    for set in SETS {
+        let points = within(set, "double_thread_fork");
+        let search = explore(&world, &points, Dpor::default(), Order::Backwards, Until::FirstFinding);
+        assert_eq!(finds(&search.verdict(None)), Some(true), "{set}");
+    }
+}

@@ -89,7 +89,7 @@ fn use_after_free() {
                   syscall (syscall.c:41)
                   trap (trap.c:81)
                   trap_common (traps.S:105)
-                  main (yield_vanish.S:12)
+                  main (yield_vanish.S:10)
                   _start (start.S:11)
               t3 freed it in row 4, holding interrupts off
                   free (heap.c:26)
@@ -111,7 +111,7 @@ fn use_after_free() {
                   syscall (syscall.c:41)
                   trap (trap.c:81)
                   trap_common (traps.S:105)
-                  main (yield_vanish.S:7)
+                  main (yield_vanish.S:6)
                   _start (start.S:11)
         "#]],
     );
@@ -161,6 +161,8 @@ fn deadlock() {
                   trap (trap.c:81)
                   trap_common (traps.S:105)
                   vanish (syscalls.S:45)
+                  main (vanish_vanish.c:7)
+                  … 1 more frames
               t4 waits for lock of struct task (0x…), in row 3, holding parent_lock of struct task
                   block (sched.c:198)
                   mutex_lock (sync.c:36)
@@ -171,6 +173,8 @@ fn deadlock() {
                   trap (trap.c:81)
                   trap_common (traps.S:105)
                   vanish (syscalls.S:45)
+                  main (vanish_vanish.c:7)
+                  _start (start.S:11)
 
             Sources:  The source files, such as guests/pebbles/exit.c, were not found: say with --sources in
                       which folder they are.
@@ -308,7 +312,7 @@ fn panic() {
                   syscall (syscall.c:41)
                   trap (trap.c:81)
                   trap_common (traps.S:105)
-                  main (double_wait.S:13)
+                  main (double_wait.S:11)
                   _start (start.S:11)
         "#]],
     );

@@ -256,3 +256,30 @@ fn folders_that_do_not_fit_are_told() {
     assert_eq!(output.status.code(), Some(0));
     assert!(errors(&output).contains("the run goes on, but what it does"), "{}", errors(&output));
 }
+
+/// `explore` goes on with a search that was cut off, and ends as one that was not.
+#[test]
+fn a_search_that_was_cut_off_goes_on() {
+    let folder = folder("explored");
+    let explore = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        command.args(["explore", "kernel", "-k", "pebbles", "--program", "programs/broadcast_test"]);
+        command.args(["--points", "create,wake,lock,unlock", "--json"]).args(more);
+        let output = command.current_dir(&folder).output().expect("the command starts");
+        let object: Value = serde_json::from_slice(&output.stdout).expect("one object");
+        (object["verdict"].as_str().unwrap_or_default().to_owned(), object["interleavings"].as_u64())
+    };
+    let whole = explore(&["--fresh", "--run", "whole"]);
+    assert_eq!(whole.0, "exhausted");
+    let cut = explore(&["--fresh", "--run", "parts", "--budget", "0.01s"]);
+    let mut parts = 1;
+    let mut last = cut;
+    while last.0 == "out-of-budget" && parts < 10_000 {
+        assert!(folder.join("parts/job-0").exists(), "it is kept");
+        let next = explore(&["--run", "parts", "--budget", "0.2s"]);
+        assert!(next.1 >= last.1, "it goes on: {next:?} after {last:?}");
+        (last, parts) = (next, parts + 1);
+    }
+    assert_eq!(last, whole, "in {parts} parts");
+    assert!(!folder.join("parts").exists(), "what is finished leaves nothing behind");
+}

@@ -98,3 +98,32 @@ fn the_correct_kernel_ends_without_a_report() {
     let object: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("an object");
     assert_eq!((code, &object["finding"]), (Some(0), &Value::Null));
 }
+
+/// Each bug is told once and kept in a file of its own, with its page; the statement counts them.
+#[test]
+fn all_bugs_are_told_each_in_its_file() {
+    let name = "all";
+    let kernel = kernel(name, &["vanish_unlocked"], &[]);
+    let kernel = kernel.to_str().expect("a plain path");
+    let folder = folder(name);
+    let arguments =
+        ["test", kernel, "-k", "pebbles", "-t", "vanish_vanish", "--fresh", "--all", "--budget", "10s"];
+    let (code, text) = rockfall(&folder, &arguments);
+    assert_eq!(code, Some(1), "{text}");
+    let bugs = text.matches("The search goes on, with this bug set aside.").count();
+    assert!(bugs >= 2 && text.contains(&format!("{bugs} bugs were told and set aside")), "{text}");
+    let mut signatures = Vec::new();
+    for number in 1..=bugs {
+        let stem = if number == 1 { "vanish_vanish".to_owned() } else { format!("vanish_vanish-{number}") };
+        let file = format!("{stem}.finding.json");
+        let (code, told) = rockfall(&folder, &["replay", &file]);
+        assert_eq!(code, Some(1), "{file}: {told}");
+        let written = std::fs::read(folder.join(&file)).expect("just written");
+        let written: Value = serde_json::from_slice(&written).expect("an object");
+        signatures.push(written["headline"].to_string());
+        assert!(folder.join(format!("{stem}.finding.html")).exists(), "{stem}");
+    }
+    signatures.sort();
+    signatures.dedup();
+    assert_eq!(signatures.len(), bugs, "no bug twice: {text}");
+}

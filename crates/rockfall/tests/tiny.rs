@@ -313,3 +313,18 @@ fn annotated() {
         assert!(found.contains(expected), "{macros:?} with {points}: {found}");
     }
 }
+
+/// Annotations need no hooks: of what a description does not name, nothing is wrong.
+#[test]
+fn the_doctor_knows_annotations() {
+    let folder = folder("annotated-doctor");
+    let kernel = guests::tiny::build(&[], &folder).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::write(folder.join("k.toml"), guests::tiny::ANNOTATED).expect("written");
+    let kernel = kernel.to_str().expect("a path in UTF-8");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let output =
+        command.args(["doctor", kernel, "-k", "k.toml"]).current_dir(folder).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(!text.contains("wrong") && text.contains("the test ran to its end"), "{text}");
+}

@@ -55,6 +55,8 @@ pub enum Remark {
     Word(PhysAddr),
     /// A thread was taken to wait, because it had offered the processor to others this often without a sign of progress.
     TakenToWait { yields: u32 },
+    /// The same of a thread that had tried an atomic instruction on one word this often, and changed nothing.
+    TriedInVain { tries: u32 },
 }
 
 /// An access as it was seen while it happened, for those that were asked for (see [`crate::Subject::sight`]).

@@ -41,7 +41,7 @@ impl Plan {
 
     fn add_sweep(&mut self, points: PointSet, preemptions_max: u32) {
         let mut job = Job::new(points, Purpose::Sweep);
-        job.preemptions_max = Some(preemptions_max);
+        (job.preemptions_max, job.heuristics) = (Some(preemptions_max), self.heuristics);
         let full = |whole: &Job| {
             whole.state == State::Exhausted
                 && whole.preemptions_max.is_none()

@@ -514,6 +514,12 @@ impl<'a> Resolver<'a> {
         ranges
     }
 
+    /// Where only ticks are handled: functions that handle one under a condition do other things too.
+    fn timer_code(&self) -> Arc<[Range<u64>]> {
+        let names = self.description.tables.functions.timer.iter().flat_map(|names| &names.as_ref().0);
+        names.flat_map(|name| self.image.ranges(name.trim_end_matches('?'))).collect()
+    }
+
     pub fn data_ranges(&mut self, names: Option<&Names>) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         let Some(names) = names else { return ranges };
@@ -829,6 +835,7 @@ impl<'a> Resolver<'a> {
             ignored_data: self.data_ranges(tables.ignore.symbols.as_ref()),
             ignored_regions: self.ignored_regions(),
             raceless_code: self.code_ranges(tables.ignore.races.as_ref()),
+            timer_code: self.timer_code(),
             guards: Vec::new(),
             console: tables.console.clone(),
             checks,

@@ -169,7 +169,7 @@ pub fn trace<M: Memory + ?Sized>(
 fn user_frames<M: Memory + ?Sized>(program: Option<&Arc<Image>>, registers: &Registers, memory: &M) -> Stack {
     match program {
         Some(program) => {
-            let space = Space { kernel: program.clone(), program: None };
+            let space = Space { kernel: program.clone(), program: None, timer: Arc::default() };
             stack::trace(&space, registers, memory)
         }
         None => {

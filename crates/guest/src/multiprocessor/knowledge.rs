@@ -135,7 +135,8 @@ impl Knowledge {
         match (&self.linux, &self.kernel) {
             (Some(running), _) => linux_stack::trace(running, self.program.as_ref(), &registers, &view),
             (None, Some(kernel)) => {
-                let space = crate::image::Space { kernel: kernel.clone(), program: None };
+                let space =
+                    crate::image::Space { kernel: kernel.clone(), program: None, timer: Arc::default() };
                 stack::trace(&space, &registers, &view)
             }
             (None, None) => {

@@ -4,12 +4,13 @@
 //! variable on, up to the next stop of the machine.
 
 use super::Tracker;
-use crate::image::Space;
+use crate::image::{Image, Space};
 use crate::kernel::Activity;
 use crate::step_builder::{StepBuilder, Stretch};
 use crate::threads::{Standing, Thread};
 use crate::view::{View, registers};
 use machine::Machine;
+use std::sync::Arc;
 use trace::{Action, Frame, Stack, ThreadId, VirtAddr};
 
 impl Tracker {
@@ -69,7 +70,28 @@ impl Tracker {
             Action::Panic { .. } => self.whole_stack(machine),
             _ => self.stack(machine),
         });
+        if let (Some(stack), Some(thread)) = (&stack, self.threads.current_mut())
+            && let Some(callers) = program_part(&self.kernel.image, stack)
+        {
+            let callers = stack[callers..].to_vec();
+            if thread.callers.as_deref() != Some(&callers) {
+                thread.callers = Some(Arc::new(callers));
+            }
+        }
         step.tell(machine, thread, action, stack, &|id| self.stack_left(machine, id));
+    }
+
+    /// A stack with the part of the program that cannot be read any more, as it was before: it is the same system call as
+    /// long as the program stands at the same instruction.
+    fn with_callers(&self, thread: Option<&Thread>, mut stack: Stack) -> Stack {
+        let known = thread.and_then(|thread| thread.callers.as_deref());
+        if let (Some(known), Some(at)) = (known, program_part(&self.kernel.image, &stack))
+            && known.len() > stack.len() - at
+            && known.starts_with(&stack[at..])
+        {
+            stack.splice(at.., known.iter().cloned());
+        }
+        stack
     }
 
     /// Where a thread stands that has left the processor, as it said itself or as its kernel has it.
@@ -99,7 +121,7 @@ impl Tracker {
     #[must_use]
     pub fn space(&self, thread: Option<&Thread>) -> Space {
         let program = thread.and_then(|thread| thread.program.clone());
-        Space { kernel: self.kernel.image.clone(), program }
+        Space { kernel: self.kernel.image.clone(), program, timer: self.kernel.timer_code.clone() }
     }
 
     /// The stack of the running thread, as far as it is the tested software's.
@@ -113,7 +135,8 @@ impl Tracker {
             return Stack::clone(aside);
         }
         let space = self.space(self.threads.current());
-        let mut stack = StepBuilder::stack(machine, self.cpu, &space, self.returned);
+        let stack = StepBuilder::stack(machine, self.cpu, &space, self.returned);
+        let mut stack = self.with_callers(self.threads.current(), stack);
         if self.kernel.annotations {
             let said = |frame: &Frame| frame.file.as_deref().is_some_and(|file| file.ends_with("rockfall.h"));
             stack.drain(..stack.iter().take_while(|frame| said(frame)).count());
@@ -147,6 +170,11 @@ impl Tracker {
         let switches: Vec<&str> = kernel.switch_functions().collect();
         let stack = crate::stack::switched_out(&kernel.image, &switches, sp)
             .map(|registers| crate::stack::trace(&self.space(Some(thread)), &registers, &view));
-        self.telling(stack.unwrap_or_default())
+        self.telling(self.with_callers(Some(thread), stack.unwrap_or_default()))
     }
+}
+
+/// Where on a stack the kernel ends and the program that entered it begins.
+fn program_part(kernel: &Image, stack: &Stack) -> Option<usize> {
+    stack.iter().position(|frame| frame.interrupted && !kernel.covers(frame.pc))
 }

@@ -1,4 +1,5 @@
-//! Loops of a kernel that wait for time to pass: `while (ticks < deadline);`.
+//! Loops that wait for time to pass: `while (ticks < deadline);` in a kernel, or in a program with a system call that tells
+//! the time.
 //!
 //! Concept: such a loop is recognised for certain ([`crate::spinning`]): it comes back to the same state for ever, and a
 //! tick changes something that it reads. While a test runs there are no ticks but those that somebody's turn needs, so
@@ -32,9 +33,7 @@ pub const CLOCK_TICKS_MAX: u32 = 6_000;
 impl Uniprocessor {
     /// The loop in which the running thread waits for the clock, if it does, with a place where a tick can be taken.
     pub(super) fn waits_for_clock(&mut self) -> Option<Arc<Spin>> {
-        if self.kernel().tested.is_some() || self.tracker.threads.current().is_none() {
-            return None;
-        }
+        self.tracker.threads.current()?;
         let mut probe = self.look_ahead();
         let spin = self.clock_loop(&mut probe);
         self.lookahead.probe = Some(probe);
@@ -90,9 +89,6 @@ impl Uniprocessor {
     /// Whether the running thread, at a point where it stood before, waits for the clock. Looking costs time, so one that
     /// comes again and again without waiting is asked less and less often.
     pub(super) fn circles_for_clock(&mut self) -> Option<Arc<Spin>> {
-        if self.kernel().tested.is_some() || !self.stood_here() {
-            return None;
-        }
         let again = self.tracker.threads.current().map_or(0, |thread| thread.stood.again);
         again.is_power_of_two().then(|| self.waits_for_clock()).flatten()
     }

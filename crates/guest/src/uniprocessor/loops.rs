@@ -1,14 +1,14 @@
 //! Loops that only another thread can end: who is in one waits, and is woken by what ends it.
 //!
-//! A loop that spins is known for certain ([`crate::spinning`]); one that yields is judged by how often it did
-//! (Blum 2018, 3.4.6).
+//! A loop that spins is known for certain ([`crate::spinning`]); one that yields, or tries an atomic instruction and counts
+//! its tries, is judged by how often it did (Blum 2018, 3.4.6).
 
-use super::{KERNEL_YIELDS_MAX, PROGRAM_YIELDS_MAX, RETRIES_MAX, Uniprocessor};
-use crate::spinning::{Bounds, Spin, Value};
-use crate::threads::{Thread, Turn};
+use super::Uniprocessor;
+use crate::spinning::{self, Bounds, Spin, Value};
+use crate::threads::{Attempt, Thread, Turn};
 use machine::{Events, Machine, Stop, StopSet};
 use std::sync::Arc;
-use trace::{Action, Frame, Point, PointKind, Remark, Stack, Step, StepEnd, ThreadId};
+use trace::{Access, Action, Frame, Point, PointKind, Remark, Stack, Step, StepEnd, ThreadId};
 
 /// Moments at which somebody who goes round is looked at, and how far they are apart: a number that no loop has in common
 /// with its length.
@@ -30,13 +30,69 @@ impl Uniprocessor {
         spin.is_some_and(|spin| self.waits_in(spin))
     }
 
+    /// Whether the running thread of a program has tried an atomic instruction for so long without changing anything that
+    /// it is taken to wait; if so it does from now on.
+    pub(super) fn tries_in_vain(&mut self) -> bool {
+        if !self.tracker.runs_tested(&self.machine) || self.machine.privilege(self.cpu()) == 0 {
+            return false;
+        }
+        let tries = self.patience.tries_max;
+        let mut probe = self.look_ahead();
+        let read = spinning::tries_in_vain(&mut probe, self.cpu(), tries);
+        self.lookahead.probe = Some(probe);
+        let (Some(read), Some(thread)) = (read, self.tracker.threads.current_mut()) else { return false };
+        let looping = Arc::make_mut(&mut thread.looping);
+        (looping.waits, looping.accesses) = (true, read);
+        self.builder.remark(Remark::TriedInVain { tries });
+        self.tracker.tell(&self.machine, &mut self.builder, Action::Block { lock: None, owner: None });
+        true
+    }
+
+    /// Counts what the thread of a step tried in vain in it; whoever did so often enough is taken to wait.
+    fn count_tries(&mut self, step: &mut Step) {
+        let tries = self.patience.tries_between_points_max;
+        let own = |access: &&Access| access.atomic && access.kind.writes();
+        let attempt = step.accesses.iter().find(own).copied();
+        let Some(thread) = self.tracker.threads.iter_mut().find(|thread| thread.id == step.thread) else {
+            return;
+        };
+        if thread.looping.waits {
+            return;
+        }
+        let others = |access: &Access, tried: &Access| {
+            access.kind.writes() && access.pc != tried.pc && access.overlaps(tried)
+        };
+        let progress = step.events.iter().any(|event| is_progress(&event.action));
+        // A step in which nothing was tried says nothing.
+        let Some(tried) = attempt else {
+            if progress && thread.looping.tries.is_some() {
+                Arc::make_mut(&mut thread.looping).tries = None;
+            }
+            return;
+        };
+        let left = Value::now(&self.machine, tried.phys, tried.size.min(8) as u8);
+        let attempt = Attempt { pc: tried.pc, left };
+        let alone = !progress && !step.accesses.iter().any(|access| others(access, &tried));
+        let count = match thread.looping.tries {
+            Some((same, count)) if same == attempt && alone => count + 1,
+            _ if alone => 1,
+            _ => 0,
+        };
+        let looping = Arc::make_mut(&mut thread.looping);
+        looping.tries = (count > 0).then_some((attempt, count));
+        if count > tries {
+            (looping.waits, looping.accesses) = (true, vec![tried]);
+            step.remarks.push(Remark::TriedInVain { tries });
+        }
+    }
+
     /// Whether the running thread, which has yielded in vain in the kernel, will do so for ever: the loop around the yield
     /// comes back to the same state, and no tick changes what it reads. Looking costs time, so it is asked less and less
     /// often.
     pub(super) fn yields_in_vain(&mut self) -> bool {
-        let often = |thread: &Thread| {
-            thread.looping.yields >= KERNEL_YIELDS_MAX && thread.looping.yields.is_power_of_two()
-        };
+        let yields_max = self.patience.kernel_yields_max;
+        let often =
+            |thread: &Thread| thread.looping.yields >= yields_max && thread.looping.yields.is_power_of_two();
         if !self.tracker.threads.current().is_some_and(often) || !self.interruptible() {
             return false;
         }
@@ -85,10 +141,7 @@ impl Uniprocessor {
 
     /// Whether the program's thread stands at a point where it stood before, and would come there for ever.
     pub(super) fn circles(&mut self) -> bool {
-        self.kernel().tested.is_some()
-            && self.machine.privilege(self.cpu()) != 0
-            && self.stood_here()
-            && self.spins()
+        self.kernel().tested.is_some() && self.machine.privilege(self.cpu()) != 0 && self.spins()
     }
 
     /// Whether the running thread stood at one of its latest points as it stands now.
@@ -144,8 +197,12 @@ impl Uniprocessor {
     /// Who yields in a loop is taken to wait; who waits is woken when this step wrote what it reads.
     pub(super) fn judge_loops(&mut self, step: &mut Step) {
         let program = self.kernel().tested.is_some();
-        let yields_max = if program { PROGRAM_YIELDS_MAX } else { KERNEL_YIELDS_MAX };
+        let yields_max =
+            if program { self.patience.program_yields_max } else { self.patience.kernel_yields_max };
         self.follow_rounds(step);
+        if program {
+            self.count_tries(step);
+        }
         for thread in self.tracker.threads.iter_mut() {
             if thread.looping.yields == 0 && !thread.looping.waits {
                 continue;
@@ -186,7 +243,7 @@ impl Uniprocessor {
 
     /// When nobody else can go on, those who were taken to wait are tried again.
     pub(super) fn retry_loops(&mut self) {
-        if self.choices().is_empty() && self.retries < RETRIES_MAX {
+        if self.choices().is_empty() && self.retries < self.patience.retries_max {
             let judged = |thread: &&mut Thread| thread.looping.waits && thread.looping.condition.is_none();
             let waiting = self.tracker.threads.iter_mut().filter(judged);
             let mut any = false;

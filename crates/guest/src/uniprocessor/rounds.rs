@@ -7,7 +7,7 @@
 //! through system calls, in the kernel. It is what [`crate::spinning`] knows of loops without a yield.
 //!
 //! Contract: looked at only where a thread has yielded before. Says nothing of loops that count their rounds: what these
-//! wait for, if anything, is judged by how often they yield ([`super::PROGRAM_YIELDS_MAX`]).
+//! wait for, if anything, is judged by how often they yield ([`super::Patience`]).
 //!
 //! Limits: a kernel must return to its programs by IRET, otherwise no round is seen to begin.
 

@@ -1,7 +1,8 @@
 //! `rockfall demo`: a real bug in the bundled kernel, found and shown, without any file of one's own.
 
-use crate::commands::explore::{How, explore};
+use crate::commands::explore::{How, PageArguments, explore};
 use crate::failure::{Failure, Verdict};
+use crate::kept::Kept;
 use crate::target::Target;
 use clap::Args;
 use std::path::PathBuf;
@@ -31,14 +32,11 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let how = How {
         points: POINTS.parse().map_err(|error: trace::ParsePointError| Failure::Own(error.to_string()))?,
         output: Some(PathBuf::from("rockfall-demo.finding.json")),
-        html: Some(html.clone()),
+        page: PageArguments { html: Some(html.clone()), no_html: false },
         json: arguments.json,
         ..How::default()
     };
-    let verdict = explore(&target, &world, &how, false)?;
-    if !arguments.json {
-        println!("\nThe same as a page: {}", html.display());
-    }
+    let verdict = explore(&target, &world, &how, false, &mut Kept::nowhere())?;
     // Finding the bug is what the demonstration is for.
     Ok(if verdict == Verdict::GuestBug { Verdict::Fine } else { verdict })
 }

@@ -2,13 +2,14 @@
 
 use crate::failure::{Failure, Verdict};
 use crate::finding_file::{FindingFile, expect_folder, write_whole};
+use crate::kept::Kept;
+use crate::limits::Limits;
 use crate::narrate::narrate;
 use crate::progress::Progress;
 use crate::target::{ALONE, Checked, Target, TargetArguments};
 use crate::terminal::text_options;
 use clap::{Args, ValueEnum};
-use detect::{Constants, Detectors};
-
+use detect::{Constants, Detectors, Signature};
 use explore::icb::ContextBounding;
 use explore::minimize::{Budget, Case, Passing};
 use explore::strategies::{DepthFirst, Dpor, Pct, Pos, RandomWalk};
@@ -16,6 +17,8 @@ use explore::tree::Reduction;
 use explore::{Bound, Bounds, End, Found, Options, Order, Runner, Search, Until, Workers, World};
 use guest::uniprocessor::Uniprocessor;
 use report::{Summary, json};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,7 +70,8 @@ pub struct Arguments {
     pub target: TargetArguments,
     #[command(flatten)]
     pub how: How,
-    /// List the preemption points of one run with their stack traces, and explore nothing
+    /// List the preemption points of one run with their stack traces, the memory that the transitions between them share
+    /// and which of them happen before which, and explore nothing
     #[arg(long)]
     pub list_points: bool,
 }
@@ -102,18 +106,26 @@ pub struct How {
     /// Worker threads [default: one for each core]
     #[arg(short, long, value_name = "N", value_parser = parse_workers)]
     pub workers: Option<usize>,
+    /// Where a search that was not finished is kept, to go on with it [default: TEST.explore]
+    #[arg(long, value_name = "FOLDER")]
+    pub run: Option<PathBuf>,
+    /// Begin anew, whatever is kept of an earlier search
+    #[arg(long)]
+    pub fresh: bool,
     /// Keep the finding as it was first seen
     #[arg(long)]
     pub no_minimise: bool,
     /// Where a finding may be looked for with fewer preemptions
     #[arg(skip)]
     pub wider: Vec<PointSet>,
+    /// By which numbers judgement is made
+    #[arg(skip = Limits::new(false))]
+    pub limits: Limits,
     /// Where the finding goes [default: TEST.finding.json]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Write a page to look at in a browser
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    #[command(flatten)]
+    pub page: PageArguments,
     /// Write what forecasts were made from on the way, one object a line
     #[arg(long, value_name = "FILE")]
     pub forecasts: Option<PathBuf>,
@@ -122,10 +134,29 @@ pub struct How {
     pub json: bool,
 }
 
+/// The report as a page.
+#[derive(Args, Clone, Default, Debug)]
+pub struct PageArguments {
+    /// Where the page to look at in a browser goes [default: beside the finding]
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write no page
+    #[arg(long, conflicts_with = "html")]
+    pub no_html: bool,
+}
+
+impl PageArguments {
+    /// Where the page of a finding goes.
+    pub fn of(&self, finding: &Path) -> Option<PathBuf> {
+        (!self.no_html).then(|| self.html.clone().unwrap_or_else(|| finding.with_extension("html")))
+    }
+}
+
 impl Default for How {
     fn default() -> Self {
         Self {
             wider: Vec::new(),
+            limits: Limits::new(false),
             points: PointSet::default(),
             strategy: Strategy::Dpor,
             order: Direction::Forwards,
@@ -135,9 +166,11 @@ impl Default for How {
             interleavings: None,
             all: false,
             workers: None,
+            run: None,
+            fresh: false,
             no_minimise: false,
             output: None,
-            html: None,
+            page: PageArguments::default(),
             forecasts: None,
             json: false,
         }
@@ -145,9 +178,14 @@ impl Default for How {
 }
 
 impl How {
+    /// Whether it comes to an end by itself.
+    pub const fn is_systematic(&self) -> bool {
+        matches!(self.strategy, Strategy::Dpor | Strategy::DepthFirst | Strategy::Icb)
+    }
+
     /// That what is to be written has a folder to go to.
     fn expect_folders(&self) -> Result<(), Failure> {
-        [&self.output, &self.html, &self.forecasts]
+        [&self.output, &self.page.html, &self.forecasts]
             .into_iter()
             .flatten()
             .try_for_each(|path| expect_folder(path))
@@ -197,7 +235,7 @@ pub fn lateness_since(started: Instant, budget: Option<Duration>) -> Cancelled {
 }
 
 /// Searches a space until it is exhausted, a bug shows, or the budget ends.
-pub fn search(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcome {
+fn search(world: &KernelWorld, how: &How, progress: &mut Progress, kept: &mut Kept) -> Outcome {
     let options = Options {
         order: match how.order {
             Direction::Forwards => Order::Forwards,
@@ -205,13 +243,13 @@ pub fn search(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcom
         },
         until: if how.all { Until::Exhausted } else { Until::FirstFinding },
         interleavings_max: how.interleavings,
-        constants: Some(constants(&how.points)),
+        constants: Some(constants(&how.points, &how.limits)),
         ..Options::default()
     };
     match how.strategy {
-        Strategy::Dpor => systematic(world, how, Dpor::default(), options, progress),
-        Strategy::DepthFirst => systematic(world, how, DepthFirst, options, progress),
-        Strategy::Icb => icb(world, how, options, progress),
+        Strategy::Dpor => systematic(world, how, Search::new(Dpor::default(), options), progress, kept),
+        Strategy::DepthFirst => systematic(world, how, Search::new(DepthFirst, options), progress, kept),
+        Strategy::Icb => icb(world, how, options, progress, kept),
         Strategy::Random => sampled(world, how, RandomWalk::new(how.seed), progress),
         Strategy::Pct => sampled(world, how, Pct::new(how.seed), progress),
         Strategy::Pos => sampled(world, how, Pos::new(how.seed), progress),
@@ -219,49 +257,57 @@ pub fn search(world: &KernelWorld, how: &How, progress: &mut Progress) -> Outcom
 }
 
 /// How endless loops are told with these points.
-pub fn constants(points: &PointSet) -> Constants {
-    let constants = Constants::default();
+pub fn constants(points: &PointSet, limits: &Limits) -> Constants {
     // A racing instruction may be in a long loop, such as that which fills page tables.
     let is_access = |rule: &PointRule| matches!(rule, PointRule::Everywhere | PointRule::Race { .. });
-    if points.rules.iter().any(is_access) { constants.everywhere() } else { constants }
+    limits.constants(points.rules.iter().any(is_access))
 }
 
-fn systematic<R: Reduction>(
+fn systematic<R: Reduction + Serialize + DeserializeOwned>(
     world: &KernelWorld,
     how: &How,
-    reduction: R,
-    options: Options,
+    new: Search<R, ()>,
     progress: &mut Progress,
+    kept: &mut Kept,
 ) -> Outcome {
-    let started = Instant::now();
     let workers = how.workers.unwrap_or_else(cores).max(1);
     let late = lateness(how.budget);
     let world = heeding(world, &late);
-    let mut workers = Workers::new(workers, &world, &how.points, options.depth_max, CLONE_BYTES_MAX);
-    let mut search = Search::new(reduction, options);
+    let mut workers =
+        Workers::new(workers, &world, &how.points, Options::default().depth_max, CLONE_BYTES_MAX);
+    let mut search = kept.take_up().unwrap_or(new);
     search.run(&mut workers, &*late, &mut |search| {
         progress.note(search.sighting(), search.counts().effort.instructions);
         progress.show(search.counts().interleavings, search.forecast());
+        kept.keep(search);
     });
-    let seconds = started.elapsed().as_secs_f64();
+    kept.end(&search, search.is_over());
     let found = search.found().to_vec();
-    Outcome { verdict: search.verdict(None), found, seconds, points_met: search.points_met() }
+    Outcome { verdict: search.verdict(None), found, seconds: kept.seconds(), points_met: search.points_met() }
 }
 
-fn icb(world: &KernelWorld, how: &How, options: Options, progress: &mut Progress) -> Outcome {
-    let started = Instant::now();
+fn icb(
+    world: &KernelWorld,
+    how: &How,
+    options: Options,
+    progress: &mut Progress,
+    kept: &mut Kept,
+) -> Outcome {
     let workers = how.workers.unwrap_or_else(cores).max(1);
     let late = lateness(how.budget);
     let world = heeding(world, &late);
     let mut workers = Workers::new(workers, &world, &how.points, options.depth_max, CLONE_BYTES_MAX);
-    let mut search = ContextBounding::new(options, how.preemptions.unwrap_or(u32::MAX));
+    let preemptions_max = how.preemptions.unwrap_or(u32::MAX);
+    let mut search: ContextBounding<()> =
+        kept.take_up().unwrap_or_else(|| ContextBounding::new(options, preemptions_max));
     search.run(&mut workers, &*late, &mut |search| {
         let what = format!("at most {} preemptions", search.bound());
         progress.show_part(search.counts().interleavings, search.search().forecast(), &what);
+        kept.keep(search);
     });
-    let seconds = started.elapsed().as_secs_f64();
+    kept.end(&search, !matches!(search.verdict(), explore::Verdict::OutOfBudget { .. }));
     let points_met = search.search().points_met();
-    Outcome { verdict: search.verdict(), found: search.found(), seconds, points_met }
+    Outcome { verdict: search.verdict(), found: search.found(), seconds: kept.seconds(), points_met }
 }
 
 /// Executions that chance chooses, one after the other.
@@ -349,22 +395,38 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     }
     arguments.how.expect_folders()?;
     let target = Target::load(&arguments.target)?;
+    if arguments.target.show_limits {
+        print!("{}", target.limits_table());
+        return Ok(Verdict::Fine);
+    }
     target.caution();
     crate::points::check(&arguments.how.points, &target.kernel)?;
     let Checked { started, alone } = target.start_checked()?;
     let world = target.world(started);
     if arguments.list_points {
-        crate::points::list(&world, &arguments.how.points);
+        use crate::campaign::Knows as _;
+        let code = crate::commands::test::Code::new(&target.kernel);
+        let (place, data) = (|pc| code.place(pc), |addr| target.kernel.subject().data_at(addr));
+        crate::points::list(&world, &arguments.how.points, &place, &data);
         return Ok(Verdict::Fine);
     }
-    explore(&target, &world, &arguments.how, alone)
+    let how = How { limits: target.limits, ..arguments.how.clone() };
+    let mut kept = Kept::open(&target, &how)?;
+    explore(&target, &world, &how, alone, &mut kept)
 }
 
 /// Explores, and tells what came out; `alone`: a run of the test has shown no second thread.
-pub fn explore(target: &Target, world: &KernelWorld, how: &How, alone: bool) -> Result<Verdict, Failure> {
+pub fn explore(
+    target: &Target,
+    world: &KernelWorld,
+    how: &How,
+    alone: bool,
+    kept: &mut Kept,
+) -> Result<Verdict, Failure> {
     let mut progress = Progress::new(how.json, &space(how));
-    let outcome = search(world, how, &mut progress);
+    let outcome = search(world, how, &mut progress, kept);
     progress.finish();
+    kept.warn();
     if let Some(path) = &how.forecasts {
         write_whole(path, progress.noted().as_bytes())?;
     }
@@ -409,6 +471,7 @@ fn tell(
         match verdict {
             explore::Verdict::OutOfBudget { .. } if crate::interrupt::asked() => {
                 println!("  This is no proof: it was interrupted before the space was finished.");
+                println!("  The same command again goes on from here.");
             }
             explore::Verdict::OutOfBudget { .. } => {
                 println!(
@@ -486,7 +549,8 @@ impl Bug {
             crate::interrupt::finding_is_kept(&self.path);
         }
         let story = narrate(target, world, &self.file, &self.path)?;
-        let shown = match &how.html {
+        let page = how.page.of(&self.path);
+        let shown = match &page {
             Some(html) => write_whole(html, report::html(&story).as_bytes()),
             None => Ok(()),
         };
@@ -495,14 +559,10 @@ impl Bug {
             println!("{}", json(&Summary { points: Some(&self.file.points), story: Some(&story), ..told }));
         } else {
             print!("{}", report::text(&story, text_options()));
-            for other in &outcome.found[1..] {
-                println!(
-                    "also: {} ({} preemptions)\n  schedule: {}",
-                    other.finding.headline(),
-                    other.preemptions,
-                    other.schedule
-                );
+            if let (Some(page), Ok(())) = (page, &shown) {
+                println!("Page:     {}", page.display());
             }
+            print!("{}", others(&outcome.found));
         }
         // The bug is what counts, even if it could not be kept.
         if let Err(failure) = written.and(shown) {
@@ -510,6 +570,39 @@ impl Bug {
         }
         Ok(verdict)
     }
+}
+
+/// What was found beside the first finding: each cause once, and how many findings it has.
+fn others(found: &[Found]) -> String {
+    let mut causes: Vec<(Signature, &Found, usize)> = Vec::new();
+    for other in found {
+        let cause = other.finding.cause();
+        match causes.iter_mut().find(|(known, ..)| *known == cause) {
+            Some((.., count)) => *count += 1,
+            None => causes.push((cause, other, 1)),
+        }
+    }
+    let mut text = String::new();
+    for (at, (_, other, count)) in causes.iter().enumerate() {
+        let more = count - 1;
+        let same = match more {
+            0 => String::new(),
+            1 => "one more finding of the same cause, elsewhere".to_owned(),
+            _ => format!("{more} more findings of the same cause, elsewhere"),
+        };
+        let Found { finding, preemptions, schedule, .. } = other;
+        match (at, more) {
+            (0, 0) => {}
+            (0, _) => text += &format!("also: {same}\n"),
+            _ => {
+                let same = if more == 0 { same } else { format!("; {same}") };
+                let headline = finding.headline();
+                text +=
+                    &format!("also: {headline} ({preemptions} preemptions){same}\n  schedule: {schedule}\n");
+            }
+        }
+    }
+    text
 }
 
 /// A finding as short as it was made.

@@ -7,6 +7,7 @@ pub mod explore;
 pub mod init;
 pub mod linux;
 pub mod model;
+pub mod new;
 pub mod races;
 pub mod replay;
 pub mod report;

@@ -2,7 +2,9 @@
 //! that show; see [`explore::jobs`] for the plan and `docs/test.md` for what the statement at the end means.
 
 use crate::campaign::{Campaign, Knows, Setting};
-use crate::commands::explore::{Bug, How, Outcome, cores, default_path, parse_duration, parse_workers};
+use crate::commands::explore::{
+    Bug, How, Outcome, PageArguments, cores, default_path, parse_duration, parse_workers,
+};
 use crate::failure::{Failure, Verdict};
 use crate::finding_file::expect_folder;
 use crate::jobs_view::{JobsView, counted};
@@ -13,11 +15,14 @@ use crate::run_folder::{self, Ended, RunFolder, checksum};
 use crate::statement::{Ending, Statement};
 use crate::target::{ALONE, Checked, Target, TargetArguments};
 use clap::{Args, ValueEnum};
-use detect::{Candidate, Detectors, Lockset, Race, RaceDetector, RaceLimited, RacePure, RaceStatus};
-use explore::jobs::{Mode, Plan, Proof, State};
-use explore::{Watch, World};
+use detect::{
+    Candidate, Detectors, Lockset, Race, RaceDetector, RaceLimited, RacePure, RaceStatus, Signature,
+};
+use explore::jobs::{JobId, Mode, Plan, Proof, State};
+use explore::{Found, Watch, World};
 use guest::everywhere::Everywhere;
 use guest::kernel::Kernel;
+use guest::uniprocessor::Uniprocessor;
 use report::{Summary, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -54,6 +59,9 @@ pub struct Arguments {
     /// Explore only the state space with all points known: the quickest way to a proof, if there is one
     #[arg(long)]
     pub maximal: bool,
+    /// With --maximal: the fewest preemptions first (iterative context bounding)
+    #[arg(long, requires = "maximal")]
+    pub icb: bool,
     /// Preempt only where this function is on the stack; may be given several times
     #[arg(long, value_name = "FUNCTION")]
     pub within: Vec<String>,
@@ -78,9 +86,14 @@ pub struct Arguments {
     /// Where the finding goes [default: TEST.finding.json]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Write a page to look at in a browser
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    #[command(flatten)]
+    pub page: PageArguments,
+    /// Go on after a bug and look for the next one; each is kept in a file of its own, and told once
+    #[arg(long)]
+    pub all: bool,
+    /// How often to tell how far things are [default: 5s, on a terminal 0.2s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub interval: Option<Duration>,
     /// For programs, in place of text: one object a line for whatever happens; the last one sums up
     #[arg(long)]
     pub json: bool,
@@ -206,8 +219,8 @@ impl Knows for Code<'_> {
 /// Everything that results depend on.
 fn key(target: &Target, arguments: &Arguments) -> u64 {
     let program = std::env::current_exe().and_then(std::fs::read).map_or(0, |file| checksum(&file));
-    let Arguments { races, maximal, within, without, .. } = arguments;
-    let options = format!("{races:?} {maximal} {within:?} {without:?}");
+    let Arguments { races, maximal, icb, within, without, all, .. } = arguments;
+    let options = format!("{races:?} {maximal} {icb} {within:?} {without:?} {all}");
     checksum(format!("{:016x} {:016x} {options}", program, target.checksum()).as_bytes())
 }
 
@@ -282,7 +295,10 @@ fn remove_run(path: &Path) -> Result<(), Failure> {
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let begun = Instant::now();
     crate::interrupt::listen();
-    [&arguments.output, &arguments.html].into_iter().flatten().try_for_each(|path| expect_folder(path))?;
+    [&arguments.output, &arguments.page.html]
+        .into_iter()
+        .flatten()
+        .try_for_each(|path| expect_folder(path))?;
     if let Some(calls) = &arguments.target.smp.pairs {
         return crate::smp::pairs::run(arguments, calls);
     }
@@ -290,6 +306,10 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         return crate::smp::test::run(arguments);
     }
     let target = Target::load(&arguments.target)?;
+    if arguments.target.show_limits {
+        print!("{}", target.limits_table());
+        return Ok(Verdict::Fine);
+    }
     target.caution();
     let mut initial = initial(&target.kernel);
     initial.iter_mut().for_each(|set| set.filters.extend(arguments.filters()));
@@ -298,7 +318,8 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let (folder, record) = open_folder(&target, arguments)?;
     let plain = target.world(started);
     let watch = watched(&target, &plain.observer, arguments.races);
-    let code = Code::new(&target.kernel);
+    let kernel = Arc::clone(&target.kernel);
+    let code = Code::new(&kernel);
     let setting = Setting {
         what: target.what(),
         watched: World::new(plain.subject.clone(), watch),
@@ -308,122 +329,190 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         budget: arguments.budget,
         folder: Arc::new(folder),
         ram: Ram::new(arguments.ram),
+        limits: target.limits,
+        fewest_first: arguments.icb,
         knows: &code,
     };
     let mut campaign = match record {
         Some(record) => Campaign::resume(setting, record),
         None => {
             let mode = if arguments.maximal { Mode::Maximal } else { Mode::Deepening };
-            Campaign::begin(setting, Plan::new(mode, proof(&target.kernel, arguments), initial).sweeping())
+            let plan = Plan::new(mode, proof(&target.kernel, arguments), initial).sweeping();
+            Campaign::begin(setting, plan.trusting(target.limits.heuristics))
         }
     };
-    let mut view = JobsView::new(arguments.json);
-    let found = campaign.run(&mut view);
-    // A bug is kept until it has been told.
-    let complete = found.is_none() && campaign.plan.is_complete();
-    campaign.put_down(complete.then_some(Ended::Complete));
-    let (seconds, interleavings) = (campaign.seconds(), campaign.interleavings());
-    if let Some((_, bug)) = &found {
-        view.bug(&bug.finding, interleavings, seconds);
+    let mut view = JobsView::new(arguments.json, arguments.interval);
+    let mut scene = Scene { arguments, target, plain, alone };
+    for cause in campaign.told().to_vec() {
+        scene.set_aside(cause);
     }
-    let gap = campaign.plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }));
-    let ending = match &found {
-        Some(_) => Ending::Bug,
-        None if campaign.plan.is_complete() => Ending::Done,
-        None if !campaign.plan.jobs().iter().any(|job| job.state.is_open()) => {
-            if gap {
-                Ending::GivenUp
-            } else {
-                Ending::Bounded
-            }
+    loop {
+        let found = campaign.run(&mut view);
+        // A bug is kept until it has been told.
+        let complete = found.is_none() && campaign.plan.is_complete();
+        campaign.put_down(complete.then_some(Ended::Complete));
+        let Some((id, found)) = found else {
+            view.finish(&campaign.plan);
+            return Ok(scene.conclude(&campaign, &code));
+        };
+        let (verdict, cause) = scene.tell(id, found, &mut campaign, &mut view, &code)?;
+        if !arguments.all {
+            campaign.put_down(Some(Ended::Bug));
+            return Ok(verdict);
         }
-        None if crate::interrupt::asked() => Ending::Stopped,
-        None => Ending::Late,
-    };
-    let statement = |campaign: &Campaign<'_>| {
+        campaign.set_aside(cause.clone());
+        scene.set_aside(cause);
+        view.go_on();
+    }
+}
+
+/// What a run tells of, and by whose wishes.
+struct Scene<'a> {
+    arguments: &'a Arguments,
+    target: Target,
+    plain: World<Uniprocessor, Detectors>,
+    /// A run of the test has shown no second thread.
+    alone: bool,
+}
+
+impl Scene<'_> {
+    /// What has this cause was told before.
+    fn set_aside(&mut self, cause: Signature) {
+        self.plain.observer.set_aside(cause.clone());
+        self.target.recipe.known.push(cause);
+    }
+
+    fn statement(&self, campaign: &Campaign<'_>, code: &Code<'_>, ending: Ending) -> String {
         let races = campaign.plan.races();
         // After a bug it is the bug that matters; the other races are for the next run.
         let told = |known: &&Candidate| known.status == RaceStatus::Failing || ending != Ending::Bug;
-        let told = stories(races.iter().filter(told), &campaign.witnesses, &target, &plain, &code);
+        let target = &self.target;
+        let told = stories(races.iter().filter(told), &campaign.witnesses, target, &self.plain, code);
         let tested = target.kernel.tested.as_ref();
         let statement = Statement {
             what: &target.what(),
             plan: &campaign.plan,
-            seconds,
+            seconds: campaign.seconds(),
             ending,
-            races: arguments.races != Races::None,
+            aside: campaign.told().len(),
+            races: self.arguments.races != Races::None,
             sealed: tested.map_or(&[], |tested| &tested.sealed),
             trusted: &target.kernel.trusted_functions(),
             place: &|pc| code.place(pc),
         };
-        statement.text() + &report::races(told, &Names::of(&target), &|file| target.source(file))
-    };
-    let Some((id, mut found)) = found else {
+        statement.text() + &report::races(told, &Names::of(target), &|file| target.source(file))
+    }
+
+    /// Makes the bug short, writes it down and tells it; says what its cause is.
+    fn tell(
+        &self,
+        id: JobId,
+        mut found: Found,
+        campaign: &mut Campaign<'_>,
+        view: &mut JobsView,
+        code: &Code<'_>,
+    ) -> Result<(Verdict, Signature), Failure> {
+        let (arguments, target, plain) = (self.arguments, &self.target, &self.plain);
+        let (seconds, interleavings) = (campaign.seconds(), campaign.interleavings());
+        view.bug(&found.finding, interleavings, seconds);
+        found.interleaving = interleavings;
+        let points = campaign.plan.job(id).points.clone();
+        let number = campaign.told().len() + 1;
+        let first = arguments.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
+        let how = How {
+            wider: wider(&campaign.plan, &points),
+            limits: target.limits,
+            points,
+            workers: arguments.workers,
+            no_minimise: arguments.no_minimise,
+            output: Some(numbered(&first, number)),
+            page: PageArguments {
+                html: arguments.page.html.as_ref().map(|html| numbered(html, number)),
+                ..arguments.page
+            },
+            json: arguments.json,
+            ..How::default()
+        };
+        let outcome = Outcome {
+            verdict: explore::Verdict::Bug(Box::new(found.clone())),
+            found: vec![found],
+            seconds,
+            points_met: true,
+        };
+        let bug = Bug::of(target, plain, &how, &outcome).expect("it was found");
+        campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), plain));
         view.finish(&campaign.plan);
-        let settled = match ending {
-            Ending::Done if alone => Verdict::BadInput,
+        let statement = self.statement(campaign, code, Ending::Bug);
+        let verdict = bug.tell(target, plain, &how, &outcome, statement.trim_end())?;
+        match (arguments.json, arguments.all) {
+            (false, false) => print!("{statement}"),
+            (false, true) => println!("\nThe search goes on, with this bug set aside.\n"),
+            (true, _) => {}
+        }
+        Ok((verdict, bug.file.finding.cause()))
+    }
+
+    /// No bug is left, as far as anybody looked.
+    fn conclude(&self, campaign: &Campaign<'_>, code: &Code<'_>) -> Verdict {
+        let gap = campaign.plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }));
+        let ending = ending(&campaign.plan, gap);
+        let verdict = match ending {
+            _ if !campaign.told().is_empty() => Verdict::GuestBug,
+            Ending::Done if self.alone => Verdict::BadInput,
             Ending::Done => Verdict::Fine,
             _ if gap => Verdict::OwnBug,
             _ => Verdict::Fine,
-        }
-        .settle();
-        if arguments.json {
-            let verdict = match (ending, gap) {
-                (Ending::Done, _) if alone => report::Verdict::Unsupported,
-                (Ending::Done, _) => report::Verdict::Exhausted,
-                (Ending::Bounded, _) => report::Verdict::Bounded,
-                (_, true) => report::Verdict::Unsupported,
-                _ => report::Verdict::OutOfBudget,
-            };
-            let covered = statement(&campaign);
-            let summary = Summary {
-                verdict,
-                scope: covered.trim_end(),
-                finding: None,
-                interleavings,
-                seconds,
-                estimate: None,
-                preemptions: None,
-                schedule: None,
-                points: None,
-                story: None,
-            };
-            println!("{}", json(&summary));
-        } else {
-            print!("{}", statement(&campaign));
-            if alone {
+        };
+        let covered = self.statement(campaign, code, ending);
+        if !self.arguments.json {
+            print!("{covered}");
+            if self.alone {
                 println!("{ALONE}");
             }
+            return verdict.settle();
         }
-        return Ok(settled);
-    };
-    found.interleaving = interleavings;
-    let points = campaign.plan.job(id).points.clone();
-    let how = How {
-        wider: wider(&campaign.plan, &points),
-        points,
-        workers: arguments.workers,
-        no_minimise: arguments.no_minimise,
-        output: arguments.output.clone(),
-        html: arguments.html.clone(),
-        json: arguments.json,
-        ..How::default()
-    };
-    let outcome = Outcome {
-        verdict: explore::Verdict::Bug(Box::new(found.clone())),
-        found: vec![found],
-        seconds,
-        points_met: true,
-    };
-    let bug = Bug::of(&target, &plain, &how, &outcome).expect("it was found");
-    campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), &plain));
-    view.finish(&campaign.plan);
-    let verdict = bug.tell(&target, &plain, &how, &outcome, statement(&campaign).trim_end())?;
-    if !arguments.json {
-        print!("{}", statement(&campaign));
+        let told = match (ending, gap) {
+            (Ending::Done, _) if self.alone => report::Verdict::Unsupported,
+            (Ending::Done, _) => report::Verdict::Exhausted,
+            (Ending::Bounded, _) => report::Verdict::Bounded,
+            (_, true) => report::Verdict::Unsupported,
+            _ => report::Verdict::OutOfBudget,
+        };
+        let summary = Summary {
+            verdict: told,
+            scope: covered.trim_end(),
+            finding: None,
+            interleavings: campaign.interleavings(),
+            seconds: campaign.seconds(),
+            estimate: None,
+            preemptions: None,
+            schedule: None,
+            points: None,
+            story: None,
+        };
+        println!("{}", json(&summary));
+        verdict.settle()
     }
-    campaign.put_down(Some(Ended::Bug));
-    Ok(verdict)
+}
+
+/// Why a run without a bug that is still to be told is over.
+fn ending(plan: &Plan, gap: bool) -> Ending {
+    if plan.is_complete() {
+        Ending::Done
+    } else if !plan.jobs().iter().any(|job| job.state.is_open()) {
+        if gap { Ending::GivenUp } else { Ending::Bounded }
+    } else if crate::interrupt::asked() {
+        Ending::Stopped
+    } else {
+        Ending::Late
+    }
+}
+
+/// `TEST.finding.json` for the first bug, `TEST-2.finding.json` for the second.
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("test");
+    let (stem, rest) = name.split_at(name.find('.').unwrap_or(name.len()));
+    if number == 1 { path.to_owned() } else { path.with_file_name(format!("{stem}-{number}{rest}")) }
 }
 
 /// Spaces that hold the one of `points` and in which fewer preemptions may show what was found there: with the points that

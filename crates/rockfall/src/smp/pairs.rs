@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments, calls: &Path) -> Result<Verdict, Failure> {
             *name = number.to_string();
         }
     }
-    if let Some(html) = &arguments.html {
+    if let Some(html) = &arguments.page.html {
         write_whole(html, matrix.html().as_bytes())?;
     }
     if arguments.json {

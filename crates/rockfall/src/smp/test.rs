@@ -51,8 +51,12 @@ pub fn detectors() -> Detectors {
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let tests = tests(&arguments.target.smp.linux)?;
-    if tests.len() > 1 && (arguments.output.is_some() || arguments.html.is_some()) {
+    if tests.len() > 1 && (arguments.output.is_some() || arguments.page.html.is_some()) {
         let what = "--output and --html are for one test; with several, each finding gets its own file";
+        return Err(Failure::BadFlag(what.to_owned()));
+    }
+    if arguments.all {
+        let what = "--all is for kernels with a description; on Linux, set a finding aside with --known to look for the next";
         return Err(Failure::BadFlag(what.to_owned()));
     }
     let mut verdict = Verdict::Fine;
@@ -223,14 +227,16 @@ impl Bug {
         let world = plan.plain_world();
         let world = explore::World::new(without_haste(world.subject), world.observer);
         let story = narrate(target, &world, &self.file, &self.path)?;
-        if let Some(html) = &arguments.html {
+        let page = arguments.page.of(&self.path);
+        if let Some(html) = &page {
             write_whole(html, report::html(&story).as_bytes())?;
         }
         if arguments.json {
             let summary = summary(plan, Ending::Bug, told, Some(&self.file));
             println!("{}", json(&Summary { story: Some(&story), ..summary }));
         } else {
-            println!("{}{told}", report::text(&story, text_options()));
+            let page = page.map_or(String::new(), |page| format!("Page:     {}\n", page.display()));
+            println!("{}{page}{told}", report::text(&story, text_options()));
         }
         Ok(verdict)
     }

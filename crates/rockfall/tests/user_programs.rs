@@ -1,0 +1,93 @@
+//! Programs that are not in the catalogue: loops that count their tries or look at the clock, parts of a library that are
+//! tested on demand, and the order in which a space is searched.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Builds the bundled kernel with one program more, from `tests/programs`; where it is.
+fn build(program: &str, faults: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("user_programs")
+        .join([program, &faults.concat()].concat());
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = here.join("tests/programs").join(format!("{program}.c"));
+    let guests = here.join("../../guests").canonicalize().expect("it is there");
+    let source = std::fs::read_to_string(source).expect("it is there");
+    let source = source.replace("#include \"", &format!("#include \"{}/", guests.display()));
+    let faults = faults.iter().map(|&fault| fault.to_owned()).collect();
+    let build = guests::Build { faults, ..guests::Build::default() };
+    let program = guests::Program { name: program.to_owned(), source };
+    build.image_with(&[program], &folder).unwrap_or_else(|error| panic!("{error}"));
+    folder
+}
+
+/// Tests a program; exit code and all that was said.
+fn test(folder: &Path, program: &str, more: &[&str]) -> (Option<i32>, String) {
+    let file = format!("programs/{program}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    command.args(["test", "kernel", "-k", "pebbles", "--program", &file, "--fresh", "--budget", "60s"]);
+    let output = command.args(more).current_dir(folder).output().expect("the command starts");
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), text)
+}
+
+/// A lock that is tried for again and again is waited for, even if the tries are counted: but that is a judgement.
+#[test]
+fn counted_tries_are_waited_for() {
+    let folder = build("counting_spin", &[]);
+    let (code, text) = test(&folder, "counting_spin", &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("no bug found, but this is no proof (a bound decides, see below)"), "{text}");
+    assert!(text.contains("tries an atomic instruction 100 times and changes nothing"), "{text}");
+}
+
+/// A thread that looks at the clock goes on when time has passed.
+#[test]
+fn the_clock_is_waited_for() {
+    let folder = build("clock_test", &[]);
+    let (code, text) = test(&folder, "clock_test", &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("no bug, and all that is known to matter is exhausted"), "{text}");
+}
+
+/// An allocator is trusted unless it is to be tested.
+#[test]
+fn an_allocator_is_tested_on_demand() {
+    let program = "heap_of_its_own";
+    let folder = build(program, &[]);
+    let threads = include_str!("../../../kernels/pebbles-threads.toml");
+    let own = threads.replace("leave malloc?", "leave take").replace("enter free?", "enter give?");
+    std::fs::write(folder.join("own.toml"), own).expect("written");
+    let (code, text) = test(&folder, program, &["--library", "own.toml"]);
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = test(&folder, program, &["--library", "own.toml", "--test-heap"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("own != theirs"), "{text}");
+    let finding = format!("{program}.finding.json");
+    let mut replay = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let output = replay.args(["replay", &finding]).current_dir(&folder).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1), "it is seen again");
+}
+
+/// A mutex that is none is found in a program that is not about mutexes, where it is to be tested.
+#[test]
+fn locks_are_tested_on_demand() {
+    let folder = build("clock_test", &["non_atomic_test_and_set"]);
+    let (code, text) = test(&folder, "counter_test", &["--test-locks"]);
+    assert_eq!(code, Some(1), "{text}");
+}
+
+/// The maximal space with the fewest preemptions first ends with the same statement, and finds with as few as there can be.
+#[test]
+fn the_maximal_space_by_preemptions() {
+    let folder = build("counting_spin", &["counter_without_lock"]);
+    let (code, text) = test(&folder, "counter_test", &["--maximal", "--icb", "--no-minimise"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("1 preemption ·"), "{text}");
+    let (code, text) = test(&folder, "spin_test", &["--maximal", "--icb"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("no bug, and all that is known to matter is exhausted"), "{text}");
+    let (code, text) = test(&folder, "spin_test", &["--icb"]);
+    assert_eq!(code, Some(2), "{text}");
+}
