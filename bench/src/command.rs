@@ -8,6 +8,7 @@ use crate::qemu::Qemu;
 use crate::quicksand;
 use crate::real;
 use crate::sanitizers;
+use crate::smp;
 use crate::space::Space;
 use crate::transactions;
 use clap::Parser;
@@ -24,6 +25,8 @@ pub enum Command {
     Quicksand(quicksand::Options),
     /// Faults in public kernels, made by edits of one line in sources that you have, looked for by plain `rockfall test`.
     Real(real::Options),
+    /// Bugs of Linux modules and of released kernels found on two processors, and the speed of tests there.
+    Linux(smp::Options),
     /// What the sanitizers cost on guests that just run, and what they find in one run.
     Sanitizers(sanitizers::Options),
     /// Bugs found and spaces exhausted of programs with hardware transactions, as in the thesis' tables.
@@ -73,6 +76,7 @@ impl Command {
             Self::Landslide(options) => landslide::run(&options),
             Self::Quicksand(options) => quicksand::run(&options),
             Self::Real(options) => real::run(&options),
+            Self::Linux(options) => smp::run(&options),
             Self::Sanitizers(options) => sanitizers::run(&options),
             Self::Transactions(options) => transactions::run(&options),
             Self::Space(space) => {

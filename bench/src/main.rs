@@ -12,6 +12,7 @@ mod qemu;
 mod quicksand;
 mod real;
 mod sanitizers;
+mod smp;
 mod space;
 mod table;
 mod transactions;

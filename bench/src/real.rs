@@ -7,7 +7,7 @@
 
 mod edit;
 mod prepare;
-mod run;
+pub mod run;
 
 use crate::guests::folder;
 use edit::Fault;

@@ -56,6 +56,8 @@ pub const WAITING_MICROS_MAX: u64 = 10_000_000;
 const SPINNING_TICKS_MAX: u32 = 16;
 /// Instructions at a time, after which a step is asked whether it is wanted, and whether it goes round in a loop.
 const STRETCH_INSTRUCTIONS: u64 = 20_000;
+/// Stops after which the same is asked, however few instructions they are apart.
+const STOPS_BETWEEN_LOOKS: u64 = 1 << 10;
 /// What a clone takes beside its pages, about.
 const CLONE_BYTES: usize = 64 << 10;
 
@@ -354,21 +356,47 @@ impl Multiprocessor {
         }
         self.context(cpu).standing = Standing::Ready;
         let mut until = self.until(cpu);
-        loop {
-            let stop = self.machine.run(cpu, &until, &mut self.recording.log);
+        let mut looked = 0;
+        let mut shadowed = false;
+        for stops in 1_u64.. {
+            // Whoever may be in a loop waits where interrupts come through, if there is such a place on the way: behind the
+            // instruction that follows STI.
+            let watches = self.contexts[usize::from(cpu.0)].repetition.watches();
+            let was_shadowed = std::mem::take(&mut shadowed);
+            let stop = if watches || was_shadowed {
+                let instructions = if was_shadowed { Some(1) } else { until.instructions };
+                let on = until.on.and(Kinds::INTERRUPT_FLAG);
+                let until = StopSet { on, instructions, ..until.clone() };
+                self.machine.run(cpu, &until, &mut self.recording.log)
+            } else {
+                self.machine.run(cpu, &until, &mut self.recording.log)
+            };
             let executed = self.machine.cpu(cpu).executed - begun;
+            // Stops may come so often that a stretch is never run to its end.
+            if executed - looked >= STRETCH_INSTRUCTIONS || stops % STOPS_BETWEEN_LOOKS == 0 {
+                looked = executed;
+                if let Some(end) = self.stretch(cpu, executed) {
+                    self.drain(cpu);
+                    return end;
+                }
+            }
             let end = match stop {
                 // It was chosen where it stood before this access.
                 Stop::Before { .. } if executed == 0 && self.machine.cpu(cpu).pc() == stood_at => None,
                 Stop::Before { access, .. } => Some(self.arrive(cpu, access.address)),
-                Stop::Pause => self.spins(cpu).then(|| self.wait(cpu)),
+                Stop::InterruptFlag { enabled } => {
+                    shadowed = enabled;
+                    None
+                }
+                Stop::Budget if was_shadowed => self.spins(cpu, true).then(|| self.wait(cpu)),
+                Stop::Pause => self.spins(cpu, true).then(|| self.wait(cpu)),
                 Stop::Code(_) => match self.trouble(cpu) {
                     Some(crashed) => Some(crashed),
                     None if self.allocates(cpu) => {
                         until.code.clone_from(&self.compiled.until.code);
                         None
                     }
-                    None => self.spins(cpu).then(|| self.wait(cpu)),
+                    None => self.spins(cpu, false).then(|| self.wait(cpu)),
                 },
                 Stop::Halt => {
                     self.counting.count(Rule::Halt);
@@ -403,11 +431,10 @@ impl Multiprocessor {
                 }
                 Stop::Budget => {
                     self.drain(cpu);
-                    let stretch = self.stretch(cpu, executed);
                     // Does it come here again, as it is now?
                     let here = self.machine.cpu(cpu).pc();
                     until.code = Arc::new(self.stops().chain([here]).collect());
-                    stretch
+                    None
                 }
                 Stop::TripleFault => {
                     let tables = PhysAddr(self.machine.cpu(cpu).cr3);
@@ -426,6 +453,7 @@ impl Multiprocessor {
                 return end;
             }
         }
+        unreachable!("stops have no end")
     }
 
     /// What ends a run of this processor. One whose thread has ended is looked at whenever it returns from an interrupt.
@@ -446,7 +474,7 @@ impl Multiprocessor {
             let object = knowledge.describe(machine, cpu, addr);
             seen[usize::from(cpu.0)] = Some(Seen { stack, object });
         }
-        if self.spins(cpu) { self.wait(cpu) } else { self.point(PointKind::Access, cpu) }
+        if self.spins(cpu, false) { self.wait(cpu) } else { self.point(PointKind::Access, cpu) }
     }
 
     /// Whether the processor enters or leaves the allocator.
@@ -482,13 +510,13 @@ impl Multiprocessor {
     }
 
     /// Whether the processor is in a loop that only others can end; then it stands there.
-    fn spins(&mut self, cpu: CpuId) -> bool {
+    fn spins(&mut self, cpu: CpuId, pauses: bool) -> bool {
         if self.contexts[usize::from(cpu.0)].repetition.watches() {
             self.drain(cpu);
         }
         let Self { machine, contexts, .. } = self;
         let context = &mut contexts[usize::from(cpu.0)];
-        let Some(reads) = context.repetition.at(machine, machine.cpu(cpu)) else { return false };
+        let Some(reads) = context.repetition.at(machine, machine.cpu(cpu), pauses) else { return false };
         context.standing = Standing::Spinning(reads);
         true
     }
@@ -529,17 +557,7 @@ impl Multiprocessor {
     fn called(&mut self, cpu: CpuId) -> Option<StepEnd> {
         let view = View { machine: &self.machine, cpu };
         match decode(&registers(&self.machine, cpu), &view)? {
-            Annotation::TestEnd { threads, .. } if threads > 0 => {
-                let place = Place::of(self.machine.cpu(cpu));
-                let context = self.context(cpu);
-                context.role = Role::Ended { place, away: false };
-                context.repetition.clear();
-                self.tell(cpu, Action::Exit);
-                if self.contexts.iter().any(|context| context.role == Role::Tested) {
-                    return Some(self.point(PointKind::Voluntary, cpu));
-                }
-                Some(self.finish(cpu))
-            }
+            Annotation::TestEnd { threads, .. } if threads > 0 => self.ended(cpu),
             Annotation::Failed { check, found } => {
                 self.tell(cpu, Action::CheckFailed { check, found });
                 None
@@ -554,6 +572,22 @@ impl Multiprocessor {
             }
             _ => None,
         }
+    }
+
+    /// The processor has come to the end of the test. One that has done so before, and was away, goes on.
+    fn ended(&mut self, cpu: CpuId) -> Option<StepEnd> {
+        let place = Place::of(self.machine.cpu(cpu));
+        let context = self.context(cpu);
+        if context.role != Role::Tested {
+            return None;
+        }
+        context.role = Role::Ended { place, away: false };
+        context.repetition.clear();
+        self.tell(cpu, Action::Exit);
+        if self.contexts.iter().any(|context| context.role == Role::Tested) {
+            return Some(self.point(PointKind::Voluntary, cpu));
+        }
+        Some(self.finish(cpu))
     }
 
     /// All threads of the test have ended.

@@ -69,12 +69,16 @@ impl Context {
         machine.board.interrupt_pending(id) && cpu.interruptible() || cpu.nmi_pending && !cpu.nmi_blocked
     }
 
-    /// The processor is at the first instruction of an interrupt's handler, in 64-bit mode: behind the frame that it goes
-    /// back by.
+    /// The processor is at the first instruction of an interrupt's handler: behind the frame that it goes back by. In 32-bit
+    /// mode that frame has a stack pointer only if the handler is more privileged than what it interrupts.
     pub fn enter_interrupt(&mut self, machine: &Machine, id: CpuId) {
-        let (view, stack) = (View { machine, cpu: id }, machine.cpu(id).regs[4]);
-        let saved = |slot: u64| view.read_uint(VirtAddr(stack.wrapping_add(8 * slot)), 8);
-        self.interrupted.extend(saved(0).zip(saved(3)));
+        let cpu = machine.cpu(id);
+        let (view, stack) = (View { machine, cpu: id }, cpu.regs[4]);
+        let width = if cpu.bitness() == 64 { 8 } else { 4 };
+        let saved = |slot: u64| view.read_uint(VirtAddr(stack.wrapping_add(width * slot)), width as usize);
+        let same_ring = width == 4 && saved(1).is_some_and(|selector| selector & 3 == u64::from(cpu.cpl()));
+        let back = if same_ring { Some(stack.wrapping_add(3 * width)) } else { saved(3) };
+        self.interrupted.extend(saved(0).zip(back));
     }
 
     /// The processor has returned from an interrupt or an exception.

@@ -6,11 +6,16 @@
 //! that call functions and push return addresses on the way. A loop that counts, or looks at the clock, comes to an end
 //! by itself and is not one of these.
 //!
+//! Where in the loop it stands and waits matters to the others, if the loop writes: one that takes a lock, looks and
+//! releases it again must not wait for ever with the lock held. Loops that wait on purpose say so by PAUSE, where they
+//! hold nothing that they do not hold all the way round; others let interrupts in at such a place. So a loop that writes,
+//! and pauses or enables interrupts on the way, waits there.
+//!
 //! It is looked at where the processor stops anyway: at PAUSE and before shared accesses ([`Repetition::at`]). A stop
 //! that looks like a recent one begins a watch; only then are reads and writes collected.
 
 use machine::{Cpu, Machine};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trace::{PhysAddr, WORD_BYTES, Words};
 
@@ -27,6 +32,8 @@ pub struct Repetition {
     recent: [u64; RECENT],
     next: usize,
     watch: Option<Box<Watch>>,
+    /// The processor is in a loop that writes, and waits where it pauses: for so many stops it is given to come there.
+    stops_to_pause: usize,
 }
 
 /// A stop that may be met again, and what has been done since.
@@ -35,18 +42,12 @@ struct Watch {
     cpu: Cpu,
     reads: BTreeSet<u64>,
     writes: BTreeSet<u64>,
-    /// What memory was like, where the loop writes.
-    before: Option<Arc<Before>>,
+    /// What the words held that the loop wrote on an earlier way round.
+    before: BTreeMap<u64, u64>,
     /// Stops elsewhere since then.
     elsewhere: usize,
-}
-
-struct Before(Machine);
-
-impl std::fmt::Debug for Before {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Before")
-    }
+    /// Whether the processor has paused since then.
+    paused: bool,
 }
 
 fn digest(cpu: &Cpu) -> u64 {
@@ -73,20 +74,19 @@ fn same(a: &Cpu, b: &Cpu) -> bool {
 
 impl Default for Repetition {
     fn default() -> Self {
-        Self { recent: [0; RECENT], next: 0, watch: None }
+        Self { recent: [0; RECENT], next: 0, watch: None, stops_to_pause: 0 }
     }
 }
 
 impl Repetition {
     /// The processor did something that is no loop.
     pub fn clear(&mut self) {
-        self.recent = [0; RECENT];
-        self.watch = None;
+        *self = Self::default();
     }
 
     /// Whether reads and writes are to be told.
     pub const fn watches(&self) -> bool {
-        self.watch.is_some()
+        self.watch.is_some() || self.stops_to_pause > 0
     }
 
     /// The processor itself made an access.
@@ -104,8 +104,15 @@ impl Repetition {
     }
 
     /// The processor stands before an instruction, all that it did so far having been told. Gives the read-set if it
-    /// will come here again and again.
-    pub fn at(&mut self, machine: &Machine, cpu: &Cpu) -> Option<ReadSet> {
+    /// will come here again and again; `pauses`: it has just paused, or let interrupts in.
+    pub fn at(&mut self, machine: &Machine, cpu: &Cpu, pauses: bool) -> Option<ReadSet> {
+        if let Some(watch) = &mut self.watch {
+            watch.paused |= pauses;
+        }
+        if self.stops_to_pause > 0 && !pauses {
+            self.stops_to_pause -= 1;
+            return None;
+        }
         let digest = digest(cpu);
         let repeated = self.recent.contains(&digest);
         self.recent[self.next] = digest;
@@ -114,38 +121,39 @@ impl Repetition {
             return None;
         }
         let Some(watch) = &mut self.watch else {
-            self.begin(cpu, None);
+            self.begin(cpu, BTreeMap::new());
             return None;
         };
-        if !same(&watch.cpu, cpu) {
+        let held = |word: u64| machine.memory.read_u64(PhysAddr(word));
+        let looks_same = same(&watch.cpu, cpu);
+        if looks_same && watch.writes.iter().any(|word| !watch.before.contains_key(word)) {
+            let written = watch.writes.iter().chain(watch.before.keys());
+            let before = written.map(|&word| (word, held(word))).collect();
+            self.begin(cpu, before);
+            return None;
+        }
+        let unchanged =
+            looks_same && watch.writes.iter().all(|&word| watch.before.get(&word) == Some(&held(word)));
+        if !unchanged {
+            // It may be elsewhere in the same loop, in a function that is called from several places, or have left it for
+            // another one.
             watch.elsewhere += 1;
-            // It may have left that loop and be in another.
-            if watch.cpu.rip == cpu.rip || watch.elsewhere > RECENT {
-                self.begin(cpu, None);
+            if watch.elsewhere > RECENT {
+                self.begin(cpu, BTreeMap::new());
             }
             return None;
         }
-        let unchanged = match &watch.before {
-            Some(before) => watch.writes.iter().all(|&word| {
-                let word = PhysAddr(word);
-                before.0.memory.read_u64(word) == machine.memory.read_u64(word)
-            }),
-            None if watch.writes.is_empty() => true,
-            None => {
-                self.begin(cpu, Some(Arc::new(Before(machine.clone()))));
-                return None;
-            }
-        };
-        if unchanged {
-            return Some(Arc::new(std::mem::take(&mut watch.reads)));
+        if watch.paused && !pauses && !watch.writes.is_empty() {
+            self.stops_to_pause = 4 * RECENT;
+            self.watch = None;
+            return None;
         }
-        self.watch = None;
-        None
+        Some(Arc::new(std::mem::take(&mut watch.reads)))
     }
 
-    fn begin(&mut self, cpu: &Cpu, before: Option<Arc<Before>>) {
+    fn begin(&mut self, cpu: &Cpu, before: BTreeMap<u64, u64>) {
         let (reads, writes) = (BTreeSet::new(), BTreeSet::new());
-        let watch = Watch { cpu: cpu.clone(), reads, writes, before, elsewhere: 0 };
+        let watch = Watch { cpu: cpu.clone(), reads, writes, before, elsewhere: 0, paused: false };
         self.watch = Some(Box::new(watch));
     }
 }

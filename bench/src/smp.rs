@@ -1,0 +1,196 @@
+//! Linux on several processors: every seeded fault of our modules and its mended twin, every bug of a released kernel on the
+//! release that has it and on the one that does not, and the speed of ordinary tests. Each is the plain command with a
+//! budget, as its users run it.
+//!
+//! Kernels are taken from where `rockfall linux fetch` puts them; rows whose kernel is not there are left out with a sentence.
+
+use crate::real::run::{self, Ending, Outcome};
+use clap::Parser;
+use guests::linux::catalogue::{ModuleFault, module_faults, released_bugs};
+use guests::linux::debian::{Kernel, Store};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Of the modules and of ordinary tests.
+const KERNEL: &str = "6.1.0-54";
+
+#[derive(Parser, Debug)]
+pub struct Options {
+    /// Budget of each test, in seconds.
+    #[arg(long, default_value_t = 60.0)]
+    seconds: f64,
+    /// Only tests whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Cores that explore.
+    #[arg(long, short = 'w', default_value_t = 1)]
+    workers: usize,
+    /// Write docs/results/linux.md.
+    #[arg(long)]
+    write: bool,
+}
+
+/// What must come out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expected {
+    Bug,
+    Nothing,
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    name: String,
+    kernel: String,
+    expected: Expected,
+    test: PathBuf,
+    /// Further words of the command.
+    more: Vec<String>,
+}
+
+struct Row {
+    case: Case,
+    outcome: Outcome,
+}
+
+impl Row {
+    fn is_as_expected(&self) -> bool {
+        let found = matches!(self.outcome.ending, Ending::Found(_));
+        found == (self.case.expected == Expected::Bug) && !matches!(self.outcome.ending, Ending::Failed(_))
+    }
+}
+
+fn module_cases() -> Vec<Case> {
+    let twin = |fault: &ModuleFault, mended: bool| {
+        let mut more = vec!["--module-source".to_owned(), fault.module().display().to_string()];
+        if mended {
+            more.extend(["--module-define".to_owned(), ModuleFault::MENDED.to_owned()]);
+        }
+        Case {
+            name: format!("{}{}", fault.name, if mended { ", mended" } else { "" }),
+            kernel: KERNEL.to_owned(),
+            expected: if mended { Expected::Nothing } else { Expected::Bug },
+            test: fault.test(),
+            more,
+        }
+    };
+    module_faults().iter().flat_map(|fault| [twin(fault, false), twin(fault, true)]).collect()
+}
+
+fn released_cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for bug in released_bugs() {
+        let mut more: Vec<String> =
+            bug.modules.iter().flat_map(|name| ["--module".to_owned(), name.clone()]).collect();
+        if !bug.append.is_empty() {
+            more.extend(["--append".to_owned(), bug.append.clone()]);
+        }
+        let case = |kernel: &str, expected| Case {
+            name: bug.name.clone(),
+            kernel: kernel.to_owned(),
+            expected,
+            test: bug.test(),
+            more: more.clone(),
+        };
+        cases.push(case(&bug.broken, Expected::Bug));
+        cases.extend(bug.fixed.iter().map(|fixed| case(fixed, Expected::Nothing)));
+    }
+    cases
+}
+
+fn ordinary_cases() -> Result<Vec<Case>, String> {
+    let tests = guests::linux::sources("tests").map_err(|error| error.to_string())?;
+    let case = |test: PathBuf| Case {
+        name: test.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        kernel: KERNEL.to_owned(),
+        expected: Expected::Nothing,
+        test,
+        more: Vec::new(),
+    };
+    Ok(tests.into_iter().map(case).collect())
+}
+
+pub fn run(options: &Options) -> Result<(), String> {
+    let store = Store::usual().ok_or("there is no folder for kernels: HOME is not set")?;
+    let work = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench/linux");
+    fs::create_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;
+    let mut text = format!(
+        "# Linux on several processors\n\nMeasured with `cargo run --release -p bench -- linux --seconds {} -w {} --write`. Each row is \
+         `rockfall test KERNEL --linux TEST.c --cpus 2` with that budget and {} core{}; schedules and seconds are until the bug, or in all, \
+         after the boot.\n",
+        options.seconds,
+        options.workers,
+        options.workers,
+        if options.workers == 1 { "" } else { "s" }
+    );
+    let groups = [
+        ("Seeded faults of modules, and their mended twins", module_cases()),
+        ("Bugs of released kernels", released_cases()),
+        ("Ordinary tests", ordinary_cases()?),
+    ];
+    for (title, cases) in groups {
+        let mut rows = Vec::new();
+        for case in cases {
+            if options.only.as_ref().is_some_and(|only| !case.name.contains(only)) {
+                continue;
+            }
+            let Some(kernel) = store.find(&case.kernel) else {
+                let version = &case.kernel;
+                eprintln!(
+                    "{}: left out: `rockfall linux fetch {version} --headers` brings Linux {version}",
+                    case.name
+                );
+                continue;
+            };
+            rows.push(row(options, &work, case, &kernel)?);
+        }
+        text.push_str(&table(title, &rows));
+    }
+    print!("{text}");
+    if options.write {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results/linux.md");
+        fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn row(options: &Options, work: &Path, case: Case, kernel: &Kernel) -> Result<Row, String> {
+    eprintln!("{} on {} …", case.name, case.kernel);
+    let mut arguments: Vec<String> =
+        ["test", "--no-minimise", "--json", "--cpus", "2"].map(str::to_owned).to_vec();
+    arguments.extend([
+        kernel.image().display().to_string(),
+        "--linux".to_owned(),
+        case.test.display().to_string(),
+    ]);
+    arguments.extend([
+        "--budget".to_owned(),
+        format!("{}s", options.seconds),
+        "-w".to_owned(),
+        options.workers.to_string(),
+    ]);
+    arguments.extend(case.more.iter().cloned());
+    let slug: String = case.name.chars().filter(|c| c.is_alphanumeric() || *c == '_').collect();
+    let outcome = run::run(&arguments, work, &format!("{slug}-{}", case.kernel), options.seconds)?;
+    eprintln!("{} on {}: {}", case.name, case.kernel, outcome.ending);
+    Ok(Row { case, outcome })
+}
+
+fn table(title: &str, rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let as_expected = rows.iter().filter(|row| row.is_as_expected()).count();
+    let mut out = format!("\n## {title}\n\n{as_expected} of {} as expected.\n\n", rows.len());
+    out.push_str("| test | kernel | expected | came out | schedules | s | schedules/s | MB |\n|---|---|---|---|--:|--:|--:|--:|\n");
+    for Row { case, outcome } in rows {
+        let expected = if case.expected == Expected::Bug { "a bug" } else { "nothing" };
+        let rate = outcome.interleavings as f64 / outcome.seconds.max(1e-3);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {expected} | {} | {} | {:.1} | {rate:.0} | {} |",
+            case.name, case.kernel, outcome.ending, outcome.interleavings, outcome.seconds, outcome.memory_mb
+        );
+    }
+    out
+}
