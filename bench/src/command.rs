@@ -3,6 +3,7 @@
 use crate::guests::Guest;
 use crate::landslide;
 use crate::machine;
+use crate::many_threads;
 use crate::ours::{self, Logging};
 use crate::qemu::Qemu;
 use crate::quicksand;
@@ -27,6 +28,8 @@ pub enum Command {
     Real(real::Options),
     /// Bugs of Linux modules and of released kernels found on two processors, and the speed of tests there.
     Linux(smp::Options),
+    /// Bugs of one preemption among 3 to 50 threads, looked for by plain `rockfall test`.
+    ManyThreads(many_threads::Options),
     /// What the sanitizers cost on guests that just run, and what they find in one run.
     Sanitizers(sanitizers::Options),
     /// Bugs found and spaces exhausted of programs with hardware transactions, as in the thesis' tables.
@@ -77,6 +80,7 @@ impl Command {
             Self::Quicksand(options) => quicksand::run(&options),
             Self::Real(options) => real::run(&options),
             Self::Linux(options) => smp::run(&options),
+            Self::ManyThreads(options) => many_threads::run(&options),
             Self::Sanitizers(options) => sanitizers::run(&options),
             Self::Transactions(options) => transactions::run(&options),
             Self::Space(space) => {

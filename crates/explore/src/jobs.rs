@@ -196,6 +196,9 @@ pub struct Job {
     /// Only executions with at most so many preemptions.
     #[serde(default)]
     pub preemptions_max: Option<u32>,
+    /// Only executions with at most so many delays, see [`crate::strategies::DelayBound`].
+    #[serde(default)]
+    pub delays_max: Option<u32>,
     /// Instructions that it saw racing.
     seen: BTreeSet<VirtAddr>,
     #[serde(default)]
@@ -206,12 +209,17 @@ impl Job {
     fn new(points: PointSet, purpose: Purpose) -> Self {
         let (standing, seen) = (Standing::default(), BTreeSet::new());
         let (state, heuristics) = (State::Pending, Heuristics::DEFAULT);
-        Self { points, purpose, state, standing, preemptions_max: None, seen, heuristics }
+        Self { points, purpose, state, standing, preemptions_max: None, delays_max: None, seen, heuristics }
     }
 
     /// All executions count, however many preemptions they have.
     const fn is_whole(&self) -> bool {
-        self.preemptions_max.is_none()
+        self.preemptions_max.is_none() && self.delays_max.is_none()
+    }
+
+    /// It goes before all that is not one.
+    fn is_first_sweep(&self) -> bool {
+        self.preemptions_max == Some(1) || self.delays_max.is_some()
     }
 
     fn is_tried(&self) -> bool {
@@ -329,6 +337,9 @@ pub struct Plan {
     /// Few preemptions are looked at first.
     #[serde(default)]
     sweeps: bool,
+    /// And before that few delays, because there are many threads.
+    #[serde(default)]
+    delays: bool,
     /// Slices of first sweeps in a row.
     #[serde(default)]
     slices_of_sweeps: u32,
@@ -459,8 +470,7 @@ impl Plan {
 
     /// A strict subset that answers `test`.
     fn has_subset(&self, job: &Job, test: impl Fn(&Job) -> bool) -> bool {
-        let whole = |job: &Job| job.preemptions_max.is_none();
-        self.jobs.iter().filter(|other| whole(other) && whole(job)).any(|other| {
+        self.jobs.iter().filter(|other| other.is_whole() && job.is_whole()).any(|other| {
             test(other) && other.points != job.points && self.is_subset(&other.points, &job.points)
         })
     }
@@ -478,7 +488,7 @@ impl Plan {
             Mode::Maximal => self.maximal.filter(|id| self.job(*id).state.is_open() && !busy.contains(id)),
             Mode::Deepening => self.next_deepening(capacity, busy),
         };
-        let swept = next.is_some_and(|id| self.job(id).preemptions_max == Some(1));
+        let swept = next.is_some_and(|id| self.job(id).is_first_sweep());
         self.slices_of_sweeps = if swept { self.slices_of_sweeps + 1 } else { 0 };
         let proof = next.filter(|id| self.is_proof(*id));
         self.last_proof = proof.or(self.last_proof);
@@ -591,7 +601,7 @@ impl Plan {
             |(_, a): &(JobId, &Job), (_, b): &(JobId, &Job)| a.seconds_left().total_cmp(&b.seconds_left());
         // One proof is enough: what others have begun waits.
         let waits_for_proof = |job: &Job| proof.is_some() && job.purpose.is_proof() && job.is_tried();
-        let others = |job: &Job| job.preemptions_max != Some(1) && !waits_for_proof(job);
+        let others = |job: &Job| !job.is_first_sweep() && !waits_for_proof(job);
         let idle = || self.ids().filter(|(id, job)| !busy.contains(id) && others(job));
         let untried = idle()
             .filter(|(_, job)| self.is_to_be_tried(job))
@@ -636,6 +646,10 @@ impl Plan {
             Outcome::GoesOn => {}
             Outcome::GivenUp { why } => self.jobs[id.0].state = State::GivenUp { why },
             Outcome::Bounded { why } => self.jobs[id.0].state = State::Bounded { why },
+            // Threads that look alike were left out, so that nothing else is done with it.
+            Outcome::Exhausted if self.job(id).delays_max.is_some() => {
+                self.jobs[id.0].state = State::Exhausted;
+            }
             Outcome::Exhausted => {
                 self.jobs[id.0].state = State::Exhausted;
                 self.settle_open(&State::Covered { by: id }, |plan, job| {

@@ -200,6 +200,9 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
 
     /// Begins the space again if words were found to matter that did not count.
     fn begin_again(&mut self) {
+        if !self.reduction.goes_by_accesses() {
+            return;
+        }
         let found = self.tally.remarks.iter().filter_map(|remark| match remark {
             Remark::Word(word) => Some(*word),
             _ => None,

@@ -207,6 +207,12 @@ pub trait Reduction: Clone + Send {
     /// that the tree then picks from among those returned; fills in who sleeps.
     fn arrive(&mut self, node: &mut Node, path: &[Taken], nodes: &mut Nodes) -> ChoiceSet;
 
+    /// Whether what is explored follows from the accesses of steps. Then a space must be begun again when accesses turn out
+    /// to be missing, see [`trace::Remark::Word`].
+    fn goes_by_accesses(&self) -> bool {
+        true
+    }
+
     /// The footprint of the step chosen at `at`, if it is known, for its siblings to let it sleep.
     fn explored(&self, at: usize) -> Option<Arc<Footprint>>;
 }

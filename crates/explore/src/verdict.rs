@@ -35,6 +35,8 @@ pub enum Bound {
     Depth { depth_max: usize },
     /// Executions with more preemptions exist.
     Preemptions { preemptions_max: u32 },
+    /// Executions that deviate more often from the usual order of threads exist, or threads that look alike.
+    Delays { delays_max: u32 },
     /// Chance decided which executions were run.
     Sampling,
     /// Threads that offer the processor this often without a sign of progress are taken to wait.
@@ -88,6 +90,10 @@ impl fmt::Display for Verdict {
                     Bound::Preemptions { preemptions_max } => {
                         write!(f, "there are with at most {preemptions_max} preemptions")
                     }
+                    Bound::Delays { delays_max } => write!(
+                        f,
+                        "there are with at most {delays_max} delays, of threads that look alike only the first"
+                    ),
                     Bound::Sampling => write!(f, "chosen by chance"),
                     Bound::Yields { yields_max } => write!(
                         f,

@@ -1,20 +1,29 @@
 //! Mutants: rules of Rockfall, each broken on purpose, and the tests that should notice.
 //!
-//! Concept: `mutants.toml` lists replacements of a few words in one source file. Each is applied to a copy of the tree, the
-//! tests named beside it are run, and a mutant that they do not kill is a rule that no test holds. One that cannot be told
-//! from the original says why, under `equivalent`.
+//! Concept: `mutants.toml` lists replacements of a few words in one source file. They are compiled into a copy of the tree
+//! together, each behind a switch that an environment variable turns on, so that it takes one compilation to try all of them
+//! (mutant schemata: Untch, Offutt and Harrold 1993). Then the tests named beside each are run with its switch on. A mutant
+//! that they do not kill is a rule that no test holds. One that cannot be told from the original says why, under
+//! `equivalent`.
 //!
 //! Contract: a mutant fits its file exactly once; the test of this crate says which do not any more. The tree itself is
-//! never changed.
+//! never changed. Mutants of the same words cannot be compiled in together: each goes into the first of as many copies as
+//! are needed that has room for it.
 //!
-//! `cargo run --release -p mutants` runs all of them, which takes hours; `--only PART` those whose name has that part.
+//! `cargo run --release -p mutants` runs all of them; `--only PART` those whose name or file has that part.
 
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+/// Stands for the switch where a replacement is no expression.
+const SWITCH: &str = "MUTANT";
+/// The variable that turns a mutant on.
+const VARIABLE: &str = "ROCKFALL_MUTANT";
 
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,6 +31,7 @@ pub struct Mutant {
     pub name: String,
     pub file: PathBuf,
     pub find: String,
+    /// An expression instead of that; or, with `MUTANT` as the condition under which it is broken, what stands there then.
     pub replace: String,
     /// What `cargo test --release` is given, once for each.
     pub tests: Vec<String>,
@@ -47,8 +57,6 @@ pub enum Fate {
         by: String,
     },
     Survived,
-    /// It is no mutant: it does not compile.
-    DoesNotCompile(String),
 }
 
 /// The list beside this crate.
@@ -58,12 +66,10 @@ pub fn list() -> Result<Vec<Mutant>, String> {
 }
 
 impl Mutant {
-    /// The file with the mutation in it; an error if it does not fit exactly once.
-    pub fn applied(&self, root: &Path) -> Result<String, String> {
-        let path = root.join(&self.file);
-        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    /// The text with the mutation in it, behind its switch; an error if it does not fit exactly once.
+    pub fn applied(&self, text: &str, number: usize) -> Result<String, String> {
         match text.matches(&self.find).count() {
-            1 => Ok(text.replacen(&self.find, &self.replace, 1)),
+            1 => Ok(text.replacen(&self.find, &self.switched(number), 1)),
             count => Err(format!(
                 "mutant '{}' fits {count} places of {} instead of one: change what it looks for",
                 self.name,
@@ -71,6 +77,56 @@ impl Mutant {
             )),
         }
     }
+
+    fn switched(&self, number: usize) -> String {
+        let switch = format!("crate::mutants::is_on({number})");
+        match self.replace.contains(SWITCH) {
+            true => self.replace.replace(SWITCH, &switch),
+            false => format!("(if {switch} {{ {} }} else {{ {} }})", self.replace, self.find),
+        }
+    }
+
+    /// The folder of its crate.
+    fn crate_folder(&self) -> PathBuf {
+        self.file.iter().take_while(|part| *part != "src").collect()
+    }
+}
+
+/// What each crate with mutants gets: whether a mutant is on.
+const SWITCHES: &str = r#"
+#[allow(missing_docs)]
+pub mod mutants {
+    use std::sync::OnceLock;
+    pub fn is_on(number: usize) -> bool {
+        static CHOSEN: OnceLock<Option<usize>> = OnceLock::new();
+        *CHOSEN.get_or_init(|| std::env::var("ROCKFALL_MUTANT").ok()?.parse().ok()) == Some(number)
+    }
+}
+"#;
+
+/// Divides mutants into as few copies as hold them; each is given with its number.
+#[must_use]
+pub fn divide(mutants: &[Mutant]) -> Vec<Vec<(usize, Mutant)>> {
+    let mut copies: Vec<Vec<(usize, Mutant)>> = Vec::new();
+    for (number, mutant) in mutants.iter().enumerate() {
+        let apart = |(_, other): &(usize, Mutant)| {
+            let overlap = other.find.contains(&mutant.find) || mutant.find.contains(&other.find);
+            other.file != mutant.file || !overlap && !meet(&other.find, &mutant.find)
+        };
+        match copies.iter_mut().find(|copy| copy.iter().all(apart)) {
+            Some(copy) => copy.push((number, mutant.clone())),
+            None => copies.push(vec![(number, mutant.clone())]),
+        }
+    }
+    copies
+}
+
+/// Whether the end of one may be the beginning of the other.
+fn meet(a: &str, b: &str) -> bool {
+    let runs_into = |a: &str, b: &str| {
+        a.char_indices().skip(1).any(|(at, _)| b.starts_with(&a[at..]) && a.len() - at > 8)
+    };
+    runs_into(a, b) || runs_into(b, a)
 }
 
 /// A copy of the tree in which mutants live.
@@ -92,32 +148,52 @@ const PARTS: [&str; 9] = [
 ];
 
 impl Copy {
-    /// Copies `from` to `to`, which keeps what was compiled there before.
-    pub fn new(from: &Path, to: &Path) -> io::Result<Self> {
+    /// Copies `from` to `to`, which keeps what was compiled there before, with these mutants in it, all switched off.
+    pub fn new(from: &Path, to: &Path, mutants: &[(usize, Mutant)]) -> Result<Self, String> {
+        let mut changed: BTreeMap<PathBuf, String> = BTreeMap::new();
+        let read = |path: &Path| {
+            fs::read_to_string(from.join(path)).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        for (number, mutant) in mutants {
+            let text = match changed.get(&mutant.file) {
+                Some(text) => text.clone(),
+                None => read(&mutant.file)?,
+            };
+            changed.insert(mutant.file.clone(), mutant.applied(&text, *number)?);
+            let root = mutant.crate_folder().join("src/lib.rs");
+            let text = match changed.get(&root) {
+                Some(text) => text.clone(),
+                None => read(&root)?,
+            };
+            if !text.ends_with(SWITCHES) {
+                changed.insert(root, text + SWITCHES);
+            }
+        }
         for part in PARTS {
-            copy(&from.join(part), &to.join(part))?;
+            copy(from, to, Path::new(part), &changed)
+                .map_err(|error| format!("{}: {error}", to.display()))?;
         }
         Ok(Self { root: to.to_owned() })
     }
 
-    /// Runs the tests of a mutant, each run of `cargo test` at most for `limit`. The copy is as before afterwards.
-    pub fn try_out(&self, mutant: &Mutant, limit: Duration) -> Result<Fate, String> {
-        let path = self.root.join(&mutant.file);
-        let original = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let mutated = mutant.applied(&self.root)?;
-        fs::write(&path, mutated).map_err(|error| format!("{}: {error}", path.display()))?;
-        let fate = self.fate(mutant, limit);
-        fs::write(&path, original).map_err(|error| format!("{}: {error}", path.display()))?;
-        fate
+    /// What of these arguments of `cargo test` fails with all mutants off.
+    pub fn broken<'a>(
+        &self,
+        tests: impl Iterator<Item = &'a String>,
+        limit: Duration,
+    ) -> Result<Option<&'a String>, String> {
+        for tests in tests {
+            if self.cargo(tests, None, limit)? != Some(true) {
+                return Ok(Some(tests));
+            }
+        }
+        Ok(None)
     }
 
-    fn fate(&self, mutant: &Mutant, limit: Duration) -> Result<Fate, String> {
+    /// Runs the tests of a mutant, each run of `cargo test` at most for `limit`.
+    pub fn try_out(&self, number: usize, mutant: &Mutant, limit: Duration) -> Result<Fate, String> {
         for tests in &mutant.tests {
-            let compiled = self.cargo(tests, &["--no-run"], limit)?;
-            if compiled != Some(true) {
-                return Ok(Fate::DoesNotCompile(tests.clone()));
-            }
-            match self.cargo(tests, &[], limit)? {
+            match self.cargo(tests, Some(number), limit)? {
                 Some(true) => {}
                 Some(false) => return Ok(Fate::Killed { by: tests.clone() }),
                 None => return Ok(Fate::TimedOut { by: tests.clone() }),
@@ -127,17 +203,21 @@ impl Copy {
     }
 
     /// Whether it succeeded; `None` if it took too long. `timeout` ends cargo together with the test that it runs.
-    fn cargo(&self, tests: &str, more: &[&str], limit: Duration) -> Result<Option<bool>, String> {
-        let status = Command::new("timeout")
+    fn cargo(&self, tests: &str, mutant: Option<usize>, limit: Duration) -> Result<Option<bool>, String> {
+        let mut command = Command::new("timeout");
+        command
             .args(["--kill-after=5", &limit.as_secs().to_string(), "cargo", "test", "--release", "--quiet"])
-            .args(more)
             .args(tests.split_whitespace())
             .current_dir(&self.root)
+            .env("RUSTFLAGS", "--cap-lints=allow")
+            .env_remove(VARIABLE)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .map_err(|error| format!("timeout cargo test: {error}"))?;
+            .stderr(Stdio::null());
+        if let Some(number) = mutant {
+            command.env(VARIABLE, number.to_string());
+        }
+        let status = command.status().map_err(|error| format!("timeout cargo test: {error}"))?;
         Ok((status.code() != Some(TIMED_OUT)).then_some(status.success()))
     }
 }
@@ -145,19 +225,22 @@ impl Copy {
 /// What `timeout` exits with when time was up.
 const TIMED_OUT: i32 = 124;
 
-/// Copies what has changed, so that what was compiled from the rest stays valid.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    if from.is_dir() {
-        fs::create_dir_all(to)?;
-        for entry in fs::read_dir(from)? {
-            let entry = entry?;
-            copy(&entry.path(), &to.join(entry.file_name()))?;
+/// Copies what has changed, so that what was compiled from the rest stays valid; some files with another content.
+fn copy(from: &Path, to: &Path, part: &Path, changed: &BTreeMap<PathBuf, String>) -> io::Result<()> {
+    let (source, target) = (from.join(part), to.join(part));
+    if source.is_dir() {
+        fs::create_dir_all(&target)?;
+        for entry in fs::read_dir(&source)? {
+            copy(from, to, &part.join(entry?.file_name()), changed)?;
         }
         return Ok(());
     }
-    let bytes = fs::read(from)?;
-    if fs::read(to).ok().as_deref() == Some(&bytes) {
+    let bytes = match changed.get(part) {
+        Some(text) => text.clone().into_bytes(),
+        None => fs::read(&source)?,
+    };
+    if fs::read(&target).ok().as_deref() == Some(&bytes) {
         return Ok(());
     }
-    fs::write(to, bytes)
+    fs::write(&target, bytes)
 }

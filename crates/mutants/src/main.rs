@@ -1,11 +1,15 @@
 //! Runs the mutants and prints what became of each.
 
 use clap::Parser;
-use mutants::{Copy, Fate, Mutant, list};
+use mutants::{Copy, Fate, Mutant, divide, list};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// What compiling a copy and its tests may take.
+const COMPILING_SECONDS_MAX: u64 = 3600;
 
 /// Breaks one rule of Rockfall at a time and looks whether a test notices.
 #[derive(Parser)]
@@ -14,12 +18,12 @@ struct Arguments {
     #[arg(long)]
     only: Option<String>,
     /// Seconds that one run of tests may take.
-    #[arg(long, default_value_t = 900)]
+    #[arg(long, default_value_t = 300)]
     seconds: u64,
     /// Where the copy of the tree is kept.
     #[arg(long, default_value = "target/mutants")]
     folder: PathBuf,
-    /// Write the table to docs/results/mutants.md.
+    /// Also write the table into docs/results/soundness.md.
     #[arg(long)]
     write: bool,
 }
@@ -38,22 +42,31 @@ fn main() -> ExitCode {
 /// How many survived without being known to be equivalent.
 fn run(arguments: &Arguments) -> Result<usize, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let wanted = |mutant: &Mutant| {
-        let part = arguments.only.as_deref().unwrap_or_default();
-        mutant.name.contains(part) || mutant.file.to_string_lossy().contains(part)
-    };
+    let part = arguments.only.as_deref().unwrap_or_default();
+    let wanted = |mutant: &Mutant| mutant.name.contains(part) || mutant.file.to_string_lossy().contains(part);
     let mutants: Vec<Mutant> = list()?.into_iter().filter(wanted).collect();
-    let copy = Copy::new(&root, &arguments.folder)
-        .map_err(|error| format!("{}: {error}", arguments.folder.display()))?;
-    let mut table = String::from("| mutant | file | what became of it |\n|---|---|---|\n");
+    let limit = Duration::from_secs(arguments.seconds);
+    let mut fates: BTreeMap<usize, String> = BTreeMap::new();
     let (mut killed, mut equivalent, mut survived) = (0, 0, 0);
-    for mutant in &mutants {
-        let fate = match &mutant.equivalent {
-            Some(why) => {
-                equivalent += 1;
-                format!("equivalent: {why}")
-            }
-            None => match copy.try_out(mutant, Duration::from_secs(arguments.seconds))? {
+    for (number, mutant) in mutants.iter().enumerate() {
+        if let Some(why) = &mutant.equivalent {
+            equivalent += 1;
+            fates.insert(number, format!("equivalent: {why}"));
+        }
+    }
+    for copied in divide(&mutants) {
+        let alive: Vec<(usize, Mutant)> =
+            copied.into_iter().filter(|(_, mutant)| mutant.equivalent.is_none()).collect();
+        let copy = Copy::new(&root, &arguments.folder, &alive)?;
+        let tests: BTreeSet<&String> = alive.iter().flat_map(|(_, mutant)| &mutant.tests).collect();
+        if let Some(tests) = copy.broken(tests.into_iter(), Duration::from_secs(COMPILING_SECONDS_MAX))? {
+            return Err(format!(
+                "`cargo test --release {tests}` fails in {} with all mutants off",
+                arguments.folder.display()
+            ));
+        }
+        for (number, mutant) in &alive {
+            let fate = match copy.try_out(*number, mutant, limit)? {
                 Fate::Killed { by } => {
                     killed += 1;
                     format!("killed by `{by}`")
@@ -66,24 +79,26 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
                     survived += 1;
                     "**survived**".to_owned()
                 }
-                Fate::DoesNotCompile(tests) => {
-                    return Err(format!("mutant '{}' does not compile with `{tests}`", mutant.name));
-                }
-            },
-        };
-        println!("{}: {fate}", mutant.name);
-        let _ = writeln!(table, "| {} | `{}` | {fate} |", mutant.name, mutant.file.display());
+            };
+            println!("{}: {fate}", mutant.name);
+            fates.insert(*number, fate);
+        }
     }
     let total = mutants.len();
-    let summary = format!("{total} mutants: {killed} killed, {equivalent} equivalent, {survived} survived");
+    let summary = format!("{total} mutants: {killed} killed, {equivalent} equivalent, {survived} survived.");
     println!("{summary}");
     if arguments.write {
-        let text = format!(
-            "# Rules broken on purpose\n\nMade by `cargo run --release -p mutants -- --write`: each rule of `mutants.toml` is \
-             broken in a copy of the tree, and the tests\nnamed beside it are run.\n\n{summary}.\n\n{table}"
-        );
-        let path = root.join("docs/results/mutants.md");
-        std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut table = format!("{summary}\n\n| mutant | file | what became of it |\n|---|---|---|\n");
+        for (number, fate) in fates {
+            let Mutant { name, file, .. } = &mutants[number];
+            let _ = writeln!(table, "| {name} | `{}` | {fate} |", file.display());
+        }
+        let page = root.join("docs/results/soundness.md");
+        let told = |error: std::io::Error| format!("{}: {error}", page.display());
+        let text = std::fs::read_to_string(&page).map_err(told)?;
+        let text = report::section::replaced(&text, "mutants", &table)
+            .ok_or_else(|| format!("{} has no place for the result", page.display()))?;
+        std::fs::write(&page, text).map_err(told)?;
     }
     Ok(survived)
 }

@@ -28,11 +28,13 @@ static void copy(void)
 }
 ";
 
-/// The stack is an array, so that it is known where a push goes.
+/// The stack is an array, so that it is known where a push goes. Whoever uses it gives a pointer to it away, as whoever has a
+/// variable in a frame does.
 const PUSH_POP: &str = "
 static unsigned push_pop(unsigned value)
 {
     unsigned popped;
+    place = frame;
     asm volatile(\"movl %%esp, %%ecx\\n\\t\"
                  \"movl %2, %%esp\\n\\t\"
                  \"pushl %1\\n\\t\"
@@ -91,7 +93,7 @@ fn statement(op: &Op) -> String {
         Op::Fill { value } => format!("for (int i = 0; i < COPY_WORDS; i++)\n        source[i] = {value};"),
         Op::Peek { register, word } => format!("r{register} = target[{word}];"),
         Op::PushPop { register, value } => format!("r{register} = push_pop({value});"),
-        Op::Poke { value } => format!("((volatile int *)frame)[15] = {value};"),
+        Op::Poke { value } => format!("((volatile int *)place)[15] = {value};"),
         Op::Free => "free((void *)block);".to_owned(),
         Op::Touch { register } => format!("r{register} = *block;"),
         Op::When { register, value, then } => {
@@ -132,8 +134,8 @@ pub fn source(program: &Program, guests: &Path) -> String {
     if text_of.contains("copy()") {
         text += COPY;
     }
-    if text_of.contains("frame") || text_of.contains("push_pop") {
-        let _ = writeln!(text, "static int frame[16];");
+    if text_of.contains("place") || text_of.contains("push_pop") {
+        text += "static int frame[16];\nstatic int *volatile place = frame;\n";
     }
     if text_of.contains("push_pop") {
         text += PUSH_POP;

@@ -219,9 +219,10 @@ impl Compiler<'_> {
             }
             Op::Peek { register, word } => self.steps.push(Step::Peek { register, word }),
             Op::PushPop { register, value } => {
-                self.steps.extend([Step::Push(value), Step::Pop { register }]);
+                // First it gives the pointer away, which is always the same.
+                self.steps.extend([Step::Nothing, Step::Push(value), Step::Pop { register }]);
             }
-            Op::Poke { value } => self.steps.push(Step::Push(value)),
+            Op::Poke { value } => self.steps.extend([Step::Nothing, Step::Push(value)]),
             Op::Free => self.steps.push(Step::Free),
             Op::Touch { register } => self.steps.push(Step::Touch { register }),
             Op::When { register, value, ref then } => {

@@ -6,7 +6,8 @@
 //! has no point before (pushes, pops, the iterations of a repeated string instruction), become points of their own. Then the
 //! space is begun again with them, until there are no more.
 //!
-//! Limits: a program is given up beyond so many interleavings or instructions, counted over all beginnings, and passed over.
+//! Limits: a program is passed over beyond so many interleavings or steps, counted over all beginnings, or if it is expected
+//! to have many more.
 
 use crate::enumerate::{End, Outcome};
 use crate::program::{Program, REGISTERS};
@@ -22,7 +23,7 @@ use guest::lifecycle::{self, Setup};
 use guest::uniprocessor::Uniprocessor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use trace::{
     Access, Actor, Choice, ChoiceSet, CpuId, PointRule, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr,
 };
@@ -34,6 +35,12 @@ const CPU: CpuId = CpuId(0);
 const CLONE_BYTES_MAX: usize = 64 << 20;
 /// Bytes that are told apart when it is asked whether two threads access the same.
 const GRAIN_BYTES: u64 = 4;
+
+/// A program is passed over if it is expected to have this many times the interleavings that are allowed: expectations are
+/// often too high.
+const FORECAST_FACTOR: f64 = 4.0;
+/// Interleavings before which nothing is expected.
+const FORECAST_INTERLEAVINGS_MIN: u64 = 40;
 
 /// How much of a program is explored before it is passed over.
 #[derive(Clone, Copy, Debug)]
@@ -263,14 +270,22 @@ fn world(program: &Program, name: &str, built: &guests::Image) -> Result<World<E
 fn run(world: &World<Ending, Ends>, limits: Limits) -> Explored {
     let mut points: PointSet = "everywhere,lock,unlock,create,wake".parse().expect("points");
     let mut interleavings = 0;
-    let too_long = || world.subject.steps.load(Ordering::Relaxed) > limits.steps_max;
+    let hopeless = AtomicBool::new(false);
+    let too_long =
+        || hopeless.load(Ordering::Relaxed) || world.subject.steps.load(Ordering::Relaxed) > limits.steps_max;
+    let mut forecast = |search: &Search<Dpor, Note>| {
+        let expected = search.forecast().map_or(0.0, |forecast| forecast.interleavings);
+        let tried = search.counts().interleavings >= FORECAST_INTERLEAVINGS_MIN;
+        let many = expected > FORECAST_FACTOR * limits.interleavings_max as f64;
+        hopeless.fetch_or(tried && many, Ordering::Relaxed);
+    };
     loop {
         let left = limits.interleavings_max.saturating_sub(interleavings);
         let options =
             Options { until: Until::Exhausted, interleavings_max: Some(left), ..Options::default() };
         let mut workers = Workers::new(1, world, &points, options.depth_max, CLONE_BYTES_MAX);
         let mut search: Search<Dpor, Note> = Search::new(Dpor::default(), options);
-        search.run(&mut workers, &too_long, &mut |_| {});
+        search.run(&mut workers, &too_long, &mut forecast);
         interleavings += search.counts().interleavings;
         let noted = || search.notes().keys();
         let missing = noted().filter_map(|note| match note {

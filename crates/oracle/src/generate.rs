@@ -82,6 +82,10 @@ struct Generator<'a> {
     /// Somebody frees the block already, or goes through many rounds.
     spent: bool,
     semaphores: usize,
+    /// Whose turn it is.
+    thread: usize,
+    /// Who pushes onto the stack that others write to.
+    stack_owner: Option<usize>,
 }
 
 impl Generator<'_> {
@@ -152,10 +156,16 @@ impl Generator<'_> {
                 1 => Op::Fill { value: self.random.small() },
                 _ => Op::Peek { register: self.random.below(REGISTERS), word: self.random.below(COPY_WORDS) },
             }],
-            Flavour::Stack => vec![match self.random.below(2) {
-                0 => Op::PushPop { register: self.random.below(REGISTERS), value: self.random.small() },
-                _ => Op::Poke { value: 3 + self.random.small() },
-            }],
+            Flavour::Stack => {
+                // A stack belongs to one thread; others have a pointer into it.
+                let mine = self.stack_owner.is_none_or(|owner| owner == self.thread);
+                if self.random.below(2) == 0 && mine {
+                    self.stack_owner = Some(self.thread);
+                    let register = self.random.below(REGISTERS);
+                    return vec![Op::PushPop { register, value: self.random.small() }];
+                }
+                vec![Op::Poke { value: 3 + self.random.small() }]
+            }
             Flavour::Rounds => {
                 if std::mem::replace(&mut self.spent, true) {
                     return vec![Op::Lock(0), self.plain(), Op::Unlock(0)];
@@ -214,9 +224,17 @@ pub fn program(seed: u64) -> (Flavour, Program) {
     let flavour = Flavour::ALL[random.below(Flavour::ALL.len())];
     let count = [2, 2, 2, 3, 3, 4][random.below(6)];
     let semaphores: Vec<u32> = (0..1 + random.below(2)).map(|_| random.below(2) as u32).collect();
-    let mut generator = Generator { random, flavour, spent: false, semaphores: semaphores.len() };
+    let mut generator = Generator {
+        random,
+        flavour,
+        spent: false,
+        semaphores: semaphores.len(),
+        thread: 0,
+        stack_owner: None,
+    };
     let threads: Vec<Vec<Op>> = (0..count)
-        .map(|_| {
+        .map(|thread| {
+            generator.thread = thread;
             let plain_max = if count == 2 { 3 } else { 5 - count };
             let plain = generator.random.below(plain_max);
             let special_max = if count == 2 { 2 } else { 1 };

@@ -11,54 +11,55 @@ pub mod enumerate;
 pub mod explored;
 pub mod generate;
 pub mod program;
+pub mod record;
 
 use enumerate::{Outcome, outcomes};
 use explored::{Explored, Limits, explore};
 use generate::Flavour;
 use program::Program;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A program on which the two disagree.
+/// What came of a program.
 #[derive(Debug)]
-pub struct Disagreement {
+pub struct Compared {
     pub seed: u64,
     pub flavour: Flavour,
     pub program: Program,
-    /// Possible and not reached.
-    pub missed: BTreeSet<String>,
-    /// Reached and not possible.
-    pub invented: BTreeSet<String>,
-    /// Neither: what happened instead.
-    pub odd: Option<String>,
+    pub fate: Fate,
 }
 
-#[derive(Debug, Default)]
-pub struct Comparison {
-    /// Programs compared, by flavour.
-    pub compared: BTreeMap<String, u64>,
-    /// Too large for one of the two, by flavour.
-    pub passed_over: BTreeMap<String, u64>,
-    pub outcomes: u64,
-    pub interleavings: u64,
-    pub disagreements: Vec<Disagreement>,
+#[derive(Debug)]
+pub enum Fate {
+    Agrees {
+        outcomes: u64,
+        interleavings: u64,
+    },
+    /// Too large for one of the two.
+    PassedOver,
+    Disagrees {
+        /// Possible and not reached.
+        missed: BTreeSet<String>,
+        /// Reached and not possible.
+        invented: BTreeSet<String>,
+    },
+    /// Something that no outcome of a program can be.
+    Odd(String),
 }
 
-/// Compares the programs of these seeds, built together into one image in `folder`. A program that is larger than the
-/// limits allow is passed over. `done` hears of each when it has been looked at.
+/// Compares the programs of these seeds, built together into one image in `folder`, and says what came of each.
 pub fn compare(
     seeds: &[u64],
     limits: Limits,
     folder: &Path,
-    into: &mut Comparison,
-    done: &mut dyn FnMut(u64),
+    done: &mut dyn FnMut(Compared),
 ) -> Result<(), guests::BuildError> {
     let mut programs = Vec::new();
     for &seed in seeds {
         let (flavour, program) = generate::program(seed);
         match outcomes(&program) {
             Some(outcomes) => programs.push((seed, flavour, program, outcomes)),
-            None => *into.passed_over.entry(flavour.name()).or_default() += 1,
+            None => done(Compared { seed, flavour, program, fate: Fate::PassedOver }),
         }
     }
     let sources: Vec<guests::Program> = programs
@@ -71,35 +72,18 @@ pub fn compare(
     let built = guests::Build::default().image_with(&sources, folder)?;
     for (seed, flavour, program, expected) in programs {
         let expected: BTreeSet<String> = expected.iter().map(Outcome::to_string).collect();
-        let disagreement = |missed, invented, odd| Disagreement {
-            seed,
-            flavour,
-            program: program.clone(),
-            missed,
-            invented,
-            odd,
+        let fate = match explore(&program, &name(seed), &built, limits) {
+            Explored::TooMany => Fate::PassedOver,
+            Explored::Odd(what) => Fate::Odd(what),
+            Explored::All { outcomes, interleavings } if outcomes == expected => {
+                Fate::Agrees { outcomes: expected.len() as u64, interleavings }
+            }
+            Explored::All { outcomes, .. } => Fate::Disagrees {
+                missed: expected.difference(&outcomes).cloned().collect(),
+                invented: outcomes.difference(&expected).cloned().collect(),
+            },
         };
-        let explored = explore(&program, &name(seed), &built, limits);
-        done(seed);
-        match explored {
-            Explored::TooMany => {
-                *into.passed_over.entry(flavour.name()).or_default() += 1;
-                continue;
-            }
-            Explored::Odd(what) => {
-                into.disagreements.push(disagreement(BTreeSet::new(), BTreeSet::new(), Some(what)));
-            }
-            Explored::All { outcomes, interleavings } => {
-                into.interleavings += interleavings;
-                into.outcomes += expected.len() as u64;
-                if outcomes != expected {
-                    let missed = expected.difference(&outcomes).cloned().collect();
-                    let invented = outcomes.difference(&expected).cloned().collect();
-                    into.disagreements.push(disagreement(missed, invented, None));
-                }
-            }
-        }
-        *into.compared.entry(flavour.name()).or_default() += 1;
+        done(Compared { seed, flavour, program, fate });
     }
     Ok(())
 }

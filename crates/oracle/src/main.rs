@@ -4,8 +4,10 @@
 
 use clap::Parser;
 use oracle::explored::Limits;
-use oracle::{Comparison, compare};
-use std::collections::BTreeSet;
+use oracle::record::{self, Record};
+use oracle::{Compared, Fate, compare};
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -14,7 +16,7 @@ use std::time::Instant;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Programs that are built into one image.
-const BATCH: u64 = 50;
+const BATCH: usize = 50;
 /// What a program may take before it is named.
 const SLOW_SECONDS: f64 = 10.0;
 /// Where `--write` leaves the result.
@@ -30,7 +32,7 @@ struct Arguments {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// A program with more interleavings is passed over.
-    #[arg(long, default_value_t = 4000)]
+    #[arg(long, default_value_t = 250)]
     interleavings_max: u64,
     /// A program that takes more steps in all its interleavings is passed over.
     #[arg(long, default_value_t = 60_000)]
@@ -38,6 +40,9 @@ struct Arguments {
     /// Where images are built.
     #[arg(long, default_value = "target/oracle")]
     folder: PathBuf,
+    /// A file with a line for each program that was compared: these are not compared again, and count for the result.
+    #[arg(long)]
+    record: Option<PathBuf>,
     /// Also write the result into docs/results/soundness.md.
     #[arg(long)]
     write: bool,
@@ -56,74 +61,74 @@ fn main() -> ExitCode {
 
 /// Whether the two agree on everything.
 fn run(arguments: &Arguments) -> Result<bool, String> {
-    let &Arguments { programs, seed, interleavings_max, steps_max, ref folder, write } = arguments;
+    let &Arguments { programs, seed, interleavings_max, steps_max, ref folder, record: ref file, write } =
+        arguments;
     let limits = Limits { interleavings_max, steps_max };
-    let mut comparison = Comparison::default();
-    let (mut told, mut first) = (0, seed);
+    let mut record = match file {
+        Some(file) if file.exists() => Record::read(&read(file)?)?,
+        _ => Record::default(),
+    };
+    let seeds: Vec<u64> = (seed..seed + programs).filter(|seed| !record.seeds.contains(seed)).collect();
     let started = Instant::now();
-    while first < seed + programs {
-        let end = (first + BATCH).min(seed + programs);
-        let seeds: Vec<u64> = (first..end).collect();
-        let folder = folder.join(seed.to_string());
+    let folder = folder.join(seed.to_string());
+    for batch in seeds.chunks(BATCH) {
+        let mut lines = String::new();
         let mut since: Option<Instant> = None;
-        let mut done = |seed: u64| {
+        let mut done = |compared: Compared| {
             let seconds = since.replace(Instant::now()).map_or(0.0, |since| since.elapsed().as_secs_f64());
             if seconds > SLOW_SECONDS {
-                eprintln!("  seed {seed} took {seconds:.0} s");
+                eprintln!("  seed {} took {seconds:.0} s", compared.seed);
             }
+            tell(&compared);
+            lines += &record::line(&compared);
+            lines.push('\n');
         };
-        compare(&seeds, limits, &folder, &mut comparison, &mut done).map_err(|error| error.to_string())?;
-        for disagreement in &comparison.disagreements[told..] {
-            println!(
-                "seed {} ({}):\n{}",
-                disagreement.seed,
-                disagreement.flavour.name(),
-                disagreement.program
-            );
-            disagreement.missed.iter().for_each(|outcome| println!("  missed: {outcome}"));
-            disagreement.invented.iter().for_each(|outcome| println!("  invented: {outcome}"));
-            disagreement.odd.iter().for_each(|what| println!("  odd: {what}"));
+        compare(batch, limits, &folder, &mut done).map_err(|error| error.to_string())?;
+        lines.lines().try_for_each(|line| record.add(line))?;
+        if let Some(file) = file {
+            let open = OpenOptions::new().create(true).append(true).open(file);
+            open.and_then(|mut open| open.write_all(lines.as_bytes())).map_err(|error| at(file, &error))?;
         }
-        told = comparison.disagreements.len();
-        first = end;
-        let seconds = started.elapsed().as_secs();
-        eprintln!("{} of {programs} programs in {seconds} s, {told} disagreements", first - seed);
+        eprintln!(
+            "{} programs compared, {} passed over, {} disagreements, {} s",
+            record.compared(),
+            record.seeds.len() as u64 - record.compared(),
+            record.disagreements(),
+            started.elapsed().as_secs()
+        );
     }
-    let summary = summary(arguments, &comparison);
+    let summary = record.summary();
     println!("{summary}");
     if write {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
-        let text = std::fs::read_to_string(&page).map_err(|error| format!("{}: {error}", page.display()))?;
-        let text = report::section::replaced(&text, "oracle", &summary)
+        let text = report::section::replaced(&read(&page)?, "oracle", &summary)
             .ok_or_else(|| format!("{} has no place for the result", page.display()))?;
-        std::fs::write(&page, text).map_err(|error| format!("{}: {error}", page.display()))?;
+        std::fs::write(&page, text).map_err(|error| at(&page, &error))?;
     }
-    Ok(comparison.disagreements.is_empty())
+    Ok(record.disagreements() == 0)
 }
 
-/// The result as a table.
-fn summary(arguments: &Arguments, comparison: &Comparison) -> String {
-    use std::fmt::Write as _;
-    let &Arguments { programs, seed, interleavings_max, steps_max, .. } = arguments;
-    let Comparison { compared, passed_over, outcomes, interleavings, disagreements } = comparison;
-    let sum = |of: &std::collections::BTreeMap<String, u64>| of.values().sum::<u64>();
-    let missed = disagreements.iter().filter(|one| !one.missed.is_empty()).count();
-    let invented = disagreements.iter().filter(|one| !one.invented.is_empty()).count();
-    let odd = disagreements.iter().filter(|one| one.odd.is_some()).count();
-    let mut text = format!(
-        "Seeds {seed} to {}: {} programs compared, {} passed over (more than {interleavings_max} interleavings, {steps_max} \
-         steps, or states of the enumerator than it visits); {outcomes} outcomes in {interleavings} interleavings. \
-         Programs with an outcome missed: {missed}; with one invented: {invented}; with something that is no outcome: {odd}.\n\n\
-         | flavour | compared | passed over | disagreements |\n|---|---|---|---|\n",
-        seed + programs - 1,
-        sum(compared),
-        sum(passed_over),
-    );
-    let flavours: BTreeSet<&String> = compared.keys().chain(passed_over.keys()).collect();
-    for flavour in flavours {
-        let count = |of: &std::collections::BTreeMap<String, u64>| of.get(flavour).copied().unwrap_or(0);
-        let wrong = disagreements.iter().filter(|one| one.flavour.name() == *flavour).count();
-        let _ = writeln!(text, "| {flavour} | {} | {} | {wrong} |", count(compared), count(passed_over));
+fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| at(file, &error))
+}
+
+fn at(file: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", file.display())
+}
+
+/// Tells of a disagreement.
+fn tell(compared: &Compared) {
+    let Compared { seed, flavour, program, fate } = compared;
+    match fate {
+        Fate::Agrees { .. } | Fate::PassedOver => return,
+        Fate::Disagrees { .. } | Fate::Odd(_) => println!("seed {seed} ({}):\n{program}", flavour.name()),
     }
-    text
+    match fate {
+        Fate::Disagrees { missed, invented } => {
+            missed.iter().for_each(|outcome| println!("  missed: {outcome}"));
+            invented.iter().for_each(|outcome| println!("  invented: {outcome}"));
+        }
+        Fate::Odd(what) => println!("  odd: {what}"),
+        _ => {}
+    }
 }

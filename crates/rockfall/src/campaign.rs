@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use trace::{Cancelled, Schedule, Subject as _, VirtAddr};
+use trace::{Cancelled, Schedule, Subject as _, ThreadId, VirtAddr};
 
 /// Memory of worlds kept to go back to, for all workers of a job together; less when memory is short.
 const CLONE_BYTES_MAX: usize = 128 << 20;
@@ -63,9 +63,9 @@ struct Begun {
 impl Begun {
     fn new(job: &Job, setting: &Setting<'_>) -> Self {
         let options = Options { constants: Some(constants(&job.points, &setting.limits)), ..options() };
-        let search = match setting.fewest_first && job.preemptions_max.is_none() {
+        let search = match setting.fewest_first && job.is_whole() {
             true => Searching::fewest_first(options),
-            false => Searching::new(job.preemptions_max, options),
+            false => Searching::new(job, options),
         };
         Self { search, seconds: 0.0, news_at: 0, written_at: 0.0, writing: 0.0 }
     }
@@ -220,13 +220,18 @@ impl<'a> Campaign<'a> {
         let points = campaign.plan.job(JobId(0)).points.clone();
         let constants = Some(constants(&points, &campaign.setting.limits));
         let once = Options { interleavings_max: Some(1), constants, ..options() };
-        let mut search = Searching::new(None, once);
+        let mut search = Searching::whole(once);
         let mut workers = Workers::new(1, &campaign.setting.watched, &points, options().depth_max, 0);
         let late = lateness_since(campaign.setting.started, Some(campaign.setting.budget));
         while !search.is_over() && !late() {
             search.round(&mut workers, &*late);
         }
         campaign.learn_races(JobId(0), &search, true);
+        let world = campaign.setting.unwatched.clone();
+        let first =
+            explore::strategies::replay(world, &points, &Schedule::default(), options().depth_max, false);
+        let threads: BTreeSet<ThreadId> = first.path.iter().map(|taken| taken.step.thread).collect();
+        campaign.plan.has_threads(threads.len());
         campaign
     }
 
@@ -296,7 +301,9 @@ impl<'a> Campaign<'a> {
             explore::Verdict::Exhausted { .. } => Outcome::Exhausted,
             explore::Verdict::OutOfBudget { .. } => Outcome::GoesOn,
             // All that a sweep is about.
-            explore::Verdict::Bounded { by: Bound::Preemptions { .. }, .. } => Outcome::Exhausted,
+            explore::Verdict::Bounded { by: Bound::Preemptions { .. } | Bound::Delays { .. }, .. } => {
+                Outcome::Exhausted
+            }
             explore::Verdict::Bounded { .. } => Outcome::Bounded { why: verdict.to_string() },
             explore::Verdict::Unsupported { .. } => Outcome::GivenUp { why: verdict.to_string() },
         };

@@ -58,10 +58,11 @@ pub enum JobsView {
 /// The points of a job, and its bound if it has one.
 pub fn bounded(job: &Job, place: &dyn Fn(VirtAddr) -> String) -> String {
     let points = name(&job.points, place);
-    match job.preemptions_max {
-        Some(1) => format!("{points}, at most one preemption"),
-        Some(most) => format!("{points}, at most {most} preemptions"),
-        None => points,
+    match (job.preemptions_max, job.delays_max) {
+        (Some(1), _) => format!("{points}, at most one preemption"),
+        (Some(most), _) => format!("{points}, at most {most} preemptions"),
+        (None, Some(most)) => format!("{points}, delays: at most {most}, one of threads that look alike"),
+        (None, None) => points,
     }
 }
 
@@ -131,6 +132,9 @@ enum Happened<'a> {
         /// Only executions with at most so many preemptions.
         #[serde(skip_serializing_if = "Option::is_none")]
         preemptions_max: Option<u32>,
+        /// Only executions with at most so many delays.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        delays_max: Option<u32>,
         purpose: Purpose,
         #[serde(flatten)]
         state: StateName<'a>,
@@ -211,6 +215,7 @@ fn tell_jobs(plan: &Plan, told: &mut Vec<(State, u64)>, is_news: impl Fn(&Job, &
             id,
             points: &job.points,
             preemptions_max: job.preemptions_max,
+            delays_max: job.delays_max,
             purpose: job.purpose,
             state: state_name(&job.state),
             interleavings: job.standing.interleavings,

@@ -4,7 +4,8 @@
 use detect::Race;
 use explore::estimate::Forecast;
 use explore::icb::ContextBounding;
-use explore::strategies::{Dpor, PreemptionBound};
+use explore::jobs::Job;
+use explore::strategies::{DelayBound, Dpor, PreemptionBound};
 use explore::tally::Counts;
 use explore::{Bound, Observer, Options, Search, Verdict, Workers};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ pub enum Searching {
     Bounded(u32, Search<PreemptionBound, Race>),
     /// All, those with the fewest preemptions first.
     FewestFirst(ContextBounding<Race>),
+    /// With at most so many delays.
+    Delayed(u32, Search<DelayBound, Race>),
 }
 
 /// Asks whichever search there is.
@@ -30,15 +33,21 @@ macro_rules! ask {
                 let $search = bounding.search();
                 $answer
             }
+            Searching::Delayed(_, $search) => $answer,
         }
     };
 }
 
 impl Searching {
-    pub fn new(preemptions_max: Option<u32>, options: Options) -> Self {
-        match preemptions_max {
-            None => Self::Whole(Search::new(Dpor::default(), options)),
-            Some(most) => Self::Bounded(most, Search::new(PreemptionBound::new(most), options)),
+    pub fn whole(options: Options) -> Self {
+        Self::Whole(Search::new(Dpor::default(), options))
+    }
+
+    pub fn new(job: &Job, options: Options) -> Self {
+        match (job.preemptions_max, job.delays_max) {
+            (None, None) => Self::whole(options),
+            (Some(most), _) => Self::Bounded(most, Search::new(PreemptionBound::new(most), options)),
+            (None, Some(most)) => Self::Delayed(most, Search::new(DelayBound::new(most), options)),
         }
     }
 
@@ -81,6 +90,7 @@ impl Searching {
             Self::Bounded(most, search) => {
                 search.verdict(Some(Bound::Preemptions { preemptions_max: *most }))
             }
+            Self::Delayed(most, search) => search.verdict(Some(Bound::Delays { delays_max: *most })),
         }
     }
 

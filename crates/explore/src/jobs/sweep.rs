@@ -7,6 +7,9 @@
 //! preemption at all. With two that is not so: the second sweep begins when the first ones are done, with all that is known by
 //! then.
 //!
+//! With many threads ([`THREADS_MANY`]) even the executions without a preemption are too many, and each set of points is first
+//! swept with one delay and one thread of those that look alike ([`crate::strategies::DelayBound`]).
+//!
 //! The first sweeps have all turns but every [`TURNS_OF_SWEEPS`]th of one core, and one core each of several; the second
 //! takes its turn among the other jobs. What is exhausted under a bound proves nothing beyond it, so that no job is needless
 //! because of a sweep, but for another sweep with fewer points and no higher bound; a bug that a sweep finds is in every larger
@@ -18,6 +21,9 @@ use trace::{PointRule, PointSet};
 
 /// Of so many slices in a row the last is not a first sweep's.
 pub(super) const TURNS_OF_SWEEPS: u32 = 4;
+/// With so many threads in its first execution a test is swept with delays first: with fewer, sweeps with preemptions run
+/// the same executions and are no longer.
+pub const THREADS_MANY: usize = 5;
 /// The highest bound of a sweep; beyond it depth is cheaper.
 const PREEMPTIONS_MAX: u32 = 2;
 
@@ -33,6 +39,38 @@ impl Plan {
         self
     }
 
+    /// The test has so many threads.
+    pub fn has_threads(&mut self, count: usize) {
+        if self.sweeps && !self.delays && count >= THREADS_MANY {
+            self.delays = true;
+            let points = self.beforehand();
+            self.add_delays(points);
+            self.delay_races();
+        }
+    }
+
+    /// Racing instructions that no sweep with delays has get one.
+    fn delay_races(&mut self) {
+        if !self.delays {
+            return;
+        }
+        let known = |rule: &PointRule| {
+            self.jobs.iter().any(|job| job.delays_max.is_some() && job.points.rules.contains(rule))
+        };
+        let racing = self.racing().into_iter().map(|(pc, _)| rule(pc));
+        let rules: BTreeSet<PointRule> = racing.filter(|rule| !known(rule)).collect();
+        if !rules.is_empty() {
+            let filters = self.beforehand().filters;
+            self.add_delays(PointSet { rules, filters, ..PointSet::default() });
+        }
+    }
+
+    fn add_delays(&mut self, points: PointSet) {
+        let mut job = Job::new(points, Purpose::Sweep);
+        job.delays_max = Some(1);
+        self.jobs.push(job);
+    }
+
     /// The spaces under a bound that are exhausted and not part of another one.
     pub fn swept(&self) -> impl Iterator<Item = &Job> {
         let exhausted = |job: &&Job| job.preemptions_max.is_some() && job.state == State::Exhausted;
@@ -43,9 +81,7 @@ impl Plan {
         let mut job = Job::new(points, Purpose::Sweep);
         (job.preemptions_max, job.heuristics) = (Some(preemptions_max), self.heuristics);
         let full = |whole: &Job| {
-            whole.state == State::Exhausted
-                && whole.preemptions_max.is_none()
-                && self.is_subset(&job.points, &whole.points)
+            whole.state == State::Exhausted && whole.is_whole() && self.is_subset(&job.points, &whole.points)
         };
         if let Some(by) = self.find(full) {
             job.state = State::Covered { by };
@@ -58,6 +94,7 @@ impl Plan {
         if !self.sweeps {
             return;
         }
+        self.delay_races();
         let first = |job: &&Job| job.preemptions_max == Some(1);
         let known: BTreeSet<PointRule> =
             self.jobs.iter().filter(first).flat_map(|job| job.points.rules.iter().cloned()).collect();
@@ -92,9 +129,10 @@ impl Plan {
         self.add_sweep(points, highest + 1);
     }
 
-    /// The first sweep that nobody runs.
+    /// The first sweep that nobody runs, those with delays before the others.
     pub(super) fn next_sweep(&self, busy: &BTreeSet<JobId>) -> Option<JobId> {
-        let open = self.ids().filter(|(_, job)| job.preemptions_max == Some(1) && job.state.is_open());
-        open.map(|(id, _)| id).find(|id| !busy.contains(id))
+        let open = self.ids().filter(|(_, job)| job.is_first_sweep() && job.state.is_open());
+        let idle = open.filter(|(id, _)| !busy.contains(id));
+        idle.min_by_key(|(id, job)| (job.delays_max.is_none(), *id)).map(|(id, _)| id)
     }
 }

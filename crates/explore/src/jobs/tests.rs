@@ -555,3 +555,33 @@ fn few_preemptions_first() {
     plan.report(whole, Standing::default(), Outcome::Exhausted);
     assert!(plan.job(second).state.is_verified() && plan.job(races).state.is_verified());
 }
+
+/// With many threads few delays go first; what they exhaust proves nothing.
+#[test]
+fn few_delays_first_among_many_threads() {
+    let delayed =
+        |plan: &Plan| plan.ids().filter(|(_, job)| job.delays_max == Some(1)).map(|(id, _)| id).collect();
+    let mut few = plan("- lock unlock").sweeping();
+    few.has_threads(sweep::THREADS_MANY - 1);
+    let none: Vec<JobId> = delayed(&few);
+    assert_eq!(none, []);
+    let mut plan = plan("- lock unlock").sweeping();
+    plan.saw(JobId(0), [&race(0x10, 0x11), &race(0x11, 0x10)], true);
+    plan.has_threads(sweep::THREADS_MANY);
+    let first: Vec<JobId> = delayed(&plan);
+    let sets: Vec<String> = first.iter().map(|id| plan.job(*id).points.to_string()).collect();
+    assert_eq!(sets, ["lock,unlock", "race:0x10,race:0x11"]);
+    assert_eq!(plan.next(alone(60.0), &BTreeSet::new()), Some(first[0]));
+    assert_eq!(plan.next(alone(60.0), &first[..1].iter().copied().collect()), Some(first[1]));
+    for id in &first {
+        plan.report(*id, Standing { interleavings: 9, ..Standing::default() }, Outcome::Exhausted);
+    }
+    let others = plan.jobs().iter().filter(|job| job.delays_max.is_none());
+    assert!(others.map(|job| &job.state).all(State::is_open));
+    assert_eq!((plan.swept().count(), plan.verified().count()), (0, 0));
+    // A race that shows later is swept in the same way.
+    plan.saw(JobId(0), [&race(0x20, 0x21), &race(0x21, 0x20)], true);
+    let all: Vec<JobId> = delayed(&plan);
+    assert_eq!(all.len(), 3);
+    assert_eq!(plan.next(alone(60.0), &BTreeSet::new()), all.last().copied());
+}

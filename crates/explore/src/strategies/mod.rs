@@ -1,5 +1,6 @@
 //! Which executions to run: one file each.
 
+pub mod delay_bound;
 pub mod depth_first;
 pub mod dpor;
 pub mod guided;
@@ -9,6 +10,7 @@ pub mod preemption_bound;
 pub mod random;
 pub mod replay;
 
+pub use delay_bound::DelayBound;
 pub use depth_first::DepthFirst;
 pub use dpor::Dpor;
 pub use guided::{Guided, Halt, Route};

@@ -9,8 +9,11 @@
 //!
 //! Contract: what is said depends on the execution alone, so this is part of the world and cloned with it.
 //!
-//! Limits: a late write that only ever comes while the owner of the stack is blocked elsewhere is not noticed as one. What an interrupt saves below the stack pointer is not watched. A stack that is moved by more than
-//! [`STACK_GAP_BYTES`] at once counts as two.
+//! Limits: a late write that only ever comes while the owner of the stack is blocked elsewhere is not noticed as one. Neither is
+//! one that comes before the owner has ever reached the word, which takes an address that nobody has given away: whoever
+//! is given the address of a variable conflicts with the owner about the pointer. Two threads that push onto the same memory,
+//! as after an overflow, are noticed only when one of them accesses it in another way. What an interrupt saves below the
+//! stack pointer is not watched. A stack that is moved by more than [`STACK_GAP_BYTES`] at once counts as two.
 
 use std::ops::Range;
 use std::sync::Arc;

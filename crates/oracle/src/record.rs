@@ -1,0 +1,125 @@
+//! What a campaign has come to, as a text file: a line for each program, so that it can be interrupted and go on, and as a table.
+
+use crate::{Compared, Fate};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// The line of a program: seed, flavour, what came of it, and of those that agree outcomes and interleavings.
+#[must_use]
+pub fn line(compared: &Compared) -> String {
+    let Compared { seed, flavour, fate, .. } = compared;
+    let fate = match fate {
+        Fate::Agrees { outcomes, interleavings } => format!("agrees {outcomes} {interleavings}"),
+        Fate::PassedOver => "passed-over".to_owned(),
+        Fate::Disagrees { missed, invented } => match (missed.is_empty(), invented.is_empty()) {
+            (false, false) => "missed+invented".to_owned(),
+            (false, true) => "missed".to_owned(),
+            _ => "invented".to_owned(),
+        },
+        Fate::Odd(_) => "odd".to_owned(),
+    };
+    format!("{seed} {} {fate}", flavour.name())
+}
+
+/// The lines of a campaign.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    pub seeds: BTreeSet<u64>,
+    outcomes: u64,
+    interleavings: u64,
+    /// Programs by what came of them, by flavour.
+    fates: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+impl Record {
+    /// Reads lines; an error names the one that is none.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let mut record = Self::default();
+        text.lines().try_for_each(|line| record.add(line))?;
+        Ok(record)
+    }
+
+    /// Adds the line of a program; one that is known already says nothing new.
+    pub fn add(&mut self, line: &str) -> Result<(), String> {
+        let bad = || format!("'{line}' is no line of a record of comparisons");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (&[seed, flavour, fate], numbers) = words.split_first_chunk::<3>().ok_or_else(bad)?;
+        let numbers: Vec<u64> = numbers.iter().filter_map(|number| number.parse().ok()).collect();
+        if !self.seeds.insert(seed.parse().map_err(|_| bad())?) {
+            return Ok(());
+        }
+        match (fate, &numbers[..]) {
+            ("agrees", &[outcomes, interleavings]) => {
+                self.outcomes += outcomes;
+                self.interleavings += interleavings;
+            }
+            ("passed-over" | "missed" | "invented" | "missed+invented" | "odd", []) => {}
+            _ => return Err(bad()),
+        }
+        *self.fates.entry(flavour.to_owned()).or_default().entry(fate.to_owned()).or_default() += 1;
+        Ok(())
+    }
+
+    fn count(&self, wanted: impl Fn(&str) -> bool) -> u64 {
+        let fates = self.fates.values().flatten();
+        fates.filter(|(fate, _)| wanted(fate)).map(|(_, count)| count).sum()
+    }
+
+    /// Programs on which the two do not agree.
+    #[must_use]
+    pub fn disagreements(&self) -> u64 {
+        self.count(|fate| fate != "agrees" && fate != "passed-over")
+    }
+
+    /// Programs that were not passed over.
+    #[must_use]
+    pub fn compared(&self) -> u64 {
+        self.count(|fate| fate != "passed-over")
+    }
+
+    /// As text for people.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let mut text = format!(
+            "{} programs compared, {} passed over as too large; {} outcomes in {} interleavings. Programs with an outcome \
+             missed: {}; with one invented: {}; with something that is no outcome: {}.\n\n\
+             | flavour | compared | passed over | disagreements |\n|---|---|---|---|\n",
+            self.compared(),
+            self.count(|fate| fate == "passed-over"),
+            self.outcomes,
+            self.interleavings,
+            self.count(|fate| fate.contains("missed")),
+            self.count(|fate| fate.contains("invented")),
+            self.count(|fate| fate == "odd"),
+        );
+        for (flavour, fates) in &self.fates {
+            let count = |fate: &str| fates.get(fate).copied().unwrap_or(0);
+            let (agrees, passed_over) = (count("agrees"), count("passed-over"));
+            let wrong = fates.values().sum::<u64>() - agrees - passed_over;
+            let _ = writeln!(text, "| {flavour} | {} | {passed_over} | {wrong} |", agrees + wrong);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_counts_each_program_once() {
+        let text =
+            "1 plain agrees 3 10\n2 stack passed-over\n1 plain agrees 3 10\n3 stack missed\n4 stack odd\n";
+        let record = Record::read(text).expect("a record");
+        assert_eq!((record.compared(), record.disagreements()), (3, 2));
+        let summary = record.summary();
+        assert!(
+            summary.starts_with("3 programs compared, 1 passed over as too large; 3 outcomes in 10 inter")
+        );
+        assert!(summary.contains("missed: 1; with one invented: 0; with something that is no outcome: 1."));
+        assert!(summary.contains("| stack | 2 | 1 | 2 |\n"));
+        for bad in ["x plain agrees 1 1", "1 plain", "1 plain agrees", "1 plain forgotten"] {
+            assert!(Record::read(bad).is_err(), "{bad}");
+        }
+    }
+}
