@@ -213,7 +213,8 @@ impl Job {
     }
 
     /// All executions count, however many preemptions they have.
-    const fn is_whole(&self) -> bool {
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
         self.preemptions_max.is_none() && self.delays_max.is_none()
     }
 

@@ -102,6 +102,7 @@ impl Searching {
         match self {
             Self::Whole(search) => search.round(workers, cancelled),
             Self::Bounded(_, search) => search.round(workers, cancelled),
+            Self::Delayed(_, search) => search.round(workers, cancelled),
             Self::FewestFirst(bounding) => bounding.round(workers, cancelled),
         }
     }
