@@ -90,7 +90,7 @@ fn the_correct_kernel_ends_without_a_report() {
     assert_ne!(proof, text.contains("this is no proof (time is up)"), "{text}");
     assert_ne!(proof, text.contains("\nNot exhausted:\n"), "{text}");
 
-    let (code, text) = rockfall(&folder("correct"), &[&arguments[..], &["1s", "--json"]].concat());
+    let (code, text) = rockfall(&folder("correct"), &[&arguments[..], &["4s", "--json"]].concat());
     let events: Vec<Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
     let of = |name: &str| events.iter().filter(|event| event["event"] == name).count();
