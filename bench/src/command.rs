@@ -3,6 +3,7 @@
 use crate::guests::Guest;
 use crate::landslide;
 use crate::machine;
+use crate::mokert;
 use crate::ours::{self, Logging};
 use crate::qemu::Qemu;
 use crate::quicksand;
@@ -22,6 +23,8 @@ pub enum Command {
     Landslide(landslide::Options),
     /// Bugs found and tests verified by each strategy in a fixed time, and how good forecasts are, as in Quicksand (2018).
     Quicksand(quicksand::Options),
+    /// Models checked by Spin and tried on kernels, beside the case studies of MOKERT (2009).
+    Mokert(mokert::Options),
     /// Faults in public kernels, made by edits of one line in sources that you have, looked for by plain `rockfall test`.
     Real(real::Options),
     /// What the sanitizers cost on guests that just run, and what they find in one run.
@@ -72,6 +75,7 @@ impl Command {
             Self::Machine(options) => machine::run(&options),
             Self::Landslide(options) => landslide::run(&options),
             Self::Quicksand(options) => quicksand::run(&options),
+            Self::Mokert(options) => mokert::run(&options),
             Self::Real(options) => real::run(&options),
             Self::Sanitizers(options) => sanitizers::run(&options),
             Self::Transactions(options) => transactions::run(&options),

@@ -6,6 +6,7 @@ mod guests;
 mod landslide;
 mod linux;
 mod machine;
+mod mokert;
 mod ours;
 mod phase;
 mod qemu;

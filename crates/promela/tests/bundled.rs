@@ -83,7 +83,8 @@ fn every_function_is_translated_or_listed() {
         sync.c: 5 functions, 7 of 31 by itself (22 %)
         sched.c: 21 functions, 289 of 470 by itself (61 %)
         fs.c: 17 functions, 228 of 259 by itself (88 %)
-    "#]].assert_eq(&told);
+    "#]]
+    .assert_eq(&told);
 }
 
 fn spin(name: &str, change: impl Fn(&mut Check)) -> String {

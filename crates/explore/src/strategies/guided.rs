@@ -64,6 +64,8 @@ pub struct Route {
     pub entries: Vec<Vec<VirtAddr>>,
     /// Who each process is, where that is known beforehand.
     pub bound: Vec<Option<Actor>>,
+    /// For each process, the number that stands for the return of its function.
+    pub ends: Vec<u32>,
 }
 
 /// Who goes on while the process of a leg has not come yet, or cannot go on by itself.
@@ -82,6 +84,8 @@ struct Walk {
     line: Option<u32>,
     visits: BTreeMap<u32, u32>,
     accesses: u32,
+    /// It has come to the return of its function.
+    ended: bool,
 }
 
 /// Why a route was not gone to its end.
@@ -218,7 +222,9 @@ impl Guided {
         }
         let Some(process) = self.route.bound.iter().position(|bound| *bound == Some(actor)) else { return };
         let Some(&spot) = self.route.spots.get(&pc) else { return };
+        let ends = self.route.ends.get(process) == Some(&spot.line);
         let walk = &mut self.walks[process];
+        walk.ended |= ends;
         let left = walk.line.filter(|line| *line != spot.line);
         if walk.line != Some(spot.line) {
             *walk.visits.entry(spot.line).or_default() += 1;
@@ -310,10 +316,12 @@ impl Guided {
         let leg = self.route.legs[self.leg];
         let process = |actor: &Actor| self.route.bound.iter().position(|bound| *bound == Some(*actor));
         let unbound = |actor: &Actor| process(actor).is_none();
-        // Whoever has done all its steps may go on for the others' sake, if nobody else can.
+        // Whoever has come to the end of its function may go on for the others' sake, if nobody else can.
         let idle = |actor: &Actor| {
-            process(actor)
-                .is_some_and(|process| self.route.legs[self.leg..].iter().all(|leg| leg.process != process))
+            process(actor).is_some_and(|process| {
+                let later = &self.route.legs[self.leg..];
+                self.walks[process].ended && later.iter().all(|leg| leg.process != process)
+            })
         };
         let helper = || {
             let first = match self.others {
@@ -400,6 +408,7 @@ mod tests {
             spots: lines.iter().map(|(thread, at, spot)| (pc(*thread, *at), *spot)).collect(),
             entries: vec![Vec::new(); 2],
             bound: (0..2).map(|n| Some(Actor::Thread(ThreadId(n)))).collect(),
+            ends: Vec::new(),
         };
         let mut strategy = Guided::new(route, false);
         let mut runner = Runner::new(world, points, Bounds::default());
