@@ -4,6 +4,7 @@ use crate::guests::Guest;
 use crate::landslide;
 use crate::machine;
 use crate::many_threads;
+use crate::mokert;
 use crate::ours::{self, Logging};
 use crate::qemu::Qemu;
 use crate::quicksand;
@@ -24,6 +25,8 @@ pub enum Command {
     Landslide(landslide::Options),
     /// Bugs found and tests verified by each strategy in a fixed time, and how good forecasts are, as in Quicksand (2018).
     Quicksand(quicksand::Options),
+    /// Models checked by Spin and tried on kernels, beside the case studies of MOKERT (2009).
+    Mokert(mokert::Options),
     /// Faults in public kernels, made by edits of one line in sources that you have, looked for by plain `rockfall test`.
     Real(real::Options),
     /// Bugs of Linux modules and of released kernels found on two processors, and the speed of tests there.
@@ -78,6 +81,7 @@ impl Command {
             Self::Machine(options) => machine::run(&options),
             Self::Landslide(options) => landslide::run(&options),
             Self::Quicksand(options) => quicksand::run(&options),
+            Self::Mokert(options) => mokert::run(&options),
             Self::Real(options) => real::run(&options),
             Self::Linux(options) => smp::run(&options),
             Self::ManyThreads(options) => many_threads::run(&options),

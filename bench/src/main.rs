@@ -7,6 +7,7 @@ mod landslide;
 mod linux;
 mod machine;
 mod many_threads;
+mod mokert;
 mod ours;
 mod phase;
 mod qemu;

@@ -5,8 +5,8 @@
 //! small tests of ours in it, and tested for a fixed time. Then the same tests on the kernel as it is, in which nothing must
 //! be found. A row is kept in a file until Rockfall, the edit or the time changes, so that the table can be made in pieces.
 
-mod edit;
-mod prepare;
+pub mod edit;
+pub mod prepare;
 pub mod run;
 
 use crate::guests::folder;

@@ -549,7 +549,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
 /// What a remark says of the space.
 fn bound_of(remark: &Remark) -> Option<Bound> {
     match *remark {
-        Remark::Word(_) => None,
+        Remark::Word(_) | Remark::Passed { .. } => None,
         Remark::TakenToWait { yields } => Some(Bound::Yields { yields_max: yields }),
         Remark::TriedInVain { tries } => Some(Bound::Tries { tries_max: tries }),
     }

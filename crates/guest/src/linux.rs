@@ -13,6 +13,7 @@ pub mod kallsyms;
 pub mod lines;
 pub mod modules;
 pub mod orc;
+pub mod placed;
 pub mod running;
 pub mod sections;
 pub mod slab;

@@ -5,6 +5,7 @@
 //! nothing need be. A step of a processor ends
 //! - before an access to a *communication word*, one that another processor touched too, one of them writing. The set of
 //!   points names them; those that were not known are told as further accesses of the step ([`Multiprocessor::found`]);
+//! - before an instruction that the set of points names;
 //! - where it can only wait: at HLT, and in a loop that ends by nothing but another processor's write ([`repetition`]);
 //! - where the test's thread ends. The processor goes on serving interrupts, to the return to where the thread stands.
 //!
@@ -21,8 +22,10 @@
 mod aftermath;
 mod class;
 mod context;
+mod counters;
 mod heap;
 mod knowledge;
+mod points;
 mod recording;
 mod repetition;
 mod sharing;
@@ -33,17 +36,19 @@ use crate::view::{View, registers};
 use class::Class;
 pub use class::Classes;
 use context::{Context, Place, Role, Standing};
+pub use counters::Counters;
+use counters::{Counting, Rule};
 use heap::Heap;
 pub use knowledge::Knowledge;
 use machine::board::TimerMode;
 use machine::{Kinds, Machine, Stop, StopSet, WordSet};
+use points::Compiled;
 use recording::{Freed, Recording};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use trace::{
     Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Event, PhysAddr, Point, PointKind, PointSet,
-    Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Waiting, Words,
+    Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Waiting,
 };
 
 /// Instructions after which a processor that came to no point lets others go first (the paper's h4).
@@ -60,54 +65,6 @@ const STRETCH_INSTRUCTIONS: u64 = 20_000;
 const STOPS_BETWEEN_LOOKS: u64 = 1 << 10;
 /// What a clone takes beside its pages, about.
 const CLONE_BYTES: usize = 64 << 10;
-
-/// How often each rule about waiting applied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// A processor halted.
-    pub halts: u64,
-    /// A processor was found in a loop that only others can end.
-    pub loops: u64,
-    /// A processor was held back because it came to no point.
-    pub starvations: u64,
-    /// Time jumped to the expiry of a timer.
-    pub expiries: u64,
-    /// Interrupts taken.
-    pub interrupts: u64,
-}
-
-/// A rule about waiting.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rule {
-    Halt,
-    Loop,
-    Starvation,
-    Expiry,
-    Interrupt,
-}
-
-/// Counts for a subject and all its clones together.
-#[derive(Debug, Default)]
-struct Counting([AtomicU64; 5]);
-
-impl Counting {
-    fn count(&self, rule: Rule) {
-        self.0[rule as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn counters(&self) -> Counters {
-        let [halts, loops, starvations, expiries, interrupts] =
-            [0, 1, 2, 3, 4].map(|rule| self.0[rule].load(Ordering::Relaxed));
-        Counters { halts, loops, starvations, expiries, interrupts }
-    }
-}
-
-/// The points of a set in terms of the machine.
-#[derive(Clone, Default)]
-struct Compiled {
-    words: Words,
-    until: StopSet,
-}
 
 /// How things stood before an access.
 #[derive(Clone)]
@@ -258,7 +215,7 @@ impl Multiprocessor {
     pub fn know(&mut self, knowledge: Knowledge) {
         self.knowledge = Arc::new(knowledge);
         self.tasks = self.cpus().map(|cpu| self.knowledge.current(&self.machine, cpu)).collect();
-        self.compile(&PointSet { words: self.compiled.words.clone(), ..PointSet::default() });
+        self.recompile();
     }
 
     #[must_use]
@@ -284,7 +241,13 @@ impl Multiprocessor {
     }
 
     fn compile(&mut self, points: &PointSet) {
-        let words: WordSet = points.words.iter().collect();
+        self.compiled.set(points);
+        self.recompile();
+    }
+
+    /// What ends runs follows from the points and from what is known of the kernel.
+    fn recompile(&mut self) {
+        let words: WordSet = self.compiled.words.iter().collect();
         let until = StopSet {
             instructions: Some(STRETCH_INSTRUCTIONS),
             before: Arc::new(words),
@@ -294,12 +257,13 @@ impl Multiprocessor {
         };
         self.recording.known = until.before.clone();
         self.recording.sharing.clear();
-        self.compiled = Compiled { words: points.words.clone(), until };
+        self.compiled.until = until;
     }
 
     /// Instructions where a run stops to look at what the kernel does.
     fn stops(&self) -> impl Iterator<Item = u64> {
-        self.knowledge.stops().chain(self.returns.iter().copied())
+        let known = self.knowledge.stops().chain(self.returns.iter().copied());
+        known.chain(self.compiled.code.iter().copied())
     }
 
     fn context(&mut self, cpu: CpuId) -> &mut Context {
@@ -394,8 +358,10 @@ impl Multiprocessor {
                     Some(crashed) => Some(crashed),
                     None if self.allocates(cpu) => {
                         until.code.clone_from(&self.compiled.until.code);
-                        None
+                        // Where the allocator returns to may be a place that the points name.
+                        (executed > 0 && self.is_named(cpu)).then(|| self.arrive_at_code(cpu))
                     }
+                    None if executed > 0 && self.is_named(cpu) => Some(self.arrive_at_code(cpu)),
                     None => self.spins(cpu, false).then(|| self.wait(cpu)),
                 },
                 Stop::Halt => {
@@ -475,6 +441,16 @@ impl Multiprocessor {
             seen[usize::from(cpu.0)] = Some(Seen { stack, object });
         }
         if self.spins(cpu, false) { self.wait(cpu) } else { self.point(PointKind::Access, cpu) }
+    }
+
+    /// Whether the points name the instruction that a processor stands before.
+    fn is_named(&self, cpu: CpuId) -> bool {
+        self.compiled.code.contains(&self.machine.cpu(cpu).pc())
+    }
+
+    /// The processor stands before an instruction that the points name.
+    fn arrive_at_code(&mut self, cpu: CpuId) -> StepEnd {
+        if self.spins(cpu, false) { self.wait(cpu) } else { self.point(PointKind::Race, cpu) }
     }
 
     /// Whether the processor enters or leaves the allocator.
@@ -680,7 +656,7 @@ impl Subject for Multiprocessor {
         let cpu = choice.cpu().filter(|cpu| usize::from(cpu.0) < self.contexts.len());
         let cpu = cpu.expect("only what is enabled is chosen");
         let thread = thread_of(cpu);
-        if !self.compiled.words.is_same(&points.words) && self.compiled.words != points.words {
+        if !self.compiled.is_of(points) {
             self.compile(points);
         }
         self.recording.log.clear();
@@ -692,7 +668,7 @@ impl Subject for Multiprocessor {
         let instructions = self.machine.cpu(cpu).executed - begun;
         self.hear_console(cpu);
         let kind = if let StepEnd::Point(point) = &end { Some(point.kind) } else { None };
-        self.current = (kind == Some(PointKind::Access)).then_some(cpu);
+        self.current = matches!(kind, Some(PointKind::Access | PointKind::Race)).then_some(cpu);
         if kind.is_some() {
             // Whoever was held back for this one's sake may go on.
             for other in self.cpus().filter(|&other| other != cpu) {

@@ -227,6 +227,13 @@ impl StepBuilder {
         self.recorder.meetings.add(remark);
     }
 
+    /// A place that was asked for was passed where nobody can be let in; each time counts.
+    pub fn pass(&mut self, thread: ThreadId, pc: VirtAddr) {
+        if self.narrated {
+            self.recorder.meetings.remarks.push(Remark::Passed { thread, pc });
+        }
+    }
+
     /// Where the step stands, for [`StepBuilder::keep_wakes`].
     #[must_use]
     pub fn mark(&self) -> Mark {

@@ -615,6 +615,9 @@ impl Uniprocessor {
                 let pc = self.machine.pc(self.cpu());
                 return StepEnd::Point(Point { kind, thread: me.unwrap_or_default(), pc });
             }
+            if kind.is_named() || kind == PointKind::Race {
+                self.builder.pass(me.unwrap_or_default(), self.machine.pc(self.cpu()));
+            }
         }
     }
 

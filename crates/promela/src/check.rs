@@ -70,6 +70,13 @@ pub struct KernelUnderTest {
     pub description: String,
     /// The test as it is typed.
     pub test: String,
+    /// Of Linux: C files of modules that are built and loaded before the test, which is then a C file too; the image is a
+    /// version that was fetched.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<String>,
+    /// Of Linux: processors of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u8>,
     /// Faults to build the bundled kernel with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,

@@ -235,7 +235,13 @@ fn role(gap: &Gap) -> Role {
         return Role::Statement;
     }
     let after = whole.get(piece.len()).copied().unwrap_or("");
-    if whole.starts_with(&piece) && after.ends_with('=') && !matches!(after, "==" | "!=" | "<=" | ">=") {
+    let assigned = after.ends_with('=') && !matches!(after, "==" | "!=" | "<=" | ">=");
+    if whole.starts_with(&piece) && (assigned || matches!(after, "++" | "--")) {
+        return Role::Target;
+    }
+    if let Some(("++" | "--", rest)) = whole.split_first().map(|(first, rest)| (*first, rest))
+        && rest == piece
+    {
         return Role::Target;
     }
     // What is initialised cannot be left without its name.

@@ -41,6 +41,9 @@ fn preprocess(source: &Source, folder: &Path, file: &str, may_go_on: MayGoOn<'_>
     let go_on = |_: &str| may_go_on(Progress::default());
     let told = |failure: Failure| failure.to_string();
     let syntax = execute(command("-fsyntax-only"), "gcc", &go_on).map_err(told)?;
+    if syntax.stopped {
+        return Err(Failure::Stopped.to_string());
+    }
     if !syntax.success {
         let error = syntax.lines.iter().find(|line| line.contains("error:")).cloned();
         return Err(format!(

@@ -114,12 +114,31 @@ impl Spin<'_> {
     /// Checks all that the check file asks for.
     pub fn run(&self, may_go_on: MayGoOn<'_>) -> Result<Outcome, Failure> {
         self.write()?;
+        match self.search(may_go_on) {
+            Err(Failure::Stopped) => Ok(self.stopped()),
+            outcome => outcome,
+        }
+    }
+
+    fn search(&self, may_go_on: MayGoOn<'_>) -> Result<Outcome, Failure> {
         self.generate(may_go_on)?;
         let safety = self.verify(false, may_go_on)?;
         if self.check.property.ltl.is_none() || safety.verdict != Verdict::Exhausted {
             return Ok(safety);
         }
         self.verify(true, may_go_on)
+    }
+
+    /// Stopped before the search began.
+    fn stopped(&self) -> Outcome {
+        Outcome {
+            verdict: Verdict::Stopped,
+            states: 0,
+            transitions: 0,
+            depth: 0,
+            model: self.path(MODEL),
+            printed: Vec::new(),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -141,10 +160,28 @@ impl Spin<'_> {
         let mut command = Command::new("spin");
         command.args(["-o2", "-a", MODEL]).current_dir(self.folder);
         let done = execute(command, "spin", &|_| may_go_on(Progress::default()))?;
+        if done.stopped {
+            return Err(Failure::Stopped);
+        }
         let said = done.lines.iter().find(|line| line.contains("rror")).cloned();
         match (done.success, said) {
             (true, None) => Ok(()),
-            (_, said) => Err(Failure::Refused { said: said.unwrap_or_else(|| done.last()) }),
+            (_, said) => {
+                let said = said.unwrap_or_else(|| done.last());
+                Err(Failure::Refused { said: self.quoted(&said) })
+            }
+        }
+    }
+
+    /// What Spin said, with the line of the model that it names.
+    fn quoted(&self, said: &str) -> String {
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let number = said.split(&format!("{MODEL}:")).nth(1).and_then(|rest| {
+            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<usize>().ok()?.checked_sub(1)
+        });
+        match number.and_then(|at| self.model.lines.get(at)) {
+            Some(line) => format!("{said}, in '{}'", line.text.trim()),
+            None => said,
         }
     }
 
@@ -172,6 +209,9 @@ impl Spin<'_> {
         }
         command.args(defines).args(["-o", "pan", "pan.c"]);
         let compiled = execute(command, "gcc", &|_| may_go_on(Progress::default()))?;
+        if compiled.stopped {
+            return Err(Failure::Stopped);
+        }
         if !compiled.success {
             return Err(Failure::Broken {
                 stage: "compiling Spin's verifier with gcc",

@@ -588,3 +588,27 @@ fn rules_of_the_table() {
     "#]]
     .assert_eq(&translate(statements, "x = y + z;\nx++;\nif (x && y) z = 1;"));
 }
+
+/// How a kernel says that something is read or written once: what the compiler makes sure of does nothing.
+#[test]
+fn accesses_made_once() {
+    let sure = "do { extern void never(void) __attribute__((__error__(\"size\"))); if (!(sizeof(x) == 4)) never(); } while (0);";
+    check(
+        &format!(
+            "y = ({{ {sure} (*(const volatile typeof( _Generic((x), int: (int)0, default: (x))) *)&(x)); }});\n\
+             do {{ {sure} do {{ *(volatile typeof(z) *)&(z) = (y); }} while (0); }} while (0);\n\
+             *&x = 1;\nx = ({{ y = 2; y; }});"
+        ),
+        expect![[r#"
+            int t;
+            int t_2;
+            t = x;  /* 2 */
+            y = t;  /* 2 */
+            t_2 = y;  /* 3 */
+            z = t_2;  /* 3 */
+            x = 1;  /* 4 */
+            finished = finished + 1;
+            GAP f.c:5: ({ y = 2; y; }): 'parenthesized expression' is not translated
+        "#]],
+    );
+}

@@ -293,7 +293,7 @@ fn what_is_wrong_is_said_in_a_sentence() {
     let (check, model) = model_of(COUNTER, &rule);
     let folder = Folder::new();
     let refused = Spin { folder: &folder.0, check: &check, model: &model }.run(&|_| true).unwrap_err();
-    expect!["Spin does not accept the model: spin: model.pml:5, Error: syntax error	saw 'operator: ='; look at the rules and declarations of the check file"].assert_eq(&refused.to_string());
+    expect!["Spin does not accept the model: spin: model.pml:5, Error: syntax error saw 'operator: =', in 'x := 1;'; look at the rules and declarations of the check file"].assert_eq(&refused.to_string());
     let (check, model) = model_of(COUNTER, &add);
     let spin = Spin { folder: &folder.0, check: &check, model: &model };
     let outcome = spin.run(&|_| true).unwrap();

@@ -35,7 +35,7 @@ const MEMORY_BYTES: u64 = 64 << 20;
 /// The kernel that comes with the tool, as it is called on the command line and in finding files.
 pub const BUNDLED_KERNEL: &str = "bundled";
 
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct TargetArguments {
     /// The kernel: a Multiboot ELF file, a plain ELF file, or a disk image
     pub kernel: PathBuf,
@@ -227,7 +227,7 @@ pub fn description(name: &str) -> Result<(String, String), Failure> {
 }
 
 /// The memory that a kernel takes for granted, as its description says.
-fn memory_needed(name: &str, text: &str) -> Result<u64, Failure> {
+pub fn memory_needed(name: &str, text: &str) -> Result<u64, Failure> {
     let description =
         Description::parse(name, text).map_err(|problem| Failure::BadInput(problem.to_string()))?;
     let Some(memory) = &description.tables.machine.memory else { return Ok(MEMORY_BYTES) };

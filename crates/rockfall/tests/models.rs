@@ -84,8 +84,8 @@ fn program(seed: u64) -> String {
 }
 
 /// The guests with the generated programs among them.
-fn guests_with(programs: &[(String, String)]) -> PathBuf {
-    let root = folder("guests");
+fn guests_with(programs: &[(String, String)], name: &str) -> PathBuf {
+    let root = folder(name).join("guests");
     let _ = std::fs::remove_dir_all(&root);
     for part in ["lib", "pebbles", "runtime", "threadlib", "programs"] {
         std::fs::create_dir_all(root.join(part)).unwrap();
@@ -179,7 +179,7 @@ fn by_spin(root: &Path, name: &str) -> BTreeSet<String> {
 fn spin_ends_where_the_machine_ends() {
     let programs: Vec<(String, String)> =
         (0..PROGRAMS).map(|seed| (format!("chance{seed}"), program(seed))).collect();
-    let root = guests_with(&programs);
+    let root = guests_with(&programs, "chance");
     let built = Build::default().image_from(&root, &folder("cache"), &folder("built")).expect("it builds");
     let points: PointSet =
         "everywhere,lock,within:first,within:second,without:mutex_lock,without:mutex_unlock".parse().unwrap();
@@ -268,9 +268,9 @@ fn a_race_that_callers_exclude() {
             Model of dir_list, dir_remove, entry_find, entry_unlink: 129 lines for 2 processes; 20 statements translated by themselves, 1 by rules.
             Spin: the model violates its property: !(entry[de].freed) does not hold.
             Counterexample: 74 steps of the model, 58 of C lines, 3 context switches.
-            On the kernel: never reached: step 1 (remover, GUESTS/pebbles/fs.c:198), because no thread comes to the beginning of 'remover'
-              proposed: 'dir_remove' is only called with closed_root.mutex held, taken in vfs_rmdir (fs.c:219), and 'dir_list' with the same, taken in vfs_readdir (fs.c:227): add it to the model
-            Refined: 'dir_remove' is only called with closed_root.mutex held, taken in vfs_rmdir (fs.c:219), and 'dir_list' with the same, taken in vfs_readdir (fs.c:227): add it to the model. The refined check is in FOLDER/readdir_rmdir.refined.toml.
+            On the kernel: never reached: step 45 (lister, GUESTS/pebbles/fs.c:192), because no thread comes to the beginning of 'lister'
+              proposed: 'dir_list' is only called with closed_root.mutex held, taken in vfs_readdir (fs.c:227), and 'dir_remove' with the same, taken in vfs_rmdir (fs.c:219): add it to the model
+            Refined: 'dir_list' is only called with closed_root.mutex held, taken in vfs_readdir (fs.c:227), and 'dir_remove' with the same, taken in vfs_rmdir (fs.c:219): add it to the model. The refined check is in FOLDER/readdir_rmdir.refined.toml.
             Model of dir_list, dir_remove, entry_find, entry_unlink: 134 lines for 2 processes; 20 statements translated by themselves, 1 by rules.
             Spin: the model is correct: all 201 states were visited."#]],
     );
@@ -306,7 +306,163 @@ fn a_patch_that_counts() {
             On the kernel: violated along the counterexample: use after free: t3 read 1 byte at 0xN in the block of 48 bytes at 0xN after t4 had freed it
                 Jan Feb
             Spin: the model is correct: all 1,721 states were visited.
-            On the patched kernel: never reached: step 15 (remover, ../pebbles/fs.c:127), because the thread of 'remover' cannot go on
+            On the patched kernel: never reached: step 15 (remover, ../pebbles/fs.c:127), because the thread of 'remover' has ended without coming there
             The patch mends it: the model is clean, and the old counterexample no longer goes wrong."#]],
     );
+}
+
+/// A property that only the model has: every step is done, nothing goes wrong on the kernel, and both are shown side by side.
+#[test]
+fn what_only_the_model_forbids() {
+    let text = std::fs::read_to_string(case("readdir_remove")).unwrap();
+    let pairs = "[[kernel.compare]]\nmodel = 'entry[1].count'\nkernel = 'open_root.subdir->count'\n\
+                 [[kernel.compare]]\nmodel = 'entry[0].subdir'\nkernel = 'open_root.subdir != 0'\n";
+    let text = text
+        .replace("define = [\"FAULT_FS_UNCOUNTED\"]\n", "")
+        .replace("faults = [\"fs_uncounted\"]\n", pairs)
+        .replace("finally = \"listed[1] && listed[3] && listed[4]\"", "finally = \"listed[2]\"");
+    let path = written("only_model", &text);
+    let page = folder("only_model.html");
+    let (code, text) = model(&[path.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{text}");
+    let shown: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("On the kernel")).collect();
+    expect![[r#"
+        On the kernel: replayed to the last step, and not violated
+          entry[1].count = 0 in the model, open_root.subdir->count = 0 in the kernel
+          entry[0].subdir = 1 in the model, open_root.subdir != 0 = 1 in the kernel
+          the test printed:
+            Jan Mar Apr"#]]
+    .assert_eq(&shown.join("\n"));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("in the model<th>") && page.contains("open_root.subdir-&gt;count"), "{page}");
+}
+
+/// A check file of a test, whose source is the bundled kernel's.
+fn written(name: &str, text: &str) -> PathBuf {
+    std::fs::create_dir_all(folder("models")).unwrap();
+    let path = folder("models").join(format!("{name}.toml"));
+    let sources = guests::sources().display().to_string();
+    std::fs::write(&path, text.replace("../pebbles", &format!("{sources}/pebbles"))).unwrap();
+    path
+}
+
+/// Listing waits for what removing never says: the counterexample goes round for ever, and so does the kernel.
+#[test]
+fn a_round_of_a_loop_without_an_end() {
+    let root = guests_with(&[], "looping");
+    let program = "programs/readdir_rmdir.c";
+    std::fs::copy(guests::sources().join(program), root.join(program)).unwrap();
+    let path = root.join("pebbles/fs.c");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (list, remove) = (
+        "    for (struct entry *de = dir->subdir; de; de = de->next)\n        listing_add(out, de->name);\n}\n\nint dir_remove(",
+        "    free(de);\n    return 0;\n}\n\nint vfs_mkdir",
+    );
+    assert!(text.contains(list) && text.contains(remove));
+    let text = text
+        .replace(list, &format!("    while (*(volatile unsigned *)&dir->count)\n        ;\n{list}"))
+        .replace(remove, &remove.replace("    free(de);\n", "    dir->count = 1;\n    free(de);\n"));
+    std::fs::write(&path, text).unwrap();
+    let built = Build::default()
+        .image_from(&root, &folder("looping-cache"), &folder("looping-built"))
+        .expect("it builds");
+    let check = std::fs::read_to_string(case("readdir_rmdir")).unwrap();
+    let check = check.replace("../pebbles", &root.join("pebbles").display().to_string())
+        .replace("image = \"bundled\"", &format!("image = \"{}\"", built.kernel.display()))
+        .replace("[[process]]\nname = \"lister\"", "[[rule]]\nc = \"*(volatile unsigned *)&dir->count\"\npromela = \"entry[dir].count\"\n\n[[process]]\nname = \"lister\"\nholds = [{ lock = \"closed_root.mutex\" }]")
+        .replace("name = \"remover\"", "name = \"remover\"\nholds = [{ lock = \"closed_root.mutex\" }]")
+        + "\n[property]\nltl = \"<> (finished == 2)\"\nfair = true\n";
+    let path = written("looping", &check);
+    let (code, text) = model(&[path.to_str().unwrap(), "--no-minimise", "-o", "looping.finding.json"]);
+    let begins = ["Spin:", "  from here", "On the", "  one round"];
+    let shown: Vec<String> =
+        text.lines().filter(|line| begins.iter().any(|begin| line.starts_with(begin))).map(masked).collect();
+    expect![[r#"
+        Spin: the model violates its property: acceptance cycle.
+          from here on for ever:
+        On the kernel: violated along the counterexample: infinite loop: 65537 preemption points passed and the test is not over (limit 65536)
+          one round of the loop was replayed: the threads stand where they stood before it"#]].assert_eq(&shown.join("\n"));
+    assert_eq!(code, Some(1), "{text}");
+}
+
+/// A module of ours on Debian's kernel: processors are driven along the lines of its debugging information.
+#[test]
+fn a_module_on_linux() {
+    let Some(kernel) = guests::linux::test_store().kernels().pop().filter(|k| k.headers_found().is_some())
+    else {
+        eprintln!("passed over: no kernel with headers in target/linux; guests/linux/fetch brings one");
+        return;
+    };
+    // The command looks for kernels in its user's cache.
+    let cache = folder("cache-of-user").join("rockfall");
+    let _ = std::fs::remove_dir_all(&cache);
+    std::fs::create_dir_all(&cache).unwrap();
+    std::os::unix::fs::symlink(kernel.folder().parent().unwrap(), cache.join("linux")).unwrap();
+    let finding = folder("double_free.finding.json");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        command.env("XDG_CACHE_HOME", cache.parent().unwrap()).args(arguments);
+        let output = command.output().expect("it runs");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), text)
+    };
+    let (code, text) = run(&["model", &case("double_free"), "-o", finding.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "{text}");
+    let begins = ["Model of", "Spin:", "Counterexample:", "On the"];
+    let shown: Vec<String> =
+        text.lines().filter(|line| begins.iter().any(|begin| line.starts_with(begin))).map(masked).collect();
+    expect![[r#"
+        Model of give_back: 38 lines for 2 processes; 5 statements translated by themselves, 0 by rules.
+        Spin: the model violates its property: !(filled[object].freed) does not hold.
+        Counterexample: 10 steps of the model, 6 of C lines, 1 context switch.
+        On the kernel: violated along the counterexample: double free: t0 freed the block at 0xN again"#]]
+    .assert_eq(&shown.join("\n"));
+    let (code, again) = run(&["replay", finding.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "{again}");
+    assert!(text.contains(again.trim_end()), "{again}");
+}
+
+/// What is wrong with a check or what surrounds it is said in a sentence.
+#[test]
+fn bad_input() {
+    let text = std::fs::read_to_string(case("readdir_remove")).unwrap();
+    let said = |name: &str, text: &str, more: &[&str]| {
+        let path = written(name, text);
+        let mut arguments = vec![path.to_str().unwrap(), "--no-replay"];
+        arguments.extend(more);
+        let (code, text) = model(&arguments);
+        let sources = guests::sources().display().to_string();
+        let line = text.lines().find(|line| line.starts_with("rockfall:") || line.starts_with("Spin:"));
+        let place = folder("models").display().to_string();
+        format!(
+            "{} {}\n",
+            code.unwrap_or(-1),
+            line.unwrap_or(&text).replace(&sources, "GUESTS").replace(&place, "FOLDER")
+        )
+    };
+    let mut told =
+        said("unmatched", &text.replace("c = \"console_printf(...)\"", "c = \"printk(...)\""), &[]);
+    let broken = folder("models").join("broken.c");
+    std::fs::write(&broken, "int f(void)\n{\n    return 1 +;\n}\n").unwrap();
+    told += &said("no_c", &text.replace("../pebbles/fs.c", broken.to_str().unwrap()), &[]);
+    told += &said("no_promela", &text.replace("entry[1].name = 1;", "entry[1].name == = 1;"), &[]);
+    told +=
+        &said("no_memory", &text.replace("[property]", "[search]\nmemory-megabytes = 1\n[property]"), &[]);
+    let bits = text.replace("define = [\"FAULT_FS_UNCOUNTED\"]\n", "");
+    told += &said("bits", &bits.replace("[property]", "[search]\nbitstate = true\n[property]"), &[]);
+    told += &said("no_time", &text, &["--budget", "0s"]);
+    told += &said("no_trail", &text, &["--trail", "absent.trail"]);
+    let kept = folder("kept");
+    let (_, _) = model(&[&case("remove_remove"), "--no-replay", "--keep", kept.to_str().unwrap()]);
+    told += &said("other_trail", &text, &["--trail", kept.join("model.pml.trail").to_str().unwrap()]);
+    expect![[r#"
+        2 rockfall: FOLDER/unmatched.toml: the rule for 'printk(...)' matches nothing in the extracted functions: mend its pattern or remove it
+        2 rockfall: FOLDER/broken.c is not C that gcc accepts with these include paths and macros: FOLDER/broken.c:3:15: error: expected expression before ‘;’ token
+        2 rockfall: Spin does not accept the model: spin: model.pml:165, Error: syntax error saw 'operator: =', in 'entry[1].name == = 1; entry[1].next = 2; entry[1].parent = open_root; entry[1].subdir = NULL;'; look at the rules and declarations of the check file
+        0 Spin: no proof: the search ran out of its 1 MB after 0 states; raise search.memory-megabytes, or let search.bitstate be true.
+        0 Spin: nothing is wrong in 1,718 states, but that is no proof: the search was bounded by keeping states as bits, which may miss some.
+        0 Spin: no proof: it was stopped after 0 states.
+        2 rockfall: there is no trail absent.trail: --trail reads one that Spin has left
+        2 rockfall: the trail is not of this model (Spin says 'no matching stmnt'): check the model again to get one of its own
+    "#]].assert_eq(&told);
 }

@@ -57,6 +57,9 @@ pub enum Remark {
     TakenToWait { yields: u32 },
     /// The same of a thread that had tried an atomic instruction on one word this often, and changed nothing.
     TriedInVain { tries: u32 },
+    /// A place that the set of points names was passed where nobody else could be let in, as with interrupts off. Said when
+    /// the execution is narrated, as often as it happened.
+    Passed { thread: ThreadId, pc: VirtAddr },
 }
 
 /// An access as it was seen while it happened, for those that were asked for (see [`crate::Subject::sight`]).

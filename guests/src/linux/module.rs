@@ -115,6 +115,33 @@ impl Modules {
     }
 }
 
+/// The flags with which a module was compiled, for other readers of its source: include paths and macros count, paths do not
+/// depend on the folder. The kernel's build keeps the command beside the module.
+pub fn flags(module: &Path, headers: &Path) -> Result<Vec<String>> {
+    let name = module.file_stem().unwrap_or_default().to_string_lossy();
+    let path = module.with_file_name(format!(".{name}.o.cmd"));
+    let text = fs::read_to_string(&path).map_err(io(&path))?;
+    Ok(flags_of(&text, headers))
+}
+
+/// The flags of `cmd_FILE := gcc FLAGS -c -o FILE SOURCE ; ...`.
+fn flags_of(text: &str, headers: &Path) -> Vec<String> {
+    let command = text.split_once(":=").map_or("", |(_, command)| command);
+    let words = command.split(" ; ").next().unwrap_or(command).split_whitespace().skip(1);
+    let mut flags = Vec::new();
+    for word in words.take_while(|word| *word != "-c") {
+        let word = word.replace('\'', "");
+        if word.starts_with("-Wp,") {
+            continue;
+        }
+        flags.push(match word.strip_prefix("-I.").filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+            Some(rest) => format!("-I{}{rest}", headers.display()),
+            None => word,
+        });
+    }
+    flags
+}
+
 /// The headers in the folder of a source, by name.
 fn beside(source: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let folder = source.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -127,4 +154,21 @@ fn beside(source: &Path) -> Result<Vec<(String, Vec<u8>)>> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_do_not_depend_on_the_folder() {
+        let text = "cmd_/x/a.o :=  gcc-12 -Wp,-MMD,/x/.a.o.d -nostdinc -I/h/include -I./arch -include /h/k.h -DA='\"a\"' -c -o \
+                    /x/a.o /x/a.c   ; ./tools/objtool /x/a.o\n\nsource_/x/a.o := /x/a.c\n";
+        let flags = flags_of(text, Path::new("/headers"));
+        assert_eq!(
+            flags,
+            ["-nostdinc", "-I/h/include", "-I/headers/arch", "-include", "/h/k.h", "-DA=\"a\""]
+        );
+        assert_eq!(flags_of("", Path::new("/headers")), Vec::<String>::new());
+    }
 }

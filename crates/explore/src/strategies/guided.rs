@@ -20,7 +20,7 @@ use crate::execution::{Decision, Execution, Taken};
 use crate::order::Order;
 use crate::run::Strategy;
 use std::collections::BTreeMap;
-use trace::{Actor, Choice, Schedule, VirtAddr};
+use trace::{Actor, Choice, Remark, Schedule, VirtAddr};
 
 /// What an instruction is to a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +64,18 @@ pub struct Route {
     pub entries: Vec<Vec<VirtAddr>>,
     /// Who each process is, where that is known beforehand.
     pub bound: Vec<Option<Actor>>,
+    /// For each process, the number that stands for the return of its function.
+    pub ends: Vec<u32>,
+}
+
+/// Who goes on while the process of a leg has not come yet, or cannot go on by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Others {
+    /// Whoever runs.
+    #[default]
+    Current,
+    /// The last of those who can: whoever was made last comes before its maker takes locks.
+    Last,
 }
 
 /// Where a process is on its way.
@@ -72,6 +84,8 @@ struct Walk {
     line: Option<u32>,
     visits: BTreeMap<u32, u32>,
     accesses: u32,
+    /// It has come to the return of its function.
+    ended: bool,
 }
 
 /// Why a route was not gone to its end.
@@ -91,6 +105,8 @@ const LEG_DECISIONS_MAX: u32 = 100_000;
 #[derive(Clone, Debug)]
 pub struct Guided {
     route: Route,
+    /// Who each process was known to be beforehand.
+    given: Vec<Option<Actor>>,
     walks: Vec<Walk>,
     leg: usize,
     decisions: u32,
@@ -98,9 +114,11 @@ pub struct Guided {
     halted: Option<Halt>,
     /// Stop when all legs are done.
     stops: bool,
+    others: Others,
     /// Decision at which each leg was done.
     done_at: Vec<usize>,
-    /// Legs that ended at the end of a line, because it made fewer accesses than the model's.
+    /// Legs that ended later than in the model: at the end of a line that made fewer accesses than the model's, or where a
+    /// stretch ended in which nobody else could be let in.
     inexact: Vec<usize>,
     /// Where the processes stood when each leg was done.
     stood: Vec<Vec<Option<(u32, u32)>>>,
@@ -114,16 +132,31 @@ impl Guided {
         route.bound.resize(route.entries.len(), None);
         Self {
             walks: vec![Walk::default(); route.entries.len()],
+            given: route.bound.clone(),
             route,
             leg: 0,
             decisions: 0,
             seen: 0,
             halted: None,
             stops,
+            others: Others::default(),
             done_at: Vec::new(),
             inexact: Vec::new(),
             stood: Vec::new(),
         }
+    }
+
+    #[must_use]
+    pub const fn with_others(mut self, others: Others) -> Self {
+        self.others = others;
+        self
+    }
+
+    /// The same from its beginning, to end where the route does.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        let route = Route { bound: self.given.clone(), ..self.route.clone() };
+        Self::new(route, true).with_others(self.others)
     }
 
     /// Why the route was not gone to its end; `None`: all legs are done, or the execution ended before.
@@ -149,7 +182,8 @@ impl Guided {
         &self.done_at
     }
 
-    /// Legs that ended where their line does, because the line made fewer accesses than the model's.
+    /// Legs that ended later than in the model: where their line does, because it made fewer accesses than the model's, or
+    /// where a stretch does in which nobody else could be let in.
     #[must_use]
     pub fn inexact(&self) -> &[usize] {
         &self.inexact
@@ -167,6 +201,16 @@ impl Guided {
         self.stood.get(leg).map(Vec::as_slice)
     }
 
+    /// Somebody came by where nobody else could be let in: a leg that should end there ends where the step does.
+    fn pass(&mut self, actor: Actor, pc: VirtAddr) {
+        let leg = self.leg;
+        self.arrive(actor, pc, self.seen);
+        let early = self.leg > leg && matches!(self.route.legs[leg].until, Until::Arrives(_));
+        if early && self.inexact.last() != Some(&leg) {
+            self.inexact.push(leg);
+        }
+    }
+
     /// Somebody stands before an instruction.
     fn arrive(&mut self, actor: Actor, pc: VirtAddr, decision: usize) {
         if !self.route.bound.contains(&Some(actor)) {
@@ -178,7 +222,9 @@ impl Guided {
         }
         let Some(process) = self.route.bound.iter().position(|bound| *bound == Some(actor)) else { return };
         let Some(&spot) = self.route.spots.get(&pc) else { return };
+        let ends = self.route.ends.get(process) == Some(&spot.line);
         let walk = &mut self.walks[process];
+        walk.ended |= ends;
         let left = walk.line.filter(|line| *line != spot.line);
         if walk.line != Some(spot.line) {
             *walk.visits.entry(spot.line).or_default() += 1;
@@ -239,6 +285,11 @@ impl Guided {
         while self.seen < path.len() {
             let taken = &path[self.seen];
             self.seen += 1;
+            for remark in &taken.step.remarks {
+                if let Remark::Passed { thread, pc } = *remark {
+                    self.pass(Actor::Thread(thread), pc);
+                }
+            }
             if let Some(point) = taken.step.point() {
                 let actor = match taken.actor() {
                     Actor::Thread(_) => Actor::Thread(point.thread),
@@ -263,10 +314,23 @@ impl Guided {
     /// Who goes on with the leg, or has to come before somebody can.
     fn next(&mut self, at: &Decision<'_>) -> Option<Actor> {
         let leg = self.route.legs[self.leg];
-        let unbound = |actor: &Actor| !self.route.bound.contains(&Some(*actor));
+        let process = |actor: &Actor| self.route.bound.iter().position(|bound| *bound == Some(*actor));
+        let unbound = |actor: &Actor| process(actor).is_none();
+        // Whoever has come to the end of its function may go on for the others' sake, if nobody else can.
+        let idle = |actor: &Actor| {
+            process(actor).is_some_and(|process| {
+                let later = &self.route.legs[self.leg..];
+                self.walks[process].ended && later.iter().all(|leg| leg.process != process)
+            })
+        };
         let helper = || {
-            let current = at.current.filter(|actor| unbound(actor));
-            current.or_else(|| at.enabled.actors().find(unbound))
+            let first = match self.others {
+                Others::Current => at.current.filter(|actor| unbound(actor)),
+                Others::Last => at.enabled.actors().filter(unbound).last(),
+            };
+            first
+                .or_else(|| at.enabled.actors().find(unbound))
+                .or_else(|| at.enabled.actors().find(|actor| idle(actor)))
         };
         match self.route.bound[leg.process] {
             Some(actor) if at.enabled.contains_actor(actor) => Some(actor),
@@ -344,6 +408,7 @@ mod tests {
             spots: lines.iter().map(|(thread, at, spot)| (pc(*thread, *at), *spot)).collect(),
             entries: vec![Vec::new(); 2],
             bound: (0..2).map(|n| Some(Actor::Thread(ThreadId(n)))).collect(),
+            ends: Vec::new(),
         };
         let mut strategy = Guided::new(route, false);
         let mut runner = Runner::new(world, points, Bounds::default());

@@ -6,6 +6,7 @@
 
 use super::heap::Allocator;
 use crate::image::Image;
+use crate::linux::modules::Module;
 use crate::linux::running::Running;
 use crate::linux::stack as linux_stack;
 use crate::stack;
@@ -70,6 +71,12 @@ impl Knowledge {
     pub fn elf(kernel: Arc<Image>, panics: &[VirtAddr]) -> Self {
         let troubles = panics.iter().map(|at| (at.0, Trouble::Panic)).collect();
         Self { linux: None, kernel: Some(kernel), program: None, troubles, allocator: Allocator::default() }
+    }
+
+    /// The modules that are loaded.
+    #[must_use]
+    pub fn modules(&self) -> &[Module] {
+        self.linux.as_ref().map_or(&[], |running| &running.modules)
     }
 
     /// Where a run stops: the kernel says that something is wrong, or enters its allocator.

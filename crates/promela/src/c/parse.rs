@@ -7,27 +7,13 @@
 //! Limits: `a * b;` is a declaration to the grammar where `a` could be a type. Bit fields are plain integers. What differs
 //! by the size of `long` follows a 32-bit processor unless the caller says otherwise.
 
+use super::lines::{TYPEOF, without_markers};
 use super::syntax::{Declaration, Expr, ExprKind, Function, Place, Stmt, StmtKind, Type};
 use super::tokens::single_blanks;
-use std::collections::BTreeMap;
+use super::unit::Unit;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tree_sitter::{Node, Parser};
-
-/// One translation unit.
-#[derive(Clone, Debug, Default)]
-pub struct Unit {
-    pub functions: BTreeMap<String, Function>,
-    /// Parameters of functions that are only declared, and of those that are defined.
-    pub signatures: BTreeMap<String, Vec<Type>>,
-    pub globals: BTreeMap<String, Declaration>,
-    pub structs: BTreeMap<String, Vec<(String, Type)>>,
-    pub typedefs: BTreeMap<String, Type>,
-    pub constants: BTreeMap<String, i64>,
-    /// Functions with something in them that is not C, and where; `None` outside of functions.
-    pub errors: Vec<(Option<String>, Place)>,
-    /// Bits of a pointer and of `long`.
-    word_bits: u8,
-}
 
 struct Reader<'a> {
     text: &'a str,
@@ -36,6 +22,8 @@ struct Reader<'a> {
     unit: Unit,
     /// Structures without a tag, counted for their names.
     nameless: u32,
+    /// Functions of which the compiler refuses every call that it cannot rule out: what calls them never happens.
+    refused: BTreeSet<String>,
 }
 
 /// Reads preprocessed text; `name` is the file it is from where no marker says otherwise.
@@ -48,44 +36,9 @@ pub fn parse(name: &str, text: &str, word_bits: u8) -> Unit {
     }
     let Some(tree) = parser.parse(&plain, None) else { return Unit::default() };
     let unit = Unit { word_bits, ..Unit::default() };
-    let mut reader = Reader { text: &plain, places, unit, nameless: 0 };
+    let mut reader = Reader { text: &plain, places, unit, nameless: 0, refused: BTreeSet::new() };
     reader.top(tree.root_node());
     reader.unit
-}
-
-/// The text with empty lines in place of the markers, and where each line is from.
-fn without_markers(name: &str, text: &str) -> (String, Vec<Place>) {
-    let mut plain = String::with_capacity(text.len());
-    let mut places = Vec::new();
-    let mut at = Place { file: name.into(), line: 1 };
-    for line in text.lines() {
-        places.push(at.clone());
-        match marker(line) {
-            Some((number, file)) => {
-                at.line = number;
-                if *at.file != *file {
-                    at.file = file.into();
-                }
-            }
-            None => {
-                if !line.starts_with("#pragma") {
-                    // The grammar knows the one name and not the other.
-                    plain.push_str(&line.replace("__builtin_offsetof", "offsetof"));
-                }
-                at.line += 1;
-            }
-        }
-        plain.push('\n');
-    }
-    places.push(at);
-    (plain, places)
-}
-
-fn marker(line: &str) -> Option<(u32, String)> {
-    let rest = line.strip_prefix("# ").or_else(|| line.strip_prefix("#line "))?;
-    let (number, rest) = rest.split_once(' ')?;
-    let file = rest.strip_prefix('"')?.split('"').next()?;
-    Some((number.parse().ok()?, file.replace("\\\\", "\\")))
 }
 
 impl<'a> Reader<'a> {
@@ -177,6 +130,9 @@ impl<'a> Reader<'a> {
                 continue;
             };
             if let Some(parameters) = parameters {
+                if self.words(node).contains("__error__") {
+                    self.refused.insert(name.clone());
+                }
                 self.unit.signatures.insert(name, parameters.into_iter().map(|(_, ty)| ty).collect());
                 continue;
             }
@@ -431,11 +387,11 @@ impl<'a> Reader<'a> {
                     let inner = self.children(clause).first().copied();
                     inner.map(|inner| Box::new(self.stmt(inner)))
                 });
-                StmtKind::If {
-                    condition: self.condition(node),
-                    then: self.inside(node, "consequence"),
-                    otherwise,
+                let then = self.inside(node, "consequence");
+                if otherwise.is_none() && self.is_refused(&then) {
+                    return StmtKind::Empty;
                 }
+                StmtKind::If { condition: self.condition(node), then, otherwise }
             }
             "while_statement" => {
                 StmtKind::While { condition: self.condition(node), body: self.inside(node, "body") }
@@ -479,6 +435,25 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Whether a statement is a call of which the compiler has made sure that it never happens.
+    fn is_refused(&self, stmt: &Stmt) -> bool {
+        match &stmt.kind {
+            StmtKind::Expr(value) => value.called().is_some_and(|(name, _)| self.refused.contains(name)),
+            StmtKind::Block(all) => matches!(all.as_slice(), [one] if self.is_refused(one)),
+            _ => false,
+        }
+    }
+
+    /// The value of `({ ...; value; })`, if what comes before it does nothing.
+    fn statement_expression(&mut self, node: Node<'_>) -> Option<Expr> {
+        let all = self.block(node);
+        let (last, before) = all.split_last()?;
+        match &last.kind {
+            StmtKind::Expr(value) if before.iter().all(does_nothing) => Some(value.clone()),
+            _ => None,
+        }
+    }
+
     fn block(&mut self, node: Node<'_>) -> Vec<Stmt> {
         self.children(node).into_iter().map(|child| self.stmt(child)).collect()
     }
@@ -517,14 +492,20 @@ impl<'a> Reader<'a> {
     fn expr(&mut self, node: Node<'_>) -> Expr {
         if matches!(node.kind(), "parenthesized_expression" | "extension_expression") {
             let inner = self.children(node).first().copied();
-            if let Some(inner) = inner.filter(|inner| inner.kind() != "compound_statement") {
-                return self.expr(inner);
+            match inner {
+                Some(inner) if inner.kind() != "compound_statement" => return self.expr(inner),
+                Some(inner) => {
+                    if let Some(value) = self.statement_expression(inner) {
+                        return value;
+                    }
+                }
+                None => {}
             }
         }
         let at = self.place(node);
         let text = single_blanks(self.words(node));
         let kind = self.expr_kind(node).unwrap_or_else(|| ExprKind::Other(node.kind().replace('_', " ")));
-        Expr { kind, at, text }
+        pointed(&kind).cloned().unwrap_or(Expr { kind, at, text })
     }
 
     fn field(&mut self, node: Node<'_>, name: &str) -> Option<Box<Expr>> {
@@ -595,6 +576,32 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// `*&x` is x, also where the pointer is cast to the type of an expression, which is how a kernel says that x is read or
+/// written once.
+fn pointed(kind: &ExprKind) -> Option<&Expr> {
+    let ExprKind::Deref(pointer) = kind else { return None };
+    let is_typeof = |ty: &Type| matches!(ty, Type::Pointer(to) if **to == Type::Named(TYPEOF.to_owned()));
+    let pointer = match &pointer.kind {
+        ExprKind::Cast(ty, inner) if is_typeof(ty) => inner,
+        _ => pointer,
+    };
+    match &pointer.kind {
+        ExprKind::AddressOf(inner) => Some(inner),
+        _ => None,
+    }
+}
+
+fn does_nothing(stmt: &Stmt) -> bool {
+    match &stmt.kind {
+        StmtKind::Empty => true,
+        StmtKind::Block(all) => all.iter().all(does_nothing),
+        StmtKind::DoWhile { body, condition } => {
+            matches!(condition.kind, ExprKind::Number(0)) && does_nothing(body)
+        }
+        _ => false,
+    }
+}
+
 fn first_error(node: Node<'_>) -> Option<Node<'_>> {
     if !node.has_error() {
         return None;
@@ -635,87 +642,6 @@ fn number(text: &str) -> Option<i64> {
         return i64::from_str_radix(&lower, 8).ok();
     }
     lower.parse().ok()
-}
-
-impl Unit {
-    /// The type behind typedefs.
-    #[must_use]
-    pub fn resolve(&self, ty: &Type) -> Type {
-        let mut ty = ty.clone();
-        // A typedef of itself is no C, but a file may hold it.
-        for _ in 0..32 {
-            match &ty {
-                Type::Named(name) => match self.typedefs.get(name) {
-                    Some(known) => ty = known.clone(),
-                    None => return Type::Other(name.clone()),
-                },
-                Type::Pointer(to) => return Type::Pointer(Box::new(self.resolve(to))),
-                Type::Array(of, size) => return Type::Array(Box::new(self.resolve(of)), *size),
-                _ => return ty,
-            }
-        }
-        Type::Other("a type defined by itself".to_owned())
-    }
-
-    /// The value of a constant expression.
-    #[must_use]
-    pub fn constant(&self, value: &Expr) -> Option<i64> {
-        match &value.kind {
-            ExprKind::Number(number) => Some(*number),
-            ExprKind::Name(name) => self.constants.get(name).copied(),
-            ExprKind::Cast(_, inner) => self.constant(inner),
-            ExprKind::Unary(operator, inner) => {
-                let inner = self.constant(inner)?;
-                match operator.as_str() {
-                    "-" => inner.checked_neg(),
-                    "!" => Some(i64::from(inner == 0)),
-                    "~" => Some(!inner),
-                    "+" => Some(inner),
-                    _ => None,
-                }
-            }
-            ExprKind::Binary(operator, left, right) => {
-                let (left, right) = (self.constant(left)?, self.constant(right)?);
-                match operator.as_str() {
-                    "+" => left.checked_add(right),
-                    "-" => left.checked_sub(right),
-                    "*" => left.checked_mul(right),
-                    "/" => left.checked_div(right),
-                    "%" => left.checked_rem(right),
-                    "<<" => u32::try_from(right).ok().and_then(|right| left.checked_shl(right)),
-                    ">>" => u32::try_from(right).ok().and_then(|right| left.checked_shr(right)),
-                    "|" => Some(left | right),
-                    "&" => Some(left & right),
-                    "^" => Some(left ^ right),
-                    _ => None,
-                }
-            }
-            _ => None,
-        }
-    }
-
-    /// Adds what another unit has and this one lacks; what both have is taken from this one.
-    pub fn join(&mut self, other: Unit) {
-        fn lend<V>(mine: &mut BTreeMap<String, V>, theirs: BTreeMap<String, V>) {
-            for (name, value) in theirs {
-                mine.entry(name).or_insert(value);
-            }
-        }
-        lend(&mut self.functions, other.functions);
-        lend(&mut self.signatures, other.signatures);
-        for (name, theirs) in other.globals {
-            match self.globals.get(&name) {
-                Some(mine) if mine.value.is_some() || theirs.value.is_none() => {}
-                _ => {
-                    self.globals.insert(name, theirs);
-                }
-            }
-        }
-        lend(&mut self.structs, other.structs);
-        lend(&mut self.typedefs, other.typedefs);
-        lend(&mut self.constants, other.constants);
-        self.errors.extend(other.errors);
-    }
 }
 
 /// A name for files in messages: the same shared value for equal names.

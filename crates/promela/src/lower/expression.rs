@@ -320,10 +320,7 @@ impl Lowering<'_> {
         {
             return self.allocate(target, source);
         }
-        let function = self.current_function();
-        if let Some(found) = self.table.find(&target.text, &function)
-            && matches!(found.action, Action::Hide | Action::Comment)
-        {
+        if self.is_hidden(target) {
             // Where it goes is not modelled, but what happens on the way is.
             return self.term(source).map(|term| self.settled(term));
         }
@@ -355,6 +352,9 @@ impl Lowering<'_> {
     }
 
     pub(super) fn update(&mut self, operator: char, after: bool, target: &Expr) -> Lowered<Term> {
+        if self.is_hidden(target) {
+            return Ok(Term::own("0", Type::INT));
+        }
         let place = self.variable(target)?;
         let old = Term { text: place.text.clone(), ty: place.ty.clone(), shared: place.shared };
         if place.ty.points_to().is_some() {
@@ -377,6 +377,13 @@ impl Lowering<'_> {
         })
     }
 
+    /// Whether a rule says that what is assigned to is not modelled.
+    fn is_hidden(&mut self, target: &Expr) -> bool {
+        let function = self.current_function();
+        let found = self.table.find(&target.text, &function);
+        found.is_some_and(|found| matches!(found.action, Action::Hide | Action::Comment))
+    }
+
     /// Something that can be assigned to.
     pub(super) fn variable(&mut self, target: &Expr) -> Lowered<Variable> {
         let term = match &target.kind {
@@ -387,6 +394,9 @@ impl Lowering<'_> {
         };
         if matches!(term.ty, Type::Struct(_)) {
             return unknown(target, "a structure is not assigned as a whole");
+        }
+        if term.text.starts_with(|c: char| c.is_ascii_digit() || c == '(') {
+            return unknown(target, "its rule gives a value, and it is assigned to");
         }
         Ok(Variable { text: term.text, ty: term.ty, shared: term.shared })
     }

@@ -285,7 +285,8 @@ impl Lowering<'_> {
     fn guards(&mut self, condition: &Expr) -> Lowered<Guards> {
         let before = self.lines.len();
         if let Some(found) = self.condition_rule(condition) {
-            if found.action == Action::Either {
+            // What is not modelled may be either.
+            if !matches!(found.action, Action::Text(_)) {
                 self.count(&condition.at, &condition.text, Counted::ByRule);
                 let (holds, not) = ("true".to_owned(), "true".to_owned());
                 return Ok(Guards { holds, not, access: false, direct: true });

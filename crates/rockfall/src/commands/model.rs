@@ -1,19 +1,25 @@
 //! `rockfall model`: from C functions to a Promela model, Spin's verdict on it, and back.
 
-use crate::commands::explore::{self, How, default_path, lateness, parse_duration};
+use crate::commands::explore::{self, How, cores, default_path, lateness, parse_duration};
 use crate::failure::{Failure, Verdict};
 use crate::finding_file::write_whole;
-use crate::model::drive::{self, Driven, Proposal};
+use crate::model::drive::{self, Driven, Ground, Proposal};
+use crate::model::linux::{self, LinuxKernel};
 use crate::model::patch::Patched;
 use crate::model::{described, kernel, page, refine, route, told};
+use crate::smp::test::{Bug, Keeping};
 use crate::target::{BUNDLED_KERNEL, Target};
+use crate::terminal::text_options;
+use ::explore::Found;
 use clap::Args;
+use guest::image::Image;
 use indicatif::{ProgressBar, ProgressStyle};
 use promela::check::{KernelUnderTest, Source};
 use promela::spin::{self, Spin};
 use promela::{Check, Model, c, draft, extract, source, trail};
 use report::grouped;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Checks a model of C functions with Spin, and tries its counterexample on the kernel.
@@ -23,7 +29,8 @@ use std::time::{Duration, Instant};
     rockfall model readdir.toml --keep model-of-readdir --budget 10m\n  \
     rockfall model rmdir.toml --refine --html rmdir.html\n  \
     rockfall model readdir.toml --patch count.diff\n  \
-    rockfall model --draft fs.c:fs_readdir fs.c:fs_remove -k pebbles > readdir.toml\n\n\
+    rockfall model --draft fs.c:fs_readdir fs.c:fs_remove -k pebbles > readdir.toml\n  \
+    rockfall model --draft pipe.c:pipewrite pipe.c:piperead -k xv6 --kernel kernel -t ping --check-as pipe.toml\n\n\
     What a check file can say is in docs/models.md.")]
 pub struct Arguments {
     /// The check file: functions, table, processes, property
@@ -44,6 +51,15 @@ pub struct Arguments {
     /// With --draft: a further flag of the compiler, such as -m32
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     pub flag: Vec<String>,
+    /// With --draft: the test that the kernel runs, as it is typed; the kernel is that of --kernel
+    #[arg(short, long, value_name = "NAME", requires = "draft")]
+    pub test: Option<String>,
+    /// With --draft: Promela that runs before the processes, such as 'pipe[0].writeopen = 1'
+    #[arg(long, value_name = "TEXT", requires = "draft")]
+    pub environment: Option<String>,
+    /// With --draft: check the draft at once, as it is
+    #[arg(long, value_name = "FILE", requires = "draft")]
+    pub check_as: Option<PathBuf>,
     /// Stop after this time: 90s, 10m, 2h
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub budget: Option<Duration>,
@@ -56,7 +72,7 @@ pub struct Arguments {
     /// Do not try the counterexample on the kernel
     #[arg(long)]
     pub no_replay: bool,
-    /// Try the counterexample on this kernel file instead of the check's
+    /// Try the counterexample on this kernel file instead of the check's; with --draft, the kernel that the draft names
     #[arg(long, value_name = "FILE", conflicts_with = "patch")]
     pub kernel: Option<PathBuf>,
     /// If the kernel cannot follow the counterexample and it is known why, add that to the model and check again
@@ -121,10 +137,26 @@ fn write_draft(arguments: &Arguments) -> Result<Verdict, Failure> {
         check.kernel =
             Some(promela::check::KernelUnderTest { description: description.clone(), ..Default::default() });
     }
+    if arguments.kernel.is_some() || arguments.test.is_some() {
+        let kernel = check.kernel.get_or_insert_default();
+        kernel.image = arguments.kernel.as_ref().map_or(String::new(), |path| path.display().to_string());
+        kernel.test = arguments.test.clone().unwrap_or_default();
+    }
+    check.environment = arguments.environment.clone().unwrap_or_default();
     let unit = source::read(&check.source, Path::new("."), &|_| !crate::interrupt::asked()).map_err(bad)?;
     let drafted = draft::draft(check, &unit, &functions).map_err(bad)?;
-    print!("{}", drafted.text);
-    Ok(Verdict::Fine)
+    let Some(path) = &arguments.check_as else {
+        print!("{}", drafted.text);
+        return Ok(Verdict::Fine);
+    };
+    // Paths of a check count from its folder, those of the command line from here.
+    if path.parent().is_some_and(|folder| !folder.as_os_str().is_empty()) {
+        return Err(Failure::BadFlag(
+            "--check-as names a file in this folder, from which its paths count".to_owned(),
+        ));
+    }
+    write_whole(path, drafted.text.as_bytes())?;
+    Checking::open(path, arguments)?.run()
 }
 
 /// What a try on the kernel leaves to do.
@@ -159,7 +191,10 @@ impl Drop for Folder {
 impl Folder {
     fn new(keep: Option<&PathBuf>) -> Self {
         match keep {
-            Some(path) => Self { path: path.clone(), kept: true },
+            // Programs run in it: its name must not depend on where they do.
+            Some(path) => {
+                Self { path: std::path::absolute(path).unwrap_or_else(|_| path.clone()), kept: true }
+            }
             None => {
                 let path = std::env::temp_dir().join(format!("rockfall-model-{}", std::process::id()));
                 Self { path, kept: false }
@@ -191,7 +226,11 @@ impl<'a> Checking<'a> {
     /// Reads the source and translates it.
     fn extract(&self) -> Result<Model, Failure> {
         let mut check = self.check.clone();
-        if let Some(kernel) = &check.kernel
+        let kernel = check.kernel.clone();
+        if let Some(kernel) = kernel.as_ref().filter(|kernel| !kernel.modules.is_empty()) {
+            linux::add_flags(&mut check, kernel, self.home())?;
+        }
+        if let Some(kernel) = &kernel
             && !kernel.description.is_empty()
         {
             let beside = self.path.with_file_name(&kernel.description);
@@ -199,29 +238,39 @@ impl<'a> Checking<'a> {
                 if beside.is_file() { beside.display().to_string() } else { kernel.description.clone() };
             described::add(&mut check, &name)?;
         }
-        let unit: c::Unit = source::read(&check.source, self.home(), &|_| self.may_go_on()).map_err(bad)?;
+        let wanted = |_| !crate::interrupt::asked();
+        let unit: c::Unit = source::read(&check.source, self.home(), &wanted).map_err(bad)?;
         let named = |error: String| bad(format!("{}: {error}", self.path.display()));
         let model = extract(&check, &unit).map_err(named)?;
+        let mut problems: Vec<String> = model
+            .unused_rules
+            .iter()
+            .map(|rule| {
+                format!(
+                    "the rule for '{rule}' matches nothing in the extracted functions: mend its pattern or remove it"
+                )
+            })
+            .collect();
         if !model.gaps.is_empty() {
             let sentences: Vec<String> = model.gaps.iter().map(promela::Gap::sentence).collect();
-            return Err(bad(format!(
-                "{}: {} of the source without a translation:\n  {}",
-                self.path.display(),
+            problems.push(format!(
+                "{} of the source without a translation:\n  {}",
                 counted(model.gaps.len(), "piece"),
                 sentences.join("\n  ")
-            )));
+            ));
         }
-        if let Some(rule) = model.unused_rules.first() {
-            return Err(bad(format!(
-                "{}: the rule for '{rule}' matches nothing in the extracted functions: mend its pattern or remove it",
-                self.path.display()
-            )));
+        if problems.is_empty() {
+            return Ok(model);
         }
-        Ok(model)
+        let begin = format!("{}: ", self.path.display());
+        Err(bad(problems.iter().map(|problem| format!("{begin}{problem}")).collect::<Vec<_>>().join("\n")))
     }
 
     fn run(&self) -> Result<Verdict, Failure> {
-        let model = self.extract()?;
+        let model = match self.extract() {
+            Err(_) if crate::interrupt::asked() => return Ok(Verdict::Interrupted),
+            extracted => extracted?,
+        };
         let share = model.share;
         println!(
             "Model of {}: {} lines for {}; {} translated by themselves, {} by rules.",
@@ -262,6 +311,12 @@ impl<'a> Checking<'a> {
 
     fn counterexample(&self, model: &Model) -> Result<trail::Trail, Failure> {
         let file = self.folder.path.join("model.pml");
+        if let Some(path) = self.arguments.trail.as_ref().filter(|path| !path.is_file()) {
+            return Err(bad(format!(
+                "there is no trail {}: --trail reads one that Spin has left",
+                path.display()
+            )));
+        }
         let trail = trail::read(model, &file, self.arguments.trail.as_deref(), &|_| self.may_go_on())
             .map_err(|error| bad(error.to_string()))?;
         let switches = trail.steps.windows(2).filter(|pair| pair[0].process != pair[1].process).count();
@@ -291,9 +346,15 @@ impl<'a> Checking<'a> {
         trail: &trail::Trail,
     ) -> Result<After, Failure> {
         let instead = self.arguments.kernel.as_deref();
+        if !kernel.modules.is_empty() {
+            return self.on_linux(kernel, instead, model, trail);
+        }
         let target = kernel::target(kernel, self.home(), &self.folder.path, instead)?;
         let driven = self.drive(&target, model, trail)?;
-        let verdict = self.tell(&target, &driven, trail)?;
+        let verdict = match self.tell(&driven, trail)? {
+            Some(found) => self.keep(&target, &driven, found)?,
+            None => Verdict::Fine,
+        };
         let proposal = match driven.verdict {
             drive::Verdict::NeverReached(never) => never.proposal,
             _ => None,
@@ -302,14 +363,56 @@ impl<'a> Checking<'a> {
     }
 
     fn drive(&self, target: &Target, model: &Model, trail: &trail::Trail) -> Result<Driven, Failure> {
-        let plan = route::plan(&self.check, model, trail, &target.kernel.image)
-            .map_err(|error| bad(format!("{}: {error}", self.path.display())))?;
+        let image = target.kernel.image.clone();
+        let plan = self.plan(model, trail, &image)?;
         let world = target.world(target.start()?);
-        let world = drive::heeding(world, lateness(self.arguments.budget));
-        Ok(drive::drive(target, &world, &self.check, trail, plan))
+        let mut ground = Ground { world, image, machine: |subject| &subject.machine, target: Some(target) };
+        ground.heed(lateness(self.left()));
+        Ok(drive::drive(&ground, &self.check, trail, plan))
     }
 
-    fn tell(&self, target: &Target, driven: &Driven, trail: &trail::Trail) -> Result<Verdict, Failure> {
+    fn plan(&self, model: &Model, trail: &trail::Trail, image: &Arc<Image>) -> Result<route::Plan, Failure> {
+        route::plan(&self.check, model, trail, image)
+            .map_err(|error| bad(format!("{}: {error}", self.path.display())))
+    }
+
+    /// What is left of the budget.
+    fn left(&self) -> Option<Duration> {
+        self.arguments.budget.map(|budget| budget.saturating_sub(self.started.elapsed()))
+    }
+
+    /// Tries the counterexample on a Linux kernel with the module.
+    fn on_linux(
+        &self,
+        kernel: &KernelUnderTest,
+        instead: Option<&Path>,
+        model: &Model,
+        trail: &trail::Trail,
+    ) -> Result<After, Failure> {
+        let late = lateness(self.left());
+        let mut linux = LinuxKernel::start(&self.check, kernel, self.home(), instead, &late)?;
+        let mut ground = linux.ground();
+        let mut plan = self.plan(model, trail, &ground.image)?;
+        plan.by_address();
+        ground.heed(late);
+        let driven = drive::drive(&ground, &self.check, trail, plan);
+        let Some(found) = self.tell(&driven, trail)? else {
+            return Ok(After { verdict: Verdict::Fine, proposal: None });
+        };
+        let keeping =
+            Keeping { workers: cores(), no_minimise: self.arguments.no_minimise, output: self.output() };
+        let bug = Bug::new(&mut linux.target, ground.world, found, &driven.plan.points, &keeping)?;
+        print!("{}", report::text(&bug.story(&linux.target)?, text_options()));
+        Ok(After { verdict: Verdict::GuestBug.settle(), proposal: None })
+    }
+
+    /// Where a finding goes.
+    fn output(&self) -> PathBuf {
+        self.arguments.output.clone().unwrap_or_else(|| default_path(&self.check.name))
+    }
+
+    /// Says what came of it; what was found, if the kernel went wrong.
+    fn tell<'d>(&self, driven: &'d Driven, trail: &trail::Trail) -> Result<Option<&'d Found>, Failure> {
         for place in &driven.plan.codeless {
             println!("  note: the kernel has no code of its own for {place}");
         }
@@ -319,30 +422,30 @@ impl<'a> Checking<'a> {
             let page = page::page(&self.check, trail, driven, &sentence);
             write_whole(path, page.as_bytes())?;
         }
-        match &driven.verdict {
-            drive::Verdict::Violated { found, .. } => {
-                let how = How {
-                    points: driven.plan.points.clone(),
-                    output: Some(
-                        self.arguments.output.clone().unwrap_or_else(|| default_path(&self.check.name)),
-                    ),
-                    no_minimise: self.arguments.no_minimise,
-                    ..How::default()
-                };
-                let seconds = self.started.elapsed().as_secs_f64();
-                let outcome = explore::Outcome {
-                    verdict: ::explore::Verdict::Bug(found.clone()),
-                    found: vec![(**found).clone()],
-                    seconds,
-                    points_met: true,
-                };
-                let world = target.world(target.start()?);
-                match explore::Bug::of(target, &world, &how, &outcome) {
-                    Some(bug) => bug.tell(target, &world, &how, &outcome, "a counterexample of a model"),
-                    None => Ok(Verdict::GuestBug.settle()),
-                }
-            }
-            _ => Ok(Verdict::Fine),
+        Ok(match &driven.verdict {
+            drive::Verdict::Violated { found, .. } => Some(found),
+            _ => None,
+        })
+    }
+
+    /// Makes a finding short, tells it and writes it down.
+    fn keep(&self, target: &Target, driven: &Driven, found: &Found) -> Result<Verdict, Failure> {
+        let how = How {
+            points: driven.plan.points.clone(),
+            output: Some(self.output()),
+            no_minimise: self.arguments.no_minimise,
+            ..How::default()
+        };
+        let outcome = explore::Outcome {
+            verdict: ::explore::Verdict::Bug(Box::new(found.clone())),
+            found: vec![found.clone()],
+            seconds: self.started.elapsed().as_secs_f64(),
+            points_met: true,
+        };
+        let world = target.world(target.start()?);
+        match explore::Bug::of(target, &world, &how, &outcome) {
+            Some(bug) => bug.tell(target, &world, &how, &outcome, "a counterexample of a model"),
+            None => Ok(Verdict::GuestBug.settle()),
         }
     }
 

@@ -4,21 +4,32 @@ use crate::model::route::Plan;
 use crate::narrate::Names;
 use crate::target::Target;
 use detect::Detectors;
-use explore::strategies::guided::{Guided, Halt};
+use explore::strategies::guided::{Guided, Halt, Others};
 use explore::strategies::replay;
-use explore::{Bounds, Execution, Found, Runner, World};
+use explore::{Bounds, End, Execution, Found, Runner, World};
 use guest::expression::{Expression, Inputs, Scope};
-use guest::uniprocessor::Uniprocessor;
+use guest::image::Image;
+use guest::multiprocessor::thread_of;
 use guest::view::{View, registers};
+use machine::Machine;
 use promela::check::{Check, HeldLock};
 use promela::trail::Trail;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trace::{
-    Action, Actor, CpuId, LockId, Occurrence, Resolve as _, Schedule, Stack, Subject as _, ThreadId, VirtAddr,
+    Action, Actor, CpuId, LockId, Occurrence, Remark, Resolve as _, Schedule, Stack, Subject, ThreadId,
+    VirtAddr,
 };
 
-type KernelWorld = World<Uniprocessor, Detectors>;
+/// A kernel that counterexamples are tried on.
+pub struct Ground<'a, S> {
+    pub world: World<S, Detectors>,
+    /// The file that has the code of the model's lines, and its variables.
+    pub image: Arc<Image>,
+    pub machine: fn(&S) -> &Machine,
+    /// The described kernel, by which locks are known.
+    pub target: Option<&'a Target>,
+}
 
 /// What a counterexample came to on the kernel.
 pub enum Verdict {
@@ -83,6 +94,8 @@ pub struct Driven {
     pub verdict: Verdict,
     pub round: Option<Round>,
     pub execution: Execution,
+    /// For each step of it, lines of the model that were passed where nobody else could be let in.
+    pub passed: Vec<Vec<String>>,
     pub guided: Guided,
     pub plan: Plan,
 }
@@ -91,15 +104,14 @@ pub struct Driven {
 const DEPTH_MAX: usize = 1 << 20;
 
 /// Drives the kernel along the counterexample.
-pub fn drive(target: &Target, world: &KernelWorld, check: &Check, trail: &Trail, plan: Plan) -> Driven {
+pub fn drive<S: Subject>(ground: &Ground<'_, S>, check: &Check, trail: &Trail, plan: Plan) -> Driven {
     let mut best: Option<(Guided, Execution)> = None;
-    for bound in assignments(check, &plan) {
+    let both = |bound: Vec<usize>| [Others::Current, Others::Last].map(|others| (bound.clone(), others));
+    for (bound, others) in assignments(check, &plan).into_iter().flat_map(both) {
         let mut route = plan.route.clone();
         route.entries = bound.iter().map(|at| plan.route.entries[*at].clone()).collect();
-        let mut narrated = world.clone();
-        narrated.subject.narrate();
-        let mut runner = Runner::new(narrated, plan.points.clone(), bounds());
-        let mut guided = Guided::new(route, false);
+        let mut runner = Runner::new(ground.narrated(), plan.points.clone(), bounds());
+        let mut guided = Guided::new(route, false).with_others(others);
         let execution = runner.run(&Schedule::default(), &mut guided).clone();
         guided.conclude(&execution);
         let better = best.as_ref().is_none_or(|(known, shown)| {
@@ -116,15 +128,76 @@ pub fn drive(target: &Target, world: &KernelWorld, check: &Check, trail: &Trail,
         if better {
             best = Some((guided, execution));
         }
-        if good {
+        if good || best.as_ref().is_some_and(|(_, execution)| execution.end == End::Cancelled) {
             break;
         }
     }
-    let (guided, execution) =
+    let (guided, mut execution) =
         best.unwrap_or_else(|| (Guided::new(plan.route.clone(), false), Execution::empty()));
-    let verdict = judge(target, world, check, trail, &plan, &guided, &execution);
+    for taken in &mut execution.path {
+        ground.place(&mut taken.step.stack);
+    }
+    let verdict = judge(ground, check, trail, &plan, &guided, &execution);
     let round = trail.cycle.filter(|_| guided.is_done()).map(|from| round(&guided, &plan, from));
-    Driven { verdict, round, execution, guided, plan }
+    let passed = execution.path.iter().map(|taken| ground.passed(&taken.step)).collect();
+    Driven { verdict, round, execution, passed, guided, plan }
+}
+
+impl<S: Subject> Ground<'_, S> {
+    fn narrated(&self) -> World<S, Detectors> {
+        let mut world = self.world.clone();
+        world.subject.narrate();
+        world
+    }
+
+    /// Lines that only the file of the model's code knows.
+    fn place(&self, stack: &mut Stack) {
+        for frame in stack.iter_mut().filter(|frame| frame.file.is_none() && self.image.is_code(frame.pc)) {
+            if let Some(known) = self.image.frames(frame.pc).into_iter().next() {
+                *frame = trace::Frame { interrupted: frame.interrupted, ..known };
+            }
+        }
+    }
+
+    /// Lines that were passed where nobody else could be let in, each once in a row.
+    fn passed(&self, step: &trace::Step) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        for remark in &step.remarks {
+            let Remark::Passed { pc, .. } = remark else { continue };
+            let frame = self.image.frames(*pc).into_iter().next();
+            let Some((file, line)) = frame.and_then(|frame| Some((frame.file?, frame.line?))) else {
+                continue;
+            };
+            let line = format!("{}:{line}", file.rsplit('/').next().unwrap_or(&file));
+            if lines.last() != Some(&line) {
+                lines.push(line);
+            }
+        }
+        lines
+    }
+
+    /// It is used for as long as it is wanted.
+    pub fn heed(&mut self, late: Arc<dyn Fn() -> bool + Send + Sync>) {
+        self.world.subject.heed(late);
+    }
+
+    /// The value of a C expression over the kernel's variables.
+    fn evaluate(&self, subject: &S, source: &str) -> Result<u64, String> {
+        let (definitions, bindings) = (BTreeMap::new(), []);
+        let scope = Scope {
+            image: &self.image,
+            function: None,
+            returns: false,
+            at: None,
+            bindings: &bindings,
+            definitions: &definitions,
+        };
+        let expression = Expression::compile(source, &scope).map_err(|problem| problem.message)?;
+        let machine = (self.machine)(subject);
+        let registers = registers(machine, CpuId(0));
+        let view = View { machine, cpu: CpuId(0) };
+        expression.value(&view, &Inputs::new(&registers)).map_err(|trouble| trouble.to_string())
+    }
 }
 
 fn bounds() -> Bounds {
@@ -148,16 +221,15 @@ fn assignments(check: &Check, plan: &Plan) -> Vec<Vec<usize>> {
     all
 }
 
-fn judge(
-    target: &Target,
-    world: &KernelWorld,
+fn judge<S: Subject>(
+    ground: &Ground<'_, S>,
     check: &Check,
     trail: &Trail,
     plan: &Plan,
     guided: &Guided,
     execution: &Execution,
 ) -> Verdict {
-    let printed = || console(world, plan, &execution.schedule());
+    let printed = || console(&ground.world, plan, &execution.schedule());
     if let Some(finding) = execution.findings.first() {
         let found = Found {
             finding: finding.clone(),
@@ -170,15 +242,15 @@ fn judge(
     }
     if guided.is_done() {
         return Verdict::Replayed {
-            compared: compare(world, check, trail, plan, guided),
+            compared: compare(ground, check, trail, plan, guided),
             console: printed(),
         };
     }
-    Verdict::NeverReached(never_reached(target, world, check, plan, guided, execution))
+    Verdict::NeverReached(never_reached(ground, check, plan, guided, execution))
 }
 
 /// What the test printed along a schedule, to its end, whoever would have objected.
-fn console(world: &KernelWorld, plan: &Plan, schedule: &Schedule) -> Vec<String> {
+fn console<S: Subject>(world: &World<S, Detectors>, plan: &Plan, schedule: &Schedule) -> Vec<String> {
     let free = World::new(world.subject.clone(), ());
     let execution = replay(free, &plan.points, schedule, DEPTH_MAX, false);
     let events = execution.path.iter().flat_map(|taken| &taken.step.events);
@@ -201,11 +273,15 @@ fn round(guided: &Guided, plan: &Plan, from: usize) -> Round {
 }
 
 /// Shared variables in the model and in the kernel at the end of the route.
-fn compare(world: &KernelWorld, check: &Check, trail: &Trail, plan: &Plan, guided: &Guided) -> Vec<Compared> {
-    let mut route = plan.route.clone();
-    route.bound = guided.bound().to_vec();
-    let mut runner = Runner::new(world.clone(), plan.points.clone(), bounds());
-    runner.run(&Schedule::default(), &mut Guided::new(route, true));
+fn compare<S: Subject>(
+    ground: &Ground<'_, S>,
+    check: &Check,
+    trail: &Trail,
+    plan: &Plan,
+    guided: &Guided,
+) -> Vec<Compared> {
+    let mut runner = Runner::new(ground.narrated(), plan.points.clone(), bounds());
+    runner.run(&Schedule::default(), &mut guided.again());
     let subject = &runner.world().subject;
     let mut pairs: Vec<(String, String)> = Vec::new();
     if let Some(kernel) = &check.kernel {
@@ -220,29 +296,12 @@ fn compare(world: &KernelWorld, check: &Check, trail: &Trail, plan: &Plan, guide
     let mut compared = Vec::new();
     for (model, kernel) in pairs {
         let Some((_, model_value)) = trail.last.iter().find(|(name, _)| *name == model) else { continue };
-        if let Ok(value) = evaluate(subject, &kernel) {
+        if let Ok(value) = ground.evaluate(subject, &kernel) {
             let kernel_value = (value as u32).cast_signed().to_string();
             compared.push(Compared { model, model_value: model_value.clone(), kernel, kernel_value });
         }
     }
     compared
-}
-
-/// The value of a C expression over the kernel's variables.
-fn evaluate(subject: &Uniprocessor, source: &str) -> Result<u64, String> {
-    let (definitions, bindings) = (BTreeMap::new(), []);
-    let scope = Scope {
-        image: &subject.kernel().image,
-        function: None,
-        returns: false,
-        at: None,
-        bindings: &bindings,
-        definitions: &definitions,
-    };
-    let expression = Expression::compile(source, &scope).map_err(|problem| problem.message)?;
-    let registers = registers(&subject.machine, CpuId(0));
-    let view = View { machine: &subject.machine, cpu: CpuId(0) };
-    expression.value(&view, &Inputs::new(&registers)).map_err(|trouble| trouble.to_string())
 }
 
 // ---- Never reached ----
@@ -301,9 +360,8 @@ impl Holding {
     }
 }
 
-fn never_reached(
-    target: &Target,
-    world: &KernelWorld,
+fn never_reached<S: Subject>(
+    ground: &Ground<'_, S>,
     check: &Check,
     plan: &Plan,
     guided: &Guided,
@@ -312,24 +370,34 @@ fn never_reached(
     let leg = guided.legs_done();
     let step = plan.steps.get(leg).map_or(0, |(from, _)| *from);
     let process = plan.route.legs.get(leg).map_or("", |leg| check.processes[leg.process].name.as_str());
-    let why = match guided.halted() {
-        Some(Halt::Blocked { .. }) => format!("the thread of '{process}' cannot go on"),
-        Some(Halt::Absent { .. }) => format!("no thread comes to the beginning of '{process}'"),
-        Some(Halt::Lost { .. }) => format!("'{process}' runs on and does not come there"),
-        None => format!("the test ended, and '{process}' had not come there"),
-    };
     let holding = Holding::of(execution);
-    let names = Names::of(target);
-    let subject = at_end(world, plan, execution);
+    let names = ground.target.map(Names::of);
+    let lock = |lock: LockId| lock_name(names.as_ref(), lock);
+    let subject = at_end(&ground.world, plan, execution);
     let bound: BTreeMap<ThreadId, usize> = guided
         .bound()
         .iter()
         .enumerate()
         .filter_map(|(process, actor)| match actor {
             Some(Actor::Thread(thread)) => Some((*thread, process)),
+            Some(Actor::Cpu(cpu)) => Some((thread_of(*cpu), process)),
             _ => None,
         })
         .collect();
+    let wanted = plan.route.legs.get(leg).map(|leg| leg.process);
+    let ended = bound
+        .iter()
+        .any(|(thread, process)| Some(*process) == wanted && subject.standing(*thread).is_empty());
+    let why = match guided.halted() {
+        _ if execution.end == End::Cancelled => "it was stopped on the way: the budget has ended".to_owned(),
+        Some(Halt::Blocked { .. }) if ended => {
+            format!("the thread of '{process}' has ended without coming there")
+        }
+        Some(Halt::Blocked { .. }) => format!("the thread of '{process}' cannot go on"),
+        Some(Halt::Absent { .. }) => format!("no thread comes to the beginning of '{process}'"),
+        Some(Halt::Lost { .. }) => format!("'{process}' runs on and does not come there"),
+        None => format!("the test ended, and '{process}' had not come there"),
+    };
     let threads: std::collections::BTreeSet<ThreadId> =
         bound.keys().chain(holding.waits.keys()).copied().collect();
     let standing = threads
@@ -337,19 +405,23 @@ fn never_reached(
         .map(|thread| Standing {
             thread,
             process: bound.get(&thread).map(|process| check.processes[*process].name.clone()),
-            stack: subject.standing(thread),
+            stack: {
+                let mut stack = subject.standing(thread);
+                ground.place(&mut stack);
+                stack
+            },
             waits_for: holding.waits.get(&thread).map(|wait| Wait {
-                lock: lock_name(&names, wait.lock),
+                lock: lock(wait.lock),
                 owner: holding.owner(wait.lock).map(|(owner, _)| owner),
             }),
         })
         .collect();
-    let proposal = propose(target, check, plan, leg, &bound, &holding, &names);
+    let proposal = ground.target.and_then(|target| propose(target, check, plan, leg, &bound, &holding));
     NeverReached { step, why, standing, proposal }
 }
 
 /// The kernel where the execution ended.
-fn at_end(world: &KernelWorld, plan: &Plan, execution: &Execution) -> Uniprocessor {
+fn at_end<S: Subject>(world: &World<S, Detectors>, plan: &Plan, execution: &Execution) -> S {
     let mut subject = world.subject.clone();
     for choice in &execution.schedule().0 {
         subject.step(*choice, &plan.points);
@@ -357,8 +429,8 @@ fn at_end(world: &KernelWorld, plan: &Plan, execution: &Execution) -> Uniprocess
     subject
 }
 
-fn lock_name(names: &Names<'_>, lock: LockId) -> String {
-    names.lock(VirtAddr(lock.0)).unwrap_or_else(|| format!("{lock}"))
+fn lock_name(names: Option<&Names<'_>>, lock: LockId) -> String {
+    names.and_then(|names| names.lock(VirtAddr(lock.0))).unwrap_or_else(|| format!("{lock}"))
 }
 
 /// The first frame that is no lock function's.
@@ -375,7 +447,6 @@ fn propose(
     leg: usize,
     bound: &BTreeMap<ThreadId, usize>,
     holding: &Holding,
-    names: &Names<'_>,
 ) -> Option<Proposal> {
     let wanted = plan.route.legs.get(leg)?.process;
     let waiting = holding.waits.iter().find_map(|(thread, wait)| {
@@ -385,7 +456,7 @@ fn propose(
         (mine && owner != wanted).then_some((wait, owner, held))
     });
     let (wait, owner, held) = waiting?;
-    let lock = lock_name(names, wait.lock);
+    let lock = lock_name(Some(&Names::of(target)), wait.lock);
     let place = |stack: &Stack| {
         let frame = asker(target, stack)?;
         let file = frame.file.as_deref().unwrap_or("?");
@@ -411,11 +482,4 @@ fn propose(
         (check.processes[owner].name.clone(), one(held_in, held_at)),
     ]);
     Some(Proposal { sentence, holds })
-}
-
-/// A kernel that is used for as long as it is wanted.
-pub fn heeding(world: KernelWorld, late: Arc<dyn Fn() -> bool + Send + Sync>) -> KernelWorld {
-    let mut world = world;
-    world.subject.heed(late);
-    world
 }

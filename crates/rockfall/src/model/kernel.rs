@@ -1,7 +1,7 @@
 //! The kernel that a check file names: a file, or the bundled one built with faults.
 
 use crate::failure::Failure;
-use crate::target::{BUNDLED_KERNEL, Recipe, Target, description};
+use crate::target::{BUNDLED_KERNEL, Recipe, Target, description, memory_needed};
 use promela::check::KernelUnderTest;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,10 @@ pub fn target(
     let beside = folder.join(&kernel.description);
     let named = if beside.is_file() { beside.display().to_string() } else { kernel.description.clone() };
     let (description_name, description) = description(&named)?;
+    let memory_bytes = match kernel.memory_megabytes {
+        Some(megabytes) => u64::from(megabytes) << 20,
+        None => memory_needed(&description_name, &description)?,
+    };
     let path = match instead {
         Some(path) => path.to_owned(),
         None if kernel.image == BUNDLED_KERNEL => build(&kernel.faults, work)?,
@@ -26,7 +30,7 @@ pub fn target(
         description_name,
         description,
         test: kernel.test.clone(),
-        memory_bytes: u64::from(kernel.memory_megabytes.unwrap_or(MEMORY_MEGABYTES)) << 20,
+        memory_bytes,
         append: kernel.append.clone(),
         disks: beside(&kernel.disks),
         symbols: kernel.symbols.as_ref().map(|path| folder.join(path)),
@@ -34,9 +38,6 @@ pub fn target(
         ..Recipe::default()
     })
 }
-
-/// As much as the other commands give a kernel.
-const MEMORY_MEGABYTES: u32 = 64;
 
 /// Builds the bundled kernel.
 fn build(faults: &[String], work: &Path) -> Result<PathBuf, Failure> {

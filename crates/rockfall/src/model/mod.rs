@@ -3,6 +3,7 @@
 pub mod described;
 pub mod drive;
 pub mod kernel;
+pub mod linux;
 pub mod page;
 pub mod patch;
 pub mod refine;

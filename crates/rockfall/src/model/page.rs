@@ -7,21 +7,21 @@ use report::escape::html;
 use std::fmt::Write as _;
 
 const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;margin:2rem;max-width:80rem}table{border-collapse:collapse;\
-    width:100%}td,th{vertical-align:top;text-align:left;padding:.35rem .6rem;border-top:1px solid #8884}code{font:12px/1.5 \
+    width:100%;table-layout:fixed}.leg{width:2.5rem}td,th{vertical-align:top;text-align:left;padding:.35rem .6rem;border-top:1px solid #8884}code{font:12px/1.5 \
     ui-monospace,monospace;white-space:pre-wrap}.who{font-weight:600}.note{opacity:.7}@media(prefers-color-scheme:dark){body{\
     background:#16181d;color:#dde}}";
 
 /// Kernel steps shown in one row.
 const STEPS_SHOWN: usize = 12;
 
-/// The page; `verdict` is the sentence that it opens with.
+/// The page; it opens with the first line of `verdict`.
 pub fn page(check: &Check, trail: &Trail, driven: &Driven, verdict: &str) -> String {
     let mut text = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{0}</title><style>{STYLE}</style><h1>{0}</h1><p>{1}</p>",
         html(&check.name),
-        html(verdict)
+        html(verdict.lines().next().unwrap_or_default())
     );
-    text.push_str("<table><tr><th>leg<th>the model<th>the kernel</tr>");
+    text.push_str("<table><tr><th class=leg>leg<th>the model<th>the kernel</tr>");
     let mut from = 0;
     for (leg, (begin, end)) in driven.plan.steps.iter().enumerate() {
         let process = &check.processes[driven.plan.route.legs[leg].process].name;
@@ -39,7 +39,8 @@ pub fn page(check: &Check, trail: &Trail, driven: &Driven, verdict: &str) -> Str
                 from = done;
                 if driven.guided.inexact().contains(&leg) {
                     text.push_str(
-                        "<p class=note>to the end of the line: it makes fewer accesses than the model's</p>",
+                        "<p class=note>beyond the switch of the model: to the end of the line, or of code in which \
+                         nobody else can run</p>",
                     );
                 }
             }
@@ -86,7 +87,11 @@ fn kernel_steps(text: &mut String, driven: &Driven, from: usize, to: usize) {
                 _ => format!("to {function}"),
             }
         });
-        let _ = writeln!(text, "{} {}", html(&taken.actor().to_string()), html(&place));
+        let actor = html(&taken.actor().to_string());
+        for line in driven.passed.get(from + at).into_iter().flatten() {
+            let _ = writeln!(text, "{actor} by {}", html(line));
+        }
+        let _ = writeln!(text, "{actor} {}", html(&place));
     }
     text.push_str("</code>");
 }

@@ -26,13 +26,27 @@ struct Located {
     at: Arrival,
 }
 
-/// A path as debugging information may end with it.
-fn plain(file: &str) -> &str {
+/// A path as the debugging information ends with it: without what leads up, or, of a source that was compiled as a copy
+/// somewhere else, its name alone.
+fn plain<'a>(file: &'a str, image: &Image) -> &'a str {
     let mut file = file;
     while let Some(rest) = file.strip_prefix("../").or_else(|| file.strip_prefix("./")) {
         file = rest;
     }
-    file
+    match image.nearest_lines(file, 1).is_empty() {
+        true => file.rsplit('/').next().unwrap_or(file),
+        false => file,
+    }
+}
+
+impl Plan {
+    /// The points as instructions, for subjects that know no lines.
+    pub fn by_address(&mut self) {
+        let all = self.route.spots.keys().chain(self.route.entries.iter().flatten());
+        let rule =
+            |pc: &VirtAddr| PointRule::Race { pc: *pc, thread: None, last_call: None, system_call: None };
+        self.points = PointSet { rules: all.map(rule).collect(), ..PointSet::default() };
+    }
 }
 
 /// Finds the code of a counterexample; what is wrong is said in a sentence.
@@ -43,7 +57,7 @@ pub fn plan(check: &Check, model: &Model, trail: &Trail, image: &Arc<Image>) -> 
     let mut spots: BTreeMap<VirtAddr, Spot> = BTreeMap::new();
     let mut rules = BTreeSet::new();
     for place in wanted {
-        let addresses = image.lines(plain(&place.file), place.line);
+        let addresses = image.lines(plain(&place.file, image), place.line);
         if addresses.is_empty() {
             continue;
         }
@@ -51,7 +65,7 @@ pub fn plan(check: &Check, model: &Model, trail: &Trail, image: &Arc<Image>) -> 
         for addr in addresses {
             spots.insert(addr, Spot { line: number, access: false });
         }
-        rules.insert(PointRule::Line { file: plain(&place.file).to_owned(), line: place.line });
+        rules.insert(PointRule::Line { file: plain(&place.file, image).to_owned(), line: place.line });
         numbers.insert(place, number);
     }
     if numbers.is_empty() {
@@ -82,13 +96,16 @@ pub fn plan(check: &Check, model: &Model, trail: &Trail, image: &Arc<Image>) -> 
             None => None,
         });
     }
+    let ends = ends(check, image, &numbers, &mut spots, &mut rules);
     let (located, codeless) = locate(trail, &numbers);
     if located.is_empty() {
         return Err("no step of the counterexample has code in the kernel".to_owned());
     }
     let (legs, steps) = legs(&located);
+    // Whoever is made can go before its maker comes to anything of the model.
+    rules.insert(PointRule::Create);
     let points = PointSet { rules, ..PointSet::default() };
-    Ok(Plan { route: Route { legs, spots, entries, bound }, points, steps, codeless })
+    Ok(Plan { route: Route { legs, spots, entries, bound, ends }, points, steps, codeless })
 }
 
 /// Instructions of the extracted functions that access what others may share.
@@ -101,7 +118,7 @@ fn accesses(
 ) {
     let ranges: Vec<_> = check.functions.iter().flat_map(|function| image.ranges(function)).collect();
     let by_line: BTreeMap<(&str, u32), u32> =
-        numbers.iter().map(|(place, number)| ((plain(&place.file), place.line), *number)).collect();
+        numbers.iter().map(|(place, number)| ((plain(&place.file, image), place.line), *number)).collect();
     let mut found: Vec<u64> = Everywhere::new(image, false).addresses().collect();
     found.retain(|addr| ranges.iter().any(|range| range.contains(addr)));
     found.sort_unstable();
@@ -120,6 +137,41 @@ fn accesses(
             rules.insert(PointRule::Race { pc, thread: None, last_call: None, system_call: None });
         }
     }
+}
+
+/// Where the processes' functions return: whoever has done its last step is stopped there, before it goes on to what the model
+/// does not have. A jump to another function counts where it is no line's own work, as the jumps that stand for returns are.
+fn ends(
+    check: &Check,
+    image: &Arc<Image>,
+    numbers: &BTreeMap<Place, u32>,
+    spots: &mut BTreeMap<VirtAddr, Spot>,
+    rules: &mut BTreeSet<PointRule>,
+) -> Vec<u32> {
+    let mut ends = Vec::new();
+    let modelled: BTreeSet<u32> = numbers.keys().map(|place| place.line).collect();
+    for process in &check.processes {
+        // Processes of one function end at the same place.
+        let same = check.processes.iter().position(|other| other.function == process.function);
+        let end = (numbers.len() + same.unwrap_or_default()) as u32;
+        ends.push(end);
+        for &function in image.function(&process.function) {
+            let leaves = image.leaves(function);
+            let works = |pc: &VirtAddr| {
+                let frame = image.frames(*pc).into_iter().next();
+                frame.and_then(|frame| frame.line).is_some_and(|line| modelled.contains(&line))
+            };
+            let jumps = leaves.tail_calls.iter().filter(|pc| !works(pc));
+            for &pc in leaves.returns.iter().chain(jumps) {
+                if spots.contains_key(&pc) {
+                    continue;
+                }
+                spots.insert(pc, Spot { line: end, access: false });
+                rules.insert(PointRule::Race { pc, thread: None, last_call: None, system_call: None });
+            }
+        }
+    }
+    ends
 }
 
 /// The steps with code, each with its visit: lines without code do not part visits.

@@ -23,7 +23,7 @@ pub fn verdict(outcome: &Outcome) -> String {
             "no proof: the search ran out of its {megabytes} MB after {states} states; raise search.memory-megabytes, \
              or let search.bitstate be true"
         ),
-        Verdict::Stopped => format!("no proof: the budget ended after {states} states"),
+        Verdict::Stopped => format!("no proof: it was stopped after {states} states"),
     }
 }
 
@@ -93,8 +93,10 @@ pub fn standing(threads: &[Standing]) -> String {
         text.push('\n');
         for frame in standing.stack.iter().take(FRAMES_SHOWN) {
             let function = frame.function.as_deref().unwrap_or("?");
-            let file = frame.file.as_deref().map_or("", |file| file.rsplit('/').next().unwrap_or(file));
-            let _ = writeln!(text, "      {function}  {file}:{}", frame.line.unwrap_or(0));
+            let place = frame.file.as_deref().zip(frame.line).map_or(String::new(), |(file, line)| {
+                format!("  {}:{line}", file.rsplit('/').next().unwrap_or(file))
+            });
+            let _ = writeln!(text, "      {function}{place}");
         }
     }
     text

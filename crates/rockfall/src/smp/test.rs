@@ -11,10 +11,10 @@ use crate::smp::statement::{Ending, statement};
 use crate::smp::target::{Booted, SmpTarget, tests};
 use crate::terminal::text_options;
 use detect::{Candidate, Config, Detectors};
-use explore::Found;
 use explore::minimize::{Budget, Case};
+use explore::{Found, World};
 use guest::multiprocessor::Multiprocessor;
-use report::{RaceStory, Summary, json};
+use report::{RaceStory, Story, Summary, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use trace::{PointSet, Resolve};
@@ -159,7 +159,7 @@ impl Explored {
             return Ok((verdict, line));
         };
         let path = arguments.output.clone().unwrap_or_else(|| target.finding_path());
-        let bug = Bug::new(arguments, target, plan, &found, &points, path)?;
+        let bug = Bug::new(target, plan.plain_world(), &found, &points, &Keeping::of(arguments, path))?;
         let verdict = bug.tell(arguments, target, plan, told.trim_end())?;
         Ok((verdict, line))
     }
@@ -168,35 +168,50 @@ impl Explored {
     pub fn keep(&self, arguments: &Arguments, target: &mut SmpTarget) -> Result<Option<PathBuf>, Failure> {
         let Some((found, points)) = &self.plan.found else { return Ok(None) };
         let path = target.finding_path();
-        Bug::new(arguments, target, &self.plan, found, points, path).map(|bug| Some(bug.path))
+        let keeping = Keeping::of(arguments, path);
+        Bug::new(target, self.plan.plain_world(), found, points, &keeping).map(|bug| Some(bug.path))
+    }
+}
+
+/// How a finding is kept.
+pub struct Keeping {
+    pub workers: usize,
+    pub no_minimise: bool,
+    pub output: PathBuf,
+}
+
+impl Keeping {
+    fn of(arguments: &Arguments, output: PathBuf) -> Self {
+        let workers = arguments.workers.unwrap_or_else(cores);
+        Self { workers, no_minimise: arguments.no_minimise, output }
     }
 }
 
 /// A finding as short as it was made.
-struct Bug {
+pub struct Bug {
     file: FindingFile,
     path: PathBuf,
+    world: World<Multiprocessor, Detectors>,
 }
 
 impl Bug {
-    fn new(
-        arguments: &Arguments,
+    /// Makes it short and writes it down.
+    pub fn new(
         target: &mut SmpTarget,
-        plan: &Plan,
+        world: World<Multiprocessor, Detectors>,
         found: &Found,
         points: &PointSet,
-        path: PathBuf,
+        keeping: &Keeping,
     ) -> Result<Self, Failure> {
-        let world = plan.plain_world();
-        let world = explore::World::new(without_haste(world.subject), world.observer);
+        let world = World::new(without_haste(world.subject), world.observer);
         let started = Instant::now();
         let late = || started.elapsed().as_secs_f64() > MINIMISE_SECONDS_MAX || crate::interrupt::asked();
-        let workers = arguments.workers.unwrap_or_else(cores);
-        let budget = Budget { executions_max: u64::MAX, workers, ..Budget::default() };
+        let budget = Budget { executions_max: u64::MAX, workers: keeping.workers, ..Budget::default() };
         let case = Case { world: &world, points, found, budget, cancelled: &late };
-        let least = (!arguments.no_minimise).then(|| case.minimize());
+        let least = (!keeping.no_minimise).then(|| case.minimize());
         let best = least.as_ref().map_or(found, |least| &least.found).clone();
         let passing = Case { found: &best, ..case }.nearest_passing();
+        let path = keeping.output.clone();
         target.keep_image(&path)?;
         let file = FindingFile {
             rockfall_finding: FindingFile::VERSION,
@@ -213,7 +228,11 @@ impl Bug {
         };
         file.write(&path)?;
         crate::interrupt::finding_is_kept(&path);
-        Ok(Self { file, path })
+        Ok(Self { file, path, world })
+    }
+
+    pub fn story(&self, target: &SmpTarget) -> Result<Story, Failure> {
+        narrate(target, &self.world, &self.file, &self.path)
     }
 
     fn tell(
@@ -224,9 +243,7 @@ impl Bug {
         told: &str,
     ) -> Result<Verdict, Failure> {
         let verdict = Verdict::GuestBug.settle();
-        let world = plan.plain_world();
-        let world = explore::World::new(without_haste(world.subject), world.observer);
-        let story = narrate(target, &world, &self.file, &self.path)?;
+        let story = self.story(target)?;
         let page = arguments.page.of(&self.path);
         if let Some(html) = &page {
             write_whole(html, report::html(&story).as_bytes())?;

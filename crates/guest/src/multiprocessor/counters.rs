@@ -1,0 +1,44 @@
+//! How often processors were found to wait, and why.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often each rule about waiting applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// A processor halted.
+    pub halts: u64,
+    /// A processor was found in a loop that only others can end.
+    pub loops: u64,
+    /// A processor was held back because it came to no point.
+    pub starvations: u64,
+    /// Time jumped to the expiry of a timer.
+    pub expiries: u64,
+    /// Interrupts taken.
+    pub interrupts: u64,
+}
+
+/// A rule about waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rule {
+    Halt,
+    Loop,
+    Starvation,
+    Expiry,
+    Interrupt,
+}
+
+/// Counts for a subject and all its clones together.
+#[derive(Debug, Default)]
+pub(super) struct Counting([AtomicU64; 5]);
+
+impl Counting {
+    pub(super) fn count(&self, rule: Rule) {
+        self.0[rule as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        let [halts, loops, starvations, expiries, interrupts] =
+            [0, 1, 2, 3, 4].map(|rule| self.0[rule].load(Ordering::Relaxed));
+        Counters { halts, loops, starvations, expiries, interrupts }
+    }
+}
