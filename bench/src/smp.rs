@@ -44,6 +44,8 @@ struct Case {
     kernel: String,
     expected: Expected,
     test: PathBuf,
+    /// Processors: one for each thread of the test.
+    cpus: u8,
     /// Further words of the command.
     more: Vec<String>,
 }
@@ -71,6 +73,7 @@ fn module_cases() -> Vec<Case> {
             kernel: KERNEL.to_owned(),
             expected: if mended { Expected::Nothing } else { Expected::Bug },
             test: fault.test(),
+            cpus: 2,
             more,
         }
     };
@@ -90,6 +93,7 @@ fn released_cases() -> Vec<Case> {
             kernel: kernel.to_owned(),
             expected,
             test: bug.test(),
+            cpus: 2,
             more: more.clone(),
         };
         cases.push(case(&bug.broken, Expected::Bug));
@@ -105,6 +109,7 @@ fn ordinary_cases() -> Result<Vec<Case>, String> {
         kernel: KERNEL.to_owned(),
         expected: Expected::Nothing,
         test,
+        cpus: 3,
         more: Vec::new(),
     };
     Ok(tests.into_iter().map(case).collect())
@@ -116,7 +121,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     fs::create_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;
     let mut text = format!(
         "# Linux on several processors\n\nMeasured with `cargo run --release -p bench -- linux --seconds {} -w {} --write`. Each row is \
-         `rockfall test KERNEL --linux TEST.c --cpus 2` with that budget and {} core{}; schedules and seconds are until the bug, or in all, \
+         `rockfall test KERNEL --linux TEST.c` on two processors (ordinary tests: three) with that budget and {} core{}; schedules and seconds are until the bug, or in all, \
          after the boot.\n",
         options.seconds,
         options.workers,
@@ -156,8 +161,7 @@ pub fn run(options: &Options) -> Result<(), String> {
 
 fn row(options: &Options, work: &Path, case: Case, kernel: &Kernel) -> Result<Row, String> {
     eprintln!("{} on {} …", case.name, case.kernel);
-    let mut arguments: Vec<String> =
-        ["test", "--no-minimise", "--json", "--cpus", "2"].map(str::to_owned).to_vec();
+    let mut arguments: Vec<String> = ["test", "--no-minimise", "--json"].map(str::to_owned).to_vec();
     arguments.extend([
         kernel.image().display().to_string(),
         "--linux".to_owned(),
@@ -169,6 +173,7 @@ fn row(options: &Options, work: &Path, case: Case, kernel: &Kernel) -> Result<Ro
         "-w".to_owned(),
         options.workers.to_string(),
     ]);
+    arguments.extend(["--cpus".to_owned(), case.cpus.to_string()]);
     arguments.extend(case.more.iter().cloned());
     let slug: String = case.name.chars().filter(|c| c.is_alphanumeric() || *c == '_').collect();
     let outcome = run::run(&arguments, work, &format!("{slug}-{}", case.kernel), options.seconds)?;
