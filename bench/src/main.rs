@@ -13,6 +13,7 @@ mod phase;
 mod qemu;
 mod quicksand;
 mod real;
+mod run;
 mod sanitizers;
 mod smp;
 mod space;

@@ -5,7 +5,7 @@
 //! under two locks and one looks at what came of them. They are `guests/programs/reorder_test.c` and `twostage_test.c`.
 
 use crate::guests::folder;
-use crate::real::run::{Ending, Outcome, run as test};
+use crate::run::{Ending, Outcome, run as test};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;

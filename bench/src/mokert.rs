@@ -7,7 +7,7 @@
 use crate::guests::folder;
 use crate::real::edit::Fault;
 use crate::real::prepare::Course;
-use crate::real::run::rockfall;
+use crate::run::rockfall;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};

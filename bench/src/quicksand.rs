@@ -10,8 +10,9 @@ mod estimates;
 mod spaces;
 
 use crate::guests::folder;
+use crate::run::Ending;
 use ::guests::{Fault, Place};
-use cell::{Cell, Ending, Kept};
+use cell::{Cell, Kept};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;

@@ -7,12 +7,11 @@
 
 pub mod edit;
 pub mod prepare;
-pub mod run;
 
 use crate::guests::folder;
+use crate::run::{self, Ending, Outcome};
 use edit::Fault;
 use prepare::{Course, Kernel};
-use run::{Ending, Outcome};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt::Write;

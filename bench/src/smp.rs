@@ -4,7 +4,7 @@
 //!
 //! Kernels are taken from where `rockfall linux fetch` puts them; rows whose kernel is not there are left out with a sentence.
 
-use crate::real::run::{self, Ending, Outcome};
+use crate::run::{self, Ending, Outcome};
 use clap::Parser;
 use guests::linux::catalogue::{ModuleFault, module_faults, released_bugs};
 use guests::linux::debian::{Kernel, Store};

@@ -6,8 +6,8 @@
 //! as its users do, in a process of its own, with one worker, for at most so many seconds.
 
 use crate::guests::folder;
+use crate::run::Summary;
 use ::guests::{Build, Program};
-use serde::Deserialize;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
@@ -61,20 +61,6 @@ const LOCKS: &[(&str, &[Size])] = &[
 
 const POINTS: &str = "lock,unlock,create,wake";
 
-/// What the command says of itself when it ends.
-#[derive(Deserialize)]
-struct Summary {
-    verdict: String,
-    finding: Option<Finding>,
-    interleavings: u64,
-    seconds: f64,
-}
-
-#[derive(Deserialize)]
-struct Finding {
-    kind: String,
-}
-
 struct Bench<'a> {
     options: &'a Options,
     built: PathBuf,
@@ -120,12 +106,12 @@ impl Bench<'_> {
         }
         let output = command.args(more).output().map_err(|e| format!("{}: {e}", self.rockfall.display()))?;
         let said = String::from_utf8_lossy(&output.stdout);
-        let summary = said.lines().rev().find_map(|line| serde_json::from_str::<Summary>(line).ok());
+        let summary = Summary::last_of(&said);
         let Some(summary) = summary else {
             let errors = String::from_utf8_lossy(&output.stderr);
             return Err(format!("{name}: {}", errors.lines().next_back().unwrap_or("no result")));
         };
-        let Summary { verdict, finding, interleavings, seconds } = summary;
+        let Summary { verdict, finding, interleavings, seconds, .. } = summary;
         eprintln!("bench: {name} {}: {verdict} {interleavings} {seconds:.1} s", arguments.join(" "));
         Ok(match (verdict.as_str(), finding) {
             (_, Some(finding)) => format!("**{}** {interleavings}, {seconds:.1} s", finding.kind),

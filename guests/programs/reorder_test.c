@@ -44,14 +44,4 @@ static void *checker(void *arg)
     return arg;
 }
 
-int main(void)
-{
-    int tids[WRITERS + 1];
-    thr_init(1024);
-    for (int i = 0; i < WRITERS; i++)
-        tids[i] = thr_create(writer, NULL);
-    tids[WRITERS] = thr_create(checker, NULL);
-    for (int i = 0; i <= WRITERS; i++)
-        assert(thr_join(tids[i], NULL) == 0);
-    return 0;
-}
+#include "writers_and_checker.h"

@@ -2,6 +2,7 @@
 
 use super::Row;
 use crate::guests::folder;
+use crate::run::{Ending, Summary};
 use ::guests::{Build, Design, Place};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,14 +14,6 @@ use std::time::{Duration, Instant};
 /// Beyond its budget a command boots, minimises nothing, and writes down what it has.
 const GRACE_SECONDS: f64 = 60.0;
 const WORKERS: &str = "2";
-
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub enum Ending {
-    Found(String),
-    Exhausted,
-    Unfinished,
-    Failed(String),
-}
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cell {
@@ -84,21 +77,6 @@ impl JobTold {
     fn is_exhausted(&self) -> bool {
         ["exhausted", "covered"].contains(&self.state.as_str())
     }
-}
-
-/// What the command says of itself when it ends.
-#[derive(Deserialize)]
-struct Summary {
-    verdict: String,
-    scope: String,
-    finding: Option<Finding>,
-    interleavings: u64,
-    seconds: f64,
-}
-
-#[derive(Deserialize)]
-struct Finding {
-    kind: String,
 }
 
 /// A cell in its file.
@@ -182,7 +160,7 @@ impl Kept {
             _ => command.arg("--forecasts").arg(&forecasts),
         };
         let (said, errors) = self.finish(&mut command)?;
-        let summary = said.lines().rev().find_map(|line| serde_json::from_str::<Summary>(line).ok());
+        let summary = Summary::last_of(&said);
         let _ = fs::remove_dir_all(file("run"));
         let forecasts = fs::read_to_string(&forecasts).ok();
         let spaces = Spaces::told(&said);
@@ -197,12 +175,7 @@ impl Kept {
                 spaces,
             });
         };
-        let ending = match (summary.verdict.as_str(), summary.finding) {
-            (_, Some(finding)) => Ending::Found(finding.kind),
-            ("exhausted", None) => Ending::Exhausted,
-            ("out-of-budget", None) => Ending::Unfinished,
-            (other, None) => Ending::Failed(other.to_owned()),
-        };
+        let ending = summary.ending();
         let races = races_told(&summary.scope);
         let Summary { interleavings, seconds, .. } = summary;
         Ok(Cell { ending, interleavings, seconds, races, forecasts, spaces })

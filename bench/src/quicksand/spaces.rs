@@ -1,8 +1,9 @@
 //! All spaces that were exhausted, with what had been forecast on the way: those of the table, the sets of points that
 //! iterative deepening begins with, and some more, so that there are many and of many kinds.
 
-use super::cell::{Ending, Kept};
+use super::cell::Kept;
 use super::{Options, Row, Strategy};
+use crate::run::Ending;
 use ::guests::Place;
 use explore::estimate::Sighting;
 use serde::Deserialize;

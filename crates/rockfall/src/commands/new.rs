@@ -26,7 +26,7 @@ pub enum Kind {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     rockfall new pintos ~/pintos\n  \
-    rockfall new xv6 ~/xv6-public -o /tmp/xv6-rockfall")]
+    rockfall new xv6 ~/xv6-public -o xv6-rockfall")]
 pub struct Arguments {
     /// What the project is
     pub kind: Kind,

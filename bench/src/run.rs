@@ -41,17 +41,35 @@ pub struct Outcome {
     pub memory_mb: u64,
 }
 
+/// What the command says of itself when it ends.
 #[derive(Deserialize)]
-struct Summary {
-    verdict: String,
-    finding: Option<Finding>,
-    interleavings: u64,
-    seconds: f64,
+pub struct Summary {
+    pub verdict: String,
+    pub scope: String,
+    pub finding: Option<Finding>,
+    pub interleavings: u64,
+    pub seconds: f64,
 }
 
 #[derive(Deserialize)]
-struct Finding {
-    kind: String,
+pub struct Finding {
+    pub kind: String,
+}
+
+impl Summary {
+    /// The last one in what was printed.
+    pub fn last_of(said: &str) -> Option<Self> {
+        said.lines().rev().find_map(|line| serde_json::from_str(line).ok())
+    }
+
+    pub fn ending(&self) -> Ending {
+        match (self.verdict.as_str(), &self.finding) {
+            (_, Some(finding)) => Ending::Found(finding.kind.clone()),
+            ("exhausted", None) => Ending::Exhausted,
+            ("out-of-budget", None) => Ending::Unfinished,
+            (other, None) => Ending::Failed(other.to_owned()),
+        }
+    }
 }
 
 /// The command, beside this program.
@@ -102,7 +120,7 @@ pub fn run(arguments: &[String], at: &Path, test: &str, seconds: f64) -> Result<
     }
     let read = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let said = read(&out).map_err(failed)?;
-    let summary = said.lines().rev().find_map(|line| serde_json::from_str::<Summary>(line).ok());
+    let summary = Summary::last_of(&said);
     let (cpu_seconds, memory_mb) = (cpu.as_secs_f64(), memory);
     let Some(summary) = summary else {
         let complaints = read(&errors).map_err(failed)?;
@@ -116,14 +134,8 @@ pub fn run(arguments: &[String], at: &Path, test: &str, seconds: f64) -> Result<
             memory_mb,
         });
     };
-    let ending = match (summary.verdict.as_str(), summary.finding) {
-        (_, Some(finding)) => Ending::Found(finding.kind),
-        ("exhausted", None) => Ending::Exhausted,
-        ("out-of-budget", None) => Ending::Unfinished,
-        (other, None) => Ending::Failed(other.to_owned()),
-    };
     Ok(Outcome {
-        ending,
+        ending: summary.ending(),
         interleavings: summary.interleavings,
         seconds: summary.seconds,
         cpu_seconds,
