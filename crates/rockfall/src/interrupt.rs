@@ -1,8 +1,10 @@
 //! Ctrl-C (and termination) as a question: work that can end early asks, and ends with what is known so far.
 
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use trace::Cancelled;
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// Where the finding is that is being told.
@@ -37,6 +39,12 @@ pub fn end_at_once() {
 /// the process ends.
 pub fn finding_is_kept(path: &Path) {
     let _ = KEPT.set(path.display().to_string());
+}
+
+/// Whether it is time to end: after this budget, from now on, or when somebody asks.
+pub fn lateness(budget: Option<Duration>) -> Cancelled {
+    let started = Instant::now();
+    Arc::new(move || asked() || budget.is_some_and(|budget| started.elapsed() >= budget))
 }
 
 pub fn asked() -> bool {

@@ -6,16 +6,17 @@
 //! The table is one message, drawn whole and cut to the terminal as it is at that moment, so that no line is ever of
 //! another moment than its neighbours, and none is broken. Numbers come first: on a narrow terminal it is names that are cut.
 
-use crate::commands::explore::TELLING_SECONDS;
-use crate::progress::in_words;
 use crate::terminal::error_size;
+use campaign::shorten::TELLING_SECONDS;
+use campaign::view::View;
+use campaign::words::{bounded, counted, in_words, in_words_exactly, standing};
 use detect::{Candidate, Finding, Order, RaceKey, RaceSide, RaceStatus};
 use explore::jobs::{Job, JobId, Plan, Purpose, State};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use trace::{PointRule, PointSet, VirtAddr};
+use trace::{PointSet, VirtAddr};
 
 const REDRAW: Duration = Duration::from_millis(200);
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -28,8 +29,6 @@ const WINDOW_SECONDS: f64 = 2.0;
 const ROWS_RESERVED: usize = 6;
 /// New races named at a time.
 const RACES_TOLD_MAX: usize = 3;
-/// Racing instructions of a set named in one line.
-const RACES_NAMED_MAX: usize = 2;
 
 pub enum JobsView {
     Plain {
@@ -53,72 +52,6 @@ pub enum JobsView {
         jobs: Vec<(State, u64)>,
         races: BTreeMap<RaceKey, (Order, RaceStatus)>,
     },
-}
-
-/// The points of a job, and its bound if it has one.
-pub fn bounded(job: &Job, place: &dyn Fn(VirtAddr) -> String) -> String {
-    let points = name(&job.points, place);
-    match (job.preemptions_max, job.delays_max) {
-        (Some(1), _) => format!("{points}, at most one preemption"),
-        (Some(most), _) => format!("{points}, at most {most} preemptions"),
-        (None, Some(most)) => format!("{points}, delays: at most {most}, one of threads that look alike"),
-        (None, None) => points,
-    }
-}
-
-/// A set as one phrase; `place` is the function and line of an instruction.
-pub fn name(points: &PointSet, place: &dyn Fn(VirtAddr) -> String) -> String {
-    let (mut shown, mut races) = (Vec::new(), Vec::new());
-    for rule in &points.rules {
-        match rule {
-            PointRule::Race { pc, .. } => races.push(*pc),
-            PointRule::Everywhere => shown.push("every shared access".to_owned()),
-            rule => shown.push(rule.to_string()),
-        }
-    }
-    if races.len() > RACES_NAMED_MAX {
-        shown.push(format!("{} racing instructions", races.len()));
-    } else {
-        // In front: these are what tells one set from the next.
-        shown.splice(..0, races.into_iter().map(|pc| format!("race in {}", place(pc))));
-    }
-    if shown.is_empty() { "voluntary switches only".to_owned() } else { shown.join(", ") }
-}
-
-/// `3 jobs`, `1 job`.
-pub fn counted<N: std::fmt::Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == N::from(1) { "" } else { "s" })
-}
-
-/// Short times by the tenth of a second: what takes no time at all would not be there.
-fn in_words_exactly(seconds: f64) -> String {
-    if seconds < 10.0 { format!("{seconds:.1} s") } else { in_words(seconds) }
-}
-
-pub fn in_number(interleavings: u64) -> String {
-    counted(interleavings, "interleaving")
-}
-
-/// How far a job is.
-pub fn standing(job: &Job) -> String {
-    let interleavings = in_number(job.standing.interleavings);
-    match &job.state {
-        State::Pending => "not begun".to_owned(),
-        State::Exhausted => format!("exhausted, {interleavings}"),
-        State::Buggy => format!("a bug after {interleavings}"),
-        State::Covered { .. } => "part of an exhausted space".to_owned(),
-        State::Cancelled { .. } => "not needed: a part of it has a bug".to_owned(),
-        State::GivenUp { why } => format!("given up after {interleavings}: {why}"),
-        State::Bounded { why } => format!("bounded after {interleavings}: {why}"),
-        State::Started | State::Suspended => {
-            let percent = 100.0 * job.standing.explored;
-            let left = job.standing.seconds_left.map_or("unknown time".to_owned(), in_words_exactly);
-            let between = job.standing.seconds_left_between.map_or(String::new(), |(least, most)| {
-                format!(" ({} to {})", in_words_exactly(least), in_words_exactly(most))
-            });
-            format!("{interleavings}, {percent:.1} %, {left} left{between}")
-        }
-    }
 }
 
 /// A thing that happened, for programs.
@@ -413,14 +346,6 @@ impl JobsView {
         }
     }
 
-    pub fn warn(&mut self, text: &str) {
-        match self {
-            Self::Events { .. } => tell(&Happened::Warning { text }),
-            Self::Live { table, .. } => table.suspend(|| eprintln!("rockfall: {text}")),
-            Self::Plain { .. } => eprintln!("rockfall: {text}"),
-        }
-    }
-
     /// Says at once that there is one: to show it with few preemptions takes a while.
     pub fn bug(&mut self, finding: &Finding, interleavings: u64, seconds: f64) {
         let text = || format!("{} (interleaving {interleavings})", finding.headline());
@@ -440,8 +365,24 @@ impl JobsView {
         }
     }
 
+    /// To be called when all is known, the races that lead to the bug among it.
+    pub fn finish(&mut self, plan: &Plan) {
+        match self {
+            Self::Live { table, .. } => table.finish_and_clear(),
+            Self::Events { jobs, races, .. } => {
+                tell_jobs(plan, jobs, |job, told| {
+                    (&job.state, job.standing.interleavings) != (&told.0, told.1)
+                });
+                tell_races(plan.races().iter(), races, |before, now| before != now);
+            }
+            Self::Plain { .. } => {}
+        }
+    }
+}
+
+impl View for JobsView {
     /// `times`: elapsed and left of the budget, in seconds.
-    pub fn show(
+    fn show(
         &mut self,
         plan: &Plan,
         running: &[JobId],
@@ -502,17 +443,11 @@ impl JobsView {
         }
     }
 
-    /// To be called when all is known, the races that lead to the bug among it.
-    pub fn finish(&mut self, plan: &Plan) {
+    fn warn(&mut self, text: &str) {
         match self {
-            Self::Live { table, .. } => table.finish_and_clear(),
-            Self::Events { jobs, races, .. } => {
-                tell_jobs(plan, jobs, |job, told| {
-                    (&job.state, job.standing.interleavings) != (&told.0, told.1)
-                });
-                tell_races(plan.races().iter(), races, |before, now| before != now);
-            }
-            Self::Plain { .. } => {}
+            Self::Events { .. } => tell(&Happened::Warning { text }),
+            Self::Live { table, .. } => table.suspend(|| eprintln!("rockfall: {text}")),
+            Self::Plain { .. } => eprintln!("rockfall: {text}"),
         }
     }
 }
@@ -602,18 +537,5 @@ mod tests {
             · lock, unlock: 64 interleavings, 0.0 %, more than 100 days left"#]]
         .assert_eq(&sight.news(&mut states, &mut races).join("\n"));
         assert!(sight.news(&mut states, &mut races).is_empty());
-    }
-
-    #[test]
-    fn sets_have_names() {
-        let place = |pc: VirtAddr| format!("f ({pc})");
-        for (points, expected) in [
-            ("", "voluntary switches only"),
-            ("lock,everywhere", "lock, every shared access"),
-            ("race:0x10,lock", "race in f (0x00000010), lock"),
-            ("race:0x1,race:0x2,race:0x3", "3 racing instructions"),
-        ] {
-            assert_eq!(name(&points.parse().expect("points"), &place), expected);
-        }
     }
 }

@@ -5,9 +5,10 @@
 //! description, test or set of options is no part of this search and is left aside.
 
 use crate::commands::explore::{How, default_path};
-use crate::failure::Failure;
-use crate::run_folder::{RunFolder, checksum};
-use crate::target::Target;
+use crate::run_folder::RunFolder;
+use campaign::Failure;
+use campaign::store::{Store as _, checksum};
+use campaign::target::Target;
 use explore::jobs::JobId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -59,10 +60,10 @@ impl Kept {
     /// The search as it was kept, if it was.
     pub fn take_up<T: DeserializeOwned>(&mut self) -> Option<T> {
         let folder = self.folder.as_ref()?;
-        let (seconds, search) = folder.load_job::<(f64, T)>(SEARCH)?;
+        let (seconds, search) = folder.load_search::<(f64, T)>(SEARCH)?;
         self.seconds_before = seconds;
         if self.tells {
-            let (path, spent) = (folder.path().display(), crate::progress::in_words(seconds));
+            let (path, spent) = (folder.path().display(), campaign::words::in_words(seconds));
             eprintln!("rockfall: going on with the search in {path}, {spent} so far; --fresh begins anew");
         }
         Some(search)
@@ -86,7 +87,7 @@ impl Kept {
         if let Some(folder) = &self.folder
             && folder.make()
         {
-            folder.save_job(SEARCH, &(self.seconds(), search));
+            folder.save_search(SEARCH, &(self.seconds(), search));
         }
         self.written = (Instant::now(), begun.elapsed());
     }
@@ -102,7 +103,7 @@ impl Kept {
 
     /// Says what went wrong with the folder.
     pub fn warn(&self) {
-        if let Some(warning) = self.folder.as_ref().and_then(RunFolder::take_warning) {
+        if let Some(warning) = self.folder.as_ref().and_then(|folder| folder.take_warning()) {
             eprintln!("rockfall: {warning}");
         }
     }

@@ -1,30 +1,24 @@
 //! The `rockfall` command.
 
-mod campaign;
 mod commands;
 mod console;
-mod failure;
-mod finding_file;
+mod files;
 mod interrupt;
 mod jobs_view;
 mod kept;
-mod limits;
 mod model;
-mod narrate;
 mod points;
 mod post_mortem;
 mod progress;
-mod race_witness;
 mod ram;
 mod run_folder;
-mod searching;
 mod session;
 mod smp;
 mod snapshot_file;
-mod statement;
 mod target;
 mod terminal;
 mod transactions;
+mod verdict;
 mod watchpoints;
 
 use std::any::Any;
@@ -33,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use failure::Verdict;
+use verdict::Verdict;
 
 /// Clones of the machine are made by one worker and dropped by another all the time: an allocator that locks then makes
 /// two cores wait for each other.
@@ -112,7 +106,7 @@ fn main() -> ExitCode {
         Ok(Ok(verdict)) => verdict,
         Ok(Err(failure)) => {
             tell(&failure.to_string());
-            failure.verdict()
+            Verdict::from(&failure)
         }
         Err(payload) => match unprintable(payload.as_ref()) {
             // Whoever reads the output has left, as `head` does.

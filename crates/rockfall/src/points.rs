@@ -2,7 +2,7 @@
 //! between them have to do with each other (Blum 2012, 5.5): which memory two of them share, and which must come first.
 //! That is what one needs to know to choose points: between two that share nothing none is worth having.
 
-use crate::failure::Failure;
+use campaign::Failure;
 use explore::{Observer, Order, World};
 use guest::kernel::Kernel;
 use guest::nearest::suggestion;

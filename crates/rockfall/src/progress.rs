@@ -1,5 +1,6 @@
 //! How far a search is: a bar on a terminal, silence elsewhere.
 
+use campaign::words::in_words;
 use explore::estimate::{Forecast, Sighting};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -88,16 +89,5 @@ impl Progress {
 
     pub fn finish(&self) {
         self.bar.finish_and_clear();
-    }
-}
-
-/// Seconds as a person says them.
-pub fn in_words(seconds: f64) -> String {
-    match seconds {
-        s if !s.is_finite() || s > 100.0 * 86_400.0 => "more than 100 days".into(),
-        s if s >= 2.0 * 86_400.0 => format!("{:.0} days", s / 86_400.0),
-        s if s >= 7200.0 => format!("{:.0} h", s / 3600.0),
-        s if s >= 120.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{s:.0} s"),
     }
 }

@@ -12,13 +12,11 @@
 //!
 //! A folder that cannot be written (a full disk) costs one warning, and the run goes on.
 
-use crate::failure::Failure;
-use crate::race_witness::RaceWitness;
-use detect::Signature;
-use explore::Found as Bug;
-use explore::jobs::{JobId, Plan};
+use campaign::Failure;
+use campaign::store::{Begun, Record, Store, checksum};
+use explore::jobs::JobId;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -28,29 +26,6 @@ const VERSION: u32 = 5;
 const RUN: &str = "run";
 const LOCK: &str = "lock";
 const JOB: &str = "job-";
-
-/// How a run ended, if it did by itself, and said so.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Ended {
-    Complete,
-    Bug,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Record {
-    /// What is tested, for people.
-    pub what: String,
-    /// Spent so far.
-    pub seconds: f64,
-    pub ended: Option<Ended>,
-    pub plan: Plan,
-    /// Of each race that the plan knows.
-    pub witnesses: Vec<RaceWitness>,
-    /// The bug that was found and, unless the run has ended with it, perhaps not told.
-    pub found: Option<(JobId, Bug)>,
-    /// What was found and told before, and set aside to look for the next one.
-    pub told: Vec<Signature>,
-}
 
 pub struct RunFolder {
     path: PathBuf,
@@ -73,17 +48,6 @@ pub enum Found {
     /// Of another kernel, description, test, set of options, or Rockfall; says of what.
     Foreign(String),
     Run(Box<Record>),
-}
-
-/// Guards against mistakes, not against malice.
-pub fn checksum(bytes: &[u8]) -> u64 {
-    let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let (words, rest) = bytes.as_chunks::<8>();
-    let hash = words.iter().fold(bytes.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    let hash = mix(hash, u64::from_le_bytes(last));
-    hash ^ hash >> 29
 }
 
 /// The file as it is written.
@@ -229,18 +193,6 @@ impl RunFolder {
         }
     }
 
-    /// What went wrong with the folder, once.
-    pub fn take_warning(&self) -> Option<String> {
-        let mut warning = self.warning.lock().expect("nobody panics with it");
-        match std::mem::replace(&mut *warning, Warning::Told) {
-            Warning::Due(text) => Some(text),
-            other => {
-                *warning = other;
-                None
-            }
-        }
-    }
-
     fn write(&self, name: &str, payload: &[u8]) -> bool {
         let part = self.path.join(format!(".part-{name}"));
         let write = || {
@@ -261,19 +213,12 @@ impl RunFolder {
         }
     }
 
-    pub fn save(&self, record: &Record) {
-        match serde_json::to_vec(record) {
-            Ok(payload) => _ = self.write(RUN, &payload),
-            Err(error) => self.warn(&std::io::Error::other(error)),
-        }
-    }
-
     fn job(id: JobId) -> String {
         format!("{JOB}{}", id.0)
     }
 
     /// Says whether it can be loaded again.
-    pub fn save_job(&self, id: JobId, job: &impl Serialize) -> bool {
+    pub fn save_search(&self, id: JobId, job: &impl Serialize) -> bool {
         match postcard::to_allocvec(job) {
             Ok(payload) => self.write(&Self::job(id), &payload),
             Err(error) => {
@@ -284,18 +229,46 @@ impl RunFolder {
     }
 
     /// `None` if it is not there, or not whole: then the job is to be begun again.
-    pub fn load_job<T: DeserializeOwned>(&self, id: JobId) -> Option<T> {
+    pub fn load_search<T: DeserializeOwned>(&self, id: JobId) -> Option<T> {
         let file = std::fs::read(self.path.join(Self::job(id))).ok()?;
         postcard::from_bytes(unseal(self.key, &file).ok()?).ok()
     }
 
-    pub fn forget_job(&self, id: JobId) {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Store for RunFolder {
+    fn save(&self, record: &Record) {
+        match serde_json::to_vec(record) {
+            Ok(payload) => _ = self.write(RUN, &payload),
+            Err(error) => self.warn(&std::io::Error::other(error)),
+        }
+    }
+
+    fn save_job(&self, id: JobId, job: &Begun) -> bool {
+        self.save_search(id, job)
+    }
+
+    fn load_job(&self, id: JobId) -> Option<Begun> {
+        self.load_search(id)
+    }
+
+    fn forget_job(&self, id: JobId) {
         // If it stays, it is told again what is known already.
         let _ = std::fs::remove_file(self.path.join(Self::job(id)));
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
+    fn take_warning(&self) -> Option<String> {
+        let mut warning = self.warning.lock().expect("nobody panics with it");
+        match std::mem::replace(&mut *warning, Warning::Told) {
+            Warning::Due(text) => Some(text),
+            other => {
+                *warning = other;
+                None
+            }
+        }
     }
 }
 
@@ -336,14 +309,5 @@ mod tests {
         ] {
             assert_eq!(is_ours(name), ours, "{name}");
         }
-    }
-
-    #[test]
-    fn checksums_tell_lengths_and_places_apart() {
-        let texts: [&[u8]; 6] = [b"", b"\0", b"\0\0", b"abcdefgh", b"abcdefg\0", b"habcdefg"];
-        let mut sums: Vec<u64> = texts.iter().map(|text| checksum(text)).collect();
-        sums.sort_unstable();
-        sums.dedup();
-        assert_eq!(sums.len(), texts.len());
     }
 }

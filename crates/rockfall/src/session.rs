@@ -12,9 +12,10 @@ use machine::{Events, Kinds, Machine, Stop, Turn, Turns};
 use trace::CpuId;
 
 use crate::console::{Console, screen};
-use crate::failure::{Failure, Verdict};
 use crate::post_mortem;
 use crate::terminal::{Input, Terminal};
+use crate::verdict::Verdict;
+use campaign::Failure;
 
 /// Machine time between two looks at console and keyboard: five milliseconds.
 const LOOK: u64 = 500_000;

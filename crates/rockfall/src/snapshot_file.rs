@@ -9,7 +9,7 @@ use machine::boot::BootOptions;
 use machine::hash::StableHasher;
 use machine::{Machine, snapshot};
 
-use crate::failure::Failure;
+use campaign::Failure;
 
 /// Names everything a machine is made of: a snapshot of one is no snapshot of another.
 pub fn image(kernel: &[u8], options: &BootOptions, config: &BoardConfig) -> u64 {

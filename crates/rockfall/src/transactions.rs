@@ -3,12 +3,10 @@
 //! Whether they have them follows from the code, unless it is said: from the kernel's functions, from the program under test, and
 //! from the program of the test's name. Programs that merely lie on the kernel's disk do not count.
 
-use crate::failure::Failure;
+use campaign::Failure;
+use campaign::recipe::TransactionRecipe;
 use clap::{Args, ValueEnum};
-use guest::image::Image;
 use guest::uniprocessor::transactions::Mode;
-use machine::Tsx;
-use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum How {
@@ -55,17 +53,6 @@ pub struct TransactionArguments {
     pub line_size: Option<u32>,
 }
 
-/// What of this is part of a finding file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct TransactionRecipe {
-    /// `None`: as the code has it.
-    pub tsx: Option<bool>,
-    #[serde(default)]
-    pub mode: Option<Mode>,
-    #[serde(default)]
-    pub line_bytes: Option<u32>,
-}
-
 /// Bytes that a cache line may have.
 const LINE_BYTES: std::ops::RangeInclusive<u32> = 8..=4096;
 
@@ -102,26 +89,5 @@ impl TransactionArguments {
             mode: self.transactions.map(How::mode),
             line_bytes: self.line_size,
         })
-    }
-}
-
-impl TransactionRecipe {
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
-    pub fn mode(&self) -> Mode {
-        self.mode.unwrap_or_default()
-    }
-
-    /// What the processors have, for code in these images.
-    pub fn tsx<'a>(&self, mut code: impl Iterator<Item = &'a Image>) -> Result<Option<Tsx>, Failure> {
-        let has = self.tsx.unwrap_or_else(|| code.any(Image::has_transactions));
-        if !has && self.mode.is_some() {
-            let what = "--transactions: no code here begins a transaction (XBEGIN); if it is made at run time, add --tsx";
-            return Err(Failure::BadFlag(what.to_owned()));
-        }
-        let tsx = self.mode().tsx();
-        Ok(has.then(|| Tsx { line_bytes: self.line_bytes.unwrap_or(tsx.line_bytes), ..tsx }))
     }
 }

@@ -1,14 +1,15 @@
 //! `rockfall check`: one run of a guest, watched by the sanitizers that are asked for. Nothing is explored, but a lock
 //! order that is reported can be confirmed by steering into the deadlock.
 
-use crate::campaign::Knows as _;
 use crate::commands::explore::parse_duration;
-use crate::commands::test::Code;
-use crate::failure::{Failure, Verdict};
-use crate::narrate::Names;
-use crate::race_witness::{RaceWitness, stories};
-use crate::target::{Target, TargetArguments};
+use crate::target::{self, TargetArguments};
+use crate::verdict::Verdict;
 use crate::watchpoints::{self, Caught, Sampling};
+use campaign::Failure;
+use campaign::code::Code;
+use campaign::narrate::Names;
+use campaign::race_witness::{RaceWitness, stories};
+use campaign::target::Target;
 use clap::Args;
 use detect::{
     Atomics, Config, Detectors, FastTrack, Finding, FindingKind, Limits, Lockset, Race, RaceDetector,
@@ -180,8 +181,8 @@ fn run_free(run: &mut FreeRun, watched: &mut Watched, target: &Target) -> Result
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
     let target =
-        if arguments.free { Target::load_any(&arguments.target)? } else { Target::load(&arguments.target)? };
-    target.caution();
+        if arguments.free { target::load_any(&arguments.target)? } else { target::load(&arguments.target)? };
+    crate::target::caution(&target);
     let started = Instant::now();
     let mut watched = Watched::new(&target, arguments);
     let (mut schedule, mut root, mut caught) = (Schedule::default(), None, None);
@@ -285,7 +286,7 @@ fn confirm(root: &KernelWorld, findings: &[Finding], budget: Duration) -> BTreeM
         return BTreeMap::new();
     }
     let points: PointSet = "lock,unlock".parse().expect("a set of points");
-    let options = Options { until: Until::Exhausted, ..crate::campaign::options() };
+    let options = Options { until: Until::Exhausted, ..campaign::campaign::options() };
     let mut workers = Workers::new(
         crate::commands::explore::cores(),
         root,

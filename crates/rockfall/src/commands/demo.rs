@@ -1,9 +1,10 @@
 //! `rockfall demo`: a real bug in the bundled kernel, found and shown, without any file of one's own.
 
 use crate::commands::explore::{How, PageArguments, explore};
-use crate::failure::{Failure, Verdict};
 use crate::kept::Kept;
-use crate::target::Target;
+use crate::target;
+use crate::verdict::Verdict;
+use campaign::Failure;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -20,7 +21,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
-    let target = Target::demo()?;
+    let target = target::demo()?;
     let html = PathBuf::from("rockfall-demo.html");
     if !arguments.json && html.exists() {
         println!(

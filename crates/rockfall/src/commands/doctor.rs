@@ -1,8 +1,10 @@
 //! `rockfall doctor`: a description checked against a run.
 
-use crate::commands::explore::{lateness, parse_duration};
-use crate::failure::{Failure, Verdict};
-use crate::target::{Target, TargetArguments};
+use crate::commands::explore::parse_duration;
+use crate::interrupt::lateness;
+use crate::target::{self, TargetArguments};
+use crate::verdict::Verdict;
+use campaign::Failure;
 use clap::Args;
 use guest::doctor::{Severity, examine};
 use std::time::Duration;
@@ -20,7 +22,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::end_at_once();
-    let mut target = Target::load(&arguments.target)?;
+    let mut target = target::load(&arguments.target)?;
     target.stop_when(lateness(Some(arguments.budget)));
     println!("ok      every name in {} exists in the kernel", target.recipe.description_name);
     if let Some(tested) = &target.recipe.tested {

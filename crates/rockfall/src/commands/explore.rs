@@ -1,17 +1,22 @@
 //! `rockfall explore`: one state space, chosen by hand.
 
-use crate::failure::{Failure, Verdict};
-use crate::finding_file::{FindingFile, expect_folder, write_whole};
+use crate::files::{expect_folder, write_finding, write_whole};
+use crate::interrupt::lateness;
 use crate::kept::Kept;
-use crate::limits::Limits;
-use crate::narrate::narrate;
 use crate::progress::Progress;
-use crate::target::{ALONE, Checked, Target, TargetArguments};
+use crate::target::{self, TargetArguments};
 use crate::terminal::text_options;
+use crate::verdict::Verdict;
+use campaign::Failure;
+use campaign::campaign::constants;
+use campaign::finding_file::FindingFile;
+use campaign::limits::Limits;
+use campaign::narrate::narrate;
+use campaign::shorten::Shortened;
+use campaign::target::{ALONE, Checked, Target};
 use clap::{Args, ValueEnum};
-use detect::{Constants, Detectors, Signature};
+use detect::{Detectors, Signature};
 use explore::icb::ContextBounding;
-use explore::minimize::{Budget, Case, Passing};
 use explore::strategies::{DepthFirst, Dpor, Pct, Pos, RandomWalk};
 use explore::tree::Reduction;
 use explore::{Bound, Bounds, End, Found, Options, Order, Runner, Search, Until, Workers, World};
@@ -20,18 +25,11 @@ use report::{Summary, json};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trace::{Cancelled, PointRule, PointSet, Schedule, Subject};
+use trace::{Cancelled, PointSet, Schedule, Subject};
 
 /// Memory of worlds kept to go back to, for all workers together.
 const CLONE_BYTES_MAX: usize = 256 << 20;
-/// What may go into making a finding short, and then into the nearest schedule that passes: beside the budget, so no more.
-const MINIMISE_SECONDS: f64 = 7.0;
-const PASSING_SECONDS: f64 = 3.0;
-/// Both together, as it is said beforehand.
-pub const TELLING_SECONDS: f64 = MINIMISE_SECONDS + PASSING_SECONDS;
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Strategy {
     /// Dynamic partial-order reduction: one interleaving of each equivalence class
@@ -224,16 +222,6 @@ pub struct Outcome {
 
 type KernelWorld = World<Uniprocessor, Detectors>;
 
-/// Whether it is time to end, from now on.
-pub fn lateness(budget: Option<Duration>) -> Cancelled {
-    lateness_since(Instant::now(), budget)
-}
-
-/// The same for what began before.
-pub fn lateness_since(started: Instant, budget: Option<Duration>) -> Cancelled {
-    Arc::new(move || crate::interrupt::asked() || budget.is_some_and(|budget| started.elapsed() >= budget))
-}
-
 /// Searches a space until it is exhausted, a bug shows, or the budget ends.
 fn search(world: &KernelWorld, how: &How, progress: &mut Progress, kept: &mut Kept) -> Outcome {
     let options = Options {
@@ -254,13 +242,6 @@ fn search(world: &KernelWorld, how: &How, progress: &mut Progress, kept: &mut Ke
         Strategy::Pct => sampled(world, how, Pct::new(how.seed), progress),
         Strategy::Pos => sampled(world, how, Pos::new(how.seed), progress),
     }
-}
-
-/// How endless loops are told with these points.
-pub fn constants(points: &PointSet, limits: &Limits) -> Constants {
-    // A racing instruction may be in a long loop, such as that which fills page tables.
-    let is_access = |rule: &PointRule| matches!(rule, PointRule::Everywhere | PointRule::Race { .. });
-    limits.constants(points.rules.iter().any(is_access))
 }
 
 fn systematic<R: Reduction + Serialize + DeserializeOwned>(
@@ -394,18 +375,17 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         crate::interrupt::listen();
     }
     arguments.how.expect_folders()?;
-    let target = Target::load(&arguments.target)?;
+    let target = target::load(&arguments.target)?;
     if arguments.target.show_limits {
         print!("{}", target.limits_table());
         return Ok(Verdict::Fine);
     }
-    target.caution();
+    crate::target::caution(&target);
     crate::points::check(&arguments.how.points, &target.kernel)?;
-    let Checked { started, alone } = target.start_checked()?;
+    let Checked { started, alone, .. } = crate::target::start_checked(&target)?;
     let world = target.world(started);
     if arguments.list_points {
-        use crate::campaign::Knows as _;
-        let code = crate::commands::test::Code::new(&target.kernel);
+        let code = campaign::code::Code::new(&target.kernel);
         let (place, data) = (|pc| code.place(pc), |addr| target.kernel.subject().data_at(addr));
         crate::points::list(&world, &arguments.how.points, &place, &data);
         return Ok(Verdict::Fine);
@@ -510,27 +490,16 @@ impl Bug {
     /// The first one found, if any was.
     pub fn of(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> Option<Self> {
         let first = outcome.found.first()?;
-        let shortened = (!how.no_minimise).then(|| shorten(world, how, first));
-        let best = shortened.as_ref().map_or(first, |short| &short.found).clone();
-        let points = shortened.as_ref().map_or(&how.points, |short| &short.points);
-        let path = how.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
-        let file = FindingFile {
-            rockfall_finding: FindingFile::VERSION,
-            headline: best.finding.headline(),
-            target: target.recipe.clone(),
-            points: best.points(points),
-            schedule: best.schedule.clone(),
-            preemptions: best.preemptions,
-            interleavings: first.interleaving,
-            minimised_from: shortened.is_some().then_some(first.preemptions),
-            fewest: shortened.as_ref().is_some_and(|short| short.fewest),
-            passing: shortened
-                .as_ref()
-                .and_then(|short| short.passing.as_ref())
-                .map(|passing| (passing.schedule.clone(), passing.parts_at)),
-            finding: best.finding.clone(),
+        let short = match how.no_minimise {
+            true => Shortened::not(&how.points, first),
+            false => {
+                let workers = how.workers.unwrap_or_else(cores);
+                Shortened::of(world, &how.points, &how.wider, first, workers, target.host())
+            }
         };
-        Some(Self { best, file, path })
+        let path = how.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
+        let file = short.file(&target.recipe, first.interleaving);
+        Some(Self { best: short.found, file, path })
     }
 
     /// Writes the files that were asked for and tells of the bug; the latter even if the former cannot be done. `scope` is
@@ -544,7 +513,7 @@ impl Bug {
         scope: &str,
     ) -> Result<Verdict, Failure> {
         let verdict = Verdict::GuestBug.settle();
-        let written = self.file.write(&self.path);
+        let written = write_finding(&self.file, &self.path);
         if written.is_ok() {
             crate::interrupt::finding_is_kept(&self.path);
         }
@@ -603,45 +572,6 @@ fn others(found: &[Found]) -> String {
         }
     }
     text
-}
-
-/// A finding as short as it was made.
-struct Shortened {
-    points: PointSet,
-    found: Found,
-    fewest: bool,
-    passing: Option<Passing>,
-}
-
-/// The fewest preemptions that still show the finding, within a time that fits the search: at its own points, and then
-/// at more of them.
-fn shorten(world: &KernelWorld, how: &How, found: &Found) -> Shortened {
-    let started = Instant::now();
-    let late_after = |seconds: f64| started.elapsed().as_secs_f64() >= seconds;
-    let late = || late_after(MINIMISE_SECONDS) || crate::interrupt::asked();
-    let mut world = world.clone();
-    world.subject.heed(lateness(Some(Duration::from_secs_f64(TELLING_SECONDS))));
-    let world = &world;
-    let budget =
-        Budget { executions_max: u64::MAX, workers: how.workers.unwrap_or_else(cores), ..Budget::default() };
-    let least = Case { world, points: &how.points, found, budget, cancelled: &late }.minimize();
-    let mut short =
-        Shortened { points: how.points.clone(), found: least.found, fewest: least.fewest, passing: None };
-    for points in &how.wider {
-        if short.found.preemptions <= 1 || late() {
-            break;
-        }
-        let least = Case { world, points, found: &short.found, budget, cancelled: &late }.cheaper();
-        if least.found.preemptions < short.found.preemptions {
-            short =
-                Shortened { points: points.clone(), found: least.found, fewest: least.fewest, passing: None };
-        }
-    }
-    // It takes few executions, and a report without it says much less.
-    let late = || late_after(TELLING_SECONDS) || crate::interrupt::asked();
-    let Shortened { points, found, .. } = &short;
-    short.passing = Case { world, points, found, budget, cancelled: &late }.nearest_passing();
-    short
 }
 
 pub fn default_path(test: &str) -> PathBuf {

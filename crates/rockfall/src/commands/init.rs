@@ -1,6 +1,7 @@
 //! `rockfall init`: the draft of a kernel description.
 
-use crate::failure::{Failure, Verdict};
+use crate::verdict::Verdict;
+use campaign::Failure;
 use clap::Args;
 use guest::image::Image;
 use std::path::PathBuf;

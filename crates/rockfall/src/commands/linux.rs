@@ -10,8 +10,9 @@ use guests::linux::disk::{self, Program};
 use guests::linux::module::Modules;
 use guests::linux::{Pack, Placed};
 
-use crate::failure::{Failure, Verdict};
-use crate::finding_file::write_whole;
+use crate::files::write_whole;
+use crate::verdict::Verdict;
+use campaign::Failure;
 
 const PACK_EXAMPLES: &str = "\
 Examples:

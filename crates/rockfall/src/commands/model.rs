@@ -1,16 +1,18 @@
 //! `rockfall model`: from C functions to a Promela model, Spin's verdict on it, and back.
 
-use crate::commands::explore::{self, How, cores, default_path, lateness, parse_duration};
-use crate::failure::{Failure, Verdict};
-use crate::finding_file::write_whole;
+use crate::commands::explore::{self, How, cores, default_path, parse_duration};
+use crate::files::write_whole;
+use crate::interrupt::lateness;
 use crate::model::drive::{self, Driven, Ground, Proposal};
 use crate::model::linux::{self, LinuxKernel};
 use crate::model::patch::Patched;
 use crate::model::{described, kernel, page, refine, route, told};
 use crate::smp::test::{Bug, Keeping};
-use crate::target::{BUNDLED_KERNEL, Target};
 use crate::terminal::text_options;
+use crate::verdict::Verdict;
 use ::explore::Found;
+use campaign::Failure;
+use campaign::target::{BUNDLED_KERNEL, Target};
 use clap::Args;
 use guest::image::Image;
 use indicatif::{ProgressBar, ProgressStyle};

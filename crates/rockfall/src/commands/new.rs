@@ -4,9 +4,10 @@
 //! no file of the project is changed. What is made beside it goes into one folder: that compiler, a disk where one is needed,
 //! and a copy of the description to be changed. At the end stand the lines to type.
 
-use crate::failure::{Failure, Verdict};
-use crate::finding_file::write_whole;
-use crate::target::{description, read};
+use crate::files::{Files, read, write_whole};
+use crate::verdict::Verdict;
+use campaign::Failure;
+use campaign::described::description;
 use clap::{Args, ValueEnum};
 use guest::image::Image;
 use std::path::{Path, PathBuf};
@@ -146,7 +147,7 @@ impl Project {
     }
 
     fn describe(&self, name: &str) -> Result<PathBuf, Failure> {
-        let (file, text) = description(name)?;
+        let (file, text) = description(&Files::default(), name)?;
         let path = self.output.join(file);
         if !path.exists() {
             write_whole(&path, text.as_bytes())?;

@@ -1,16 +1,18 @@
 //! `rockfall races`: the data races of one run, by a detector of one's choice. Nothing is explored.
 
-use crate::campaign::{Knows as _, options};
-use crate::commands::test::{Code, Races, watched};
-use crate::failure::{Failure, Verdict};
-use crate::jobs_view::counted;
-use crate::narrate::Names;
-use crate::race_witness::{RaceWitness, stories};
-use crate::target::{Target, TargetArguments};
+use crate::commands::test::Races;
+use crate::target::{self, TargetArguments};
+use crate::verdict::Verdict;
+use campaign::Failure;
+use campaign::campaign::options;
+use campaign::code::Code;
+use campaign::narrate::Names;
+use campaign::race_witness::{RaceWitness, stories};
+use campaign::words::counted;
 use clap::Args;
 use detect::{Race, RaceLog};
 use explore::strategies::Dpor;
-use explore::{Options, Search, Workers, World};
+use explore::{Options, Search, Workers};
 use std::collections::BTreeMap;
 use trace::PointSet;
 
@@ -32,11 +34,11 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::end_at_once();
-    let target = Target::load(&arguments.target)?;
-    target.caution();
+    let target = target::load(&arguments.target)?;
+    crate::target::caution(&target);
     let started = target.start()?;
     let plain = target.world(started);
-    let world = World::new(plain.subject.clone(), watched(&target, &plain.observer, arguments.races));
+    let world = target.watched(&plain, arguments.races.into());
     let points = PointSet::default();
     let once = Options { interleavings_max: Some(1), ..options() };
     let mut workers = Workers::new(1, &world, &points, once.depth_max, 0);

@@ -1,11 +1,14 @@
 //! `rockfall replay`: a finding seen again from its file, or another schedule in its place.
 
-use crate::failure::{Failure, Verdict};
-use crate::finding_file::{FindingFile, expect_folder, write_whole};
-use crate::narrate::{narrate, shows};
+use crate::files::{self, expect_folder, write_whole};
 use crate::smp::replay as smp;
-use crate::target::Target;
+use crate::target;
 use crate::terminal::text_options;
+use crate::verdict::Verdict;
+use campaign::Failure;
+use campaign::finding_file::FindingFile;
+use campaign::narrate::{narrate, shows};
+use campaign::target::Target;
 use clap::Args;
 use detect::Detectors;
 use explore::strategies::replay;
@@ -71,7 +74,7 @@ struct Scene {
 impl Scene {
     fn open(arguments: &FindingArguments) -> Result<Self, Failure> {
         crate::interrupt::end_at_once();
-        let file = FindingFile::read(&arguments.finding)?;
+        let file = files::read_finding(&arguments.finding)?;
         let mut recipe = file.target.clone();
         if let Some(kernel) = &arguments.kernel {
             recipe.kernel.clone_from(kernel);
@@ -85,7 +88,7 @@ impl Scene {
             (None, _) => {}
         }
         recipe.sources.splice(0..0, arguments.sources.iter().cloned());
-        let target = Target::make_again(recipe, arguments.finding.parent().unwrap_or(Path::new("")))?;
+        let target = target::make_again(recipe, arguments.finding.parent().unwrap_or(Path::new("")))?;
         crate::points::check(&file.points, &target.kernel)?;
         let world = target.world(target.start()?);
         Ok(Self { file, target, world })
@@ -166,7 +169,7 @@ impl Scene {
 
 /// Runs the schedule of a finding file again and tells what happens.
 pub fn story(arguments: &FindingArguments) -> Result<Story, Failure> {
-    let file = FindingFile::read(&arguments.finding)?;
+    let file = files::read_finding(&arguments.finding)?;
     if file.target.linux.is_some() {
         let path = &arguments.finding;
         return smp::Scene::open(file, path, arguments.kernel.as_deref())?.story(path);
@@ -193,7 +196,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     arguments.html.as_deref().map_or(Ok(()), expect_folder)?;
     arguments.tape.as_deref().map_or(Ok(()), expect_folder)?;
     let path = &arguments.finding.finding;
-    let file = FindingFile::read(path)?;
+    let file = files::read_finding(path)?;
     if file.target.linux.is_some() {
         return run_smp(arguments, file);
     }

@@ -1,9 +1,10 @@
 //! `rockfall report`: a finding rendered again, as a page or as text.
 
 use crate::commands::replay::{FindingArguments, story};
-use crate::failure::{Failure, Verdict};
-use crate::finding_file::{expect_folder, write_whole};
+use crate::files::{expect_folder, write_whole};
 use crate::terminal::text_options;
+use crate::verdict::Verdict;
+use campaign::Failure;
 use clap::Args;
 use std::path::PathBuf;
 

@@ -1,34 +1,36 @@
 //! `rockfall test`: many state spaces and one budget. What to explore follows from the kernel and from the data races
 //! that show; see [`explore::jobs`] for the plan and `docs/test.md` for what the statement at the end means.
 
-use crate::campaign::{Campaign, Knows, Setting};
 use crate::commands::explore::{
     Bug, How, Outcome, PageArguments, cores, default_path, parse_duration, parse_workers,
 };
-use crate::failure::{Failure, Verdict};
-use crate::finding_file::expect_folder;
-use crate::jobs_view::{JobsView, counted};
-use crate::narrate::Names;
-use crate::race_witness::{leading_to, stories};
+use crate::files::{Files, expect_folder};
+use crate::jobs_view::JobsView;
 use crate::ram::{Ram, parse_limit};
-use crate::run_folder::{self, Ended, RunFolder, checksum};
-use crate::statement::{Ending, Statement};
-use crate::target::{ALONE, Checked, Target, TargetArguments};
+use crate::run_folder::{self, RunFolder};
+use crate::target::{self, TargetArguments};
+use crate::verdict::Verdict;
+use campaign::Failure;
+use campaign::campaign::{Campaign, Setting};
+use campaign::code::Code;
+use campaign::host::Host as _;
+use campaign::initial::plan;
+use campaign::narrate::Names;
+use campaign::race_witness::{leading_to, stories};
+use campaign::statement::{Ending, Statement};
+use campaign::store::{Ended, Record, checksum};
+use campaign::target::{ALONE, Checked, Target};
+use campaign::words::counted;
 use clap::{Args, ValueEnum};
-use detect::{
-    Candidate, Detectors, Lockset, Race, RaceDetector, RaceLimited, RacePure, RaceStatus, Signature,
-};
-use explore::jobs::{JobId, Mode, Plan, Proof, State};
-use explore::{Found, Watch, World};
-use guest::everywhere::Everywhere;
-use guest::kernel::Kernel;
+use detect::{Candidate, Detectors, RaceStatus, Signature};
+use explore::jobs::{JobId, Mode};
+use explore::{Found, World};
 use guest::uniprocessor::Uniprocessor;
 use report::{Summary, json};
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use trace::{Filter, PointRule, PointSet, Resolve, VirtAddr};
+use std::time::Duration;
+use trace::Filter;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Races {
@@ -40,6 +42,17 @@ pub enum Races {
     Lockset,
     /// Look for none
     None,
+}
+
+impl From<Races> for campaign::target::Races {
+    fn from(races: Races) -> Self {
+        match races {
+            Races::Limited => Self::Limited,
+            Races::Pure => Self::Pure,
+            Races::Lockset => Self::Lockset,
+            Races::None => Self::None,
+        }
+    }
 }
 
 /// Decides by itself what to explore, until a bug shows, everything is exhausted, or the time is up.
@@ -101,118 +114,9 @@ pub struct Arguments {
 
 impl Arguments {
     /// What is without counts last, and the last that matches decides.
-    fn filters(&self) -> impl Iterator<Item = Filter> {
+    fn filters(&self) -> Vec<Filter> {
         let within = self.within.iter().cloned().map(Filter::Within);
-        within.chain(self.without.iter().cloned().map(Filter::Without))
-    }
-}
-
-/// What a kernel, or a program, offers before anything is known of it.
-fn initial(kernel: &Kernel) -> Vec<PointSet> {
-    if kernel.tested.is_none() && !kernel.test.points.is_empty() {
-        return kernel.test.points.clone();
-    }
-    let sets = if kernel.tested.is_some() { initial_of_program() } else { initial_of_kernel(kernel) };
-    let set = |rules: Vec<PointRule>| PointSet { rules: rules.into_iter().collect(), ..PointSet::default() };
-    sets.into_iter().map(set).collect()
-}
-
-/// The four of Blum 2018, 4.2.2. Threads that become runnable count in each of them, as they do there (3.1.4).
-fn initial_of_program() -> Vec<Vec<PointRule>> {
-    let runnable = [PointRule::Create, PointRule::Wake];
-    let sets: [&[PointRule]; 4] =
-        [&[], &[PointRule::Lock], &[PointRule::Unlock], &[PointRule::Lock, PointRule::Unlock]];
-    sets.iter().map(|set| [&runnable[..], set].concat()).collect()
-}
-
-fn initial_of_kernel(kernel: &Kernel) -> Vec<Vec<PointRule>> {
-    let mut sets: Vec<Vec<PointRule>> = vec![vec![]];
-    if !kernel.locks.is_empty() {
-        sets.extend([
-            vec![PointRule::Lock],
-            vec![PointRule::Unlock],
-            vec![PointRule::Lock, PointRule::Unlock],
-        ]);
-    }
-    if kernel.interrupts_as_lock {
-        sets.extend([vec![PointRule::InterruptsOff], vec![PointRule::InterruptsOn]]);
-    }
-    sets.push(vec![PointRule::Create, PointRule::Wake]);
-    sets
-}
-
-/// An interleaving of a program with a point before each shared access takes milliseconds, and often there are few
-/// enough of them. A kernel makes thousands of such accesses in a test, so that one interleaving takes half a second.
-fn proof(kernel: &Kernel, arguments: &Arguments) -> Proof {
-    let races = arguments.races != Races::None && !arguments.maximal;
-    if kernel.tested.is_some() && races { Proof::Accesses } else { Proof::Races }
-}
-
-pub fn watched(target: &Target, detectors: &Detectors, races: Races) -> Watch {
-    let detector = match races {
-        Races::Limited => Some(RaceDetector::Limited(RaceLimited::default())),
-        Races::Pure => Some(RaceDetector::Pure(RacePure::new(target.flags()))),
-        Races::Lockset => Some(RaceDetector::Lockset(Lockset::default())),
-        Races::None => None,
-    };
-    Watch::new(detectors.clone(), detector)
-}
-
-/// What is known of the code under test.
-pub struct Code<'a> {
-    kernel: &'a Kernel,
-    /// Functions that initialise or destroy what the lock functions work on.
-    initialisers: BTreeSet<String>,
-    accesses: Everywhere,
-}
-
-impl<'a> Code<'a> {
-    pub fn new(kernel: &'a Kernel) -> Self {
-        let names = kernel.lock_functions();
-        let stem = |name: &str| name.rsplit_once('_').map(|(stem, _)| stem.to_owned());
-        let stems: BTreeSet<String> = names.iter().filter_map(|name| stem(name)).collect();
-        let both = |stem: &String| [format!("{stem}_init"), format!("{stem}_destroy")];
-        let accesses = Everywhere::new(kernel.subject(), kernel.tested.is_some());
-        Self { kernel, initialisers: stems.iter().flat_map(both).collect(), accesses }
-    }
-
-    /// The address that an instruction names by itself.
-    pub fn named(&self, pc: VirtAddr) -> Option<VirtAddr> {
-        self.accesses.named(pc)
-    }
-}
-
-impl Knows for Code<'_> {
-    /// Only races of the code that is tested: the kernel's own, or the program's.
-    fn counts(&self, race: &Race) -> bool {
-        let own = |pc: VirtAddr| {
-            self.kernel.subject().function_at(pc).is_some()
-                && !self.kernel.raceless_code.iter().any(|range| range.contains(&pc.0))
-        };
-        own(race.first.pc) && own(race.second.pc)
-    }
-
-    fn initialises(&self, pc: VirtAddr) -> bool {
-        let frames = self.kernel.subject().frames(pc);
-        let names = frames.iter().filter_map(|frame| frame.function.as_ref());
-        names.into_iter().any(|name| self.initialisers.contains(name))
-    }
-
-    fn is_access(&self, pc: VirtAddr) -> bool {
-        // Between iterations there are points only where they are asked for.
-        self.accesses.knows(pc) && !guest::code::is_repeated(self.kernel.subject(), pc)
-    }
-
-    fn place(&self, pc: VirtAddr) -> String {
-        let frames = self.kernel.subject().frames(pc);
-        let frame = frames.first();
-        match frame.and_then(|frame| Some((frame.function.as_ref()?, frame.file.as_ref()?, frame.line?))) {
-            Some((function, file, line)) => {
-                let file = file.rsplit('/').next().unwrap_or(file);
-                format!("{function} ({file}:{line})")
-            }
-            None => pc.to_string(),
-        }
+        within.chain(self.without.iter().cloned().map(Filter::Without)).collect()
     }
 }
 
@@ -229,10 +133,7 @@ fn default_folder(test: &str) -> PathBuf {
 }
 
 /// The folder of the run, and what it holds that can be gone on with.
-fn open_folder(
-    target: &Target,
-    arguments: &Arguments,
-) -> Result<(RunFolder, Option<run_folder::Record>), Failure> {
+fn open_folder(target: &Target, arguments: &Arguments) -> Result<(RunFolder, Option<Record>), Failure> {
     let path = arguments.run.clone().unwrap_or_else(|| default_folder(&target.recipe.test));
     let key = key(target, arguments);
     if arguments.fresh {
@@ -270,7 +171,7 @@ fn open_folder(
             None => {
                 let proved = record.plan.jobs().iter().filter(|job| job.state.is_verified()).count();
                 let (proved, spent) =
-                    (counted(proved, "state space"), crate::progress::in_words(record.seconds));
+                    (counted(proved, "state space"), campaign::words::in_words(record.seconds));
                 say(format!("going on with the run in {shown}: {proved} exhausted in {spent} so far"));
                 Some(*record)
             }
@@ -293,7 +194,7 @@ fn remove_run(path: &Path) -> Result<(), Failure> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    let begun = Instant::now();
+    let begun = Files::default().now();
     crate::interrupt::listen();
     [&arguments.output, &arguments.page.html]
         .into_iter()
@@ -305,41 +206,32 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     if !arguments.target.smp.linux.is_empty() {
         return crate::smp::test::run(arguments);
     }
-    let target = Target::load(&arguments.target)?;
+    let target = target::load(&arguments.target)?;
     if arguments.target.show_limits {
         print!("{}", target.limits_table());
         return Ok(Verdict::Fine);
     }
-    target.caution();
-    let mut initial = initial(&target.kernel);
-    initial.iter_mut().for_each(|set| set.filters.extend(arguments.filters()));
-    initial.iter().try_for_each(|set| crate::points::check(set, &target.kernel))?;
-    let Checked { started, alone } = target.start_checked()?;
+    crate::target::caution(&target);
+    let mode = if arguments.maximal { Mode::Maximal } else { Mode::Deepening };
+    let plan = plan(&target, mode, arguments.races.into(), &arguments.filters());
+    plan.jobs().iter().try_for_each(|job| crate::points::check(&job.points, &target.kernel))?;
+    let Checked { started, alone, .. } = crate::target::start_checked(&target)?;
     let (folder, record) = open_folder(&target, arguments)?;
     let plain = target.world(started);
-    let watch = watched(&target, &plain.observer, arguments.races);
     let kernel = Arc::clone(&target.kernel);
     let code = Code::new(&kernel);
+    let ram = Ram::new(arguments.ram);
     let setting = Setting {
-        what: target.what(),
-        watched: World::new(plain.subject.clone(), watch),
-        unwatched: World::new(plain.subject.clone(), Watch::new(plain.observer.clone(), None)),
         cores: arguments.workers.unwrap_or_else(cores).max(1),
         started: begun,
-        budget: arguments.budget,
-        folder: Arc::new(folder),
-        ram: Ram::new(arguments.ram),
-        limits: target.limits,
+        store: Arc::new(folder),
+        memory_is_short: &|| ram.is_short(),
         fewest_first: arguments.icb,
-        knows: &code,
+        ..Setting::new(&target, &plain, &code, arguments.races.into(), arguments.budget)
     };
     let mut campaign = match record {
         Some(record) => Campaign::resume(setting, record),
-        None => {
-            let mode = if arguments.maximal { Mode::Maximal } else { Mode::Deepening };
-            let plan = Plan::new(mode, proof(&target.kernel, arguments), initial).sweeping();
-            Campaign::begin(setting, plan.trusting(target.limits.heuristics))
-        }
+        None => Campaign::begin(setting, plan),
     };
     let mut view = JobsView::new(arguments.json, arguments.interval);
     let mut scene = Scene { arguments, target, plain, alone };
@@ -388,18 +280,7 @@ impl Scene<'_> {
         let told = |known: &&Candidate| known.status == RaceStatus::Failing || ending != Ending::Bug;
         let target = &self.target;
         let told = stories(races.iter().filter(told), &campaign.witnesses, target, &self.plain, code);
-        let tested = target.kernel.tested.as_ref();
-        let statement = Statement {
-            what: &target.what(),
-            plan: &campaign.plan,
-            seconds: campaign.seconds(),
-            ending,
-            aside: campaign.told().len(),
-            races: self.arguments.races != Races::None,
-            sealed: tested.map_or(&[], |tested| &tested.sealed),
-            trusted: &target.kernel.trusted_functions(),
-            place: &|pc| code.place(pc),
-        };
+        let statement = Statement::of(campaign, target, ending);
         statement.text() + &report::races(told, &Names::of(target), &|file| target.source(file))
     }
 
@@ -420,7 +301,7 @@ impl Scene<'_> {
         let number = campaign.told().len() + 1;
         let first = arguments.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
         let how = How {
-            wider: wider(&campaign.plan, &points),
+            wider: campaign.wider(&points),
             limits: target.limits,
             points,
             workers: arguments.workers,
@@ -454,8 +335,8 @@ impl Scene<'_> {
 
     /// No bug is left, as far as anybody looked.
     fn conclude(&self, campaign: &Campaign<'_>, code: &Code<'_>) -> Verdict {
-        let gap = campaign.plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }));
-        let ending = ending(&campaign.plan, gap);
+        let ending = campaign.ending();
+        let gap = campaign.has_gap();
         let verdict = match ending {
             _ if !campaign.told().is_empty() => Verdict::GuestBug,
             Ending::Done if self.alone => Verdict::BadInput,
@@ -495,42 +376,9 @@ impl Scene<'_> {
     }
 }
 
-/// Why a run without a bug that is still to be told is over.
-fn ending(plan: &Plan, gap: bool) -> Ending {
-    if plan.is_complete() {
-        Ending::Done
-    } else if !plan.jobs().iter().any(|job| job.state.is_open()) {
-        if gap { Ending::GivenUp } else { Ending::Bounded }
-    } else if crate::interrupt::asked() {
-        Ending::Stopped
-    } else {
-        Ending::Late
-    }
-}
-
 /// `TEST.finding.json` for the first bug, `TEST-2.finding.json` for the second.
 fn numbered(path: &Path, number: usize) -> PathBuf {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("test");
     let (stem, rest) = name.split_at(name.find('.').unwrap_or(name.len()));
     if number == 1 { path.to_owned() } else { path.with_file_name(format!("{stem}-{number}{rest}")) }
-}
-
-/// Spaces that hold the one of `points` and in which fewer preemptions may show what was found there: with the points that
-/// every test begins with, and with all that are known.
-fn wider(plan: &Plan, points: &PointSet) -> Vec<PointSet> {
-    let with = |more: &dyn Fn(&PointRule) -> bool| {
-        let rules = plan.jobs().iter().flat_map(|job| &job.points.rules).filter(|rule| more(rule));
-        PointSet { rules: rules.chain(&points.rules).cloned().collect(), ..points.clone() }
-    };
-    let everywhere = |rule: &PointRule| matches!(rule, PointRule::Everywhere);
-    let race = |rule: &PointRule| matches!(rule, PointRule::Race { .. });
-    // Where fewer do, the schedule is shorter.
-    let mut sets = vec![
-        with(&|rule| !race(rule) && !everywhere(rule)),
-        with(&|rule| !everywhere(rule)),
-        with(&|_| true),
-    ];
-    sets.dedup();
-    sets.retain(|set| set != points);
-    sets
 }

@@ -1,14 +1,15 @@
 //! What a kernel's description says that a model can use: which functions take locks, and which manage the heap.
 
-use crate::failure::Failure;
-use crate::target::description;
+use crate::files::Files;
+use campaign::Failure;
+use campaign::described::description;
 use guest::description::{Description, LockKind, Names};
 use promela::Check;
 use promela::check::{HeapFunctions, LockFunctions};
 
 /// Adds the description's locks and heaps to a check that does not have them.
 pub fn add(check: &mut Check, name: &str) -> Result<(), Failure> {
-    let (file, text) = description(name)?;
+    let (file, text) = description(&Files::default(), name)?;
     let parsed =
         Description::parse(&file, &text).map_err(|problem| Failure::BadInput(problem.to_string()))?;
     for lock in &parsed.tables.lock {

@@ -1,8 +1,8 @@
 //! A counterexample tried on the kernel, and what came of it.
 
 use crate::model::route::Plan;
-use crate::narrate::Names;
-use crate::target::Target;
+use campaign::narrate::Names;
+use campaign::target::Target;
 use detect::Detectors;
 use explore::strategies::guided::{Guided, Halt, Others};
 use explore::strategies::replay;

@@ -1,7 +1,11 @@
 //! The kernel that a check file names: a file, or the bundled one built with faults.
 
-use crate::failure::Failure;
-use crate::target::{BUNDLED_KERNEL, Recipe, Target, description, memory_needed};
+use crate::files::Files;
+use crate::target;
+use campaign::Failure;
+use campaign::described::{description, memory_needed};
+use campaign::recipe::Recipe;
+use campaign::target::{BUNDLED_KERNEL, Target};
 use promela::check::KernelUnderTest;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +18,7 @@ pub fn target(
 ) -> Result<Target, Failure> {
     let beside = folder.join(&kernel.description);
     let named = if beside.is_file() { beside.display().to_string() } else { kernel.description.clone() };
-    let (description_name, description) = description(&named)?;
+    let (description_name, description) = description(&Files::default(), &named)?;
     let memory_bytes = match kernel.memory_megabytes {
         Some(megabytes) => u64::from(megabytes) << 20,
         None => memory_needed(&description_name, &description)?,
@@ -25,7 +29,7 @@ pub fn target(
         None => folder.join(&kernel.image),
     };
     let beside = |paths: &[String]| -> Vec<PathBuf> { paths.iter().map(|path| folder.join(path)).collect() };
-    Target::make(Recipe {
+    target::make(Recipe {
         kernel: path,
         description_name,
         description,

@@ -1,11 +1,12 @@
 //! A Linux kernel with modules as what counterexamples are tried on: each process of the model is a processor.
 
 use crate::commands::linux::{WantedModules, store};
-use crate::failure::Failure;
+use crate::files::read;
 use crate::model::drive::Ground;
 use crate::smp::target::{SmpArguments, SmpTarget};
 use crate::smp::test::detectors;
-use crate::target::{TargetArguments, read};
+use crate::target::TargetArguments;
+use campaign::Failure;
 use explore::World;
 use guest::image::Image;
 use guest::linux::placed::placed;

@@ -1,6 +1,6 @@
 //! A patch of the source, tried: a copy of the tree with the patch in it, and where lines have gone.
 
-use crate::failure::Failure;
+use campaign::Failure;
 use promela::Model;
 use promela::c::Place;
 use promela::trail::Trail;

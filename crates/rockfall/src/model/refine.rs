@@ -1,7 +1,7 @@
 //! A check file with a refinement that the kernel taught: a lock that callers hold.
 
-use crate::failure::Failure;
 use crate::model::drive::Proposal;
+use campaign::Failure;
 use promela::Check;
 
 /// The check with the locks of a proposal; `None` if it has them already.

@@ -4,13 +4,14 @@
 //! which processor makes no difference, because either may go first, so each pair is explored once. The budget is shared:
 //! a pair that is exhausted leaves its time to the others.
 
-use crate::commands::explore::lateness;
 use crate::commands::test::Arguments;
-use crate::failure::{Failure, Verdict};
-use crate::finding_file::write_whole;
+use crate::files::write_whole;
+use crate::interrupt::lateness;
 use crate::smp::statement::Ending;
 use crate::smp::target::{Booted, SmpTarget};
 use crate::smp::test::{Explored, explore};
+use crate::verdict::Verdict;
+use campaign::Failure;
 use report::matrix::{Cell, Matrix, Result as Outcome};
 use std::collections::BTreeMap;
 use std::path::Path;

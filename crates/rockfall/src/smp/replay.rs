@@ -1,12 +1,14 @@
 //! Findings on several processors seen again.
 
-use crate::failure::{Failure, Verdict};
-use crate::finding_file::{FindingFile, write_whole};
-use crate::narrate::shows;
+use crate::files::write_whole;
 use crate::smp::narrate::narrate;
 use crate::smp::target::SmpTarget;
 use crate::smp::test::detectors;
 use crate::terminal::text_options;
+use crate::verdict::Verdict;
+use campaign::Failure;
+use campaign::finding_file::FindingFile;
+use campaign::narrate::shows;
 use detect::Detectors;
 use explore::strategies::replay;
 use explore::{End, World};

@@ -1,7 +1,7 @@
 //! What a test on several processors covered, in words: no more than is true.
 
-use crate::jobs_view::counted;
 use crate::smp::plan::{Part, Plan};
+use campaign::words::counted;
 use guest::multiprocessor::{Counters, STARVATION_INSTRUCTIONS};
 use report::grouped;
 use std::fmt::Write as _;

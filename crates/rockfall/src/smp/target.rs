@@ -3,11 +3,14 @@
 use crate::commands::explore::default_path;
 use crate::commands::linux::{WantedModules, parse_placed, store};
 use crate::commands::run::boot;
-use crate::failure::Failure;
-use crate::finding_file::write_whole;
+use crate::files::read;
+use crate::files::write_whole;
 use crate::smp::snapshots;
 use crate::snapshot_file;
-use crate::target::{Recipe, TargetArguments, file_hash, read};
+use crate::target::TargetArguments;
+use campaign::Failure;
+use campaign::recipe::{LinuxRecipe, Recipe};
+use campaign::target::file_hash;
 use clap::Args;
 use guest::linux::Linux;
 use guest::linux::running::Running;
@@ -18,7 +21,6 @@ use guests::linux::{Pack, Placed};
 use machine::Machine;
 use machine::board::{BoardConfig, CPUS_MAX};
 use machine::boot::{self, BootOptions, Format, Module};
-use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trace::{Cancelled, CpuId};
@@ -58,20 +60,6 @@ pub struct SmpArguments {
     /// With --linux: boot anew, whatever is kept of earlier boots
     #[arg(long)]
     pub no_cache: bool,
-}
-
-/// How to boot the same machine again; part of a finding file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinuxRecipe {
-    /// As `uname -r` prints it.
-    pub release: String,
-    pub cpus: u8,
-    /// The packed initial file system, which holds the test, and its hash.
-    pub initramfs: PathBuf,
-    pub initramfs_hash: String,
-    /// Of a test with several, the one that it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input: Option<u32>,
 }
 
 /// A machine that is ready, once its input is known.

@@ -1,15 +1,18 @@
 //! `rockfall test KERNEL --linux TEST.c`.
 
-use crate::commands::explore::{cores, lateness};
+use crate::commands::explore::cores;
 use crate::commands::test::Arguments;
-use crate::failure::{Failure, Verdict};
-use crate::finding_file::{FindingFile, write_whole};
+use crate::files::{write_finding, write_whole};
+use crate::interrupt::lateness;
 use crate::progress::Progress;
 use crate::smp::narrate::narrate;
 use crate::smp::plan::Plan;
 use crate::smp::statement::{Ending, statement};
 use crate::smp::target::{Booted, SmpTarget, tests};
 use crate::terminal::text_options;
+use crate::verdict::Verdict;
+use campaign::Failure;
+use campaign::finding_file::FindingFile;
 use detect::{Candidate, Config, Detectors};
 use explore::minimize::{Budget, Case};
 use explore::{Found, World};
@@ -226,7 +229,7 @@ impl Bug {
             passing: passing.map(|passing| (passing.schedule, passing.parts_at)),
             finding: best.finding,
         };
-        file.write(&path)?;
+        write_finding(&file, &path)?;
         crate::interrupt::finding_is_kept(&path);
         Ok(Self { file, path, world })
     }

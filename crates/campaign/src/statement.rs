@@ -3,7 +3,9 @@
 //! Every sentence claims what was proved and no more. A run makes hundreds of state spaces that differ in one racing
 //! instruction: spaces of a kind are told together, and each of them alone is among the events of `--json`.
 
-use crate::jobs_view::{bounded, counted, in_number, name, standing};
+use crate::campaign::Campaign;
+use crate::target::Target;
+use crate::words::{bounded, counted, in_number, name, standing};
 use detect::RaceStatus;
 use explore::jobs::{Job, JobId, Plan, Purpose, State};
 use std::collections::BTreeSet;
@@ -28,7 +30,7 @@ pub enum Ending {
 }
 
 pub struct Statement<'a> {
-    pub what: &'a str,
+    pub what: String,
     pub plan: &'a Plan,
     pub seconds: f64,
     pub ending: Ending,
@@ -37,11 +39,11 @@ pub struct Statement<'a> {
     /// Whether anybody looked for races.
     pub races: bool,
     /// Functions in which no preemption was tried.
-    pub sealed: &'a [Arc<str>],
+    pub sealed: Vec<Arc<str>>,
     /// Functions that are taken to be right.
-    pub trusted: &'a [Arc<str>],
+    pub trusted: Vec<Arc<str>>,
     /// The function and line of an instruction.
-    pub place: &'a dyn Fn(VirtAddr) -> String,
+    pub place: Box<dyn Fn(VirtAddr) -> String + 'a>,
 }
 
 /// Spaces that differ only in which instructions race.
@@ -74,6 +76,25 @@ fn kinds<'a>(jobs: impl Iterator<Item = &'a Job>) -> Vec<Kind<'a>> {
     kinds
 }
 
+impl<'a> Statement<'a> {
+    /// What a campaign that ended so claims.
+    pub fn of(campaign: &'a Campaign<'a>, target: &Target, ending: Ending) -> Self {
+        let code = campaign.code();
+        let tested = target.kernel.tested.as_ref();
+        Self {
+            what: target.what(),
+            plan: &campaign.plan,
+            seconds: campaign.seconds(),
+            ending,
+            aside: campaign.told().len(),
+            races: campaign.looks_for_races(),
+            sealed: tested.map_or_else(Vec::new, |tested| tested.sealed.to_vec()),
+            trusted: target.kernel.trusted_functions().to_vec(),
+            place: Box::new(|pc| code.place(pc)),
+        }
+    }
+}
+
 impl Statement<'_> {
     /// Everything up to the races themselves.
     pub fn text(&self) -> String {
@@ -87,11 +108,11 @@ impl Statement<'_> {
     }
 
     fn name(&self, points: &PointSet) -> String {
-        name(points, self.place)
+        name(points, &*self.place)
     }
 
     fn opening(&self) -> Vec<String> {
-        let what = self.what;
+        let what = &self.what;
         let none = if self.aside == 0 { "no bug" } else { "no further bug" };
         let mut lines = match self.ending {
             Ending::Bug => vec!["\nThe search ended with the bug.".to_owned()],
@@ -161,11 +182,9 @@ impl Statement<'_> {
         if !swept.is_empty() {
             lines.push("Exhausted likewise, but for more preemptions than told:".to_owned());
         }
-        lines.extend(
-            swept.iter().map(|job| {
-                format!("  {}: {}", bounded(job, self.place), in_number(job.standing.interleavings))
-            }),
-        );
+        lines.extend(swept.iter().map(|job| {
+            format!("  {}: {}", bounded(job, &*self.place), in_number(job.standing.interleavings))
+        }));
     }
 
     /// Spaces of a kind in one line.
@@ -188,7 +207,7 @@ impl Statement<'_> {
     /// Instructions by their places, those of one place together.
     fn places(&self, pcs: BTreeSet<VirtAddr>) -> String {
         let mut places: Vec<(String, usize)> = Vec::new();
-        for place in pcs.into_iter().map(self.place) {
+        for place in pcs.into_iter().map(&self.place) {
             match places.iter_mut().find(|(known, _)| *known == place) {
                 Some((_, count)) => *count += 1,
                 None => places.push((place, 1)),
@@ -230,8 +249,9 @@ impl Statement<'_> {
             job.state != State::Pending && (first || self.plan.is_proof(*id))
         };
         let told: Vec<&(JobId, &Job)> = open.iter().filter(own).collect();
-        lines
-            .extend(told.iter().map(|(_, job)| format!("  {}: {}", bounded(job, self.place), standing(job))));
+        lines.extend(
+            told.iter().map(|(_, job)| format!("  {}: {}", bounded(job, &*self.place), standing(job))),
+        );
         let others = || open.iter().filter(|known| !own(known) && known.1.state != State::Pending);
         let furthest = others().map(|(_, job)| job.standing.explored).fold(0.0, f64::max);
         if let Some(more @ 1..) = begun.checked_sub(told.len()) {
@@ -331,7 +351,7 @@ mod tests {
     fn check(plan: &Plan, ending: Ending, expected: Expect) {
         let place = |pc: VirtAddr| format!("f{} (a.c:{})", pc.0 / 16, pc.0 / 2);
         let (sealed, trusted) = (["malloc".into()], ["malloc".into(), "mutex_lock".into()]);
-        let what = "test x of y";
+        let what = "test x of y".to_owned();
         let statement = Statement {
             aside: 0,
             what,
@@ -339,9 +359,9 @@ mod tests {
             seconds: 1.5,
             ending,
             races: true,
-            sealed: &sealed,
-            trusted: &trusted,
-            place: &place,
+            sealed: sealed.to_vec(),
+            trusted: trusted.to_vec(),
+            place: Box::new(place),
         };
         expected.assert_eq(&statement.text());
     }

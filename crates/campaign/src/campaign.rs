@@ -1,17 +1,20 @@
-//! The jobs of `rockfall test` at work: which core does what, what is kept in memory, what goes into the folder.
+//! The jobs of `rockfall test` at work: which core does what, what is kept in memory, what is stored.
 //!
-//! The plan ([`explore::jobs`]) decides; here are the clock, the threads and the memory. A job runs for a slice at a time,
+//! The plan ([`explore::jobs`]) decides; here are the threads and the memory. The clock is the [`Host`]'s, and what is kept goes
+//! into a [`Store`]. A job runs for a slice at a time,
 //! on one core as long as others want one, on all that are idle otherwise: what a search finds does not depend on how
 //! many work on it. Between slices it is a value that can be put aside or written down.
 
-use crate::commands::explore::{constants, lateness_since};
-use crate::jobs_view::JobsView;
+use crate::code::Code;
+use crate::host::Host;
 use crate::limits::Limits;
 use crate::race_witness::RaceWitness;
-use crate::ram::Ram;
-use crate::run_folder::{Ended, Record, RunFolder};
 use crate::searching::Searching;
-use detect::{Constants, Race, RaceKey, Signature};
+use crate::statement::Ending;
+use crate::store::{Ended, Nowhere, Record, Store};
+use crate::target::{Races, Target};
+use crate::view::View;
+use detect::{Constants, Detectors, Race, RaceKey, Signature};
 use explore::jobs::{Capacity, Job, JobId, Outcome, Plan, Standing, State};
 use explore::{Bound, Found, Options, Watch, Workers, World};
 use guest::uniprocessor::Uniprocessor;
@@ -22,8 +25,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
-use trace::{Cancelled, Schedule, Subject as _, ThreadId, VirtAddr};
+use std::time::Duration;
+use trace::{Cancelled, PointRule, PointSet, Schedule, Subject as _, ThreadId, VirtAddr};
 
 /// Memory of worlds kept to go back to, for all workers of a job together; less when memory is short.
 const CLONE_BYTES_MAX: usize = 128 << 20;
@@ -47,7 +50,7 @@ pub type WatchedWorld = World<Uniprocessor, Watch>;
 
 /// A job that was begun. Suspending it is not running it.
 #[derive(Serialize, Deserialize)]
-struct Begun {
+pub struct Begun {
     search: Searching,
     /// Of one core.
     seconds: f64,
@@ -94,7 +97,7 @@ impl Begun {
 /// Where a job that was begun is between slices.
 enum Kept {
     Here(Box<Begun>),
-    /// In the folder alone.
+    /// In the store alone.
     Written,
 }
 
@@ -113,16 +116,17 @@ pub fn options() -> Options {
     Options { constants: Some(Constants::default()), quantum: QUANTUM, ..Options::default() }
 }
 
-/// What the campaign asks of whoever knows the program under test.
-pub trait Knows {
-    /// A race of the code that is tested.
-    fn counts(&self, race: &Race) -> bool;
-    /// The instruction belongs to a function that initialises or destroys a lock or the like.
-    fn initialises(&self, pc: VirtAddr) -> bool;
-    /// The instruction has a point wherever every shared access has one.
-    fn is_access(&self, pc: VirtAddr) -> bool;
-    /// The function and line of an instruction, in words.
-    fn place(&self, pc: VirtAddr) -> String;
+/// Whether it is time to end: from that moment on by the host's clock, or when somebody asks.
+pub fn lateness(host: &Arc<dyn Host>, until: Duration) -> Cancelled {
+    let host = Arc::clone(host);
+    Arc::new(move || host.stop_asked() || host.now() >= until)
+}
+
+/// How endless loops are told with these points.
+pub fn constants(points: &PointSet, limits: &Limits) -> Constants {
+    // A racing instruction may be in a long loop, such as that which fills page tables.
+    let is_access = |rule: &PointRule| matches!(rule, PointRule::Everywhere | PointRule::Race { .. });
+    limits.constants(points.rules.iter().any(is_access))
 }
 
 pub struct Campaign<'a> {
@@ -132,7 +136,6 @@ pub struct Campaign<'a> {
     setting: Setting<'a>,
     /// Of this run, before this process.
     pub seconds_before: f64,
-    started: Instant,
     kept: BTreeMap<JobId, Kept>,
     /// Workers with their worlds, the latest last.
     warm: Vec<(JobId, bool, usize, Workers<Uniprocessor, Watch>)>,
@@ -140,7 +143,7 @@ pub struct Campaign<'a> {
     /// Nothing that is still at work is wanted.
     enough: Arc<AtomicBool>,
     /// When the plan was last written down, and how long that took.
-    recorded: Option<(Instant, Duration)>,
+    recorded: Option<(Duration, Duration)>,
     /// Something happened that must not be lost.
     news: bool,
     /// The bug to be told next.
@@ -153,25 +156,55 @@ pub struct Campaign<'a> {
 pub struct Setting<'a> {
     /// What is tested, in words.
     pub what: String,
+    pub races: Races,
     pub watched: WatchedWorld,
     /// The same without a look at races.
     pub unwatched: WatchedWorld,
     pub cores: usize,
-    /// When the budget began.
-    pub started: Instant,
+    pub host: Arc<dyn Host>,
+    /// When the budget began, by the host's clock.
+    pub started: Duration,
     pub budget: Duration,
-    pub folder: Arc<RunFolder>,
-    pub ram: Ram,
+    pub store: Arc<dyn Store>,
+    /// Whether this process uses more memory than it may.
+    pub memory_is_short: &'a dyn Fn() -> bool,
     pub limits: Limits,
     /// Spaces are searched by the number of preemptions, the fewest first.
     pub fewest_first: bool,
-    pub knows: &'a dyn Knows,
+    pub code: &'a Code<'a>,
+}
+
+impl<'a> Setting<'a> {
+    /// A campaign on one core from now on, which is not kept and may use all memory there is.
+    pub fn new(
+        target: &Target,
+        plain: &World<Uniprocessor, Detectors>,
+        code: &'a Code<'a>,
+        races: Races,
+        budget: Duration,
+    ) -> Self {
+        Self {
+            what: target.what(),
+            races,
+            watched: target.watched(plain, races),
+            unwatched: target.watched(plain, Races::None),
+            cores: 1,
+            host: Arc::clone(target.host()),
+            started: target.host().now(),
+            budget,
+            store: Arc::new(Nowhere),
+            memory_is_short: &|| false,
+            limits: target.limits,
+            fewest_first: false,
+            code,
+        }
+    }
 }
 
 impl<'a> Campaign<'a> {
     fn new(mut setting: Setting<'a>, plan: Plan, seconds_before: f64) -> Self {
         let enough = Arc::new(AtomicBool::new(false));
-        let (late, asked) = (lateness_since(setting.started, Some(setting.budget)), Arc::clone(&enough));
+        let (late, asked) = (lateness(&setting.host, setting.started + setting.budget), Arc::clone(&enough));
         let unwanted: Cancelled = Arc::new(move || asked.load(Ordering::Relaxed) || late());
         for world in [&mut setting.watched, &mut setting.unwatched] {
             world.subject.heed(unwanted.clone());
@@ -181,7 +214,6 @@ impl<'a> Campaign<'a> {
             plan,
             witnesses: BTreeMap::new(),
             seconds_before,
-            started: setting.started,
             setting,
             kept: BTreeMap::new(),
             warm: Vec::new(),
@@ -222,7 +254,7 @@ impl<'a> Campaign<'a> {
         let once = Options { interleavings_max: Some(1), constants, ..options() };
         let mut search = Searching::whole(once);
         let mut workers = Workers::new(1, &campaign.setting.watched, &points, options().depth_max, 0);
-        let late = lateness_since(campaign.setting.started, Some(campaign.setting.budget));
+        let late = lateness(&campaign.setting.host, campaign.setting.started + campaign.setting.budget);
         while !search.is_over() && !late() {
             search.round(&mut workers, &*late);
         }
@@ -248,7 +280,7 @@ impl<'a> Campaign<'a> {
             .filter(|id| matches!(campaign.plan.job(*id).state, State::Started | State::Suspended))
             .collect();
         for id in open {
-            match campaign.setting.folder.load_job::<Begun>(id) {
+            match campaign.setting.store.load_job(id) {
                 Some(job) => {
                     let job = Box::new(job);
                     campaign.learn_races(id, &job.search, false);
@@ -260,12 +292,17 @@ impl<'a> Campaign<'a> {
         campaign
     }
 
+    /// Since the budget began.
+    fn elapsed(&self) -> Duration {
+        self.setting.host.now().saturating_sub(self.setting.started)
+    }
+
     pub fn seconds(&self) -> f64 {
-        self.seconds_before + self.started.elapsed().as_secs_f64()
+        self.seconds_before + self.elapsed().as_secs_f64()
     }
 
     fn seconds_left(&self) -> f64 {
-        self.setting.budget.saturating_sub(self.started.elapsed()).as_secs_f64()
+        self.setting.budget.saturating_sub(self.elapsed()).as_secs_f64()
     }
 
     fn capacity(&self) -> Capacity {
@@ -274,7 +311,7 @@ impl<'a> Campaign<'a> {
 
     fn learn_races(&mut self, id: JobId, search: &Searching, on_first_run: bool) -> bool {
         let races: Vec<(&Race, &Schedule)> =
-            search.notes().iter().filter(|(race, _)| self.setting.knows.counts(race)).collect();
+            search.notes().iter().filter(|(race, _)| self.setting.code.counts(race)).collect();
         for (race, schedule) in &races {
             let witness = || {
                 let mut points = self.plan.job(id).points.clone();
@@ -285,9 +322,9 @@ impl<'a> Campaign<'a> {
         }
         let sides: BTreeSet<VirtAddr> =
             races.iter().flat_map(|(race, _)| [race.first.pc, race.second.pc]).collect();
-        let knows = self.setting.knows;
-        self.plan.initialise(sides.iter().copied().filter(|pc| knows.initialises(*pc)));
-        self.plan.access(sides.iter().copied().filter(|pc| knows.is_access(*pc)));
+        let code = self.setting.code;
+        self.plan.initialise(sides.iter().copied().filter(|pc| code.initialises(*pc)));
+        self.plan.access(sides.iter().copied().filter(|pc| code.is_access(*pc)));
         let new = self.plan.saw(id, races.into_iter().map(|(race, _)| race), on_first_run);
         self.news |= new;
         new
@@ -321,11 +358,11 @@ impl<'a> Campaign<'a> {
     }
 
     /// Works until a bug shows, nothing is left to do, or it is late.
-    pub fn run(&mut self, view: &mut JobsView) -> Option<(JobId, Found)> {
+    pub fn run(&mut self, view: &mut dyn View) -> Option<(JobId, Found)> {
         let (done, slices) = channel();
         let mut busy: BTreeMap<JobId, usize> = BTreeMap::new();
         loop {
-            let late = self.seconds_left() <= 0.0 || crate::interrupt::asked();
+            let late = self.seconds_left() <= 0.0 || self.setting.host.stop_asked();
             if self.found.is_none() && !late {
                 self.hand_out(&mut busy, &done);
             } else {
@@ -340,12 +377,12 @@ impl<'a> Campaign<'a> {
             self.take_back(slice);
             self.mind_memory(&busy);
             self.keep_record();
-            if let Some(warning) = self.setting.folder.take_warning() {
+            if let Some(warning) = self.setting.store.take_warning() {
                 view.warn(&warning);
             }
             let times = (self.seconds(), self.seconds_left());
             let running: Vec<JobId> = busy.keys().copied().chain([id]).collect();
-            view.show(&self.plan, &running, times, &|pc| self.setting.knows.place(pc));
+            view.show(&self.plan, &running, times, &|pc| self.setting.code.place(pc));
         }
         self.found.clone()
     }
@@ -369,11 +406,13 @@ impl<'a> Campaign<'a> {
             let cores = idle / jobs.len() + usize::from(at < idle % jobs.len());
             busy.insert(id, cores);
             let slice = self.slice(id, cores);
-            let (done, enough, folder) =
-                (done.clone(), Arc::clone(&self.enough), Arc::clone(&self.setting.folder));
-            let until = (Instant::now() + SLICE).min(self.started + self.setting.budget);
+            let (done, enough, store) =
+                (done.clone(), Arc::clone(&self.enough), Arc::clone(&self.setting.store));
+            let host = Arc::clone(&self.setting.host);
+            let until = (host.now() + SLICE).min(self.setting.started + self.setting.budget);
             std::thread::spawn(move || {
-                let ran = catch_unwind(AssertUnwindSafe(|| run_slice(slice, until, &enough, &folder)));
+                let ran =
+                    catch_unwind(AssertUnwindSafe(|| run_slice(slice, until, &enough, &*host, &*store)));
                 // Nobody listens any more only if the whole process is going down.
                 let _ = done.send(ran);
             });
@@ -384,7 +423,7 @@ impl<'a> Campaign<'a> {
         let job = match self.kept.remove(&id) {
             Some(Kept::Here(job)) => job,
             Some(Kept::Written) => {
-                let job = self.setting.folder.load_job::<Begun>(id).map(Box::new);
+                let job = self.setting.store.load_job(id).map(Box::new);
                 job.unwrap_or_else(|| Box::new(Begun::new(self.plan.job(id), &self.setting)))
             }
             None => Box::new(Begun::new(self.plan.job(id), &self.setting)),
@@ -424,7 +463,7 @@ impl<'a> Campaign<'a> {
 
     /// Gives up memory when it is short: first worlds to go back to, then searches left aside.
     fn mind_memory(&mut self, busy: &BTreeMap<JobId, usize>) {
-        if !self.setting.ram.is_short() {
+        if !(self.setting.memory_is_short)() {
             return;
         }
         self.warm.clear();
@@ -440,7 +479,7 @@ impl<'a> Campaign<'a> {
         let count = (aside.len() as f64 * DEFERRED_DROPPED).ceil() as usize;
         for id in aside.into_iter().take(count) {
             let Some(Kept::Here(job)) = self.kept.remove(&id) else { continue };
-            if self.setting.folder.save_job(id, &*job) {
+            if self.setting.store.save_job(id, &job) {
                 self.kept.insert(id, Kept::Written);
             } else {
                 self.plan.restart(id);
@@ -451,7 +490,7 @@ impl<'a> Campaign<'a> {
     /// Writes the plan down, if that is due.
     fn keep_record(&mut self) {
         let is_due = self.recorded.is_none_or(|(recorded, took)| {
-            let elapsed = recorded.elapsed();
+            let elapsed = self.setting.host.now().saturating_sub(recorded);
             elapsed.mul_f64(WRITING_SHARE) >= took && (self.news || elapsed >= RECORD_EVERY)
         });
         if is_due {
@@ -460,12 +499,12 @@ impl<'a> Campaign<'a> {
     }
 
     fn record(&mut self, ended: Option<Ended>) {
-        let begun = Instant::now();
+        let begun = self.setting.host.now();
         self.news = false;
         let (what, plan) = (self.setting.what.clone(), self.plan.clone());
         let witnesses = self.witnesses.values().cloned().collect();
         let (seconds, found) = (self.seconds(), self.found.clone());
-        self.setting.folder.save(&Record {
+        self.setting.store.save(&Record {
             what,
             seconds,
             ended,
@@ -476,10 +515,11 @@ impl<'a> Campaign<'a> {
         });
         for (at, job) in self.plan.jobs().iter().enumerate() {
             if !job.state.is_open() {
-                self.setting.folder.forget_job(JobId(at));
+                self.setting.store.forget_job(JobId(at));
             }
         }
-        self.recorded = Some((Instant::now(), begun.elapsed()));
+        let now = self.setting.host.now();
+        self.recorded = Some((now, now.saturating_sub(begun)));
     }
 
     /// Writes everything down: the process ends, or goes on to tell of a bug.
@@ -489,7 +529,7 @@ impl<'a> Campaign<'a> {
                 && ended.is_none()
                 && self.plan.job(*id).state.is_open()
             {
-                self.setting.folder.save_job(*id, &**job);
+                self.setting.store.save_job(*id, job);
             }
         }
         self.record(ended);
@@ -498,22 +538,76 @@ impl<'a> Campaign<'a> {
     pub fn interleavings(&self) -> u64 {
         self.plan.jobs().iter().map(|job| job.standing.interleavings).sum()
     }
+
+    /// Some space holds what cannot be run.
+    pub fn has_gap(&self) -> bool {
+        self.plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }))
+    }
+
+    /// Why the campaign is over when no bug is left to be told.
+    pub fn ending(&self) -> Ending {
+        if self.plan.is_complete() {
+            Ending::Done
+        } else if !self.plan.jobs().iter().any(|job| job.state.is_open()) {
+            if self.has_gap() { Ending::GivenUp } else { Ending::Bounded }
+        } else if self.setting.host.stop_asked() {
+            Ending::Stopped
+        } else {
+            Ending::Late
+        }
+    }
+
+    /// What is known of the code under test.
+    pub fn code(&self) -> &'a Code<'a> {
+        self.setting.code
+    }
+
+    /// Whether anybody looks for data races.
+    pub fn looks_for_races(&self) -> bool {
+        self.setting.races != Races::None
+    }
+
+    /// Spaces that hold the one of `points` and in which fewer preemptions may show what was found there: with the points that
+    /// every test begins with, and with all that are known.
+    pub fn wider(&self, points: &PointSet) -> Vec<PointSet> {
+        let with = |more: &dyn Fn(&PointRule) -> bool| {
+            let rules = self.plan.jobs().iter().flat_map(|job| &job.points.rules).filter(|rule| more(rule));
+            PointSet { rules: rules.chain(&points.rules).cloned().collect(), ..points.clone() }
+        };
+        let everywhere = |rule: &PointRule| matches!(rule, PointRule::Everywhere);
+        let race = |rule: &PointRule| matches!(rule, PointRule::Race { .. });
+        // Where fewer do, the schedule is shorter.
+        let mut sets = vec![
+            with(&|rule| !race(rule) && !everywhere(rule)),
+            with(&|rule| !everywhere(rule)),
+            with(&|_| true),
+        ];
+        sets.dedup();
+        sets.retain(|set| set != points);
+        sets
+    }
 }
 
-fn run_slice(mut slice: Slice, until: Instant, enough: &AtomicBool, folder: &RunFolder) -> Slice {
-    let begun = Instant::now();
+fn run_slice(
+    mut slice: Slice,
+    until: Duration,
+    enough: &AtomicBool,
+    host: &dyn Host,
+    store: &dyn Store,
+) -> Slice {
+    let begun = host.now();
     // A round is finished once it has begun, unless the run as a whole is to end.
-    let stop = || enough.load(Ordering::Relaxed) || crate::interrupt::asked();
+    let stop = || enough.load(Ordering::Relaxed) || host.stop_asked();
     let Slice { id, job, workers, cores, interleavings_max, .. } = &mut slice;
     let looked = |job: &Begun| job.search.counts().interleavings >= *interleavings_max;
-    while !job.search.is_over() && !looked(job) && !stop() && Instant::now() < until {
+    while !job.search.is_over() && !looked(job) && !stop() && host.now() < until {
         job.search.round(workers, &stop);
     }
-    job.seconds += begun.elapsed().as_secs_f64() * *cores as f64;
+    job.seconds += host.now().saturating_sub(begun).as_secs_f64() * *cores as f64;
     if job.is_writing_due() && !job.search.is_over() {
-        let writing = Instant::now();
-        folder.save_job(*id, &**job);
-        job.writing = writing.elapsed().as_secs_f64();
+        let writing = host.now();
+        store.save_job(*id, job);
+        job.writing = host.now().saturating_sub(writing).as_secs_f64();
         job.written_at = job.seconds;
     }
     slice

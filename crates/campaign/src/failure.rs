@@ -1,41 +1,11 @@
-//! What a command ends with: a verdict as exit code, and failures that explain themselves.
+//! Why a piece of work could not be done: failures that explain themselves, and say what to do.
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use machine::boot::BootError;
 
-/// The exit codes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    Fine = 0,
-    GuestBug = 1,
-    BadInput = 2,
-    OwnBug = 3,
-    /// As a shell has it for Ctrl-C.
-    Interrupted = 130,
-    /// As a shell has it for a closed pipe.
-    Unread = 141,
-}
-
-static SETTLED: OnceLock<Verdict> = OnceLock::new();
-
-impl Verdict {
-    /// The same, which it stays even if nobody reads what is printed from now on.
-    pub fn settle(self) -> Self {
-        // The first to be settled is what the command was about.
-        let _ = SETTLED.set(self);
-        self
-    }
-
-    /// What a command whose output nobody reads any more ends with.
-    pub fn unread() -> Self {
-        SETTLED.get().copied().unwrap_or(Self::Unread)
-    }
-}
-
-/// Why a command could not do its work.
+/// Why work could not be done.
 #[derive(Debug)]
 pub enum Failure {
     Unreadable {
@@ -63,20 +33,6 @@ pub enum Failure {
     /// Something of ours that should have held.
     Own(String),
     Terminal(std::io::Error),
-}
-
-impl Failure {
-    pub fn verdict(&self) -> Verdict {
-        match self {
-            Self::Unreadable { .. }
-            | Self::NotBootable { .. }
-            | Self::BadFlag(_)
-            | Self::BadInput(_)
-            | Self::Unwritable { .. } => Verdict::BadInput,
-            Self::Interrupted(_) => Verdict::Interrupted,
-            Self::NotShown { .. } | Self::Own(_) | Self::Terminal(_) => Verdict::OwnBug,
-        }
-    }
 }
 
 impl fmt::Display for Failure {

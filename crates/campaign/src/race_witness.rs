@@ -1,7 +1,8 @@
 //! Under which schedule a data race was first seen, so that its two accesses can be gone back to; and which races the
 //! schedule of a finding is about.
 
-use crate::commands::test::Code;
+use crate::campaign::lateness;
+use crate::code::Code;
 use crate::finding_file::FindingFile;
 use crate::narrate::Names;
 use crate::target::Target;
@@ -13,8 +14,7 @@ use guest::uniprocessor::Uniprocessor;
 use report::RaceStory;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use trace::{
     Access, Occurrence, PointKind, PointSet, Resolve as _, Schedule, Sighting, Step, Subject as _, ThreadId,
     VirtAddr,
@@ -84,11 +84,12 @@ fn sightings(
         }
     }
     let names = Names::of(target);
-    let (mut seen, started) = (BTreeMap::new(), Instant::now());
+    let mut seen = BTreeMap::new();
+    let late = lateness(target.host(), target.host().now() + SEEING_AGAIN_MAX);
     let mut world = world.clone();
-    world.subject.heed(Arc::new(move || started.elapsed() >= SEEING_AGAIN_MAX));
+    world.subject.heed(late.clone());
     for run in runs {
-        if started.elapsed() >= SEEING_AGAIN_MAX {
+        if late() {
             break;
         }
         let sites: BTreeSet<VirtAddr> =

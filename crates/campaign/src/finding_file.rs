@@ -1,7 +1,7 @@
 //! A finding as a file: everything needed to see it again, and nothing else.
 
 use crate::failure::Failure;
-use crate::target::Recipe;
+use crate::recipe::Recipe;
 use detect::Finding;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -32,13 +32,8 @@ pub struct FindingFile {
 impl FindingFile {
     pub const VERSION: u32 = VERSION;
 
-    pub fn read(path: &Path) -> Result<Self, Failure> {
-        let text =
-            std::fs::read(path).map_err(|error| Failure::Unreadable { path: path.to_owned(), error })?;
-        Self::parse(&text, path)
-    }
-
-    fn parse(text: &[u8], path: &Path) -> Result<Self, Failure> {
+    /// The finding in a file of these contents; `path` is what its user calls it.
+    pub fn parse(text: &[u8], path: &Path) -> Result<Self, Failure> {
         let no_finding = |error: serde_json::Error| {
             Failure::BadInput(format!(
                 "{} is not a finding of Rockfall: {error}; give a file as 'rockfall explore' or 'rockfall test' wrote it",
@@ -57,44 +52,15 @@ impl FindingFile {
         serde_json::from_slice(text).map_err(no_finding)
     }
 
-    /// Writes the file in one piece: a full disk or a kill leaves the old one or the new one, never a part.
-    pub fn write(&self, path: &Path) -> Result<(), Failure> {
-        let text = serde_json::to_string_pretty(self).map_err(|error| Failure::Own(error.to_string()))?;
-        write_whole(path, text.as_bytes())
+    /// The contents of the file.
+    pub fn text(&self) -> Result<String, Failure> {
+        serde_json::to_string_pretty(self).map_err(|error| Failure::Own(error.to_string()))
     }
 }
 
 #[derive(Deserialize)]
 struct Version {
     rockfall_finding: u32,
-}
-
-/// Refuses a path that nothing can ever be written to, before hours go into what was to be written.
-pub fn expect_folder(path: &Path) -> Result<(), Failure> {
-    let refuse = |what: &str| {
-        Err(Failure::BadFlag(format!("cannot write {}: {what}; name another file", path.display())))
-    };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if path.is_dir() {
-        return refuse("it is a folder");
-    }
-    match folder {
-        Some(folder) if !folder.is_dir() => refuse(&format!("there is no folder {}", folder.display())),
-        _ => Ok(()),
-    }
-}
-
-/// Writes beside the path and renames.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let unwritable = |error| Failure::Unwritable { path: path.to_owned(), error };
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("rockfall");
-    let part = path.with_file_name(format!(".{name}.part"));
-    let done = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
-    if done.is_err() {
-        // What could not be finished is of no use to anybody; that it cannot be removed changes nothing.
-        let _ = std::fs::remove_file(&part);
-    }
-    done.map_err(unwritable)
 }
 
 #[cfg(test)]

@@ -1,0 +1,374 @@
+//! What is explored: a kernel file, its description, and a test; the same for everybody who explores or replays.
+//!
+//! The way goes from a [`Recipe`] over a [`Target`] (files read, description resolved) and a machine at the beginning of the test
+//! to a [`World`]. All worlds of described kernels are put together here.
+
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::limits::Limits;
+use crate::program::{Parts, programs, with_program};
+use crate::recipe::Recipe;
+use crate::store::checksum;
+use detect::{Config, Detectors, Flags, Lockset, RaceDetector, RaceLimited, RacePure};
+use explore::{Watch, World};
+use guest::description::Description;
+use guest::doctor::{Advice, Examination, Severity};
+use guest::image::{Image, ImageHash};
+use guest::kernel::Kernel;
+use guest::lifecycle::{self, FreeRun, Setup, Started};
+use guest::uniprocessor::Uniprocessor;
+use machine::boot::Module;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use trace::{Cancelled, Subject as _};
+
+/// Of a machine of which nothing else is said.
+pub const MEMORY_BYTES: u64 = 64 << 20;
+
+/// The kernel that comes with the tool, as it is called on the command line and in finding files: a path that the [`Host`]
+/// reads, and a folder of it with the sources and, under `programs`, the user programs.
+pub const BUNDLED_KERNEL: &str = "bundled";
+
+pub struct Target {
+    pub recipe: Recipe,
+    file: Vec<u8>,
+    pub kernel: Arc<Kernel>,
+    /// What a step may need, as the user knows it.
+    pub step_instructions: Option<u64>,
+    /// By which numbers judgement is made.
+    pub limits: Limits,
+    setup: Setup,
+    host: Arc<dyn Host>,
+}
+
+pub fn file_hash(file: &[u8]) -> String {
+    format!("{:032x}", ImageHash::of(file).0)
+}
+
+pub fn read(host: &dyn Host, path: &Path) -> Result<Vec<u8>, Failure> {
+    host.read(path).map_err(|error| Failure::Unreadable { path: path.to_owned(), error })
+}
+
+impl Target {
+    /// What is tested, for sentences. A kernel that has one test need not name it.
+    pub fn what(&self) -> String {
+        match self.recipe.test.as_str() {
+            "" => format!("test of {}", self.kernel.name),
+            test => format!("test {test} of {}", self.kernel.name),
+        }
+    }
+
+    /// The numbers by which judgement is made, for people.
+    pub fn limits_table(&self) -> String {
+        self.limits.table(self.kernel.tested.is_some())
+    }
+
+    /// What may not do what is expected of it; 'doctor' tells it too.
+    pub fn cautions(&self) -> impl Iterator<Item = String> {
+        self.kernel.cautions.iter().map(ToString::to_string)
+    }
+
+    /// Reads the files of the recipe and resolves its description. Hashes that are given must be those of the files.
+    pub fn make(mut recipe: Recipe, host: Arc<dyn Host>) -> Result<Self, Failure> {
+        let read = |path: &Path| read(&*host, path);
+        let file = read(&recipe.kernel)?;
+        let image = file_hash(&file);
+        if !recipe.image.is_empty() && recipe.image != image {
+            return Err(Failure::BadInput(format!(
+                "{} is not the kernel of this finding: its hash is {image}, the finding's is {}; give the right file with --kernel",
+                recipe.kernel.display(),
+                recipe.image
+            )));
+        }
+        recipe.image = image;
+        let name = recipe.kernel.display().to_string();
+        let with_symbols = match &recipe.symbols {
+            Some(path) => (path.display().to_string(), read(path)?),
+            None => (name.clone(), file.clone()),
+        };
+        let image = Image::parse(&with_symbols.0, &with_symbols.1)
+            .map_err(|error| Failure::BadInput(error.to_string()))?;
+        let mut parsed = Description::parse(&recipe.description_name, &recipe.description)
+            .map_err(|problem| Failure::BadInput(problem.to_string()))?;
+        if recipe.test_heap && recipe.tested.is_none() {
+            if parsed.tables.heap.is_empty() {
+                let what = format!("{} has no [[heap]] for --test-heap to test", recipe.description_name);
+                return Err(Failure::BadFlag(what));
+            }
+            parsed.test_heaps();
+        }
+        for (name, value) in &parsed.tables.limits {
+            recipe.limits.entry(name.clone()).or_insert(*value.as_ref());
+        }
+        let limits = Limits::changed(recipe.tested.is_some(), &recipe.limits)?;
+        let kernel = Kernel::resolve(&parsed, &image)
+            .map_err(|problems| misfit(&format!("the description does not fit {name}"), &image, &problems))?;
+        // What the kernel is told a module is called stays the same, wherever the file is now.
+        let module =
+            |path: &PathBuf| Ok(Module { command_line: path.display().to_string(), bytes: read(path)? });
+        let modules = recipe.modules.iter().map(module).collect::<Result<Vec<_>, Failure>>()?;
+        let disks = recipe.disks.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+        let hashes: Vec<String> =
+            modules.iter().map(|module| &module.bytes).chain(&disks).map(|file| file_hash(file)).collect();
+        for ((path, now), then) in recipe.modules.iter().chain(&recipe.disks).zip(&hashes).zip(&recipe.files)
+        {
+            if now != then {
+                return Err(Failure::BadInput(format!(
+                    "{} is not the file of this finding: its hash is {now}, the finding's is {then}",
+                    path.display()
+                )));
+            }
+        }
+        recipe.files = hashes;
+        let programs = programs(&recipe, &*host)?;
+        let (kernel, programs) = match &mut recipe.tested {
+            Some(tested) => {
+                let parts = Parts { heap: recipe.test_heap, locks: recipe.test_locks };
+                with_program(tested, &recipe.test, parts, &kernel, programs, &*host)?
+            }
+            None => (kernel, programs),
+        };
+        let program = kernel.tested.as_ref().map(|tested| &tested.image);
+        let named = programs.iter().filter(|image| *image.name == *recipe.test);
+        let code = std::iter::once(&kernel.image).chain(program).chain(named);
+        let setup = Setup {
+            tsx: recipe.transactions.tsx(code.map(|image| &**image))?,
+            memory_bytes: recipe.memory_bytes,
+            command_line: recipe.append.clone(),
+            modules,
+            disks,
+            test: recipe.test.clone(),
+            programs,
+            cancelled: Some({
+                let host = Arc::clone(&host);
+                Arc::new(move || host.stop_asked())
+            }),
+            ..Setup::default()
+        };
+        Ok(Self { recipe, file, kernel, step_instructions: None, limits, setup, host })
+    }
+
+    /// Booting, and what follows without a limit of its own, ends when this says so.
+    pub fn stop_when(&mut self, cancelled: Cancelled) {
+        self.setup.cancelled = Some(cancelled);
+    }
+
+    /// Boots the kernel and brings it to the beginning of the test.
+    pub fn start(&self) -> Result<Started, Failure> {
+        self.start_with(&self.setup)
+    }
+
+    /// The same with every hook counted, for checking the description.
+    pub fn start_counting(&self) -> Result<Started, Failure> {
+        self.start_with(&Setup { count_hooks: true, ..self.setup.clone() })
+    }
+
+    /// The same, once one run of the test has shown that the description can be right. What it shows to be wrong is
+    /// refused, and what may be wrong is told.
+    pub fn start_checked(&self) -> Result<Checked, Failure> {
+        let mut started = self.start_counting()?;
+        let Examination { advice, threads } = guest::doctor::examine(&started);
+        started.subject.tracker.evidence.fired = None;
+        let placed = |advice: &Advice| match advice.line {
+            Some(line) => format!("{}:{line}: {}", self.recipe.description_name, advice.text),
+            None => advice.text.clone(),
+        };
+        let wrong: Vec<String> =
+            advice.iter().filter(|advice| advice.severity == Severity::Wrong).map(placed).collect();
+        if !wrong.is_empty() {
+            return Err(Failure::BadInput(format!(
+                "the description does not fit what the kernel does, so nothing could be trusted that is found with it:\n  \
+                 {}\n'rockfall doctor' checks the whole description.",
+                wrong.join("\n  ")
+            )));
+        }
+        let doubtful = advice.iter().filter(|advice| advice.severity == Severity::Doubtful);
+        Ok(Checked { started, alone: threads < 2, cautions: doubtful.map(placed).collect() })
+    }
+
+    /// The machine before its first instruction, to run freely for so many of them at most.
+    pub fn free_run(&self, instructions_max: u64) -> Result<FreeRun, Failure> {
+        let setup = Setup { instructions_max, ..self.setup.clone() };
+        FreeRun::new(&self.kernel, &self.file, &setup).map_err(|error| self.not_started(&error))
+    }
+
+    pub fn not_started(&self, error: &lifecycle::NotStarted) -> Failure {
+        if matches!(error, lifecycle::NotStarted::Cancelled) {
+            return Failure::Interrupted(error.to_string());
+        }
+        let advice = match error {
+            lifecycle::NotStarted::Stage { how, .. } if how.contains("triple fault") => {
+                "\nIf the kernel boots elsewhere: it may take more memory for granted than there is (--memory, or 'memory' \
+                 under [machine] in the description), or today's compiler may have built what yesterday's did not: try \
+                 -fno-pie -no-pie -fno-stack-protector -fcf-protection=none -mno-sse, and -Wl,-z,noseparate-code \
+                 -Wl,--build-id=none for the linker."
+            }
+            lifecycle::NotStarted::Stage { .. } => {
+                "\nIf the kernel is all right, 'test.ready', 'test.start' or the test's name does not fit; \
+                 'rockfall doctor' checks the description against a run."
+            }
+            _ => "",
+        };
+        Failure::BadInput(format!("{}: {error}{advice}", self.recipe.kernel.display()))
+    }
+
+    fn start_with(&self, setup: &Setup) -> Result<Started, Failure> {
+        let started = lifecycle::start(&self.kernel, &self.file, setup);
+        let mut started = started.map_err(|error| self.not_started(&error))?;
+        started.subject.allow_step(self.step_instructions.unwrap_or(0));
+        started.subject.explore_transactions(self.recipe.transactions.mode());
+        started.subject.patience = self.limits.patience;
+        Ok(started)
+    }
+
+    /// Words through which threads synchronise by reading them in a loop.
+    pub fn flags(&self) -> Flags {
+        let found = self.kernel.flag_reads();
+        Flags::new(found.instructions, found.variables)
+    }
+
+    /// Stands for all that the target is made of.
+    pub fn checksum(&self) -> u64 {
+        let Recipe {
+            image,
+            description,
+            test,
+            memory_bytes,
+            append,
+            tested,
+            test_heap,
+            test_locks,
+            lockdep,
+            transactions,
+            known,
+            limits,
+            ..
+        } = &self.recipe;
+        let program = tested.as_ref().map(|tested| (&tested.image, &tested.library));
+        let files = self.setup.disks.iter().chain(self.setup.modules.iter().map(|module| &module.bytes));
+        let files: Vec<u64> = files.map(|file| checksum(file)).collect();
+        let all = format!(
+            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}{test_locks}{lockdep}\0{transactions:?}\0{known:?}\0{limits:?}"
+        );
+        checksum(all.as_bytes())
+    }
+
+    /// The world at the beginning of the test, with everything watched that can be.
+    pub fn world(&self, started: Started) -> World<Uniprocessor, Detectors> {
+        self.world_with(started, self.recipe.lockdep)
+    }
+
+    /// The same, with rules about locks or without.
+    pub fn world_with(&self, mut started: Started, lockdep: bool) -> World<Uniprocessor, Detectors> {
+        started.subject.tracker.watch_locks = lockdep;
+        // Who began with it decides how long it is wanted.
+        started.subject.heed(Arc::new(|| false));
+        let console = self.kernel.console.iter().map(|console| console.pattern.clone()).collect();
+        // What a program does not free goes with it.
+        let leak = self.kernel.tested.is_none() && !self.recipe.no_leaks;
+        let instructions_allowed = self.step_instructions.unwrap_or(0);
+        let known = self.recipe.known.clone();
+        let mut detectors = Detectors::new(&Config {
+            console,
+            leak,
+            lockdep,
+            instructions_allowed,
+            known,
+            ..Config::default()
+        });
+        let mut findings = Vec::new();
+        detectors.observe(&started.prologue, &mut findings);
+        World::new(started.subject, detectors)
+    }
+
+    /// The world for a search of bugs that looks for data races too, and beside it for one that does not.
+    pub fn watched(
+        &self,
+        plain: &World<Uniprocessor, Detectors>,
+        races: Races,
+    ) -> World<Uniprocessor, Watch> {
+        let detector = match races {
+            Races::Limited => Some(RaceDetector::Limited(RaceLimited::default())),
+            Races::Pure => Some(RaceDetector::Pure(RacePure::new(self.flags()))),
+            Races::Lockset => Some(RaceDetector::Lockset(Lockset::default())),
+            Races::None => None,
+        };
+        World::new(plain.subject.clone(), Watch::new(plain.observer.clone(), detector))
+    }
+
+    /// The text of a source file as the debugging information names it.
+    pub fn source(&self, file: &str) -> Option<String> {
+        let read = |path: PathBuf| String::from_utf8(self.host.read(&path).ok()?).ok();
+        if self.recipe.kernel == Path::new(BUNDLED_KERNEL) {
+            return read(self.recipe.kernel.join(file));
+        }
+        // The end of the path is the same wherever the files went.
+        let parts: Vec<_> = Path::new(file).components().collect();
+        let named = self.recipe.sources.iter().flat_map(|root| {
+            (0..parts.len()).map(|from| root.join(parts[from..].iter().collect::<PathBuf>().as_path()))
+        });
+        // A kernel is mostly built below its sources.
+        let above = self.recipe.kernel.ancestors().skip(1).take(ANCESTORS_MAX).map(|root| root.join(file));
+        read(PathBuf::from(file)).or_else(|| named.chain(above).find_map(read))
+    }
+
+    /// What is around the target: files, the clock, whether to end.
+    pub fn host(&self) -> &Arc<dyn Host> {
+        &self.host
+    }
+}
+
+/// How data races are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Races {
+    /// Limited Happens-Before: more races in fewer interleavings, some of them impossible
+    #[default]
+    Limited,
+    /// Pure Happens-Before: only races of the order that was seen
+    Pure,
+    /// Lockset: whatever no lock protects throughout, whether or not something else orders it
+    Lockset,
+    /// Look for none
+    None,
+}
+
+/// A test whose description was checked by one run of it.
+pub struct Checked {
+    pub started: Started,
+    /// No more than one thread ran.
+    pub alone: bool,
+    /// What may be wrong with the description.
+    pub cautions: Vec<String>,
+}
+
+/// What a proof about one thread is worth.
+pub const ALONE: &str = "This is no proof: only one thread ran in this test, so there was nothing to interleave. Choose a test \
+    in which several threads run (-t); if this is one, 'threads.create' does not see them.";
+
+/// Folders around the kernel's in which its sources may be.
+const ANCESTORS_MAX: usize = 4;
+
+/// Problems beyond these are counted.
+const PROBLEMS_TOLD: usize = 12;
+
+/// What does not fit, and the one reason for all of it if there is one.
+pub(crate) fn misfit(what: &str, image: &Image, problems: &[impl ToString]) -> Failure {
+    let reason = if image.functions().next().is_none() {
+        ", which has no symbols: give the file as the linker wrote it, before 'strip', or that one with --symbols"
+    } else if image.is_split() {
+        ", whose debugging information is in .dwo files: build it without -gsplit-dwarf"
+    } else if !image.has_debug_information() {
+        ", which has no debugging information: compile it with -g"
+    } else if problems.len() > PROBLEMS_TOLD {
+        "; is it the file that it was written for?"
+    } else {
+        ":"
+    };
+    let mut lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let more = lines.len().saturating_sub(PROBLEMS_TOLD);
+    lines.truncate(PROBLEMS_TOLD);
+    if more > 0 {
+        lines.push(format!("... and {more} more"));
+    }
+    Failure::BadInput(format!("{what}{reason}\n  {}", lines.join("\n  ")))
+}

@@ -1,0 +1,47 @@
+//! What a command ends with, as its exit code.
+
+use campaign::Failure;
+use std::sync::OnceLock;
+
+/// The exit codes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    Fine = 0,
+    GuestBug = 1,
+    BadInput = 2,
+    OwnBug = 3,
+    /// As a shell has it for Ctrl-C.
+    Interrupted = 130,
+    /// As a shell has it for a closed pipe.
+    Unread = 141,
+}
+
+static SETTLED: OnceLock<Verdict> = OnceLock::new();
+
+impl Verdict {
+    /// The same, which it stays even if nobody reads what is printed from now on.
+    pub fn settle(self) -> Self {
+        // The first to be settled is what the command was about.
+        let _ = SETTLED.set(self);
+        self
+    }
+
+    /// What a command whose output nobody reads any more ends with.
+    pub fn unread() -> Self {
+        SETTLED.get().copied().unwrap_or(Self::Unread)
+    }
+}
+
+impl From<&Failure> for Verdict {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::Unreadable { .. }
+            | Failure::NotBootable { .. }
+            | Failure::BadFlag(_)
+            | Failure::BadInput(_)
+            | Failure::Unwritable { .. } => Self::BadInput,
+            Failure::Interrupted(_) => Self::Interrupted,
+            Failure::NotShown { .. } | Failure::Own(_) | Failure::Terminal(_) => Self::OwnBug,
+        }
+    }
+}
