@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::recipe::Recipe;
 use detect::Finding;
+use guest::state::Architecture;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use trace::{PointSet, Schedule};
@@ -49,12 +50,25 @@ impl FindingFile {
                 path.display()
             )));
         }
-        serde_json::from_slice(text).map_err(no_finding)
+        let mut file: serde_json::Value = serde_json::from_slice(text).map_err(no_finding)?;
+        name_exception(&mut file);
+        serde_json::from_value(file).map_err(no_finding)
     }
 
     /// The contents of the file.
     pub fn text(&self) -> Result<String, Failure> {
         serde_json::to_string_pretty(self).map_err(|error| Failure::Own(error.to_string()))
+    }
+}
+
+/// Exceptions have names; in older files they have the numbers that x86 gives them.
+fn name_exception(file: &mut serde_json::Value) {
+    let Some(fault) = file.pointer_mut("/finding/kind/fault").and_then(|fault| fault.as_object_mut()) else {
+        return;
+    };
+    if let Some(vector) = fault.remove("vector").and_then(|vector| u8::try_from(vector.as_u64()?).ok()) {
+        let exception = guest::code::exception(Architecture::X86, vector);
+        fault.insert("exception".to_owned(), serde_json::json!(exception));
     }
 }
 
@@ -68,6 +82,16 @@ mod tests {
     use super::*;
     use detect::FindingKind;
     use trace::{ThreadId, VirtAddr};
+
+    #[test]
+    fn exceptions_of_older_files_are_named() {
+        let mut file =
+            serde_json::json!({"finding": {"kind": {"fault": {"vector": 14, "error": null, "addr": null}}}});
+        name_exception(&mut file);
+        let kind: FindingKind = serde_json::from_value(file["finding"]["kind"].clone()).expect("a kind");
+        let exception = trace::Exception::PageFault;
+        assert_eq!(kind, FindingKind::Fault { exception, error: None, addr: None });
+    }
 
     /// A byte changed anywhere gives a finding or a sentence.
     #[test]

@@ -11,7 +11,7 @@ impl Detector<Finding> for Fault {
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
         let Some(event) = moment.event() else { return };
         let kind = match event.action {
-            Action::Fault { vector, error, addr } => FindingKind::Fault { vector, error, addr },
+            Action::Fault { exception, error, addr } => FindingKind::Fault { exception, error, addr },
             Action::TripleFault { tables } => FindingKind::TripleFault { tables },
             _ => return,
         };

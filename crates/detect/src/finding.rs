@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
-use trace::{Access, AccessKind, LockId, PhysAddr, Point, Stack, ThreadId, VirtAddr};
+use trace::{Access, AccessKind, Exception, LockId, PhysAddr, Point, Stack, ThreadId, VirtAddr};
 
 /// A heap block, by what the guest was given.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -123,7 +123,7 @@ pub enum FindingKind {
     },
     /// An exception that the kernel has no use for.
     Fault {
-        vector: u8,
+        exception: Exception,
         error: Option<u32>,
         addr: Option<VirtAddr>,
     },
@@ -422,7 +422,7 @@ impl Finding {
         Signature(match &self.kind {
             FindingKind::Panic { message } if message.is_empty() => self.named_at(name),
             FindingKind::Panic { message } => format!("{name}: {}", without_numbers(message)),
-            FindingKind::Fault { vector, .. } => format!("{name} {vector} at {}", self.pc),
+            FindingKind::Fault { exception, .. } => format!("{name} {exception} at {}", self.pc),
             FindingKind::UseAfterFree { .. } | FindingKind::InvalidFree { .. } => {
                 format!("{name} at {}", self.pc)
             }
@@ -472,9 +472,9 @@ impl Finding {
                 format!("{thread} brought the kernel down")
             }
             FindingKind::Panic { message } => format!("panic in {thread}: {message}"),
-            FindingKind::Fault { vector, error: _, addr } => {
+            FindingKind::Fault { exception, error: _, addr } => {
                 let at = addr.map(|addr| format!(" on {addr}")).unwrap_or_default();
-                format!("{}{at} in {thread} at {}", exception(*vector), self.pc)
+                format!("{}{at} in {thread} at {}", exception, self.pc)
             }
             FindingKind::TripleFault { .. } => format!("triple fault in {thread}: the processor gave up"),
             FindingKind::UseAfterFree { access, block } => {
@@ -553,32 +553,6 @@ impl Finding {
 
 fn bytes(count: u64) -> String {
     if count == 1 { "1 byte".to_string() } else { format!("{count} bytes") }
-}
-
-/// The manual's name of an exception (Intel SDM 3A, table 6-1).
-#[must_use]
-pub fn exception(vector: u8) -> &'static str {
-    match vector {
-        0 => "division error",
-        1 => "debug exception",
-        2 => "non-maskable interrupt",
-        3 => "breakpoint",
-        4 => "overflow",
-        5 => "bound range exceeded",
-        6 => "invalid opcode",
-        7 => "device not available",
-        8 => "double fault",
-        10 => "invalid task segment",
-        11 => "segment not present",
-        12 => "stack fault",
-        13 => "general protection fault",
-        14 => "page fault",
-        16 => "floating-point error",
-        17 => "misaligned access",
-        18 => "machine check",
-        19 => "SIMD floating-point error",
-        _ => "unexpected exception",
-    }
 }
 
 #[cfg(test)]

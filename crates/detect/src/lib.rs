@@ -46,7 +46,7 @@ pub use deadlock::Deadlock;
 pub use detectors::{Config, Detectors};
 pub use fasttrack::{Atomics, FastTrack};
 pub use fault::Fault;
-pub use finding::{Block, Finding, FindingKind, LockClass, LockRule, Role, Side, Signature, Wait, exception};
+pub use finding::{Block, Finding, FindingKind, LockClass, LockRule, Role, Side, Signature, Wait};
 pub use flags::Flags;
 pub use held::{Held, INTERRUPTS, TRANSACTION};
 pub use leak::Leak;

@@ -10,8 +10,8 @@
 use crate::{Config, Detectors, Finding};
 use std::collections::BTreeMap;
 use trace::{
-    Access, AccessKind, Action, Event, LockId, PhysAddr, Point, PointKind, Step, StepEnd, Taking, ThreadId,
-    Trusted, VirtAddr, Waiting,
+    Access, AccessKind, Action, Event, Exception, LockId, PhysAddr, Point, PointKind, Step, StepEnd, Taking,
+    ThreadId, Trusted, VirtAddr, Waiting,
 };
 
 #[derive(Default)]
@@ -245,9 +245,11 @@ fn step(line: &str, names: &mut Names) -> Step {
                 Action::Free { addr: VirtAddr(addr), phys: PhysAddr(addr), size }
             }
             "panic" => Action::Panic { message: rest.to_string() },
-            "fault" => {
-                Action::Fault { vector: next().parse().unwrap(), error: None, addr: Some(VirtAddr(0)) }
-            }
+            "fault" => Action::Fault {
+                exception: Exception::Other(next().parse().unwrap()),
+                error: None,
+                addr: Some(VirtAddr(0)),
+            },
             "triple" => Action::TripleFault { tables: PhysAddr(0) },
             "console" => Action::Console { line: rest.to_string() },
             "sys" => Action::SystemCall { number: next().parse().unwrap() },

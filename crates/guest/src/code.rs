@@ -1,131 +1,132 @@
-//! What can be told from the instructions themselves: where a function is left, where a context switch resumes.
+//! What can be told from the instructions themselves: the one door to decoders.
 //!
-//! Contract: decoding is linear over the code of one function as the file has it, and bounded. 32- and 64-bit x86 only;
-//! other architectures have no answer.
+//! Contract: callers name no processor. Each question is answered for the architecture of the image it is asked about; for one
+//! that has no answers yet (RISC-V) it is that nothing is known, which every caller allows for. Another instruction set is another
+//! folder beside `x86/` and one more arm in each `match` here.
 
-use crate::image::{Function, Image};
-use crate::state::Architecture;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
-use trace::VirtAddr;
+mod x86;
 
-/// Bytes of a function looked at; assembly without sizes can seem endless.
-const CODE_MAX: u64 = 1 << 20;
+use crate::image::{Function, Image, Space};
+use crate::stack::Activation;
+use crate::state::{Architecture, Memory, Registers};
+use std::collections::BTreeSet;
+use trace::{Exception, VirtAddr};
 
 /// Where a function can be left.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Leaves {
-    /// Addresses of `ret` instructions.
+    /// Addresses of instructions that return to the caller.
     pub returns: Vec<VirtAddr>,
-    /// Addresses of `iret` instructions.
+    /// Addresses of instructions that return from an interrupt.
     pub interrupt_returns: Vec<VirtAddr>,
     /// Jumps into other functions: these return in its place.
     pub tail_calls: Vec<VirtAddr>,
 }
 
-pub(crate) fn bitness(architecture: Architecture) -> Option<u32> {
-    match architecture {
-        Architecture::X86 => Some(32),
-        Architecture::X86_64 => Some(64),
-        Architecture::Riscv64 => None,
+/// Instructions that read a word in a loop until somebody else changes it, and the variables that they name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FlagReads {
+    pub instructions: BTreeSet<VirtAddr>,
+    pub variables: BTreeSet<VirtAddr>,
+}
+
+/// An instruction whose operands in memory are not by their form its function's own.
+#[derive(Clone, Debug)]
+pub struct SharedAccess(x86::SharedAccess);
+
+impl SharedAccess {
+    #[must_use]
+    pub fn pc(&self) -> VirtAddr {
+        self.0.pc()
+    }
+
+    /// It asks the kernel, which reads and writes the program's memory for it.
+    #[must_use]
+    pub fn is_system_call(&self) -> bool {
+        self.0.is_system_call()
+    }
+
+    /// The address that the instruction itself names, whatever is in registers but an index: a variable, or an array.
+    #[must_use]
+    pub fn named(&self) -> Option<VirtAddr> {
+        self.0.named()
+    }
+
+    /// Where its operands are; `None` for one of which that cannot be told beforehand.
+    pub fn addresses(&self, registers: &Registers) -> impl Iterator<Item = Option<u64>> {
+        self.0.addresses(registers)
     }
 }
 
-pub(crate) fn instructions(image: &Image, function: &Function) -> Vec<Instruction> {
-    let Some(bitness) = bitness(image.architecture) else { return Vec::new() };
-    let length = function.end.0.saturating_sub(function.start.0).min(CODE_MAX);
-    let Some(bytes) = image.bytes(function.start, length as usize) else { return Vec::new() };
-    Decoder::with_ip(bitness, bytes, function.start.0, DecoderOptions::NONE).into_iter().collect()
+/// Ways from the entries of functions to their instructions, as far as they were followed.
+pub(crate) use x86::WaysIn;
+
+/// Answers by the module of the image's architecture, or by what is said of one without a module.
+macro_rules! ask {
+    ($architecture:expr, $answer:expr, $unknown:expr) => {
+        match $architecture {
+            Architecture::X86 | Architecture::X86_64 => $answer,
+            Architecture::Riscv64 => $unknown,
+        }
+    };
 }
 
 #[must_use]
 pub fn leaves(image: &Image, function: &Function) -> Leaves {
-    let mut leaves = Leaves::default();
-    for instruction in instructions(image, function) {
-        let at = VirtAddr(instruction.ip());
-        match instruction.flow_control() {
-            FlowControl::Return => match instruction.mnemonic() {
-                Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => leaves.interrupt_returns.push(at),
-                _ => leaves.returns.push(at),
-            },
-            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
-                let target = instruction.near_branch_target();
-                let here = image.function_at(VirtAddr(target));
-                let own = here.is_some_and(|id| image.get(id).name == function.name);
-                if !function.range().contains(&target) && !own && here.is_some() {
-                    leaves.tail_calls.push(at);
-                }
-            }
-            _ => {}
-        }
-    }
-    leaves
+    ask!(image.architecture, x86::leaves(image, function), Leaves::default())
 }
 
 /// Bytes of arguments that a function pops when it returns.
 #[must_use]
 pub fn popped(image: &Image, function: &Function) -> u16 {
-    let returns = |instruction: &Instruction| matches!(instruction.mnemonic(), Mnemonic::Ret);
-    let found = instructions(image, function).into_iter().find(returns);
-    found.filter(|ret| ret.op_count() > 0).map_or(0, |ret| ret.immediate16())
+    ask!(image.architecture, x86::popped(image, function), 0)
 }
 
-/// Whether the function at `pc` begins with `push %ebp; mov %esp, %ebp`.
+/// Whether the function at `pc` begins by making the frame pointer its own.
 #[must_use]
 pub fn keeps_frame_pointer(image: &Image, pc: VirtAddr) -> bool {
-    const ENDBR: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfb];
-    let Some(function) = image.function_at(pc).map(|id| image.get(id)) else { return false };
-    let start = match image.bytes(function.start, ENDBR.len()) {
-        Some(ENDBR) => function.start.offset(ENDBR.len() as u64),
-        _ => function.start,
-    };
-    let bytes = image.bytes(start, 3);
-    matches!(bytes, Some([0x55, 0x89, 0xe5] | [0x55, 0x8b, 0xec])) && function.range().contains(&pc.0)
+    ask!(image.architecture, x86::keeps_frame_pointer(image, pc), false)
 }
 
 /// Whether the bytes before `pc` can be a call that returns to it.
 #[must_use]
 pub fn follows_call(image: &Image, pc: VirtAddr) -> bool {
-    let before = |length: u64| image.bytes(VirtAddr(pc.0.wrapping_sub(length)), length as usize);
-    let direct = before(5).is_some_and(|bytes| bytes[0] == 0xe8);
-    direct
-        || (2..=7).any(|length| {
-            before(length).is_some_and(|bytes| bytes[0] == 0xff && matches!(bytes[1] >> 3 & 7, 2 | 3))
-        })
+    ask!(image.architecture, x86::follows_call(image, pc), false)
 }
 
-/// Whether the bytes before `pc` are a software interrupt that returns to it.
+/// Whether the bytes before `pc` are a system call that returns to it.
 #[must_use]
 pub fn follows_system_call(image: &Image, pc: VirtAddr) -> bool {
-    const INT: u8 = 0xcd;
-    let before = image.bytes(VirtAddr(pc.0.wrapping_sub(2)), 2);
-    before.is_some_and(|bytes| bytes[0] == INT) && is_system_call(image, VirtAddr(pc.0.wrapping_sub(2)))
+    ask!(image.architecture, x86::follows_system_call(image, pc), false)
 }
 
-/// Whether the instruction is a repeated string instruction: one that can be interrupted between its iterations.
+/// Whether the instruction does the same again and again, and can be interrupted in between.
 #[must_use]
 pub fn is_repeated(image: &Image, at: VirtAddr) -> bool {
-    const LENGTH_MAX: usize = 15;
-    let Some(bitness) = bitness(image.architecture) else { return false };
-    let bytes = (1..=LENGTH_MAX).rev().find_map(|length| image.bytes(at, length));
-    let Some(bytes) = bytes else { return false };
-    let instruction = Decoder::new(bitness, bytes, DecoderOptions::NONE).decode();
-    instruction.is_string_instruction() && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
+    ask!(image.architecture, x86::is_repeated(image, at), false)
 }
 
-/// Whether the instruction at `pc` is a software interrupt.
 #[must_use]
 pub fn is_system_call(image: &Image, pc: VirtAddr) -> bool {
-    image.bytes(pc, 1) == Some(&[0xcd])
+    ask!(image.architecture, x86::is_system_call(image, pc), false)
+}
+
+/// Whether the code begins a hardware transaction somewhere.
+#[must_use]
+pub fn begins_transaction(architecture: Architecture, code: &[u8]) -> bool {
+    ask!(architecture, x86::begins_transaction(code), false)
+}
+
+/// The exception that the processor gives this number.
+#[must_use]
+pub fn exception(architecture: Architecture, vector: u8) -> Exception {
+    ask!(architecture, x86::exception(vector), Exception::Other(vector))
 }
 
 /// Where the call at `site` returns to.
 #[must_use]
 pub fn returns_to(image: &Image, site: VirtAddr) -> Option<VirtAddr> {
-    let bytes = (1..=15).rev().find_map(|length| image.bytes(site, length))?;
-    let bitness = bitness(image.architecture)?;
-    let call = Decoder::with_ip(bitness, bytes, site.0, DecoderOptions::NONE).decode();
-    let calls = matches!(call.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
-    calls.then(|| VirtAddr(call.next_ip()))
+    ask!(image.architecture, x86::returns_to(image, site), None)
 }
 
 /// The instruction after the one that replaces the stack pointer by another thread's: where a thread that was switched
@@ -133,46 +134,60 @@ pub fn returns_to(image: &Image, site: VirtAddr) -> Option<VirtAddr> {
 /// they call.
 #[must_use]
 pub fn resume_point(image: &Image, names: &[&str]) -> Option<VirtAddr> {
-    let named: Vec<&Function> =
-        names.iter().flat_map(|name| image.function(name)).map(|id| image.get(*id)).collect();
-    named.iter().find_map(|function| resume_point_in(image, function)).or_else(|| {
-        let calls = named.iter().flat_map(|function| instructions(image, function)).filter(|instruction| {
-            matches!(instruction.flow_control(), FlowControl::Call | FlowControl::UnconditionalBranch)
-        });
-        let mut targets = calls.filter_map(|call| {
-            let target = VirtAddr(call.near_branch_target());
-            image.function_at(target).map(|id| image.get(id)).filter(|function| function.start == target)
-        });
-        targets.find_map(|function| resume_point_in(image, function))
-    })
-}
-
-fn resume_point_in(image: &Image, function: &Function) -> Option<VirtAddr> {
-    let stack = |register| matches!(register, Register::ESP | Register::RSP);
-    let frame = |register| matches!(register, Register::EBP | Register::RBP);
-    instructions(image, function)
-        .iter()
-        .filter(|instruction| {
-            let from_frame = instruction.op1_kind() == OpKind::Register && frame(instruction.op1_register());
-            instruction.mnemonic() == Mnemonic::Mov
-                && instruction.op0_kind() == OpKind::Register
-                && stack(instruction.op0_register())
-                && !from_frame
-        })
-        .map(|instruction| VirtAddr(instruction.next_ip()))
-        .next_back()
+    ask!(image.architecture, x86::resume_point(image, names), None)
 }
 
 /// Every instruction of the image that turns interrupts off.
 #[must_use]
 pub fn interrupts_off(image: &Image) -> Vec<VirtAddr> {
-    let mut found = Vec::new();
-    for (_, function) in image.functions() {
-        for instruction in instructions(image, function) {
-            if instruction.mnemonic() == Mnemonic::Cli {
-                found.push(VirtAddr(instruction.ip()));
-            }
-        }
-    }
-    found
+    ask!(image.architecture, x86::interrupts_off(image), Vec::new())
+}
+
+/// Instructions of the image whose operands in memory are not by their form the function's own; with `system_calls`, system
+/// calls as well.
+#[must_use]
+pub fn shared_accesses(image: &Image, system_calls: bool) -> Vec<SharedAccess> {
+    let found = ask!(image.architecture, x86::shared_accesses(image, system_calls), Vec::new());
+    found.into_iter().map(SharedAccess).collect()
+}
+
+/// Reads in loops that only somebody else can end, `yields` being the functions that offer the processor to others.
+#[must_use]
+pub fn flag_reads(image: &Image, yields: &[VirtAddr]) -> FlagReads {
+    ask!(image.architecture, x86::flag_reads(image, yields), FlagReads::default())
+}
+
+/// The power of two to which a function rounds the stack pointer down.
+#[must_use]
+pub fn rounds_stack_down(image: &Image, function: &Function) -> Option<u32> {
+    ask!(image.architecture, x86::rounds_stack_down(image, function), None)
+}
+
+/// What the next instruction adds the constant offset of its operand to.
+#[must_use]
+pub fn base_of_operand<M: Memory + ?Sized>(
+    architecture: Architecture,
+    registers: &Registers,
+    memory: &M,
+) -> Option<u64> {
+    ask!(architecture, x86::base_of_operand(architecture, registers, memory), None)
+}
+
+/// The caller's frame, by following the code to where it returns.
+pub(crate) fn run_out<M: Memory + ?Sized>(
+    space: &Space,
+    frame: &Activation,
+    memory: &M,
+    sensible: &dyn Fn(&Activation) -> bool,
+) -> Option<Activation> {
+    ask!(space.kernel.architecture, x86::run_out(space, frame, memory, sensible), None)
+}
+
+/// The caller's frame, by following the function's code from its entry to where it is now.
+pub(crate) fn run_in<M: Memory + ?Sized>(
+    image: &Image,
+    frame: &Activation,
+    memory: &M,
+) -> Option<Activation> {
+    ask!(image.architecture, x86::run_in(image, frame, memory), None)
 }

@@ -7,10 +7,10 @@
 //! A program without debugging information is accepted: it has symbols but no lines, types or locals.
 
 use crate::code;
+use crate::code::WaysIn;
 use crate::dwarf::{self, Dwarf, FileId, Slice, Subprogram, Variable};
 use crate::frames::CallFrames;
 use crate::nearest::nearest;
-use crate::stack::WaysIn;
 use crate::state::{Architecture, Memory};
 use crate::types::{TypeId, Types};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
@@ -658,8 +658,7 @@ impl Image {
     /// do not count, and in all that is executable if there are no symbols.
     #[must_use]
     pub fn has_transactions(&self) -> bool {
-        const XBEGIN: [u8; 2] = [0xc7, 0xf8];
-        let begins = |code: &[u8]| code.windows(XBEGIN.len()).any(|bytes| bytes == XBEGIN);
+        let begins = |code: &[u8]| code::begins_transaction(self.architecture, code);
         if self.functions.is_empty() {
             let code = self.segments.iter().filter(|segment| segment.executable);
             return code.into_iter().any(|segment| begins(&segment.bytes));

@@ -515,15 +515,15 @@ impl Kernel {
 
     /// Instructions that read a word in a loop until somebody else changes it, and which variables these are.
     #[must_use]
-    pub fn flag_reads(&self) -> crate::flag_reads::FlagReads {
+    pub fn flag_reads(&self) -> crate::code::FlagReads {
         let offers = |hook: &&Hook| matches!(hook.event, Event::Enter(Activity::Yield));
         let named = self.hooks.iter().filter(offers).flat_map(|hook| self.image.function(&hook.name));
         let yields: Vec<VirtAddr> = named.map(|id| self.image.get(*id).start).collect();
-        let mut all = crate::flag_reads::flag_reads(&self.image, &yields);
+        let mut all = crate::code::flag_reads(&self.image, &yields);
         if let Some(tested) = &self.tested {
             let named = self.hooks.iter().filter(offers).flat_map(|hook| tested.image.function(&hook.name));
             let yields: Vec<VirtAddr> = named.map(|id| tested.image.get(*id).start).collect();
-            let program = crate::flag_reads::flag_reads(&tested.image, &yields);
+            let program = crate::code::flag_reads(&tested.image, &yields);
             all.instructions.extend(program.instructions);
             all.variables.extend(program.variables);
         }

@@ -11,7 +11,6 @@ pub mod doctor;
 pub mod dwarf;
 pub mod everywhere;
 pub mod expression;
-pub mod flag_reads;
 pub mod frames;
 pub mod image;
 pub mod init;

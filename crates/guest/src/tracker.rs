@@ -15,6 +15,7 @@
 mod annotated;
 mod heap;
 mod locks;
+mod said;
 mod scheduler_words;
 mod scheduling;
 mod stop_addresses;
@@ -29,15 +30,12 @@ use crate::image::Image;
 use crate::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place};
 use crate::state::{Memory as _, Registers};
 use crate::step_builder::StepBuilder;
-use crate::threads::{Activation, Standing, Thread, Threads};
+use crate::threads::{Activation, Thread, Threads};
 use crate::view::{View, registers};
 use machine::Machine;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trace::{Action, CpuId, LockId, PointKind, Stack, ThreadId, Trusted, VirtAddr};
-
-/// The vector whose fault has an address.
-const PAGE_FAULT: u64 = 14;
 
 /// What a stop means for whoever drives the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -419,181 +417,8 @@ impl Tracker {
         {
             return;
         }
-        if !self.tracking {
-            if matches!(hook.event, HookEvent::Begin) {
-                self.tracking = true;
-                self.begin_tracking(machine);
-            } else if matches!(hook.event, HookEvent::CommandLine) {
-                signals.push(Signal::CommandLine);
-            } else if matches!(hook.event, HookEvent::Panic { .. }) {
-                self.panic(machine, step, &hook.event, inputs, signals);
-            } else if let HookEvent::Alloc { .. } | HookEvent::Free { .. } = hook.event {
-                self.heap_event(machine, step, id, inputs);
-            }
-            return;
-        }
-        let view = View { machine, cpu: self.cpu };
-        macro_rules! value {
-            ($expression:expr) => {
-                match $expression.value(&view, inputs) {
-                    Ok(value) => value,
-                    Err(why) => {
-                        let why = why.to_string();
-                        self.note(Oddity::NoValue { hook: id, why });
-                        return;
-                    }
-                }
-            };
-        }
-        match &hook.event {
-            HookEvent::Begin => self.begin_tracking(machine),
-            HookEvent::Create { thread } => {
-                let key = value!(thread);
-                self.created(machine, step, key, signals);
-            }
-            HookEvent::Exit { thread } => {
-                let key = value!(thread);
-                if self.threads.current().is_some_and(|current| current.key == key) {
-                    self.tell(machine, step, Action::Exit);
-                    self.threads.get_mut(key).expect("it runs").standing = Standing::Exiting;
-                } else {
-                    if let Some(thread) = self.threads.get(key) {
-                        step.thread_ended(thread.id);
-                    }
-                    self.threads.remove(key);
-                }
-            }
-            HookEvent::QueueAdd { thread } | HookEvent::QueueRemove { thread } => {
-                let key = value!(thread);
-                let queued = matches!(hook.event, HookEvent::QueueAdd { .. });
-                if let Some(thread) = self.threads.get_mut(key) {
-                    thread.queued = queued;
-                }
-                self.refresh(machine, step, signals);
-            }
-            HookEvent::Enter(activity) => {
-                let yields = self.threads.current().is_some_and(|thread| thread.inside(Activity::Yield));
-                if *activity == Activity::Yield && !yields && !self.silent() {
-                    self.yielded(machine, step);
-                    if let Some(thread) = self.threads.current_mut() {
-                        thread.gave_way = false;
-                    }
-                }
-                if *activity == Activity::Trusted {
-                    self.drain(machine, step);
-                }
-                self.decisions += u64::from(matches!(activity, Activity::Switch | Activity::Yield));
-                self.ticks += u64::from(*activity == Activity::Timer);
-                self.threads.runner_mut().enter(*activity);
-            }
-            HookEvent::Leave(activity) => {
-                if *activity == Activity::Trusted {
-                    self.drain(machine, step);
-                }
-                // Returning from a switch happens on the stack of whoever runs now; `returned` has noticed that.
-                let thread = self.threads.runner_mut();
-                thread.leave(*activity);
-                if *activity == Activity::Yield && !thread.inside(Activity::Yield) && !thread.gave_way {
-                    signals.push(Signal::YieldedInVain);
-                }
-                // How it synchronised inside is left out: what follows must not be one step with what came before.
-                if *activity == Activity::Trusted
-                    && !thread.inside(Activity::Trusted)
-                    && kernel.tested.is_some()
-                {
-                    signals.push(Signal::Point(PointKind::Unlock));
-                }
-                if *activity == Activity::Switch
-                    && self.threads.current().is_some()
-                    && let Some(key) = self.current_key(machine)
-                {
-                    self.switch_to(machine, step, key, signals);
-                }
-            }
-            HookEvent::SwitchEnd => match self.current_key(machine) {
-                Some(key) => self.switch_to(machine, step, key, signals),
-                None => self.nobody_runs(machine, step, signals),
-            },
-            HookEvent::LockRequest { class, lock } => {
-                let lock = LockId(value!(lock));
-                if !self.silent() {
-                    self.asked(machine, step, *class, lock);
-                    signals.push(Signal::Point(PointKind::Lock));
-                }
-            }
-            HookEvent::LockHeld { class, lock } => {
-                let lock = LockId(value!(lock));
-                self.acquired(machine, step, Some(*class), lock, false);
-            }
-            HookEvent::LockInit { lock, subclass } => {
-                let lock = LockId(value!(lock));
-                let subclass = match subclass {
-                    Some(subclass) => value!(subclass) as u32,
-                    None => 0,
-                };
-                self.initialised(machine, step, lock, subclass);
-            }
-            HookEvent::ReturnToUser => self.tell_of_locks(machine, step, Action::ReturnToUser),
-            HookEvent::TryRequest { .. } => signals.push(Signal::Point(PointKind::Lock)),
-            HookEvent::TryDone { class, lock, acquired } => {
-                let lock = LockId(value!(lock));
-                if value!(acquired) != 0 {
-                    self.acquired(machine, step, Some(*class), lock, true);
-                }
-            }
-            HookEvent::UnlockBegin { class, lock } => {
-                let lock = LockId(value!(lock));
-                self.released(machine, step, Some(*class), lock, Some(id));
-            }
-            HookEvent::UnlockEnd { .. } => signals.push(Signal::Point(PointKind::Unlock)),
-            HookEvent::Alloc { .. } | HookEvent::Free { .. } => self.heap_event(machine, step, id, inputs),
-            HookEvent::Panic { .. } => self.panic(machine, step, &hook.event, inputs, signals),
-            HookEvent::Fault { vector, address } => {
-                self.fault(machine, step, (vector.as_ref(), address.as_ref()), inputs, signals);
-            }
-            HookEvent::Exec { program } => {
-                if let Ok(name) = program.text(&view, inputs) {
-                    self.exec(&name);
-                }
-            }
-            HookEvent::CommandLine => signals.push(Signal::CommandLine),
-            HookEvent::Ready => signals.push(Signal::Ready),
-            HookEvent::TestStart => signals.push(Signal::TestStart),
-            HookEvent::TestEnd => signals.push(Signal::TestEnd),
-            HookEvent::SystemCall { number, from } => {
-                // A number on the program's stack: a program may have no stack that can be read.
-                let Ok(number) = number.value(&view, inputs) else { return };
-                let from = from.as_ref().and_then(|from| from.value(&view, inputs).ok());
-                self.ask_program(machine);
-                self.tell(machine, step, Action::SystemCall { number });
-                if let Some(thread) = self.threads.current_mut() {
-                    thread.called_from = from;
-                    thread.system_call = Some(number);
-                    if thread.looping.yields > 0 {
-                        Arc::make_mut(&mut thread.looping).calls += 1;
-                    }
-                }
-            }
-            HookEvent::ProgramExit => self.leaves_program(machine, signals),
-            HookEvent::ProgramEnd => {
-                if self.runs_tested(machine) {
-                    signals.push(Signal::ProgramOver);
-                }
-            }
-            HookEvent::ProgramFault { vector, address } => {
-                if self.runs_tested(machine) {
-                    self.fault(machine, step, (vector.as_ref(), address.as_ref()), inputs, signals);
-                }
-            }
-            HookEvent::EnterTrusted(code) => {
-                self.tell(machine, step, Action::EnterTrusted { code: *code });
-                self.threads.runner_mut().trusted += u16::from(*code != Trusted::HeapUnderTest);
-            }
-            HookEvent::LeaveTrusted(code) => {
-                self.tell(machine, step, Action::LeaveTrusted { code: *code });
-                let thread = self.threads.runner_mut();
-                thread.trusted = thread.trusted.saturating_sub(u16::from(*code != Trusted::HeapUnderTest));
-            }
+        if let Some(said) = self.hook_says(machine, id, inputs) {
+            self.hear(machine, step, said, Some(id), signals);
         }
     }
 
@@ -601,38 +426,6 @@ impl Tracker {
         if !self.evidence.oddities.contains(&oddity) {
             Arc::make_mut(&mut self.evidence.oddities).insert(oddity);
         }
-    }
-
-    fn panic(
-        &mut self,
-        machine: &Machine,
-        step: &mut StepBuilder,
-        event: &HookEvent,
-        inputs: &Inputs<'_>,
-        signals: &mut Vec<Signal>,
-    ) {
-        let HookEvent::Panic { message } = event else { return };
-        let view = View { machine, cpu: self.cpu };
-        let message =
-            message.as_ref().and_then(|message| message.text(&view, inputs).ok()).unwrap_or_default();
-        self.tell(machine, step, Action::Panic { message });
-        signals.push(Signal::Crashed);
-    }
-
-    fn fault(
-        &mut self,
-        machine: &Machine,
-        step: &mut StepBuilder,
-        (vector, address): (Option<&Expression>, Option<&Expression>),
-        inputs: &Inputs<'_>,
-        signals: &mut Vec<Signal>,
-    ) {
-        let vector = vector.and_then(|vector| self.value(machine, vector, inputs)).unwrap_or(PAGE_FAULT);
-        // What a kernel keeps with any other fault is the address of the last page fault.
-        let address = address.filter(|_| vector == PAGE_FAULT);
-        let addr = address.and_then(|addr| self.value(machine, addr, inputs)).map(VirtAddr);
-        self.tell(machine, step, Action::Fault { vector: vector as u8, error: None, addr });
-        signals.push(Signal::Crashed);
     }
 
     /// The running thread's address space is given to a program; its functions can be named if its file is known.

@@ -39,7 +39,9 @@ pub trait Class {
 pub fn of<T>(kind: &FindingKind, tell: impl FnOnce(&dyn Class) -> T) -> T {
     match kind {
         FindingKind::Panic { message } => tell(&panic::Panic { message }),
-        FindingKind::Fault { vector, addr, .. } => tell(&fault::Fault { vector: *vector, addr: *addr }),
+        FindingKind::Fault { exception, addr, .. } => {
+            tell(&fault::Fault { exception: *exception, addr: *addr })
+        }
         FindingKind::TripleFault { .. } => tell(&triple_fault::TripleFault),
         FindingKind::UseAfterFree { access, block } => tell(&use_after_free::UseAfterFree { access, block }),
         FindingKind::DoubleFree { block } => tell(&double_free::DoubleFree { block }),

@@ -418,8 +418,8 @@ impl<'a> Teller<'a> {
                 (NoteKind::Heap, format!("frees the block{size} at {addr}"), of_bug)
             }
             Action::Panic { message } => (NoteKind::Bug, format!("panics: {message}"), true),
-            Action::Fault { vector, .. } => {
-                (NoteKind::Bug, format!("takes {}", words::with_article(detect::exception(*vector))), true)
+            Action::Fault { exception, .. } => {
+                (NoteKind::Bug, format!("takes {}", words::with_article(&exception.to_string())), true)
             }
             Action::TripleFault { .. } => (NoteKind::Bug, "the processor gives up".to_string(), true),
             Action::Console { line } => (NoteKind::Print, format!("prints “{}”", line.trim_end()), true),

@@ -1,6 +1,6 @@
 //! What the guest's software did, in the words of its own abstractions.
 
-use crate::{LockId, PhysAddr, Stack, ThreadId, VirtAddr};
+use crate::{Exception, LockId, PhysAddr, Stack, ThreadId, VirtAddr};
 use serde::{Deserialize, Serialize};
 
 /// Code that is special by what it implements. Its accesses conflict as any others do.
@@ -161,7 +161,7 @@ pub enum Action {
     },
     /// The processor took an exception that the kernel has no use for.
     Fault {
-        vector: u8,
+        exception: Exception,
         error: Option<u32>,
         addr: Option<VirtAddr>,
     },

@@ -10,6 +10,7 @@ pub mod action;
 pub mod actor;
 pub mod address;
 pub mod choice;
+pub mod exception;
 pub mod ids;
 pub mod point;
 pub mod resolve;
@@ -24,6 +25,7 @@ pub use action::{Action, Event, InterruptKind, Taking, Trusted, WaitKind, Waitin
 pub use actor::{Actor, ActorSet};
 pub use address::{PhysAddr, VirtAddr};
 pub use choice::{Choice, ChoiceSet, ParseScheduleError, Schedule};
+pub use exception::Exception;
 pub use ids::{CpuId, LockId, ThreadId, ThreadSet};
 pub use point::{Filter, ParsePointError, Point, PointKind, PointRule, PointSet};
 pub use resolve::{Frame, Resolve, Stack};

@@ -6,10 +6,9 @@
 
 use super::pointee;
 use crate::code;
-use crate::image::{Function, Image};
+use crate::image::Image;
 use crate::state::Architecture;
 use crate::types::{Type, TypeId};
-use iced_x86::{Mnemonic, OpKind, Register};
 
 pub struct Running {
     /// What `threads.current` says.
@@ -72,7 +71,7 @@ fn by_stack(image: &Image) -> Option<Running> {
     let (block, size) = TELLERS.iter().find_map(|name| {
         let function = image.get(*image.function(name).first()?);
         let block = pointee(image, image.subprogram(function)?.returns?)?;
-        Some((block, rounds_stack_down(image, function)?))
+        Some((block, code::rounds_stack_down(image, function).filter(|size| STACK_BYTES.contains(size))?))
     })?;
     // While a program runs, the stack is its own; the processor keeps where the kernel's begins.
     let stack = match kernel_stack(image) {
@@ -82,20 +81,6 @@ fn by_stack(image: &Image) -> Option<Running> {
     let display = image.types().display(block);
     let definition = format!("({display} *)({stack} & ~{:#x})", size - 1);
     Some(Running { expression: "running".into(), block, definition: Some(definition) })
-}
-
-/// The power of two to which a function rounds the stack pointer down.
-fn rounds_stack_down(image: &Image, function: &Function) -> Option<u32> {
-    let mut reads = false;
-    code::instructions(image, function).iter().find_map(|instruction| {
-        reads |= instruction.mnemonic() == Mnemonic::Mov && instruction.op1_register() == Register::ESP;
-        let immediate = matches!(instruction.op1_kind(), OpKind::Immediate32 | OpKind::Immediate8to32);
-        if instruction.mnemonic() != Mnemonic::And || !immediate || !reads {
-            return None;
-        }
-        let size = (instruction.immediate(1) as u32).wrapping_neg();
-        (size.is_power_of_two() && STACK_BYTES.contains(&size)).then_some(size)
-    })
 }
 
 /// Where the processor finds the kernel's stack when a program is interrupted.

@@ -15,7 +15,7 @@ use crate::view::{View, registers};
 use machine::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trace::{Action, CpuId, Frame, Resolve, Stack, VirtAddr};
+use trace::{Action, CpuId, Exception, Frame, Resolve, Stack, VirtAddr};
 
 /// Longest text taken from the guest.
 const TEXT_MAX: usize = 256;
@@ -98,7 +98,7 @@ impl Knowledge {
             Trouble::PageFault => {
                 let (error, addr) = (Some(argument(SI) as u32), Some(VirtAddr(argument(DX))));
                 let pc = interrupted(argument(DI)).unwrap_or(VirtAddr(registers.pc));
-                (Action::Fault { vector: 14, error, addr }, pc)
+                (Action::Fault { exception: Exception::PageFault, error, addr }, pc)
             }
             Trouble::Die => {
                 let pc = interrupted(argument(SI)).unwrap_or(VirtAddr(registers.pc));

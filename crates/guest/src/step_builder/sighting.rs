@@ -9,13 +9,13 @@
 //! Limits: in a step only the first visits to an instruction are seen. What the kernel does for a program counts as done by the instruction that called it, and is seen there.
 
 use super::StepBuilder;
+use crate::code;
 use crate::image::{Image, Space};
 use crate::location::{self, Home, Surroundings};
 use crate::stack::frame_address;
 use crate::state::{Memory as _, Registers};
 use crate::types::{Type, TypeId, Types};
 use crate::view::{View, registers};
-use iced_x86::{Decoder, DecoderOptions, Register};
 use machine::Machine;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -171,18 +171,6 @@ impl StepBuilder {
     }
 }
 
-/// What the instruction adds its constant offset to.
-fn base(image: &Image, registers: &Registers, view: &View<'_>) -> Option<u64> {
-    let mut bytes = [0; 15];
-    let there = (1..=15).rev().find(|&n| view.read(VirtAddr(registers.pc), &mut bytes[..n]).is_some())?;
-    let bitness = 8 * image.architecture.word() as u32;
-    let instruction = Decoder::new(bitness, &bytes[..there], DecoderOptions::NONE).decode();
-    let register = instruction.memory_base();
-    let plain =
-        instruction.memory_index() == Register::None && instruction.segment_prefix() == Register::None;
-    (plain && (register.is_gpr32() || register.is_gpr64())).then(|| registers.general[register.number()])
-}
-
 /// What a pointer of this type points to, if that is a structure.
 fn structure_behind(types: &Types, id: TypeId) -> Option<TypeId> {
     let Type::Pointer { to, .. } = *types.get(types.strip(id)) else { return None };
@@ -193,7 +181,8 @@ fn structure_behind(types: &Types, id: TypeId) -> Option<TypeId> {
 /// ones, and members of what these point to.
 fn pointers(image: &Arc<Image>, globals: &[Global], registers: &Registers, view: &View<'_>) -> Vec<Pointer> {
     let (types, word) = (image.types(), image.architecture.word());
-    let Some(base) = base(image, registers, view).filter(|base| *base != 0) else { return Vec::new() };
+    let base = code::base_of_operand(image.architecture, registers, view).filter(|base| *base != 0);
+    let Some(base) = base else { return Vec::new() };
     let of_image = globals.iter().filter(|global| Arc::ptr_eq(&global.image, image));
     let mut variables: Vec<(u64, TypeId)> = locals(image, registers, view);
     variables.extend(of_image.filter_map(|global| Some((view.read_uint(global.addr, word)?, global.to))));

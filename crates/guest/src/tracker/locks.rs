@@ -85,12 +85,12 @@ impl Tracker {
         &self.kernel.locks[usize::from(class.0)]
     }
 
-    fn is_semaphore(&self, class: Option<LockClass>) -> bool {
-        class.is_some_and(|class| self.class(class).kind == LockKind::Semaphore)
+    pub(super) fn is_semaphore(&self, class: LockClass) -> bool {
+        self.class(class).kind == LockKind::Semaphore
     }
 
     /// How a lock of this class is taken.
-    fn taking(&self, class: Option<LockClass>, attempt: bool) -> Taking {
+    pub(super) fn taking(&self, class: Option<LockClass>, attempt: bool) -> Taking {
         let plain = Taking { attempt, ..Taking::default() };
         let Some(class) = class.map(|class| self.class(class)) else { return plain };
         let wait = if class.spins { WaitKind::Spins } else { WaitKind::Sleeps };
@@ -152,24 +152,22 @@ impl Tracker {
         &mut self,
         machine: &Machine,
         step: &mut StepBuilder,
-        class: LockClass,
+        class: Option<LockClass>,
         lock: LockId,
     ) {
-        let taking = self.taking(Some(class), false);
+        let taking = self.taking(class, false);
         self.tell_lock(machine, step, Action::LockRequest { lock, taking });
-        self.threads.runner_mut().wants.push((class, lock));
+        self.threads.runner_mut().wants.extend(class.map(|class| (class, lock)));
     }
 
-    /// The runner has a lock now, of `class` where a hook said so.
+    /// The runner has a lock now.
     pub(super) fn acquired(
         &mut self,
         machine: &Machine,
         step: &mut StepBuilder,
-        class: Option<LockClass>,
         lock: LockId,
-        attempt: bool,
+        taking: Taking,
     ) {
-        let taking = self.taking(class, attempt);
         let action = match taking.semaphore {
             true => Action::Down { semaphore: lock },
             false => Action::Lock { lock, taking },
@@ -240,12 +238,13 @@ impl Tracker {
         &mut self,
         machine: &Machine,
         step: &mut StepBuilder,
-        class: Option<LockClass>,
         lock: LockId,
+        semaphore: bool,
         hook: Option<HookId>,
     ) {
-        if self.is_semaphore(class) {
+        if semaphore {
             self.tell(machine, step, Action::Up { semaphore: lock });
+            self.stop_yielding_for(lock);
             return;
         }
         let holder = self.holders.iter().rposition(|held| held.lock == lock);
@@ -257,6 +256,11 @@ impl Tracker {
             Some(at) => _ = self.holders.remove(at),
             None => self.note(Oddity::ReleasedNotHeld { lock, hook }),
         }
+        self.stop_yielding_for(lock);
+    }
+
+    /// Whoever yields until this lock or semaphore is free looks at it again.
+    fn stop_yielding_for(&mut self, lock: LockId) {
         for thread in self.threads.iter_mut() {
             if thread.yields_for == Some(lock) {
                 thread.yields_for = None;

@@ -2,10 +2,10 @@
 
 use super::Class;
 use crate::words::{Facts, with_article};
-use trace::VirtAddr;
+use trace::{Exception, VirtAddr};
 
 pub struct Fault {
-    pub vector: u8,
+    pub exception: Exception,
     pub addr: Option<VirtAddr>,
 }
 
@@ -19,7 +19,7 @@ impl Class for Fault {
 
     fn ending(&self) -> String {
         let at = self.addr.map(|addr| format!(" on {addr}")).unwrap_or_default();
-        format!("takes {}{at}", with_article(detect::exception(self.vector)))
+        format!("takes {}{at}", with_article(&self.exception.to_string()))
     }
 
     fn headline(&self, facts: &Facts<'_>) -> String {
@@ -31,7 +31,7 @@ impl Class for Fault {
             Some(addr) => format!(" on {addr}"),
             None => String::new(),
         };
-        format!("{thread} takes {}{at} in {place}.", with_article(detect::exception(self.vector)))
+        format!("{thread} takes {}{at} in {place}.", with_article(&self.exception.to_string()))
     }
 
     fn advice(&self, facts: &Facts<'_>) -> String {

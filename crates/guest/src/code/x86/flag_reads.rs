@@ -3,11 +3,12 @@
 //! Contract: told from the instructions of the file alone. A loop counts if it is short, writes no memory, calls nothing
 //! but functions that offer the processor to others, and is left by a comparison of what such an instruction read, at an
 //! address that the loop does not change, with something that it does not change either: then only somebody else can end
-//! it. x86 only; other architectures have no answer.
+//! it.
 //!
 //! Limits: a loop that counts its rounds beside is none of these.
 
-use crate::code;
+use super::instructions;
+use crate::code::FlagReads;
 use crate::image::Image;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::collections::BTreeSet;
@@ -16,19 +17,11 @@ use trace::VirtAddr;
 /// Instructions of a loop that is looked at.
 const LOOP_INSTRUCTIONS_MAX: usize = 16;
 
-/// Such instructions, and the variables that they name.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct FlagReads {
-    pub instructions: BTreeSet<VirtAddr>,
-    pub variables: BTreeSet<VirtAddr>,
-}
-
 /// All of them, `yields` being the functions that offer the processor to others.
-#[must_use]
 pub fn flag_reads(image: &Image, yields: &[VirtAddr]) -> FlagReads {
     let mut found = FlagReads::default();
     for (_, function) in image.functions() {
-        let instructions = code::instructions(image, function);
+        let instructions = instructions(image, function);
         for (at, branch) in instructions.iter().enumerate() {
             let jumps = matches!(
                 branch.flow_control(),

@@ -10,9 +10,9 @@
 //! it was, unless the function called is known and pops arguments (as one that returns a structure does); called by a
 //! pointer, such a function misleads it.
 
-use super::Activation;
-use crate::code::bitness;
+use super::bitness;
 use crate::image::{Function, Image, Space};
+use crate::stack::Activation;
 use crate::state::{AX, BP, CX, DX, Memory, SP};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
