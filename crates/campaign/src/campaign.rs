@@ -377,14 +377,20 @@ impl<'a> Campaign<'a> {
             self.take_back(slice);
             self.mind_memory(&busy);
             self.keep_record();
-            if let Some(warning) = self.setting.store.take_warning() {
-                view.warn(&warning);
-            }
+            self.warn(view);
             let times = (self.seconds(), self.seconds_left());
             let running: Vec<JobId> = busy.keys().copied().chain([id]).collect();
             view.show(&self.plan, &running, times, &|pc| self.setting.code.place(pc));
         }
+        self.warn(view);
         self.found.clone()
+    }
+
+    /// Says what went wrong with keeping things, if anything did.
+    fn warn(&self, view: &mut dyn View) {
+        if let Some(warning) = self.setting.store.take_warning() {
+            view.warn(&warning);
+        }
     }
 
     /// Gives idle cores work: a job for each, and more to the first if there are fewer jobs.

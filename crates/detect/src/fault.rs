@@ -27,10 +27,10 @@ mod tests {
     #[test]
     fn flags() {
         check(
-            "t1: lock m; fault 14 -> crashed",
+            "t1: lock m; fault page-fault -> crashed",
             expect![[r#"
                 page fault on 0x00000000 in t1 at 0x00001002
-                  = fault 14 at 0x00001002
+                  = fault page fault at 0x00001002
                   t1 faulted at 1002, lock 0xa000
             "#]],
         );

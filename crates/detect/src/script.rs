@@ -10,8 +10,8 @@
 use crate::{Config, Detectors, Finding};
 use std::collections::BTreeMap;
 use trace::{
-    Access, AccessKind, Action, Event, Exception, LockId, PhysAddr, Point, PointKind, Step, StepEnd, Taking,
-    ThreadId, Trusted, VirtAddr, Waiting,
+    Access, AccessKind, Action, Event, LockId, PhysAddr, Point, PointKind, Step, StepEnd, Taking, ThreadId,
+    Trusted, VirtAddr, Waiting,
 };
 
 #[derive(Default)]
@@ -246,7 +246,7 @@ fn step(line: &str, names: &mut Names) -> Step {
             }
             "panic" => Action::Panic { message: rest.to_string() },
             "fault" => Action::Fault {
-                exception: Exception::Other(next().parse().unwrap()),
+                exception: serde_json::from_value(next().into()).unwrap(),
                 error: None,
                 addr: Some(VirtAddr(0)),
             },

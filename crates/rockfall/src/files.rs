@@ -100,9 +100,13 @@ pub fn expect_folder(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Writes beside the path and renames.
+/// Writes beside the path and renames. What is no ordinary file, such as `/dev/null` or a pipe, is written to: a rename would put
+/// a file in its place.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let unwritable = |error| Failure::Unwritable { path: path.to_owned(), error };
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return std::fs::write(path, bytes).map_err(unwritable);
+    }
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("rockfall");
     let part = path.with_file_name(format!(".{name}.part"));
     let done = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
@@ -111,4 +115,23 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         let _ = std::fs::remove_file(&part);
     }
     done.map_err(unwritable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_stay_what_they_are() {
+        let folder = std::env::temp_dir().join(format!("rockfall-files-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (link, file) = (folder.join("null"), folder.join("file"));
+        std::os::unix::fs::symlink("/dev/null", &link).expect("a link");
+        write_whole(&link, b"gone").expect("it takes everything");
+        write_whole(&file, b"kept").expect("it is written");
+        let is_link = std::fs::symlink_metadata(&link).expect("it is there").is_symlink();
+        let kept = std::fs::read(&file).expect("it is there");
+        std::fs::remove_dir_all(&folder).expect("it is ours");
+        assert!(is_link && kept == b"kept");
+    }
 }
