@@ -30,6 +30,7 @@
 //! Nothing here reads a clock: budgets come as counts or as a question put to the caller.
 
 pub mod communication;
+pub mod crash;
 pub mod estimate;
 pub mod execution;
 pub mod footprint;

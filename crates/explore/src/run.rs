@@ -5,6 +5,7 @@
 //! still lies on the way, and re-executes the rest. Results never depend on it. Who runs several strategies in turn
 //! gives each its own trail.
 
+use crate::crash::{self, Crash};
 use crate::execution::{Decision, End, Execution, Taken};
 use crate::trail::Trail;
 use crate::world::{Observer, Seen, World};
@@ -64,6 +65,8 @@ pub struct Runner<S, O: Observer> {
     limits: Option<Limits>,
     seen: Seen<O::Note>,
     effort: Effort,
+    /// The step being taken: how many came before it, and its choice.
+    taking: Option<(usize, Choice)>,
 }
 
 impl<S: Subject, O: Observer> Runner<S, O> {
@@ -77,6 +80,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             limits: None,
             seen: Seen::default(),
             effort: Effort::default(),
+            taking: None,
         }
     }
 
@@ -148,17 +152,22 @@ impl<S: Subject, O: Observer> Runner<S, O> {
     /// Runs the next execution of `strategy`, if there is one. `previous` says whether the last execution of this
     /// runner was one of this strategy, which then learns from it.
     pub fn run_next(&mut self, strategy: &mut impl Strategy, previous: bool) -> Option<&Execution> {
-        let prefix = strategy.begin(previous.then_some(&self.trail.execution))?;
+        let begin = |runner: &mut Self| strategy.begin(previous.then_some(&runner.trail.execution));
+        let prefix = crash::noting(self, begin, Self::crash)?;
         Some(self.run(&prefix, strategy))
     }
 
     /// Executes `prefix` and then what `strategy` chooses, to the end.
     pub fn run(&mut self, prefix: &Schedule, strategy: &mut impl Strategy) -> &Execution {
         self.effort.executions += 1;
-        self.trail.execution.end = match self.go_back(prefix) {
-            true => self.advance(prefix, strategy),
-            false => End::Cancelled,
-        };
+        self.trail.execution.end = crash::noting(
+            self,
+            |runner| match runner.go_back(prefix) {
+                true => runner.advance(prefix, strategy),
+                false => End::Cancelled,
+            },
+            Self::crash,
+        );
         if self.trail.execution.end == End::Cancelled {
             // What was noted on the way does not count, so the way must be gone again.
             let known = prefix.0.len().saturating_sub(1);
@@ -166,6 +175,16 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             self.trail.execution.path.truncate(known);
         }
         &self.trail.execution
+    }
+
+    /// How to come to where the execution is now, in the middle of a step.
+    fn crash(&self) -> Crash {
+        let path = self.trail.execution.path.iter().map(|taken| taken.step.choice);
+        let schedule = match self.taking {
+            Some((before, choice)) => path.take(before).chain([choice]).collect(),
+            None => path.collect(),
+        };
+        Crash { points: self.points.clone(), schedule: Schedule(schedule) }
     }
 
     fn advance(&mut self, prefix: &Schedule, strategy: &mut impl Strategy) -> End {
@@ -208,7 +227,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             } else if let Some(limits) = limits.take() {
                 self.live.set_limits(limits);
             }
-            let step = self.step(choice);
+            let step = self.step(at, choice);
             if step.end == StepEnd::Cancelled {
                 return End::Cancelled;
             }
@@ -216,8 +235,10 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         }
     }
 
-    fn step(&mut self, choice: Choice) -> Step {
+    /// Takes a step behind so many others.
+    fn step(&mut self, before: usize, choice: Choice) -> Step {
         self.effort.steps += 1;
+        self.taking = Some((before, choice));
         let step = self.live.subject.step(choice, &self.points);
         self.effort.instructions += step.instructions;
         if step.end == StepEnd::Cancelled {
@@ -234,6 +255,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             finding.go_round(path[path.len() / 2..].iter().filter_map(|taken| taken.step.point().copied()));
             self.trail.execution.findings.push(finding);
         }
+        self.taking = None;
         step
     }
 
@@ -252,7 +274,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         self.trail.execution.path.truncate(common);
         for at in depth..common {
             let choice = self.trail.execution.path[at].step.choice;
-            let step = self.step(choice);
+            let step = self.step(at, choice);
             self.effort.steps_again += 1;
             if step.end == StepEnd::Cancelled {
                 self.trail.execution.path.truncate(at);

@@ -5,7 +5,12 @@
 //! file. Malformed input is an error, never a panic. Source: DWARF 5, read by `gimli`; versions 2 to 4 as well.
 //! Not read: split DWARF, compressed sections, macros (so `#define`d constants have no name here).
 
-use crate::types::{Member, Type, TypeId, Types};
+mod lines;
+mod type_entries;
+
+pub use lines::{FileId, Lines, Row, SourceFile};
+
+use crate::types::{Type, TypeId, Types};
 use gimli::{AttributeValue, DwAt, constants as dw};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -77,70 +82,6 @@ pub struct Variable {
     /// The function it is a static local of.
     pub function: Option<Arc<str>>,
     pub file: Option<FileId>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FileId(pub u32);
-
-/// A source file as the compiler was given it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SourceFile {
-    /// Relative to the directory of the build where it can be.
-    pub path: Arc<str>,
-    /// Where the compiler ran.
-    pub directory: Arc<str>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Row {
-    pub address: u64,
-    pub file: FileId,
-    pub line: u32,
-    /// A good place for a breakpoint.
-    pub statement: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Sequence {
-    range: Range<u64>,
-    rows: Range<usize>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Lines {
-    sequences: Vec<Sequence>,
-    rows: Vec<Row>,
-}
-
-impl Lines {
-    /// The row that covers `pc`.
-    #[must_use]
-    pub fn at(&self, pc: u64) -> Option<&Row> {
-        let last = self.sequences.partition_point(|sequence| sequence.range.start <= pc).checked_sub(1)?;
-        let sequence = self.sequences[last].range.contains(&pc).then_some(&self.sequences[last])?;
-        let rows = &self.rows[sequence.rows.clone()];
-        rows.get(rows.partition_point(|row| row.address <= pc).checked_sub(1)?)
-    }
-
-    /// The rows at which the code of a line begins, in order of address.
-    pub fn starts(&self) -> impl Iterator<Item = &Row> {
-        self.sequences.iter().flat_map(|sequence| {
-            let rows = &self.rows[sequence.rows.clone()];
-            let mut last = None;
-            rows.iter().filter(move |row| {
-                let same = last == Some((row.file, row.line));
-                if row.statement {
-                    last = Some((row.file, row.line));
-                }
-                row.statement && !same
-            })
-        })
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -337,62 +278,6 @@ impl<'a> Loader<'a, '_> {
         Ok(Location(places))
     }
 
-    /// Reads the line table and returns the unit's file numbers.
-    fn lines(&mut self, unit: &gimli::Unit<Slice<'a>>) -> Result<Vec<FileId>, gimli::Error> {
-        let Some(program) = unit.line_program.clone() else { return Ok(Vec::new()) };
-        let directory: Arc<str> = match unit.comp_dir {
-            Some(directory) => Arc::from(directory.to_string_lossy()),
-            None => Arc::from(""),
-        };
-        let header = program.header();
-        let first = if header.version() >= 5 { 0 } else { 1 };
-        let mut files = Vec::new();
-        for index in 0..header.file_names().len() as u64 + first {
-            let path = match header.file(index) {
-                Some(file) => {
-                    let name = self.text(unit, file.path_name()).unwrap_or_else(|| Arc::from(""));
-                    let folder = match file.directory_index() {
-                        0 => None,
-                        _ => file.directory(header).and_then(|value| self.text(unit, value)),
-                    };
-                    short_path(&directory, folder.as_deref(), &name)
-                }
-                None => Arc::from(""),
-            };
-            let next = FileId(self.out.files.len() as u32);
-            let id = *self.file_at.entry((directory.clone(), path.clone())).or_insert(next);
-            if id == next {
-                self.out.files.push(SourceFile { path, directory: directory.clone() });
-            }
-            files.push(id);
-        }
-        let mut rows = program.rows();
-        let mut sequence: Vec<Row> = Vec::new();
-        while let Some((_, row)) = rows.next_row()? {
-            if !row.end_sequence() {
-                sequence.push(Row {
-                    address: row.address(),
-                    file: files.get(row.file_index() as usize).copied().unwrap_or(FileId(0)),
-                    line: row.line().map_or(0, |line| line.get() as u32),
-                    statement: row.is_stmt(),
-                });
-                continue;
-            }
-            if let Some(start) = sequence.first().map(|row| row.address)
-                && start < row.address()
-                && (self.is_code)(start)
-            {
-                sequence.sort_by_key(|row| row.address);
-                let lines = &mut self.out.lines;
-                let from = lines.rows.len();
-                lines.rows.append(&mut sequence);
-                lines.sequences.push(Sequence { range: start..row.address(), rows: from..lines.rows.len() });
-            }
-            sequence.clear();
-        }
-        Ok(files)
-    }
-
     fn unit(&mut self, unit: &gimli::Unit<Slice<'a>>) -> Result<(), gimli::Error> {
         self.out.split |= unit.dwo_name()?.is_some();
         let files = self.lines(unit)?;
@@ -484,100 +369,6 @@ impl<'a> Loader<'a, '_> {
             _ => return self.type_entry(unit, offset, entry),
         }
         Ok(Scope::Other)
-    }
-
-    fn type_entry(
-        &mut self,
-        unit: &gimli::Unit<Slice<'a>>,
-        offset: usize,
-        entry: &Entry<'a>,
-    ) -> Result<Scope, gimli::Error> {
-        let name = self.name(unit, entry);
-        let size = Self::number(entry, dw::DW_AT_byte_size);
-        let complete = entry.attr_value(dw::DW_AT_declaration).is_none();
-        let word = self.out.types.word() as u64;
-        let elsewhere = self.reference(unit, entry, dw::DW_AT_signature);
-        let (ty, is_struct) = match entry.tag() {
-            // Only declared here: the unit with this signature has it.
-            _ if elsewhere.is_some() => {
-                let to = elsewhere.map_or(TypeId::VOID, |offset| self.type_id(offset));
-                (Type::Qualified { to }, false)
-            }
-            dw::DW_TAG_base_type => {
-                let encoding = Self::number(entry, dw::DW_AT_encoding).unwrap_or(0) as u8;
-                let size = size.unwrap_or(0).min(16) as u8;
-                let name = name.unwrap_or_else(|| Arc::from("?"));
-                let ty = match gimli::DwAte(encoding) {
-                    dw::DW_ATE_float | dw::DW_ATE_complex_float => Type::Float { name, size },
-                    dw::DW_ATE_signed | dw::DW_ATE_signed_char => Type::Integer { name, size, signed: true },
-                    _ => Type::Integer { name, size, signed: false },
-                };
-                (ty, false)
-            }
-            dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => (
-                Type::Pointer { to: self.type_of(unit, entry), size: size.unwrap_or(word).min(8) as u8 },
-                false,
-            ),
-            dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => {
-                let union = entry.tag() == dw::DW_TAG_union_type;
-                let members = Vec::new();
-                (Type::Struct { name, size: size.unwrap_or(0), members, union, complete }, true)
-            }
-            dw::DW_TAG_enumeration_type => {
-                let size = size.unwrap_or(4).min(8) as u8;
-                (Type::Enum { name, size, enumerators: Vec::new() }, true)
-            }
-            dw::DW_TAG_array_type => (Type::Array { of: self.type_of(unit, entry), count: None }, true),
-            dw::DW_TAG_typedef => {
-                let name = name.unwrap_or_else(|| Arc::from("?"));
-                (Type::Typedef { name, to: self.type_of(unit, entry) }, false)
-            }
-            dw::DW_TAG_const_type
-            | dw::DW_TAG_volatile_type
-            | dw::DW_TAG_restrict_type
-            | dw::DW_TAG_atomic_type => (Type::Qualified { to: self.type_of(unit, entry) }, false),
-            dw::DW_TAG_subroutine_type => (Type::Function { returns: self.type_of(unit, entry) }, false),
-            _ => return Ok(Scope::Other),
-        };
-        let id = self.type_id(offset);
-        let scope = match (&ty, is_struct) {
-            (Type::Struct { .. }, _) => Scope::Struct(id),
-            (Type::Enum { .. }, _) => Scope::Enum(id),
-            (Type::Array { .. }, _) => Scope::Array(id),
-            _ => Scope::Other,
-        };
-        self.out.types.set(id, ty);
-        Ok(scope)
-    }
-
-    /// A number, or in DWARF 2 an expression that adds it to the address of the whole.
-    fn member_offset(unit: &gimli::Unit<Slice<'a>>, entry: &Entry<'a>) -> Option<u64> {
-        let value = entry.attr_value(dw::DW_AT_data_member_location)?;
-        let Some(expression) = value.exprloc_value() else { return value.udata_value() };
-        match expression.operations(unit.encoding()).next().ok()?? {
-            gimli::Operation::PlusConstant { value } => Some(value),
-            _ => None,
-        }
-    }
-
-    fn member(&mut self, unit: &gimli::Unit<Slice<'a>>, entry: &Entry<'a>) -> Member {
-        let mut offset = Self::member_offset(unit, entry).unwrap_or(0);
-        let mut bits = None;
-        if let Some(width) = Self::number(entry, dw::DW_AT_bit_size) {
-            let width = width.clamp(1, 64) as u8;
-            let first = match Self::number(entry, dw::DW_AT_data_bit_offset) {
-                Some(first) => first,
-                // DWARF 2 and 3 count from the most significant bit of a storage unit.
-                None => {
-                    let unit_bits = 8 * Self::number(entry, dw::DW_AT_byte_size).unwrap_or(4).min(8);
-                    let from_top = Self::number(entry, dw::DW_AT_bit_offset).unwrap_or(0);
-                    (8 * offset.min(1 << 40) + unit_bits).saturating_sub(from_top + u64::from(width))
-                }
-            };
-            offset = first / 8;
-            bits = Some(((first % 8) as u8, width));
-        }
-        Member { name: self.name(unit, entry), offset, ty: self.type_of(unit, entry), bits }
     }
 
     fn subprogram(
@@ -758,7 +549,7 @@ impl<'a> Loader<'a, '_> {
             variable.function = function;
         }
         self.out.variables.retain(|variable| !variable.name.is_empty());
-        self.out.lines.sequences.sort_by_key(|sequence| (sequence.range.start, sequence.rows.start));
+        self.out.lines.sort();
         self.out.types.index();
     }
 }
@@ -777,27 +568,4 @@ fn place(header: &gimli::UnitHeader<Slice<'_>>, offset: gimli::UnitOffset) -> Op
         Some(offset) => Some(offset.0),
         None => offset.to_debug_types_offset(header)?.0.checked_add(TYPES),
     }
-}
-
-/// `folder/name` without the directory of the build and without `./` and `x/../`.
-fn short_path(directory: &str, folder: Option<&str>, name: &str) -> Arc<str> {
-    let joined = match folder {
-        Some(folder) if !name.starts_with('/') => format!("{folder}/{name}"),
-        _ => name.to_string(),
-    };
-    let joined = match joined.strip_prefix(directory) {
-        Some(rest) if !directory.is_empty() => rest.trim_start_matches('/'),
-        _ => &joined,
-    };
-    let mut parts: Vec<&str> = Vec::new();
-    for part in joined.split('/') {
-        match part {
-            "." => {}
-            ".." if parts.last().is_some_and(|last| *last != ".." && !last.is_empty()) => {
-                parts.pop();
-            }
-            _ => parts.push(part),
-        }
-    }
-    Arc::from(parts.join("/"))
 }

@@ -11,6 +11,7 @@
 //! of nanoseconds. Arithmetic is that of C: operands are promoted, results wrap.
 //! Not modelled: floating point.
 
+mod calls;
 mod compile;
 mod format;
 mod names;

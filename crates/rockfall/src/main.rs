@@ -7,6 +7,7 @@ mod interrupt;
 mod jobs_view;
 mod kept;
 mod model;
+mod own_failure;
 mod points;
 mod post_mortem;
 mod progress;
@@ -117,6 +118,10 @@ fn main() -> ExitCode {
             }
             None => {
                 tell("this is a bug in Rockfall; please report it with the command that led to it");
+                if let Some(path) = own_failure::keep(payload.as_ref()) {
+                    let path = campaign::narrate::quoted(&path);
+                    tell(&format!("the schedule is kept: 'rockfall replay {path}' leads there again"));
+                }
                 Verdict::OwnBug
             }
         },

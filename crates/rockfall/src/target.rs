@@ -1,6 +1,7 @@
 //! The kernel, its description and its test as the command line names them.
 
 use crate::files::{self, Files};
+use crate::own_failure;
 use crate::smp::target::SmpArguments;
 use crate::transactions::TransactionArguments;
 use campaign::Failure;
@@ -207,6 +208,7 @@ pub fn demo() -> Result<Target, Failure> {
 }
 
 pub fn make(recipe: Recipe) -> Result<Target, Failure> {
+    own_failure::about(&recipe);
     Target::make(recipe, Arc::new(Files::default()))
 }
 
@@ -229,5 +231,6 @@ pub fn make_again(mut recipe: Recipe, beside: &Path) -> Result<Target, Failure> 
         tested.program = files.find(&tested.program);
         gone(&tested.program, "--program", "program")?;
     }
+    own_failure::about(&recipe);
     Target::make(recipe, Arc::new(files))
 }

@@ -1,6 +1,7 @@
 //! The chips together, through the board's ports and lines.
 
 use super::*;
+use crate::devices::{ioapic, lapic};
 use crate::x86::flags::IF;
 use crate::{Activity, Events, Machine, Seg, Segment, StopSet};
 

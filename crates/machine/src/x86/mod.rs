@@ -41,6 +41,7 @@ pub mod trap;
 pub mod x87;
 pub mod x87_environment;
 pub mod x87_exponent;
+pub mod x87_store;
 pub mod x87_transcendental;
 
 use exec::Exec;

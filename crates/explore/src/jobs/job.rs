@@ -1,0 +1,211 @@
+//! One state space of a plan: what it is for, how far it has come, and whether it fits into what can still be done.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use trace::{PointRule, PointSet, VirtAddr};
+
+/// How far estimates are trusted (Blum 2018, 4.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Heuristics {
+    /// Estimates are often too high: a job is too large when this times the remaining time is not enough.
+    pub estimate_factor: u32,
+    /// Before this many interleavings an estimate says little, and a job is not suspended.
+    pub interleavings_min: u64,
+}
+
+impl Heuristics {
+    pub const DEFAULT: Heuristics = Heuristics { estimate_factor: 2, interleavings_min: 32 };
+}
+
+impl Default for Heuristics {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct JobId(pub usize);
+
+/// What a job is for; earlier ones go first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// Few preemptions, at all points known: see `jobs/sweep.rs`.
+    Sweep,
+    /// Points that are known without running anything.
+    Initial,
+    /// A point before every shared access. It is complete from the start, so it is tried before there are many others.
+    Everywhere,
+    /// One instruction of a race seen in both orders.
+    Small,
+    /// One of a race seen in one order only, which is more likely harmless.
+    SmallSingle,
+    /// All points known. Before the big ones: if it can be finished, they are needless.
+    Maximal,
+    /// An instruction of a race seen in both orders with the points of the job that saw it.
+    Big,
+    BigSingle,
+}
+
+impl Purpose {
+    /// All points that were known when it was made.
+    pub(super) const fn is_proof(self) -> bool {
+        matches!(self, Self::Everywhere | Self::Maximal)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    Pending,
+    /// Begun, and expected to be finished in time.
+    Started,
+    /// Begun, and left aside because it is too large.
+    Suspended,
+    Exhausted,
+    /// Exhausted together with a larger space.
+    Covered {
+        by: JobId,
+    },
+    Buggy,
+    /// A subset is buggy.
+    Cancelled {
+        by: JobId,
+    },
+    /// Came to an end that proves nothing; the words say why.
+    GivenUp {
+        why: String,
+    },
+    /// Explored up to a bound, which the words name.
+    Bounded {
+        why: String,
+    },
+}
+
+impl State {
+    /// Something can still be done.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self, Self::Pending | Self::Started | Self::Suspended)
+    }
+
+    #[must_use]
+    pub const fn is_verified(&self) -> bool {
+        matches!(self, Self::Exhausted | Self::Covered { .. })
+    }
+}
+
+/// How far a job has come.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Standing {
+    pub interleavings: u64,
+    /// Part of the space, 0 to 1.
+    pub explored: f64,
+    /// `None`: nothing is known yet.
+    pub seconds_left: Option<f64>,
+    /// Between which numbers that is expected to lie.
+    #[serde(default)]
+    pub seconds_left_between: Option<(f64, f64)>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Job {
+    pub points: PointSet,
+    pub purpose: Purpose,
+    pub state: State,
+    pub standing: Standing,
+    /// Only executions with at most so many preemptions.
+    #[serde(default)]
+    pub preemptions_max: Option<u32>,
+    /// Only executions with at most so many delays, see [`crate::strategies::DelayBound`].
+    #[serde(default)]
+    pub delays_max: Option<u32>,
+    /// Instructions that it saw racing.
+    pub(super) seen: BTreeSet<VirtAddr>,
+    #[serde(default)]
+    pub(super) heuristics: Heuristics,
+}
+
+impl Job {
+    pub(super) fn new(points: PointSet, purpose: Purpose) -> Self {
+        let (standing, seen) = (Standing::default(), BTreeSet::new());
+        let (state, heuristics) = (State::Pending, Heuristics::DEFAULT);
+        Self { points, purpose, state, standing, preemptions_max: None, delays_max: None, seen, heuristics }
+    }
+
+    /// All executions count, however many preemptions they have.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.preemptions_max.is_none() && self.delays_max.is_none()
+    }
+
+    /// It goes before all that is not one.
+    pub(super) fn is_first_sweep(&self) -> bool {
+        self.preemptions_max == Some(1) || self.delays_max.is_some()
+    }
+
+    pub(super) fn is_tried(&self) -> bool {
+        self.standing.interleavings >= self.heuristics.interleavings_min
+    }
+
+    /// How many racing instructions have a point.
+    pub(super) fn races(&self) -> usize {
+        self.points.rules.iter().filter(|rule| matches!(rule, PointRule::Race { .. })).count()
+    }
+
+    /// Least first; who knows nothing after having been tried comes last.
+    pub(super) fn seconds_left(&self) -> f64 {
+        self.standing.seconds_left.unwrap_or(f64::INFINITY)
+    }
+
+    /// It will hardly be more.
+    pub(super) fn seconds_left_most(&self) -> f64 {
+        self.standing.seconds_left_between.map_or(self.seconds_left(), |(_, most)| most)
+    }
+
+    /// It will hardly be less.
+    pub(super) fn seconds_left_least(&self) -> f64 {
+        self.standing.seconds_left_between.map_or(self.seconds_left(), |(least, _)| least)
+    }
+
+    pub(super) fn is_too_large(&self, capacity: Capacity) -> bool {
+        let seconds = if self.purpose.is_proof() { capacity.core_seconds() } else { capacity.seconds };
+        self.is_tried() && self.seconds_left() > f64::from(self.heuristics.estimate_factor) * seconds
+    }
+}
+
+/// What can still be done in all.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Capacity {
+    /// By the clock.
+    pub seconds: f64,
+    pub cores: usize,
+}
+
+impl Capacity {
+    /// Of one core, if all do the same job. Standings are told in these, too.
+    pub(super) fn core_seconds(self) -> f64 {
+        self.seconds * self.cores as f64
+    }
+
+    /// What a job has that others share with: a core, or every second slice of the only one.
+    pub(super) fn share(self) -> f64 {
+        if self.cores == 1 { self.seconds / 2.0 } else { self.seconds }
+    }
+}
+
+/// How a slice of a job ended.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    GoesOn,
+    Exhausted,
+    Bug,
+    GivenUp {
+        why: String,
+    },
+    /// All of it was explored, up to a bound that the words name.
+    Bounded {
+        why: String,
+    },
+}
