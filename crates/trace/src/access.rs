@@ -18,7 +18,7 @@ impl AccessKind {
         !matches!(self, Self::Read)
     }
 
-    /// What whoever makes it does.
+    /// The verb that says what the thread or processor making the access does.
     #[must_use]
     pub const fn verb(self) -> &'static str {
         match self {
@@ -29,8 +29,9 @@ impl AccessKind {
     }
 }
 
-/// Where it went is told twice: `phys` decides whether two accesses meet (two names of one byte are one byte, one name
-/// in two address spaces is two), `addr` is what the guest wrote and what a report shows.
+/// One read or write. Its place is given twice: `phys` decides whether two accesses touch the same byte (two
+/// virtual names of one byte are one byte, one name in two address spaces is two), `addr` is the address that
+/// the instruction used and that a report shows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Access {
     pub phys: PhysAddr,

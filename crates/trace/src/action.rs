@@ -7,22 +7,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trusted {
-    /// Takes or gives back a lock: what it does to the lock is no race.
+    /// Code that takes or releases a lock. Its accesses to the lock are not reported as races.
     Lock,
-    /// Manages the heap: no race either, and it may touch blocks that are free.
+    /// Code of the heap allocator. Its accesses are not reported as races, and it may touch blocks that are
+    /// free.
     Heap,
-    /// Manages the heap and is tested itself: it may touch blocks that are free, and it may race.
+    /// Code of a heap allocator that is itself under test: it may touch blocks that are free, and its races
+    /// are reported.
     HeapUnderTest,
 }
 
-/// What whoever finds a lock taken does.
+/// What a thread does that finds a lock taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitKind {
-    /// Gives the processor to others.
+    /// It sleeps: the processor goes to other threads.
     #[default]
     Sleeps,
-    /// Loops, so nobody may sleep while holding it.
+    /// It spins in a loop, so a holder of this lock must not sleep.
     Spins,
 }
 
@@ -30,22 +32,22 @@ pub enum WaitKind {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Taking {
-    /// It would not have waited (a try-lock).
+    /// Whether this was an attempt that would not have waited (a try-lock).
     pub attempt: bool,
-    /// Together with others who take it so (the read side).
+    /// Whether the lock is taken for reading, together with other readers.
     pub shared: bool,
-    /// Whoever holds it may take it again. A shared lock that is recursive is also granted while somebody waits for it
-    /// exclusively.
+    /// Whether its holder may take it again. A shared lock that is recursive is also granted while another
+    /// thread waits for it exclusively.
     pub recursive: bool,
     pub wait: WaitKind,
-    /// A count, which nobody owns.
+    /// Whether the lock is a semaphore: a count, which nobody owns.
     pub semaphore: bool,
     /// How many bytes the lock itself takes, where its type is known and it is trusted; else 0.
     pub bytes: u32,
 }
 
 impl Taking {
-    /// By an attempt.
+    /// This way of taking the lock, by an attempt that does not wait.
     #[must_use]
     pub const fn tried(self) -> Self {
         Self { attempt: true, ..self }
@@ -56,9 +58,9 @@ impl Taking {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InterruptKind {
-    /// Of a device or the timer.
+    /// An interrupt of a device or of the timer.
     Hard,
-    /// Deferred work that runs when a hard one returns.
+    /// Deferred work that runs when the handler of a hard interrupt returns.
     Soft,
 }
 
@@ -120,8 +122,8 @@ pub enum Action {
     },
     InterruptsOff,
     InterruptsOn,
-    /// A handler that interrupted the running thread did this: it is not the thread's. Told only where lock order is
-    /// watched.
+    /// A handler that interrupted the running thread performed `action`, which therefore is not the thread's
+    /// own. Recorded only where lock order is watched.
     InHandler {
         interrupt: InterruptKind,
         action: Box<Action>,
@@ -137,7 +139,7 @@ pub enum Action {
     InterruptReturn,
     /// The processor waits for an interrupt.
     Halt,
-    /// The running thread enters code that is trusted, or leaves it.
+    /// The running thread enters trusted code.
     EnterTrusted {
         code: Trusted,
     },
@@ -149,7 +151,7 @@ pub enum Action {
         phys: PhysAddr,
         size: u64,
     },
-    /// `size` is `None` when the block was not known to be allocated.
+    /// A block was freed; `size` is `None` when the block was not known to be allocated.
     Free {
         addr: VirtAddr,
         phys: PhysAddr,
@@ -209,7 +211,8 @@ pub enum Action {
         writes: bool,
     },
     TestStart,
-    /// `alone`: no thread is left that the test made, so what it still holds stays.
+    /// The test is over. `alone`: no thread is left that the test made, so what it still holds will not be
+    /// released.
     TestEnd {
         alone: bool,
     },
@@ -231,7 +234,7 @@ pub struct Waiting {
     pub thread: ThreadId,
     pub lock: Option<LockId>,
     pub owner: Option<ThreadId>,
-    /// It does not sleep: it goes round in a loop until somebody changes what that reads.
+    /// Whether it waits in a loop, until another thread changes what that loop reads, and does not sleep.
     pub loops: bool,
     pub stack: Stack,
 }

@@ -1,7 +1,7 @@
 //! Who can be let go on: what the explorer's choices are about.
 //!
-//! A thread of a kernel on one processor; a processor; an interrupt that is taken on a processor and then handled; the
-//! store buffer of a processor, which hands its oldest store to memory.
+//! An actor is a thread of a kernel on one processor, or a processor, or an interrupt that is taken on a
+//! processor and then handled, or the store buffer of a processor, which writes its oldest store to memory.
 //!
 //! Text form: `t3`, `cpu1`, `irq32@0` (vector 32 on cpu0), `buf1` (the store buffer of cpu1).
 
@@ -29,7 +29,7 @@ pub enum Actor {
 pub type ActorSet = SortedSet<Actor>;
 
 impl Actor {
-    /// The processor that it runs on or belongs to, where that is known.
+    /// The processor that the actor runs on or belongs to, where that is known.
     #[must_use]
     pub const fn cpu(self) -> Option<CpuId> {
         match self {
@@ -38,7 +38,7 @@ impl Actor {
         }
     }
 
-    /// Whether choosing it takes the processor away from `current`, who could have gone on.
+    /// Whether choosing this actor takes the processor away from `current`, which could have gone on.
     ///
     /// Choosing another thread or another processor does. So does an interrupt that comes while its processor, or another
     /// one, could go on: the moment is the explorer's to pick, and a bound that did not count it would have to try all
@@ -73,7 +73,7 @@ impl fmt::Display for Actor {
     }
 }
 
-/// Text that names no actor.
+/// The error for text that names no actor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseActorError(pub String);
 

@@ -62,12 +62,12 @@ impl ChoiceSet {
         self.of(actor).next().is_some()
     }
 
-    /// Those who can be chosen, each once, ascending.
+    /// The actors that can be chosen, each once, in ascending order.
     pub fn actors(&self) -> impl Iterator<Item = Actor> + '_ {
         self.as_slice().chunk_by(|a, b| a.actor == b.actor).map(|choices| choices[0].actor)
     }
 
-    /// The actor that can be chosen if there is but one.
+    /// The only actor that can be chosen, if there is exactly one.
     #[must_use]
     pub fn only_actor(&self) -> Option<Actor> {
         let (first, last) = (self.first()?.actor, self.last()?.actor);

@@ -24,7 +24,7 @@ pub enum Exception {
     Misaligned,
     MachineCheck,
     SimdFloatingPoint,
-    /// One that has no name, by its number.
+    /// An exception that has no name here, by its number.
     Other(u8),
 }
 

@@ -60,7 +60,7 @@ impl PointKind {
         matches!(self, Self::Start | Self::Voluntary | Self::Halt | Self::Blocked)
     }
 
-    /// Whether somebody asked for this very place.
+    /// Whether the point set names this very place.
     #[must_use]
     pub const fn is_named(self) -> bool {
         matches!(self, Self::Function | Self::Line)
@@ -108,9 +108,9 @@ pub enum Filter {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PointSet {
     pub rules: BTreeSet<PointRule>,
-    /// Accesses to these count.
+    /// Words of memory; each access to one of them is a point.
     pub words: Words,
-    /// In the order given: the last that matches decides.
+    /// Filters in the order given: the last that matches decides.
     pub filters: Vec<Filter>,
 }
 

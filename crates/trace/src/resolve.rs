@@ -10,12 +10,13 @@ pub struct Frame {
     pub function: Option<String>,
     pub file: Option<String>,
     pub line: Option<u32>,
-    /// It did not call what is inside of it: an interrupt or an exception came in between.
+    /// Whether an interrupt or an exception came here, so that this function did not itself call the next
+    /// inner one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
 }
 
-/// Innermost frame first.
+/// A call stack, innermost frame first.
 pub type Stack = Vec<Frame>;
 
 pub trait Resolve {

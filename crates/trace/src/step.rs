@@ -33,13 +33,14 @@ pub struct Step {
     pub thread: ThreadId,
     /// Shared accesses in order, each (place, pc, kind) once between two actions.
     pub accesses: Vec<Access>,
-    /// In order; [`Event::accesses_before`] places them among the accesses.
+    /// What happened, in order; [`Event::accesses_before`] places each event among the accesses.
     pub events: Vec<Event>,
     pub instructions: u64,
     pub end: StepEnd,
-    /// Where whoever ran last stands at the end of the step, when narrated; else empty.
+    /// The stack of whoever ran last, at the end of the step, if the execution is narrated; else empty.
     pub stack: Stack,
-    /// Ascending by access; empty unless asked for.
+    /// The accesses seen for a report, ascending by their index; empty unless [`crate::Subject::sight`] asked
+    /// for them.
     pub sightings: Vec<Sighting>,
     /// What the exploration must know beside what the guest did.
     #[serde(default)]
@@ -55,7 +56,8 @@ pub enum Remark {
     Word(PhysAddr),
     /// A thread was taken to wait, because it had offered the processor to others this often without a sign of progress.
     TakenToWait { yields: u32 },
-    /// The same of a thread that had tried an atomic instruction on one word this often, and changed nothing.
+    /// A thread was taken to wait, because it had tried an atomic instruction on one word this often and
+    /// changed nothing.
     TriedInVain { tries: u32 },
     /// A place that the set of points names was passed where nobody else could be let in, as with interrupts off. Said when
     /// the execution is narrated, as often as it happened.
@@ -72,7 +74,7 @@ pub struct Sighting {
     pub pointers: Vec<Pointer>,
     /// What the access touched, where that could be made out: `next of struct waiter`.
     pub object: Option<String>,
-    /// Code that does not count was the last to write there.
+    /// Whether the last write to this place was made by code whose accesses do not count.
     #[serde(default)]
     pub overwritten: bool,
 }

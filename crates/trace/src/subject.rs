@@ -3,7 +3,8 @@
 use crate::{Actor, Choice, ChoiceSet, PointSet, Stack, Step, ThreadId, VirtAddr};
 use std::sync::Arc;
 
-/// Whether work is no longer wanted. May say so at any time, and then does for ever.
+/// A question that long work asks now and then: whether it is no longer wanted. Once the answer is yes, it
+/// stays so.
 pub type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Something that can be stepped and cloned. The same subject and the same choices give the same steps.
@@ -48,8 +49,8 @@ pub trait Subject: Clone + Send {
         let _ = instructions_max;
     }
 
-    /// From now on long steps ask every now and then whether they are still wanted, and end as
-    /// [`crate::StepEnd::Cancelled`] if they are not. So do those of clones.
+    /// From now on long steps of this subject and of its clones ask every now and then whether they are still
+    /// wanted, and end as [`crate::StepEnd::Cancelled`] if they are not.
     fn heed(&mut self, cancelled: Cancelled) {
         let _ = cancelled;
     }
@@ -60,7 +61,8 @@ pub trait Subject: Clone + Send {
         None
     }
 
-    /// Memory of its own, about, if `other`, a clone of the same family, is kept too.
+    /// About how many bytes of memory this subject needs for itself while `other`, a clone of the same
+    /// family, is kept too.
     fn bytes_apart(&self, other: &Self) -> usize {
         let _ = other;
         size_of::<Self>()

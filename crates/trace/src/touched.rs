@@ -1,8 +1,9 @@
 //! A set of bytes read and bytes written, in a form that makes "do these two conflict?" fast.
 //!
-//! Addresses in chunks of 512 bytes: for each chunk touched, a bit for each byte read and each byte written, in
-//! ascending order of chunks. Building it sorts chunks, not accesses; comparing two walks two short lists and ands a
-//! cache line where they meet. Exact to the byte. What an address means is up to the user.
+//! Memory is divided into chunks of 512 bytes. The set holds, in ascending order, the chunks that were
+//! touched, each with a bit for every byte read and every byte written. Building it sorts chunks, not
+//! accesses; comparing two sets walks two short lists and combines a cache line where they have a chunk in
+//! common. The set is exact to the byte. Whether addresses are physical or virtual is up to the user.
 
 use crate::Access;
 use serde::{Deserialize, Serialize};
@@ -77,7 +78,7 @@ impl Touched {
         self.numbers.iter().copied().zip(written)
     }
 
-    /// About the memory this takes.
+    /// About how many bytes of memory this value takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.numbers.len() * (size_of::<u64>() + size_of::<Chunk>())
@@ -103,13 +104,13 @@ fn each_word(start: u64, size: u64, mut visit: impl FnMut(u64, usize, u64) -> bo
 pub struct Touching {
     numbers: Vec<u64>,
     chunks: Vec<Chunk>,
-    /// Open addressing: one more than the place in `chunks`, or 0.
+    /// A hash table with open addressing: one more than the index in `chunks`, or 0 where it is empty.
     table: Vec<u32>,
     last: usize,
 }
 
 impl Touching {
-    /// Room for so many accesses, about.
+    /// An empty set with room for about this many accesses.
     #[must_use]
     pub fn new(accesses: usize) -> Self {
         let room = accesses.clamp(16, 256).next_power_of_two();

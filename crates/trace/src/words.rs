@@ -44,7 +44,7 @@ impl Words {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// These and those.
+    /// The words of this set together with those that hold the bytes `more`.
     #[must_use]
     pub fn with(&self, more: impl IntoIterator<Item = PhysAddr>) -> Self {
         self.iter().chain(more).collect()
