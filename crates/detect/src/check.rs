@@ -1,4 +1,4 @@
-//! A condition that the test's author wanted at the end did not hold.
+//! The check that the test's author stated for the end of the test did not hold.
 
 use crate::facts::{Detector, Moment};
 use crate::{Finding, FindingKind};

@@ -81,7 +81,7 @@ impl Clocks {
         }
     }
 
-    /// The clock of a thread up to now; it goes on in a new epoch.
+    /// The clock of a thread up to now; from here on the thread is in a new epoch.
     fn released(&mut self, thread: ThreadId) -> Clock {
         let epoch = self.epoch(thread);
         let own = Arc::make_mut(&mut self.threads).entry(thread).or_default();

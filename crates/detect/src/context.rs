@@ -10,9 +10,10 @@ use trace::{Action, LockId, ThreadId};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Path {
-    /// In the transaction.
+    /// The thread is in the transaction.
     Transaction,
-    /// Its transaction aborted: up to the first lock that it gives back, or to its next transaction.
+    /// The transaction of the thread aborted, and it has neither released a lock nor begun another
+    /// transaction since.
     Fallback,
 }
 
@@ -35,7 +36,7 @@ pub struct Contexts {
 }
 
 impl Contexts {
-    /// Takes in what `thread` did, as far as contexts depend on it.
+    /// Takes note of what `thread` did, as far as contexts depend on it.
     pub fn act(&mut self, thread: ThreadId, action: &Action) {
         let path = match action {
             Action::SystemCall { number } => {
@@ -57,13 +58,13 @@ impl Contexts {
         }
     }
 
-    /// The number of what holds for `thread` now.
+    /// The number of the context in which `thread` is now.
     pub fn of(&mut self, thread: ThreadId, locks: Vec<LockId>) -> ContextId {
         let system_call = self.calls.get(&thread).copied();
         self.number(Context { locks, system_call, path: self.paths.get(&thread).copied() })
     }
 
-    /// The number for the locks of `a` that `b` has too.
+    /// The number of a context with the locks that `a` and `b` have in common.
     pub fn common(&mut self, a: ContextId, b: ContextId) -> ContextId {
         let mine = &self.get(b).locks;
         let locks: Vec<_> = self.get(a).locks.iter().copied().filter(|lock| mine.contains(lock)).collect();

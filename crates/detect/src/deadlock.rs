@@ -20,14 +20,14 @@ use trace::{Action, Actor, Event, LockId, Stack, StepEnd, ThreadId, VirtAddr, Wa
 pub struct Deadlock {
     waits: Arc<BTreeMap<ThreadId, Waiter>>,
     ownerless: Arc<BTreeSet<LockId>>,
-    /// Closed in the step that is being observed.
+    /// The cycle that was closed in the step being observed.
     cycle: Option<Vec<ThreadId>>,
 }
 
 /// What a thread asked for and whether it is blocked.
 #[derive(Clone, Debug, Default)]
 struct Waiter {
-    /// Asked for and not yet got, innermost last: taking a mutex may take a spinlock on the way.
+    /// Locks asked for and not yet got, innermost last: taking a mutex may take a spinlock on the way.
     asked: Vec<(LockId, VirtAddr)>,
     blocked: Option<Blocked>,
 }
@@ -37,7 +37,7 @@ struct Blocked {
     lock: Option<LockId>,
     owner: Option<ThreadId>,
     loops: bool,
-    /// Where it blocked; `None` when it already was when the execution began.
+    /// Where the thread blocked; `None` if it was blocked when the execution began.
     pc: Option<VirtAddr>,
     stack: Option<Stack>,
 }
@@ -112,7 +112,7 @@ impl Deadlock {
         }
     }
 
-    /// Takes in what the subject knows of a thread that cannot go on.
+    /// Takes note of what the subject knows of a thread that cannot go on.
     fn stuck(&mut self, known: &Waiting) {
         let waiter = self.waiter(known.thread);
         let (asked, blocked) = (waiter.asked.last().copied(), waiter.blocked.clone());
@@ -143,7 +143,8 @@ impl Deadlock {
         }
     }
 
-    /// Who was said to own the lock no longer does, although those who wait for it may not have been woken yet.
+    /// The recorded owner has released `lock`, although the threads that wait for it may not have been woken
+    /// yet.
     fn released(&mut self, lock: LockId) {
         let waits_for = |waiter: &Waiter| {
             let blocked = waiter.blocked.as_ref();

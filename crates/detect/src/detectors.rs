@@ -8,11 +8,11 @@ use crate::{
 use std::sync::Arc;
 use trace::Step;
 
-/// Which detectors watch. Those that find for certain always do; what is judgement can be left out.
+/// Which detectors watch. Those whose findings are certain always do; those that judge can be left out.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub leak: bool,
-    /// Rules about locks count even if nothing got stuck; see [`Lockdep`].
+    /// Whether broken rules about locks are reported even if nothing got stuck; see [`Lockdep`].
     pub lockdep: bool,
     /// Lines of the console that mean trouble; see [`Console`].
     pub console: Vec<String>,
@@ -74,13 +74,14 @@ impl Detectors {
         }
     }
 
-    /// Adds what is wrong with `step`, the most telling first: a use after free may be followed by the panic that it
-    /// causes in the same step.
+    /// Adds what is wrong with `step`, the finding that tells most first: a use after free may be followed by
+    /// the panic that it causes in the same step.
     pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
         self.observe_with(None, step, findings, &mut Vec::new());
     }
 
-    /// The same, with a detector of races that has watched from the beginning of the execution or comes in now.
+    /// Like [`Self::observe`], together with a detector of races, which has watched from the beginning of the
+    /// execution or begins now.
     pub fn observe_with(
         &mut self,
         mut race_detector: Option<&mut RaceDetector>,
@@ -120,7 +121,7 @@ impl Detectors {
         }
     }
 
-    /// What is of this signature, or has this cause, is no news from now on.
+    /// From now on findings with this signature or this cause are not reported.
     pub fn set_aside(&mut self, known: Signature) {
         self.known = self.known.iter().cloned().chain([known]).collect();
     }

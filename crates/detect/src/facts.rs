@@ -16,19 +16,20 @@ use trace::{Access, Action, Event, Step, ThreadId};
 pub struct Facts {
     pub held: Held,
     pub heap: Heap,
-    /// Bytes that locks consist of: where each begins and ends.
+    /// The bytes that locks consist of: the end of each lock by its start.
     lock_words: Arc<BTreeMap<u64, u64>>,
 }
 
 /// What is shown to a detector.
 #[derive(Clone, Copy)]
 pub enum What<'a> {
-    /// The step begins. `interrupts_from`: whoever the running thread took over a processor from whose interrupts are off.
+    /// The step begins. `interrupts_from`: the thread from which the running thread took over a processor
+    /// whose interrupts are off, if any.
     Begin { interrupts_from: Option<ThreadId> },
-    /// Without an event between them that matters; never empty.
+    /// Accesses between which no event lies that matters; never empty.
     Accesses(&'a [Access]),
-    /// The facts are those after the event; `change` is what it did to the locks, `freeing` what it did to the heap, if
-    /// it freed something.
+    /// An event; the facts are those after it. `change` is what it did to the locks, `freeing` what it did to
+    /// the heap, if it freed something.
     Event { event: &'a Event, change: Change, freeing: Option<&'a Freeing> },
     /// The step is over.
     End,
@@ -38,13 +39,13 @@ pub enum What<'a> {
 pub struct Moment<'a> {
     pub facts: &'a Facts,
     pub step: &'a Step,
-    /// Who runs.
+    /// The running thread.
     pub thread: ThreadId,
     pub what: What<'a>,
 }
 
 impl<'a> Moment<'a> {
-    /// The event, if it is one.
+    /// The event of this moment, if it has one.
     pub const fn event(&self) -> Option<&'a Event> {
         match self.what {
             What::Event { event, .. } => Some(event),
@@ -52,7 +53,7 @@ impl<'a> Moment<'a> {
         }
     }
 
-    /// The running thread's part in what `event` shows.
+    /// What the running thread did at `event`, as one side of a finding.
     pub fn side(&self, role: Role, event: &Event) -> Side {
         self.facts.side(role, self.thread, event)
     }
@@ -90,7 +91,7 @@ const fn parts_runs(action: &Action) -> bool {
 }
 
 impl Facts {
-    /// Shows all of `step`, and takes it in.
+    /// Shows all moments of `step` to the detectors, and takes the step into the facts.
     pub fn walk(&mut self, step: &Step, mut show: impl FnMut(&Moment<'_>)) {
         let (mut thread, mut done) = (step.thread, 0);
         let interrupts_from = self.held.begin(step);
@@ -118,14 +119,14 @@ impl Facts {
         show(&Moment { facts: self, step, thread, what: What::End });
     }
 
-    /// Whether an access goes to the words of a lock itself, which keep others out and need nobody to.
+    /// Whether an access goes to the words of a lock itself, which need no protection by another lock.
     #[must_use]
     pub fn is_lock_word(&self, access: &Access) -> bool {
         let before = self.lock_words.range(..=access.addr.0).next_back();
         before.is_some_and(|(_, end)| access.addr.0 < *end)
     }
 
-    /// Learns where locks are.
+    /// Takes note of where locks lie in memory.
     fn learn_locks(&mut self, action: &Action) {
         match action {
             Action::LockRequest { lock, taking } | Action::Lock { lock, taking } if taking.bytes > 0 => {

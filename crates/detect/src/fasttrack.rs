@@ -19,13 +19,13 @@ use crate::race::{Record, Told};
 use crate::shadow::{Shadow, Word};
 use trace::{Access, Action, LockId, ThreadId};
 
-/// What atomic instructions are taken for.
+/// How atomic instructions are judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Atomics {
     /// Synchronisation: among each other they are no race, and what comes before one comes before what follows the next.
     #[default]
     Synchronise,
-    /// Accesses like any others.
+    /// They race like any other accesses.
     Race,
 }
 
@@ -47,7 +47,7 @@ struct Last {
     record: Record,
 }
 
-/// Stands for a word among locks: what atomic instructions synchronise through.
+/// The number under which a word is entered among the locks when atomic instructions synchronise through it.
 const fn word_as_lock(access: &Access) -> LockId {
     LockId(access.phys.0 & !3 | 1 << 63)
 }
@@ -108,7 +108,7 @@ impl FastTrack {
         }
     }
 
-    /// What whoever wrote the flag did before comes before what follows.
+    /// Orders what the last writer of the flag did before its write before what `thread` does from now on.
     fn acquire_flag(&mut self, thread: ThreadId, access: &Access) {
         if !self.flags.learn(access) {
             self.clocks.acquire(thread, Flags::as_lock(access));

@@ -28,15 +28,15 @@ pub struct Wait {
     pub at: Vec<String>,
 }
 
-/// Locks that follow the same rules.
+/// A class of locks: those that follow the same rules.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockClass {
-    /// Initialised at this place in the code.
+    /// All locks that were initialised at this place in the code.
     Initialised { at: VirtAddr, subclass: u32 },
-    /// At this offset of heap blocks that were allocated at this place.
+    /// All locks at this offset of heap blocks that were allocated at this place in the code.
     Allocated { at: VirtAddr, offset: u64 },
-    /// This one.
+    /// A single lock.
     Address(LockId),
 }
 
@@ -55,15 +55,16 @@ impl fmt::Display for LockClass {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockRule {
-    /// Asked for by who holds it.
+    /// A lock was asked for by a thread that holds it.
     Recursion,
-    /// Taken by a handler, and held where that handler could come.
+    /// A lock that an interrupt handler takes was held where that handler could have come.
     InterruptUnsafe,
-    /// Taken by a handler, and before another that is held where the handler could come.
+    /// A lock that an interrupt handler takes comes before another one, which was held where that handler
+    /// could have come.
     InterruptInversion,
-    /// Its waiters sleep, and it was asked for where nobody may.
+    /// A lock whose waiters sleep was asked for where sleeping is not allowed.
     WaitContext,
-    /// Whoever holds it gave up the processor, although its waiters spin.
+    /// A thread gave up the processor while holding a lock whose waiters spin.
     SleepInAtomic,
     HeldInUserMode,
     FreedWhileHeld,
@@ -74,7 +75,7 @@ pub enum LockRule {
 }
 
 impl LockRule {
-    /// As used in files and on the command line.
+    /// The name of the rule in files and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -138,7 +139,7 @@ pub enum FindingKind {
     DoubleFree {
         block: Block,
     },
-    /// Freed what was never allocated, or the middle of `within`.
+    /// Something was freed that was never allocated, or the middle of the block `within`.
     InvalidFree {
         addr: VirtAddr,
         within: Option<Block>,
@@ -147,20 +148,21 @@ pub enum FindingKind {
         blocks: Vec<Block>,
         bytes: u64,
     },
-    /// Each waits for a lock of the next, the last for one of the first.
+    /// Each thread of the cycle waits for a lock of the next one, and the last for a lock of the first.
     Deadlock {
         cycle: Vec<Wait>,
     },
-    /// Nobody can go on, and no cycle explains it.
+    /// No thread can go on, and no cycle explains it.
     LostWakeup {
         waiting: Vec<Wait>,
     },
-    /// More instructions without a preemption point than `instructions_max`, the limit in force.
+    /// A thread ran for more instructions without a preemption point than `instructions_max`, the limit in
+    /// force.
     TightLoop {
         instructions: u64,
         instructions_max: u64,
     },
-    /// More preemption points than `points_max`, the limit in force.
+    /// The execution had more preemption points than `points_max`, the limit in force.
     EndlessPoints {
         points: u64,
         points_max: u64,
@@ -214,7 +216,7 @@ impl FindingKind {
     }
 }
 
-/// The part somebody played in a finding.
+/// The part that a thread played in a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -282,27 +284,28 @@ impl Role {
     }
 }
 
-/// One of those who took part.
+/// The part of one thread in a finding: what it did, where, and with which locks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Side {
     pub role: Role,
     pub thread: ThreadId,
     pub pc: VirtAddr,
-    /// Present when the execution was narrated and the stack of that moment is known.
+    /// The stack at that moment, if the execution was narrated and the stack is known.
     pub stack: Option<Stack>,
-    /// Held at that moment, in the order taken.
+    /// The locks held at that moment, in the order taken.
     pub locks: Vec<LockId>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Finding {
     pub kind: FindingKind,
-    /// Who was running.
+    /// The thread that ran when the bug showed.
     pub thread: ThreadId,
-    /// Where it showed.
+    /// The instruction at which the bug showed.
     pub pc: VirtAddr,
     pub sides: Vec<Side>,
-    /// Where the thread stood, innermost first, of what has no better mark: see [`Finding::locate`].
+    /// Where the thread stood, innermost function first, for findings that nothing else tells apart: see
+    /// [`Finding::locate`].
     #[serde(default)]
     pub at: Vec<String>,
 }
@@ -319,7 +322,8 @@ impl fmt::Display for Signature {
     }
 }
 
-/// Numbers in a message are thread numbers, addresses or counts more often than not.
+/// The text with each number replaced by `#`: numbers in a message are thread numbers, addresses or counts
+/// more often than not.
 fn without_numbers(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text.chars().peekable();
@@ -335,7 +339,7 @@ fn without_numbers(text: &str) -> String {
     out
 }
 
-/// Places in a fixed order, each once.
+/// The addresses in ascending order, each once.
 fn places(pcs: impl Iterator<Item = VirtAddr>) -> String {
     let mut sorted: Vec<_> = pcs.collect();
     sorted.sort_unstable();
@@ -343,8 +347,9 @@ fn places(pcs: impl Iterator<Item = VirtAddr>) -> String {
     sorted.iter().map(VirtAddr::to_string).collect::<Vec<_>>().join("+")
 }
 
-/// Who waits where, each place once: the functions and the lines of their calls, which do not depend on the schedule.
-/// Else where they began to wait; for what, when nobody saw them begin.
+/// Where threads wait, each place once: the functions and the lines of their calls, which do not depend on
+/// the schedule. Where no stack is known, the instructions at which they began to wait; and where nobody saw
+/// them begin, the locks they wait for.
 fn waits(all: &[Wait]) -> String {
     let stacks: BTreeSet<String> =
         all.iter().filter(|wait| !wait.at.is_empty()).map(|wait| wait.at.join(" < ")).collect();
@@ -356,10 +361,12 @@ fn waits(all: &[Wait]) -> String {
     if at.is_empty() { format!("for {locks}") } else { format!("at {at}") }
 }
 
-/// Of a panic without words: where it is, and who came there.
+/// How many functions of the stack tell apart panics that have no message: the one that panicked and its
+/// callers.
 const CALLERS_TOLD: usize = 3;
 
-/// `cond_wait:58`. Of the innermost frame the function only: a thread may go round in it.
+/// The functions of a stack, as in `cond_wait:58`, without the line in the innermost one, in which a thread
+/// may go round a loop.
 fn standing(stack: &Stack) -> Vec<String> {
     let named = stack.iter().filter_map(|frame| Some((frame.function.as_ref()?, frame.line)));
     let place = |(at, (function, line)): (usize, (&String, Option<u32>))| match line {
@@ -375,7 +382,8 @@ impl Finding {
         Self { kind, thread, pc, sides, at: Vec::new() }
     }
 
-    /// Notes where those who wait or gave up stand, as `stack_of` knows it at the end of the execution.
+    /// Notes the stacks of the threads that wait or gave up, as `stack_of` knows them at the end of the
+    /// execution.
     pub fn locate(&mut self, stack_of: impl Fn(ThreadId) -> Stack) {
         match &mut self.kind {
             FindingKind::Deadlock { cycle: waits } | FindingKind::LostWakeup { waiting: waits } => {
@@ -394,7 +402,8 @@ impl Finding {
         }
     }
 
-    /// Notes where everybody goes round, as the last points of the execution say: each place and thread is a side.
+    /// Notes where the threads loop, by the last points of the execution: each place and thread becomes a
+    /// side.
     pub fn go_round(&mut self, points: impl Iterator<Item = Point>) {
         if !matches!(self.kind, FindingKind::EndlessPoints { .. }) {
             return;
@@ -411,7 +420,7 @@ impl Finding {
         }));
     }
 
-    /// `name in f < g:12`, where that is known.
+    /// The name with the place, as in `name in f < g:12`, where that is known.
     fn named_at(&self, name: &str) -> String {
         if self.at.is_empty() { name.to_string() } else { format!("{name} in {}", self.at.join(" < ")) }
     }
@@ -448,9 +457,10 @@ impl Finding {
         })
     }
 
-    /// What makes findings of different signatures one bug to its user: a block that is used after it was freed is often
-    /// used in many places, field by field, and one mistake is behind all of them. Where blocks of the kind are allocated
-    /// and where they are freed tells which; of all else the signature does.
+    /// What findings of different signatures have in common if they are one bug to the user. A block that is
+    /// used after it was freed is often used in many places, field by field, because of one mistake: its
+    /// cause is where blocks of its kind are allocated and where they are freed. The cause of any other
+    /// finding is its signature.
     #[must_use]
     pub fn cause(&self) -> Signature {
         let of = |role: Role| places(self.sides.iter().filter(|side| side.role == role).map(|side| side.pc));

@@ -13,15 +13,15 @@ use trace::{Access, PhysAddr, VirtAddr};
 pub struct Live {
     pub block: Block,
     pub allocated: Side,
-    /// How many blocks had been allocated before.
+    /// How many blocks had been allocated before this one.
     number: u64,
 }
 
-/// The story of a block that was freed.
+/// A block that was freed: who allocated and who freed it.
 #[derive(Debug)]
 pub struct Gone {
     pub block: Block,
-    /// `None`: allocated before the execution began.
+    /// Who allocated it; `None` if that was before the execution began.
     pub allocated: Option<Side>,
     pub freed: Side,
 }
@@ -58,7 +58,8 @@ impl Heap {
         self.allocated += 1;
     }
 
-    /// `size` as the guest knows it; `None` when to its knowledge nothing was allocated there.
+    /// Frees a block. `size` is its size as the guest knows it, `None` when to its knowledge nothing was
+    /// allocated there.
     pub fn free(&mut self, addr: VirtAddr, phys: PhysAddr, size: Option<u64>, freed: Side) -> Freeing {
         let Some(size) = size.or_else(|| self.live.get(&addr).map(|live| live.block.size)) else {
             if let Some(range) = self.range_of(addr.0).filter(|range| range.gone.block.addr == addr) {

@@ -10,10 +10,10 @@
 use std::sync::Arc;
 use trace::{Action, Event, InterruptKind, LockId, Stack, Step, Taking, ThreadId, Trusted, VirtAddr};
 
-/// Stands for "interrupts are off" among locks.
+/// Stands for "interrupts are off" in lists of locks.
 pub const INTERRUPTS: LockId = LockId(u64::MAX);
-/// Stands for "in a transaction" among locks: successful transactions exclude each other as one global lock does (Blum 2018,
-/// theorem 4).
+/// Stands for "in a transaction" in lists of locks: successful transactions exclude each other as one global
+/// lock does (Blum 2018, theorem 4).
 pub const TRANSACTION: LockId = LockId(u64::MAX - 1);
 
 /// A lock that somebody holds, and where it was taken.
@@ -22,7 +22,7 @@ pub struct HeldLock {
     pub thread: ThreadId,
     pub lock: LockId,
     pub taking: Taking,
-    /// A handler took it that interrupted the thread.
+    /// The kind of the handler that took it, if a handler did that interrupted the thread.
     pub handler: Option<InterruptKind>,
     pub pc: VirtAddr,
     pub stack: Option<Arc<Stack>>,
@@ -40,17 +40,18 @@ impl HeldLock {
 
 #[derive(Clone, Debug, Default)]
 pub struct Held {
-    /// In the order taken. One flat list: few are held at a time, and it is copied often.
+    /// All locks held, in the order taken. It is one flat list, because few are held at a time and it is
+    /// copied often.
     locks: Arc<Vec<HeldLock>>,
-    /// What was given back last.
+    /// The lock that was released last.
     released: Option<HeldLock>,
-    /// Who has interrupts off.
+    /// The thread that has interrupts off.
     masked_by: Option<ThreadId>,
-    /// Steps are chosen by processor, so there are several.
+    /// Whether there are several processors, as in executions whose steps are chosen by processor.
     several: bool,
-    /// Trusted code entered and not left; one may call another.
+    /// The trusted code that threads are inside of, innermost last; trusted functions may call each other.
     inside: Arc<Vec<(ThreadId, Trusted)>>,
-    /// Who is in a transaction.
+    /// The threads that are in a transaction.
     transacting: Arc<Vec<ThreadId>>,
 }
 
@@ -59,17 +60,17 @@ pub struct Held {
 pub enum Change {
     None,
     Acquired(LockId),
-    /// Given back; `owner` is who held it, if anybody did.
+    /// A lock was released; `owner` is the thread that held it, if any did.
     Released {
         lock: LockId,
         owner: Option<ThreadId>,
     },
-    /// Went from the running thread to another.
+    /// A lock went from the running thread to another.
     Passed(LockId, ThreadId),
 }
 
 impl Held {
-    /// In the order taken, then a transaction, interrupts last.
+    /// What the thread holds: its locks in the order taken, then a transaction, then interrupts.
     #[must_use]
     pub fn by(&self, thread: ThreadId) -> Vec<LockId> {
         let mine = self.locks.iter().filter(|held| held.thread == thread);
@@ -83,7 +84,8 @@ impl Held {
         all
     }
 
-    /// In the order taken, without interrupts; what the thread holds itself, or what its handlers of one kind do.
+    /// The locks in the order taken, without interrupts, that the thread itself holds or that its handlers of
+    /// one kind hold.
     pub fn locks_in(
         &self,
         thread: ThreadId,
@@ -92,13 +94,13 @@ impl Held {
         self.locks.iter().filter(move |held| held.thread == thread && held.handler == handler)
     }
 
-    /// What was given back last, whoever held it.
+    /// The lock that was released last, whoever held it.
     #[must_use]
     pub const fn released(&self) -> Option<&HeldLock> {
         self.released.as_ref()
     }
 
-    /// All that anybody holds.
+    /// All locks that anybody holds.
     pub fn all(&self) -> impl Iterator<Item = &HeldLock> {
         self.locks.iter()
     }
@@ -129,8 +131,8 @@ impl Held {
         [Trusted::Heap, Trusted::HeapUnderTest].iter().any(|code| self.inside.contains(&(thread, *code)))
     }
 
-    /// To be told of each step before its actions. Says from whom the running thread took over a processor whose
-    /// interrupts are off, if it did.
+    /// Takes note of a step before its actions. Returns the thread from which the running thread took over a
+    /// processor whose interrupts are off, if it did.
     pub fn begin(&mut self, step: &Step) -> Option<ThreadId> {
         self.several = step.choice.actor.cpu().is_some();
         let from = self.masked_by.filter(|&owner| owner != step.thread)?;
@@ -219,7 +221,7 @@ impl Held {
         Arc::make_mut(&mut self.locks).push(held);
     }
 
-    /// A lock may be released by somebody else than who took it (a semaphore used as one): then it is nobody's.
+    /// Releases a lock. Another thread than its holder may do so, as with a semaphore used as a lock.
     fn drop_lock(&mut self, thread: ThreadId, lock: LockId) -> Option<HeldLock> {
         let mine = self.locks.iter().rposition(|held| (held.thread, held.lock) == (thread, lock));
         let at = mine.or_else(|| self.locks.iter().rposition(|held| held.lock == lock))?;

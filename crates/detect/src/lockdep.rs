@@ -40,18 +40,18 @@ use usage::{Mark, Usages};
 pub struct Lockdep {
     classes: Classes,
     order: Graph<ClassId>,
-    /// Between locks of one class.
+    /// The order of locks within one class.
     twins: Graph<LockId>,
     usages: Usages,
-    /// Sequences of classes held and asked for that were checked.
+    /// Hashes of the sequences of classes, held and asked for, that were checked already.
     chains: Arc<BTreeSet<u64>>,
-    /// What each thread asked for last.
+    /// The lock that each thread asked for last.
     asked: Arc<BTreeMap<ThreadId, (LockId, Taking)>>,
     /// Threads that sleep from their next switch on, and where they decided to.
     sleeping: Arc<BTreeMap<ThreadId, Side>>,
-    /// Interrupts are off, on a machine with several processors.
+    /// Threads that run with interrupts off, on a machine with several processors.
     masked: Arc<BTreeSet<ThreadId>>,
-    /// Turning interrupts off was seen.
+    /// Whether any thread was seen to turn interrupts off.
     interrupts_told: bool,
     ran: Option<ThreadId>,
     told: Arc<BTreeSet<String>>,
@@ -62,9 +62,9 @@ struct Asked<'a> {
     lock: LockId,
     taking: Taking,
     class: ClassId,
-    /// A handler asks.
+    /// The kind of the handler that asks, if one does.
     handler: Option<InterruptKind>,
-    /// Held before, in the order taken.
+    /// The locks held before, in the order taken.
     held: Vec<HeldLock>,
     event: &'a Event,
 }
@@ -171,7 +171,7 @@ impl Lockdep {
         Asked { lock, taking, class, handler, held, event }
     }
 
-    /// All rules about asking for a lock.
+    /// Checks all rules about asking for a lock.
     fn check(&mut self, moment: &Moment<'_>, asked: &Asked<'_>, findings: &mut Vec<Finding>) {
         self.check_initialised(moment, asked, findings);
         if asked.taking.attempt || asked.taking.semaphore {
@@ -237,7 +237,7 @@ impl Lockdep {
         }
     }
 
-    /// Tells the cycle that `made` closes by `path`, if there is one.
+    /// Reports the cycle that `made` closes by `path`, if there is one.
     fn tell_cycle(
         &mut self,
         moment: &Moment<'_>,
@@ -324,7 +324,7 @@ impl Lockdep {
         self.check_inversion_of(moment, event, (lock, class, interrupt, mark), findings);
     }
 
-    /// One class, both marks.
+    /// Checks whether one class is both taken in a handler and held where that handler could come.
     fn check_usage(
         &mut self,
         moment: &Moment<'_>,
@@ -345,7 +345,8 @@ impl Lockdep {
         }
     }
 
-    /// A new edge between two classes may lead from what handlers take to what is held with interrupts on.
+    /// Checks whether a new edge between two classes leads from a lock that handlers take to one held with
+    /// interrupts on.
     fn check_inversion(
         &mut self,
         moment: &Moment<'_>,
@@ -371,7 +372,7 @@ impl Lockdep {
         self.tell_inversion(moment, asked.event, (safe, enabled, interrupt), &edges, findings);
     }
 
-    /// A new mark may be at an end of a path that is known.
+    /// Checks whether a new mark is at an end of a path that is known.
     fn check_inversion_of(
         &mut self,
         moment: &Moment<'_>,
@@ -487,7 +488,7 @@ impl Lockdep {
         }
     }
 
-    /// `thread` no longer runs.
+    /// Takes note that `thread` no longer runs.
     fn left(&mut self, moment: &Moment<'_>, thread: ThreadId, findings: &mut Vec<Finding>) {
         if !self.sleeping.contains_key(&thread) {
             return;
@@ -521,7 +522,7 @@ impl Lockdep {
         self.push(Finding::new(kind, thread, pc, sides), findings);
     }
 
-    /// Each violation once.
+    /// Adds a finding, each violation once.
     fn push(&mut self, finding: Finding, findings: &mut Vec<Finding>) {
         let signature = finding.signature().0;
         if !self.told.contains(&signature) {

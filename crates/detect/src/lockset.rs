@@ -26,16 +26,17 @@ pub struct Lockset {
 struct Variable {
     bytes: u8,
     state: State,
-    /// The latest access; of one thread's a write rather than a read.
+    /// The latest access; among those of one thread a write rather than a read.
     latest: Record,
-    /// The latest of another thread than that.
+    /// The latest access by another thread than that of `latest`.
     other: Option<Record>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
     Exclusive,
-    /// Used by several, written by none since the second came. With the locks held every time since.
+    /// Used by several threads and written by none since the second came; with the locks that were held at
+    /// every access since.
     Shared(ContextId),
     Modified(ContextId),
 }
@@ -45,7 +46,7 @@ impl Variable {
         Self { bytes, state: State::Exclusive, latest: now, other: None }
     }
 
-    /// Takes in an access; gives the earlier access that it now has no lock in common with.
+    /// Takes note of an access; returns the earlier access with which no common lock is left.
     fn access(&mut self, now: &Record, contexts: &mut Contexts) -> Option<Record> {
         let writes = now.kind.writes();
         self.state = match self.state {
@@ -119,7 +120,7 @@ impl Lockset {
     }
 }
 
-/// Makes what `bytes` has in common with the variables known a union of whole variables.
+/// Splits the known variables so that `bytes` covers each of them wholly or not at all.
 fn split(known: &mut Word<'_, Variable>, bytes: u8) {
     let mut rest = Vec::new();
     for variable in known.iter_mut() {

@@ -11,32 +11,33 @@ use crate::{Finding, FindingKind, Role, Side};
 use serde::{Deserialize, Serialize};
 use trace::StepEnd;
 
-/// The knobs, with the papers' settings.
+/// The constants from which limits are computed, with the papers' settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Constants {
-    /// Times the average instructions of a transition.
+    /// The limit on instructions of a transition is this many times their average.
     pub instructions_factor: u64,
-    /// The average counts as at least this: transitions between racing accesses may have one instruction.
+    /// The average number of instructions counts as at least this: transitions between racing accesses may
+    /// have one instruction.
     pub instructions_average_min: u64,
-    /// Times the average number of points of an execution.
+    /// The limit on points of an execution is this many times their average.
     pub points_factor: u64,
     /// With fewer completed executions than this the limits grow by a tenth for each one missing.
     pub confident_after: u32,
-    /// For the very first execution, when there is no average yet.
+    /// The limit on points of the very first execution, when there is no average yet.
     pub first_points_max: u64,
     pub first_instructions_max: u64,
 }
 
 impl Constants {
-    /// For kernels, whose transitions vary more.
+    /// The constants for kernels, whose transitions vary more.
     #[must_use]
     pub const fn kernel() -> Self {
         // A kernel that turns interrupts off and on for every character it prints has hundreds of points in a line.
         Self { instructions_factor: 4_000, first_points_max: 1 << 16, ..Self::user() }
     }
 
-    /// For thread libraries and their clients.
+    /// The constants for thread libraries and their clients.
     #[must_use]
     pub const fn user() -> Self {
         Self {
@@ -49,7 +50,7 @@ impl Constants {
         }
     }
 
-    /// For point sets that hold single accesses, or all of them.
+    /// These constants for point sets that contain single accesses, or all of them.
     #[must_use]
     pub const fn everywhere(self) -> Self {
         Self { first_points_max: 1 << 20, ..self }
@@ -104,16 +105,17 @@ impl Progress {
     }
 }
 
-/// In force during one execution.
+/// The limits in force during one execution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Limits {
-    /// Also the number after which a subject should end a step by itself ([`StepEnd::NoProgress`]).
+    /// The most instructions of one step; a subject should end a longer step by itself
+    /// ([`StepEnd::NoProgress`]).
     pub instructions_max: u64,
     pub points_max: u64,
 }
 
 impl Limits {
-    /// For an execution that is known to end.
+    /// No limits, for an execution that is known to end.
     pub const NONE: Limits = Limits { instructions_max: u64::MAX, points_max: u64::MAX };
 
     /// The limits under which `finding` shows again.
@@ -144,12 +146,13 @@ impl NoProgress {
         self.limits
     }
 
-    /// To change the limits between executions, on a state that may be a clone from the middle of an earlier one.
+    /// Changes the limits between executions, on a state that may be a clone from the middle of an earlier
+    /// one.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// What this execution needed, to be added to the others' once it has completed.
+    /// What this execution needed, to be added to the needs of the others once it has completed.
     #[must_use]
     pub const fn completed(&self) -> Progress {
         Progress { executions: 1, ..self.so_far }

@@ -1,4 +1,4 @@
-//! The kernel gave up by itself, or stopped for no reason that it told.
+//! The kernel gave up by itself, or stopped without saying why.
 
 use crate::facts::{Detector, Moment, What};
 use crate::{Finding, FindingKind, Role, Side};

@@ -19,14 +19,15 @@ use std::sync::Arc;
 use trace::{Access, PhysAddr, ThreadId, Touched, Touching, VirtAddr};
 
 const PAGE: u64 = 4096;
-/// So many chapters of one rank become one of the next. Few in tests, whose executions are short.
+/// How many chapters of one rank are joined to one of the next rank. Tests, whose executions are short, use
+/// few.
 const CHAPTERS_MAX: usize = if cfg!(test) { 3 } else { 32 };
 
 /// Who accessed something, and under what circumstances.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Circumstances {
     pub thread: ThreadId,
-    /// Of the thread's own clock.
+    /// The epoch of the thread's own clock in which the access was made.
     pub epoch: u32,
     pub context: ContextId,
 }
@@ -37,8 +38,9 @@ impl Circumstances {
     }
 }
 
-/// About where accesses went, a bit for every so many chunks of memory: two sketches that have nothing in common are of
-/// accesses that do not conflict. Most pairs of segments do not, and this is known before anything else is asked.
+/// A rough picture of where accesses went, with a bit for every so many chunks of memory: if two sketches
+/// have nothing in common, their accesses do not conflict. This is asked before anything else, because most
+/// pairs of segments do not conflict.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sketch {
     touched: [u64; 4],
@@ -69,7 +71,7 @@ impl Sketch {
 #[derive(Clone, Debug)]
 struct Segment {
     by: Circumstances,
-    /// How much was forgotten before.
+    /// How many entries `Past::forgotten` had when the segment was made.
     since: usize,
     sketch: Sketch,
     touched: Touched,
@@ -79,9 +81,9 @@ struct Segment {
 /// The segments of a step, or of a run of steps.
 #[derive(Debug)]
 struct Chapter {
-    /// 0: one step.
+    /// How often chapters were joined to make this one: 0 for a single step.
     rank: u32,
-    /// If all are of one thread.
+    /// The thread that made all the segments, if it is one thread.
     thread: Option<ThreadId>,
     segments: Vec<Segment>,
 }
@@ -93,7 +95,7 @@ impl Chapter {
         Self { rank, thread, segments }
     }
 
-    /// Of several chapters of one rank.
+    /// Joins several chapters of one rank.
     fn together(chapters: &[Arc<Self>]) -> Self {
         let mut alike: BTreeMap<_, Vec<&Segment>> = BTreeMap::new();
         for segment in chapters.iter().flat_map(|chapter| &chapter.segments) {
@@ -120,17 +122,18 @@ impl Chapter {
 
 #[derive(Clone, Debug, Default)]
 pub struct Past {
-    /// Of descending rank.
+    /// The chapters so far, in the order of time, of descending rank.
     chapters: Arc<Vec<Arc<Chapter>>>,
-    /// Of the step that is being observed; empty between steps.
+    /// The segments of the step that is being observed; empty between steps.
     current: Vec<Segment>,
-    /// Physical bytes, from and up to, in the order in which they were allocated.
+    /// Heap blocks in the order in which they were allocated, each as its first physical byte and the byte
+    /// after its last.
     forgotten: Arc<Vec<(u64, u64)>>,
 }
 
 impl Past {
-    /// Takes in a segment. `apart` says whether an earlier one of another thread is ordered before it or protected from
-    /// it; each pair of accesses that races is told, with the earlier one first.
+    /// Takes note of a segment. `apart` says whether an earlier segment of another thread is ordered before
+    /// it or protected from it; each pair of accesses that races is reported, the earlier one first.
     pub fn meet(
         &mut self,
         by: Circumstances,
@@ -166,7 +169,7 @@ impl Past {
         self.current.push(Segment { by, since, sketch, touched, accesses: accesses.into() });
     }
 
-    /// The step is over.
+    /// Ends the step that was observed.
     pub fn turn(&mut self) {
         if self.current.is_empty() {
             return;
@@ -182,18 +185,20 @@ impl Past {
         }
     }
 
-    /// Who wrote there last, and in which epoch.
+    /// The thread that wrote there last, and its epoch at that time.
     pub fn last_writer(&self, access: &Access) -> Option<(ThreadId, u32)> {
         let wrote = |segment: &&Segment| {
             segment.accesses.iter().any(|before| before.kind.writes() && before.overlaps(access))
         };
         let mut segments = self.chapters.iter().flat_map(|chapter| &chapter.segments).chain(&self.current);
-        // Of several, that of the highest epoch of its thread; chapters are in the order of time.
+        // Among several writers this is the one in the highest epoch of its thread; chapters are in the order
+        // of time.
         let last = segments.rfind(wrote)?;
         Some((last.by.thread, last.by.epoch))
     }
 
-    /// Whether all bytes that the two have in common were allocated since the first, before which `since` were.
+    /// Whether all bytes that the two accesses have in common were allocated after the first of them, when
+    /// `since` blocks had been allocated.
     fn forgot(&self, since: usize, first: &Access, second: &Access) -> bool {
         let end = |access: &Access| access.phys.0 + u64::from(access.size);
         let (start, end) = (first.phys.0.max(second.phys.0), end(first).min(end(second)));
@@ -212,7 +217,8 @@ impl Past {
         Arc::make_mut(&mut self.forgotten).extend(forgotten);
     }
 
-    /// The physical pages seen at virtual ones: of several the last, as far as that can be told.
+    /// The physical pages seen at virtual pages; where several were seen at one, the last, as far as that can
+    /// be told.
     fn pages(&self, virt: Range<u64>) -> BTreeMap<u64, PhysAddr> {
         let mut pages = BTreeMap::new();
         let segments = self.chapters.iter().flat_map(|chapter| &chapter.segments).chain(&self.current);
@@ -224,7 +230,7 @@ impl Past {
         pages
     }
 
-    /// Memory of its own, if `other` is kept too.
+    /// Bytes of memory that this value needs for itself while `other` is kept too.
     pub fn bytes_apart(&self, other: &Self) -> usize {
         let shared = self.chapters.iter().zip(other.chapters.iter()).take_while(|(a, b)| Arc::ptr_eq(a, b));
         self.chapters[shared.count()..].iter().map(|chapter| chapter.bytes()).sum()

@@ -20,7 +20,7 @@ pub struct RaceSide {
     pub locks: Vec<LockId>,
     /// The system call that the thread was last seen to enter.
     pub system_call: Option<u64>,
-    /// In the transaction, or in the fallback of one.
+    /// Whether the access was made in a transaction, or in the fallback of one.
     #[serde(default)]
     pub path: Option<Path>,
 }
@@ -33,12 +33,12 @@ impl RaceSide {
     }
 }
 
-/// The two in the order in which they happened.
+/// Two accesses that race, in the order in which they happened.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Race {
     pub first: RaceSide,
     pub second: RaceSide,
-    /// Where the second one went.
+    /// The virtual address of the second access.
     pub addr: VirtAddr,
     pub size: u32,
 }
@@ -66,7 +66,7 @@ impl Race {
     }
 }
 
-/// The two instructions, whatever thread and order.
+/// The two instructions of a race, whatever the threads and the order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct RaceKey {
     pub low: VirtAddr,
@@ -76,7 +76,7 @@ pub struct RaceKey {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Seen one way round only; the other may be impossible.
+    /// The race was seen in one order only; the other may be impossible.
     Single,
     Both,
 }
@@ -94,10 +94,10 @@ pub enum RaceStatus {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Candidate {
-    /// The first one seen.
+    /// The race as it was seen first.
     pub race: Race,
     pub order: Order,
-    /// Seen in the very first execution, without any exploration.
+    /// Whether it was seen in the very first execution, without any exploration.
     pub on_first_run: bool,
     pub status: RaceStatus,
 }
@@ -122,7 +122,7 @@ impl From<RaceLog> for Vec<Candidate> {
 }
 
 impl RaceLog {
-    /// Says whether that changed anything: a new race, or one now seen in both orders.
+    /// Adds a race; says whether that changed anything: a new race, or one now seen in both orders.
     pub fn add(&mut self, race: &Race, on_first_run: bool) -> bool {
         let Some(known) = self.all.get_mut(&race.key()) else {
             let order = Order::Single;
@@ -147,9 +147,9 @@ impl RaceLog {
         self.all.values()
     }
 
-    /// Those worth a preemption point. A race seen in one order only, one side of which initialises or destroys, is
-    /// most likely the object's first or last use by its owner; it is left out until it shows in the other order
-    /// (Blum 2018, 4.4.2, after Eraser).
+    /// The races worth a preemption point. A race seen in one order only, one side of which initialises or
+    /// destroys, is most likely the object's first or last use by its owner; it is left out until it shows in
+    /// the other order (Blum 2018, 4.4.2, after Eraser).
     pub fn worth_testing<'a>(
         &'a self,
         initialises_or_destroys: impl Fn(VirtAddr) -> bool + 'a,
@@ -192,12 +192,12 @@ impl Record {
     }
 }
 
-/// Races already told in this execution, so that a loop tells each once.
+/// The races already reported in this execution, so that a loop reports each once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told(Arc<std::collections::BTreeSet<(ThreadId, VirtAddr, ThreadId, VirtAddr)>>);
 
 impl Told {
-    /// `access` is the second one.
+    /// Reports a race whose second access is `access`, unless it was reported before.
     pub fn tell(
         &mut self,
         first: &Record,
@@ -220,7 +220,7 @@ impl Told {
     }
 }
 
-/// The detectors that find races; one is enough for a run.
+/// The detectors of races; a run uses one of them.
 #[derive(Clone, Debug)]
 pub enum RaceDetector {
     Limited(crate::RaceLimited),
@@ -239,7 +239,7 @@ impl RaceDetector {
         }
     }
 
-    /// Memory of its own, about, if `other` is kept too.
+    /// About how many bytes of memory this value needs for itself while `other` is kept too.
     #[must_use]
     pub fn bytes_apart(&self, other: &Self) -> usize {
         match (self, other) {
@@ -252,7 +252,7 @@ impl RaceDetector {
     }
 }
 
-/// A detector of races that watches alone.
+/// A detector of races that watches without the other detectors.
 #[derive(Clone, Debug)]
 pub struct RaceObserver {
     facts: Facts,

@@ -5,11 +5,12 @@
 //! show are found in this one; in exchange some reports are false, where a flag under a lock decides whether the
 //! second access happens at all.
 //!
-//! One kind of lock does order: whoever takes a lock that another held at its end comes after all that the other did.
-//! That is how a thread learns that another has ended (`wait` looks at a table under its lock), and what it then does
-//! with what the other left behind would be a race on every word of it. Under exploration this loses nothing either:
-//! the end takes that lock itself, so where locks are points the two are tried in both orders, unless the later one
-//! needs the end to have been; and in the order in which the lock is taken before the end, nothing is ordered by it.
+//! One kind of lock does order: whoever takes a lock that another thread held at its end comes after all that
+//! the other did. By such a lock a thread learns that another has ended (`wait` looks at a table under its
+//! lock); without this rule, its use of what the other left behind would be a race on every word. Under
+//! exploration this loses nothing either: the ending thread takes that lock itself, so where locks are points
+//! the two are tried in both orders, unless the later one needs the other to have ended; and in the order in
+//! which the lock is taken before the end, nothing is ordered by it.
 //!
 //! Accesses before memory was allocated again are forgotten (Blum 2018, 4.2.6): under exploration, where the true races
 //! among these show in another interleaving, that loses nothing (theorem 2 there). On a single run it may.

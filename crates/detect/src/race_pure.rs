@@ -1,8 +1,8 @@
 //! Data races by Pure Happens-Before: vector clocks over everything that synchronises.
 //!
-//! Creation, wakeup, lock, unlock, hand-off, and interrupts off and on as one more lock (Blum 2018, 3.4.4; Urbańczyk 2021,
-//! 2.5.2). Reports only races of the order that was seen: two accesses with an unrelated lock between them count as
-//! ordered. Usable on a single run.
+//! What synchronises: creation, wakeup, lock, unlock, hand-off, and interrupts off and on as one more lock
+//! (Blum 2018, 3.4.4; Urbańczyk 2021, 2.5.2). Reports only races of the order that was seen: two accesses
+//! with an unrelated lock between them count as ordered. Usable on a single run.
 
 use crate::Race;
 use crate::clocks::Clocks;
@@ -74,7 +74,7 @@ impl Detector<Race> for RacePure {
 }
 
 impl RacePure {
-    /// With words that synchronise as flags.
+    /// A detector with words that synchronise as flags.
     #[must_use]
     pub fn new(flags: Flags) -> Self {
         Self { flags, ..Self::default() }
@@ -84,7 +84,7 @@ impl RacePure {
         if access.kind.writes() { self.flags.is_flag(access) } else { self.flags.is_read(access) }
     }
 
-    /// What whoever wrote the flag did before comes before what follows.
+    /// Orders what the last writer of the flag did before its write before what `thread` does from now on.
     fn acquire_flag(&mut self, thread: ThreadId, access: &Access) {
         if self.flags.learn(access) {
             // Seen for the first time: only who wrote it last is known, and when.

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use trace::{Access, AccessKind, Action, Event, PhysAddr, Step, ThreadId, VirtAddr, WORD_BYTES, Words};
 
-/// Processors of a machine.
+/// The most processors of a machine.
 pub const CPUS_MAX: usize = 8;
 
 type Clock = [u32; CPUS_MAX];
@@ -29,7 +29,7 @@ struct Past {
     cpu: u8,
     kind: AccessKind,
     atomic: bool,
-    /// A bit for each byte.
+    /// The bytes of the word that were accessed, a bit for each.
     bytes: u8,
     epoch: u32,
     pc: VirtAddr,
@@ -37,7 +37,7 @@ struct Past {
 
 #[derive(Clone, Debug, Default)]
 struct Word {
-    /// What was released here, if it synchronises.
+    /// The clock that was released here, if the word synchronises.
     released: Option<Box<Clock>>,
     past: Vec<Past>,
 }
@@ -85,7 +85,7 @@ impl RaceWords {
         }
     }
 
-    /// What lies here now is something new.
+    /// Forgets earlier accesses to these bytes, which now hold something new.
     fn forget(&mut self, at: PhysAddr, size: u64) {
         for word in (Words::of(at).0..at.0 + size).step_by(WORD_BYTES as usize) {
             self.words.remove(&word);

@@ -133,7 +133,7 @@ pub fn steps(script: &str) -> Vec<Step> {
     lines.map(|line| step(line, &mut names)).collect()
 }
 
-/// The same with the rules about locks.
+/// Like `check`, with the rules about locks as well.
 pub fn check_locks(script: &str, expected: expect_test::Expect) {
     check_with(Detectors::new(&Config { lockdep: true, ..Config::default() }), script, expected);
 }

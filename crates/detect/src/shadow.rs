@@ -1,10 +1,10 @@
 //! What a detector remembers for each word of the guest's memory.
 //!
-//! Physical words of four bytes; a word has any number of entries. Chunks of 256 bytes are flat sorted vectors of plain
-//! data behind `Arc`s: a clone shares everything, and the first write to a chunk after it copies that chunk in one go
-//! (smaller ones make the map of chunks costly to copy, larger ones their contents). Which physical page a virtual one
-//! is, is learned from the accesses themselves; it is needed to forget a block of the heap, which is
-//! a run of virtual addresses.
+//! Memory is divided into physical words of four bytes; a word has any number of entries. Chunks of 256 bytes
+//! are flat sorted vectors of plain data behind `Arc`s: a clone shares everything, and the first write to a
+//! chunk after it copies that chunk in one go (smaller chunks make their map costly to copy, larger ones
+//! their contents). Which physical page belongs to a virtual page is learned from the accesses themselves; it
+//! is needed to forget a block of the heap, which is a run of virtual addresses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ pub struct Shadow<T> {
     chunks: Arc<BTreeMap<u64, Arc<Chunk<T>>>>,
     /// Virtual page to physical page, as last seen.
     mapped: Arc<BTreeMap<u64, u64>>,
-    /// The last pair looked up in `mapped`.
+    /// The pair of `mapped` that was looked up last.
     last_mapped: (u64, u64),
 }
 
-/// Entries by their word in the chunk, ascending.
+/// The entries of a chunk, ascending by the number of their word in it.
 type Chunk<T> = Vec<(u16, T)>;
 
 impl<T> Default for Shadow<T> {
@@ -44,7 +44,7 @@ impl<T: Copy> Word<'_, T> {
         self.chunk[self.start..self.end].iter_mut().map(|(_, entry)| entry)
     }
 
-    /// Keeps the entries that `keep` says so of; it may change them.
+    /// Keeps the entries for which `keep` returns true; it may change them.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
         let mut at = self.start;
         while at < self.end {
@@ -92,7 +92,7 @@ impl<T: Copy> Shadow<T> {
         }
     }
 
-    /// Memory of its own, if `other` is kept too.
+    /// Bytes of memory that this value needs for itself while `other` is kept too.
     pub fn bytes_apart(&self, other: &Self) -> usize {
         if Arc::ptr_eq(&self.chunks, &other.chunks) {
             return 0;

@@ -32,7 +32,7 @@ impl Classes {
         }
     }
 
-    /// Whether initialisations are seen at all.
+    /// Whether the kernel's initialisations of locks are visible at all.
     pub fn sees_initialisation(&self) -> bool {
         !self.initialised.is_empty()
     }
@@ -69,7 +69,7 @@ impl Classes {
         self.all[id.0 as usize]
     }
 
-    /// Locks in this memory are gone.
+    /// Forgets the locks in this memory, which is freed.
     pub fn forget(&mut self, bytes: Range<u64>) {
         let range = LockId(bytes.start)..LockId(bytes.end);
         if bytes.is_empty()

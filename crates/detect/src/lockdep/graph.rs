@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use trace::LockId;
 
-/// What decides whether somebody who follows the edge waits for who made it.
+/// What decides whether a thread that follows the edge waits for the one that made it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Kind {
     pub held_shared: bool,
@@ -22,9 +22,9 @@ pub struct Kind {
 pub struct Made {
     pub held: LockId,
     pub asked: LockId,
-    /// Where the one was taken that is held.
+    /// Where the lock was taken that is held.
     pub took: Side,
-    /// Where the other was asked for.
+    /// Where the second lock was asked for.
     pub asks: Side,
 }
 
@@ -34,7 +34,7 @@ type Reached<K> = (K, bool);
 #[derive(Clone, Debug)]
 pub struct Graph<K> {
     edges: Arc<BTreeMap<(K, K, Kind), Arc<Made>>>,
-    /// The same the other way round.
+    /// The ends of all edges, each as the node it leads to and the node it begins at.
     back: Arc<BTreeSet<(K, K)>>,
 }
 
@@ -105,7 +105,8 @@ impl<K: Ord + Copy> Graph<K> {
         self.nearest(start, such, |at| self.after(at).map(|(next, _, made)| (next, made.clone())).collect())
     }
 
-    /// The same against the direction of the edges; the edges are in their own direction and order.
+    /// The nearest node from which `start` can be reached, itself included, that `such` holds of, with the
+    /// edges that lead from it to `start`, in their order.
     pub fn backwards(&self, start: K, such: impl Fn(K) -> bool) -> Option<(K, Vec<Arc<Made>>)> {
         let before = |at: K| {
             let all = self.back.iter().filter(move |(to, _)| *to == at);

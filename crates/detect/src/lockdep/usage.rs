@@ -12,9 +12,9 @@ use trace::InterruptKind;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Mark {
-    /// Taken in a handler.
+    /// The lock was taken in a handler.
     InHandler,
-    /// Held where a handler could come.
+    /// The lock was held where a handler could come.
     Enabled,
 }
 
@@ -47,7 +47,7 @@ impl Usages {
         true
     }
 
-    /// Where a class got a mark, in a way that excludes somebody who uses it `shared` or not.
+    /// Where a class got a mark by a use that excludes a use that is `shared` or not.
     pub fn get(
         &self,
         class: ClassId,
