@@ -8,10 +8,11 @@ use detect::{Detectors, Limits, Progress, Race, RaceWords};
 use std::collections::BTreeSet;
 use trace::{PhysAddr, Step, VirtAddr, Words};
 
-/// Worth remembering beyond one execution.
+/// What is worth remembering beyond one execution.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Noted {
-    /// Processors communicate through this word, which is no point; at this address, or near it.
+    /// Processors communicate through this word, which is no point; a processor accessed it at this address,
+    /// or near it.
     Word {
         word: PhysAddr,
         addr: VirtAddr,
@@ -27,12 +28,13 @@ pub struct Communication {
     races: RaceWords,
     points: Words,
     synchronising: Words,
-    /// Notes of this execution, each made once.
+    /// What was noted in this execution, so that each note is made once.
     noted: BTreeSet<PhysAddr>,
 }
 
 impl Communication {
-    /// `points`: the words of the set of points. `synchronising`: what is known of those that locked instructions touch.
+    /// `points` are the words of the point set, `synchronising` the words that locked instructions are known
+    /// to touch.
     #[must_use]
     pub fn new(detectors: Detectors, points: Words, synchronising: Words) -> Self {
         let races = RaceWords::new(synchronising.clone());

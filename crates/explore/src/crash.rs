@@ -1,6 +1,7 @@
-//! Under which schedule something of ours failed, so that it can be made to fail again.
+//! The schedule under which Rockfall itself failed, so that the failure can be reproduced.
 //!
-//! Contract: a panic inside of an execution is noted with its schedule, and goes on. Whoever ends the process asks for the note.
+//! Contract: a panic during an execution is noted with its schedule, and then goes on as before. Whoever ends
+//! the process asks for the note.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
@@ -9,18 +10,18 @@ use trace::{PointSet, Schedule};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Crash {
     pub points: PointSet,
-    /// Up to the step that failed.
+    /// The choices up to and including the step that failed.
     pub schedule: Schedule,
 }
 
 static FIRST: Mutex<Option<Crash>> = Mutex::new(None);
 
-/// The first that was noted since this was last asked.
+/// The first failure that was noted since this was last asked.
 pub fn take() -> Option<Crash> {
     FIRST.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
 }
 
-/// Does the work on a value; if that panics, notes what the value says of the schedule.
+/// Does `work` on a value; if that panics, notes what the value says of the schedule.
 pub(crate) fn noting<V, T>(
     value: &mut V,
     work: impl FnOnce(&mut V) -> T,

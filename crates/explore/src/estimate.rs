@@ -17,16 +17,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A decision on the path, seen from above.
+/// A decision on the path, as the estimators see it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Level {
     /// Children explored completely.
     pub done: u64,
     /// Children marked and not begun, beside the one being explored.
     pub waiting: u64,
-    /// Of the step to the child being explored.
+    /// The weight of the step to the child being explored.
     pub weight: f64,
-    /// Of all explored children's subtrees.
+    /// The weight of the subtrees of all explored children.
     pub done_weight: f64,
 }
 
@@ -34,21 +34,21 @@ pub struct Level {
 pub struct Estimate {
     /// How much of the tree has been explored, 0 to 1, by the weighted backtrack estimator.
     pub explored: f64,
-    /// Of the whole tree, by the recursive estimator.
+    /// The weight of the whole tree, by the recursive estimator.
     pub weight: f64,
 }
 
 impl Estimate {
     pub const UNKNOWN: Estimate = Estimate { explored: 0.0, weight: 0.0 };
 
-    /// Of a part that is explored.
+    /// The estimate for a subtree of this weight that is completely explored.
     #[must_use]
     pub const fn whole(weight: f64) -> Self {
         Self { explored: 1.0, weight }
     }
 
-    /// Of the tree at whose decisions, from the root down, `levels` hold. The last child being explored counts as
-    /// not yet begun if it has no weight.
+    /// The estimate for a tree from the decisions on its current path, root first. The last child being
+    /// explored counts as not yet begun if it has no weight.
     #[must_use]
     pub fn of(levels: impl DoubleEndedIterator<Item = Level>) -> Self {
         let mut below: Option<Estimate> = None;
@@ -60,7 +60,7 @@ impl Estimate {
         below.unwrap_or(Self::UNKNOWN)
     }
 
-    /// Of a decision, given its child in progress, if that has begun.
+    /// The estimate for the subtree of a decision from that of its child being explored, if that has begun.
     #[must_use]
     pub fn parent(level: Level, child: Option<Estimate>) -> Self {
         let marked = (level.done + level.waiting + 1) as f64;
@@ -72,17 +72,17 @@ impl Estimate {
     }
 }
 
-/// How often what was done so far will have to be done in all: the whole over the part.
+/// How many times as large the whole is as the part that is done.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Growth {
     pub expected: f64,
-    /// Between these it is expected to lie, nine times in ten.
+    /// The least and the most that is expected, nine times in ten.
     pub least: f64,
     pub most: f64,
 }
 
 impl Growth {
-    /// Of what is finished.
+    /// The growth of a search that is finished.
     pub const NONE: Growth = Growth { expected: 1.0, least: 1.0, most: 1.0 };
 }
 
@@ -91,9 +91,9 @@ impl Growth {
 pub struct Forecast {
     /// Part of the space explored so far, 0 to 1: interleavings run over those expected.
     pub explored: f64,
-    /// Of the whole space.
+    /// The expected number of interleavings of the whole space.
     pub interleavings: f64,
-    /// Between these the number of interleavings is expected to lie, nine times in ten.
+    /// The least and the most interleavings that are expected, nine times in ten.
     pub interleavings_min: f64,
     pub interleavings_max: f64,
     pub time: Growth,
@@ -106,7 +106,7 @@ impl Forecast {
         seconds_elapsed * (self.time.expected - 1.0)
     }
 
-    /// The least and the most that is expected of the same.
+    /// The least and the most seconds that are still expected, given the seconds that went by so far.
     #[must_use]
     pub fn seconds_left_between(&self, seconds_elapsed: f64) -> (f64, f64) {
         (seconds_elapsed * (self.time.least - 1.0), seconds_elapsed * (self.time.most - 1.0))
@@ -119,22 +119,24 @@ pub struct Sighting {
     pub interleavings: u64,
     /// Subtrees marked and not begun: each holds at least one interleaving.
     pub pending: u64,
-    /// With interleavings as weights.
+    /// The estimate of the tree, with interleavings as weights.
     pub estimate: Estimate,
 }
 
-/// Whoever is further from the end than this will not see it. Forecasts stay numbers, which can be written down.
+/// The largest growth that a forecast names. A search further from its end than this will not reach it, and a
+/// forecast must stay a finite number, which can be written to a file.
 const GROWTH_TOLD_MAX: f64 = 1e50;
 
 /// How the estimators are corrected.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Correction {
-    /// Growth that they tell is taken to this power, for marks that will be made late, ...
+    /// The power to which the growth given by the estimators is raised, because further children will be
+    /// marked later.
     pub late_marks: f64,
-    /// ... which add no more than this factor: large growth is told by many decisions, old ones with all their marks among
-    /// them.
+    /// The largest factor by which late marks increase the growth: a large growth comes from many decisions,
+    /// among them old ones that have all their marks.
     pub factor_max: f64,
-    /// The growth told may be wrong by this part of its logarithm; nine in ten are not.
+    /// The part of its logarithm by which the growth may be wrong; nine in ten are not.
     pub doubt: f64,
 }
 
@@ -144,7 +146,7 @@ impl Correction {
 }
 
 impl Sighting {
-    /// `None` as long as nothing is known.
+    /// The forecast; `None` as long as nothing is known.
     #[must_use]
     pub fn forecast(&self) -> Option<Forecast> {
         let size = self.growth(&Correction::OF_SIZE)?;
@@ -219,7 +221,8 @@ mod tests {
         );
     }
 
-    /// The same with F4 pruned by sleep sets: right at A for the wrong reasons, too large at B and C, exact at the end.
+    /// The worked example of the paper with F4 pruned by sleep sets: right at A for the wrong reasons, too
+    /// large at B and C, exact at the end.
     #[test]
     fn worked_example_with_sleep_sets() {
         let total = |interleavings: f64, levels: &[Level]| {

@@ -8,13 +8,13 @@ use trace::{Actor, Choice, ChoiceSet, Schedule, Step, StepEnd};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Taken {
     pub enabled: ChoiceSet,
-    /// Who could simply have gone on; see [`trace::Subject::current`].
+    /// The actor that could simply have gone on; see [`trace::Subject::current`].
     pub current: Option<Actor>,
     pub step: Step,
 }
 
 impl Taken {
-    /// Who was chosen.
+    /// The actor that was chosen.
     #[must_use]
     pub const fn actor(&self) -> Actor {
         self.step.choice.actor
@@ -37,19 +37,19 @@ pub struct Decision<'a> {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// By the last step's own end.
+    /// The last step ended the execution by itself.
     Step,
     /// An observer found something.
     Found,
     /// The strategy knows that nothing new follows.
     Pruned,
-    /// Nobody wants to know any more; what was done up to here does not count.
+    /// The execution is no longer wanted; what was done up to here does not count.
     Cancelled,
-    /// Longer than the limit on decisions.
+    /// The execution is longer than the limit on decisions.
     DepthLimit,
-    /// A decision was due, but the subject let nobody be chosen.
+    /// A decision was due, but the subject allowed no choice.
     Nobody,
-    /// The schedule named, at this decision, somebody who could not be chosen.
+    /// At this decision the schedule named a choice that was not possible.
     Diverged { at: usize, choice: Choice },
 }
 
@@ -81,7 +81,7 @@ impl Execution {
         self.path.last().map(|taken| &taken.step.end)
     }
 
-    /// Whether it came to an end of its own, bug or not: it counts as an interleaving.
+    /// Whether the execution came to an end of its own, bug or not, so that it counts as an interleaving.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         matches!(self.end, End::Step | End::Found)

@@ -1,20 +1,22 @@
 //! What one transition touched, in a form that makes "do these two conflict?" fast.
 //!
-//! Physical memory byte by byte ([`Touched`]), with Bloom filters over its chunks that answer most questions before
-//! bytes are looked at.
+//! A footprint holds physical memory byte by byte ([`Touched`]), with Bloom filters over its chunks that
+//! answer most questions before bytes are looked at.
 //!
 //! Things that are no memory get chunks of their own outside of it: a lock (requesting, taking and releasing it write
 //! it, whether or not the subject logs the lock's own bytes) and an actor (whoever runs in a step writes its own
 //! progress, so that a step in which the kernel went over to a second thread depends on that thread's other steps).
 //!
-//! So is the state of a processor, which whoever runs on it reads. Two things write it. A store that goes into the
-//! processor's store buffer: what a handler stores and what the interrupted code does are in order. And a step after
-//! which something else cannot run on that processor: one that leaves interrupts off, and one of a handler that does
-//! not take and end its interrupt within the step. A handler of one step depends on its processor's other steps only by what both touch.
-//! So is whether a processor waits for an interrupt: a step that ends there writes it, and all steps of its interrupts
-//! read it, because an interrupt that comes too early does not end the wait.
-//! So is how far its store buffer has drained: the buffer's steps write it, and fences read it.
-//! An interrupt whose step went over to what it interrupted ([`Action::Switch`]) writes the progress of its processor.
+//! The state of a processor has a chunk of its own, too, which every step on that processor reads. Two things
+//! write it. One is a store that goes into the processor's store buffer: what a handler stores and what the
+//! interrupted code does are in order. The other is a step after which something else cannot run on that
+//! processor: one that leaves interrupts off, and one of a handler that does not take and end its interrupt
+//! within the step. A handler of one step depends on its processor's other steps only by what both touch.
+//! Another chunk says whether a processor waits for an interrupt: a step that ends there writes it, and all
+//! steps of its interrupts read it, because an interrupt that comes too early does not end the wait. Another
+//! one says how far its store buffer has drained: the buffer's steps write it, and fences read it. An
+//! interrupt whose step went over to what it interrupted ([`Action::Switch`]) writes the progress of its
+//! processor.
 //!
 //! Choosing a thread makes the scheduler work on its queues, which are left out of account as long as the kernel guards
 //! them. A step that touched them unguarded (`Exposed`) conflicts with every other one.
@@ -54,8 +56,8 @@ pub struct Footprint {
     bytes: Touched,
     touched: Bloom,
     written: Bloom,
-    /// The order with respect to any other step can matter: the step ended the execution, so that nobody could do
-    /// anything after it, or it was exposed to the scheduler.
+    /// Whether the order with respect to any other step can matter: the step ended the execution, so that
+    /// nobody could do anything after it, or it was exposed to the scheduler.
     whole: bool,
 }
 
@@ -136,7 +138,7 @@ impl Footprint {
         Self { bytes, touched, written, whole }
     }
 
-    /// Of several steps taken as one.
+    /// The footprint of several steps taken as one.
     #[must_use]
     pub fn union<'a>(parts: impl Iterator<Item = &'a Self>) -> Self {
         let mut touching = Touching::new(16);
@@ -148,13 +150,13 @@ impl Footprint {
         Self::new(touching.finish(), whole)
     }
 
-    /// The same as a step that ended the execution, which conflicts with everything.
+    /// The footprint of this step if it ended the execution and therefore conflicts with everything.
     #[must_use]
     pub fn ending(&self) -> Self {
         Self { whole: true, ..self.clone() }
     }
 
-    /// The same, but touching these actors too.
+    /// This footprint, with these actors touched as well.
     #[must_use]
     pub fn with_actors(&self, actors: &ActorSet) -> Self {
         let mut touching = Touching::new(actors.len());

@@ -56,7 +56,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use trace::{Action, Actor, ActorSet, ChoiceSet, CpuId, PointKind};
 
-/// For each thread by its small number, one more than the last step of it that happens before.
+/// A vector clock: for each thread, by its small number, one more than the index of its last step that
+/// happens before.
 #[derive(Clone, Debug, Default)]
 struct Clock(Vec<u32>);
 
@@ -82,7 +83,7 @@ impl Clock {
         }
     }
 
-    /// Whether nothing of other threads from step `from` on happens before.
+    /// Whether no step of another thread from step `from` on happens before.
     fn nothing_since(&self, from: usize, own: usize) -> bool {
         self.0.iter().enumerate().all(|(thread, &upto)| thread == own || upto as usize <= from)
     }
@@ -91,12 +92,12 @@ impl Clock {
 #[derive(Clone, Debug)]
 struct Event {
     thread: usize,
-    /// First step of the group.
+    /// The first step of the group.
     head: usize,
-    /// Where the section was entered that this step is in; else the same as `head`. A section is the handler of an
-    /// interrupt, or a stretch of a processor with interrupts off.
+    /// The step at which the section was entered that this step is in; else the same as `head`. A section is
+    /// the handler of an interrupt, or a stretch of a processor with interrupts off.
     section: usize,
-    /// The section goes on after this step.
+    /// Whether the section goes on after this step.
     open: bool,
     footprint: Arc<Footprint>,
     clock: Clock,
@@ -105,15 +106,16 @@ struct Event {
 /// Two steps whose order could be reversed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Race {
-    /// Where the first of the two was chosen.
+    /// The decision at which the first of the two was chosen.
     pub at: usize,
     /// The second of the two.
     pub later: usize,
-    /// Of these one must be tried at `at`; all were enabled there. Empty if nothing needs to be tried.
+    /// The actors one of which must be tried at `at`, where all of them were enabled. Empty if nothing needs
+    /// to be tried.
     pub initials: ActorSet,
-    /// Who to try if it is one of them.
+    /// The actor to try if it is one of `initials`.
     pub prefer: Actor,
-    /// The second step needs nothing else: its own thread can be tried at once.
+    /// Whether the second step needs no other step after `at`, so that its own thread can be tried at once.
     pub alone: bool,
 }
 
@@ -123,18 +125,18 @@ pub struct Closing {
     pub at: usize,
     /// The last step of the group.
     pub by: usize,
-    /// Those who could be chosen before it and cannot after it, or with other outcomes.
+    /// The actors that could be chosen before the group and cannot after it, or only with other outcomes.
     pub changed: ActorSet,
-    /// Those who are to be tried in place of it.
+    /// The actors that are to be tried in place of the group.
     pub marks: ActorSet,
 }
 
-/// A thread that waited in a loop was woken.
+/// A thread that waited in a loop and was woken.
 #[derive(Clone, Debug)]
 struct Woken {
     thread: usize,
     by: usize,
-    /// What the thread's steps touched that led to its waiting.
+    /// What the thread touched in the steps that led to its waiting.
     waiting: Arc<Footprint>,
 }
 
@@ -189,14 +191,14 @@ impl History {
         &self.events[at].footprint
     }
 
-    /// The last step ended the execution.
+    /// Notes that the last step ended the execution.
     pub fn end(&mut self) {
         if let Some(event) = self.events.last_mut() {
             event.footprint = Arc::new(event.footprint.ending());
         }
     }
 
-    /// Where the group of step `at` was chosen.
+    /// The decision at which the group of step `at` was chosen.
     #[must_use]
     pub fn head(&self, at: usize) -> usize {
         self.events[at].head
@@ -237,7 +239,7 @@ impl History {
         self.actors.len() - 1
     }
 
-    /// Takes in the next step of `path`. Adds its races, nearest first.
+    /// Takes note of the next step of `path`, and adds its races, nearest first.
     pub fn push(&mut self, path: &[Taken], races: &mut Vec<Race>) -> Option<Closing> {
         let at = self.events.len();
         let taken = &path[at];
@@ -327,8 +329,8 @@ impl History {
             && !path[self.events[step].section].enabled.contains_actor(cpu.into())
     }
 
-    /// Where sections were entered that have not come to their end. What would have run on those processors afterwards
-    /// is not known, so that everything is to be tried in their place.
+    /// The decisions at which sections were entered that have not come to their end. What would have run on
+    /// those processors afterwards is not known, so everything is to be tried in their place.
     #[must_use]
     pub fn unfinished(&self) -> Vec<usize> {
         let last = self.steps_of.iter().filter_map(|steps| Some(&self.events[*steps.last()?]));
@@ -429,9 +431,10 @@ impl History {
         Some(Arc::new(Footprint::union(recent.map(|&step| self.events[step].footprint.as_ref()))))
     }
 
-    /// Takes in what can be chosen after the last step. If that is somebody else than its actor, its group is over: who
-    /// can run that could not before it, and the other way round? Whoever it disabled, or whose outcomes it changed,
-    /// depends on it: their next steps, and their last ones, whose races with it are added.
+    /// Takes note of what can be chosen after the last step. If that is somebody else than its actor, its
+    /// group is over: actors that can run now and could not before it, or the other way round, depend on it.
+    /// Of an actor that it disabled, or whose outcomes it changed, both the next and the last step depend on
+    /// it; races with the last step are added.
     pub fn close(&mut self, path: &[Taken], after: &ChoiceSet, races: &mut Vec<Race>) -> Option<Closing> {
         let last = self.events.len().checked_sub(1)?;
         let Event { head, thread, .. } = self.events[last];

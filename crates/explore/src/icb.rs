@@ -15,13 +15,13 @@ use trace::Subject;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ContextBounding<N: Ord> {
     options: Options,
-    /// Not beyond this bound.
+    /// The highest bound that is tried.
     preemptions_max: u32,
     bound: u32,
     search: Search<PreemptionBound, N>,
-    /// Of the bounds that are exhausted.
+    /// What the searches of the exhausted bounds counted.
     before: Counts,
-    /// What lower bounds have found, when the search goes on after a finding.
+    /// What lower bounds have found, if the search goes on after a finding.
     earlier: Vec<Found>,
 }
 
@@ -38,7 +38,7 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
         &self.search
     }
 
-    /// The preemptions of what is being explored.
+    /// The bound on preemptions that is being explored.
     #[must_use]
     pub const fn bound(&self) -> u32 {
         self.bound
@@ -50,7 +50,8 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
         if self.search.is_exhausted() { Some(self.bound) } else { self.bound.checked_sub(1) }
     }
 
-    /// One of each signature, in the order found; interleavings are counted from the first bound on.
+    /// The findings, one of each signature, in the order found; interleavings are counted from the first
+    /// bound on.
     #[must_use]
     pub fn found(&self) -> Vec<Found> {
         let later = |found: &Found| Found {
@@ -63,7 +64,7 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
         self.earlier.iter().cloned().chain(self.search.found().iter().filter(is_new).map(later)).collect()
     }
 
-    /// Of all bounds together.
+    /// What the searches of all bounds counted together.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = self.before;
@@ -91,13 +92,13 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
         }
     }
 
-    /// Nothing is left to run, whatever the bound.
+    /// Whether nothing is left to run, whatever the bound.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.search.is_over() && !self.may_raise()
     }
 
-    /// A round of the bound that is being explored, or of the next one if that is exhausted.
+    /// Runs a round of the bound that is being explored, or of the next one if that is exhausted.
     pub fn round<S: Subject, O: Observer<Note = N>>(
         &mut self,
         workers: &mut Workers<S, O>,
@@ -117,7 +118,7 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
         }
     }
 
-    /// Interleavings are those of all bounds together, most of them run again for each.
+    /// What is known now. Interleavings are those of all bounds together, most of them run again for each.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         if let Some(found) = self.earlier.first() {

@@ -83,7 +83,8 @@ use trace::{PointRule, PointSet, VirtAddr};
 /// proves is cheap.
 pub const SECONDS_NEARLY_DONE: f64 = 0.5;
 pub const EXPLORED_NEARLY_DONE: f64 = 0.5;
-/// After so many other slices a proof that may yet be finished in time has one, and so has a first set that is too large.
+/// How many other slices come between two of a proof that may yet be finished in time, and between two of an
+/// initial set that is too large.
 pub const SLICES_BETWEEN_LOOKS: u32 = 4;
 
 /// Which spaces are explored.
@@ -92,7 +93,7 @@ pub const SLICES_BETWEEN_LOOKS: u32 = 4;
 pub enum Mode {
     #[default]
     Deepening,
-    /// Only the largest.
+    /// Only the space with all points known.
     Maximal,
 }
 
@@ -100,10 +101,10 @@ pub enum Mode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proof {
-    /// With a point at every racing instruction known.
+    /// By a space with a point at every known racing instruction.
     #[default]
     Races,
-    /// Also with a point before every shared access, racing or not.
+    /// Also by a space with a point before every shared access, racing or not.
     Accesses,
 }
 
@@ -123,23 +124,23 @@ pub struct Plan {
     maximal: Option<JobId>,
     /// The job with a point before every shared access, and at what else races.
     everywhere: Option<JobId>,
-    /// Which of these two had a slice last.
+    /// Which of the jobs `maximal` and `everywhere` had a slice last.
     last_proof: Option<JobId>,
-    /// Whether the last slice of all was that one.
+    /// Whether the last slice of all went to `last_proof`.
     proof_had_turn: bool,
-    /// Slices since then.
+    /// Slices since a proof last had one.
     slices_without_proof: u32,
-    /// Slices since one of the first sets had one.
+    /// Slices since an initial job last had one.
     slices_without_first: u32,
-    /// Whether the last slice that did not was the first of a big job.
+    /// Whether the last slice that went to neither was the first of a big job.
     big_had_turn: bool,
-    /// Few preemptions are looked at first.
+    /// Whether executions with few preemptions are run first.
     #[serde(default)]
     sweeps: bool,
-    /// And before that few delays, because there are many threads.
+    /// Whether, before that, executions with few delays are run, because the test has many threads.
     #[serde(default)]
     delays: bool,
-    /// Slices of first sweeps in a row.
+    /// How many slices in a row went to first sweeps.
     #[serde(default)]
     slices_of_sweeps: u32,
     #[serde(default)]
@@ -151,7 +152,7 @@ fn rule(pc: VirtAddr) -> PointRule {
 }
 
 impl Plan {
-    /// The jobs to begin with, and those that unite them.
+    /// A plan with these point sets as initial jobs, and the jobs that unite them.
     #[must_use]
     pub fn new(mode: Mode, proof: Proof, initial: impl IntoIterator<Item = PointSet>) -> Self {
         let mut plan = Self { mode, proof, ..Self::default() };
@@ -162,7 +163,7 @@ impl Plan {
         plan
     }
 
-    /// The same, with estimates trusted otherwise.
+    /// This plan with other rules on how far estimates are trusted.
     #[must_use]
     pub fn trusting(mut self, heuristics: Heuristics) -> Self {
         self.heuristics = heuristics;
@@ -170,7 +171,7 @@ impl Plan {
         self
     }
 
-    /// Interleavings for a first look at a job.
+    /// How many interleavings a first look at a job runs.
     #[must_use]
     pub const fn interleavings_min(&self) -> u64 {
         self.heuristics.interleavings_min
@@ -210,7 +211,8 @@ impl Plan {
         points.rules.contains(rule) || is_access(rule) && points.rules.contains(&PointRule::Everywhere)
     }
 
-    /// Wherever `a` has a point `b` has one; filters must agree, for nothing is known of how different ones compare.
+    /// Whether `b` has a point wherever `a` has one; filters must agree, for nothing is known of how
+    /// different ones compare.
     fn is_subset(&self, a: &PointSet, b: &PointSet) -> bool {
         a.filters == b.filters && a.rules.iter().all(|rule| self.has(b, rule))
     }
@@ -267,14 +269,15 @@ impl Plan {
         }
     }
 
-    /// A strict subset that answers `test`.
+    /// Whether a job with a strict subset of the points satisfies `test`.
     fn has_subset(&self, job: &Job, test: impl Fn(&Job) -> bool) -> bool {
         self.jobs.iter().filter(|other| other.is_whole() && job.is_whole()).any(|other| {
             test(other) && other.points != job.points && self.is_subset(&other.points, &job.points)
         })
     }
 
-    /// Who gets the next slice, apart from those that are `busy`. `None`: nothing is left to do that is not being done.
+    /// The job that gets the next slice, apart from those that are `busy`. `None`: nothing is left to do that
+    /// is not being done.
     pub fn next(&mut self, capacity: Capacity, busy: &BTreeSet<JobId>) -> Option<JobId> {
         for job in &mut self.jobs {
             if matches!(job.state, State::Started | State::Suspended) {
@@ -307,8 +310,8 @@ impl Plan {
         next
     }
 
-    /// Of the spaces that are a proof, the one that will be finished first, if one can be in time. In case of doubt it
-    /// stays with the last one, lest there be two halves of a proof.
+    /// The job whose end would be a proof that will be finished first, if one can be in time. In case of
+    /// doubt it is the last one again, lest there be two halves of a proof.
     fn proof(&self, capacity: Capacity) -> Option<JobId> {
         let proofs = [self.maximal, self.everywhere].into_iter().flatten().map(|id| (id, self.job(id)));
         let in_time = proofs.filter(|(_, job)| {
@@ -322,8 +325,8 @@ impl Plan {
         in_time.min_by(|a, b| left(a).total_cmp(&left(b))).map(|(id, _)| id)
     }
 
-    /// The one that may be finished in time, though that is not expected: estimates are poor in the beginning, and nobody
-    /// would ever know if it were left aside for good.
+    /// The proof that may be finished in time, though that is not expected: estimates are poor in the
+    /// beginning, and nobody would ever know if it were left aside for good.
     fn doubtful_proof(&self, capacity: Capacity) -> Option<JobId> {
         let proofs = [self.maximal, self.everywhere].into_iter().flatten().map(|id| (id, self.job(id)));
         let possible = proofs.filter(|(_, job)| {
@@ -336,8 +339,8 @@ impl Plan {
         possible.min_by(least).map(|(id, _)| id)
     }
 
-    /// Of the first sets that are not finished, the one of which least was seen. Such a space may be large, but has bugs that
-    /// no set of races has, and there are always more of these.
+    /// The unfinished initial job with the fewest interleavings run. Its space may be large, but has bugs
+    /// that no set of races has, and there are always more of those sets.
     fn left_behind(&self, busy: &BTreeSet<JobId>) -> Option<JobId> {
         let begun = |job: &Job| matches!(job.state, State::Started | State::Suspended) && job.is_tried();
         let first = self.ids().filter(|(_, job)| job.purpose == Purpose::Initial && begun(job));
@@ -345,7 +348,7 @@ impl Plan {
         first.min_by_key(|(id, job)| (job.standing.interleavings, *id)).map(|(id, _)| id)
     }
 
-    /// Whether its estimate does not mean anything yet, and it may be run until it does.
+    /// Whether the job's estimate does not mean anything yet, and it may be run until it does.
     fn is_to_be_tried(&self, job: &Job) -> bool {
         match job.state {
             State::Pending => !self.has_subset(job, |subset| subset.state == State::Suspended),
@@ -354,8 +357,8 @@ impl Plan {
         }
     }
 
-    /// Whether a proof that is expected to be finished by all cores is to have them, because that makes all others needless:
-    /// a share may not be enough, or it is half done and will hardly fail.
+    /// Whether a proof that is expected to be finished by all cores should have them, because that makes all
+    /// others needless: a share may not be enough, or it is half done and will hardly fail.
     fn deserves_all(&self, id: JobId, capacity: Capacity) -> bool {
         let job = self.job(id);
         let needs_all = job.seconds_left_most() > capacity.share();
@@ -364,7 +367,8 @@ impl Plan {
             || is_sure && job.standing.explored >= EXPLORED_NEARLY_DONE
     }
 
-    /// Small jobs take a moment, and the points known beforehand show most bugs in the smallest spaces.
+    /// Whether the job goes before proofs: small jobs take a moment, and the points known beforehand show
+    /// most bugs in the smallest spaces.
     fn goes_before_proofs(&self, job: &Job, capacity: Capacity) -> bool {
         let can_be_finished = job.state == State::Started && job.seconds_left() <= capacity.seconds;
         job.purpose < Purpose::Maximal && self.is_to_be_tried(job)
@@ -438,7 +442,7 @@ impl Plan {
             .or(sweep)
     }
 
-    /// How the slice went.
+    /// Takes note of how a slice went.
     pub fn report(&mut self, id: JobId, standing: Standing, outcome: Outcome) {
         self.jobs[id.0].standing = standing;
         match outcome {
@@ -473,7 +477,7 @@ impl Plan {
         }
     }
 
-    /// Open jobs that answer `test` come to this end.
+    /// Gives this end to all open jobs that satisfy `test`.
     fn settle_open(&mut self, state: &State, test: impl Fn(&Self, &Job) -> bool) {
         let ids = self.ids().filter(|(_, job)| job.state.is_open() && test(self, job));
         for id in ids.map(|(id, _)| id).collect::<Vec<_>>() {
@@ -481,7 +485,7 @@ impl Plan {
         }
     }
 
-    /// Races that a job saw; says whether any was new, or is now known in both orders.
+    /// Takes note of races that a job saw; says whether any was new, or is now known in both orders.
     pub fn saw<'a>(
         &mut self,
         id: JobId,
@@ -512,17 +516,18 @@ impl Plan {
         news
     }
 
-    /// These instructions initialise or destroy.
+    /// Notes that these instructions initialise or destroy an object.
     pub fn initialise(&mut self, pcs: impl IntoIterator<Item = VirtAddr>) {
         self.initialisers.extend(pcs);
     }
 
-    /// Under [`PointRule::Everywhere`] these have a point wherever they have one as racing instructions.
+    /// Notes that under [`PointRule::Everywhere`] these instructions have a point wherever they have one as
+    /// racing instructions.
     pub fn access(&mut self, pcs: impl IntoIterator<Item = VirtAddr>) {
         self.accesses.extend(pcs);
     }
 
-    /// What was begun is lost, and has to be begun again.
+    /// Notes that what a job has done is lost, so that it has to be begun again.
     pub fn restart(&mut self, id: JobId) {
         let job = &mut self.jobs[id.0];
         if job.state.is_open() {
@@ -530,8 +535,8 @@ impl Plan {
         }
     }
 
-    /// The bug that ended jobs is set aside: they are begun again, to look for the next one. What was exhausted before
-    /// had no bug at all.
+    /// Begins the jobs again that a bug ended, to look for the next one, because that bug is set aside. What
+    /// was exhausted before had no bug at all.
     pub fn reopen(&mut self) {
         for job in &mut self.jobs {
             if matches!(job.state, State::Buggy | State::Cancelled { .. }) {
@@ -540,8 +545,8 @@ impl Plan {
         }
     }
 
-    /// Instructions that get a point. Until a race shows in the other order its second access gets none: a preemption
-    /// before the first one shows whether there is another order.
+    /// The instructions that get a point. Until a race shows in the other order its second access gets none:
+    /// a preemption before the first one shows whether there is another order.
     fn racing(&self) -> Vec<(VirtAddr, Order)> {
         let worth = self.races.worth_testing(|pc| self.initialisers.contains(&pc));
         let sides = worth.flat_map(|known| {
@@ -551,7 +556,7 @@ impl Plan {
         sides.filter(|(pc, _)| self.preemptible.contains(pc)).collect()
     }
 
-    /// Small jobs for every race known.
+    /// Adds small jobs for every race known.
     fn add_small_offspring(&mut self) {
         let filters = self.beforehand().filters;
         for (pc, order) in self.racing() {
@@ -561,7 +566,8 @@ impl Plan {
         }
     }
 
-    /// Big ones with the points of a job, for the races that it saw itself, even if others were quicker to see them.
+    /// Adds big jobs with the points of a job, for the races that it saw itself, even if others were quicker
+    /// to see them.
     fn add_big_offspring(&mut self, id: JobId) {
         let Job { points, seen, .. } = self.jobs[id.0].clone();
         for (pc, order) in self.racing().into_iter().filter(|(pc, _)| seen.contains(pc)) {
@@ -581,15 +587,15 @@ impl Plan {
         }
     }
 
-    /// A preemption at these races led to a bug.
+    /// Notes that a preemption at these races led to a bug.
     pub fn failed(&mut self, races: impl IntoIterator<Item = RaceKey>) {
         for key in races {
             self.races.set_status(key, RaceStatus::Failing);
         }
     }
 
-    /// All races with what is known of them now. Benign: each instruction that can have a point had one in a space that
-    /// was exhausted.
+    /// All races with what is known of them now. A race is benign if each of its instructions that can have a
+    /// point had one in a space that was exhausted.
     #[must_use]
     pub fn races(&self) -> RaceLog {
         let mut races = self.races.clone();
@@ -636,7 +642,7 @@ impl Plan {
         })
     }
 
-    /// The job that exhausted all that is known of, in one space.
+    /// The job that exhausted, in one space, all that is known of.
     #[must_use]
     pub fn completed_by(&self) -> Option<&Job> {
         let proofs = [self.maximal, self.everywhere].into_iter().flatten().map(|id| self.job(id));

@@ -33,7 +33,7 @@ pub struct Minimized {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Passing {
     pub schedule: Schedule,
-    /// The first decision that differs.
+    /// The number of the first decision that differs.
     pub parts_at: usize,
 }
 
@@ -52,8 +52,9 @@ impl Default for Budget {
     }
 }
 
-/// Follows a wish list as well as it can: keeps whoever is running, and when that gives way goes on with the next on the
-/// list that can run. Where there are several outcomes, each actor has those that it had, in their order.
+/// Follows a list of wishes as well as it can: keeps whoever is running, and when that gives way goes on with
+/// the next on the list that can run. Where there are several outcomes, each actor gets those of the list, in
+/// their order.
 struct Follow<'a> {
     wishes: &'a [Choice],
     outcomes: Vec<Choice>,
@@ -66,7 +67,7 @@ impl<'a> Follow<'a> {
         Self { wishes, outcomes }
     }
 
-    /// What to choose for an actor that can be chosen.
+    /// The choice for an actor that can be chosen: it with the outcome that is its turn.
     fn outcome(&mut self, actor: Actor, enabled: &ChoiceSet) -> Option<Choice> {
         let mut choices = enabled.of(actor);
         let first = choices.next()?;
@@ -97,7 +98,7 @@ impl Strategy for Follow<'_> {
     }
 }
 
-/// A finding to be made short, at which points, and how much that may cost.
+/// A finding to be made short, at which points, and how many executions that may take.
 pub struct Case<'a, S: Subject, O: Observer> {
     pub world: &'a World<S, O>,
     pub points: &'a PointSet,
@@ -107,7 +108,8 @@ pub struct Case<'a, S: Subject, O: Observer> {
 }
 
 impl<'a, S: Subject, O: Observer> Case<'a, S, O> {
-    /// The fewest preemptions at the points that showed the finding, as far as the budget goes; never more than it has.
+    /// A schedule with the fewest preemptions at the points that showed the finding, as far as the budget
+    /// goes; never more than it has.
     #[must_use]
     pub fn minimize(&self) -> Minimized {
         let (mut work, mut runner) = self.begin();

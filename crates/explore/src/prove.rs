@@ -14,7 +14,7 @@ use trace::{Action, PointSet, Step, StepEnd};
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reached {
     pub outcomes: BTreeSet<String>,
-    /// The fewest preemptions with which each was reached.
+    /// The fewest preemptions with which each outcome was reached.
     pub preemptions: BTreeMap<String, usize>,
     pub interleavings: u64,
     /// Executions cut short because all that could follow was known.
@@ -89,7 +89,7 @@ pub fn reached<R: Reduction>(
     Some(reached)
 }
 
-/// Detectors, if any, and a note of every outcome.
+/// An observer with detectors, if any, that also notes every outcome.
 #[derive(Clone, Debug, Default)]
 pub struct Watcher {
     pub detectors: Option<Detectors>,

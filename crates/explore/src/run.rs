@@ -25,9 +25,9 @@ pub trait Strategy {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Decisions in one execution.
+    /// The most decisions in one execution.
     pub depth_max: usize,
-    /// Memory of the worlds kept to go back to.
+    /// The most bytes of memory for the clones kept to go back to.
     pub clone_bytes_max: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for Bounds {
 pub struct Effort {
     pub executions: u64,
     pub steps: u64,
-    /// Steps that had been taken before, to get back to where a clone was missing.
+    /// Steps that were executed again to get back to a decision of which no clone was kept.
     pub steps_again: u64,
     pub instructions: u64,
 }
@@ -94,18 +94,20 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         self.limits = None;
     }
 
-    /// In force from the next execution on, for the steps that it takes first.
+    /// Sets limits that are in force from the next execution on, for the steps that it takes first.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = Some(limits);
     }
 
-    /// Takes up another trail, which may come from another runner of the same root and points, and gives back the old.
+    /// Takes another trail, which may come from another runner of the same root and points, and returns the
+    /// old one.
     pub fn change_trail(&mut self, trail: Trail<S, O>, clone_bytes_max: usize) -> Trail<S, O> {
         self.bounds.clone_bytes_max = clone_bytes_max;
         std::mem::replace(&mut self.trail, trail)
     }
 
-    /// From the next execution on these words of memory count, beside those of the points. The trail must be a new one.
+    /// Makes these words of memory count, beside those of the points, from the next execution on. The trail
+    /// must be a new one.
     pub fn count_words(&mut self, words: &Words) {
         self.points.words = words.clone();
     }
@@ -177,7 +179,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         &self.trail.execution
     }
 
-    /// How to come to where the execution is now, in the middle of a step.
+    /// The schedule that leads to where the execution is now, in the middle of a step.
     fn crash(&self) -> Crash {
         let path = self.trail.execution.path.iter().map(|taken| taken.step.choice);
         let schedule = match self.taking {
@@ -235,7 +237,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         }
     }
 
-    /// Takes a step behind so many others.
+    /// Takes a step; `before` is the number of steps taken before it.
     fn step(&mut self, before: usize, choice: Choice) -> Step {
         self.effort.steps += 1;
         self.taking = Some((before, choice));
@@ -259,7 +261,8 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         step
     }
 
-    /// Brings the world to where `prefix` leaves the way of the last execution, at the latest. `false`: cancelled.
+    /// Brings the world to where `prefix` leaves the way of the last execution, or before that. `false`:
+    /// cancelled.
     fn go_back(&mut self, prefix: &Schedule) -> bool {
         let common = self.trail.common(prefix);
         self.trail.cut(common);

@@ -19,13 +19,13 @@ pub trait Sampler: Sync {
 
     fn nth(&self, n: u64) -> Self::Strategy;
 
-    /// Takes in what the rounds so far amounted to, which later executions may depend on.
+    /// Takes note of what the rounds so far amounted to, on which later executions may depend.
     fn learn(&mut self, counts: &Counts) {
         let _ = counts;
     }
 }
 
-/// Executions in one round.
+/// How many executions one round has.
 const ROUND: u64 = 256;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

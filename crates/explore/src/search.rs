@@ -37,7 +37,7 @@ use trace::{Choice, PhysAddr, Remark, Schedule, Subject};
 #[serde(rename_all = "kebab-case")]
 pub enum Until {
     FirstFinding,
-    /// Collect findings, one of each signature, to the end.
+    /// Go on to the end, and collect findings, one of each signature.
     Exhausted,
 }
 
@@ -47,11 +47,13 @@ pub struct Options {
     pub until: Until,
     pub depth_max: usize,
     pub interleavings_max: Option<u64>,
-    /// How endless loops are told; `None` leaves the limits of the world as they are.
+    /// The constants by which endless loops are recognised; `None` leaves the limits of the world as they
+    /// are.
     pub constants: Option<Constants>,
-    /// How finely the space is divided. Part of what is searched, unlike the number of workers.
+    /// How many tasks the space is divided into at most. Results depend on it, unlike on the number of
+    /// workers.
     pub tasks_max: usize,
-    /// Executions of a task in one round.
+    /// How many executions a task runs in one round.
     pub quantum: u64,
 }
 
@@ -69,17 +71,18 @@ impl Default for Options {
     }
 }
 
-/// While the space is not divided yet, rounds are short.
+/// How many executions a task runs in a round while the space is not divided yet.
 const FIRST_QUANTUM: u64 = 4;
 
-/// A round adds at most one part of this many to what was done before, so that forecasts are never much older than what
-/// they are about.
+/// A round adds at most one part in this many to what was done before, so that forecasts are never much older
+/// than what they are about.
 const ROUNDS_TO_DOUBLE: u64 = 8;
 
-/// Tasks in a round at the beginning, if there are so many.
+/// How many tasks a round has at the beginning, if there are so many.
 const ROUND_TASKS_MIN: u64 = 2;
 
-/// So that a round of long executions comes to its end in seconds: what is known is told and can be written down then.
+/// About the most instructions of a task in a round, so that a round of long executions ends within seconds:
+/// after it, progress is shown and can be written to a file.
 const SHARE_INSTRUCTIONS_MAX: u64 = 50_000_000;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -94,9 +97,10 @@ enum State {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Child {
     choice: Choice,
-    /// Its first step, once that was taken.
+    /// The first step of the child, once that was taken.
     entry: Option<Sleeper>,
-    /// That end with its first step, and, when explored, all of them.
+    /// How many interleavings end with the child's first step; when the child is explored, all of its
+    /// interleavings.
     interleavings: u64,
     state: State,
 }
@@ -124,9 +128,9 @@ pub struct Search<R, N: Ord> {
     tasks: BTreeMap<u32, Task<R>>,
     next: u32,
     tally: Tally<N>,
-    /// Something was left out because of the reduction's bound.
+    /// Whether something was left out because of the reduction's bound.
     cut: bool,
-    /// The task that ran last in the last round: those after it are the next in turn.
+    /// The task that ran last in the last round: the tasks after it are next.
     turn: u32,
     /// Words of memory that count beside those of the points, ascending.
     #[serde(default)]
@@ -149,7 +153,8 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         }
     }
 
-    /// The same space from the start with another reduction. What was noted, and what executions need, stays known.
+    /// The search of the same space from the start with another reduction. Notes, and what executions needed,
+    /// stay known.
     #[must_use]
     pub fn again(&self, reduction: R, options: Options) -> Self {
         let Tally { notes, progress, points_met, .. } = self.tally.clone();
@@ -157,7 +162,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         Self { tally, words: self.words.clone(), ..Self::new(reduction, options) }
     }
 
-    /// Nothing is left to explore.
+    /// Whether nothing is left to explore.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.tasks.is_empty()
@@ -168,13 +173,13 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         self.tally.counts
     }
 
-    /// All that executions brought.
+    /// All that the executions brought.
     #[must_use]
     pub const fn tally(&self) -> &Tally<N> {
         &self.tally
     }
 
-    /// One of each signature, in the order found.
+    /// The findings, one of each signature, in the order found.
     #[must_use]
     pub fn found(&self) -> &[Found] {
         &self.tally.found
@@ -336,7 +341,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         (usize::try_from(tasks).expect("a few"), quantum)
     }
 
-    /// So many tasks, those first that have waited longest.
+    /// The next `count` tasks, those first that have waited longest.
     fn in_turn(&mut self, count: usize) -> Vec<u32> {
         let after = self.tasks.range(self.turn + 1..).chain(self.tasks.range(..=self.turn));
         let turn: Vec<u32> = after.map(|(&id, _)| id).take(count).collect();
@@ -344,7 +349,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         turn
     }
 
-    /// Marks in the trunk what tasks ask for.
+    /// Marks in the trunk what tasks asked for.
     fn deliver_requests(&mut self) {
         let mut asked: Vec<(u32, Request)> = Vec::new();
         for task in self.tasks.values_mut() {
@@ -507,7 +512,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         self.sighting().forecast()
     }
 
-    /// What forecasts are made from.
+    /// The numbers from which forecasts are made.
     #[must_use]
     pub fn sighting(&self) -> Sighting {
         let waiting = |task: &Task<R>| {
@@ -519,7 +524,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         Sighting { interleavings: self.tally.counts.interleavings, pending, estimate: self.estimate() }
     }
 
-    /// What can be said now.
+    /// What can be claimed now.
     #[must_use]
     pub fn verdict(&self, bound: Option<Bound>) -> Verdict {
         let interleavings = self.tally.counts.interleavings;
@@ -546,7 +551,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
     }
 }
 
-/// What a remark says of the space.
+/// The bound that a remark puts on what is proved.
 fn bound_of(remark: &Remark) -> Option<Bound> {
     match *remark {
         Remark::Word(_) | Remark::Passed { .. } => None,
@@ -556,7 +561,7 @@ fn bound_of(remark: &Remark) -> Option<Bound> {
 }
 
 impl Branching {
-    /// From a decision of a tree whose current choice goes on as `state`.
+    /// A decision of the trunk made from one of a tree, whose current choice goes on as `state`.
     fn of(node: Node, parent: Option<u32>, depth: usize, state: State, entry: Option<Sleeper>) -> Self {
         let mut children: Vec<Child> = Vec::new();
         let mut interleavings = node.interleavings;
@@ -613,7 +618,7 @@ impl Branching {
 
 /// A task of a round, for whoever takes it.
 struct Slot<'a, R, S, O: Observer> {
-    /// Who had it last, which is a hint: it is that one's before it is another's.
+    /// The worker that had the task last: as a hint, it is offered to that one first.
     worker: AtomicUsize,
     taken: AtomicBool,
     work: Mutex<Work<'a, R, S, O>>,

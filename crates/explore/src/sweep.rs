@@ -22,7 +22,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use trace::{Access, Schedule, Subject};
 
-/// Executions in one round.
+/// How many executions one round has.
 const ROUND: usize = 64;
 
 /// An execution to be run.
@@ -30,7 +30,7 @@ const ROUND: usize = 64;
 struct Item {
     prefix: Schedule,
     preemptions: u32,
-    /// What whoever is preempted was about to do.
+    /// The access that the preempted actor was about to make.
     before: Option<Access>,
 }
 
@@ -40,13 +40,13 @@ pub type Rank<'a> = &'a (dyn Fn(&Access) -> u64 + Sync);
 pub struct Sweep<N: Ord> {
     preemptions_max: u32,
     until: Until,
-    /// With as many preemptions as are being tried.
+    /// Executions with as many preemptions as are being tried.
     queue: VecDeque<Item>,
-    /// With one more.
+    /// Executions with one preemption more.
     later: Vec<Item>,
     preemptions: u32,
     tally: Tally<N>,
-    /// Executions with more preemptions than the limit exist.
+    /// Whether executions with more preemptions than the limit exist.
     cut: bool,
 }
 
@@ -65,7 +65,7 @@ impl<N: Clone + Ord + Send> Sweep<N> {
         }
     }
 
-    /// Nothing is left to run.
+    /// Whether nothing is left to run.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.queue.is_empty() && self.later.is_empty()
@@ -77,31 +77,31 @@ impl<N: Clone + Ord + Send> Sweep<N> {
         self.is_exhausted() || found || self.tally.unsupported.is_some()
     }
 
-    /// What comes next has one preemption more than what was run last.
+    /// Whether the next execution has one preemption more than the last one.
     #[must_use]
     pub fn is_between(&self) -> bool {
         self.queue.is_empty() && !self.later.is_empty()
     }
 
-    /// The preemptions of what is being run.
+    /// The preemptions of the executions that are being run.
     #[must_use]
     pub const fn preemptions(&self) -> u32 {
         self.preemptions
     }
 
-    /// All executions with at most so many preemptions were run.
+    /// The number of preemptions up to which all executions were run.
     #[must_use]
     pub fn exhausted(&self) -> Option<u32> {
         if self.is_exhausted() { Some(self.preemptions_max) } else { self.preemptions.checked_sub(1) }
     }
 
-    /// Executions with more preemptions exist.
+    /// Whether executions with more preemptions exist.
     #[must_use]
     pub const fn cut(&self) -> bool {
         self.cut
     }
 
-    /// What is waiting to be run, as far as is known.
+    /// How many executions are known to wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.len() + self.later.len()
@@ -127,7 +127,7 @@ impl<N: Clone + Ord + Send> Sweep<N> {
         &self.tally
     }
 
-    /// Runs the next few, in the order of `rank` where they have a preemption.
+    /// Runs the next executions, in the order of `rank` where they have a preemption.
     pub fn round<S: Subject, O: Observer<Note = N>>(
         &mut self,
         workers: &Workers<S, O>,
@@ -178,11 +178,11 @@ impl<N: Clone + Ord + Send> Sweep<N> {
 struct Brought<N: Ord> {
     tally: Tally<N>,
     items: Vec<Item>,
-    /// There was more than the limit on preemptions lets be run.
+    /// Whether some executions have more preemptions than the limit allows.
     cut: bool,
 }
 
-/// Runs one, and says what follows from it. `None`: cancelled.
+/// Runs one execution, and says what follows from it. `None`: cancelled.
 fn run<S: Subject, O: Observer>(
     runner: &mut Runner<S, O>,
     item: &Item,

@@ -29,18 +29,18 @@ impl Counts {
     }
 }
 
-/// The subject could not go on.
+/// Why the subject could not go on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Unsupported {
     pub what: String,
-    /// The last point before.
+    /// The last point before that.
     pub pc: Option<VirtAddr>,
     pub schedule: Schedule,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tally<N: Ord> {
-    /// One of each signature, in order.
+    /// The findings, one of each signature, in the order found.
     pub found: Vec<Found>,
     /// What was noted, with the first schedule under which it was.
     pub notes: BTreeMap<N, Schedule>,
@@ -51,7 +51,7 @@ pub struct Tally<N: Ord> {
     /// What subjects remarked.
     #[serde(default)]
     pub remarks: BTreeSet<Remark>,
-    /// A thread stood at a point that was asked for.
+    /// Whether a thread stood at a point that was asked for.
     #[serde(default)]
     pub points_met: bool,
 }
@@ -116,7 +116,7 @@ impl<N: Clone + Ord> Tally<N> {
         }
     }
 
-    /// Adds what came after.
+    /// Adds the results of later executions.
     pub fn merge(&mut self, later: Self) {
         for mut found in later.found {
             found.interleaving += self.counts.interleavings;
@@ -132,7 +132,7 @@ impl<N: Clone + Ord> Tally<N> {
         self.points_met |= later.points_met;
     }
 
-    /// What ends a search wherever it stands.
+    /// The verdict that ends a search wherever it stands, if there is a reason for one.
     #[must_use]
     pub fn verdict(&self) -> Option<Verdict> {
         if let Some(found) = self.found.first() {

@@ -11,14 +11,14 @@ use trace::{Schedule, Subject};
 /// A clone from just before a decision.
 struct Saved<S, O> {
     depth: usize,
-    /// That it does not share with the one before it.
+    /// Bytes of memory that this clone does not share with the one before it.
     bytes: usize,
     world: World<S, O>,
 }
 
 pub struct Trail<S, O> {
     pub execution: Execution,
-    /// Ascending; depth 0 is the root, which needs no clone.
+    /// The clones, ascending by depth; depth 0 is the root, which needs none.
     saved: Vec<Saved<S, O>>,
     bytes: usize,
 }
@@ -30,7 +30,7 @@ impl<S, O> Default for Trail<S, O> {
 }
 
 impl<S: Subject, O: Observer> Trail<S, O> {
-    /// How many choices of `prefix` its execution made too.
+    /// How many choices the trail's execution has in common with the beginning of `prefix`.
     #[must_use]
     pub fn common(&self, prefix: &Schedule) -> usize {
         let path = &self.execution.path;
@@ -99,7 +99,7 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         }
     }
 
-    /// What the one after it shared with the one removed is now its own.
+    /// Removes a clone; what the next one shared with it now counts as its own.
     fn remove(&mut self, at: usize, root: &World<S, O>) {
         self.bytes -= self.saved.remove(at).bytes;
         if at < self.saved.len() {

@@ -46,19 +46,19 @@ mod shared {
 pub struct Node {
     pub enabled: ChoiceSet,
     pub current: Option<Actor>,
-    /// Preemptions on the way here.
+    /// How many preemptions lie on the way here.
     pub preemptions: u32,
-    /// Whose subtree is being explored.
+    /// The choice whose subtree is being explored.
     pub chosen: Choice,
-    /// Explored, being explored or to be explored, with all their outcomes.
+    /// Actors that are explored, being explored or to be explored, with all their outcomes.
     pub marked: ActorSet,
-    /// Explored, in that order.
+    /// Choices that are explored, in that order.
     pub done: Vec<Sleeper>,
-    /// Explored from an equivalent state elsewhere: not to be explored here.
+    /// Choices that were explored from an equivalent state elsewhere and are not to be explored here.
     pub sleep: Vec<Sleeper>,
-    /// The step that `chosen` took ended an interleaving.
+    /// Whether the step that `chosen` took ended an interleaving.
     pub ends: bool,
-    /// In the subtrees in `done`.
+    /// How many interleavings the subtrees in `done` have.
     pub interleavings: u64,
 }
 
@@ -79,12 +79,12 @@ impl Node {
         self.done.iter().any(|done| done.choice == choice)
     }
 
-    /// All outcomes of those marked, apart from what is asleep.
+    /// All outcomes of the marked actors, apart from what is asleep.
     pub fn to_explore(&self) -> impl DoubleEndedIterator<Item = Choice> + '_ {
         self.enabled.iter().filter(|&choice| self.marked.contains(choice.actor) && !self.sleeps(choice))
     }
 
-    /// To be explored, and neither explored nor being explored.
+    /// Choices that are to be explored, and are neither explored nor being explored.
     pub fn waiting(&self) -> impl DoubleEndedIterator<Item = Choice> + '_ {
         self.to_explore().filter(|&choice| choice != self.chosen && !self.is_done(choice))
     }
@@ -138,16 +138,16 @@ pub struct Nodes {
     pub list: Vec<Node>,
     /// Where the part begins that belongs to this tree.
     pub base: usize,
-    /// Marks for the part before, not yet delivered.
+    /// Marks for decisions before `base`, not yet delivered.
     pub requests: BTreeSet<Request>,
-    /// Those delivered.
+    /// Marks for decisions before `base` that were delivered.
     delivered: BTreeSet<Request>,
-    /// Something was left out because it lies beyond the bound of the reduction.
+    /// Whether something was left out because it lies beyond the bound of the reduction.
     pub cut: bool,
 }
 
 impl Nodes {
-    /// One of the race's initials is to be explored where the race was decided.
+    /// Marks one of the race's initials where the race was decided.
     pub fn mark_race(&mut self, race: &Race) {
         if race.initials.is_empty() {
             // Nothing is known of how to reverse it, so everything is tried.
@@ -167,7 +167,7 @@ impl Nodes {
         }
     }
 
-    /// All of `actors` are to be explored at `at`.
+    /// Marks all of `actors` at `at`.
     pub fn mark_all(&mut self, at: usize, actors: &ActorSet) {
         let node = &mut self.list[at];
         if at >= self.base {
@@ -200,7 +200,7 @@ pub trait Reduction: Clone + Send {
     /// Forgets all steps from `len` on.
     fn forget(&mut self, len: usize);
 
-    /// The path ended with its last step.
+    /// Takes note that the execution ended with its last step.
     fn end(&mut self, execution: &Execution, nodes: &mut Nodes);
 
     /// What can be tried at the new decision `node` behind `nodes`. Marks what is to be explored, apart from the one
@@ -234,9 +234,9 @@ pub struct Tree<R> {
     pub nodes: Nodes,
     order: Order,
     state: State,
-    /// Of the step chosen just before `base`, once it is known.
+    /// The step chosen just before `base`, once it is known.
     entry: Option<Sleeper>,
-    /// In all that lies below `base`, once it is explored.
+    /// How many interleavings lie below `base`, once all of that is explored.
     interleavings: u64,
 }
 
@@ -252,7 +252,7 @@ impl<R: Reduction> Tree<R> {
         Self { reduction, nodes, order, state: State::Ready, entry: None, interleavings: 0 }
     }
 
-    /// Of the step by which the part of this tree is entered, once it was taken.
+    /// The step by which the part that belongs to this tree is entered, once it was taken.
     #[must_use]
     pub const fn entry(&self) -> Option<&Sleeper> {
         self.entry.as_ref()
@@ -280,7 +280,7 @@ impl<R: Reduction> Tree<R> {
         }
     }
 
-    /// In the part that belongs to this tree, once that is explored.
+    /// How many interleavings the part that belongs to this tree has, once that is explored.
     #[must_use]
     pub const fn interleavings(&self) -> u64 {
         self.interleavings
@@ -385,7 +385,8 @@ impl<R: Reduction> Tree<R> {
         self.state = if self.backtrack() { State::Ready } else { State::Exhausted };
     }
 
-    /// The execution asked for last was cancelled: it is asked for again, as far as it is decided.
+    /// Takes note that the execution asked for last was cancelled: it is asked for again, as far as it is
+    /// decided.
     pub fn cancelled(&mut self) {
         self.state = State::Ready;
     }

@@ -33,9 +33,10 @@ impl Found {
 pub enum Bound {
     /// Executions were cut off after this many decisions.
     Depth { depth_max: usize },
-    /// Executions with more preemptions exist.
+    /// Only executions with at most so many preemptions were run; there are others.
     Preemptions { preemptions_max: u32 },
-    /// Executions that deviate more often from the usual order of threads exist, or threads that look alike.
+    /// Only executions with at most so many deviations from the usual order of threads were run, and of
+    /// threads that look alike only one was tried; there are others.
     Delays { delays_max: u32 },
     /// Chance decided which executions were run.
     Sampling,
@@ -49,7 +50,7 @@ pub enum Bound {
 #[serde(rename_all = "kebab-case", tag = "verdict")]
 pub enum Verdict {
     Bug(Box<Found>),
-    /// All interleavings of the space, up to the order of independent steps, and no bug.
+    /// All interleavings of the space were run, up to the order of independent steps, and none has a bug.
     Exhausted {
         interleavings: u64,
     },
@@ -57,11 +58,11 @@ pub enum Verdict {
         by: Bound,
         interleavings: u64,
     },
-    /// Stopped from outside, or by the limit on interleavings.
+    /// The search was stopped from outside, or by the limit on interleavings.
     OutOfBudget {
         interleavings: u64,
         forecast: Option<Forecast>,
-        /// Of a search that raises its bound: all with at most so many preemptions were run.
+        /// For a search that raises its bound: the number of preemptions up to which all executions were run.
         #[serde(default)]
         preemptions_exhausted: Option<u32>,
     },

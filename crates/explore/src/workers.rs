@@ -1,4 +1,4 @@
-//! Those who do the work of one search: each has a world and a thread of its own, for as long as they are together.
+//! The workers of a search: each has a world and a thread of its own, which it keeps from round to round.
 //!
 //! Every part of a space has a [`Trail`], whoever works on it. The trails are kept here and each is given back to the
 //! worker that had it last, if that one is free: its clones are in that core's cache, and what they held goes back to
@@ -15,11 +15,11 @@ use trace::{PhysAddr, PointSet, Subject, Words};
 
 pub struct Workers<S: Subject, O: Observer> {
     runners: Vec<Mutex<Runner<S, O>>>,
-    /// Without them, be it that there is a single worker or that the system has no more threads, the first works on the
-    /// thread of the caller.
+    /// The threads of the workers. Without them, because there is a single worker or the system has no more
+    /// threads, the first worker runs on the thread of the caller.
     threads: Option<ThreadPool>,
     root: World<S, O>,
-    /// Those of the points.
+    /// The words of memory that the point set names.
     words: Words,
     trails: BTreeMap<u32, Kept<S, O>>,
     clone_bytes_max: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Kept<S, O> {
 }
 
 impl<S: Subject, O: Observer> Workers<S, O> {
-    /// `clone_bytes_max` is for the clones of all of them together.
+    /// `clone_bytes_max` bounds the memory of the clones of all workers together.
     #[must_use]
     pub fn new(
         count: usize,
@@ -109,7 +109,7 @@ impl<S: Subject, O: Observer> Workers<S, O> {
         self.trails.insert(task, kept);
     }
 
-    /// Lets each of them toil, and says who it is.
+    /// Runs `toil` for each worker, in parallel, with the worker's number.
     pub(crate) fn each(&self, toil: impl Fn(usize, &mut Runner<S, O>) + Sync) {
         let runners = &self.runners;
         let toil = |worker: usize| toil(worker, &mut runners[worker].lock().expect("no worker panicked"));

@@ -7,9 +7,9 @@ use trace::{Step, Subject};
 /// What an observer has to say about one step.
 #[derive(Clone, Debug)]
 pub struct Seen<N> {
-    /// Bugs. Any ends the execution.
+    /// Bugs; any of them ends the execution.
     pub findings: Vec<Finding>,
-    /// Worth remembering beyond this execution without being a bug, such as a data race.
+    /// What is worth remembering beyond this execution without being a bug, such as a data race.
     pub notes: Vec<N>,
 }
 
@@ -29,7 +29,7 @@ pub trait Observer: Clone + Send {
     /// Limits for telling an endless loop, in force from now on.
     fn set_limits(&mut self, _limits: Limits) {}
 
-    /// Memory of its own, about, if `other` is kept too.
+    /// About how many bytes of memory this observer needs for itself while `other` is kept too.
     fn bytes_apart(&self, other: &Self) -> usize {
         let _ = other;
         size_of::<Self>()
@@ -78,7 +78,7 @@ impl<S: Subject, O: Observer> World<S, O> {
         self.observer.set_limits(limits);
     }
 
-    /// Memory of its own, about, if `other` is kept too.
+    /// About how many bytes of memory this world needs for itself while `other` is kept too.
     #[must_use]
     pub fn bytes_apart(&self, other: &Self) -> usize {
         self.subject.bytes_apart(&other.subject) + self.observer.bytes_apart(&other.observer)

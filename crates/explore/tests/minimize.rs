@@ -64,7 +64,8 @@ fn check(text: &str, points: &str, expected: Expect) {
     expected.assert_eq(&told);
 }
 
-/// Of three allocations that may fail only the last must, and one order of the two threads.
+/// Of three allocations that may fail, only the last has to fail for the bug, and in one order of the two
+/// threads; the others are made ordinary.
 #[test]
 fn outcomes_are_made_ordinary() {
     check(

@@ -104,7 +104,7 @@ fn random_programs() {
     assert!(plain_total > 5 * reduced_total, "{plain_total} {reduced_total}");
 }
 
-/// The same on processors, with interrupts and store buffers.
+/// Random programs on processors, with interrupts and store buffers, end the same reduced and by brute force.
 #[test]
 fn random_programs_on_processors() {
     let mut random = Random::new(2026);

@@ -39,8 +39,8 @@ fn agree(program: &Program, points: &str) -> [u64; 4] {
     counts.try_into().expect("four")
 }
 
-/// Of the programs of the thesis, as small as they can be: what reduction leaves. Without any, `fig63` and `counter` had 10
-/// interleavings there, 6 and 8 with retry sets.
+/// How many interleavings reduction leaves of the thesis's programs, made as small as they can be. In the
+/// thesis `fig63` and `counter` had 10 interleavings without reduction, and 6 and 8 with retry sets.
 #[test]
 fn the_programs_of_the_thesis() {
     let mut text = String::new();

@@ -10,7 +10,7 @@ use trace::{PointRule, PointSet, VirtAddr};
 pub struct Heuristics {
     /// Estimates are often too high: a job is too large when this times the remaining time is not enough.
     pub estimate_factor: u32,
-    /// Before this many interleavings an estimate says little, and a job is not suspended.
+    /// An estimate says little before this many interleavings, and until then a job is not suspended.
     pub interleavings_min: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct JobId(pub usize);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
-    /// Few preemptions, at all points known: see `jobs/sweep.rs`.
+    /// Executions with few preemptions, at all points known: see `jobs/sweep.rs`.
     Sweep,
     /// Points that are known without running anything.
     Initial,
@@ -39,9 +39,9 @@ pub enum Purpose {
     Everywhere,
     /// One instruction of a race seen in both orders.
     Small,
-    /// One of a race seen in one order only, which is more likely harmless.
+    /// One instruction of a race seen in one order only, which is more likely harmless.
     SmallSingle,
-    /// All points known. Before the big ones: if it can be finished, they are needless.
+    /// All points known. It goes before the big jobs: if it can be finished, they are needless.
     Maximal,
     /// An instruction of a race seen in both orders with the points of the job that saw it.
     Big,
@@ -49,7 +49,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// All points that were known when it was made.
+    /// Whether the job has all points that were known when it was made, so that its end would be a proof.
     pub(super) const fn is_proof(self) -> bool {
         matches!(self, Self::Everywhere | Self::Maximal)
     }
@@ -64,12 +64,12 @@ pub enum State {
     /// Begun, and left aside because it is too large.
     Suspended,
     Exhausted,
-    /// Exhausted together with a larger space.
+    /// Exhausted as part of a larger space.
     Covered {
         by: JobId,
     },
     Buggy,
-    /// A subset is buggy.
+    /// Not needed because a subset is buggy.
     Cancelled {
         by: JobId,
     },
@@ -84,7 +84,7 @@ pub enum State {
 }
 
 impl State {
-    /// Something can still be done.
+    /// Whether something can still be done.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(self, Self::Pending | Self::Started | Self::Suspended)
@@ -100,11 +100,11 @@ impl State {
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Standing {
     pub interleavings: u64,
-    /// Part of the space, 0 to 1.
+    /// The part of the space that is explored, 0 to 1.
     pub explored: f64,
-    /// `None`: nothing is known yet.
+    /// Core seconds still to go, as expected; `None`: nothing is known yet.
     pub seconds_left: Option<f64>,
-    /// Between which numbers that is expected to lie.
+    /// The least and the most core seconds still to go that are expected.
     #[serde(default)]
     pub seconds_left_between: Option<(f64, f64)>,
 }
@@ -115,13 +115,14 @@ pub struct Job {
     pub purpose: Purpose,
     pub state: State,
     pub standing: Standing,
-    /// Only executions with at most so many preemptions.
+    /// If given, only executions with at most so many preemptions belong to the job.
     #[serde(default)]
     pub preemptions_max: Option<u32>,
-    /// Only executions with at most so many delays, see [`crate::strategies::DelayBound`].
+    /// If given, only executions with at most so many delays belong to the job: see
+    /// [`crate::strategies::DelayBound`].
     #[serde(default)]
     pub delays_max: Option<u32>,
-    /// Instructions that it saw racing.
+    /// The instructions that this job saw racing.
     pub(super) seen: BTreeSet<VirtAddr>,
     #[serde(default)]
     pub(super) heuristics: Heuristics,
@@ -134,13 +135,13 @@ impl Job {
         Self { points, purpose, state, standing, preemptions_max: None, delays_max: None, seen, heuristics }
     }
 
-    /// All executions count, however many preemptions they have.
+    /// Whether all executions belong to the job, however many preemptions they have.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.preemptions_max.is_none() && self.delays_max.is_none()
     }
 
-    /// It goes before all that is not one.
+    /// Whether this is one of the first sweeps, which go before all other jobs.
     pub(super) fn is_first_sweep(&self) -> bool {
         self.preemptions_max == Some(1) || self.delays_max.is_some()
     }
@@ -154,17 +155,17 @@ impl Job {
         self.points.rules.iter().filter(|rule| matches!(rule, PointRule::Race { .. })).count()
     }
 
-    /// Least first; who knows nothing after having been tried comes last.
+    /// Expected seconds still to go; infinitely many where nothing is known, so that such a job comes last.
     pub(super) fn seconds_left(&self) -> f64 {
         self.standing.seconds_left.unwrap_or(f64::INFINITY)
     }
 
-    /// It will hardly be more.
+    /// Seconds still to go; there will hardly be more.
     pub(super) fn seconds_left_most(&self) -> f64 {
         self.standing.seconds_left_between.map_or(self.seconds_left(), |(_, most)| most)
     }
 
-    /// It will hardly be less.
+    /// Seconds still to go; there will hardly be less.
     pub(super) fn seconds_left_least(&self) -> f64 {
         self.standing.seconds_left_between.map_or(self.seconds_left(), |(least, _)| least)
     }
@@ -175,21 +176,22 @@ impl Job {
     }
 }
 
-/// What can still be done in all.
+/// The time and the cores that are left for all jobs together.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Capacity {
-    /// By the clock.
+    /// Seconds left by the clock.
     pub seconds: f64,
     pub cores: usize,
 }
 
 impl Capacity {
-    /// Of one core, if all do the same job. Standings are told in these, too.
+    /// Seconds left, multiplied by the number of cores, as if all did the same job. A [`Standing`] counts in
+    /// the same unit.
     pub(super) fn core_seconds(self) -> f64 {
         self.seconds * self.cores as f64
     }
 
-    /// What a job has that others share with: a core, or every second slice of the only one.
+    /// Core seconds left for a job beside others: those of one core, or every second slice of the only one.
     pub(super) fn share(self) -> f64 {
         if self.cores == 1 { self.seconds / 2.0 } else { self.seconds }
     }
@@ -204,7 +206,7 @@ pub enum Outcome {
     GivenUp {
         why: String,
     },
-    /// All of it was explored, up to a bound that the words name.
+    /// All of the space was explored, up to a bound that the words name.
     Bounded {
         why: String,
     },

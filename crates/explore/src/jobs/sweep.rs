@@ -19,7 +19,7 @@ use super::{Job, JobId, Mode, Plan, Purpose, State, rule};
 use std::collections::BTreeSet;
 use trace::{PointRule, PointSet};
 
-/// Of so many slices in a row the last is not a first sweep's.
+/// One slice in so many goes to another job than a first sweep.
 pub(super) const TURNS_OF_SWEEPS: u32 = 4;
 /// With so many threads in its first execution a test is swept with delays first: with fewer, sweeps with preemptions run
 /// the same executions and are no longer.
@@ -28,7 +28,7 @@ pub const THREADS_MANY: usize = 5;
 const PREEMPTIONS_MAX: u32 = 2;
 
 impl Plan {
-    /// The same plan, which looks at few preemptions first.
+    /// This plan, with executions of few preemptions run first.
     #[must_use]
     pub fn sweeping(mut self) -> Self {
         if self.mode == Mode::Deepening {
@@ -39,7 +39,7 @@ impl Plan {
         self
     }
 
-    /// The test has so many threads.
+    /// Notes how many threads the test has.
     pub fn has_threads(&mut self, count: usize) {
         if self.sweeps && !self.delays && count >= THREADS_MANY {
             self.delays = true;
@@ -49,7 +49,7 @@ impl Plan {
         }
     }
 
-    /// Racing instructions that no sweep with delays has get one.
+    /// Adds a sweep with delays for racing instructions that none has yet.
     fn delay_races(&mut self) {
         if !self.delays {
             return;
@@ -89,7 +89,7 @@ impl Plan {
         self.jobs.push(job);
     }
 
-    /// Racing instructions that no first sweep has get one.
+    /// Adds a first sweep for racing instructions that none has yet.
     pub(super) fn sweep_races(&mut self) {
         if !self.sweeps {
             return;

@@ -33,10 +33,10 @@ impl DelayBound {
     }
 }
 
-/// How often a thread comes to an instruction before one time is like another: a function that takes locks is called from
+/// How many visits of a thread to one instruction are told apart: a function that takes locks is called from
 /// several places, and a loop goes round often.
 const TIMES_TOLD_APART: u32 = 4;
-/// Instructions by which it is told whether threads begin in the same way.
+/// How many first instructions are compared to tell whether threads begin in the same way.
 const INSTRUCTIONS_COMPARED: usize = 16;
 
 /// The instructions with which each actor first accessed memory.
@@ -53,7 +53,7 @@ fn looks(path: &[Taken]) -> BTreeMap<Actor, Vec<VirtAddr>> {
     looks
 }
 
-/// How often the path deviates from the usual order, and where it does no more.
+/// How many times the path deviates from the usual order, and from which decision on it does no more.
 fn delays(nodes: &[Node]) -> (u32, usize) {
     let (mut count, mut from, mut last) = (0, 0, None);
     for (at, node) in nodes.iter().enumerate() {

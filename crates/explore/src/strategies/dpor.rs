@@ -15,9 +15,9 @@
 //! thread `q` of `e'` itself, and `q`'s step at `s` conflicts with a step of `u`: then argue with `q`, whose first
 //! conflict comes earlier, in place of `p`.
 //!
-//! That last turn needs `q` to be explored at `s`. If instead it is asleep there, its race with a later step, which
-//! the execution would have shown had `q` been awake, is worked out from its footprint
-//! ([`History::races_of_sleeper`]).
+//! The last step of this argument needs `q` to be explored at `s`. If instead it is asleep there, its race
+//! with a later step, which the execution would have shown had `q` been awake, is worked out from its
+//! footprint ([`History::races_of_sleeper`]).
 //!
 //! A step that ends the execution (a crash, a finding, the end of the test) takes away from all others the chance to
 //! run, so all that were enabled beside it are marked, and it never sleeps: no step commutes with it. What independent
@@ -57,7 +57,7 @@ impl Dpor {
         }
     }
 
-    /// Marks those whom a step disabled.
+    /// Marks the actors that a group disabled.
     fn mark_closing(&mut self, closing: &Closing, path: &[Taken], nodes: &mut Nodes) {
         nodes.mark_all(closing.at, &closing.marks);
         for actor in closing.changed.iter() {
@@ -65,7 +65,7 @@ impl Dpor {
         }
     }
 
-    /// Looks out for races of one who would have to be tried, if it sleeps there.
+    /// Watches for races of an actor that would have to be tried, if it sleeps there.
     fn watch(&mut self, watch: Watch, path: &[Taken], nodes: &mut Nodes) {
         let sleeps = nodes.list[watch.at].sleep.iter().any(|sleeper| sleeper.choice.actor == watch.actor);
         if sleeps && !self.watches.contains(&watch) {

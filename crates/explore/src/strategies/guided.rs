@@ -25,23 +25,23 @@ use trace::{Actor, Choice, Remark, Schedule, VirtAddr};
 /// What an instruction is to a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spot {
-    /// Any number that stands for the line.
+    /// A number that stands for the line.
     pub line: u32,
-    /// It accesses what others share.
+    /// Whether it accesses memory that others share.
     pub access: bool,
 }
 
-/// A place that a process comes to: it is about to do what comes next.
+/// A place that a process comes to, before it does what is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
     pub line: u32,
-    /// From 1.
+    /// Which visit to the line this is, counted from 1.
     pub visit: u32,
-    /// Accesses of the visit that are done by then.
+    /// How many accesses of the visit are done by then.
     pub accesses: u32,
 }
 
-/// One process runs.
+/// A part of the route in which one process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leg {
     pub process: usize,
@@ -50,9 +50,9 @@ pub struct Leg {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
-    /// It comes to a place.
+    /// The process comes to a place.
     Arrives(Arrival),
-    /// It has been at a line for the n-th time and leaves it, or cannot go on: its last leg.
+    /// The process leaves a line after its n-th visit, or cannot go on: its last leg.
     Leaves { line: u32, visit: u32 },
 }
 
@@ -62,7 +62,7 @@ pub struct Route {
     pub spots: BTreeMap<VirtAddr, Spot>,
     /// The first instruction of each process; several where a function is inlined.
     pub entries: Vec<Vec<VirtAddr>>,
-    /// Who each process is, where that is known beforehand.
+    /// The actor of each process, where that is known beforehand.
     pub bound: Vec<Option<Actor>>,
     /// For each process, the number that stands for the return of its function.
     pub ends: Vec<u32>,
@@ -71,10 +71,10 @@ pub struct Route {
 /// Who goes on while the process of a leg has not come yet, or cannot go on by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Others {
-    /// Whoever runs.
+    /// The actor that runs.
     #[default]
     Current,
-    /// The last of those who can: whoever was made last comes before its maker takes locks.
+    /// The last of the actors that can be chosen: whoever was made last comes before its maker takes locks.
     Last,
 }
 
@@ -84,7 +84,7 @@ struct Walk {
     line: Option<u32>,
     visits: BTreeMap<u32, u32>,
     accesses: u32,
-    /// It has come to the return of its function.
+    /// Whether the process has come to the return of its function.
     ended: bool,
 }
 
@@ -99,23 +99,23 @@ pub enum Halt {
     Lost { leg: usize },
 }
 
-/// Decisions within one leg: no counterexample is so long.
+/// The most decisions within one leg: no counterexample is so long.
 const LEG_DECISIONS_MAX: u32 = 100_000;
 
 #[derive(Clone, Debug)]
 pub struct Guided {
     route: Route,
-    /// Who each process was known to be beforehand.
+    /// The actor of each process, where that was known beforehand.
     given: Vec<Option<Actor>>,
     walks: Vec<Walk>,
     leg: usize,
     decisions: u32,
     seen: usize,
     halted: Option<Halt>,
-    /// Stop when all legs are done.
+    /// Whether the execution ends when all legs are done.
     stops: bool,
     others: Others,
-    /// Decision at which each leg was done.
+    /// The decision at which each leg was done.
     done_at: Vec<usize>,
     /// Legs that ended later than in the model: at the end of a line that made fewer accesses than the model's, or where a
     /// stretch ended in which nobody else could be let in.
@@ -125,7 +125,7 @@ pub struct Guided {
 }
 
 impl Guided {
-    /// With `stops`, the execution ends where the route does.
+    /// A strategy for `route`; with `stops`, the execution ends where the route does.
     #[must_use]
     pub fn new(route: Route, stops: bool) -> Self {
         let mut route = route;
@@ -152,7 +152,7 @@ impl Guided {
         self
     }
 
-    /// The same from its beginning, to end where the route does.
+    /// This strategy from its beginning, with an execution that ends where the route does.
     #[must_use]
     pub fn again(&self) -> Self {
         let route = Route { bound: self.given.clone(), ..self.route.clone() };
@@ -165,7 +165,7 @@ impl Guided {
         self.halted
     }
 
-    /// Legs that are done.
+    /// How many legs are done.
     #[must_use]
     pub const fn legs_done(&self) -> usize {
         self.leg
@@ -189,7 +189,7 @@ impl Guided {
         &self.inexact
     }
 
-    /// Who each process turned out to be.
+    /// The actor that each process turned out to be.
     #[must_use]
     pub fn bound(&self) -> &[Option<Actor>] {
         &self.route.bound
@@ -201,7 +201,8 @@ impl Guided {
         self.stood.get(leg).map(Vec::as_slice)
     }
 
-    /// Somebody came by where nobody else could be let in: a leg that should end there ends where the step does.
+    /// Notes that an actor passed a place where nobody else could be let in: a leg that should end there ends
+    /// where the step does.
     fn pass(&mut self, actor: Actor, pc: VirtAddr) {
         let leg = self.leg;
         self.arrive(actor, pc, self.seen);
@@ -211,7 +212,7 @@ impl Guided {
         }
     }
 
-    /// Somebody stands before an instruction.
+    /// Notes that an actor stands before an instruction.
     fn arrive(&mut self, actor: Actor, pc: VirtAddr, decision: usize) {
         if !self.route.bound.contains(&Some(actor)) {
             let comes = |process: &usize| {
@@ -239,7 +240,7 @@ impl Guided {
         self.check_leg(process, here, spot, left, decision);
     }
 
-    /// Whether the leg ends here.
+    /// Ends the leg if its end is reached.
     fn check_leg(
         &mut self,
         process: usize,
@@ -280,7 +281,7 @@ impl Guided {
         self.stood.push(self.walks.iter().map(|walk| walk.line.map(|line| (line, walk.accesses))).collect());
     }
 
-    /// What has happened since the last decision.
+    /// Takes note of what has happened since the last decision.
     fn look(&mut self, path: &[Taken]) {
         while self.seen < path.len() {
             let taken = &path[self.seen];
@@ -300,7 +301,7 @@ impl Guided {
         }
     }
 
-    /// The execution has ended: so have legs whose process was where it had to be.
+    /// Takes note that the execution has ended, and so have legs whose process was where it had to be.
     pub fn conclude(&mut self, execution: &Execution) {
         self.look(&execution.path);
         while let Some(Leg { process, until: Until::Leaves { line, visit } }) =
@@ -311,7 +312,7 @@ impl Guided {
         }
     }
 
-    /// Who goes on with the leg, or has to come before somebody can.
+    /// The actor that goes on with the leg, or has to come before that is possible.
     fn next(&mut self, at: &Decision<'_>) -> Option<Actor> {
         let leg = self.route.legs[self.leg];
         let process = |actor: &Actor| self.route.bound.iter().position(|bound| *bound == Some(*actor));

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{Actor, Choice, ChoiceSet, Schedule};
 
-/// Priorities of those who have fallen lie below this.
+/// Priorities of actors that have fallen lie below this.
 const FALLEN: u64 = 1 << 63;
 /// A guess of `k` is a power of two, up to this one.
 const GUESS_BITS_MAX: usize = 12;
@@ -30,12 +30,12 @@ pub struct Pct {
     random: Random,
     changes_max: u32,
     executions: u64,
-    /// Decisions in an execution, once that is known.
+    /// How many decisions an execution has, once that is known.
     decisions_expected: Option<usize>,
     decisions: usize,
     changes: BTreeSet<usize>,
     priorities: BTreeMap<Actor, u64>,
-    /// What whoever falls next gets.
+    /// The priority that the actor gets that falls next.
     lowest: u64,
 }
 
@@ -82,7 +82,7 @@ impl Pct {
     }
 }
 
-/// One of the actor's outcomes.
+/// One of the actor's outcomes, drawn at random.
 pub(super) fn any_outcome(random: &mut Random, enabled: &ChoiceSet, actor: Actor) -> Option<Choice> {
     let count = enabled.of(actor).count();
     let which = if count > 1 { random.below(count) } else { 0 };

@@ -19,7 +19,7 @@ use trace::{Actor, Choice, Schedule};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pos {
     random: Random,
-    /// Of the steps that are due.
+    /// The priority of the next step of each actor.
     priorities: BTreeMap<Actor, u64>,
 }
 

@@ -7,10 +7,11 @@
 //! with interrupts off, switches that the program makes by itself in the middle of a step, blocks that are freed
 //! without being touched, looks at what every choice changes, outcomes that nothing determines, transactions.
 //!
-//! The same on processors: several of them at once, interrupts that come between any two steps unless they are masked,
-//! by themselves or sent by another processor, and stores that wait in a buffer until it drains. A handler has a register
-//! of its own, and while it runs nothing else does on its processor. When it is done nobody is current, as when a thread
-//! ends. An instruction that waits for the buffer to drain ends the step before it.
+//! On processors there are several such programs at once, interrupts that come between any two steps unless
+//! they are masked, by themselves or sent by another processor, and stores that wait in a buffer until it
+//! drains. A handler has a register of its own, and while it runs nothing else does on its processor. When it
+//! is done nobody is current, as when a thread ends. An instruction that waits for the buffer to drain ends
+//! the step before it.
 //!
 //! Text form: instructions separated by blanks, threads by `|`: `lock0 read0 add1 unlock0 | spin0=1 assert1`;
 //! see [`Program`] for processors.
@@ -36,10 +37,10 @@ enum Status {
     Ready,
     Lock(u8),
     Semaphore(u8),
-    /// Until one of the two is written.
+    /// Waits until one of the two variables is written.
     Write(u8, u8),
     Join(u8),
-    /// Until an interrupt has been handled.
+    /// Waits until an interrupt has been handled.
     Halt,
     Done,
 }
@@ -83,7 +84,7 @@ pub struct Toy {
     owners: [Option<u8>; CELLS],
     semaphores: Vec<Semaphore>,
     allocated: [bool; CELLS],
-    /// Who runs with interrupts off.
+    /// The thread that runs with interrupts off.
     exclusive: Option<u8>,
     /// For each processor: whether its interrupts are off, which handler it is in, and its store buffer, oldest first.
     masked: Vec<bool>,
@@ -91,13 +92,13 @@ pub struct Toy {
     buffers: Vec<Vec<(u8, u8)>>,
     /// For each handler: whether its interrupt is pending.
     pending: Vec<bool>,
-    /// Of the step that is being taken.
+    /// The outcome of the step that is being taken.
     outcome: u8,
     current: Option<Actor>,
     over: bool,
-    /// Steps so far, of whomever.
+    /// How many steps were taken so far, by any actor.
     steps: u8,
-    /// The program looks at who can run, so that this counts as shared memory.
+    /// Whether the program looks at who can run, so that this counts as shared memory.
     run_queue: bool,
 }
 
@@ -113,7 +114,7 @@ struct Record {
 /// How an instruction left its thread.
 enum After {
     Next,
-    /// At a preemption point behind it.
+    /// It stands at a preemption point behind the instruction.
     Point(PointKind),
     Blocked(Status),
     Panic(String),
@@ -179,7 +180,7 @@ impl Toy {
         usize::from(me).checked_sub(self.program.threads.len())
     }
 
-    /// The processor that it runs on; a thread has one of its own.
+    /// The processor that `me` runs on; a thread has one of its own.
     fn home(&self, me: u8) -> u8 {
         self.handler(me).map_or(me, |handler| self.program.handlers[handler].cpu)
     }
@@ -206,7 +207,7 @@ impl Toy {
         buffered.map_or(self.variables[usize::from(variable)], |&(_, value)| value)
     }
 
-    /// Whether it can be chosen.
+    /// Whether `me` can be chosen.
     fn can_go_on(&self, me: u8) -> bool {
         let (home, status) = (usize::from(self.home(me)), self.threads[usize::from(me)].status);
         match self.handler(me) {
@@ -366,7 +367,7 @@ impl Toy {
             Thread { pc: 0, register: 0, status: Status::Ready, transaction: None };
     }
 
-    /// The handler has come to its end.
+    /// The handler has come to its end: its processor goes on with what was interrupted.
     fn handled(&mut self, me: u8, record: &mut Record) -> StepEnd {
         let home = self.home(me);
         record.event(Action::InterruptReturn);
@@ -376,7 +377,7 @@ impl Toy {
         self.give_way(me, record)
     }
 
-    /// The thread cannot go on.
+    /// The thread cannot go on: ends its step.
     fn give_way(&mut self, me: u8, record: &mut Record) -> StepEnd {
         self.queue_changes(record);
         self.exclusive = None;

@@ -90,7 +90,7 @@ pub struct Handler {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Program {
     pub kind: Kind,
-    /// Of threads or processors.
+    /// The instructions of each thread or processor.
     pub threads: Vec<Vec<Instr>>,
     pub handlers: Vec<Handler>,
 }

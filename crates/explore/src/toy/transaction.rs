@@ -12,13 +12,13 @@ use trace::{Action, PhysAddr, PointKind, PointRule, PointSet};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Transaction {
-    /// Where it is committed, and where the fallback begins.
+    /// Where the transaction is committed, and where its fallback begins.
     end: u16,
-    /// Instructions of the fallback.
+    /// How many instructions the fallback has.
     skip: u8,
     read: [bool; CELLS],
     written: [bool; CELLS],
-    /// What the written variables held.
+    /// What the written variables held before.
     held: [Option<u8>; CELLS],
     doomed: bool,
 }
@@ -62,7 +62,7 @@ impl Toy {
         });
     }
 
-    /// An access is about to be made: those whose transactions it conflicts with are rolled back.
+    /// Rolls back the transactions that conflict with an access that is about to be made.
     pub(super) fn touch(&mut self, me: u8, variable: u8, writes: bool) {
         let cell = usize::from(variable);
         let others = self.threads.iter_mut().enumerate().filter(|(other, _)| *other != usize::from(me));
