@@ -28,35 +28,37 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use trace::{Cancelled, PointRule, PointSet, Schedule, Subject as _, ThreadId, VirtAddr};
 
-/// Memory of worlds kept to go back to, for all workers of a job together; less when memory is short.
+/// Bytes of memory for the checkpoints of all workers of a job together; less when memory is short.
 const CLONE_BYTES_MAX: usize = 128 << 20;
 const CLONE_BYTES_MIN: usize = 8 << 20;
-/// Of the jobs left aside, the part whose searches give up their memory when it is short.
+/// The part of the jobs left aside whose searches give up their memory when it is short.
 const DEFERRED_DROPPED: f64 = 0.5;
-/// After so many interleavings without a new race a job is no longer watched for races, unless it may become the proof:
-/// what is said of that one is said of all races.
+/// After so many interleavings without a new race a job is no longer watched for races, unless it may become
+/// the proof, which makes a claim about all races.
 const QUIET_INTERLEAVINGS_MAX: u64 = 1000;
 const SLICE: Duration = Duration::from_millis(250);
-/// Executions of a task in one round; small, so that a slice can end in time.
+/// How many executions a task runs in one round; few, so that a slice can end in time.
 const QUANTUM: u64 = 8;
-/// Of the time spent on a job, the part that may go into writing it down, and of all time that for the plan.
+/// The part of the time spent on a job that may go into storing it, and the part of all time that may go into
+/// storing the plan.
 const WRITING_SHARE: f64 = 0.05;
-/// What takes less, of one core, is rather done again.
+/// A job is not stored for the sake of less work than this, in processor seconds, because repeating it is
+/// cheaper.
 const WRITING_SECONDS_MIN: f64 = 0.1;
-/// The plan is written down when something was proved or found, and else this often.
+/// How often the plan is stored, beside the moments when something was proved or found.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
 
 pub type WatchedWorld = World<Uniprocessor, Watch>;
 
-/// A job that was begun. Suspending it is not running it.
+/// A job that was begun: the state of its search. A suspended job simply is not run.
 #[derive(Serialize, Deserialize)]
 pub struct Begun {
     search: Searching,
-    /// Of one core.
+    /// Processor seconds spent on this job, summed over the cores that worked on it.
     seconds: f64,
-    /// Interleavings up to which it last saw a race that nobody had seen before.
+    /// How many interleavings had been run when the job last saw a race that no job had seen before.
     news_at: u64,
-    /// When it was last written down, and how long that took; of `seconds`.
+    /// When the job was last stored, as a value of `seconds`, and for how many seconds that took.
     #[serde(skip)]
     written_at: f64,
     #[serde(skip)]
@@ -73,7 +75,8 @@ impl Begun {
         Self { search, seconds: 0.0, news_at: 0, written_at: 0.0, writing: 0.0 }
     }
 
-    /// Looking for races takes time, and most show early.
+    /// Whether the job has not seen a new race for so long that it is no longer watched for them, which takes
+    /// time.
     fn is_quiet(&self) -> bool {
         self.search.counts().interleavings - self.news_at > QUIET_INTERLEAVINGS_MAX
     }
@@ -97,18 +100,18 @@ impl Begun {
 /// Where a job that was begun is between slices.
 enum Kept {
     Here(Box<Begun>),
-    /// In the store alone.
+    /// The search is in the store alone.
     Written,
 }
 
-/// A job at work.
+/// A job at work on some cores.
 struct Slice {
     id: JobId,
     job: Box<Begun>,
     workers: Workers<Uniprocessor, Watch>,
     cores: usize,
     watched: bool,
-    /// The slice ends with so many interleavings, if it is a mere look.
+    /// The slice ends when the search has so many interleavings, if it is a mere look.
     interleavings_max: u64,
 }
 
@@ -116,13 +119,13 @@ pub fn options() -> Options {
     Options { constants: Some(Constants::default()), quantum: QUANTUM, ..Options::default() }
 }
 
-/// Whether it is time to end: from that moment on by the host's clock, or when somebody asks.
+/// A question that becomes true when the host's clock reaches `until`, or when somebody asks for the end.
 pub fn lateness(host: &Arc<dyn Host>, until: Duration) -> Cancelled {
     let host = Arc::clone(host);
     Arc::new(move || host.stop_asked() || host.now() >= until)
 }
 
-/// How endless loops are told with these points.
+/// The constants by which endless loops are recognised, with these points.
 pub fn constants(points: &PointSet, limits: &Limits) -> Constants {
     // A racing instruction may be in a long loop, such as that which fills page tables.
     let is_access = |rule: &PointRule| matches!(rule, PointRule::Everywhere | PointRule::Race { .. });
@@ -131,24 +134,25 @@ pub fn constants(points: &PointSet, limits: &Limits) -> Constants {
 
 pub struct Campaign<'a> {
     pub plan: Plan,
-    /// Of each race that the plan knows.
+    /// For each race that the plan knows, the schedule under which it was first seen.
     pub witnesses: BTreeMap<RaceKey, RaceWitness>,
     setting: Setting<'a>,
-    /// Of this run, before this process.
+    /// Seconds that earlier processes spent on this run.
     pub seconds_before: f64,
     kept: BTreeMap<JobId, Kept>,
-    /// Workers with their worlds, the latest last.
+    /// Idle workers with their worlds, the latest last, each with its job, whether they watch for races, and
+    /// their number.
     warm: Vec<(JobId, bool, usize, Workers<Uniprocessor, Watch>)>,
     clone_bytes_max: usize,
-    /// Nothing that is still at work is wanted.
+    /// Tells everybody still at work that nothing more is wanted.
     enough: Arc<AtomicBool>,
-    /// When the plan was last written down, and how long that took.
+    /// When the plan was last stored, and how long that took.
     recorded: Option<(Duration, Duration)>,
-    /// Something happened that must not be lost.
+    /// Whether something happened that must be stored soon.
     news: bool,
-    /// The bug to be told next.
+    /// The bug to be reported next.
     found: Option<(JobId, Found)>,
-    /// Bugs that were told, and set aside to look for the next one.
+    /// Causes of the bugs that were reported, and set aside to look for the next one.
     told: Vec<Signature>,
 }
 
@@ -158,7 +162,7 @@ pub struct Setting<'a> {
     pub what: String,
     pub races: Races,
     pub watched: WatchedWorld,
-    /// The same without a look at races.
+    /// The world for searches that do not look for data races.
     pub unwatched: WatchedWorld,
     pub cores: usize,
     pub host: Arc<dyn Host>,
@@ -169,7 +173,7 @@ pub struct Setting<'a> {
     /// Whether this process uses more memory than it may.
     pub memory_is_short: &'a dyn Fn() -> bool,
     pub limits: Limits,
-    /// Spaces are searched by the number of preemptions, the fewest first.
+    /// Whether spaces are searched by the number of preemptions, the fewest first.
     pub fewest_first: bool,
     pub code: &'a Code<'a>,
 }
@@ -225,12 +229,13 @@ impl<'a> Campaign<'a> {
         }
     }
 
-    /// Bugs that were told, and set aside.
+    /// Causes of the bugs that were reported and set aside.
     pub fn told(&self) -> &[Signature] {
         &self.told
     }
 
-    /// The bug was told: on to the next one. Searches that were cut off go on; what ended with the bug is begun again.
+    /// Goes on to the next bug after one was reported. Searches that were cut off go on; what ended with the
+    /// bug is begun again.
     pub fn set_aside(&mut self, cause: Signature) {
         self.found = None;
         self.enough.store(false, Ordering::Relaxed);
@@ -246,7 +251,8 @@ impl<'a> Campaign<'a> {
         self.setting.unwatched.observer.set_aside(cause.clone());
     }
 
-    /// A new run. The first interleaving, without any preemption, shows races that are known from the start.
+    /// Begins a new run. The first interleaving, without any preemption, shows races that are known from the
+    /// start.
     pub fn begin(setting: Setting<'a>, plan: Plan) -> Self {
         let mut campaign = Self::new(setting, plan, 0.0);
         let points = campaign.plan.job(JobId(0)).points.clone();
@@ -267,7 +273,8 @@ impl<'a> Campaign<'a> {
         campaign
     }
 
-    /// A run that was begun before. What its searches know that the plan does not is told to it.
+    /// Goes on with a run that was begun before. What its searches know that the plan does not is passed on
+    /// to the plan.
     pub fn resume(setting: Setting<'a>, record: Record) -> Self {
         let mut campaign = Self::new(setting, record.plan, record.seconds);
         campaign.found = record.found;
@@ -292,7 +299,7 @@ impl<'a> Campaign<'a> {
         campaign
     }
 
-    /// Since the budget began.
+    /// The time since the budget began.
     fn elapsed(&self) -> Duration {
         self.setting.host.now().saturating_sub(self.setting.started)
     }
@@ -386,14 +393,14 @@ impl<'a> Campaign<'a> {
         self.found.clone()
     }
 
-    /// Says what went wrong with keeping things, if anything did.
+    /// Tells the view what went wrong with storing, if anything did.
     fn warn(&self, view: &mut dyn View) {
         if let Some(warning) = self.setting.store.take_warning() {
             view.warn(&warning);
         }
     }
 
-    /// Gives idle cores work: a job for each, and more to the first if there are fewer jobs.
+    /// Gives work to idle cores: a job for each, and more cores to the first if there are fewer jobs.
     fn hand_out(
         &mut self,
         busy: &mut BTreeMap<JobId, usize>,
@@ -493,7 +500,7 @@ impl<'a> Campaign<'a> {
         }
     }
 
-    /// Writes the plan down, if that is due.
+    /// Stores the plan, if that is due.
     fn keep_record(&mut self) {
         let is_due = self.recorded.is_none_or(|(recorded, took)| {
             let elapsed = self.setting.host.now().saturating_sub(recorded);
@@ -528,7 +535,7 @@ impl<'a> Campaign<'a> {
         self.recorded = Some((now, now.saturating_sub(begun)));
     }
 
-    /// Writes everything down: the process ends, or goes on to tell of a bug.
+    /// Stores everything, because the process ends or goes on to report a bug.
     pub fn put_down(&mut self, ended: Option<Ended>) {
         for (id, kept) in &self.kept {
             if let Kept::Here(job) = kept
@@ -545,12 +552,12 @@ impl<'a> Campaign<'a> {
         self.plan.jobs().iter().map(|job| job.standing.interleavings).sum()
     }
 
-    /// Some space holds what cannot be run.
+    /// Whether some space contains what cannot be run.
     pub fn has_gap(&self) -> bool {
         self.plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }))
     }
 
-    /// Why the campaign is over when no bug is left to be told.
+    /// Why the campaign is over when no bug is left to be reported.
     pub fn ending(&self) -> Ending {
         if self.plan.is_complete() {
             Ending::Done
@@ -568,13 +575,13 @@ impl<'a> Campaign<'a> {
         self.setting.code
     }
 
-    /// Whether anybody looks for data races.
+    /// Whether data races are looked for.
     pub fn looks_for_races(&self) -> bool {
         self.setting.races != Races::None
     }
 
-    /// Spaces that hold the one of `points` and in which fewer preemptions may show what was found there: with the points that
-    /// every test begins with, and with all that are known.
+    /// Point sets that contain `points` and with which fewer preemptions may show what was found there: from
+    /// the points that every test begins with up to all points that are known.
     pub fn wider(&self, points: &PointSet) -> Vec<PointSet> {
         let with = |more: &dyn Fn(&PointRule) -> bool| {
             let rules = self.plan.jobs().iter().flat_map(|job| &job.points.rules).filter(|rule| more(rule));

@@ -17,20 +17,20 @@ pub enum Failure {
         error: BootError,
     },
     BadFlag(String),
-    /// A file that is not what it should be, with what to do.
+    /// A file that is not what it should be; the text says what to do.
     BadInput(String),
     Unwritable {
         path: PathBuf,
         error: std::io::Error,
     },
-    /// A schedule that does not show what it should.
+    /// A schedule that does not show the finding that it should.
     NotShown {
         finding: String,
         seen: String,
     },
-    /// Stopped from outside before there was anything to tell.
+    /// The work was stopped from outside before there was anything to report.
     Interrupted(String),
-    /// Something of ours that should have held.
+    /// A defect of Rockfall itself.
     Own(String),
     Terminal(std::io::Error),
 }

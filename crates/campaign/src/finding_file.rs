@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use trace::{PointSet, Schedule};
 
-/// Files of another version are refused.
+/// The version of the format; files of another version are refused.
 const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct FindingFile {
     pub schedule: Schedule,
     pub preemptions: usize,
     pub interleavings: u64,
-    /// Preemptions when the finding was first seen, if fewer were sought.
+    /// How many preemptions the first schedule had that showed the finding, if fewer were sought.
     pub minimised_from: Option<usize>,
     /// Whether no schedule with fewer preemptions at these points shows it.
     #[serde(default)]
@@ -61,7 +61,7 @@ impl FindingFile {
     }
 }
 
-/// Exceptions have names; in older files they have the numbers that x86 gives them.
+/// Turns the numbers that x86 gives to exceptions, as older files have them, into names.
 fn name_exception(file: &mut serde_json::Value) {
     let Some(fault) = file.pointer_mut("/finding/kind/fault").and_then(|fault| fault.as_object_mut()) else {
         return;

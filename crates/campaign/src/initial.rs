@@ -13,7 +13,7 @@ pub fn plan(target: &Target, mode: Mode, races: Races, filters: &[Filter]) -> Pl
     plan.sweeping().trusting(target.limits.heuristics)
 }
 
-/// What a kernel, or a program, offers before anything is known of it.
+/// The point sets with which the test of a kernel, or of a program, begins before anything is known of it.
 fn initial(kernel: &Kernel) -> Vec<PointSet> {
     if kernel.tested.is_none() && !kernel.test.points.is_empty() {
         return kernel.test.points.clone();
@@ -23,7 +23,8 @@ fn initial(kernel: &Kernel) -> Vec<PointSet> {
     sets.into_iter().map(set).collect()
 }
 
-/// The four of Blum 2018, 4.2.2. Threads that become runnable count in each of them, as they do there (3.1.4).
+/// The four point sets of Blum 2018, 4.2.2. Threads that become runnable count in each of them, as they do
+/// there (3.1.4).
 fn initial_of_program() -> Vec<Vec<PointRule>> {
     let runnable = [PointRule::Create, PointRule::Wake];
     let sets: [&[PointRule]; 4] =
@@ -47,8 +48,9 @@ fn initial_of_kernel(kernel: &Kernel) -> Vec<Vec<PointRule>> {
     sets
 }
 
-/// An interleaving of a program with a point before each shared access takes milliseconds, and often there are few
-/// enough of them. A kernel makes thousands of such accesses in a test, so that one interleaving takes half a second.
+/// Whether to look for a proof with a point before each shared access. An interleaving of a program with
+/// these points takes milliseconds, and often there are few enough of them. A kernel makes thousands of such
+/// accesses in a test, so that one interleaving takes half a second.
 fn proof(kernel: &Kernel, mode: Mode, races: Races) -> Proof {
     let races = races != Races::None && mode == Mode::Deepening;
     if kernel.tested.is_some() && races { Proof::Accesses } else { Proof::Races }

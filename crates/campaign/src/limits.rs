@@ -1,5 +1,5 @@
-//! The numbers by which judgement is made, each with a name: how many yields are too many, how long a loop may be, when an
-//! estimate counts.
+//! The limits by which Rockfall judges, each with a name: how many yields are too many, how long a loop may
+//! be, when an estimate counts.
 //!
 //! Contract: a number has the papers' value, or one for a reason that [`TABLE`] gives; a description may have another under
 //! `[limits]`, and `--set NAME=VALUE` has the last word. What was changed goes into findings, so that a replay judges alike.
@@ -11,19 +11,19 @@ use explore::jobs::Heuristics;
 use guest::uniprocessor::Patience;
 use std::collections::BTreeMap;
 
-/// What was changed, by name.
+/// The limits that were changed, by name.
 pub type Changes = BTreeMap<String, u64>;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Limits {
     pub constants: Constants,
-    /// In place of [`Constants::first_points_max`] where points are single accesses.
+    /// The value of [`Constants::first_points_max`] where points are single accesses.
     pub first_points_everywhere: u64,
     pub patience: Patience,
     pub heuristics: Heuristics,
 }
 
-/// A number: its name, what the papers have, where it is, and what it says.
+/// A limit: its name, the papers' value, where it is kept, and what it means.
 struct Limit {
     name: &'static str,
     paper: &'static str,
@@ -132,7 +132,7 @@ const TABLE: &[Limit] = &[
 ];
 
 impl Limits {
-    /// For a kernel, or for a program on a trusted one.
+    /// The limits for a kernel or, if `program`, for a program on a trusted kernel.
     pub const fn new(program: bool) -> Self {
         let constants = if program { Constants::user() } else { Constants::kernel() };
         let first_points_everywhere = constants.everywhere().first_points_max;
@@ -140,7 +140,7 @@ impl Limits {
         Self { constants, first_points_everywhere, patience, heuristics }
     }
 
-    /// The same with these changes.
+    /// The limits of [`Limits::new`] with these changes.
     pub fn changed(program: bool, changes: &Changes) -> Result<Self, Failure> {
         let mut limits = Self::new(program);
         for (name, value) in changes {
@@ -153,7 +153,7 @@ impl Limits {
         Ok(limits)
     }
 
-    /// How endless loops are told where points are single accesses, or not.
+    /// The constants by which endless loops are recognised, where points are single accesses or not.
     pub const fn constants(&self, single_accesses: bool) -> Constants {
         let first_points_max = match single_accesses {
             true => self.first_points_everywhere,
@@ -162,7 +162,7 @@ impl Limits {
         Constants { first_points_max, ..self.constants }
     }
 
-    /// Every limit in a line of its own.
+    /// A table with every limit in a line of its own.
     pub fn table(&self, program: bool) -> String {
         let usual = Self::new(program);
         let mut text = format!("{:33}{:>10}{:>10}  {:19} \n", "limit", "value", "default", "papers");
@@ -181,7 +181,7 @@ fn find(name: &str) -> Result<&'static Limit, Failure> {
     })
 }
 
-/// `NAME=VALUE` of a command line.
+/// Reads `NAME=VALUE` from a command line.
 pub fn parse_change(text: &str) -> Result<(String, u64), String> {
     let error =
         || format!("'{text}' sets no limit; write NAME=VALUE, such as retries=64 (--show-limits lists all)");

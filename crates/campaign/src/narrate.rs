@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use trace::{Resolve, Step, ThreadId};
 
-/// Of an endless loop: enough to see what it does.
+/// How many instructions of an endless loop are shown: enough to see what it does.
 const LOOP_INSTRUCTIONS_SEEN: u64 = 100_000;
 
 /// A path as a shell takes it.
@@ -104,8 +104,8 @@ pub fn shows(execution: &Execution) -> String {
     }
 }
 
-/// Limits under which an endless loop shows as well, long before the thousands of rounds that were needed to be sure of it:
-/// each would be looked at now.
+/// Limits under which an endless loop shows long before the thousands of rounds that were needed to be sure
+/// of it, each of which would now be looked at.
 fn briefly(finding: &Finding, steps: &[Step]) -> Limits {
     let limits = Limits::of(finding);
     if !matches!(finding.kind, FindingKind::TightLoop { .. }) {
@@ -116,7 +116,7 @@ fn briefly(finding: &Finding, steps: &[Step]) -> Limits {
     Limits { instructions_max: limits.instructions_max.min(enough), ..limits }
 }
 
-/// What the kernel calls the threads, when each was first seen.
+/// The kernel's own names for the threads, as they were when each was first seen.
 fn called<S: trace::Subject>(mut subject: S, file: &FindingFile) -> BTreeMap<ThreadId, String> {
     let mut names = BTreeMap::new();
     for choice in &file.schedule.0 {
@@ -133,7 +133,7 @@ fn called<S: trace::Subject>(mut subject: S, file: &FindingFile) -> BTreeMap<Thr
     names
 }
 
-/// With a program under test, what the kernel does to its own memory is no part of the story.
+/// Takes out what the kernel does to its own memory, which is no part of the story of a program under test.
 fn leave_out_kernel(step: &mut Step, kernel: &guest::kernel::Kernel) {
     let kept: Vec<bool> = step.accesses.iter().map(|access| kernel.is_user(access.addr)).collect();
     let before = |at: usize| kept[..at.min(kept.len())].iter().filter(|kept| **kept).count();
@@ -149,19 +149,19 @@ fn leave_out_kernel(step: &mut Step, kernel: &guest::kernel::Kernel) {
     });
 }
 
-/// Arrays from this size on are taken to be the ground of an allocator.
+/// Arrays of at least this size are taken to be memory that an allocator hands out.
 const ARENA_BYTES_MIN: u64 = 16 << 10;
 
 /// Names from the kernel and from the program under test; other programs are named in the stacks, where it is known
 /// which one runs.
 pub struct Names<'a> {
     target: &'a Target,
-    /// What is known of the heap.
+    /// What is known of the objects in the heap.
     objects: Objects,
 }
 
 impl<'a> Names<'a> {
-    /// Without what only an execution tells.
+    /// The names that are known without an execution.
     pub fn of(target: &'a Target) -> Self {
         Self { target, objects: Objects::default() }
     }

@@ -11,7 +11,7 @@ use guest::kernel::Kernel;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Parts of a program's library that are tested, though they are trusted otherwise.
+/// Which parts of a program's library are tested although they are trusted otherwise.
 #[derive(Clone, Copy)]
 pub struct Parts {
     pub heap: bool,

@@ -35,8 +35,8 @@ struct Moment {
 }
 
 impl RaceWitness {
-    /// Where both accesses are in the execution of the schedule: the first of the second side's that one of the first
-    /// side's came before, and the last of those.
+    /// Where both accesses of the race are in the execution of the schedule: the second is the first access
+    /// of its side that comes after one of the other side, the first is the last of those before it.
     fn moments(&self, steps: &[Step]) -> Option<[Moment; 2]> {
         let Race { first, second, addr, size } = &self.race;
         let reaches = |access: &Access| {
@@ -63,11 +63,12 @@ impl RaceWitness {
     }
 }
 
-/// A run is at its end, or somebody has asked for that, who waits for no more than this.
+/// How long the witnesses of races are run again at most: the run is at its end, or somebody has asked for
+/// its end and waits.
 const SEEING_AGAIN_MAX: Duration = Duration::from_millis(500);
 
-/// Both accesses of each race as they happen, in its order. Races that one schedule showed are seen in one run of it: most
-/// are those of the first.
+/// Both accesses of each race as they happen, in its order. Races with the same schedule are seen in one run
+/// of it; most have that of the first execution.
 fn sightings(
     witnesses: &[&RaceWitness],
     target: &Target,
@@ -110,7 +111,8 @@ fn sightings(
     seen
 }
 
-/// Races told in full; for those that are not harmless their schedules are run once more, to see either side at its access.
+/// Tells races in full; the schedules of those that are not harmless are run once more, to see either side at
+/// its access.
 pub fn stories<'a>(
     races: impl Iterator<Item = &'a Candidate>,
     witnesses: &BTreeMap<RaceKey, RaceWitness>,
@@ -135,8 +137,8 @@ pub fn stories<'a>(
     races.into_iter().map(story).collect()
 }
 
-/// The races that a finding came about by: its schedule preempts before one side, and the other side happens in between.
-/// If none is known to, those with a side at which it preempts.
+/// The races by which a finding came about: its schedule preempts before one side, and the other side happens
+/// in between. If there is none, those with a side at which it preempts.
 pub fn leading_to(
     file: &FindingFile,
     races: &RaceLog,
@@ -155,12 +157,12 @@ pub fn leading_to(
     of(&|key| preempted.iter().any(|preempted| [key.low, key.high].contains(&preempted.pc)))
 }
 
-/// Somebody who was preempted just before an access.
+/// A thread that was preempted just before an access.
 struct Preempted {
     pc: VirtAddr,
     /// The accesses of that instruction when it was executed at last, if it was.
     own: Option<Vec<Access>>,
-    /// What others did in between.
+    /// The accesses of other threads in between.
     others: Vec<Access>,
 }
 

@@ -13,10 +13,10 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Recipe {
     pub kernel: PathBuf,
-    /// Hash of the kernel file: the finding is about these bytes.
+    /// The hash of the kernel file, to which the finding belongs.
     pub image: String,
     pub description_name: String,
-    /// The description itself, so that the file is enough.
+    /// The text of the description, so that the finding file suffices by itself.
     pub description: String,
     pub test: String,
     pub memory_bytes: u64,
@@ -30,16 +30,16 @@ pub struct Recipe {
     pub programs: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<PathBuf>,
-    /// Memory that stays allocated is no finding.
+    /// Whether memory that stays allocated is no finding.
     #[serde(default)]
     pub no_leaks: bool,
-    /// The allocator is tested too.
+    /// Whether the allocator is tested too.
     #[serde(default)]
     pub test_heap: bool,
-    /// The locks of the program's library are tested too.
+    /// Whether the locks of the program's library are tested too.
     #[serde(default)]
     pub test_locks: bool,
-    /// Rules about locks count.
+    /// Whether broken rules about locks are findings.
     #[serde(default)]
     pub lockdep: bool,
     /// Whether there are transactions, and how they are explored.
@@ -48,13 +48,13 @@ pub struct Recipe {
     /// Findings that were known before and set aside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<Signature>,
-    /// Numbers by which judgement is made that are not as usual.
+    /// Limits that differ from the usual ones.
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     pub limits: Changes,
-    /// With a program under test: its file and how its library is described.
+    /// The file of the program under test and how its library is described, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tested: Option<TestedRecipe>,
-    /// With a Linux kernel: how it is booted to its test.
+    /// How a Linux kernel is booted to its test, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux: Option<LinuxRecipe>,
 }
@@ -62,31 +62,31 @@ pub struct Recipe {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TestedRecipe {
     pub program: PathBuf,
-    /// Hash of that file.
+    /// The hash of the program's file.
     pub image: String,
     pub library_name: String,
-    /// `None`: that which the kernel's description names.
+    /// The description of its library; `None`: the one that the kernel's description names.
     pub library: Option<String>,
 }
 
 /// How to boot the same machine again; part of a finding file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinuxRecipe {
-    /// As `uname -r` prints it.
+    /// The release of the kernel, as `uname -r` prints it.
     pub release: String,
     pub cpus: u8,
     /// The packed initial file system, which holds the test, and its hash.
     pub initramfs: PathBuf,
     pub initramfs_hash: String,
-    /// Of a test with several, the one that it is about.
+    /// The input that the finding is about, if the test has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<u32>,
 }
 
-/// What of this is part of a finding file.
+/// The options about transactions that are part of a finding file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TransactionRecipe {
-    /// `None`: as the code has it.
+    /// Whether the processors have transactions; `None`: if the code uses them.
     pub tsx: Option<bool>,
     #[serde(default)]
     pub mode: Option<Mode>,
@@ -103,7 +103,7 @@ impl TransactionRecipe {
         self.mode.unwrap_or_default()
     }
 
-    /// What the processors have, for code in these images.
+    /// The transactional memory of the processors, for code in these images.
     pub fn tsx<'a>(&self, mut code: impl Iterator<Item = &'a Image>) -> Result<Option<Tsx>, Failure> {
         let has = self.tsx.unwrap_or_else(|| code.any(Image::has_transactions));
         if !has && self.mode.is_some() {

@@ -15,15 +15,15 @@ use trace::{PhysAddr, Schedule, Subject};
 #[derive(Serialize, Deserialize)]
 pub enum Searching {
     Whole(Search<Dpor, Race>),
-    /// With at most so many preemptions.
+    /// All executions with at most so many preemptions.
     Bounded(u32, Search<PreemptionBound, Race>),
-    /// All, those with the fewest preemptions first.
+    /// All executions, those with the fewest preemptions first.
     FewestFirst(ContextBounding<Race>),
-    /// With at most so many delays.
+    /// Executions with at most so many delays.
     Delayed(u32, Search<DelayBound, Race>),
 }
 
-/// Asks whichever search there is.
+/// Calls the method on whichever search there is.
 macro_rules! ask {
     ($searching:expr, $search:ident => $answer:expr) => {
         match $searching {
@@ -51,7 +51,7 @@ impl Searching {
         }
     }
 
-    /// The same as [`Searching::new`] without a bound, those with the fewest preemptions first.
+    /// A search of all executions of a space, those with the fewest preemptions first.
     pub fn fewest_first(options: Options) -> Self {
         Self::FewestFirst(ContextBounding::new(options, u32::MAX))
     }
@@ -67,7 +67,7 @@ impl Searching {
         ask!(self, search => search.notes())
     }
 
-    /// Words of memory that points are about, as far as they were learned.
+    /// The words of memory, found on the way, at which accesses count as points.
     pub fn words(&self) -> &[PhysAddr] {
         ask!(self, search => search.words())
     }

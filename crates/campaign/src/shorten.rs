@@ -10,26 +10,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use trace::{PointSet, Subject};
 
-/// What may go into making a finding short, and then into the nearest schedule that passes: beside the budget, so no more.
+/// Seconds that may go into making a finding short, beyond the budget. Those for the nearest passing schedule
+/// follow.
 const MINIMISE_SECONDS: f64 = 7.0;
 const PASSING_SECONDS: f64 = 3.0;
-/// Both together, as it is said beforehand.
+/// The seconds for both together, as users are told beforehand.
 pub const TELLING_SECONDS: f64 = MINIMISE_SECONDS + PASSING_SECONDS;
 
-/// A finding as short as it was made.
+/// A finding with a schedule made as short as the time allowed.
 pub struct Shortened {
-    /// At which preemptions were chosen.
+    /// The points at which preemptions were chosen.
     pub points: PointSet,
     pub found: Found,
-    /// No schedule with fewer preemptions at these points shows it.
+    /// Whether it is known that no schedule with fewer preemptions at these points shows the finding.
     pub fewest: bool,
     pub passing: Option<Passing>,
-    /// Preemptions when it was first seen, if fewer were sought.
+    /// How many preemptions the first schedule had that showed the finding, if fewer were sought.
     minimised_from: Option<usize>,
 }
 
 impl Shortened {
-    /// The finding as it was first seen.
+    /// The finding as it was first seen, not shortened.
     #[must_use]
     pub fn not(points: &PointSet, found: &Found) -> Self {
         Self {
@@ -41,8 +42,8 @@ impl Shortened {
         }
     }
 
-    /// The fewest preemptions that still show the finding, within a time that fits the search: at its own points, and then
-    /// at each of the `wider` sets.
+    /// Looks for the fewest preemptions that still show the finding, within a time that fits the search: at
+    /// its own points, and then at each of the `wider` sets.
     #[must_use]
     pub fn of<S: Subject, O: Observer>(
         world: &World<S, O>,
@@ -82,7 +83,7 @@ impl Shortened {
         short
     }
 
-    /// The finding as a file; it was the `interleaving`-th that showed it first.
+    /// The finding as a file; the `interleaving`-th execution was the first to show it.
     #[must_use]
     pub fn file(&self, target: &Recipe, interleaving: u64) -> FindingFile {
         let Self { points, found, fewest, passing, minimised_from } = self;

@@ -1,6 +1,6 @@
 //! Sizes of memory as people write them.
 
-/// The address space of a machine ends in device registers.
+/// The most memory of a machine: above it the address space belongs to device registers.
 const MEMORY_MAX: u64 = 3 << 30;
 const MEMORY_MIN: u64 = 1 << 20;
 

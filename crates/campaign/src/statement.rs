@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{PointRule, PointSet, VirtAddr};
 
-/// Places named in one line.
+/// How many places are named in one line.
 const PLACES_TOLD_MAX: usize = 8;
 
 /// Why the run is over.
@@ -34,9 +34,9 @@ pub struct Statement<'a> {
     pub plan: &'a Plan,
     pub seconds: f64,
     pub ending: Ending,
-    /// Bugs that were told and set aside before.
+    /// How many bugs were reported and set aside before.
     pub aside: usize,
-    /// Whether anybody looked for races.
+    /// Whether data races were looked for.
     pub races: bool,
     /// Functions in which no preemption was tried.
     pub sealed: Vec<Arc<str>>,
@@ -48,7 +48,7 @@ pub struct Statement<'a> {
 
 /// Spaces that differ only in which instructions race.
 struct Kind<'a> {
-    /// Those points that are none of races.
+    /// The points of the set apart from racing instructions.
     base: PointSet,
     races: usize,
     jobs: Vec<&'a Job>,
@@ -77,7 +77,7 @@ fn kinds<'a>(jobs: impl Iterator<Item = &'a Job>) -> Vec<Kind<'a>> {
 }
 
 impl<'a> Statement<'a> {
-    /// What a campaign that ended so claims.
+    /// What a campaign claims that ended in this way.
     pub fn of(campaign: &'a Campaign<'a>, target: &Target, ending: Ending) -> Self {
         let code = campaign.code();
         let tested = target.kernel.tested.as_ref();
@@ -96,7 +96,7 @@ impl<'a> Statement<'a> {
 }
 
 impl Statement<'_> {
-    /// Everything up to the races themselves.
+    /// The whole statement except the races themselves.
     pub fn text(&self) -> String {
         let mut lines = self.opening();
         self.left_out(&mut lines);
@@ -148,7 +148,7 @@ impl Statement<'_> {
         lines
     }
 
-    /// What no space has, so that nothing below is about it.
+    /// Adds the points that no space has, so that nothing that follows is about them.
     fn left_out(&self, lines: &mut Vec<String>) {
         if !self.sealed.is_empty() {
             lines.push(format!("No preemption was tried inside of {} (sealed).", self.sealed.join(", ")));
@@ -187,7 +187,7 @@ impl Statement<'_> {
         }));
     }
 
-    /// Spaces of a kind in one line.
+    /// One line for spaces of a kind.
     fn kind(&self, kind: &Kind<'_>) -> String {
         let interleavings = in_number(kind.jobs.iter().map(|job| job.standing.interleavings).sum());
         if let [job] = kind.jobs[..] {
@@ -204,7 +204,7 @@ impl Statement<'_> {
         format!("  {with}one racing instruction: {spaces} state spaces, {interleavings}: in {places}")
     }
 
-    /// Instructions by their places, those of one place together.
+    /// Instructions by their places, each place once.
     fn places(&self, pcs: BTreeSet<VirtAddr>) -> String {
         let mut places: Vec<(String, usize)> = Vec::new();
         for place in pcs.into_iter().map(&self.place) {
@@ -266,7 +266,7 @@ impl Statement<'_> {
         }
     }
 
-    /// By the reason; most often it is one for all.
+    /// Adds the spaces that were given up, grouped by the reason, which most often is the same for all.
     fn given_up(&self, lines: &mut Vec<String>) {
         let mut reasons: Vec<(&str, Vec<&Job>)> = Vec::new();
         for job in self.plan.jobs() {

@@ -9,7 +9,7 @@ use explore::Found;
 use explore::jobs::{JobId, Plan};
 use serde::{Deserialize, Serialize};
 
-/// How a run ended, if it did by itself, and said so.
+/// How a run ended, if it did by itself and said so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ended {
     Complete,
@@ -19,31 +19,31 @@ pub enum Ended {
 /// All of a campaign but the searches of its jobs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// What is tested, for people.
+    /// What is tested, as it is shown to users.
     pub what: String,
-    /// Spent so far.
+    /// Seconds spent on the run so far.
     pub seconds: f64,
     pub ended: Option<Ended>,
     pub plan: Plan,
-    /// Of each race that the plan knows.
+    /// For each race that the plan knows, the schedule under which it was first seen.
     pub witnesses: Vec<RaceWitness>,
-    /// The bug that was found and, unless the run has ended with it, perhaps not told.
+    /// The bug that was found and, unless the run has ended with it, perhaps not yet reported.
     pub found: Option<(JobId, Found)>,
-    /// What was found and told before, and set aside to look for the next one.
+    /// The causes of what was found and reported before, and set aside to look for the next one.
     pub told: Vec<Signature>,
 }
 
 pub trait Store: Send + Sync {
     fn save(&self, record: &Record);
 
-    /// Whether it can be loaded again.
+    /// Stores the search of a job; says whether it can be loaded again.
     fn save_job(&self, id: JobId, job: &Begun) -> bool;
 
     fn load_job(&self, id: JobId) -> Option<Begun>;
 
     fn forget_job(&self, id: JobId);
 
-    /// What went wrong, once.
+    /// What went wrong since this was last asked.
     fn take_warning(&self) -> Option<String> {
         None
     }
@@ -68,7 +68,7 @@ impl Store for Nowhere {
     fn forget_job(&self, _: JobId) {}
 }
 
-/// Stands for bytes: guards against mistakes, not against malice.
+/// A checksum of bytes, which guards against mistakes, not against malice.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u64 {
     let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);

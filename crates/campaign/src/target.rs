@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trace::{Cancelled, Subject as _};
 
-/// Of a machine of which nothing else is said.
+/// Bytes of memory of a machine, unless something else is said.
 pub const MEMORY_BYTES: u64 = 64 << 20;
 
 /// The kernel that comes with the tool, as it is called on the command line and in finding files: a path that the [`Host`]
@@ -33,9 +33,9 @@ pub struct Target {
     pub recipe: Recipe,
     file: Vec<u8>,
     pub kernel: Arc<Kernel>,
-    /// What a step may need, as the user knows it.
+    /// How many instructions a step may need, if the user says so.
     pub step_instructions: Option<u64>,
-    /// By which numbers judgement is made.
+    /// The limits by which Rockfall judges.
     pub limits: Limits,
     setup: Setup,
     host: Arc<dyn Host>,
@@ -50,7 +50,7 @@ pub fn read(host: &dyn Host, path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 impl Target {
-    /// What is tested, for sentences. A kernel that has one test need not name it.
+    /// What is tested, as a phrase for sentences. A kernel that has one test need not name it.
     pub fn what(&self) -> String {
         match self.recipe.test.as_str() {
             "" => format!("test of {}", self.kernel.name),
@@ -58,12 +58,12 @@ impl Target {
         }
     }
 
-    /// The numbers by which judgement is made, for people.
+    /// The limits by which Rockfall judges, as a table for users.
     pub fn limits_table(&self) -> String {
         self.limits.table(self.kernel.tested.is_some())
     }
 
-    /// What may not do what is expected of it; 'doctor' tells it too.
+    /// Warnings about what may not do what is expected of it; `rockfall doctor` shows them too.
     pub fn cautions(&self) -> impl Iterator<Item = String> {
         self.kernel.cautions.iter().map(ToString::to_string)
     }
@@ -148,7 +148,8 @@ impl Target {
         Ok(Self { recipe, file, kernel, step_instructions: None, limits, setup, host })
     }
 
-    /// Booting, and what follows without a limit of its own, ends when this says so.
+    /// Sets the question that ends booting, and what follows without a limit of its own, when its answer is
+    /// yes.
     pub fn stop_when(&mut self, cancelled: Cancelled) {
         self.setup.cancelled = Some(cancelled);
     }
@@ -158,13 +159,13 @@ impl Target {
         self.start_with(&self.setup)
     }
 
-    /// The same with every hook counted, for checking the description.
+    /// Boots the kernel to the beginning of the test with every hook counted, for checking the description.
     pub fn start_counting(&self) -> Result<Started, Failure> {
         self.start_with(&Setup { count_hooks: true, ..self.setup.clone() })
     }
 
-    /// The same, once one run of the test has shown that the description can be right. What it shows to be wrong is
-    /// refused, and what may be wrong is told.
+    /// Boots the kernel to the beginning of the test, and checks its description by one run of the test. What
+    /// that shows to be wrong is refused, and what may be wrong is told.
     pub fn start_checked(&self) -> Result<Checked, Failure> {
         let mut started = self.start_counting()?;
         let Examination { advice, threads } = guest::doctor::examine(&started);
@@ -227,7 +228,7 @@ impl Target {
         Flags::new(found.instructions, found.variables)
     }
 
-    /// Stands for all that the target is made of.
+    /// A checksum of all that the target is made of.
     pub fn checksum(&self) -> u64 {
         let Recipe {
             image,
@@ -258,7 +259,7 @@ impl Target {
         self.world_with(started, self.recipe.lockdep)
     }
 
-    /// The same, with rules about locks or without.
+    /// The world at the beginning of the test, with rules about locks or without.
     pub fn world_with(&self, mut started: Started, lockdep: bool) -> World<Uniprocessor, Detectors> {
         started.subject.tracker.watch_locks = lockdep;
         // Who began with it decides how long it is wanted.
@@ -281,7 +282,7 @@ impl Target {
         World::new(started.subject, detectors)
     }
 
-    /// The world for a search of bugs that looks for data races too, and beside it for one that does not.
+    /// Two worlds: one for searches that look for data races too, and one for searches that do not.
     pub fn watched(
         &self,
         plain: &World<Uniprocessor, Detectors>,
@@ -312,13 +313,13 @@ impl Target {
         read(PathBuf::from(file)).or_else(|| named.chain(above).find_map(read))
     }
 
-    /// What is around the target: files, the clock, whether to end.
+    /// The program around the target: files, the clock, whether to end.
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.host
     }
 }
 
-/// How data races are told.
+/// How data races are detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Races {
     /// Limited Happens-Before: more races in fewer interleavings, some of them impossible
@@ -335,23 +336,24 @@ pub enum Races {
 /// A test whose description was checked by one run of it.
 pub struct Checked {
     pub started: Started,
-    /// No more than one thread ran.
+    /// Whether no more than one thread ran.
     pub alone: bool,
     /// What may be wrong with the description.
     pub cautions: Vec<String>,
 }
 
-/// What a proof about one thread is worth.
+/// What is said of a proof about one thread.
 pub const ALONE: &str = "This is no proof: only one thread ran in this test, so there was nothing to interleave. Choose a test \
     in which several threads run (-t); if this is one, 'threads.create' does not see them.";
 
-/// Folders around the kernel's in which its sources may be.
+/// In how many folders around the kernel its sources are looked for.
 const ANCESTORS_MAX: usize = 4;
 
-/// Problems beyond these are counted.
+/// How many problems are named; further ones are counted.
 const PROBLEMS_TOLD: usize = 12;
 
-/// What does not fit, and the one reason for all of it if there is one.
+/// The failure for files that do not fit, with each problem and the one reason for all of them if there is
+/// one.
 pub(crate) fn misfit(what: &str, image: &Image, problems: &[impl ToString]) -> Failure {
     let reason = if image.functions().next().is_none() {
         ", which has no symbols: give the file as the linker wrote it, before 'strip', or that one with --symbols"

@@ -3,7 +3,7 @@
 use explore::jobs::{Job, State};
 use trace::{PointRule, PointSet, VirtAddr};
 
-/// Racing instructions of a set named in one line.
+/// How many racing instructions of a set are named in one line.
 const RACES_NAMED_MAX: usize = 2;
 
 /// The points of a job, and its bound if it has one.
@@ -17,7 +17,7 @@ pub fn bounded(job: &Job, place: &dyn Fn(VirtAddr) -> String) -> String {
     }
 }
 
-/// A set as one phrase; `place` is the function and line of an instruction.
+/// A point set as one phrase; `place` gives the function and line of an instruction.
 pub fn name(points: &PointSet, place: &dyn Fn(VirtAddr) -> String) -> String {
     let (mut shown, mut races) = (Vec::new(), Vec::new());
     for rule in &points.rules {
@@ -36,12 +36,12 @@ pub fn name(points: &PointSet, place: &dyn Fn(VirtAddr) -> String) -> String {
     if shown.is_empty() { "voluntary switches only".to_owned() } else { shown.join(", ") }
 }
 
-/// `3 jobs`, `1 job`.
+/// A number with its noun: `3 jobs`, `1 job`.
 pub fn counted<N: std::fmt::Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
     format!("{number} {noun}{}", if number == N::from(1) { "" } else { "s" })
 }
 
-/// Short times by the tenth of a second: what takes no time at all would not be there.
+/// Seconds in words, times below ten seconds to the tenth of a second.
 pub fn in_words_exactly(seconds: f64) -> String {
     if seconds < 10.0 { format!("{seconds:.1} s") } else { in_words(seconds) }
 }
@@ -50,7 +50,7 @@ pub fn in_number(interleavings: u64) -> String {
     counted(interleavings, "interleaving")
 }
 
-/// How far a job is.
+/// How far a job is, in words.
 pub fn standing(job: &Job) -> String {
     let interleavings = in_number(job.standing.interleavings);
     match &job.state {
