@@ -46,7 +46,7 @@ const MICROS: u64 = 1_000_000;
 pub struct BoardConfig {
     pub cpus: u8,
     pub memory_bytes: u64,
-    /// Primary master and slave, secondary master and slave.
+    /// The disks: primary master and slave, secondary master and slave.
     pub disks: [Option<Disk>; 4],
     pub clock: Clock,
     /// The date at time 0, in seconds since 1970.
@@ -94,15 +94,16 @@ pub enum Signal {
     },
 }
 
-/// Who decides when timers interrupt.
+/// What decides when timers interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum TimerMode {
-    /// Machine time.
+    /// They expire by machine time.
     FreeRunning,
-    /// The caller, with `raise_timer`. Counters still show the time. Expiries that fall into this time are lost.
+    /// The caller lets them expire, with `raise_timer`. Counters still show the time. Expiries that fall into
+    /// this time are lost.
     Controlled,
-    /// The caller, with `expire`. Counters still show the time. What expires meanwhile waits for the caller; of the
-    /// expiries of a periodic timer only the first waits.
+    /// The caller lets them expire, with `expire`. Counters still show the time. What expires meanwhile waits
+    /// for the caller; of the expiries of a periodic timer only the first waits.
     Held,
 }
 
@@ -154,7 +155,7 @@ pub struct Board {
     unmodelled: BTreeSet<Unmodelled>,
     /// The latest time seen.
     now: u64,
-    /// Caches, a function of the chips: when something happens next, and which processors have an interrupt.
+    /// Caches, a function of the chips: the time of the next event, and which processors have an interrupt.
     next_event: Option<u64>,
     pending: u8,
 }
@@ -438,8 +439,8 @@ impl Board {
         tick.map(|tick| self.clock.when(tick, hz))
     }
 
-    /// The timer that interrupts this processor expires, at `now`, which must not be before [`Board::expiry`]. All others stay
-    /// as they are. For timers that are held.
+    /// Lets the timer that interrupts this processor expire at `now`, which must not be before
+    /// [`Board::expiry`]. All others stay as they are. For timers that are held.
     pub fn expire(&mut self, now: u64, cpu: CpuId) -> Option<TimerSource> {
         self.advance(now);
         let source = self.armed_timer(cpu)?;

@@ -36,72 +36,72 @@ pub(crate) const LOG_SLACK: usize = 1 << 12;
 /// One access to memory by an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// Linear address.
+    /// The linear address.
     pub address: VirtAddr,
-    /// Physical address of the first byte; `None` if it was not mapped when asked (it was when accessed).
+    /// The physical address of the first byte; `None` if it was not mapped when asked (it was when accessed).
     pub physical: Option<PhysAddr>,
-    /// Bytes; string instructions log a whole stretch at once.
+    /// How many bytes were accessed; string instructions log a whole stretch at once.
     pub size: u32,
     /// What was done; a read-modify-write is one update.
     pub kind: AccessKind,
-    /// Part of a locked instruction.
+    /// Whether the access is part of a locked instruction.
     pub atomic: bool,
-    /// Linear address of the instruction.
+    /// The linear address of the instruction.
     pub pc: VirtAddr,
     /// How many instructions its processor had executed before this one: a run with that budget ends before the access.
     /// Known in a log that is counted.
     pub instruction: Option<u64>,
 }
 
-/// Something else that happened.
+/// Something that happened and is no memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Happening {
-    /// The processor whose events follow.
+    /// The events that follow are of this processor.
     Cpu(CpuId),
     /// A hardware interrupt was taken; `pc` would have been next.
     Interrupt {
-        /// Which.
+        /// The interrupt vector.
         vector: u8,
-        /// Interrupted before this instruction.
+        /// The instruction that would have been next.
         pc: VirtAddr,
     },
     /// IRET went to `pc`.
     InterruptReturn {
-        /// Where to.
+        /// The instruction that follows.
         pc: VirtAddr,
     },
     /// An exception, or a software interrupt (INT n).
     Exception {
-        /// What.
+        /// Which exception.
         exception: Exception,
-        /// The instruction.
+        /// The instruction that raised it.
         pc: VirtAddr,
     },
     /// CR3 was written.
     AddressSpace {
-        /// Before.
+        /// CR3 before the write.
         old: u64,
-        /// After.
+        /// CR3 after the write.
         new: u64,
     },
-    /// INVLPG.
+    /// INVLPG was executed for this address.
     InvalidatePage(VirtAddr),
-    /// IN or OUT.
+    /// IN or OUT was executed.
     Port {
-        /// Which.
+        /// The number of the port.
         port: u16,
-        /// 1, 2 or 4.
+        /// How many bytes were transferred: 1, 2 or 4.
         size: u8,
-        /// OUT.
+        /// Whether it was OUT.
         write: bool,
-        /// What was transferred.
+        /// The value that was transferred.
         value: u32,
     },
     /// CR0, or the privilege level by a far transfer, changed.
     Mode {
-        /// CR0 now.
+        /// CR0 after the change.
         cr0: u64,
-        /// Privilege level now.
+        /// The privilege level after the change.
         cpl: u8,
     },
 }
@@ -118,21 +118,23 @@ pub enum Event {
     Happening(u64, Happening),
 }
 
-/// An access that is spelled out: of so many words, its kind and whether it is atomic above bit 36 of the first.
+/// Marks an access that is spelled out in several words, with its kind and whether it is atomic above bit 36
+/// of the first.
 pub(crate) const TAG_ACCESS: u64 = 1;
 const SPELLED_WORDS: usize = 3;
-/// Of an entry that tells the number of an instruction.
+/// How many words an entry takes that tells the number of an instruction.
 const COUNT_WORDS: usize = 2;
 const KINDS: [AccessKind; 4] = [AccessKind::Read, AccessKind::Write, AccessKind::Update, AccessKind::Update];
 const UPDATE: u64 = AccessKind::Update as u64;
 const TAG_HAPPENING: u64 = 2;
-/// As no tag, but the address is in the next word, all 64 bits of it.
+/// Marks an access by compiled code whose 64-bit address is in the next word.
 pub(crate) const TAG_WIDE: u64 = 3;
-/// What follows from compiled code is of a block that began at the count in the next word.
+/// Marks the beginning of a block of compiled code; the next word tells how many instructions had been
+/// executed by then.
 const TAG_BLOCK: u64 = 4;
-/// The next access that is spelled out is of the instruction with this number.
+/// Marks the number of the instruction that made the next access that is spelled out.
 const TAG_AT: u64 = 5;
-/// A page-table entry was read for an access that faulted.
+/// Marks a page-table entry that was read for an access that faulted.
 const TAG_WALK: u64 = 6;
 
 /// Translations of pages, as they were for a stretch of the log.
@@ -140,22 +142,22 @@ const TAG_WALK: u64 = 6;
 struct Settled {
     until: usize,
     pages: FxHashMap<u64, u64>,
-    /// The entries that led to them, if walks are logged.
+    /// The page-table entries that led to them, if walks are logged.
     paths: FxHashMap<u64, Path>,
 }
 
 /// The log and what goes into it. Everything is off to begin with.
 #[derive(Clone, Debug)]
 pub struct Events {
-    /// Log memory accesses.
+    /// Whether memory accesses are logged.
     pub accesses: bool,
-    /// Log which page-table entries were read.
+    /// Whether the page-table entries that were read are logged.
     pub walks: bool,
-    /// Say for each access which instruction made it, by number.
+    /// Whether each access is logged with the number of its instruction.
     pub counted: bool,
-    /// Log everything else.
+    /// Whether everything else is logged.
     pub happenings: bool,
-    /// Words the log may hold; see `Stop::LogFull`.
+    /// How many words the log may hold; see `Stop::LogFull`.
     pub limit_words: usize,
     pub(crate) words: Vec<u64>,
     settled: Vec<Settled>,
@@ -169,7 +171,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Nothing is logged.
+    /// A log of nothing.
     #[must_use]
     pub fn off() -> Self {
         Self {
@@ -184,13 +186,13 @@ impl Events {
         }
     }
 
-    /// Everything is logged.
+    /// A log of everything.
     #[must_use]
     pub fn all() -> Self {
         Self { accesses: true, happenings: true, ..Self::off() }
     }
 
-    /// Accesses are logged with the numbers of their instructions.
+    /// A log of accesses with the numbers of their instructions.
     #[must_use]
     pub fn counting() -> Self {
         Self { accesses: true, counted: true, ..Self::off() }
@@ -219,7 +221,7 @@ impl Events {
         self.words.len() + LOG_SLACK > self.limit_words
     }
 
-    /// A block of compiled code begins.
+    /// Notes that a block of compiled code begins.
     pub(crate) fn begin_block(&mut self, executed: u64) {
         self.words.extend([TAG_BLOCK << 32, executed]);
     }
@@ -240,7 +242,7 @@ impl Events {
         self.words.extend([TAG_ACCESS << 32 | flags << 36 | u64::from(size) << 8 & 0xffff_ff00, linear, pc]);
     }
 
-    /// An access to `linear` faulted; these are the entries that were read for it.
+    /// Logs the page-table entries that were read for an access to `linear` that faulted.
     pub(crate) fn push_walk(&mut self, path: &Path, linear: u64, pc: u64, executed: u64) {
         if self.counted {
             self.words.extend([TAG_AT << 32, executed]);
@@ -250,7 +252,7 @@ impl Events {
         }
     }
 
-    /// The two accesses that were pushed last are a read and a write of the same bytes by one instruction.
+    /// Joins the two accesses that were pushed last, a read and a write of the same bytes by one instruction.
     pub(crate) fn join_update(&mut self) {
         let write = self.words.len() - SPELLED_WORDS;
         let counted = if self.counted { COUNT_WORDS } else { 0 };
@@ -283,7 +285,7 @@ impl Events {
         self.words.extend([TAG_HAPPENING << 32 | code << 36 | u64::from(small), a, b, now]);
     }
 
-    /// A run of `cpu` begins: what follows is its, under its page tables.
+    /// Notes that a run of `cpu` begins: what follows is logged by it, under its page tables.
     pub(crate) fn begin(&mut self, cpu: CpuId, now: u64, before: Option<(&Cpu, &Memory, &Code)>) {
         if self.cpu != Some(cpu) {
             if let Some((cpu, memory, code)) = before {
@@ -375,7 +377,7 @@ impl Events {
 
 const NOT_MAPPED: u64 = u64::MAX;
 
-/// Where pages are, each remembered in the one place it can be in.
+/// A cache of where pages are; each page can be in one place of the cache only.
 struct Frames([(u64, u64); 64]);
 
 impl Default for Frames {
@@ -385,7 +387,7 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// Where the page is, and whether that had to be found out.
+    /// Where the page is, and whether it was not in the cache.
     #[inline]
     fn get(&mut self, page: u64, find: impl FnOnce(u64) -> u64) -> (u64, bool) {
         let slot = &mut self.0[page as usize % 64];
@@ -401,7 +403,7 @@ fn physical_page(cpu: &Cpu, memory: &Memory, page: u64) -> u64 {
     walk(cpu, memory, page << 12, Intent::Read, false).map_or(NOT_MAPPED, |w| w.physical)
 }
 
-/// Hands over the reads of the entries that lead to an access.
+/// Passes on the reads of the page-table entries that lead to an access.
 fn tell_walk(path: &Path, access: Access, sink: &mut impl FnMut(Event)) {
     for &entry in path.entries() {
         let (physical, size) = (Some(PhysAddr(entry)), path.entry_bytes.into());
@@ -409,14 +411,14 @@ fn tell_walk(path: &Path, access: Access, sink: &mut impl FnMut(Event)) {
     }
 }
 
-/// Leaves accesses out, before anything else is asked of them. `()` leaves out none.
+/// Decides which accesses are left out, before anything else is asked of them. `()` leaves out none.
 pub trait Filter {
     /// Whether an access that was asked for is known from then on, as long as addresses lead where they did. Then its
     /// repetitions may be left out without asking.
     const REPETITIONS: bool;
-    /// Whether this one is left out; where it is in physical memory is not known yet.
+    /// Whether this access is left out; where it is in physical memory is not known yet.
     fn knows(&mut self, access: &Access) -> bool;
-    /// Addresses may lead elsewhere from here on.
+    /// Notes that addresses may lead elsewhere from here on.
     fn remapped(&mut self);
 }
 
@@ -444,17 +446,18 @@ impl Filter for () {
     fn remapped(&mut self) {}
 }
 
-/// Words of a log that are worth a table of the recent ones.
+/// How many words a log has at least if it is worth a table of the recent ones.
 const RECENT_WORDS_MIN: usize = 256;
-/// Words in a [`Recent`].
+/// How many words a [`Recent`] holds.
 const RECENT: usize = 1 << 11;
 
-/// Remembers the words met last, each in the one place it can be in: equal words are equal accesses by the same instruction,
-/// and to compare them is much quicker than to decode them. Empty: remembers none.
+/// A cache of the log words met last; each word can be in one place of it only. Equal words are equal
+/// accesses by the same instruction, and to compare them is much quicker than to decode them. An empty one
+/// remembers none.
 #[derive(Default)]
 struct Recent {
     words: Vec<u64>,
-    /// The same for those of two words.
+    /// Accesses whose address is in a word of its own: the upper half of the first word, and the address.
     wide: Vec<(u64, u64)>,
 }
 
@@ -490,7 +493,7 @@ impl Recent {
         std::mem::replace(&mut self.wide[at], known) == known
     }
 
-    /// What follows is another matter.
+    /// Forgets all words, because equal ones may mean something else from here on.
     fn restart(&mut self) {
         self.words.fill(0);
         self.wide.clear();

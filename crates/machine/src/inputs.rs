@@ -21,26 +21,26 @@ use trace::{CpuId, PhysAddr};
 /// A place in the execution of one processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Moment {
-    /// Instructions it has executed.
+    /// How many instructions the processor has executed.
     pub executed: u64,
-    /// Interrupts and debug traps it has taken between instructions.
+    /// How many interrupts and debug traps it has taken between instructions.
     pub taken: u64,
     /// Whether everything that is due before the next instruction has happened: devices have caught up with the time,
     /// and interrupts that can be taken were.
     pub settled: bool,
 }
 
-/// Something from outside.
+/// Something that comes into a machine from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Input {
-    /// A processor runs to there.
+    /// A processor runs up to a moment of its execution.
     Run {
-        /// Which.
+        /// The processor.
         cpu: CpuId,
-        /// How far.
+        /// Where it stops.
         to: Moment,
     },
-    /// Who decides over timers from now on.
+    /// What decides when timers expire, from now on.
     Timers(TimerMode),
     /// The timer of a processor ticks, as if its time had come.
     Tick(CpuId),
@@ -50,25 +50,25 @@ pub enum Input {
     Sleep,
     /// A processor takes an interrupt, whatever its flags say.
     Inject {
-        /// Which.
+        /// The processor.
         cpu: CpuId,
-        /// Of this number.
+        /// The vector of the interrupt.
         vector: u8,
     },
     /// The transaction that a processor is about to begin aborts at once.
     Refuse {
-        /// Which.
+        /// The processor.
         cpu: CpuId,
-        /// With this status.
+        /// The status with which it aborts.
         status: u32,
     },
     /// The transaction of a processor is taken out of it.
     Suspend(CpuId),
     /// A suspended transaction goes on at a processor.
     Resume {
-        /// Where.
+        /// The processor.
         cpu: CpuId,
-        /// By the name it got.
+        /// The name that the transaction got when it was suspended.
         transaction: u32,
     },
     /// Bytes arrive at the first serial port.
@@ -79,9 +79,9 @@ pub enum Input {
     Key(Key),
     /// Memory is written.
     Write {
-        /// Where.
+        /// The physical address of the first byte.
         at: PhysAddr,
-        /// What.
+        /// The bytes that are written.
         bytes: Vec<u8>,
     },
 }
@@ -122,7 +122,7 @@ impl Tape {
         &self.inputs
     }
 
-    /// A run that goes on where the last one ended is part of it.
+    /// Adds an input; a run that goes on where the last one ended becomes part of that.
     pub(crate) fn push(&mut self, input: Input) {
         if let (Some(Input::Run { cpu: last, .. }), Input::Run { cpu, .. }) = (self.inputs.last(), &input)
             && last == cpu
@@ -133,33 +133,33 @@ impl Tape {
     }
 }
 
-/// A tape that is played on a machine.
+/// A tape that is being played on a machine.
 #[derive(Clone, Debug)]
 pub struct Playback<'a> {
     tape: &'a Tape,
-    /// Inputs before this one have come in.
+    /// How many inputs have come in.
     next: usize,
 }
 
 /// How far a tape was played.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Played {
-    /// To its end.
+    /// It was played to its end.
     End,
-    /// The processor stopped, as it was asked to; playing goes on from there.
+    /// The processor stopped as `until` asked; playing goes on from there.
     Stopped(CpuId, Stop),
     /// The processor ended its run where it did not when the tape was made: this is another machine.
     Diverged(CpuId, Stop),
 }
 
 impl<'a> Playback<'a> {
-    /// From the beginning of the tape, for a machine as it was there.
+    /// Plays the tape from its beginning, for a machine as it was there.
     #[must_use]
     pub fn new(tape: &'a Tape) -> Self {
         Self { tape, next: 0 }
     }
 
-    /// Inputs that have not come in yet; the first may have in part.
+    /// The inputs that have not come in yet; the first may have in part.
     #[must_use]
     pub fn left(&self) -> &'a [Input] {
         &self.tape.inputs[self.next..]
@@ -213,7 +213,7 @@ impl Machine {
         self.tape = Some(Box::default());
     }
 
-    /// What came in since [`Machine::record`].
+    /// What came in since [`Machine::record`] was called.
     #[must_use]
     pub fn tape(&self) -> Option<&Tape> {
         self.tape.as_deref()
@@ -225,7 +225,7 @@ impl Machine {
         }
     }
 
-    /// An input from a tape comes in.
+    /// Applies an input of a tape.
     fn take_input(&mut self, input: &Input, events: &mut Events) {
         match input {
             Input::Run { .. } => unreachable!("runs are played by their playback"),
@@ -260,21 +260,21 @@ impl Machine {
         }
     }
 
-    /// Who decides over timers from now on.
+    /// Sets what decides when timers expire.
     pub fn set_timer_mode(&mut self, mode: TimerMode) {
         self.on_tape(|| Input::Timers(mode));
         self.board.set_timer_mode(self.instructions(), mode);
     }
 
-    /// The timer that interrupts this processor ticks now, as if its time had come. `None`: it has none.
+    /// Lets the timer that interrupts this processor tick now, as if its time had come. `None`: it has none.
     pub fn raise_timer(&mut self, cpu: CpuId) -> Option<TimerSource> {
         self.on_tape(|| Input::Tick(cpu));
         self.board.raise_timer(self.instructions(), cpu)
     }
 
-    /// Time passes until the timer that interrupts this processor expires, unless it has already, and the interrupt is
-    /// raised. No other timer does anything, however late it is: with held timers, the caller decides who is next. `None`: the
-    /// processor has no timer that will expire.
+    /// Lets time pass until the timer that interrupts this processor expires, unless it has already, and
+    /// raises the interrupt. No other timer does anything, however late it is: with held timers, the caller
+    /// decides which is next. `None`: the processor has no timer that will expire.
     pub fn expire(&mut self, cpu: CpuId) -> Option<TimerSource> {
         self.on_tape(|| Input::Expire(cpu));
         let expiry = self.board.expiry(cpu)?;
@@ -282,8 +282,9 @@ impl Machine {
         self.board.expire(self.instructions(), cpu)
     }
 
-    /// Time passes until the next event of a chip. While the timers are controlled a halted processor does not let it
-    /// pass by itself: whoever controls them says when nothing else is to be done. False: no chip has anything to do.
+    /// Lets time pass until the next event of a chip. While the timers are controlled a halted processor does
+    /// not let it pass by itself: whoever controls them says when nothing else is to be done. False: no chip
+    /// has anything to do.
     pub fn sleep(&mut self) -> bool {
         self.on_tape(|| Input::Sleep);
         let Some(event) = self.board.next_event() else { return false };
@@ -292,22 +293,22 @@ impl Machine {
         true
     }
 
-    /// The processor takes an interrupt now, before its next instruction, whatever its flags say: ask
+    /// Makes the processor take an interrupt now, before its next instruction, whatever its flags say: ask
     /// [`Machine::can_interrupt`] first. A stop is returned if it could not be delivered.
     pub fn inject(&mut self, cpu: CpuId, vector: u8, events: &mut Events) -> Option<Stop> {
         self.on_tape(|| Input::Inject { cpu, vector });
         self.deliver(cpu, vector, events)
     }
 
-    /// The transaction that the processor is about to begin ([`Stop::TransactionBegin`]) aborts at once: the next instruction is
-    /// the first of the fallback, with this status in EAX.
+    /// Aborts at once the transaction that the processor is about to begin ([`Stop::TransactionBegin`]): the
+    /// next instruction is the first of the fallback, with this status in EAX.
     pub fn refuse_transaction(&mut self, cpu: CpuId, status: u32, events: &mut Events) {
         self.on_tape(|| Input::Refuse { cpu, status });
         self.refuse(cpu, status, events);
     }
 
-    /// Takes the transaction out of its processor, which goes on outside of it. Accesses that conflict with it abort it.
-    /// Its name, for [`Machine::resume_transaction`]; `None` if the processor is in none.
+    /// Takes the transaction out of its processor, which goes on outside of it. Accesses that conflict with
+    /// it abort it. Returns a name for [`Machine::resume_transaction`]; `None` if the processor is in none.
     pub fn suspend_transaction(&mut self, cpu: CpuId) -> Option<u32> {
         self.on_tape(|| Input::Suspend(cpu));
         self.take_transaction(cpu)
@@ -321,7 +322,7 @@ impl Machine {
         self.put_transaction(cpu, transaction)
     }
 
-    /// Bytes arrive at the first serial port.
+    /// Feeds bytes into the first serial port.
     pub fn serial_input(&mut self, bytes: &[u8]) {
         self.on_tape(|| Input::Serial(bytes.to_vec()));
         self.board.serial_input(self.instructions(), bytes);

@@ -24,7 +24,7 @@ use trace::{CpuId, PhysAddr, VirtAddr};
 pub struct Machine {
     /// Processors.
     pub cpus: Vec<Cpu>,
-    /// Physical memory. Writes by the caller are noticed.
+    /// Physical memory. The machine notices when the caller writes to it.
     pub memory: Memory,
     /// Devices.
     pub board: Board,
@@ -267,7 +267,8 @@ impl Machine {
         self.run_up_to(id, None, until, events)
     }
 
-    /// The same, but not beyond a moment of the processor's execution; [`Stop::Budget`] if that is reached.
+    /// Runs one processor until something in `until` happens, but not beyond a moment of its execution;
+    /// [`Stop::Budget`] if that is reached.
     pub fn run_to(&mut self, id: CpuId, to: Moment, until: &StopSet, events: &mut Events) -> Stop {
         self.run_up_to(id, Some(to), until, events)
     }
@@ -318,7 +319,7 @@ impl Machine {
         }
     }
 
-    /// A run of this processor ended here.
+    /// Notes that a run of this processor ended here.
     fn ran(&mut self, cpu: CpuId, settled: bool) {
         let to = Moment { executed: self.cpu(cpu).executed, taken: self.taken(cpu), settled };
         if let Some(tape) = &mut self.tape {
@@ -331,12 +332,13 @@ impl Machine {
         self.taken[usize::from(cpu.0)]
     }
 
-    /// Nothing happens until `time`, if that is not over.
+    /// Lets time pass until `time`, if that is not over.
     pub(crate) fn pass_until(&mut self, time: u64) {
         self.instructions = self.instructions.max(time);
     }
 
-    /// What is logged from now on is this processor's; what another one logged is settled under its own tables.
+    /// Makes this processor the one whose accesses are logged; what another one logged is settled under its
+    /// own tables.
     fn begin(&self, id: CpuId, events: &mut Events) {
         let before = events.cpu().filter(|&c| c != id);
         let before = before.map(|c| (&self.cpus[usize::from(c.0)], &self.memory, &self.engine.code));
@@ -378,7 +380,8 @@ impl Machine {
         stop
     }
 
-    /// A stub of the ROM asks for its service. A program that uses the port without being one gets nothing.
+    /// Carries out the BIOS service that a stub of the ROM asks for. A program that uses the port without
+    /// being one gets nothing.
     fn bios_call(&mut self, id: CpuId) {
         let cpu = &mut self.cpus[usize::from(id.0)];
         crate::boot::bios::call(self.instructions, id, cpu, &mut self.memory, &mut self.board);
@@ -421,14 +424,14 @@ impl Machine {
         self.engine.second_tier_only = true;
     }
 
-    /// Where the last calls would return to, newest first: how it came to where it is, for a message. Only what
-    /// ran since this machine was made or cloned.
+    /// The return addresses of the last calls, newest first, which show how the processor came to where it
+    /// is. Only what ran since this machine was made or cloned.
     #[must_use]
     pub fn recent_calls(&self) -> Vec<VirtAddr> {
         self.engine.code.recent_calls().map(VirtAddr).collect()
     }
 
-    /// The XBEGIN that is next aborts at once; see [`Machine::refuse_transaction`].
+    /// Aborts the XBEGIN that is next at once; see [`Machine::refuse_transaction`].
     pub(crate) fn refuse(&mut self, id: CpuId, status: u32, events: &mut Events) {
         let until = StopSet::default();
         self.prepare(&until);

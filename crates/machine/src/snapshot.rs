@@ -24,18 +24,18 @@ use crate::x86::state::Cpu;
 
 const MAGIC: &[u8; 8] = b"ROCKSNAP";
 const VERSION: u32 = 1;
-/// Memory that a machine can have: above it are the devices.
+/// The most memory that a machine can have: above it are the devices.
 const MEMORY_MAX: u64 = 4 << 30;
 const PAGES_PER_BLOCK: usize = 256;
 const HEADER: usize = 8 + 4 + 8 + 8 + 8 + 4 + 8;
 
-/// Why a file is not taken.
+/// Why a file is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SnapshotError {
     NotASnapshot,
-    /// Written by another version.
+    /// The file was written by another version.
     Version,
-    /// Of another kernel, file system, command line or board.
+    /// The file belongs to another kernel, file system, command line or board.
     Image,
     Truncated,
     Damaged,
@@ -57,7 +57,7 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
-/// Everything but memory.
+/// The state of a machine except its memory.
 #[derive(Serialize, Deserialize)]
 struct State {
     cpus: Vec<Cpu>,
@@ -101,7 +101,7 @@ fn put_block(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     out.write_all(&packed)
 }
 
-/// Writes a machine down; `image` names what it was booted from.
+/// Writes a machine to `out`; `image` names what it was booted from.
 pub fn write(machine: &Machine, image: u64, out: &mut impl Write) -> io::Result<()> {
     let pages: Vec<(u32, &[u8; PAGE])> = machine.memory.pages().collect();
     let mut header = MAGIC.to_vec();
@@ -123,7 +123,7 @@ pub fn write(machine: &Machine, image: u64, out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// What is left of a file.
+/// The part of a file that is not read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -156,7 +156,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The machine that was written down, if it was booted from `image`.
+/// The machine in the file, if it was booted from `image`.
 pub fn read(file: &[u8], image: u64) -> Result<Machine, SnapshotError> {
     const STATE_MAX: usize = u32::MAX as usize;
     let mut rest = Rest(file);

@@ -26,7 +26,7 @@ impl Kinds {
     pub const INTERRUPT_RETURN: Self = Self(8);
     /// An exception was raised; its handler's first instruction is next.
     pub const EXCEPTION: Self = Self(16);
-    /// The guest asked for us: CPUID with [`crate::HYPERCALL_LEAF`] in EAX.
+    /// The guest called the tool: CPUID with [`crate::HYPERCALL_LEAF`] in EAX.
     pub const HYPERCALL: Self = Self(32);
     /// The interrupt flag changed.
     pub const INTERRUPT_FLAG: Self = Self(64);
@@ -53,13 +53,13 @@ impl Kinds {
 /// A stretch of linear memory whose accesses end a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Watch {
-    /// First byte.
+    /// The first byte.
     pub start: VirtAddr,
-    /// How many.
+    /// How many bytes.
     pub bytes: u64,
-    /// Reads end the run.
+    /// Whether reads end the run.
     pub reads: bool,
-    /// Writes end the run.
+    /// Whether writes end the run.
     pub writes: bool,
 }
 
@@ -89,34 +89,34 @@ pub struct StopSet {
 }
 
 impl StopSet {
-    /// Only the budget.
+    /// A set that stops after so many instructions only.
     #[must_use]
     pub fn after(instructions: u64) -> Self {
         Self { instructions: Some(instructions), ..Self::default() }
     }
 
-    /// Also before the instruction at `address`.
+    /// This set, which also stops before the instruction at `address`.
     #[must_use]
     pub fn at(mut self, address: VirtAddr) -> Self {
         Arc::make_mut(&mut self.code).insert(address.0);
         self
     }
 
-    /// Also at these happenings.
+    /// This set, which also stops at these happenings.
     #[must_use]
     pub fn on(mut self, kinds: Kinds) -> Self {
         self.on = self.on.and(kinds);
         self
     }
 
-    /// Also before accesses to these words.
+    /// This set, which also stops before accesses to these words.
     #[must_use]
     pub fn before(mut self, words: &Arc<WordSet>) -> Self {
         self.before = words.clone();
         self
     }
 
-    /// Also after accesses to these bytes.
+    /// This set, which also stops after accesses to these bytes.
     #[must_use]
     pub fn watching(mut self, watch: Watch) -> Self {
         Arc::make_mut(&mut self.watch).push(watch);
@@ -144,13 +144,13 @@ pub enum Stop {
     Watch(Access),
     /// A port was used.
     Port {
-        /// Which.
+        /// The number of the port.
         port: u16,
-        /// 1, 2 or 4.
+        /// How many bytes were transferred: 1, 2 or 4.
         size: u8,
-        /// OUT rather than IN.
+        /// Whether it was OUT rather than IN.
         write: bool,
-        /// What was transferred.
+        /// The value that was transferred.
         value: u32,
     },
     /// The processor is halted and cannot go on by itself, or executed HLT and that was asked for.
@@ -161,7 +161,7 @@ pub enum Stop {
     Pause,
     /// A hardware interrupt was taken.
     Interrupt {
-        /// Which.
+        /// The interrupt vector.
         vector: u8,
     },
     /// IRET was executed.
@@ -172,7 +172,7 @@ pub enum Stop {
     Hypercall,
     /// The interrupt flag has this new value.
     InterruptFlag {
-        /// On?
+        /// Whether interrupts are enabled now.
         enabled: bool,
     },
     /// CR3 was written.
@@ -181,14 +181,14 @@ pub enum Stop {
     TransactionBegin,
     /// A transaction was committed, or aborted with this status.
     TransactionEnd {
-        /// As EAX has it.
+        /// The status of the abort, as EAX has it; `None`: committed.
         status: Option<u32>,
     },
     /// The event log must be drained before going on.
     LogFull,
     /// The next instruction does something that is not modelled.
     Unsupported(Box<Unsupported>),
-    /// An exception while delivering a double fault.
+    /// An exception was raised while a double fault was delivered.
     TripleFault,
     /// The guest switched the machine off.
     PowerOff,
@@ -208,9 +208,9 @@ pub struct Unsupported {
     pub what: String,
     /// Where the instruction is.
     pub address: VirtAddr,
-    /// Its bytes.
+    /// The bytes of the instruction.
     pub bytes: Vec<u8>,
-    /// Its disassembly.
+    /// The disassembly of the instruction.
     pub disassembly: String,
 }
 

@@ -27,22 +27,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use trace::{CpuId, PhysAddr};
 
-/// Levels of nesting that do not abort.
+/// How many levels of nesting there can be without an abort.
 pub const NESTING_MAX: u8 = 7;
 
 /// Bits of the status that an abort leaves in EAX.
 pub mod status {
-    /// XABORT; its byte is in bits 24–31.
+    /// XABORT was executed; its byte is in bits 24–31.
     pub const EXPLICIT: u32 = 1;
-    /// It may succeed if it is tried again.
+    /// The transaction may succeed if it is tried again.
     pub const RETRY: u32 = 1 << 1;
     /// Another processor's access conflicted.
     pub const CONFLICT: u32 = 1 << 2;
-    /// The footprint did not fit.
+    /// The lines it wrote did not fit into the cache.
     pub const CAPACITY: u32 = 1 << 3;
-    /// A debug exception.
+    /// A debug exception was raised.
     pub const DEBUG: u32 = 1 << 4;
-    /// It was in a nested transaction.
+    /// The abort happened in a nested transaction.
     pub const NESTED: u32 = 1 << 5;
 }
 
@@ -64,15 +64,15 @@ pub struct Tsx {
 /// Whose accesses abort a transaction that they conflict with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Atomicity {
-    /// Everybody's, as in hardware.
+    /// Accesses by anybody, as in hardware.
     #[default]
     Strong,
-    /// Those made in other transactions, as in much transactional memory that is software.
+    /// Only accesses made in other transactions, as in much transactional memory that is software.
     Weak,
 }
 
 impl Default for Tsx {
-    /// 32 KiB, eight ways, lines of 64 bytes.
+    /// A cache of 32 KiB with eight ways and lines of 64 bytes.
     fn default() -> Self {
         Self { line_bytes: 64, sets: 64, ways: 8, atomicity: Atomicity::Strong, system_call_status: 0 }
     }
@@ -81,18 +81,18 @@ impl Default for Tsx {
 /// An open transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
-    /// Transactions begun and not ended.
+    /// How many transactions are begun and not ended.
     pub(crate) nesting: u8,
     /// Offset in the code segment of where an abort goes.
     pub(crate) fallback: u64,
     regs: [u64; 16],
     flags: Flags,
     fpu: Fpu,
-    /// Physical addresses of lines.
+    /// Physical addresses of the lines that were read.
     read: BTreeSet<u64>,
-    /// The same, with what they held.
+    /// Physical addresses of the lines that were written, each with what it held before.
     written: BTreeMap<u64, Vec<u8>>,
-    /// Aborted by somebody else: memory is as it was, the registers are not yet.
+    /// The status with which somebody else aborted it: memory is as it was, the registers are not yet.
     pub(crate) doomed: Option<u32>,
 }
 
@@ -143,7 +143,7 @@ impl Transaction {
         self.written.contains_key(&line)
     }
 
-    /// A line is about to be written for the first time. False: there is no room for it.
+    /// Notes that a line is about to be written for the first time. False: there is no room for it.
     pub(crate) fn add_written(&mut self, tsx: &Tsx, line: u64, held: Vec<u8>) -> bool {
         let set = |line: u64| line / u64::from(tsx.line_bytes) % u64::from(tsx.sets);
         let there = self.written.keys().filter(|&&other| set(other) == set(line)).count();
@@ -154,7 +154,7 @@ impl Transaction {
         true
     }
 
-    /// What the written lines held, which is then forgotten.
+    /// Takes out what the written lines held before.
     pub(crate) fn take_undo(&mut self) -> BTreeMap<u64, Vec<u8>> {
         std::mem::take(&mut self.written)
     }
@@ -163,11 +163,11 @@ impl Transaction {
 /// The transactions of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Transactions {
-    /// What the processors have of it; `None`: the instructions are undefined.
+    /// The transactional memory of the processors; `None`: the instructions are undefined.
     pub tsx: Option<Tsx>,
     open: [Option<Box<Transaction>>; CPUS_MAX as usize],
     suspended: BTreeMap<u32, Box<Transaction>>,
-    /// Names for suspended ones.
+    /// The name of the next transaction that is suspended.
     next: u32,
 }
 
@@ -192,12 +192,13 @@ impl Transactions {
         self.open[usize::from(cpu.0)].take()
     }
 
-    /// Is none open or suspended?
+    /// Whether no transaction is open or suspended.
     pub fn is_empty(&self) -> bool {
         self.tsx.is_none() || self.suspended.is_empty() && self.open.iter().all(Option::is_none)
     }
 
-    /// Those that an access by this processor may conflict with.
+    /// The transactions that an access by this processor may conflict with: those of other processors, and
+    /// suspended ones.
     pub fn others(&mut self, cpu: CpuId) -> impl Iterator<Item = &mut Transaction> {
         let open = self.open.iter_mut().enumerate().filter(move |(i, _)| *i != usize::from(cpu.0));
         let open = open.filter_map(|(_, t)| t.as_deref_mut());
@@ -217,7 +218,7 @@ impl Transactions {
 }
 
 impl Machine {
-    /// What the processors have of transactions.
+    /// The transactional memory of the processors.
     #[must_use]
     pub fn tsx(&self) -> Option<Tsx> {
         self.transactions.tsx
@@ -237,7 +238,8 @@ impl Machine {
         Some(name)
     }
 
-    /// False if there is no such transaction, or the processor is in one.
+    /// Gives a suspended transaction to a processor. False if there is none of that name, or the processor is
+    /// in one.
     pub(crate) fn put_transaction(&mut self, cpu: CpuId, name: u32) -> bool {
         if self.transactions.open(cpu).is_some() {
             return false;

@@ -14,7 +14,7 @@ use trace::CpuId;
 use crate::x86::state::Activity;
 use crate::{Events, Kinds, Machine, Stop, StopSet};
 
-/// Instructions of a share: at least so many, and up to so many more.
+/// How many instructions a share has at least, and how many more it may have.
 const SHARE_MIN: u64 = 2_000;
 const SHARE_SPREAD: u64 = 6_000;
 
@@ -24,9 +24,9 @@ pub struct Turn {
     pub cpu: CpuId,
     pub until: StopSet,
     pub stop: Stop,
-    /// Instructions it had.
+    /// How many instructions the processor executed.
     pub executed: u64,
-    /// Machine time that went by.
+    /// How much machine time went by.
     pub time: u64,
 }
 
@@ -38,7 +38,7 @@ impl Turn {
     }
 }
 
-/// Whose turn it is.
+/// Decides which processor runs next.
 #[derive(Clone, Debug)]
 pub struct Turns {
     next: u8,
@@ -57,12 +57,12 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// No turns for this processor from now on.
+    /// Gives this processor no turns from now on.
     pub fn hold(&mut self, cpu: CpuId) {
         self.held |= 1 << cpu.0;
     }
 
-    /// How many are on hold.
+    /// How many processors are on hold.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.held.count_ones()

@@ -16,15 +16,15 @@ type Bits = [u64; (FRAME_BYTES / WORD_BYTES / 64) as usize];
 /// A set of words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WordSet {
-    /// The processor's own reads of page tables count as accesses: whoever uses a translation reads the entries that it
-    /// came from. Then every access to a page whose entry is in the set is a stop.
+    /// Whether the processor's own reads of page tables count as accesses: whoever uses a translation reads
+    /// the entries that it came from. Then every access to a page whose entry is in the set is a stop.
     pub walks: bool,
     frames: FxHashMap<u64, Bits>,
     len: usize,
 }
 
 impl WordSet {
-    /// The same words, with [`WordSet::walks`] so.
+    /// This set, with [`WordSet::walks`] set to `walks`.
     #[must_use]
     pub fn with_walks(self, walks: bool) -> Self {
         Self { walks, ..self }

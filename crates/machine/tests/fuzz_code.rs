@@ -103,7 +103,7 @@ fn value(random: &mut Random) -> u64 {
     }
 }
 
-/// The same in 64 bits.
+/// A 64-bit address that means something, or anything.
 fn long_value(random: &mut Random) -> u64 {
     match random.below(8) {
         0 => random.u64(),
@@ -262,8 +262,8 @@ fn wide_table(random: &mut Random, machine: &mut Machine) {
     }
 }
 
-/// The same in long mode: selectors 8 and 16 are the kernel's, 0x1b 32-bit user code, 0x23 and 0x2b user data and
-/// 64-bit code.
+/// Prepares a machine for long mode: selectors 8 and 16 are the kernel's, 0x1b 32-bit user code, 0x23 and
+/// 0x2b user data and 64-bit code.
 fn long_machine(random: &mut Random, mut machine: Machine, mode: Mode) -> Machine {
     let write =
         |machine: &mut Machine, at: u64, value: u64| machine.memory.write(PhysAddr(at), &value.to_le_bytes());

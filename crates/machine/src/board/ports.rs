@@ -174,7 +174,8 @@ impl Board {
         if size >= 8 { value } else { value & ((1 << (8 * size)) - 1) }
     }
 
-    /// The chips take whole registers; a narrower write is taken for one, as processors of the time do not define it.
+    /// Writes a device register. The chips take whole registers; a narrower write is taken for one, as
+    /// processors of the time do not define it.
     pub fn mmio_write(&mut self, now: u64, cpu: CpuId, addr: PhysAddr, size: u8, value: u64) {
         self.advance(now);
         let offset = addr.0 & 0xfff;

@@ -50,9 +50,9 @@ const LOADER_UNREGISTERED: u8 = 0xff;
 const LOADED_HIGH: u8 = 1;
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 const ZSTD_MAGIC: &[u8] = b"\x28\xb5\x2f\xfd";
-/// No kernel is larger; what claims to be is damaged.
+/// The largest kernel that is accepted; a file that claims a larger one is damaged.
 const KERNEL_BYTES_MAX: u64 = 1 << 30;
-/// What the kernel takes if its header does not say.
+/// The longest command line that the kernel takes if its header does not say.
 const COMMAND_LINE_DEFAULT_MAX: u32 = 2047;
 const RAMDISK_DEFAULT_MAX: u64 = 0x7fff_ffff;
 
@@ -221,7 +221,7 @@ fn place_command_line(text: &str, zero_page: &mut [u8], memory: &mut Memory) -> 
     Ok(())
 }
 
-/// As high as it can be, so that the kernel can grow behind its end.
+/// Puts the initial file system as high as it can be, so that the kernel can grow behind its end.
 fn place_ramdisk(
     options: &BootOptions,
     loaded: &elf::Loaded,
@@ -253,7 +253,7 @@ fn place_ramdisk(
     Ok(())
 }
 
-/// Long mode at `entry`.
+/// Brings the processor to `entry` in long mode.
 fn enter(cpu: &mut Cpu, memory: &mut Memory, entry: u64) {
     const PRESENT_WRITABLE: u64 = 3;
     const LARGE: u64 = 0x80;

@@ -26,7 +26,7 @@ use crate::x86::state::{Cpu, Seg, Segment, cr0};
 pub enum Format {
     /// A kernel with a Multiboot header.
     Multiboot,
-    /// An executable without one.
+    /// An ELF executable without a Multiboot header.
     Elf,
     /// A disk image that starts with a boot sector.
     Disk,

@@ -43,7 +43,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// As the memory map of INT 15h and of Multiboot has it.
+    /// The stretch as the memory maps of INT 15h and of Multiboot encode it.
     pub fn to_bytes(self) -> [u8; 20] {
         let mut bytes = [0; 20];
         bytes[..8].copy_from_slice(&self.start.to_le_bytes());

@@ -15,7 +15,7 @@ pub type Sector = [u8; SECTOR_SIZE];
 #[derive(Debug)]
 struct Image {
     bytes: Vec<u8>,
-    /// Stands for the bytes in the machine's hash.
+    /// A digest that stands for the bytes in the machine's hash.
     digest: u64,
 }
 
@@ -33,7 +33,7 @@ impl Hash for Disk {
     }
 }
 
-/// A disk as it is written down.
+/// The form in which a disk is saved.
 #[derive(Serialize, Deserialize)]
 struct Written {
     image: Vec<u8>,
@@ -66,7 +66,7 @@ impl Disk {
     pub const HEADS: u32 = 16;
     pub const TRACK: u32 = 63;
 
-    /// A trailing part of a sector is filled with zeros.
+    /// A disk of these bytes; a trailing part of a sector is filled with zeros.
     pub fn new(bytes: Vec<u8>) -> Self {
         let sectors = u32::try_from(bytes.len().div_ceil(SECTOR_SIZE)).unwrap_or(u32::MAX);
         // FNV-1a over words: the digest only has to tell images apart.
@@ -86,7 +86,7 @@ impl Disk {
         (self.sectors / (Self::HEADS * Self::TRACK)).clamp(1, 16_383)
     }
 
-    /// `None` beyond the end.
+    /// A sector; `None` beyond the end.
     pub fn read(&self, sector: u32) -> Option<Sector> {
         if sector >= self.sectors {
             return None;
@@ -101,7 +101,7 @@ impl Disk {
         Some(data)
     }
 
-    /// `false` beyond the end.
+    /// Writes a sector; `false` beyond the end.
     #[must_use]
     pub fn write(&mut self, sector: u32, data: &Sector) -> bool {
         if sector >= self.sectors {

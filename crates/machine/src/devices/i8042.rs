@@ -48,7 +48,7 @@ pub struct I8042 {
     expect: Expect,
     command_last: bool,
     a20: bool,
-    /// A set-2 release prefix waits for its code to become one byte of set 1.
+    /// Whether a set-2 release prefix waits for its code, to become one byte of set 1.
     release: bool,
 }
 

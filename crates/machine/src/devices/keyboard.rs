@@ -8,11 +8,11 @@
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Between two bytes of one key, in microseconds.
+/// Microseconds between two bytes of one key.
 const BYTE_MICROS: u64 = 1_000;
-/// Between two keys: a hundred characters a second, so that a guest's line editor keeps up.
+/// Microseconds between two keys: a hundred characters a second, so that a guest's line editor keeps up.
 const KEY_MICROS: u64 = 10_000;
-/// Between a command and its answer.
+/// Microseconds between a command and its answer.
 const REPLY_MICROS: u64 = 20;
 
 const ACKNOWLEDGE: u8 = 0xfa;
@@ -184,7 +184,7 @@ impl Keyboard {
         (!self.replies.is_empty() || typed).then_some(self.ready_micros)
     }
 
-    /// The controller is free again: bytes follow after the time of the cable.
+    /// Notes that the controller is free again: bytes follow after the time of the cable.
     pub fn was_read(&mut self, micros: u64) {
         let pause = if !self.replies.is_empty() {
             REPLY_MICROS
@@ -214,7 +214,7 @@ impl Keyboard {
         Some(byte)
     }
 
-    /// A byte from the controller.
+    /// Takes a byte from the controller.
     pub fn receive(&mut self, byte: u8, micros: u64) {
         self.replies.clear();
         self.ready_micros = micros + REPLY_MICROS;

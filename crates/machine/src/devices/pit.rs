@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 enum Mode {
-    /// 0: output rises at the end of the count.
+    /// Mode 0: the output rises at the end of the count.
     TerminalCount,
-    /// 1: the same, started by the gate.
+    /// Mode 1: the output rises at the end of a count that the gate starts.
     OneShot,
-    /// 2: one low clock per period.
+    /// Mode 2: the output is low for one clock per period.
     RateGenerator,
-    /// 3: half the period high, half low.
+    /// Mode 3: the output is high for half the period and low for the other half.
     SquareWave,
-    /// 4: one low clock at the end of the count.
+    /// Mode 4: the output is low for one clock at the end of the count.
     SoftwareStrobe,
-    /// 5: the same, started by the gate.
+    /// Mode 5: the output is low for one clock at the end of a count that the gate starts.
     HardwareStrobe,
 }
 

@@ -47,7 +47,7 @@ pub struct Rtc {
     flags: u8,
     /// Events up to this tick are in `flags`.
     seen: u64,
-    /// The date being set while the SET bit halts updates.
+    /// Whether the SET bit halts updates while the date is being set.
     halted: bool,
 }
 
@@ -105,7 +105,7 @@ impl Rtc {
         Self { index: 0, cells, base_seconds: start_seconds as i64, flags: 0, seen: 0, halted: false }
     }
 
-    /// What a BIOS finds out and stores: memory sizes, disks, processors.
+    /// Stores what a BIOS finds out: memory sizes, disks, processors.
     pub fn describe(&mut self, memory_bytes: u64, disks: [bool; 2], cpus: u8) {
         let extended_kib = memory_bytes.saturating_sub(1 << 20) / 1024;
         let below_64m = extended_kib.min(0xffff) as u16;
@@ -243,7 +243,7 @@ impl Rtc {
         self.cells[STATUS_B] & PERIODIC != 0 && self.period().is_some()
     }
 
-    /// One period, as if its time had come.
+    /// Ends one period, as if its time had come.
     pub fn fire_periodic(&mut self) {
         self.flags |= PERIODIC;
     }

@@ -22,7 +22,7 @@ pub struct Serial {
     fifo_trigger: usize,
     received: VecDeque<u8>,
     overrun: bool,
-    /// A "transmitter empty" interrupt not yet seen.
+    /// Whether there is a "transmitter empty" interrupt that the guest has not seen.
     transmitter_pending: bool,
     /// Changes of the modem lines since last read, only ever made by loop-back.
     modem_delta: u8,
@@ -74,7 +74,7 @@ impl Serial {
         self.interrupt_enable & 1 != 0
     }
 
-    /// Bytes for the guest.
+    /// Adds bytes for the guest.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.input.extend(bytes);
         self.refill();

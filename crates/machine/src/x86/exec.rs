@@ -34,35 +34,36 @@ pub struct Exec<'a> {
     pub(crate) engine: &'a mut Engine,
     pub(crate) events: &'a mut Events,
     pub(crate) stops: &'a StopSet,
-    /// Which processor.
+    /// Which processor this is.
     pub id: CpuId,
-    /// Instruction time.
+    /// Machine time.
     pub now: u64,
     /// RIP after this instruction; control transfers change it.
     pub next: u64,
-    /// Accesses of this instruction are atomic.
+    /// Whether accesses of this instruction are atomic.
     pub(crate) atomic: bool,
-    /// Compiled code must be left after this instruction: mode, mappings or pending work changed.
+    /// Whether compiled code must be left after this instruction: mode, mappings or pending work changed.
     pub(crate) leave: bool,
-    /// The run ends after this instruction.
+    /// The reason why the run ends after this instruction.
     pub(crate) stop: Option<Stop>,
-    /// The instruction has read an operand that it will replace.
+    /// Whether the instruction has read an operand that it will replace.
     pub(crate) modifies: bool,
-    /// In an interrupt or exception delivery: accesses are the processor's own.
+    /// Whether an interrupt or exception is being delivered, so that accesses are the processor's own.
     pub(crate) implicit: bool,
-    /// A repeated string instruction has more to do: the next instruction is the same one, going on.
+    /// Whether a repeated string instruction has more to do: the next instruction is the same one, going on.
     pub(crate) repeating: bool,
-    /// The run stopped before the next instruction for an access it will make, and may now go on.
+    /// Whether the run stopped before the next instruction for an access it will make, and may now go on.
     pub(crate) pass: bool,
-    /// Interrupts and debug traps taken between instructions.
+    /// How many interrupts and debug traps were taken between instructions.
     pub(crate) taken: u64,
-    /// The run ends when so much has been executed and taken, before anything else is looked at.
+    /// The run ends when so many instructions have been executed and so many interrupts taken, before
+    /// anything else is looked at.
     pub(crate) moment: Option<(u64, u64)>,
-    /// The run ended with everything done that is due before the next instruction.
+    /// Whether the run ended with everything done that is due before the next instruction.
     pub(crate) settled: bool,
-    /// Those of all processors.
+    /// The transactions of all processors.
     pub(crate) transactions: &'a mut Transactions,
-    /// The XBEGIN that is next aborts at once with this status.
+    /// The status with which the next XBEGIN aborts at once.
     pub(crate) refuse: Option<u32>,
 }
 
@@ -448,8 +449,9 @@ impl Exec<'_> {
         }
     }
 
-    /// An access is about to be made. Ends the run before one to a word of [`StopSet::before`]: like a fault, except that
-    /// the guest does not see it; an access that will fault goes on to do so. Transactions are told.
+    /// Prepares an access that is about to be made. Ends the run before one to a word of [`StopSet::before`]:
+    /// like a fault, except that the guest does not see it; an access that will fault goes on to do so.
+    /// Transactions are told.
     #[inline]
     pub(crate) fn before(&mut self, linear: u64, size: usize, intent: Intent, user: bool) -> Outcome<()> {
         let words = !self.stops.before.is_empty() && !self.pass;

@@ -29,7 +29,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 const NO_FRAME: u32 = u32::MAX;
 /// In a tag: accesses must be looked at one by one. No access of compiled code has this bit, so all miss.
 pub(crate) const WATCHED: u64 = 0x800;
-/// As before, because of the page tables that the translation came from.
+/// In a tag: accesses must be looked at one by one because of the page tables that the translation came from.
 const WATCHED_WALK: u64 = 0x400;
 /// What a tag says of the page, whether watched or not.
 pub(crate) const TAG_PAGE: u64 = !(WATCHED | WATCHED_WALK);

@@ -98,7 +98,7 @@ const NO_EXECUTE: u64 = 1 << 63;
 const LARGE_RESERVED: u64 = 0x3f_e000;
 /// Address bits of an eight-byte entry.
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-/// Those that no processor of ours has.
+/// Address bits beyond the physical addresses of our processors, which must be zero.
 const ADDRESS_RESERVED: u64 = ADDRESS & !((1 << PHYSICAL_BITS) - 1);
 
 /// Page-fault error code bits.

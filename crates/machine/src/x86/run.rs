@@ -14,17 +14,18 @@ use crate::transactions::status;
 use iced_x86::{Decoder, DecoderError, DecoderOptions, Formatter, Instruction, Mnemonic, NasmFormatter};
 use trace::VirtAddr;
 
-/// Longest instruction.
+/// Bytes of the longest instruction.
 const INSTRUCTION_BYTES_MAX: usize = 15;
-/// Device events a halted processor sleeps through before it is taken for dead.
+/// How many device events a halted processor sleeps through before it is taken for dead.
 const IDLE_EVENTS_MAX: u32 = 100_000;
 
-/// Instructions between two looks at devices and signals.
+/// How many instructions are executed between two looks at devices and signals.
 const COMPILED_MAX: u64 = 1 << 24;
-/// The same while logging: the log grows by so much at a time.
+/// The most instructions executed between two looks while accesses are logged, so that the log grows by no
+/// more at a time.
 const LOGGED_MAX: u64 = 1 << 16;
 
-/// Why the loop came back.
+/// Why the loop ended.
 #[derive(Debug)]
 pub(crate) enum Exit {
     Stop(Stop),

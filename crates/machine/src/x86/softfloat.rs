@@ -20,7 +20,7 @@ pub mod raise {
     pub const OVERFLOW: u8 = 8;
     pub const UNDERFLOW: u8 = 16;
     pub const PRECISION: u8 = 32;
-    /// Those known before anything is computed: unmasked, they suppress the operation.
+    /// The exceptions known before anything is computed: unmasked, they suppress the operation.
     pub const BEFORE: u8 = INVALID | DENORMAL | ZERO_DIVIDE;
 }
 use raise::{BEFORE, DENORMAL, INVALID, OVERFLOW, PRECISION, UNDERFLOW, ZERO_DIVIDE};

@@ -1,9 +1,10 @@
 //! F2XM1, FYL2X, FYL2XP1, FSIN, FCOS, FSINCOS, FPTAN, FPATAN.
 //!
-//! No two processor families give the same bits here; the manuals promise an error below one unit in the last place.
-//! These are computed with 128-bit significands and rounded once, so they are the correctly rounded values except
-//! where the true value lies within about 2^-50 units of a rounding boundary. The bits are the same on every
-//! host. They are not compared bit by bit with a processor, only for closeness.
+//! No two processor families give the same bits here; the manuals promise an error below one unit in the last
+//! place. Here the functions are computed with 128-bit significands and rounded once, so they are the
+//! correctly rounded values except where the true value lies within about 2^-50 units of a rounding boundary.
+//! The bits are the same on every host. They are not compared bit by bit with a processor, only for
+//! closeness.
 //!
 //! Range reduction of the trigonometric functions uses π cut to 66 bits, as Intel documents for its processors
 //! (volume 1, section 8.3.8). Arguments of 2^63 and above set C2 and are left alone. Operands outside the documented

@@ -54,7 +54,7 @@ impl Service<'_> {
         (0..4).filter(|&unit| self.board.disk(unit).is_some()).count() as u8
     }
 
-    /// What comes back in AH: an answer, or the status of a failure.
+    /// Carries out the function. What comes back in AH is an answer, or the status of a failure.
     fn storage_function(&mut self) -> Result<u8, u8> {
         let function = self.high(reg::AX);
         if function == 0x01 {

@@ -17,11 +17,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::AccessKind;
 
-/// Slots for operations.
+/// How many slots for operations the store has.
 const SLOTS_MAX: usize = 4 << 20;
-/// Stubs.
+/// How many stubs the store has.
 const STUBS_MAX: usize = 1 << 20;
-/// Addresses that blocks are cut at, before all are forgotten.
+/// At how many addresses blocks can be cut before all are forgotten.
 const STOPS_MAX: usize = 1 << 14;
 
 // Bits of [`Meta::access`].
@@ -30,10 +30,10 @@ pub(crate) const WRITE: u8 = 8;
 pub(crate) const ATOMIC: u8 = 16;
 pub(crate) const ENDS: u8 = 0x80;
 
-/// Instructions remembered for being retried, a power of two.
+/// How many retried instructions are remembered, a power of two.
 const RETRIED: usize = 1 << 11;
 
-/// Keys whose tags are remembered, a power of two.
+/// How many keys have their tags remembered, a power of two.
 const TAGS: usize = 16;
 
 fn retried_index(op: *const Op) -> usize {

@@ -292,7 +292,8 @@ handlers! {
         s.c = f.carry;
         s.next(slots)
     }
-    /// The same for an instruction that has a handler of its own, which could not do it this time.
+    /// Hands to the second tier an instruction that has a handler of its own, which could not do it this
+    /// time.
     #[cold]
     fn retry(s) {
         let f = &mut *s.f;

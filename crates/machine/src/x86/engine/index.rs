@@ -4,15 +4,15 @@
 //! what new code costs is memory touched for the first time; so the table holds numbers alone, and the caller compares.
 
 const FREE: u32 = u32::MAX;
-/// Held a number once; those behind it must still be found.
+/// Marks a place that held a number once; numbers behind it must still be found.
 const LEFT: u32 = u32::MAX - 1;
-/// Places to begin with, a power of two.
+/// How many places a table has to begin with, a power of two.
 const PLACES_MIN: usize = 1 << 10;
 
 #[derive(Default)]
 pub(super) struct Index {
     places: Vec<u32>,
-    /// Places that are not free.
+    /// How many places are not free.
     used: usize,
 }
 
@@ -29,7 +29,7 @@ impl Index {
         (0..=mask).map(move |step| (first + step) & mask)
     }
 
-    /// The number with this hash that `is` the one meant.
+    /// The number with this hash for which `is` holds.
     pub fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         self.place(hash, is).map(|at| self.places[at])
     }

@@ -33,11 +33,11 @@ pub(crate) struct Site {
     pub atomic: bool,
 }
 
-/// 32-bit code.
+/// The processor executes 32-bit code.
 pub(crate) const MODE_32: u32 = 1;
-/// Ring 3.
+/// The processor is in ring 3.
 pub(crate) const MODE_USER: u32 = 2;
-/// 64-bit code.
+/// The processor executes 64-bit code.
 pub(crate) const MODE_64: u32 = 8;
 /// Protected mode with CS, DS, ES and SS flat, and a 32-bit stack, or 64-bit mode: addresses need no segment checks.
 pub(crate) const MODE_FLAT: u32 = 4;
@@ -63,12 +63,12 @@ pub(crate) fn mode(cpu: &Cpu) -> u32 {
     mode | if all_flat { MODE_FLAT } else { 0 }
 }
 
-/// Everything derived.
+/// All derived state of a machine.
 #[derive(Default)]
 pub(crate) struct Engine {
     pub mmu: Mmu,
     pub code: Code,
-    /// Compile nothing.
+    /// Whether nothing is compiled.
     pub second_tier_only: bool,
 }
 
@@ -88,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// A frame was written from outside.
+    /// Notes that a frame was written from outside.
     pub fn touched(&mut self, frame: u64) {
         self.mmu.forget_frame(frame);
         if self.mmu.is_table(frame) {

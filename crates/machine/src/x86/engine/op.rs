@@ -103,9 +103,9 @@ pub(crate) enum Why {
     Expired,
     /// No block is known at RIP.
     Lookup,
-    /// As before, and the stub at `Frame::op` wants to be linked to it.
+    /// No block is known at RIP, and the stub at `Frame::op` wants to be linked to it.
     Link,
-    /// As before, and the slot after the operation at `Frame::op` wants to remember it.
+    /// No block is known at RIP, and the slot after the operation at `Frame::op` wants to remember it.
     LinkFar,
     /// An instruction was executed by the second tier, which has everything up to date.
     Left,
@@ -123,20 +123,21 @@ pub(crate) struct Frame {
     /// Instructions that may still be executed when the present block began, less the longest block: a block is
     /// only begun while this is not negative.
     pub remaining: i64,
-    /// 8 if accesses are logged, 0 if each overwrites the last.
+    /// How far the log moves with each access: 8 bytes, or 0 if each overwrites the last because nothing is
+    /// logged.
     pub log_step: u64,
-    /// Names translations and mode.
+    /// A number that stands for the present translations and mode.
     pub key: u64,
-    /// The same as the upper bits of the tags in the jump cache.
+    /// The number that stands for `key` in the upper bits of tags in the jump cache.
     pub tag: u64,
     pub jumps: *mut Jump,
-    /// The last calls, a ring.
+    /// The last calls, as a ring.
     pub returns: *mut Return,
-    /// Byte offset of the newest in it.
+    /// The byte offset of the newest call in the ring.
     pub returns_top: usize,
     /// The processor's [`crate::x86::exec::Exec`], for what handlers leave to the second tier.
     pub exec: *mut u8,
-    /// Not zero if string instructions go down.
+    /// Whether string instructions go down: not zero if they do.
     pub down: u64,
     /// `Cpu::executed` when the budget is used up.
     pub limit: u64,
@@ -159,7 +160,7 @@ impl Frame {
     }
 }
 
-/// Instructions in a block.
+/// The most instructions in a block.
 pub(crate) const INSTRUCTIONS_MAX: u32 = 64;
 
 /// The six arguments.
@@ -261,9 +262,10 @@ impl State {
         unsafe { self.op.add(1).cast::<u64>().add(1).read() }
     }
 
-    /// Effective address. Of 32 bits: `F` 0 base and displacement, 1 base, index and displacement, 2 displacement.
-    /// Of 64 bits: 3 base and displacement, 4 base, index and displacement, 5 an address that stands for itself,
-    /// 6 as 4 in the segment that `d` names.
+    /// The effective address, by its form `F`. Addresses of 32 bits: 0 is base and displacement; 1 base,
+    /// index and displacement; 2 displacement. Addresses of 64 bits: 3 is base and displacement; 4 base,
+    /// index and displacement; 5 an address that stands for itself; 6 is like 4, in the segment that `d`
+    /// names.
     #[inline(always)]
     pub unsafe fn address<const F: u8>(&self) -> u64 {
         unsafe {
@@ -301,14 +303,14 @@ impl State {
         }
     }
 
-    /// As [`State::readable`], as a pointer that looks writable.
+    /// Like [`State::readable`], with a pointer of the type for writing.
     #[inline(always)]
     pub unsafe fn readable_too<const Z: usize>(&self, address: u64) -> (bool, *mut u8) {
         let (hit, at) = unsafe { self.readable::<Z>(address) };
         (hit, at.cast_mut())
     }
 
-    /// The same for bytes that may be written (and read).
+    /// Whether `Z` aligned bytes may be written (and read) at once, and where they are.
     #[inline(always)]
     pub unsafe fn writable<const Z: usize>(&self, address: u64) -> (bool, *mut u8) {
         unsafe {
@@ -332,7 +334,7 @@ impl State {
         unsafe { self.log_as::<F>(address, self.op) }
     }
 
-    /// Logs its second access, which is described by the next slot.
+    /// Logs the second access of this operation, which is described by the next slot.
     #[inline(always)]
     pub unsafe fn log_second<const F: u8>(&mut self, address: u64) {
         unsafe { self.log_as::<F>(address, self.op.add(1)) }

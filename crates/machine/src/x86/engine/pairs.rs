@@ -233,7 +233,7 @@ seconds! {
     LongAnd = alu_rr_silent::<AND, 8>;
 }
 
-/// For each first operation, its pairs with each second one.
+/// For each first operation of 32-bit code, its pairs with each second one.
 static PAIRS: &[(Handler, Row)] = table!(
     [Load LoadByte Store Push Pop Move Constant Lea LeaIndex Add AddConstant And AndConstant Xor Right AddFlags
         AndFlags AddConstantFlags]
@@ -242,7 +242,7 @@ static PAIRS: &[(Handler, Row)] = table!(
         NotZero Left OrAny Subtract Clear]
 );
 
-/// The same in 64-bit code.
+/// For each first operation of 64-bit code, its pairs with each second one.
 static LONG_PAIRS: &[(Handler, Row)] = table!(
     [LongLoad LongLoadHalf LongLoadByte LongStore LongStoreHalf LongPush LongPop LongMove Move Constant LongLea
         LongLeaIndex LongAdd LongAddConstant AndConstant]

@@ -13,13 +13,13 @@ use crate::x86::state::Seg;
 /// What running compiled code came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
-    /// As far as it goes; look what there is to do and call again.
+    /// It ran as far as it could; look what there is to do and call again.
     On,
     /// The instructions up to the limit are fewer than a block.
     Tail,
     /// The next instruction is at a stop address, or no block can be made for it: execute it alone.
     Single,
-    /// No room for another block.
+    /// There is no room for another block.
     Full,
 }
 

@@ -1,8 +1,8 @@
 //! From bytes to a block.
 //!
-//! Instructions are decoded until one transfers control, the page ends, or a limit or a stop address is reached.
-//! Those that the first tier knows become operations of their own, a comparison and the jump after it become
-//! one; all others become [`generic`](super::control::generic).
+//! Instructions are decoded until one transfers control, the page ends, or a limit or a stop address is
+//! reached. Instructions that the first tier knows become operations of their own, and a comparison and the
+//! jump after it become one operation; all other instructions become [`generic`](super::control::generic).
 
 use super::code::{ATOMIC, Code, ENDS, Key, Meta, READ, Slot, WRITE, length};
 use super::control::{
