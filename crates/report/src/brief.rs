@@ -7,7 +7,7 @@ use detect::{Finding, FindingKind, INTERRUPTS, LockClass, Role, Side, TRANSACTIO
 use std::fmt::Write;
 use trace::{LockId, Resolve};
 
-/// Frames of a stack that are shown.
+/// How many frames of a stack are shown.
 const FRAMES_MAX: usize = 8;
 
 /// The name of a lock, where it has one.

@@ -22,7 +22,7 @@ use crate::words::Facts;
 use detect::FindingKind;
 
 pub trait Class {
-    /// The name of the bug class; `program`: a program is tested, not the kernel.
+    /// The name of the bug class; with `program`, a program is tested and not the kernel.
     fn title(&self, program: bool) -> &'static str;
 
     /// How the last row ends.
@@ -35,7 +35,7 @@ pub trait Class {
     fn advice(&self, facts: &Facts<'_>) -> String;
 }
 
-/// Gives `tell` the class of a finding.
+/// Calls `tell` with the class of a finding.
 pub fn of<T>(kind: &FindingKind, tell: impl FnOnce(&dyn Class) -> T) -> T {
     match kind {
         FindingKind::Panic { message } => tell(&panic::Panic { message }),

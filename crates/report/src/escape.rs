@@ -31,7 +31,7 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// [`visible`] text for use between tags and inside quoted attributes.
+/// The [`visible`] form of text, for use between tags and inside quoted attributes.
 #[must_use]
 pub fn html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

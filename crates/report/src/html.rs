@@ -13,10 +13,10 @@ const STYLE: &str = include_str!("page/report.css");
 const SCRIPT: &str = include_str!("page/report.js");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'";
-/// More columns than this scroll sideways inside the trace.
+/// How many columns fit; with more, the trace scrolls sideways.
 const COLUMNS_FIT: usize = 4;
 const NOTES_MAX: usize = 8;
-/// Of a longer stack the outer frames are folded.
+/// How many frames of a stack are shown; further outer ones are folded.
 const FRAMES_SHOWN: usize = 9;
 
 /// The whole page.

@@ -13,7 +13,7 @@ pub enum Verdict {
     Bug,
     /// Every interleaving of the stated space was seen, and none showed a bug.
     Exhausted,
-    /// Every one within a bound.
+    /// Every interleaving within a bound was seen, and none showed a bug.
     Bounded,
     OutOfBudget,
     Unsupported,
@@ -22,9 +22,10 @@ pub enum Verdict {
 /// How large a space is that was not finished.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Estimate {
-    /// 0 to 1.
+    /// The part of the space that is explored, 0 to 1.
     pub explored: f64,
-    /// Of the whole space: the most likely number, and between what it lies, nine times in ten.
+    /// The number of interleavings of the whole space: the most likely one, and the least and the most
+    /// expected, nine times in ten.
     pub interleavings: f64,
     pub interleavings_min: f64,
     pub interleavings_max: f64,
@@ -42,9 +43,9 @@ pub struct Summary<'a> {
     pub estimate: Option<Estimate>,
     pub preemptions: Option<u32>,
     pub schedule: Option<&'a Schedule>,
-    /// Where the choices of the schedule lie.
+    /// The preemption points that the choices of the schedule refer to.
     pub points: Option<&'a PointSet>,
-    /// The finding told, if it was.
+    /// The finding as a story, if it was narrated.
     pub story: Option<&'a Story>,
 }
 

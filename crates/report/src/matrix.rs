@@ -6,7 +6,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Bugs that the text names one by one.
+/// How many bugs the text names one by one.
 const BUGS_NAMED_MAX: usize = 20;
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 const STYLE: &str = "body{font:14px system-ui,sans-serif;margin:2em;color:#222;background:#fff}\
@@ -16,17 +16,17 @@ td{width:1.4em;height:1.4em;text-align:center;border:1px solid #ddd}\
 .bug{background:#d33;color:#fff;font-weight:bold}.all{background:#8c8}.some{background:#cde8cd}\
 .none{background:#eee;color:#888}.own{background:#fc6}ul{line-height:1.5}";
 
-/// What came of a pair.
+/// The result for a pair of calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Result {
     Bug {
         headline: String,
-        /// Where it can be replayed from.
+        /// The finding file from which it can be replayed.
         file: String,
     },
     /// No schedule shows a bug.
     Exhausted,
-    /// None with at most so many preemptions does.
+    /// No schedule with at most so many preemptions shows a bug.
     Bounded { preemptions: u32 },
     /// There was no time for all schedules with one preemption.
     Unfinished,
@@ -62,7 +62,7 @@ impl Result {
 pub struct Cell {
     pub result: Result,
     pub schedules: u64,
-    /// Of memory that the two calls share.
+    /// How many words of memory the two calls share.
     pub words: usize,
 }
 
@@ -70,7 +70,7 @@ pub struct Cell {
 pub struct Matrix {
     pub what: String,
     pub names: Vec<String>,
-    /// By the numbers of the two calls, the smaller first.
+    /// The pairs by the numbers of the two calls, the smaller first.
     pub cells: BTreeMap<(u32, u32), Cell>,
 }
 
@@ -80,7 +80,7 @@ impl Matrix {
         format!("{} || {}", name(first), name(second))
     }
 
-    /// How many pairs came out so, in words, the worst first.
+    /// How many pairs had each result, in words, the worst first.
     fn counts(&self) -> Vec<String> {
         let count =
             |is: &dyn Fn(&Result) -> bool| self.cells.values().filter(|cell| is(&cell.result)).count();
@@ -152,7 +152,7 @@ impl Matrix {
         out
     }
 
-    /// One self-contained page.
+    /// The matrix as one self-contained page.
     #[must_use]
     pub fn html(&self) -> String {
         let title = escape(&format!("Pairs of calls, {}", self.what));
@@ -216,7 +216,7 @@ impl Matrix {
         format!("<td class=\"{class}\" title=\"{}\">{sign}</td>", escape(&about))
     }
 
-    /// For programs.
+    /// The matrix for programs.
     #[must_use]
     pub fn json(&self) -> String {
         let pairs: Vec<_> = self

@@ -11,7 +11,8 @@ use trace::{Frame, LockId, Resolve, Sighting, Stack, VirtAddr};
 #[derive(Clone, Debug)]
 pub struct RaceStory<'a> {
     pub known: &'a Candidate,
-    /// What an instruction of either side names by itself, so that it is the same in every interleaving.
+    /// The variable that an instruction of either side names by itself, so that it is the same in every
+    /// interleaving.
     pub variable: Option<String>,
     pub seen: Option<[Sighting; 2]>,
 }
@@ -23,14 +24,15 @@ impl RaceStory<'_> {
     }
 }
 
-/// Paragraphs told; what is left out of the text is in the events for programs.
+/// How many paragraphs the text has; what is left out of it is in the events for programs.
 const RACES_TOLD_MAX: usize = 12;
 
-/// Of those in the same two functions as one that is told in full, so many are named.
+/// How many further races in the same two functions as one that is told in full are named.
 const RACES_ALIKE_MAX: usize = 4;
 
-/// A paragraph for each pair of functions that race, those that lead to a bug first, then those that nothing is known of, of
-/// which those seen in both orders are certain to be possible; the harmless in a few lines.
+/// A paragraph for each pair of functions that race. Races that lead to a bug come first, then races of which
+/// nothing is known, and among those first the ones seen in both orders, which are certain to be possible.
+/// Harmless races follow in a few lines.
 #[must_use]
 pub fn races<'a>(
     stories: impl IntoIterator<Item = RaceStory<'a>>,
@@ -130,7 +132,7 @@ fn paragraph(
     out
 }
 
-/// By variable and place: only what does not depend on which interleaving showed it first.
+/// Harmless races by variable and place: only what does not depend on which interleaving showed a race first.
 fn without_harm(stories: &[RaceStory<'_>], resolve: &dyn Resolve) -> String {
     // In the order of instructions.
     let mut lines: Vec<(String, Vec<String>)> = Vec::new();
@@ -157,7 +159,7 @@ fn without_harm(stories: &[RaceStory<'_>], resolve: &dyn Resolve) -> String {
     out
 }
 
-/// The same for programs: one object.
+/// The races for programs, as one JSON object.
 #[must_use]
 pub fn races_json<'a>(stories: impl IntoIterator<Item = RaceStory<'a>>, resolve: &dyn Resolve) -> String {
     #[derive(Serialize)]
@@ -177,7 +179,7 @@ pub fn races_json<'a>(stories: impl IntoIterator<Item = RaceStory<'a>>, resolve:
     json_in_ascii(&serde_json::json!({ "races": races }).to_string())
 }
 
-/// Who called the function of the access, and so on outwards.
+/// Adds the callers of the function of the access, from the inside outwards.
 fn calls(out: &mut String, stack: &[Frame]) {
     let callers: Vec<String> = stack.iter().skip(1).map(|frame| Place::from(frame).in_words()).collect();
     if !callers.is_empty() {

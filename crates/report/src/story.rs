@@ -67,16 +67,16 @@ pub struct Thread {
     pub title: String,
 }
 
-/// What a thread is doing while somebody's row runs.
+/// What a thread is doing during the row of another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lane {
-    /// Not created yet.
+    /// The thread is not created yet.
     Unborn,
     Ready,
     Running,
     Blocked,
-    /// Has ended.
+    /// The thread has ended.
     Gone,
 }
 
@@ -92,9 +92,9 @@ pub enum NoteKind {
     Point,
     Enter,
     Interrupts,
-    /// Reads or writes what another row's thread touched.
+    /// The row reads or writes what the thread of another row touched.
     Conflict,
-    /// The nearest passing execution leaves this one here.
+    /// The nearest passing execution differs from this one from here on.
     Parting,
     Bug,
 }
@@ -105,7 +105,7 @@ pub struct Note {
     pub kind: NoteKind,
     pub text: String,
     pub place: Place,
-    /// Shown at first sight, not only on request.
+    /// Whether the note is shown at first sight, not only on request.
     pub major: bool,
 }
 
@@ -131,24 +131,25 @@ pub struct End {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Row {
-    /// Counted from 1.
+    /// The number of the row, counted from 1.
     pub number: usize,
     /// Index into [`Story::threads`].
     pub column: usize,
-    /// Which of the execution's steps it covers, counted from 0, both ends included.
+    /// The steps of the execution that the row covers, counted from 0, both ends included.
     pub steps: (usize, usize),
     pub instructions: u64,
     /// Where the thread stood before; `None` when it begins here.
     pub from: Option<Place>,
     /// How far it ran.
     pub to: Place,
-    /// Where it stands at the end, innermost first; may be empty.
+    /// The thread's stack at the end of the row, innermost function first; may be empty.
     pub stack: Vec<Place>,
     pub notes: Vec<Note>,
     pub end: End,
-    /// For each column.
+    /// What each thread is doing, by column.
     pub lanes: Vec<Lane>,
-    /// Somebody who has no part in the bug did nothing that others notice: not shown at first sight.
+    /// Whether a thread that has no part in the bug did nothing that others notice, so that the row is not
+    /// shown at first sight.
     pub minor: bool,
 }
 
@@ -160,9 +161,9 @@ pub struct Conflict {
     pub what: String,
     pub earlier: Touch,
     pub later: Touch,
-    /// It is about the memory that the finding is about.
+    /// Whether the conflict is about the memory that the finding is about.
     pub bug: bool,
-    /// In between, code that does not count (the scheduler's) has written the same memory.
+    /// Whether in between code that does not count (the scheduler's) has written the same memory.
     pub overwritten: bool,
 }
 
@@ -171,12 +172,12 @@ pub struct Touch {
     pub verb: &'static str,
     pub atomic: bool,
     pub place: Place,
-    /// Innermost first.
+    /// The stack of the access, innermost function first.
     pub stack: Vec<Place>,
 }
 
 impl Touch {
-    /// The place, and of what a header defines also who uses it there.
+    /// The place; for code that a header defines, also the function that uses it there.
     #[must_use]
     pub fn in_words(&self) -> String {
         let header = self.place.file.as_deref().is_some_and(|file| file.ends_with(".h"));
@@ -187,7 +188,7 @@ impl Touch {
     }
 }
 
-/// One of those who took part in the bug.
+/// The part of one thread in the bug.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SideView {
     /// `t3 freed it`.
@@ -201,9 +202,9 @@ pub struct SideView {
     pub scheduler_frames: usize,
     /// Names of the locks held, where that is known.
     pub locks: Option<Vec<String>>,
-    /// For a thread that waits: what for.
+    /// What the thread waits for, if it waits.
     pub waits_for: Option<String>,
-    /// It does so in a loop.
+    /// Whether the thread waits in a loop.
     pub loops: bool,
 }
 
@@ -211,7 +212,8 @@ pub struct SideView {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct PassingView {
     pub schedule: String,
-    /// Index into [`Story::rows`] of the last row that both have; `None` where they part within one, which has a note of it.
+    /// Index into [`Story::rows`] of the last row that both executions have; `None` where they part within a
+    /// row, which then has a note of it.
     pub after_row: Option<usize>,
     pub sentence: String,
 }
@@ -223,16 +225,16 @@ pub struct Story {
     pub kind: String,
     /// What happened, with names.
     pub headline: String,
-    /// What to look at.
+    /// Where to look for the reason.
     pub advice: String,
     pub test: String,
     pub kernel: String,
     pub points: String,
     pub threads: Vec<Thread>,
     pub rows: Vec<Row>,
-    /// Those about the bug first, then in order.
+    /// The conflicts, those about the bug first, then in order.
     pub conflicts: Vec<Conflict>,
-    /// How many more there were.
+    /// How many more conflicts there were.
     pub conflicts_left_out: usize,
     pub sides: Vec<SideView>,
     pub schedule: String,
@@ -243,7 +245,7 @@ pub struct Story {
     pub passing: Option<PassingView>,
     /// For each file mentioned, the lines near what is mentioned.
     pub sources: Vec<Excerpt>,
-    /// A sentence, where none of the files could be read.
+    /// A sentence that says that none of the files could be read, if so.
     pub sources_missing: Option<String>,
 }
 

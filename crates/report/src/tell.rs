@@ -28,11 +28,11 @@ const LINES_AROUND: u32 = 7;
 #[derive(Clone, Debug)]
 pub struct Passing {
     pub schedule: Schedule,
-    /// How many choices it begins with that the failing one has too.
+    /// How many choices both executions begin with.
     pub common: usize,
 }
 
-/// What the steps cannot say.
+/// What is known beside the steps.
 pub struct Context<'a> {
     pub test: &'a str,
     pub kernel: &'a str,
@@ -42,9 +42,9 @@ pub struct Context<'a> {
     pub replay: &'a str,
     pub preemptions: u32,
     pub interleavings: Option<u64>,
-    /// Preemptions of the execution that first showed the bug, when a shorter one was sought.
+    /// How many preemptions the execution had that first showed the bug, if a shorter one was sought.
     pub minimised_from: Option<u32>,
-    /// It is settled that fewer preemptions at these points do not show it.
+    /// Whether it is settled that fewer preemptions at these points do not show it.
     pub fewest: bool,
     pub passing: Option<Passing>,
     /// The name of a thread beside its number.
@@ -57,7 +57,7 @@ pub struct Context<'a> {
     pub yields: &'a dyn Fn(&str) -> bool,
     /// Whether a function handles exceptions.
     pub faults: &'a dyn Fn(&str) -> bool,
-    /// A program is under test, not the kernel.
+    /// Whether a program is under test, not the kernel.
     pub program: bool,
 }
 
@@ -114,7 +114,7 @@ fn contended(steps: &[Step], finding: &Finding) -> BTreeSet<LockId> {
     shared.chain(finding.sides.iter().flat_map(|side| side.locks.iter().copied())).collect()
 }
 
-/// An access, and how it was seen if it was.
+/// An access, and its sighting if there is one.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
     access: &'a Access,
@@ -129,11 +129,13 @@ struct Draft<'a> {
     notes: Vec<Note>,
     accesses: Vec<Seen<'a>>,
     events: Vec<&'a Event>,
-    /// Memory that was allocated, and before which access: what was there before has nothing to do with what follows.
+    /// Memory that was allocated, and before which access: what was accessed there earlier has nothing to do
+    /// with what follows.
     allocated: Vec<(usize, Range<u64>)>,
-    /// Threads that were created, and before which access: what was done before came first in every execution.
+    /// Threads that were created, and before which access: what was done earlier comes first in every
+    /// execution.
     created: Vec<(usize, ThreadId)>,
-    /// The kernel only passed through this thread on its way to another.
+    /// Whether the kernel only passed through this thread on its way to another.
     transit: bool,
     /// The last event that says how the thread stopped by itself.
     stopped: Option<Action>,
@@ -231,7 +233,8 @@ impl<'a> Teller<'a> {
         self.without_transit(drafts)
     }
 
-    /// On the way to the chosen thread the kernel may touch others, who do nothing worth a row.
+    /// Leaves out threads that the kernel only passed through on the way to the chosen one: they do nothing
+    /// worth a row.
     fn without_transit<'d>(&self, mut drafts: Vec<Draft<'d>>) -> Vec<Draft<'d>> {
         let major = |draft: &Draft<'_>| draft.notes.iter().any(|note| note.major);
         let quiet = |draft: &Draft| {
@@ -262,7 +265,8 @@ impl<'a> Teller<'a> {
         drafts
     }
 
-    /// A lock that was taken and given back within one row kept nobody out, unless the row's end or the finding names it.
+    /// Leaves out locks that were taken and released within one row and kept nobody out, unless the row's end
+    /// or the finding names them.
     fn pass_over_locks(&self, draft: &mut Draft<'_>) {
         let of_finding =
             self.finding.sides.iter().flat_map(|side| &side.locks).map(|lock| self.library.lock(*lock));
@@ -727,7 +731,7 @@ impl<'a> Teller<'a> {
         story
     }
 
-    /// Those who wait although somebody has made them ready since they last ran.
+    /// The threads that wait although another thread has made them ready since they last ran.
     fn forgotten(&self, drafts: &[Draft<'_>]) -> Vec<String> {
         let FindingKind::LostWakeup { waiting } = &self.finding.kind else { return Vec::new() };
         let forgotten = waiting.iter().map(|wait| wait.thread).filter(|thread| {
@@ -906,7 +910,7 @@ impl<'a> Teller<'a> {
     }
 }
 
-/// Who goes round in a loop, and where.
+/// The threads that go round in a loop, and where.
 fn rounds(sides: &[SideView]) -> Vec<String> {
     let round =
         |side: &SideView| format!("{} goes round in a loop in {}", words::who(side), side.place.in_words());

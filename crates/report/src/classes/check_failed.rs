@@ -1,4 +1,4 @@
-//! A condition that the test's author wanted at the end does not hold.
+//! The check that the test's author stated for the end of the test does not hold.
 
 use super::Class;
 use crate::words::Facts;

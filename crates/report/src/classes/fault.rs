@@ -9,7 +9,7 @@ pub struct Fault {
     pub addr: Option<VirtAddr>,
 }
 
-/// Addresses that a null pointer and the fields behind it have.
+/// Addresses below this are taken for a null pointer or a field behind it.
 const NULL_BYTES: u64 = 4096;
 
 impl Class for Fault {

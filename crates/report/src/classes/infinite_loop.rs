@@ -3,13 +3,13 @@
 use super::Class;
 use crate::words::{Facts, first_of, grouped, list, who};
 
-/// Without a preemption point.
+/// A thread loops without a preemption point.
 pub struct TightLoop {
     pub instructions: u64,
     pub instructions_max: u64,
 }
 
-/// From point to point.
+/// Threads go from preemption point to preemption point without end.
 pub struct EndlessPoints {
     pub points: u64,
     pub points_max: u64,

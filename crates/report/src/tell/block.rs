@@ -6,10 +6,11 @@ use detect::{Block, Finding, FindingKind};
 use std::collections::BTreeMap;
 use trace::{Action, Event, Occurrence, PhysAddr, Step, ThreadId, VirtAddr};
 
-/// A block this far away may be what was meant.
+/// How far away a block may be that was perhaps meant.
 const NEAR_BYTES: u64 = 64;
 
-/// The allocations and frees of the block that the finding is about; what was there before it is another one.
+/// The allocations and frees of the block that the finding is about, without those of earlier blocks at its
+/// place.
 pub(super) fn of_block<'a>(steps: &'a [Step], finding: &Finding) -> Vec<&'a Event> {
     if let FindingKind::TripleFault { tables } = finding.kind {
         return of_tables(steps, tables).into_iter().map(|(_, event)| event).collect();
@@ -49,7 +50,8 @@ pub(super) fn of_block<'a>(steps: &'a [Step], finding: &Finding) -> Vec<&'a Even
     found
 }
 
-/// What happened to the frame with the page tables since somebody freed it: not the one who had it last, if there is another.
+/// What happened to the frame with the page tables since a thread freed it: if possible another thread than
+/// the one that had it last.
 fn of_tables(steps: &[Step], tables: PhysAddr) -> Vec<(ThreadId, &Event)> {
     let all = steps.iter().flat_map(Step::occurrences).filter_map(|(thread, what)| match what {
         Occurrence::Event(event) => match event.action {
@@ -77,8 +79,8 @@ fn made_at<'a>(event: &&'a Event) -> (Option<VirtAddr>, &'a Event) {
     (addr, event)
 }
 
-/// The allocation whose block is nearest to what was freed and is no block, if one is near, and how far off that lies: before
-/// its start, or behind its end.
+/// The allocation whose block is nearest to the address that was freed and is no block, if one is near; with
+/// the distance, and whether the address lies before its start or behind its end.
 fn nearest<'a>(steps: &'a [Step], finding: &Finding) -> Option<(ThreadId, &'a Event, (u64, bool))> {
     let FindingKind::InvalidFree { addr: bad, within: None } = finding.kind else { return None };
     let all = steps.iter().flat_map(Step::occurrences).filter_map(|(thread, what)| {
@@ -110,7 +112,7 @@ impl Teller<'_> {
         }
     }
 
-    /// Where what is no block lies.
+    /// A phrase that says near which block the address lies that was freed and is no block.
     pub(super) fn near(&self) -> Option<String> {
         let (thread, event, (off, before)) = nearest(self.steps, self.finding)?;
         let Action::Alloc { size, .. } = event.action else { return None };

@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use trace::{Access, Occurrence, Step, ThreadId, VirtAddr};
 
-/// More conflicts than this are counted, not shown.
+/// How many conflicts are shown; further ones are counted.
 const CONFLICTS_MAX: usize = 500;
 /// With this many conflicts or fewer each is worth a line in its rows.
 const CONFLICTS_FEW: usize = 6;
-/// More of what was read too early is not told in a sentence.
+/// How many variables that were read too early a sentence names.
 const STALE_MAX: usize = 3;
-/// More of what was looked at too early is not told in sentences.
+/// How many variables that were looked at too early are told, in a sentence each.
 const PREMATURE_MAX: usize = 2;
 /// Bytes in the words that accesses are looked up by.
 const WORD: u64 = 8;
 
-/// Drops what is known of a block of memory.
+/// Forgets what is known of a block of memory.
 fn forget<T>(known: &mut BTreeMap<u64, T>, block: &Range<u64>) {
     let words: Vec<u64> =
         known.range(block.start / WORD..block.end.div_ceil(WORD)).map(|(word, _)| *word).collect();
@@ -36,7 +36,8 @@ fn is_part(what: &str, whole: &str) -> bool {
 }
 
 impl Teller<'_> {
-    /// Each access with the latest one of another thread that it conflicts with; one entry for two rows and a name.
+    /// Each access with the latest conflicting one of another thread; one entry for each pair of rows and
+    /// name.
     pub(super) fn conflicts(&self, drafts: &[Draft<'_>], sides: &[SideView]) -> (Vec<Conflict>, usize) {
         let library = self.library;
         // By word: the last access of each thread and kind, and its row.
@@ -121,7 +122,7 @@ impl Teller<'_> {
         locks.filter_map(|lock| self.library.resolve.lock(VirtAddr(lock.0))).collect()
     }
 
-    /// A free is a write of the whole block, so it conflicts with the use that follows it.
+    /// Adds conflicts between a free, which writes the whole block, and the use that follows it.
     fn freed_then_used(
         &self,
         drafts: &[Draft<'_>],
@@ -152,8 +153,8 @@ impl Teller<'_> {
         (freed < used).then_some(((false, freed, used, what), conflict))
     }
 
-    /// What a thread had just read, in the line where it gave up or goes round, and who had written it; these conflicts
-    /// are the bug's.
+    /// What a thread had just read, in the line where it gave up or loops, and which thread had written it;
+    /// these conflicts are marked as the bug's.
     pub(super) fn noticed(
         &self,
         rows: &[Row],
@@ -206,7 +207,8 @@ impl Teller<'_> {
         (told, which)
     }
 
-    /// The other side of what one thread alone ran into: who wrote what it read, or changed what it had read.
+    /// The other sides where one thread alone ran into the bug: which threads wrote what it read, or changed
+    /// what it had read.
     pub(super) fn others<'c>(
         &self,
         rows: &[Row],
@@ -248,7 +250,8 @@ impl Teller<'_> {
         others
     }
 
-    /// What others had looked at before one of those who wait wrote it on its way to sleep; these conflicts are the bug's.
+    /// What other threads had looked at before a waiting thread wrote it on its way to sleep; these conflicts
+    /// are marked as the bug's.
     pub(super) fn premature(&self, rows: &[Row], columns: &[ThreadId], conflicts: &mut [Conflict]) -> String {
         let FindingKind::LostWakeup { waiting } = &self.finding.kind else { return String::new() };
         let slept = |thread: ThreadId| rows.iter().rposition(|row| columns[row.column] == thread);
@@ -288,7 +291,8 @@ impl Teller<'_> {
     }
 }
 
-/// Notes the conflicts in the rows that they join: those about the bug, and all when there are few.
+/// Adds notes about the conflicts to the rows that they join: those about the bug, and all when there are
+/// few.
 pub(super) fn mark(rows: &mut [Row], conflicts: &[Conflict]) {
     for conflict in conflicts.iter().filter(|conflict| conflict.bug || conflicts.len() <= CONFLICTS_FEW) {
         let (a, b) = conflict.rows;
@@ -310,8 +314,8 @@ pub(super) fn mark(rows: &mut [Row], conflicts: &[Conflict]) {
     }
 }
 
-/// What the thread preempted in `row` had read there and what changed before it went on, in a sentence; these conflicts are
-/// the bug's.
+/// A sentence about what the thread preempted in `row` had read and what changed before it went on; these
+/// conflicts are marked as the bug's.
 pub(super) fn stale(
     row: usize,
     rows: &[Row],
