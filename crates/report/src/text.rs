@@ -12,7 +12,7 @@ pub struct TextOptions {
     pub width: usize,
     /// Whether escape sequences for colour may be written.
     pub colour: bool,
-    /// Longer traces show their beginning and their end.
+    /// How many rows are shown; longer traces show their beginning and their end.
     pub rows_max: usize,
 }
 
@@ -22,11 +22,12 @@ impl Default for TextOptions {
     }
 }
 
-/// A narrower column for each thread is unpleasant to read: lanes with the text beside them are better.
+/// The least width of a thread's column: narrower ones are unpleasant to read, and lanes with the text beside
+/// them are better.
 const CELL_MIN: usize = 40;
-/// And so is this beside lanes.
+/// The least width of the text beside lanes.
 const BESIDE_MIN: usize = 28;
-/// Wider than this and the eye loses the line.
+/// The greatest width of a column: in wider ones the eye loses the line.
 const CELL_MAX: usize = 78;
 const WIDTH_MIN: usize = 40;
 const NOTES_MAX: usize = 6;

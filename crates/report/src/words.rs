@@ -8,36 +8,36 @@ use detect::{Finding, Role};
 /// What the sentences need to know beside the finding itself.
 pub struct Facts<'a> {
     pub finding: &'a Finding,
-    /// In the order of the finding's sides.
+    /// The sides of the finding, in its order.
     pub sides: &'a [SideView],
     pub place: &'a Place,
     /// What a bad access touched, where it has a name.
     pub data: Option<String>,
     pub thread: String,
-    /// The lock that the finding is about, of those that are about one.
+    /// The lock that the finding is about, if it is about one.
     pub lock: Option<String>,
-    /// Number of the last row in which somebody was preempted before the bug.
+    /// The number of the last row that ended in a preemption before the bug.
     pub preempted_row: Option<usize>,
     /// A sentence about the page tables that the processor had when it gave up, if somebody had freed them.
     pub tables: String,
-    /// Who goes round in a loop, and where: `t3 goes round in a loop in f (a.c:1)`.
+    /// The threads that go round in a loop, and where: `t3 goes round in a loop in f (a.c:1)`.
     pub rounds: Vec<String>,
-    /// Who was made ready to run and never ran since.
+    /// The threads that were made ready to run and never ran since.
     pub forgotten: Vec<String>,
-    /// A sentence about what was looked at before whoever waits wrote it.
+    /// A sentence about what was looked at before the waiting thread wrote it.
     pub premature: String,
-    /// The block nearest to what is none.
+    /// The block nearest to an address that was freed and is no block.
     pub near: Option<String>,
     /// A sentence about what was read where the thread gave up.
     pub noticed: String,
-    /// A sentence about what was read before that preemption and changed after it.
+    /// A sentence about what was read before the preemption of `preempted_row` and changed after it.
     pub stale: String,
 }
 
-/// Lost blocks and places of a round that a headline names.
+/// How many lost blocks, or places of a loop, a headline names.
 const NAMED_MAX: usize = 3;
 
-/// The first few of them, and how many there are besides.
+/// The first few names, and how many there are besides.
 pub fn first_of(mut named: Vec<String>, besides: &str) -> Vec<String> {
     let more = named.len().saturating_sub(NAMED_MAX);
     named.truncate(NAMED_MAX);
@@ -109,13 +109,13 @@ impl Facts<'_> {
         self.side(role).map(|side| format!("{} in {}", who(side), side.place.in_words()))
     }
 
-    /// Where to begin, if somebody was preempted before the bug.
+    /// A sentence that says at which row to begin, if somebody was preempted before the bug.
     pub fn since(&self) -> String {
         let begin = |row| format!(" Begin at row {row}, the last preemption before it.");
         self.preempted_row.map(begin).unwrap_or_default()
     }
 
-    /// For what shows as a thread that gives up.
+    /// Advice for bugs that show as a thread that gives up.
     pub fn broken_assumption(&self) -> String {
         format!(
             "Which assumption of {} at {} did another thread break?{}{}{}",

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{Action, Event, Frame, LockId, Resolve, Stack, Step, VirtAddr};
 
-/// A source line longer than this is cut.
+/// How many characters of a source line are shown.
 const LINE_CHARS_MAX: usize = 240;
 
 /// Places and names, with the source files read so far.
@@ -15,11 +15,11 @@ pub(super) struct Library<'a> {
     pub resolve: &'a dyn Resolve,
     pub sources: &'a dyn Fn(&str) -> Option<String>,
     pub context: &'a Context<'a>,
-    /// Functions that locks, the allocator and panics are known by.
+    /// Functions by which locks, the allocator and panics are known.
     pub hooks: BTreeSet<String>,
     /// Functions that create and wake threads: plumbing where that is what the place is about.
     pub makers: BTreeSet<String>,
-    /// Names that several locks have.
+    /// Names that more than one lock has.
     pub namesakes: BTreeSet<String>,
     pub files: RefCell<BTreeMap<String, Option<Vec<String>>>>,
 }
@@ -53,8 +53,9 @@ impl Library<'_> {
         self.beyond(stack, |_| false)
     }
 
-    /// The same, for a thread that gave up: where an exception made it, it is the code that caused it. A handler may be there
-    /// for system calls too; only what it gives up over itself is an exception.
+    /// The frame a reader looks for in the stack of a thread that gave up: where an exception made it give
+    /// up, the code that caused the exception. A handler may be there for system calls too; only what it
+    /// gives up over itself is an exception.
     pub fn telling_of_panic(&self, stack: &[Frame]) -> Option<Place> {
         let mut names = stack.iter().filter_map(|frame| frame.function.as_deref());
         let gave_up = names.find(|name| !self.hooks.contains(*name));
@@ -63,17 +64,17 @@ impl Library<'_> {
         self.telling(&stack[beneath.unwrap_or(0)..])
     }
 
-    /// The same, where making or waking a thread is what it is about.
+    /// The frame a reader looks for where making or waking a thread is what matters.
     pub fn telling_of_thread(&self, stack: &[Frame]) -> Option<Place> {
         self.beyond(stack, |name| self.makers.contains(name))
     }
 
-    /// The same, for a thread that waits.
+    /// The frame a reader looks for in the stack of a thread that waits.
     pub fn waiting(&self, stack: &[Frame]) -> Option<Place> {
         self.beyond(stack, |name| (self.context.blocking)(name) || (self.context.yields)(name))
     }
 
-    /// How many frames a thread that waits has in the scheduler.
+    /// How many of the innermost frames of a waiting thread are the scheduler's.
     pub fn waiting_frames(&self, stack: &[Frame]) -> usize {
         let plumbing =
             |frame: &&Frame| frame.function.as_ref().is_some_and(|name| (self.context.plumbing)(name));
@@ -127,7 +128,7 @@ impl Library<'_> {
         })
     }
 
-    /// The variable that an access touches, or what in the heap.
+    /// The name of the variable that an access touches, or of the object in the heap.
     pub fn known_data(&self, seen: &Seen<'_>) -> Option<String> {
         let object = || seen.sighting.and_then(|sighting| sighting.object.clone());
         self.resolve.data(seen.access.addr).or_else(object)
@@ -142,7 +143,8 @@ impl Library<'_> {
     }
 }
 
-/// The functions in which such actions happen, where these have callers.
+/// The innermost functions in which actions happen for which `such` holds, where these functions have
+/// callers.
 pub fn innermost(steps: &[Step], such: impl Fn(&Action) -> bool) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for event in steps.iter().flat_map(|step| &step.events).filter(|event| such(&event.action)) {
@@ -160,7 +162,7 @@ pub fn lock_of(event: &Event) -> Option<LockId> {
     }
 }
 
-/// Names that several of the locks used have: the member of a structure is called the same in each.
+/// Names that more than one of the locks used has: the member of a structure is called the same in each.
 pub fn namesakes(steps: &[Step], resolve: &dyn Resolve) -> BTreeSet<String> {
     let events = steps.iter().flat_map(|step| &step.events);
     let locks: BTreeSet<LockId> = events.filter_map(lock_of).filter(|lock| *lock != INTERRUPTS).collect();

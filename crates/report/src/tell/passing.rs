@@ -5,13 +5,13 @@ use super::{Passing, Teller};
 use crate::story::{Note, NoteKind, PassingView, Place, Row, Story};
 use trace::{Choice, StepEnd};
 
-/// Says within a row that the executions part there.
+/// A note within a row that says that the executions part there.
 pub(super) fn note(place: Place) -> Note {
     let text = "here the nearest passing schedule parts".to_string();
     Note { kind: NoteKind::Parting, text, place, major: true }
 }
 
-/// Where only the first and the last notes of a row are shown, this one must be among them.
+/// Moves the note to the end of its row, because only the first and the last notes of a long row are shown.
 pub(super) fn note_last(row: &mut Row) {
     row.notes.sort_by_key(|note| note.kind == NoteKind::Parting);
 }
@@ -49,7 +49,7 @@ impl Teller<'_> {
         PassingView { schedule: passing.schedule.to_string(), after_row, sentence }
     }
 
-    /// `in row 3, before taking a lock in f (a.c:1)`.
+    /// Where the executions part, as in `in row 3, before taking a lock in f (a.c:1)`.
     fn within(&self, step: usize, row: usize, story: &Story) -> String {
         let whence = match &self.steps[step].end {
             StepEnd::Point(point) if !point.kind.voluntary() => self.before_or_after(point, step),
