@@ -6,7 +6,7 @@ use crate::screen::disassemble;
 use iced_x86::Code;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Cases that start from the same contents of memory.
+/// How many cases start from the same contents of memory.
 const BATCH: u64 = 256;
 
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub struct Summary {
     /// Instruction forms, by operand types, that sequences which agreed were made of.
     pub forms: BTreeSet<Code>,
     pub unfinished: u64,
-    /// Sequences that reached something the machine does not have.
+    /// How many sequences reached something that the machine does not have, by its name.
     pub unsupported: BTreeMap<String, u64>,
     pub differed: u64,
     /// Reports of differing cases, minimized: one for each topic, with the number of its cases.

@@ -1,4 +1,4 @@
-//! Do two outcomes agree? And if not: where, and for which shortest sequence?
+//! Whether two outcomes agree; and if not, where they differ, and for which shortest sequence.
 
 use crate::emulated::{Emulated, Tier};
 use crate::layout::PAGE;
@@ -16,7 +16,7 @@ const STATUS_FLAGS: u64 = 0x8d5;
 /// RF is set in pushed flags of faults, and Linux changes it on its way to a signal handler.
 const RESUME_FLAG: u64 = 0x1_0000;
 
-/// What came of a case.
+/// The verdict on a case.
 pub enum Verdict {
     Agree,
     /// One side did not finish, so there is nothing to compare.
@@ -279,7 +279,7 @@ fn jumped_into_data(end: End) -> bool {
     matches!(end, End::Exception { vector: 14, error, .. } if error & undefined::FETCH_BIT != 0 && error & 1 != 0)
 }
 
-/// A fault of a memory access.
+/// Whether the end is a fault of a memory access.
 fn is_access_fault(end: End) -> bool {
     matches!(end, End::Exception { vector: 12 | 13 | 14 | 17, .. })
 }
@@ -344,7 +344,8 @@ fn compare_registers(host: &Registers, machine: &Registers, excused: u64, differ
     compare_fx(&host.fx, &machine.fx, differences);
 }
 
-/// The addresses of the last instruction and operand count while an exception waits to be told them.
+/// Compares the x87, MMX and SSE state. The addresses of the last instruction and operand count while an
+/// exception waits to be told them.
 fn compare_fx(host: &FxImage, machine: &FxImage, differences: &mut Vec<String>) {
     const SUMMARY: u16 = 0x80;
     if host.u16(2) & machine.u16(2) & SUMMARY != 0 {

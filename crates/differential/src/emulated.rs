@@ -14,7 +14,7 @@ const INSTRUCTIONS_MAX: u64 = 200_000;
 pub enum Tier {
     /// Compiled blocks, with single instructions where those do not reach.
     First,
-    /// The same while accesses are logged.
+    /// Compiled blocks as in the first tier, while accesses are logged.
     Logged,
     /// Single instructions alone, logged.
     Second,
@@ -33,12 +33,12 @@ pub struct Emulated {
     events: Events,
     /// What the last case accessed, if that is logged.
     pub log: Vec<Access>,
-    /// What the machine last reported as unsupported.
+    /// What the machine reported last as unsupported.
     pub refused: String,
 }
 
 impl Emulated {
-    /// `read_only` fills the pages that user code may not write.
+    /// A machine for `mode`; `read_only` fills the pages that user code may not write.
     pub fn new(mode: Mode, read_only: &[u8; PAGE], tier: Tier) -> Emulated {
         let System { machine: checkpoint, frames, .. } = System::new(mode, read_only);
         let stops = StopSet::after(INSTRUCTIONS_MAX).on(Kinds::HALT);
@@ -133,7 +133,7 @@ impl Emulated {
     }
 }
 
-/// Touches every page in all ways it may be, and changes nothing.
+/// A case that touches every page in all ways that are allowed, and changes nothing.
 fn touching(mode: Mode) -> Case {
     let layout = mode.layout();
     let mut code = Vec::new();

@@ -27,7 +27,7 @@ pub enum Kind {
     Common,
 }
 
-/// Instructions of a sequence at most.
+/// The most instructions of a sequence.
 const LENGTH_MAX: usize = 8;
 
 /// ModRM, SIB and displacement, with the bits that a REX prefix must have for them.
@@ -60,7 +60,7 @@ impl Generator {
 
     // ---- values
 
-    /// As wide as a register.
+    /// A random integer as wide as a register.
     fn integer(&mut self) -> u64 {
         let value = self.random.integer();
         if self.wide() { value } else { value & 0xffff_ffff }
@@ -111,8 +111,8 @@ impl Generator {
         }
     }
 
-    /// About the edges of what is an address at all, or anywhere but where programs have their memory: from the upper
-    /// third of their half on.
+    /// An address about the edges of what is an address at all, or anywhere but where programs have their
+    /// memory: from the upper third of their half on.
     fn far_address(&mut self) -> u64 {
         const EDGES: [u64; 6] = [0, 1 << 32, 1 << 46, 1 << 47, 0xffff_8000_0000_0000, 0xffff_ffff_8000_0000];
         match self.random.below(5) {
@@ -345,7 +345,7 @@ impl Generator {
         (&[], vec![0x0f, second])
     }
 
-    /// Most memory operands are aimed with the registers as they are at the start.
+    /// A ModRM operand. Most memory operands are aimed with the registers as they are at the start.
     fn operand(&mut self, registers: &Registers, short: bool) -> Operand {
         let middle = (self.random.below(8) as u8) << 3;
         if short {
@@ -389,8 +389,8 @@ impl Generator {
         Operand { bytes, rex: 0 }
     }
 
-    /// The same in 64-bit code: more registers, and displacements that reach only so far. `narrow` is the prefix for
-    /// 32-bit addresses.
+    /// A ModRM operand of 64-bit code, which has more registers, and displacements that reach only so far.
+    /// `narrow` is the prefix for 32-bit addresses.
     fn wide_operand(&mut self, registers: &Registers, narrow: bool, segment_base: u64) -> Operand {
         const B: u8 = 1;
         const X: u8 = 2;

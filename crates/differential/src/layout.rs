@@ -26,12 +26,12 @@ impl Island {
     }
 }
 
-/// The places of one mode.
+/// Where code and data lie in one mode.
 #[derive(Debug)]
 pub struct Layout {
     /// One page, readable and executable; unused bytes hold `INT3`, which is how every sequence ends.
     pub code: u64,
-    /// Data first, then the stack, then what else there is.
+    /// The islands: first the data, then the stack, then any others.
     pub islands: &'static [Island],
     /// Selector of the code segment.
     pub code_selector: u16,
@@ -61,7 +61,7 @@ impl Mode {
     pub fn layout(self) -> &'static Layout {
         if self.wide_code() { &BITS64 } else { &BITS32 }
     }
-    /// Width of the code.
+    /// How many bits wide the code is.
     pub fn bits(self) -> u32 {
         if self.wide_code() { 64 } else { 32 }
     }
@@ -80,7 +80,7 @@ impl Layout {
     pub fn stack(&self) -> &'static Island {
         &self.islands[1]
     }
-    /// What all islands together hold that can change.
+    /// How many bytes of all islands together can change.
     pub fn writable_bytes(&self) -> usize {
         self.islands.iter().map(Island::writable_bytes).sum()
     }

@@ -36,14 +36,14 @@ struct Frame {
     host_fs_base: u64,
     /// Bases of FS and GS; `KEEP` leaves what the selector gave.
     bases: [u64; 2],
-    /// The processor is in the sequence, or on its way there.
+    /// Whether the processor is in the sequence, or on its way there.
     running: bool,
     wide: bool,
     outcome: Option<Outcome>,
     ticks: u32,
 }
 
-/// No base that a program can have.
+/// Stands for no base: it is none that a program can have.
 const KEEP: u64 = u64::MAX;
 
 const _: () = {
@@ -56,14 +56,14 @@ const _: () = {
     assert!(std::mem::offset_of!(Frame, running) == 712);
 };
 
-/// Alarms that may pass inside one sequence before it is given up.
+/// How many alarms may pass inside one sequence before it is given up.
 const TICKS_MAX: u32 = 2;
 const TICK_NANOSECONDS: i64 = 20_000_000;
 
 /// From here on the kernel serves calls to addresses that programs once had their clock at.
 const EMULATED_CALLS: u64 = 0xffff_ffff << 32;
 
-/// How sequences end, the alarm apart.
+/// The signals by which sequences end, beside the alarm.
 const SIGNALS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGBUS, libc::SIGSYS];
 

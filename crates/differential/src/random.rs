@@ -20,7 +20,7 @@ impl Random {
     pub fn u8(&mut self) -> u8 {
         (self.u64() >> 56) as u8
     }
-    /// Below `bound`.
+    /// A number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.u64()) * bound as u128) >> 64) as usize
     }

@@ -18,7 +18,7 @@ pub fn leaves_sandbox(instr: &Instruction) -> bool {
     }
 }
 
-/// Part of what the machine announces?
+/// Whether the instruction is part of what the machine announces.
 fn modelled(instr: &Instruction) -> bool {
     use CpuidFeature as F;
     const KNOWN: [CpuidFeature; 25] = [
@@ -68,7 +68,8 @@ pub fn unwelcome(instr: &Instruction) -> bool {
     }
 }
 
-/// Stores an image that contains addresses of the last instruction: comparable if it comes last.
+/// Whether the instruction stores an image that contains addresses of the last instruction: comparable if it
+/// comes last.
 pub fn is_image_store(instr: &Instruction) -> bool {
     matches!(instr.mnemonic(), Mnemonic::Fnstenv | Mnemonic::Fnsave | Mnemonic::Fxsave | Mnemonic::Fxsave64)
 }
@@ -122,7 +123,7 @@ pub fn reachable(case: &Case) -> Vec<Instruction> {
     (0..case.code.len()).map(|at| decode(case.mode, &bytes[at..], case.registers.ip + at as u64)).collect()
 }
 
-/// Nothing leaves the sandbox or means something else to a processor of another maker.
+/// Whether nothing in the case leaves the sandbox or means something else to a processor of another maker.
 pub fn acceptable(case: &Case) -> bool {
     let bytes = with_rest_of_page(case);
     reachable(case).iter().all(|instr| {
@@ -135,7 +136,7 @@ pub fn acceptable(case: &Case) -> bool {
     })
 }
 
-/// Invalid for iced in a way that says nothing about the host.
+/// Whether the bytes are invalid for iced in a way that says nothing about the host.
 fn unknown_to_iced(mode: Mode, bytes: &[u8]) -> bool {
     let prefix = |b: &u8| match b {
         0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3 => true,
@@ -146,7 +147,7 @@ fn unknown_to_iced(mode: Mode, bytes: &[u8]) -> bool {
     opcode.is_some_and(|at| matches!(bytes[at], 0x0f | 0xc4 | 0xc5 | 0x62 | 0x8f))
 }
 
-/// A branch whose way cannot be told from the order of the instructions.
+/// Whether the instruction is a branch whose way cannot be told from the order of the instructions.
 fn is_branch(instr: &Instruction) -> bool {
     !matches!(instr.flow_control(), FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception)
 }
@@ -208,7 +209,7 @@ pub fn relative_width(instr: &Instruction) -> Option<usize> {
     }
 }
 
-/// Works on x87, MMX or XMM registers, or their control registers.
+/// Whether the instruction works on x87, MMX or XMM registers, or their control registers.
 pub fn is_float(instr: &Instruction) -> bool {
     use CpuidFeature as F;
     instr
@@ -217,7 +218,7 @@ pub fn is_float(instr: &Instruction) -> bool {
         .any(|f| matches!(f, F::FPU | F::FPU287 | F::FPU387 | F::MMX | F::SSE | F::SSE2 | F::FXSR))
 }
 
-/// Both sides can be asked to agree on this case.
+/// Whether both sides can be asked to agree on this case.
 pub fn comparable(case: &Case) -> bool {
     if !acceptable(case) || undefined_flags(case, u64::MAX).is_none() {
         return false;

@@ -31,11 +31,12 @@ pub struct Mutant {
     pub name: String,
     pub file: PathBuf,
     pub find: String,
-    /// An expression instead of that; or, with `MUTANT` as the condition under which it is broken, what stands there then.
+    /// What takes the place of `find`: an expression; or, if `MUTANT` stands in it as the condition under
+    /// which the code is broken, text that contains both versions.
     pub replace: String,
-    /// What `cargo test --release` is given, once for each.
+    /// Arguments of `cargo test --release`, one run for each.
     pub tests: Vec<String>,
-    /// Why no test can kill it.
+    /// Why no test can kill it, if none can.
     pub equivalent: Option<String>,
 }
 
@@ -59,7 +60,7 @@ pub enum Fate {
     Survived,
 }
 
-/// The list beside this crate.
+/// The mutants in `mutants.toml` of this crate.
 pub fn list() -> Result<Vec<Mutant>, String> {
     let text = include_str!("../mutants.toml");
     toml::from_str::<List>(text).map(|list| list.mutant).map_err(|error| format!("mutants.toml: {error}"))
@@ -86,13 +87,13 @@ impl Mutant {
         }
     }
 
-    /// The folder of its crate.
+    /// The folder of the crate that the mutant is in.
     fn crate_folder(&self) -> PathBuf {
         self.file.iter().take_while(|part| *part != "src").collect()
     }
 }
 
-/// What each crate with mutants gets: whether a mutant is on.
+/// The function that each crate with mutants gets: whether a mutant is switched on.
 const SWITCHES: &str = r#"
 #[allow(missing_docs)]
 pub mod mutants {
@@ -121,7 +122,7 @@ pub fn divide(mutants: &[Mutant]) -> Vec<Vec<(usize, Mutant)>> {
     copies
 }
 
-/// Whether the end of one may be the beginning of the other.
+/// Whether the end of one text may be the beginning of the other.
 fn meet(a: &str, b: &str) -> bool {
     let runs_into = |a: &str, b: &str| {
         a.char_indices().skip(1).any(|(at, _)| b.starts_with(&a[at..]) && a.len() - at > 8)
@@ -134,7 +135,7 @@ pub struct Copy {
     root: PathBuf,
 }
 
-/// What a copy needs: all that is built and tested.
+/// The parts of the tree that a copy needs: all that is built and tested.
 const PARTS: [&str; 9] = [
     "Cargo.toml",
     "Cargo.lock",
@@ -176,7 +177,7 @@ impl Copy {
         Ok(Self { root: to.to_owned() })
     }
 
-    /// What of these arguments of `cargo test` fails with all mutants off.
+    /// The first of these arguments of `cargo test` that fails with all mutants off.
     pub fn broken<'a>(
         &self,
         tests: impl Iterator<Item = &'a String>,
@@ -202,7 +203,8 @@ impl Copy {
         Ok(Fate::Survived)
     }
 
-    /// Whether it succeeded; `None` if it took too long. `timeout` ends cargo together with the test that it runs.
+    /// Runs `cargo test`; says whether it succeeded, or `None` if it took too long. `timeout` ends cargo
+    /// together with the test.
     fn cargo(&self, tests: &str, mutant: Option<usize>, limit: Duration) -> Result<Option<bool>, String> {
         let mut command = Command::new("timeout");
         command
@@ -222,10 +224,11 @@ impl Copy {
     }
 }
 
-/// What `timeout` exits with when time was up.
+/// The exit code of `timeout` when time was up.
 const TIMED_OUT: i32 = 124;
 
-/// Copies what has changed, so that what was compiled from the rest stays valid; some files with another content.
+/// Copies files that have changed, so that what was compiled from the rest stays valid; some files get
+/// another content.
 fn copy(from: &Path, to: &Path, part: &Path, changed: &BTreeMap<PathBuf, String>) -> io::Result<()> {
     let (source, target) = (from.join(part), to.join(part));
     if source.is_dir() {

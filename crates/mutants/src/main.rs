@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What compiling a copy and its tests may take.
+/// How many seconds compiling a copy and its tests may take.
 const COMPILING_SECONDS_MAX: u64 = 3600;
 
 /// Breaks one rule of Rockfall at a time and looks whether a test notices.
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// How many survived without being known to be equivalent.
+/// Runs the mutants; says how many survived without being known to be equivalent.
 fn run(arguments: &Arguments) -> Result<usize, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let part = arguments.only.as_deref().unwrap_or_default();

@@ -18,7 +18,7 @@ const HEADERS: [&str; 8] = [
     "runtime/stdio.h",
 ];
 
-/// Copies by one instruction; an interrupt may come between two words.
+/// A function that copies words by one instruction; an interrupt may come between two words.
 const COPY: &str = "
 static void copy(void)
 {
@@ -28,8 +28,8 @@ static void copy(void)
 }
 ";
 
-/// The stack is an array, so that it is known where a push goes. Whoever uses it gives a pointer to it away, as whoever has a
-/// variable in a frame does.
+/// Functions that push and pop on a stack which is an array, so that it is known where a push goes. Each use
+/// gives a pointer to it away, as a function does with the address of a variable in its frame.
 const PUSH_POP: &str = "
 static unsigned push_pop(unsigned value)
 {

@@ -21,14 +21,14 @@ pub const STATES_MAX: usize = 400_000;
 pub struct Outcome {
     pub end: End,
     pub cells: Vec<u32>,
-    /// Registers of the threads that came to their end; of others zeros.
+    /// Registers of the threads that came to their end; zeros for others.
     pub registers: Vec<[u32; REGISTERS]>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum End {
     Finished,
-    /// Nobody can go on.
+    /// No thread can go on.
     Stuck,
     /// A freed block was read.
     UseAfterFree,
@@ -76,15 +76,15 @@ enum Step {
     Lock(usize),
     Unlock(usize),
     Enqueue(usize),
-    /// Until woken.
+    /// The thread waits until it is woken.
     Sleep,
     Dequeue(usize),
     DequeueAll(usize),
-    /// Wakes the first of those that this thread has taken out of a queue.
+    /// Wakes the first of the threads that this one has taken out of a queue.
     Wake,
-    /// A step without effect, which is still a place where others can come in between.
+    /// A step without effect, before which others can still come in.
     Nothing,
-    /// Possible only while the cell has the value.
+    /// A step that is possible only while the cell has the value.
     Await {
         cell: usize,
         value: u32,
@@ -106,20 +106,20 @@ enum Step {
     Touch {
         register: usize,
     },
-    /// Unless the cell has the value, go on elsewhere. Looking at the cell is the step.
+    /// Goes on elsewhere unless the cell has the value. Looking at the cell is the step.
     UnlessCell {
         cell: usize,
         value: u32,
         to: usize,
     },
-    /// Unless the register has the value, go on elsewhere.
+    /// Goes on elsewhere unless the register has the value.
     Unless {
         register: usize,
         value: u32,
         to: usize,
     },
     Jump(usize),
-    /// While somebody is to be woken, go on elsewhere.
+    /// Goes on elsewhere while there are threads to be woken.
     WhileAwake {
         to: usize,
     },
@@ -131,9 +131,9 @@ struct Thread {
     started: bool,
     registers: [u32; REGISTERS],
     woken: bool,
-    /// Taken out of a queue, to be woken.
+    /// Threads that this one has taken out of a queue, to wake them.
     taken: VecDeque<usize>,
-    /// Waits to be handed a mutex.
+    /// Whether the thread waits to be handed a mutex.
     queued: bool,
 }
 
@@ -145,12 +145,13 @@ struct State {
     target: [u32; COPY_WORDS],
     stack: u32,
     freed: bool,
-    /// Owner and those who wait, the longest first.
+    /// For each mutex its owner and the threads that wait, the longest first.
     mutexes: Vec<(Option<usize>, VecDeque<usize>)>,
     conditions: Vec<VecDeque<usize>>,
 }
 
-/// Steps of a thread, in the making. Hidden mutexes, conditions and cells of semaphores come behind the program's own.
+/// The steps of a thread as they are being made. Hidden mutexes, conditions and cells of semaphores come
+/// behind the program's own.
 struct Compiler<'a> {
     program: &'a Program,
     steps: Vec<Step>,

@@ -33,30 +33,30 @@ const LIBRARY: &str = include_str!("../../../kernels/pebbles-threads.toml");
 /// The bundled kernel runs on one processor.
 const CPU: CpuId = CpuId(0);
 const CLONE_BYTES_MAX: usize = 64 << 20;
-/// Bytes that are told apart when it is asked whether two threads access the same.
+/// The grain, in bytes, at which it is asked whether two threads access the same memory.
 const GRAIN_BYTES: u64 = 4;
 
 /// A program is passed over if it is expected to have this many times the interleavings that are allowed: expectations are
 /// often too high.
 const FORECAST_FACTOR: f64 = 4.0;
-/// Interleavings before which nothing is expected.
+/// How many interleavings must be run before a forecast counts.
 const FORECAST_INTERLEAVINGS_MIN: u64 = 40;
 
 /// How much of a program is explored before it is passed over.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub interleavings_max: u64,
-    /// Steps of the guest.
+    /// The most steps of the guest, over all interleavings.
     pub steps_max: u64,
 }
 
 /// What came of exploring a program.
 pub enum Explored {
-    /// Outcomes in words.
+    /// All outcomes were reached; they are in words.
     All { outcomes: BTreeSet<String>, interleavings: u64 },
-    /// More interleavings than were allowed.
+    /// There are more interleavings than were allowed.
     TooMany,
-    /// Something that no outcome of a program can be.
+    /// The execution showed something that no outcome of a program can be.
     Odd(String),
 }
 
@@ -72,7 +72,8 @@ struct Places {
 }
 
 impl Places {
-    /// What is in memory now. The processor may be in another address space, where nobody of the program can go on.
+    /// The outcome by what is in memory now. The processor may be in another address space when no thread of
+    /// the program can go on.
     fn read(&self, guest: &Uniprocessor, end: End) -> Option<Outcome> {
         let mut machine = guest.machine.clone();
         machine.cpu_mut(CPU).cr3 = self.directory;
@@ -89,11 +90,11 @@ impl Places {
     }
 }
 
-/// A guest that says with its last step, as a line on the console, what is in memory then.
+/// A guest whose last step prints, as a line on the console, what is in memory then.
 struct Ending {
     guest: Uniprocessor,
     places: Arc<Places>,
-    /// Steps so far, of all clones together.
+    /// How many steps were taken so far, by all clones together.
     steps: Arc<AtomicU64>,
 }
 
@@ -134,10 +135,10 @@ impl Subject for Ending {
     }
 }
 
-/// What is noted of executions.
+/// What is noted of an execution.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Note {
-    /// How one ended, in words.
+    /// How it ended, in words.
     Outcome(String),
     /// Something that no outcome of a program can be.
     Odd(String),
@@ -151,16 +152,16 @@ struct Ends {
     detectors: Detectors,
     everywhere: Arc<Everywhere>,
     image: Arc<Image>,
-    /// Who accesses what in this execution, with which instructions without a point.
+    /// Which threads access what in this execution, and by which instructions without a point.
     shared: Arc<BTreeMap<u64, Sharing>>,
 }
 
-/// Who accesses a word of memory.
+/// The threads that access a word of memory, and how.
 #[derive(Clone, Debug, Default)]
 struct Sharing {
     threads: BTreeSet<ThreadId>,
     written: bool,
-    /// Instructions that have no point of their own.
+    /// Instructions that access it and have no point of their own.
     without: BTreeSet<VirtAddr>,
 }
 

@@ -24,7 +24,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Less than `end`.
+    /// A number less than `end`.
     pub fn below(&mut self, end: usize) -> usize {
         ((self.next() >> 33) as usize) % end
     }
@@ -73,18 +73,18 @@ impl Flavour {
 }
 
 const CELLS: usize = 2;
-/// More yields, and rounds with a yield, than it takes to be suspected of waiting.
+/// More yields, or rounds with a yield, than it takes for a thread to be suspected of waiting.
 const MANY: u32 = 12;
 
 struct Generator<'a> {
     random: &'a mut Random,
     flavour: Flavour,
-    /// Somebody frees the block already, or goes through many rounds.
+    /// Whether a thread frees the block already, or goes through many rounds.
     spent: bool,
     semaphores: usize,
-    /// Whose turn it is.
+    /// The thread whose operations are being generated.
     thread: usize,
-    /// Who pushes onto the stack that others write to.
+    /// The thread that pushes onto the stack that others write to.
     stack_owner: Option<usize>,
 }
 
@@ -117,7 +117,7 @@ impl Generator<'_> {
         Op::When { register: self.random.below(REGISTERS), value: self.random.below(3) as u32, then }
     }
 
-    /// One thing of the flavour, as the ops that belong together.
+    /// One random thing of the flavour, as the operations that belong together.
     fn special(&mut self, flavour: Flavour) -> Vec<Op> {
         match flavour {
             Flavour::Plain => vec![self.conditional()],

@@ -20,7 +20,7 @@ use program::Program;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What came of a program.
+/// The result for one program.
 #[derive(Debug)]
 pub struct Compared {
     pub seed: u64,
@@ -35,15 +35,15 @@ pub enum Fate {
         outcomes: u64,
         interleavings: u64,
     },
-    /// Too large for one of the two.
+    /// The program is too large for the enumeration or for exploration.
     PassedOver,
     Disagrees {
-        /// Possible and not reached.
+        /// Outcomes that are possible and were not reached.
         missed: BTreeSet<String>,
-        /// Reached and not possible.
+        /// Outcomes that were reached and are not possible.
         invented: BTreeSet<String>,
     },
-    /// Something that no outcome of a program can be.
+    /// The execution showed something that no outcome of a program can be.
     Odd(String),
 }
 

@@ -15,11 +15,11 @@ use std::time::Instant;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Programs that are built into one image.
+/// How many programs are built into one image.
 const BATCH: usize = 50;
-/// What a program may take before it is named.
+/// How many seconds a program may take before it is named as slow.
 const SLOW_SECONDS: f64 = 10.0;
-/// Where `--write` leaves the result.
+/// The page into which `--write` puts the result.
 const PAGE: &str = "../../docs/results/soundness.md";
 
 /// Compares what exploration reaches with what an independent enumerator says a program can do.
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the two agree on everything.
+/// Runs the campaign; says whether the two agree on everything.
 fn run(arguments: &Arguments) -> Result<bool, String> {
     let &Arguments { programs, seed, interleavings_max, steps_max, ref folder, record: ref file, write } =
         arguments;
@@ -116,7 +116,7 @@ fn at(file: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", file.display())
 }
 
-/// Tells of a disagreement.
+/// Prints a disagreement.
 fn tell(compared: &Compared) {
     let Compared { seed, flavour, program, fate } = compared;
     match fate {

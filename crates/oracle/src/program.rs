@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Threads have this many registers, which are local variables of the C program.
 pub const REGISTERS: usize = 2;
-/// Words that [`Op::Copy`] copies.
+/// How many words [`Op::Copy`] copies.
 pub const COPY_WORDS: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ pub enum Op {
         cell: usize,
         value: Value,
     },
-    /// Atomic; the register gets the old value.
+    /// Adds atomically; the register gets the old value.
     Add {
         register: usize,
         cell: usize,
@@ -72,7 +72,7 @@ pub enum Op {
         value: u32,
         how: Waiting,
     },
-    /// So many rounds of lock, increment, unlock, yield.
+    /// Goes through so many rounds of lock, increment, unlock, yield.
     Rounds {
         times: u32,
         mutex: usize,
@@ -94,7 +94,7 @@ pub enum Op {
         register: usize,
         value: u32,
     },
-    /// Writes through the pointer into that stack.
+    /// Writes through the pointer into the stack of [`Op::PushPop`].
     Poke {
         value: u32,
     },
@@ -104,7 +104,7 @@ pub enum Op {
     Touch {
         register: usize,
     },
-    /// Only if the register has this value.
+    /// Does the operation only if the register has this value.
     When {
         register: usize,
         value: u32,
@@ -118,9 +118,9 @@ pub struct Program {
     pub cells: usize,
     pub mutexes: usize,
     pub conditions: usize,
-    /// The initial counts.
+    /// The initial count of each semaphore.
     pub semaphores: Vec<u32>,
-    /// A block of the heap is allocated first.
+    /// Whether a block of the heap is allocated before the threads begin.
     pub heap: bool,
 }
 

@@ -4,7 +4,8 @@ use crate::{Compared, Fate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// The line of a program: seed, flavour, what came of it, and of those that agree outcomes and interleavings.
+/// The line of a program: seed, flavour and result; for programs that agree also the numbers of outcomes and
+/// interleavings.
 #[must_use]
 pub fn line(compared: &Compared) -> String {
     let Compared { seed, flavour, fate, .. } = compared;
@@ -27,12 +28,12 @@ pub struct Record {
     pub seeds: BTreeSet<u64>,
     outcomes: u64,
     interleavings: u64,
-    /// Programs by what came of them, by flavour.
+    /// How many programs had each result, by flavour.
     fates: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
 impl Record {
-    /// Reads lines; an error names the one that is none.
+    /// Reads lines; an error names the first one that is malformed.
     pub fn read(text: &str) -> Result<Self, String> {
         let mut record = Self::default();
         text.lines().try_for_each(|line| record.add(line))?;
@@ -65,19 +66,19 @@ impl Record {
         fates.filter(|(fate, _)| wanted(fate)).map(|(_, count)| count).sum()
     }
 
-    /// Programs on which the two do not agree.
+    /// How many programs show a disagreement.
     #[must_use]
     pub fn disagreements(&self) -> u64 {
         self.count(|fate| fate != "agrees" && fate != "passed-over")
     }
 
-    /// Programs that were not passed over.
+    /// How many programs were not passed over.
     #[must_use]
     pub fn compared(&self) -> u64 {
         self.count(|fate| fate != "passed-over")
     }
 
-    /// As text for people.
+    /// The result as text for people.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut text = format!(

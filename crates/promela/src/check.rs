@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 pub struct Check {
     pub name: String,
     pub source: Source,
-    /// What is extracted; calls between these are expanded.
+    /// The functions that are extracted; calls between them are expanded.
     pub functions: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelUnderTest>,
     pub model: ModelOptions,
-    /// Objects of a structure that can be allocated, beside those that are variables.
+    /// For each structure, how many objects can be allocated, beside those that are variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pools: BTreeMap<String, u32>,
     /// Promela types of variables (`function.variable`, `variable`) and fields (`structure.field`).
@@ -49,7 +49,7 @@ pub struct Check {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Source {
-    /// Paths count from the folder of the check file.
+    /// The C files; their paths are relative to the folder of the check file.
     pub files: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<String>,
@@ -66,15 +66,15 @@ pub struct Source {
 pub struct KernelUnderTest {
     /// The kernel file; `bundled` is Rockfall's own.
     pub image: String,
-    /// A name or a file.
+    /// The kernel's description: a name or a file.
     pub description: String,
-    /// The test as it is typed.
+    /// The test as it is typed at the kernel.
     pub test: String,
-    /// Of Linux: C files of modules that are built and loaded before the test, which is then a C file too; the image is a
-    /// version that was fetched.
+    /// With Linux: C files of modules that are built and loaded before the test, which is then a C file too;
+    /// the image is a version that was fetched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub modules: Vec<String>,
-    /// Of Linux: processors of the machine.
+    /// With Linux: how many processors the machine has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u8>,
     /// Faults to build the bundled kernel with.
@@ -90,7 +90,7 @@ pub struct KernelUnderTest {
     pub append: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_megabytes: Option<u32>,
-    /// Memory that a test allocates and does not free is kept on purpose.
+    /// Whether memory that a test allocates and does not free is kept on purpose.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_leaks: bool,
     /// Pairs to be compared where a replay does not show what the model shows.
@@ -129,7 +129,7 @@ pub struct LockFunctions {
     pub unlock: String,
     #[serde(default)]
     pub argument: usize,
-    /// A semaphore: it counts, and has no owner.
+    /// Whether it is a semaphore: it counts, and has no owner.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counts: bool,
 }
@@ -145,10 +145,10 @@ pub struct WaitFunctions {
     /// Which argument of `sleep` is the lock that is given back meanwhile.
     #[serde(default)]
     pub lock: Option<usize>,
-    /// Wakes everybody.
+    /// The function that wakes everybody who sleeps on the channel.
     #[serde(default)]
     pub wake_all: Option<String>,
-    /// Wakes one.
+    /// The function that wakes one of those who sleep on the channel.
     #[serde(default)]
     pub wake_one: Option<String>,
 }
@@ -168,11 +168,11 @@ pub struct HeapFunctions {
     pub free: String,
 }
 
-/// What becomes of what no rule and no translation of ours knows.
+/// What happens to a statement that no rule and no translation of ours knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DefaultAction {
-    /// It is listed, and there is no model.
+    /// It is listed, and no model is made.
     #[default]
     List,
     Hide,
@@ -201,18 +201,20 @@ pub struct Defaults {
 pub struct Process {
     pub name: String,
     pub function: String,
-    /// C expressions over constants and variables; `@2` is the object of that number in its pool.
+    /// The arguments, C expressions over constants and variables; `@2` is the object of that number in its
+    /// pool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
-    /// Locks that whoever calls the function holds meanwhile.
+    /// Locks that the caller of the function holds meanwhile.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<HeldLock>,
-    /// The thread of the test that it stands for, such as `t4`; else the next one that comes to the function.
+    /// The thread of the test that the process stands for, such as `t4`; else the next one that comes to the
+    /// function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
 }
 
-/// A lock that a caller takes; where, for whoever reads the model.
+/// A lock that a caller takes, and where, for readers of the model.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct HeldLock {
@@ -226,17 +228,17 @@ pub struct HeldLock {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Property {
-    /// Processes that can never end are an error.
+    /// Whether processes that can never end are an error.
     pub deadlock: bool,
-    /// Using an object that was freed is an error.
+    /// Whether using an object that was freed is an error.
     pub freed: bool,
-    /// Holds when all processes have ended.
+    /// A condition that holds when all processes have ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finally: Option<String>,
     /// A formula of linear temporal logic, as Spin writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ltl: Option<String>,
-    /// Only executions count in which everybody who always can go on does.
+    /// Whether only executions count in which every process that always can go on does.
     pub fair: bool,
 }
 
@@ -251,7 +253,7 @@ impl Default for Property {
 pub struct SearchOptions {
     pub memory_megabytes: u32,
     pub depth_max: u32,
-    /// States are kept as bits only: more of them fit, and some may be missed.
+    /// Whether states are kept as bits only: more of them fit, and some may be missed.
     pub bitstate: bool,
 }
 
@@ -262,7 +264,7 @@ impl Default for SearchOptions {
 }
 
 impl Check {
-    /// Reads a check file. What is wrong is said with its place.
+    /// Reads a check file. An error says what is wrong and where.
     pub fn parse(text: &str) -> Result<Self, String> {
         let check: Check = toml::from_str(text).map_err(|error| error.to_string())?;
         check.examine()?;
@@ -307,5 +309,5 @@ impl Check {
     }
 }
 
-/// More processes than Spin can run beside one another.
+/// The most processes of a model; Spin cannot run more beside one another.
 pub const PROCESSES_MAX: usize = 200;

@@ -14,9 +14,9 @@ use crate::table::Rule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Rounds of proposing rules for what is still missing.
+/// How many rounds of proposing rules there are.
 const ROUNDS_MAX: usize = 64;
-/// Objects proposed for a structure that has none.
+/// How many objects are proposed for a structure that has none.
 const OBJECTS: u32 = 2;
 
 /// A draft: the check, the model it makes, and the file to write.
@@ -156,7 +156,7 @@ fn processes(unit: &Unit, functions: &[String]) -> Vec<Process> {
         .collect()
 }
 
-/// A variable of the right type, or the first object of the pool, or one.
+/// An argument for a parameter: a variable of the right type, or the first object of the pool, or one.
 fn argument(unit: &Unit, ty: &Type) -> String {
     let ty = unit.resolve(ty);
     match ty.points_to() {
@@ -174,7 +174,7 @@ fn argument(unit: &Unit, ty: &Type) -> String {
     }
 }
 
-/// Adds what closes a gap; `false`: nothing is left to try.
+/// Adds a rule that closes a gap; `false`: nothing is left to try.
 fn propose(gap: &Gap, check: &mut Check) -> bool {
     if gap.why.starts_with("set '") {
         let note = format!("skip; /* {} */", gap.text.replace("*/", "* /"));

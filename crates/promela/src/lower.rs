@@ -29,13 +29,13 @@ use crate::model::{Gap, Line, Model, Origin, ProcessText, Share};
 use crate::table::Table;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The null pointer: beyond every array.
+/// The null pointer, an index beyond every array.
 pub const NULL: u32 = 255;
-/// More objects than an index has numbers for.
+/// The most objects of a structure, so that each has an index.
 pub const OBJECTS_MAX: u32 = 254;
-/// A model with more lines is not looked at by anybody, and not explored by Spin.
+/// The most lines of a model: a longer one is read by nobody, and not explored by Spin.
 const LINES_MAX: usize = 200_000;
-/// Calls inside calls that are expanded.
+/// How deep calls inside calls are expanded.
 const EXPANSION_MAX: usize = 64;
 
 /// A variable as the model has it.
@@ -81,10 +81,10 @@ fn unknown<T>(value: &Expr, why: impl Into<String>) -> Lowered<T> {
 /// What a structure's objects are in the model.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Pool {
-    /// Objects that are variables come first.
+    /// How many objects are variables; these come first.
     variables: u32,
     fields: BTreeSet<String>,
-    /// Objects are allocated, or freed, somewhere.
+    /// Whether objects are allocated, or freed, somewhere.
     allocated: bool,
     freed: bool,
 }
@@ -102,26 +102,26 @@ struct Needs {
     locks: BTreeSet<String>,
     waits: bool,
     exclusion: bool,
-    /// Numbers of what threads sleep on that is no object.
+    /// Numbers for channels that are no objects and that threads sleep on.
     channels: BTreeMap<String, u32>,
 }
 
-/// Where `break` and `continue` lead.
+/// Where `break` and `continue` lead in a loop.
 struct Jump {
-    /// `None`: Promela's own `break` does.
+    /// The label for `break`; `None`: Promela's own `break` does.
     break_to: Option<String>,
     continue_to: Option<String>,
     continued: bool,
     is_loop: bool,
 }
 
-/// An expanded function.
+/// A function that is being expanded.
 struct Activation {
     function: String,
     labels: BTreeMap<String, String>,
     return_label: String,
     returned: bool,
-    /// Where the value goes.
+    /// The variable that gets the return value.
     result: Option<Variable>,
     scopes: Vec<BTreeMap<String, Variable>>,
     jumps: Vec<Jump>,
@@ -148,7 +148,7 @@ struct Lowering<'a> {
     lock_types: BTreeSet<String>,
 }
 
-/// Names that Promela has taken.
+/// Words that are reserved in Promela.
 const RESERVED: [&str; 62] = [
     "active",
     "assert",
@@ -381,14 +381,14 @@ impl<'a> Lowering<'a> {
         Ok(self.end())
     }
 
-    /// A lock that a check file names: a variable of the kernel's, or one of the model's own.
+    /// The variable of a lock that a check file names: one of the kernel's, or one of the model's own.
     fn named_lock(&mut self, name: &str) -> String {
         let name = safe(&name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
         self.needs.locks.insert(name.clone());
         name
     }
 
-    /// A C expression of a check file.
+    /// Parses a C expression of a check file.
     fn snippet(&self, text: &str) -> Result<Expr, String> {
         let unit = crate::c::parse("check file", &format!("int snippet = ({text});"), 32);
         let bad = || format!("'{text}' is no C expression");
@@ -411,7 +411,7 @@ impl<'a> Lowering<'a> {
         });
     }
 
-    /// The same, of a condition.
+    /// Records a condition that could not be translated.
     fn record_condition(&mut self, unknown: Unknown) {
         self.record(unknown);
         if let Some(gap) = self.gaps.last_mut() {
@@ -440,7 +440,7 @@ impl<'a> Lowering<'a> {
         self.lines.push(Line { text, indent: self.indent, origin });
     }
 
-    /// A line that stands for nothing in C.
+    /// Adds a line that stands for nothing in C.
     fn plain(&mut self, text: String) {
         if self.lines.len() < LINES_MAX {
             self.lines.push(Line { text, indent: self.indent, origin: None });
@@ -470,7 +470,7 @@ impl<'a> Lowering<'a> {
         Variable { text: name, ty: ty.clone(), shared: false }
     }
 
-    /// A variable of the process.
+    /// Declares a variable of the process.
     fn declare(&mut self, name: &str, ty: &Type) {
         let (promela, array) = match ty {
             Type::Array(of, size) => {
@@ -517,7 +517,7 @@ impl<'a> Lowering<'a> {
 }
 
 impl Activation {
-    /// Outside of all functions.
+    /// The place outside of all functions.
     fn outermost() -> Self {
         Self::new("setup", String::new(), None)
     }

@@ -12,7 +12,7 @@ pub struct Origin {
     pub function: String,
     /// The C text.
     pub text: String,
-    /// The step accesses what others share.
+    /// Whether the step accesses what others share.
     pub access: bool,
     /// How many calls deep the line is expanded.
     pub depth: u32,
@@ -25,7 +25,7 @@ pub struct Line {
     pub origin: Option<Origin>,
 }
 
-/// Something of the source that has no translation.
+/// A piece of the source that has no translation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Gap {
     pub at: Place,
@@ -35,7 +35,7 @@ pub struct Gap {
     /// The statement or condition that it is in.
     pub statement: String,
     pub in_condition: bool,
-    /// Why it cannot be translated by itself.
+    /// Why it cannot be translated without a rule.
     pub why: String,
 }
 
@@ -68,7 +68,7 @@ pub struct Model {
     pub share: Share,
     /// For each process: its name, its function, and the first and last line of its part of the text, counted from 1.
     pub processes: Vec<ProcessText>,
-    /// Processes can keep others from running: Spin must not leave out orders.
+    /// Whether processes can keep others from running, so that Spin must not leave out orders.
     pub has_exclusion: bool,
     /// C names of shared variables by their names in the model.
     pub variables: BTreeMap<String, String>,

@@ -24,12 +24,12 @@ pub struct Progress {
     pub depth: u64,
 }
 
-/// Asked again and again: whether to go on.
+/// A question that is asked again and again: whether to go on.
 pub type MayGoOn<'a> = &'a dyn Fn(Progress) -> bool;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// There is a counterexample; what Spin says is wrong.
+    /// There is a counterexample; the text is what Spin says is wrong.
     Violated {
         what: String,
     },
@@ -42,7 +42,7 @@ pub enum Verdict {
     OutOfMemory {
         megabytes: u32,
     },
-    /// The budget was used up, or nobody wants to know any more.
+    /// The budget was used up, or the work is no longer wanted.
     Stopped,
 }
 
@@ -129,7 +129,7 @@ impl Spin<'_> {
         self.verify(true, may_go_on)
     }
 
-    /// Stopped before the search began.
+    /// The outcome of a run that was stopped before the search began.
     fn stopped(&self) -> Outcome {
         Outcome {
             verdict: Verdict::Stopped,
@@ -278,7 +278,13 @@ impl Spin<'_> {
     }
 }
 
-/// A line such as `Depth=     105 States=    1e+06 Transitions= ...`.
+/// Reads the progress from a line such as `Depth=
+///
+///
+///  105 States=
+///
+///
+/// 1e+06 Transitions= ...`.
 fn progress(line: &str) -> Progress {
     let value = |name: &str| {
         let rest = line.split(name).nth(1)?.trim_start();
@@ -304,7 +310,7 @@ impl Done {
 
 /// How often the caller is asked while a program is silent.
 const ASK: Duration = Duration::from_millis(50);
-/// A program that prints more is not one of ours.
+/// The most lines that a program may print.
 const LINES_MAX: usize = 2_000_000;
 
 /// Runs a program to its end, or until it is no longer wanted.

@@ -23,7 +23,7 @@ pub struct Rule {
     /// For a condition: the guard of the branch that is taken when it does not hold.
     #[serde(default, rename = "else", skip_serializing_if = "Option::is_none")]
     pub otherwise: Option<String>,
-    /// Only in this function.
+    /// The function in which the rule holds; `None`: in all.
     #[serde(default, rename = "in", skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
 }

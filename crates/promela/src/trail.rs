@@ -41,9 +41,9 @@ impl Step {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trail {
     pub steps: Vec<Step>,
-    /// The step that a loop begins with which goes round for ever; `None`: the counterexample ends.
+    /// The first step of a loop that goes round for ever; `None`: the counterexample ends.
     pub cycle: Option<usize>,
-    /// Steps of the model, also of what stands for no C.
+    /// How many steps of the model it has, also those that stand for no C.
     pub model_steps: u32,
     /// All variables at the end.
     pub last: Vec<(String, String)>,
@@ -52,7 +52,7 @@ pub struct Trail {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TrailError {
     Spin(Failure),
-    /// It does not fit the model.
+    /// The counterexample does not fit the model.
     OtherModel {
         said: String,
     },
@@ -205,7 +205,7 @@ impl Reader<'_> {
         self.trail.steps.push(step);
     }
 
-    /// The statement that Spin could not execute.
+    /// Adds the statement that Spin could not execute.
     fn failing(&mut self, number: u32) {
         let Some(process) =
             self.model.processes.iter().position(|process| (process.first..=process.last).contains(&number))
@@ -222,13 +222,15 @@ impl Reader<'_> {
     }
 }
 
-/// `spin: model.pml:12, Error: indexing error 'entry'`.
+/// The line number in `spin: model.pml:12, Error: indexing error 'entry'`.
 fn failing_line(line: &str) -> Option<u32> {
     let (place, _) = line.strip_prefix("spin: ")?.split_once(", Error: indexing")?;
     place.rsplit_once(':')?.1.parse().ok()
 }
 
-/// A line with the step, `proc  1 (reader:1)`, `model.pml:10 (state 4)` and the statement in brackets.
+/// Reads a line with the step, `proc
+///
+/// 1 (reader:1)`, `model.pml:10 (state 4)` and the statement in brackets.
 fn statement(line: &str) -> Option<Printed> {
     let (_, rest) = line.split_once("proc ")?;
     let (_, rest) = rest.split_once('(')?;
@@ -246,7 +248,7 @@ fn statement(line: &str) -> Option<Printed> {
     })
 }
 
-/// `x = 1` or `reader(1):y = 5`, behind two tabs.
+/// Reads an assignment, as in `x = 1` or `reader(1):y = 5`, behind two tabs.
 fn assignment(line: &str) -> Option<(String, String)> {
     let (name, value) = line.strip_prefix("\t\t")?.trim().split_once(" = ")?;
     Some((name.to_owned(), value.trim().to_owned()))

@@ -9,7 +9,7 @@ use crate::screen::{decode, leaves_sandbox, unwelcome};
 use crate::state::Registers;
 use iced_x86::Mnemonic;
 
-/// Instructions of a sequence at most.
+/// The most instructions of a sequence.
 const LENGTH_MAX: usize = 24;
 
 /// Registers that hold addresses of the data, and those that are computed with.
@@ -64,7 +64,8 @@ const WITH_OPERAND: [(&[u8], u8); 44] = [
     (&[0x0f, 0xbf], 0xff),
 ];
 
-/// The same, for sequences without branches, which would have to do without the flags that these leave undefined.
+/// Opcodes with a ModRM byte for sequences without branches: they leave flags undefined that branches would
+/// need.
 const STRAIGHT: [(&[u8], u8); 8] = [
     (&[0xc1], 0xb3),
     (&[0xc1], 0xb0),

@@ -30,10 +30,10 @@ pub(super) fn without_markers(name: &str, text: &str) -> (String, Vec<Place>) {
     (plain, places)
 }
 
-/// Stands for a type that is said by an expression.
+/// Stands for a type that is given by an expression.
 pub(super) const TYPEOF: &str = "typeof_";
 
-/// A line in which `typeof(...)` is a name, as the grammar wants types to be.
+/// The line with each `typeof(...)` replaced by a name, which the grammar accepts as a type.
 fn without_typeof(line: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(line.len()), line);
     while let Some(at) = rest.find("typeof") {

@@ -20,9 +20,10 @@ struct Reader<'a> {
     /// The place of each line of `text`.
     places: Vec<Place>,
     unit: Unit,
-    /// Structures without a tag, counted for their names.
+    /// How many structures without a tag there are, for their names.
     nameless: u32,
-    /// Functions of which the compiler refuses every call that it cannot rule out: what calls them never happens.
+    /// Functions whose calls the compiler refuses unless it can rule them out, so that such a call never
+    /// happens.
     refused: BTreeSet<String>,
 }
 
@@ -108,7 +109,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a declaration declares; prototypes go to the signatures.
+    /// What a declaration declares; prototypes are added to the signatures.
     fn declarations(&mut self, node: Node<'_>) -> Vec<Declaration> {
         let Some(base) = node.child_by_field_name("type") else { return Vec::new() };
         let ty = self.base_type(base);

@@ -20,7 +20,7 @@ impl fmt::Display for Place {
 pub struct Expr {
     pub kind: ExprKind,
     pub at: Place,
-    /// As it was written, blanks made single.
+    /// The text as it was written, with single blanks.
     pub text: String,
 }
 
@@ -29,14 +29,14 @@ pub enum ExprKind {
     Number(i64),
     Name(String),
     Text,
-    /// `-`, `!`, `~`, `+`.
+    /// An operator before its operand: `-`, `!`, `~`, `+`.
     Unary(String, Box<Expr>),
     AddressOf(Box<Expr>),
     Deref(Box<Expr>),
     Binary(String, Box<Expr>, Box<Expr>),
-    /// The operator without its `=`; empty for a plain assignment.
+    /// An assignment with its operator, without the `=`; empty for a plain one.
     Assign(String, Box<Expr>, Box<Expr>),
-    /// `+` or `-`, and whether the value is the one after the change.
+    /// An increment or decrement: `+` or `-`, and whether the value is the one after the change.
     Update {
         operator: char,
         after: bool,
@@ -60,7 +60,7 @@ pub enum ExprKind {
 pub struct Stmt {
     pub kind: StmtKind,
     pub at: Place,
-    /// As it was written, for what is one statement; the head of what contains others.
+    /// The text of a single statement as it was written; of one that contains others, its head.
     pub text: String,
 }
 
@@ -95,7 +95,7 @@ pub enum StmtKind {
         value: Expr,
         body: Box<Stmt>,
     },
-    /// `None`: `default`.
+    /// A label of a switch; `None`: `default`.
     Case {
         value: Option<Expr>,
         body: Vec<Stmt>,
@@ -105,7 +105,7 @@ pub enum StmtKind {
     Break,
     Continue,
     Return(Option<Expr>),
-    /// Assembly, nested functions, and what the grammar has beside.
+    /// Assembly, nested functions, and everything else that the grammar has.
     Other(String),
 }
 
@@ -125,13 +125,13 @@ pub enum Type {
         bits: u8,
         signed: bool,
     },
-    /// By its tag; a structure without one has the name of its typedef.
+    /// A structure by its tag; one without a tag has the name of its typedef.
     Struct(String),
     Pointer(Box<Type>),
     Array(Box<Type>, Option<u32>),
     /// A typedef that is not resolved yet.
     Named(String),
-    /// Functions, floating point, and what else no model has.
+    /// Functions, floating point, and everything else that no model has.
     Other(String),
 }
 

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct Unit {
     pub functions: BTreeMap<String, Function>,
-    /// Parameters of functions that are only declared, and of those that are defined.
+    /// Parameters of functions, those that are only declared and those that are defined.
     pub signatures: BTreeMap<String, Vec<Type>>,
     pub globals: BTreeMap<String, Declaration>,
     pub structs: BTreeMap<String, Vec<(String, Type)>>,
     pub typedefs: BTreeMap<String, Type>,
     pub constants: BTreeMap<String, i64>,
-    /// Functions with something in them that is not C, and where; `None` outside of functions.
+    /// The places where the text is not C, each with the function it lies in; `None` outside of functions.
     pub errors: Vec<(Option<String>, Place)>,
     /// Bits of a pointer and of `long`.
     pub(super) word_bits: u8,

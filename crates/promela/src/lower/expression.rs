@@ -1,11 +1,11 @@
-//! Values.
+//! The translation of expressions to values.
 
 use super::{Lowered, Lowering, Term, Variable, promela_type, safe, unknown};
 use crate::c::{Expr, ExprKind, Type};
 use crate::table::{Action, Bindings, Match};
 
 impl Lowering<'_> {
-    /// The value of an expression; what has to happen before is emitted.
+    /// The value of an expression; statements that have to come before it are emitted.
     pub(super) fn term(&mut self, value: &Expr) -> Lowered<Term> {
         let function = self.current_function();
         if let Some(found) = self.table.find(&value.text, &function) {
@@ -27,7 +27,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// A value that may be true or false.
+    /// A value that may be true or false, as Spin chooses.
     fn either(&mut self) -> Term {
         let result = self.temporary(&Type::Bool);
         self.emit(format!("if :: {0} = false :: {0} = true fi;", result.text), false);
@@ -300,7 +300,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The value as one that changes no more: a shared variable is read into a temporary.
+    /// The value in a form that changes no more: a shared variable is read into a temporary.
     pub(super) fn settled(&mut self, term: Term) -> Term {
         if !term.shared || !self.granular() {
             return term;
@@ -384,7 +384,7 @@ impl Lowering<'_> {
         found.is_some_and(|found| matches!(found.action, Action::Hide | Action::Comment))
     }
 
-    /// Something that can be assigned to.
+    /// The variable that an expression names, for an assignment.
     pub(super) fn variable(&mut self, target: &Expr) -> Lowered<Variable> {
         let term = match &target.kind {
             ExprKind::Name(_) | ExprKind::Field { .. } | ExprKind::Index(..) | ExprKind::Cast(..) => {
@@ -413,7 +413,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether finding the place takes such a step, without reading it.
+    /// Whether finding the place of an expression, without reading it, takes a step that others may see.
     fn steps_inside(&self, value: &Expr) -> bool {
         match &value.kind {
             ExprKind::Name(_) => false,
@@ -471,7 +471,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A match for a condition as a whole.
+    /// The rule that matches a condition as a whole.
     pub(super) fn condition_rule(&mut self, condition: &Expr) -> Option<Match> {
         let function = self.current_function();
         self.table.find(&condition.text, &function).filter(|found| found.action != Action::Keep)

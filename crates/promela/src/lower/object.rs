@@ -8,7 +8,7 @@ pub(super) struct Object {
     pub text: String,
     pub structure: String,
     pub shared: bool,
-    /// The index in its pool, where it is one of a pool's.
+    /// The index in its pool, if it belongs to one.
     pub index: Option<String>,
 }
 
@@ -165,7 +165,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Promela text of a check file needs the variables and fields that it names.
+    /// Notes the variables and fields that Promela text of a check file names, because the model needs them.
     pub(super) fn mention(&mut self, text: &str) {
         let all = crate::c::tokens::tokens(text);
         for (at, token) in all.iter().enumerate() {
@@ -209,7 +209,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Where the bracket is closed that the tokens begin with.
+/// Where the bracket at the beginning of the tokens is closed.
 fn closing(all: &[&str]) -> Option<usize> {
     let mut depth = 0_i32;
     all.iter().position(|token| {

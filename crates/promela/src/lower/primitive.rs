@@ -7,7 +7,7 @@ use crate::check::WaitFunctions;
 use std::fmt::Write as _;
 
 impl Lowering<'_> {
-    /// A call, whose value is used or not.
+    /// Translates a call, whose value is used or not.
     pub(super) fn call(&mut self, value: &Expr, used: bool) -> Lowered<Term> {
         let Some((name, arguments)) = value.called() else {
             return unknown(value, "a call through a pointer is not translated");
@@ -106,7 +106,7 @@ impl Lowering<'_> {
         self.override_of(&[key]).unwrap_or_else(|| self.unit.resolve(ty))
     }
 
-    /// Puts a function's body here.
+    /// Expands a function's body here.
     pub(super) fn expand(&mut self, function: &Function, values: Vec<Term>, result: Option<Variable>) {
         let outside = self.at.take();
         let label = self.fresh(&format!("return_{}", function.name));

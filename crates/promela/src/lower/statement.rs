@@ -6,17 +6,17 @@ use crate::c::{Declaration, Expr, ExprKind, Place, Stmt, StmtKind, Type};
 use crate::check::{DefaultAction, DefaultCondition};
 use crate::table::Action;
 
-/// A condition as guards: of the branch where it holds, and of the other.
+/// A condition as two guards: one for the branch where it holds, and one for the other.
 struct Guards {
     holds: String,
     not: String,
     access: bool,
-    /// Neither guard needs a statement before it.
+    /// Whether neither guard needs a statement before it.
     direct: bool,
 }
 
 impl Lowering<'_> {
-    /// The body of a function: its last `return` needs no jump.
+    /// Translates the body of a function, whose last `return` needs no jump.
     pub(super) fn body(&mut self, body: &Stmt) {
         let StmtKind::Block(all) = &body.kind else { return };
         self.labels_of(body);
@@ -29,7 +29,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Labels of a function get names of their own.
+    /// Gives the labels of a function names of their own.
     fn labels_of(&mut self, stmt: &Stmt) {
         if let StmtKind::Label(name, _) = &stmt.kind {
             let fresh = self.fresh(name);
@@ -42,7 +42,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Each statement of the source counts once, however often it is expanded.
+    /// Counts a statement of the source, once however often it is expanded.
     fn count(&mut self, at: &Place, text: &str, which: Counted) {
         if !self.counted.insert((at.clone(), text.to_owned())) {
             return;
@@ -129,7 +129,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// One statement: by its rule, by itself, by the default, or not at all.
+    /// Translates one statement: by its rule, by itself, by the default, or not at all.
     fn simple(&mut self, stmt: &Stmt, lower: impl FnOnce(&mut Self) -> Lowered<()>) {
         let function = self.current_function();
         if let Some(found) = self.table.find(&stmt.text, &function)
@@ -179,7 +179,7 @@ impl Lowering<'_> {
         self.plain(format!("/* {} */", text.replace("*/", "* /")));
     }
 
-    /// The lines of a rule, each a statement.
+    /// Adds the lines of a rule, each a statement.
     fn ruled_lines(&mut self, text: &str) {
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let end = if line.ends_with([';', '{', ':']) || line.ends_with("->") { "" } else { ";" };
@@ -189,7 +189,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// An expression for what it does.
+    /// Translates an expression for its effect.
     pub(super) fn effect(&mut self, value: &Expr) -> Lowered<()> {
         let value = strip(value);
         let function = self.current_function();
@@ -281,7 +281,7 @@ impl Lowering<'_> {
 
     // ---- Conditions ----
 
-    /// What decides a branch; statements that have to come before are emitted.
+    /// The guards that decide a branch; statements that have to come before them are emitted.
     fn guards(&mut self, condition: &Expr) -> Lowered<Guards> {
         let before = self.lines.len();
         if let Some(found) = self.condition_rule(condition) {
@@ -370,7 +370,7 @@ impl Lowering<'_> {
         self.activations.last_mut().and_then(|inside| inside.jumps.pop())
     }
 
-    /// `while` and `for`.
+    /// Translates `while` and `for`.
     fn repeat(&mut self, condition: Option<&Expr>, body: &Stmt, update: Option<&Expr>) {
         let constant = condition.map_or(Some(1), |condition| self.unit.constant(condition));
         self.plain("do".to_owned());
