@@ -433,8 +433,8 @@ impl History {
 
     /// Takes note of what can be chosen after the last step. If that is somebody else than its actor, its
     /// group is over: actors that can run now and could not before it, or the other way round, depend on it.
-    /// Of an actor that it disabled, or whose outcomes it changed, both the next and the last step depend on
-    /// it; races with the last step are added.
+    /// If it disabled an actor, or changed an actor's outcomes, both the last and the next step of that actor
+    /// depend on it; races with the last step are added.
     pub fn close(&mut self, path: &[Taken], after: &ChoiceSet, races: &mut Vec<Race>) -> Option<Closing> {
         let last = self.events.len().checked_sub(1)?;
         let Event { head, thread, .. } = self.events[last];

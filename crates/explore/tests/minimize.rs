@@ -64,8 +64,8 @@ fn check(text: &str, points: &str, expected: Expect) {
     expected.assert_eq(&told);
 }
 
-/// Of three allocations that may fail, only the last has to fail for the bug, and in one order of the two
-/// threads; the others are made ordinary.
+/// Only the last of three allocations has to fail for the bug, and in one order of the two threads; the other
+/// allocations are made ordinary.
 #[test]
 fn outcomes_are_made_ordinary() {
     check(

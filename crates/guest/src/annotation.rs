@@ -74,7 +74,7 @@ pub enum Annotation {
         addr: VirtAddr,
     },
     Ready,
-    /// `threads` is 0 where the kernel, rather than a thread of the test, says it.
+    /// The test begins; `threads` is 0 where the kernel, rather than a thread of the test, says it.
     TestStart {
         thread: u32,
         threads: u32,
@@ -108,7 +108,7 @@ pub enum Annotation {
     },
 }
 
-/// Longest message taken from memory.
+/// The longest message taken from memory, in bytes.
 const MESSAGE_MAX: usize = 4096;
 
 /// The annotation that was just called.

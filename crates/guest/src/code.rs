@@ -19,7 +19,7 @@ pub struct Leaves {
     pub returns: Vec<VirtAddr>,
     /// Addresses of instructions that return from an interrupt.
     pub interrupt_returns: Vec<VirtAddr>,
-    /// Jumps into other functions: these return in its place.
+    /// Jumps into other functions, which return in its place.
     pub tail_calls: Vec<VirtAddr>,
 }
 
@@ -40,7 +40,7 @@ impl SharedAccess {
         self.0.pc()
     }
 
-    /// It asks the kernel, which reads and writes the program's memory for it.
+    /// Whether the instruction is a system call, for which the kernel reads and writes the program's memory.
     #[must_use]
     pub fn is_system_call(&self) -> bool {
         self.0.is_system_call()
@@ -52,7 +52,7 @@ impl SharedAccess {
         self.0.named()
     }
 
-    /// Where its operands are; `None` for one of which that cannot be told beforehand.
+    /// Where its operands are; `None` for an operand whose place cannot be told beforehand.
     pub fn addresses(&self, registers: &Registers) -> impl Iterator<Item = Option<u64>> {
         self.0.addresses(registers)
     }

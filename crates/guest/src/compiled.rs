@@ -14,7 +14,7 @@ use crate::threads::Thread;
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{PointKind, PointRule, PointSet, Stack, ThreadId, VirtAddr};
 
-/// Built once for each set; see [`PointSet`] for what the rules mean.
+/// A point set in terms of addresses, built once for each set; see [`PointSet`] for what the rules mean.
 #[derive(Clone, Debug, Default)]
 pub struct Compiled {
     pub set: PointSet,
@@ -23,21 +23,22 @@ pub struct Compiled {
     kinds: BTreeMap<u64, PointKind>,
     /// Under which circumstances an instruction of a race counts: any of these.
     races: BTreeMap<u64, Vec<Circumstances>>,
-    /// Shared accesses count.
+    /// If every shared access is a point: which instructions make them.
     everywhere: Option<Everywhere>,
-    /// Changes of the interrupt flag matter.
+    /// Whether changes of the interrupt flag matter.
     pub interrupts: bool,
     /// Repeated string instructions of races, which can be interrupted between iterations.
     pub iterations: BTreeSet<u64>,
 }
 
-/// `None`: whatever it is.
+/// Under which circumstances an instruction of a race is a point; `None`: under any.
 #[derive(Clone, Debug)]
 struct Circumstances {
     thread: Option<ThreadId>,
     /// Where the running function returns to.
     returns_to: Option<VirtAddr>,
-    /// Not asked of the instruction that makes the call.
+    /// The system call that the thread entered last; it is not asked for at the instruction that makes the
+    /// call.
     system_call: Option<u64>,
 }
 
@@ -109,7 +110,7 @@ impl Compiled {
         }
     }
 
-    /// What a stop at code is for this set.
+    /// The kind of point that a stop at code is for this set, if it is one.
     #[must_use]
     pub fn at(&self, at: &Standing<'_>) -> Option<PointKind> {
         let pc = at.registers.pc;

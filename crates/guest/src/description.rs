@@ -30,7 +30,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Text of the file with its place.
+/// A text of the file with its place there.
 pub type Text = Spanned<String>;
 
 /// A string, or a list of strings; the place is that of the whole value.
@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for Strings {
 
 pub type Names = Spanned<Strings>;
 
-/// Number or expression: `LIMIT = 10` and `LIMIT = "NPROC - 1"` are both fine.
+/// A number or an expression: `LIMIT = 10` and `LIMIT = "NPROC - 1"` are both fine.
 #[derive(Clone, Debug)]
 pub struct Definition(pub String);
 
@@ -111,10 +111,10 @@ tables! {
     struct Tables {
         /// How reports call the kernel.
         name: String,
-        /// Events come from the calls of `annotations/rockfall.h` instead of hooks.
+        /// Whether events come from the calls of `annotations/rockfall.h` instead of hooks.
         annotations: bool,
         machine: Machine,
-        /// Numbers by which judgement is made, where this kernel needs others.
+        /// Limits by which Rockfall judges, where this kernel needs other numbers.
         limits: BTreeMap<String, Spanned<u64>>,
         define: BTreeMap<String, Spanned<Definition>>,
         threads: Threads,
@@ -151,7 +151,7 @@ tables! {
         exit: Vec<Spanned<ThreadHook>>,
         /// Threads that exist without having been created by a hook.
         existing: Option<Names>,
-        /// Hooks count from this place on.
+        /// The place from which on hooks count.
         begin: Option<Names>,
         /// The stack pointer of thread `t` while it does not run.
         stack_pointer: Option<Text>,
@@ -172,19 +172,19 @@ tables! {
     struct Runnable {
         /// Whether thread `t` can run, told by its state.
         when: Option<Text>,
-        /// Or told by a run queue.
+        /// Hooks of a run queue: where a thread is added to it, in place of `when`.
         add: Vec<Spanned<ThreadHook>>,
         remove: Vec<Spanned<ThreadHook>>,
         /// With a run queue: whether the running thread `t` can go on although it is not queued.
         current: Option<Text>,
-        /// Whoever can run has a turn if only enough ticks come.
+        /// Whether every thread that can run gets the processor if only enough ticks come.
         fair: bool,
     }
 
     struct Preemption {
         /// Whether the timer may take the processor away, beside the interrupt flag.
         allowed: Option<Text>,
-        /// Disabled interrupts count as a lock that the thread holds.
+        /// Whether disabled interrupts count as a lock that the thread holds.
         interrupts_as_lock: bool,
     }
 
@@ -195,34 +195,35 @@ tables! {
         time_passes: Passing,
     }
 
-    /// Being inside one of these functions means something.
+    /// Lists of functions; to be inside one of them means something.
     struct Functions {
-        /// Handles a tick of the timer.
+        /// Functions that handle a tick of the timer.
         timer: Option<Names>,
-        /// Handle an interrupt of a device.
+        /// Functions that handle an interrupt of a device.
         interrupt: Option<Names>,
-        /// Changes from one thread to another.
+        /// Functions that change from one thread to another.
         switch: Option<Names>,
         /// Places where a change ends otherwise than by return from `switch`: where new threads begin.
         switch_ends: Option<Names>,
-        /// Offers the processor to others.
+        /// Functions that offer the processor to others.
         r#yield: Option<Names>,
-        /// Waits for the clock.
+        /// Functions that wait for the clock.
         sleep: Option<Names>,
-        /// Waits for a device, not for a thread.
+        /// Functions that wait for a device, not for a thread.
         device: Option<Names>,
-        /// Waits for an interrupt because nothing can run.
+        /// Functions that wait for an interrupt because nothing can run.
         idle: Option<Names>,
-        /// Wait on behalf of their callers: a report shows these.
+        /// Functions that wait on behalf of their callers: a report shows the callers.
         blocking: Option<Names>,
-        /// Correct as far as the test is concerned, so its accesses do not count; of a kernel, nobody is preempted there.
+        /// Functions that are correct as far as the test is concerned, so that their accesses do not count;
+        /// in those of a kernel, nobody is preempted.
         trusted: Option<Names>,
     }
 
     struct Idle {
         /// The idle thread.
         thread: Option<Text>,
-        /// Or: whether the kernel is idle now.
+        /// In place of `thread`: whether the kernel is idle now.
         when: Option<Text>,
     }
 
@@ -240,20 +241,20 @@ tables! {
         acquired: Option<Text>,
         /// Whether thread `t` would get `lock` now. Default: as seen by the hooks.
         available: Option<Text>,
-        /// The one that is held across a switch: whoever comes gives it back.
+        /// The lock that is held across a switch and released by the thread that comes.
         scheduler: Option<Text>,
         kind: LockKind,
-        /// A thread that finds it taken stays runnable and loops, without yielding.
+        /// Whether a thread that finds the lock taken stays runnable and loops, without yielding.
         spins: bool,
         /// Functions that make a lock ready for use: locks that are initialised at the same place follow the same rules.
         init: Option<Names>,
         /// At `init`: what tells locks of one place apart that follow different rules.
         subclass: Option<Text>,
-        /// The functions take the lock together with others who take it so.
+        /// Whether the functions take the lock for reading, together with others who do.
         shared: bool,
-        /// Whoever holds it may take it again.
+        /// Whether the holder may take it again.
         recursive: bool,
-        /// Of a library: tests of the lock itself, in which its own accesses may race.
+        /// In a library's description: tests of the lock itself, in which its own accesses may race.
         tested_by: Vec<String>,
     }
 
@@ -263,7 +264,7 @@ tables! {
         free: Vec<Spanned<FreeHook>>,
         /// The heap whose blocks this one carves up.
         inside: Option<Spanned<String>>,
-        /// The allocator itself is tested, whatever is ignored otherwise.
+        /// Whether the allocator itself is tested, whatever is ignored otherwise.
         under_test: bool,
     }
 
@@ -299,22 +300,22 @@ tables! {
         r#type: Option<String>,
         /// Where the kernel finds its command line, if its boot loader is not one of ours.
         command_line: Option<Spanned<CommandLine>>,
-        /// The kernel waits for input here.
+        /// Places where the kernel waits for input.
         ready: Vec<Spanned<TestHook>>,
-        /// The test begins and ends here. Default: by the number of threads.
+        /// Places where the test begins and ends. Default: by the number of threads.
         start: Vec<Spanned<TestHook>>,
         end: Vec<Spanned<TestHook>>,
         /// Sets of preemption points to begin with, such as "lock,unlock".
         points: Vec<Spanned<String>>,
     }
 
-    /// Words, each with a NUL behind it.
+    /// Where the kernel finds its command line: words, each with a NUL behind it.
     struct CommandLine {
-        /// Before the kernel looks at it.
+        /// A place before the kernel looks at it.
         on: Option<Names>,
         /// Address of the first word.
         words: Option<Text>,
-        /// Bytes there are for all of them.
+        /// How many bytes there are for all words.
         length: Option<Text>,
         /// Address of a 32-bit number: how many there are.
         count: Option<Text>,
@@ -330,18 +331,18 @@ tables! {
         region: Option<Region>,
         /// The name of the program that the running thread executes.
         program: Option<Text>,
-        /// Or: where a program is put into the running thread's address space.
+        /// In place of `program`: where a program is put into the running thread's address space.
         exec: Vec<Spanned<ExecHook>>,
         system_call: Vec<Spanned<CallHook>>,
         /// The page directory of thread `t`'s address space, as CR3 has it while `t` runs.
         space: Option<Text>,
-        /// The running thread leaves its program, whose memory is still there.
+        /// Places where the running thread leaves its program, whose memory is still there.
         exit: Vec<Spanned<TestHook>>,
-        /// The program of the running thread is over, whatever its threads do.
+        /// Places where the program of the running thread is over, whatever its threads do.
         end: Vec<Spanned<TestHook>>,
-        /// The running thread goes back to its program.
+        /// Places where the running thread goes back to its program.
         r#return: Vec<Spanned<TestHook>>,
-        /// The running thread's program did what it must not and cannot go on.
+        /// Places where the running thread's program did what it must not and cannot go on.
         fault: Vec<Spanned<Fault>>,
         /// Description of the thread library that programs are usually linked with.
         library: Option<String>,
@@ -363,13 +364,13 @@ tables! {
 
     /// Accesses that do not count.
     struct Ignore {
-        /// Made by these functions.
+        /// Accesses made by these functions.
         functions: Option<Names>,
-        /// To these variables.
+        /// Accesses to these variables.
         symbols: Option<Names>,
-        /// To these addresses.
+        /// Accesses to these addresses.
         regions: Vec<Region>,
-        /// Made by these functions: conflicts, but never data races.
+        /// Accesses made by these functions are conflicts, but never data races.
         races: Option<Names>,
     }
 
@@ -378,10 +379,10 @@ tables! {
         pattern: String,
     }
 
-    /// Of a library: where no preemption is tried.
+    /// In a library's description: code in which no preemption is tried.
     struct Sealed {
         functions: Option<Names>,
-        /// In these tests. Default: in all.
+        /// The tests in which that holds. Default: in all.
         tests: Vec<String>,
     }
 
@@ -389,7 +390,7 @@ tables! {
         name: Option<String>,
         /// What must be true when the test is over.
         holds: Option<Text>,
-        /// Unless this is not.
+        /// A condition under which `holds` must be true. Default: always.
         r#if: Option<Text>,
     }
 }
@@ -399,7 +400,7 @@ tables! {
 pub enum LockKind {
     #[default]
     Mutex,
-    /// Counts; whoever releases it need not be who took it.
+    /// A count; whoever releases it need not be who took it.
     Semaphore,
 }
 
@@ -407,10 +408,10 @@ pub enum LockKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passing {
-    /// Whenever somebody who waits for it is chosen: to sleep is no way to let others go first.
+    /// Whenever a thread that waits for it is chosen: to sleep is no way to let others go first.
     #[default]
     AnyTime,
-    /// When everybody waits, and no further than to where the first has waited enough.
+    /// Only when every thread waits, and no further than to where the first has waited enough.
     WhenIdle,
 }
 
@@ -436,7 +437,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// The allocators are tested too.
+    /// Makes the allocators part of what is tested.
     pub fn test_heaps(&mut self) {
         self.tables.heap.iter_mut().for_each(|heap| heap.as_mut().under_test = true);
     }
@@ -503,7 +504,7 @@ fn position(text: &str, at: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// Serde lists all keys; the nearest one helps more.
+/// A message that names the nearest key, which helps more than serde's list of all keys.
 fn unknown_key(message: &str) -> Option<String> {
     let rest =
         message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))?;

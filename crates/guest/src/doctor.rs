@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trace::{Action, PointRule, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr};
 
-/// Steps of the one run.
+/// The most steps of the one run.
 const STEPS_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,7 +29,7 @@ pub enum Severity {
     Doubtful,
     /// The run did not come to its end, or not as it should. A bug that is looked for may be the reason.
     Failed,
-    /// Perhaps on purpose.
+    /// Something that is perhaps so on purpose.
     Remark,
     Fine,
 }
@@ -37,7 +37,7 @@ pub enum Severity {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Advice {
     pub severity: Severity,
-    /// Line of the description.
+    /// The line of the description that it is about.
     pub line: Option<usize>,
     pub text: String,
 }
@@ -62,7 +62,7 @@ fn fine(text: String) -> Advice {
 #[derive(Clone, Debug)]
 pub struct Examination {
     pub advice: Vec<Advice>,
-    /// Those that ran, each in its turn.
+    /// How many threads ran, each in its turn.
     pub threads: usize,
 }
 
@@ -268,7 +268,7 @@ fn times(subject: &Uniprocessor, is: impl Fn(&Event) -> bool) -> u64 {
     fired.filter(|(hook, _)| is(&kernel.hook(**hook).event)).map(|(_, times)| times).sum()
 }
 
-/// Decisions at which it is asked whom ticks bring, and how many of them.
+/// At how many decisions it is asked which threads ticks bring, and how many ticks are tried there.
 const LOOKS_MAX: usize = 16;
 const LOOK_TICKS: u32 = 4;
 
@@ -360,7 +360,7 @@ fn blocks(step: &Step, strange: &mut BTreeSet<Strange>) {
     }
 }
 
-/// The test went by without a place where a tick could be tried.
+/// The advice for a test that went by without a place where a tick could be tried.
 fn never_began(subject: &Uniprocessor) -> Advice {
     let kernel = subject.kernel();
     let begun = times(subject, |event| matches!(event, Event::Enter(Activity::Switch)));
@@ -413,8 +413,8 @@ fn go_on(
     step
 }
 
-/// A test whose threads always give way by themselves needs no tick. One is needed where somebody else is chosen in
-/// between: this runs until that has happened. How often each hook has fired then.
+/// Runs until a tick was needed, and returns how often each hook has fired then. A test whose threads always
+/// give way by themselves needs no tick; one is needed where another thread is chosen in between.
 fn interrupted(started: &Started, strange: &mut BTreeSet<Strange>) -> Option<Arc<BTreeMap<HookId, u64>>> {
     let mut subject = started.subject.clone();
     let rules = [PointRule::Lock, PointRule::Unlock, PointRule::InterruptsOn].into();
@@ -464,7 +464,8 @@ fn oddities(kernel: &Kernel, oddities: &BTreeSet<Oddity>, advice: &mut Vec<Advic
     }
 }
 
-/// The line of the kernel's description; of a library's, which is another file, words to begin with.
+/// The line of the kernel's description; for a library's description, which is another file, words to begin
+/// with.
 fn place(kernel: &Kernel, hook: &Hook) -> (Option<usize>, String) {
     let (Place::Enter { entries: at } | Place::Leave { entries: at, .. } | Place::At { addresses: at }) =
         &hook.place;

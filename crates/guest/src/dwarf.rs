@@ -24,7 +24,7 @@ type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 pub struct Location(pub Vec<(Range<u64>, Box<[u8]>)>);
 
 impl Location {
-    /// Of something that always has this value and lives nowhere.
+    /// The location of something that always has this value and lives nowhere.
     fn constant(value: i64) -> Self {
         let mut expression = vec![dw::DW_OP_const8s.0];
         expression.extend(value.to_le_bytes());
@@ -79,7 +79,7 @@ pub struct Variable {
     pub name: Arc<str>,
     pub ty: TypeId,
     pub address: u64,
-    /// The function it is a static local of.
+    /// The function whose static local it is, if it is one.
     pub function: Option<Arc<str>>,
     pub file: Option<FileId>,
 }
@@ -92,7 +92,7 @@ pub struct Dwarf {
     pub enumerators: FxHashMap<Arc<str>, i64>,
     pub files: Vec<SourceFile>,
     pub lines: Lines,
-    /// Most of it is in files of its own, beside the object files.
+    /// Whether most of the debugging information is in files of its own, beside the object files.
     pub split: bool,
 }
 

@@ -27,7 +27,7 @@ pub struct Everywhere {
 }
 
 impl Everywhere {
-    /// With `system_calls`, these count as well.
+    /// The instructions of an image; with `system_calls`, system calls count as well.
     #[must_use]
     pub fn new(image: &Arc<Image>, system_calls: bool) -> Self {
         let found = shared_accesses(image, system_calls);

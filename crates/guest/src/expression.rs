@@ -88,7 +88,7 @@ impl<'a> Inputs<'a> {
 /// calls in registers, whatever the convention says; debugging information tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ArgumentHome {
-    /// As the calling convention says for this position.
+    /// Where the calling convention puts the argument of this position.
     Convention(u8),
     Register(u8),
 }

@@ -21,9 +21,9 @@ pub enum Cfa {
 pub enum Rule {
     Same,
     Undefined,
-    /// Saved at this distance from the frame address.
+    /// It was saved at this distance from the frame address.
     Offset(i64),
-    /// Is this distance from the frame address.
+    /// It is the frame address plus this distance.
     ValueOffset(i64),
     Register(u16),
     Saved(Box<[u8]>),
@@ -35,7 +35,7 @@ pub struct FrameRules {
     pub cfa: Cfa,
     pub registers: Vec<(u16, Rule)>,
     pub return_address: u16,
-    /// The frame was made by an interrupt: its pc is not a return address.
+    /// Whether the frame was made by an interrupt, so that its pc is not a return address.
     pub signal: bool,
 }
 

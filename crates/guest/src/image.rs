@@ -85,9 +85,9 @@ pub struct FunctionId(pub u32);
 /// Code with one name: a function, or a label of assembly up to the next.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// As the source has it: without `.isra.0` and the like.
+    /// The name in the source: without `.isra.0` and the like.
     pub name: Arc<str>,
-    /// As the linker has it.
+    /// The name that the linker knows.
     pub symbol: Arc<str>,
     pub start: VirtAddr,
     pub end: VirtAddr,
@@ -370,7 +370,8 @@ impl Image {
         self.object_at(addr, &[])
     }
 
-    /// The same, but the name of the object where one of a type of `whole` begins there.
+    /// The variable at an address and the way into it; where an object of one of the types `whole` begins
+    /// there, its name.
     #[must_use]
     pub fn object_at(&self, addr: VirtAddr, whole: &[TypeId]) -> Option<String> {
         let last = self.data.partition_point(|(range, _)| range.start <= addr.0);
@@ -415,8 +416,8 @@ impl Image {
         })
     }
 
-    /// May its code begin hardware transactions? Looks for the bytes of XBEGIN in functions, so that programs on a kernel's RAM disk
-    /// do not count, and in all that is executable if there are no symbols.
+    /// Whether its code may begin hardware transactions. Looks for the bytes of XBEGIN in functions, so that
+    /// programs on a kernel's RAM disk do not count, and in all that is executable if there are no symbols.
     #[must_use]
     pub fn has_transactions(&self) -> bool {
         let begins = |code: &[u8]| code::begins_transaction(self.architecture, code);

@@ -84,7 +84,7 @@ fn states(image: &Image, block: TypeId, state: &str, words: &[&str]) -> Vec<Stri
     enumerators.iter().filter(|(name, _)| named(name)).map(|(name, _)| name.to_string()).collect()
 }
 
-/// Those that mean "can run".
+/// The enumerators of a state that mean "can run".
 fn runnable_states(image: &Image, block: TypeId, state: &str) -> Vec<String> {
     states(image, block, state, &["RUNNABLE", "RUNNING", "READY"])
 }
@@ -122,7 +122,8 @@ enum Unit {
     Pages,
 }
 
-/// Of two that hand out pages, the first calls nobody of the list.
+/// Pairs of functions that allocate and free memory, by their usual names. Among pairs that hand out pages,
+/// one that calls no other of the list comes first.
 const HEAPS: [(&str, &str, Unit); 9] = [
     ("palloc_get_multiple", "palloc_free_multiple", Unit::Pages),
     ("palloc_get_page", "palloc_free_page", Unit::Page),
@@ -331,7 +332,7 @@ fn create(draft: &mut Draft<'_>, current: Option<&Running>) {
     }
 }
 
-/// Before there are threads, the stack pointer tells none.
+/// Drafts the place from which on hooks count: before there are threads, the stack pointer tells none.
 fn begin(draft: &mut Draft<'_>) {
     let image = draft.image;
     let plain = |function: &&Function| {
@@ -368,7 +369,7 @@ fn test(draft: &mut Draft<'_>) {
     }
 }
 
-/// Programs are below a kernel that is linked to the upper half.
+/// Drafts where programs are: below a kernel that is linked to the upper half.
 fn user(draft: &mut Draft<'_>) {
     const UPPER: u64 = 0x8000_0000;
     const STEP: u64 = 0x1000_0000;

@@ -68,7 +68,7 @@ pub enum Event {
         thread: Expression,
     },
     Enter(Activity),
-    /// Counts for a call whose entry counted.
+    /// The running thread leaves an activity; counts for a call whose entry counted.
     Leave(Activity),
     /// A switch ends here for a thread that never began one.
     SwitchEnd,
@@ -143,7 +143,7 @@ pub enum Event {
         vector: Option<Expression>,
         address: Option<Expression>,
     },
-    /// Code of a program that is not under suspicion: entered, left.
+    /// Code of a program is entered, or left, that is not under suspicion.
     EnterTrusted(Trusted),
     LeaveTrusted(Trusted),
 }
@@ -165,7 +165,7 @@ impl Event {
 }
 
 impl Event {
-    /// Which lock it is about.
+    /// The lock that the event is about.
     #[must_use]
     pub const fn lock(&self) -> Option<&Expression> {
         match self {
@@ -238,13 +238,13 @@ pub enum Place {
 pub struct Hook {
     pub event: Event,
     pub place: Place,
-    /// The hook counts only if this holds.
+    /// A condition for the hook; it counts only if this holds.
     pub condition: Option<Expression>,
     /// Where the arguments are that its expressions use.
     pub arguments: Vec<ArgumentHome>,
     /// The function, or `file:line`.
     pub name: Arc<str>,
-    /// Line of the description.
+    /// The line of the description.
     pub line: usize,
 }
 
@@ -268,7 +268,7 @@ pub struct Region {
     pub to: Expression,
 }
 
-/// `t` is bound to the thread in all but `current`.
+/// How threads are found and named. `t` is bound to the thread in all expressions but `current`.
 #[derive(Clone, Debug)]
 pub struct Threads {
     pub current: Option<Expression>,
@@ -284,7 +284,7 @@ pub enum Runnable {
     State(Expression),
     /// `t` can run while it is queued; the running one also if `current` holds for it.
     Queue { current: Option<Expression> },
-    /// Told by annotations.
+    /// Annotations tell who can run.
     Annotated,
 }
 
@@ -292,21 +292,21 @@ pub enum Runnable {
 pub struct Lock {
     pub name: Arc<str>,
     pub kind: LockKind,
-    /// Who finds it taken loops, without yielding.
+    /// Whether a thread that finds it taken loops, without yielding.
     pub spins: bool,
-    /// Taken together with others.
+    /// Whether it is taken for reading, together with others.
     pub shared: bool,
-    /// Taken again by who holds it.
+    /// Whether its holder may take it again.
     pub recursive: bool,
-    /// Size of its type.
+    /// The size of its type in bytes.
     pub bytes: u32,
     /// With `lock` and `t` bound: the thread that holds it (or 0), as `threads.current` would give it.
     pub owner: Option<Expression>,
     /// With `lock` and `t` bound: whether `t` would get it now.
     pub available: Option<Expression>,
-    /// The one that is held across a switch.
+    /// The lock that is held across a switch.
     pub scheduler: Option<Expression>,
-    /// The lock itself is tested: that it excludes anybody is not taken for granted.
+    /// Whether the lock itself is tested: that it excludes anybody is not taken for granted.
     pub under_test: bool,
     /// The type of the lock, for naming its fields.
     pub points_to: Option<crate::types::TypeId>,
@@ -316,20 +316,20 @@ pub struct Lock {
 pub struct Heap {
     pub name: Arc<str>,
     pub inside: Option<HeapId>,
-    /// What the allocator itself does counts.
+    /// Whether accesses of the allocator itself count.
     pub under_test: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct Test {
     pub input: Input,
-    /// With `{test}` in it.
+    /// What is typed, with `{test}` in it.
     pub text: String,
     pub command_line: Option<CommandLine>,
     /// Whether hooks say when the test starts and ends; otherwise the number of threads does.
     pub start_hooked: bool,
     pub end_hooked: bool,
-    /// What to begin with, where the description says so.
+    /// Point sets to begin with, where the description names any.
     pub points: Vec<PointSet>,
 }
 
@@ -371,11 +371,11 @@ pub struct Kernel {
     pub hooks: Vec<Hook>,
     pub threads: Threads,
     pub runnable: Runnable,
-    /// Whoever can run has a turn if only enough ticks come.
+    /// Whether every thread that can run gets the processor if only enough ticks come.
     pub fair: bool,
     pub preemption_allowed: Option<Expression>,
     pub interrupts_as_lock: bool,
-    /// What the timer's interrupt must be, if that is known.
+    /// The vector of the timer's interrupt, if that is known.
     pub timer_vector: Option<u8>,
     pub time_passes: Passing,
     /// The idle thread, or a condition for being idle.
@@ -388,7 +388,7 @@ pub struct Kernel {
     pub program: Option<Expression>,
     /// With `t` bound: the page directory of its address space.
     pub space: Option<Expression>,
-    /// The library description that its programs usually go with.
+    /// The name of the library description that its programs usually go with.
     pub library: Option<Arc<str>>,
     /// In user-space mode: the program under test.
     pub tested: Option<Tested>,
@@ -398,15 +398,15 @@ pub struct Kernel {
     pub ignored_data: Vec<Range<u64>>,
     pub ignored_regions: Vec<Region>,
     pub raceless_code: Vec<Range<u64>>,
-    /// Of the functions that handle ticks.
+    /// The code of the functions that handle ticks.
     pub timer_code: Arc<[Range<u64>]>,
     /// Variables by which preemption is allowed or not.
     pub guards: Vec<Range<u64>>,
     pub console: Vec<Console>,
     pub checks: Vec<Check>,
-    /// Where keys of the description stand, for advice about them.
+    /// Where keys of the description are, for advice about them.
     pub lines: Lines,
-    /// What fits and yet may not do what is expected.
+    /// Warnings about what fits and yet may not do what is expected.
     pub cautions: Vec<Problem>,
     entered: FxHashMap<u64, Vec<HookId>>,
     passed: FxHashMap<u64, Vec<HookId>>,
@@ -428,8 +428,8 @@ impl Kernel {
         resolve::resolve(description, image)
     }
 
-    /// The same kernel, trusted, with a program under test: what is watched are the locks, the heap and the assertions of
-    /// the program, as a library's description tells them.
+    /// This kernel, trusted, with a program under test: what is watched are the locks, the heap and the
+    /// assertions of the program, as a library's description names them.
     pub fn with_program(
         &self,
         library: &Description,

@@ -28,13 +28,13 @@ use std::fmt;
 use std::sync::Arc;
 use trace::{Action, Cancelled, CpuId, Event, PointSet, Step, StepEnd, Subject, ThreadId, VirtAddr};
 
-/// Instructions a kernel may take to get ready, and then to start its test.
+/// How many instructions a kernel may take to get ready, and then to start its test.
 pub const BOOT_INSTRUCTIONS_MAX: u64 = 2_000_000_000;
-/// Instructions run at a time while waiting for the next stage.
+/// How many instructions are run at a time while waiting for the next stage.
 const SLICE_INSTRUCTIONS: u64 = 1_000_000;
 /// The processor that boots, and the only one there is.
 const BOOT_CPU: CpuId = CpuId(0);
-/// How much of the console a failure shows.
+/// How many lines of the console a failure shows.
 const CONSOLE_LINES_SHOWN: usize = 5;
 
 /// What is booted, and which test is run.
@@ -48,11 +48,11 @@ pub struct Setup {
     /// User programs that may be met, by name, for naming their functions.
     pub programs: Vec<Arc<Image>>,
     pub instructions_max: u64,
-    /// Count how often each hook fires, for [`crate::doctor`].
+    /// Whether to count how often each hook fires, for [`crate::doctor`].
     pub count_hooks: bool,
     /// Hardware transactions, if the processor has them.
     pub tsx: Option<machine::Tsx>,
-    /// Whether it is still wanted.
+    /// A question that tells whether starting is no longer wanted.
     pub cancelled: Option<Cancelled>,
 }
 
@@ -86,7 +86,7 @@ pub enum NotStarted {
     NoProgram { name: String, printed: Vec<String> },
     /// The file given for the program is not what the kernel runs.
     OtherProgram { file: String, at: VirtAddr },
-    /// Nobody wants it any more.
+    /// Starting is no longer wanted.
     Cancelled,
     /// A stage was not reached.
     Stage { stage: &'static str, how: String, console: String, instructions: u64 },
@@ -261,8 +261,8 @@ fn split_words(text: &str) -> Vec<String> {
     words
 }
 
-/// What may be conflicted on: the kernel's memory, without what the description leaves out. With a program under test
-/// its memory too; the kernel's stays, because by it system calls depend on each other.
+/// Which memory threads can conflict on: the kernel's, without what the description leaves out. With a
+/// program under test its memory too; the kernel's stays, because by it system calls depend on each other.
 fn scope(kernel: &Kernel, tracker: &Tracker, machine: &Machine) -> Scope {
     let value = |expression: &Expression| tracker.anywhere(machine, expression, &[]);
     let region = |region: &crate::kernel::Region| Some(value(&region.from)?..value(&region.to)?);
@@ -376,11 +376,11 @@ fn begin_program(boot: &mut Boot, image: &Arc<Image>) -> Result<(), NotStarted> 
     Ok(())
 }
 
-/// Steps of the run that tells whether the test is there at all.
+/// The most steps of the run that tells whether the test is there at all.
 const TRIAL_STEPS_MAX: usize = 10_000;
 
-/// A shell that is given a wrong name makes a thread too, so the test seems to start. Where programs can be told, one
-/// run without preemptions must execute the test's.
+/// Checks that the test's program is executed, by one run without preemptions, where programs can be told
+/// apart: a shell that is given a wrong name makes a thread too, so that the test seems to start.
 fn check_program(kernel: &Kernel, subject: &Uniprocessor, test: &str) -> Result<(), NotStarted> {
     let told = kernel.hooks.iter().any(|hook| matches!(hook.event, crate::kernel::Event::Exec { .. }));
     let Some(name) = test.split_whitespace().next().filter(|_| told) else { return Ok(()) };
@@ -440,7 +440,7 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     Ok(Boot { subject, command_line, console: String::new(), left: setup.instructions_max })
 }
 
-/// What an observer that comes in at the start of the test must be told.
+/// A step with what an observer that comes in at the start of the test must know.
 fn prologue(subject: &Uniprocessor) -> Step {
     let pc = subject.machine.pc(subject.cpu());
     let event = |action| Event { action, pc, accesses_before: 0, stack: None };

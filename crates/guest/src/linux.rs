@@ -56,7 +56,7 @@ const BANNER_MAX: usize = 512;
 pub struct Linux {
     /// The file's name, for messages.
     pub name: Arc<str>,
-    /// Of the file as it was given.
+    /// The hash of the file as it was given.
     pub hash: ImageHash,
     /// What `/proc/version` says: `Linux version 6.1.0-54-amd64 (…) …`.
     pub banner: String,
@@ -66,7 +66,7 @@ pub struct Linux {
     pub bugs: Bugs,
     /// Source lines, if a file with debugging information was given.
     lines: Lines,
-    /// Read when first asked for.
+    /// The kernel's types, read when first asked for.
     types: OnceLock<Option<Btf>>,
 }
 
@@ -76,7 +76,8 @@ impl Linux {
         Self::read(name, file).map(Arc::new)
     }
 
-    /// The same, with source lines from the vmlinux of the distribution's package with debugging information.
+    /// Reads an image, with source lines from the vmlinux of the distribution's package with debugging
+    /// information.
     pub fn parse_with_lines(
         name: &str,
         file: &[u8],
@@ -187,7 +188,7 @@ impl Linux {
     }
 }
 
-/// What the linker calls this build: the note of type 3 by GNU.
+/// The build ID that the linker gave this kernel: the note of type 3 by GNU.
 fn build_id(sections: &Sections) -> Option<Vec<u8>> {
     const GNU: &[u8] = b"\x03\x00\x00\x00GNU\x00";
     let notes = sections.section(".notes").or_else(|| sections.section(".note.gnu.build-id"))?.bytes;

@@ -40,7 +40,7 @@ pub struct Surroundings<'a> {
     pub initial: Option<u64>,
 }
 
-/// Requests answered before giving up on an expression; gimli bounds the operations between them.
+/// How many requests are answered before an expression is given up; gimli bounds the operations between them.
 const REQUESTS_MAX: usize = 64;
 
 pub fn evaluate(

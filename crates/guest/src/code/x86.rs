@@ -16,7 +16,7 @@ use crate::state::Architecture;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use trace::{Exception, VirtAddr};
 
-/// Bytes of a function looked at; assembly without sizes can seem endless.
+/// The most bytes of a function that are looked at; assembly without sizes can seem endless.
 const CODE_MAX: u64 = 1 << 20;
 
 fn bitness(architecture: Architecture) -> Option<u32> {
@@ -114,7 +114,7 @@ pub fn begins_transaction(code: &[u8]) -> bool {
     code.windows(XBEGIN.len()).any(|bytes| bytes == XBEGIN)
 }
 
-/// By its vector (Intel SDM 3A, table 6-1).
+/// The exception with this vector (Intel SDM 3A, table 6-1).
 pub const fn exception(vector: u8) -> Exception {
     match vector {
         0 => Exception::DivisionError,

@@ -10,9 +10,9 @@ pub struct FileId(pub u32);
 /// A source file as the compiler was given it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceFile {
-    /// Relative to the directory of the build where it can be.
+    /// The path, relative to the directory of the build where it can be.
     pub path: Arc<str>,
-    /// Where the compiler ran.
+    /// The directory in which the compiler ran.
     pub directory: Arc<str>,
 }
 
@@ -21,7 +21,7 @@ pub struct Row {
     pub address: u64,
     pub file: FileId,
     pub line: u32,
-    /// A good place for a breakpoint.
+    /// Whether this is a good place for a breakpoint.
     pub statement: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Makes it ready to be asked, once all of it is read.
+    /// Sorts the rows, once all of them are read, so that they can be looked up.
     pub(super) fn sort(&mut self) {
         self.sequences.sort_by_key(|sequence| (sequence.range.start, sequence.rows.start));
     }

@@ -14,11 +14,11 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 enum Passed {
     At(ArgumentHome),
-    /// Not at all: the compiler made a copy of the function for this value.
+    /// The argument is not passed at all: the compiler made a copy of the function for this value.
     Always(u64),
 }
 
-/// Enough for any function that a hook is put on.
+/// The most arguments of a function: enough for any that a hook is put on.
 const ARGUMENTS_MAX: u64 = 32;
 
 fn place(variable: &Variable) -> Operand {

@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         Ok((dwarf, frames))
     }
 
-    /// Of the names of one address, sized and global ones come first.
+    /// The symbols by address; among the names of one address, sized and global ones come first.
     fn symbols(&self, is_code: &dyn Fn(u64) -> bool) -> Vec<Symbol> {
         use object::SymbolKind::{Data, File, Section, Text};
         let mut symbols = Vec::new();

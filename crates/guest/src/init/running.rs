@@ -11,11 +11,11 @@ use crate::state::Architecture;
 use crate::types::{Type, TypeId};
 
 pub struct Running {
-    /// What `threads.current` says.
+    /// The expression for `threads.current`.
     pub expression: String,
     /// The control block's type.
     pub block: TypeId,
-    /// Of a thread found by its stack: what the expression is short for.
+    /// What the expression is short for, if the thread is found by its stack.
     pub definition: Option<String>,
 }
 

@@ -105,7 +105,7 @@ pub(super) fn with_program(
     Ok(Arc::new(all))
 }
 
-/// What a kernel that is trusted as a whole need not be told apart by.
+/// Whether the event is of no use with a kernel that is trusted as a whole.
 fn is_trusted_kernel_s(event: &Event) -> bool {
     matches!(
         event,

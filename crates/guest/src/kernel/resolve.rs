@@ -80,7 +80,7 @@ impl<'a> Resolver<'a> {
         self.problems.push(self.description.problem(at, message));
     }
 
-    /// Something that a description cannot do without, told where it belongs.
+    /// Adds a problem for something that a description cannot do without, at its place.
     fn missing(&mut self, key: &str, why: &str) {
         let table = key.split('.').next().unwrap_or(key);
         let at = self.description.table(table);
@@ -140,7 +140,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The expression for threads is wrong: what builds on it would only repeat that.
+    /// Whether the expression for threads is wrong, so that what builds on it would only repeat that.
     fn thread_unknown(&self) -> bool {
         self.thread.is_none() && self.description.tables.threads.current.is_some()
     }
@@ -187,7 +187,7 @@ impl<'a> Resolver<'a> {
         None
     }
 
-    /// One function at a time: those of one name may get their arguments in different ways.
+    /// The place of one function: functions of one name may get their arguments in different ways.
     fn place_of(&mut self, function: FunctionId, when: When, name: &str, at: usize) -> Resolved {
         let image = self.image;
         let entries = vec![image.get(function).start];
@@ -311,7 +311,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Each function of a list with both its ends.
+    /// Adds hooks at both ends of each function of a list.
     pub fn activity(&mut self, names: Option<&Names>, activity: Activity) {
         let Some(names) = names else { return };
         for name in &names.as_ref().0 {
@@ -624,7 +624,7 @@ impl<'a> Resolver<'a> {
         functions
     }
 
-    /// Tells when the functions that the hooks from `first` on are at are entered and left.
+    /// Adds events where the functions of the hooks from `first` on are entered and left.
     fn around(&mut self, first: usize, [enters, leaves]: [Event; 2]) {
         for function in self.functions_of(first) {
             let name: Arc<str> = self.image.get(function).name.clone();
@@ -635,17 +635,17 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// These functions are trusted.
+    /// Trusts the functions of the hooks from `first` on.
     pub fn trust(&mut self, first: usize, code: Trusted) {
         self.around(first, [Event::EnterTrusted(code), Event::LeaveTrusted(code)]);
     }
 
-    /// No preemption is tried in them.
+    /// Allows no preemption in the functions of the hooks from `first` on.
     pub fn seal(&mut self, first: usize) {
         self.around(first, [Event::Enter(Activity::Sealed), Event::Leave(Activity::Sealed)]);
     }
 
-    /// What a library's description has no business with.
+    /// Refuses tables that make no sense in a library's description.
     pub fn refuse_kernel_tables(&mut self) {
         let tables = &self.description.tables;
         let has = [

@@ -17,7 +17,7 @@ use machine::Stop;
 use std::sync::Arc;
 use trace::{Action, Choice, Point, PointKind, Step, StepEnd, ThreadId};
 
-/// Instructions after which a step ends, about.
+/// About how many instructions a step has.
 pub const STEP_INSTRUCTIONS: u64 = 50_000;
 
 /// How far the run has come.
@@ -25,7 +25,7 @@ pub const STEP_INSTRUCTIONS: u64 = 50_000;
 enum Stage {
     /// The kernel has not asked for input yet.
     Booting,
-    /// It has, and will be told the test's name once it is idle.
+    /// The kernel has asked for input, and will be told the test's name once it is idle.
     Ready,
     /// The test was typed, or nothing is to be typed.
     Testing,
@@ -38,7 +38,8 @@ pub struct FreeRun {
     text: String,
     stage: Stage,
     typed_at: Option<u64>,
-    /// Whose the latest actions were: what nobody is known to do is put down to them until somebody else acts.
+    /// The thread of the latest actions: what no thread is known to do is put down to it until another one
+    /// acts.
     last: ThreadId,
     end: Option<StepEnd>,
 }
@@ -64,7 +65,7 @@ impl FreeRun {
         })
     }
 
-    /// Steps carry stacks, and handlers' locks are told.
+    /// The subject, for instance to make steps carry stacks, or to have handlers' locks told.
     pub fn subject_mut(&mut self) -> &mut Uniprocessor {
         &mut self.boot.subject
     }
@@ -74,7 +75,7 @@ impl FreeRun {
         &self.boot.subject
     }
 
-    /// When the test's name was typed, by the instructions executed, and what that is.
+    /// How many instructions had been executed when the test's name was typed, and the name.
     #[must_use]
     pub fn typed(&self) -> (Option<u64>, &str) {
         (self.typed_at, &self.text)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_BYTES: usize = 24;
-/// Kernels have about a hundred thousand types.
+/// The most types that are read; kernels have about a hundred thousand.
 const TYPES_MAX: usize = 4 << 20;
 const PER_CPU_SECTION: &str = ".data..percpu";
 
@@ -112,7 +112,7 @@ impl Btf {
         self.member(structure, path).map(|(offset, _)| offset)
     }
 
-    /// The same with the member's type.
+    /// How far into `struct NAME` a member is, and its type; `a.b` goes through nested ones.
     #[must_use]
     pub fn member(&self, structure: &str, path: &str) -> Option<(u64, TypeId)> {
         let mut ty = self.types.structure(structure)?;

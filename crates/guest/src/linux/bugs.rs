@@ -16,7 +16,7 @@ const FILE_MAX: usize = 256;
 pub struct Bug {
     pub file: String,
     pub line: u16,
-    /// Execution goes on behind it.
+    /// Whether it is a warning, behind which execution goes on.
     pub warning: bool,
 }
 

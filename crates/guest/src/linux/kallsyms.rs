@@ -23,9 +23,9 @@ pub struct Entry {
 }
 
 const TOKENS: usize = 256;
-/// Names between two markers.
+/// How many names lie between two markers.
 const STRIDE: usize = 256;
-/// Kernels have about a hundred thousand symbols.
+/// The most symbols that are read; kernels have about a hundred thousand.
 const SYMBOLS_MAX: usize = 4 << 20;
 const SYMBOLS_MIN: usize = 256;
 const NAME_MAX: usize = 4096;

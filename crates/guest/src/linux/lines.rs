@@ -14,14 +14,14 @@ type Slice<'a> = gimli::EndianSlice<'a, gimli::LittleEndian>;
 struct Row {
     addr: u64,
     file: u32,
-    /// 0: nothing is known from here on.
+    /// The line; 0: nothing is known from here on.
     line: u32,
 }
 
 /// From addresses to lines.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
-    /// By address.
+    /// The rows of all tables, by address.
     rows: Vec<Row>,
     files: Vec<Arc<str>>,
 }

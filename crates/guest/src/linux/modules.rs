@@ -18,16 +18,16 @@ const SYMBOLS_MAX: u64 = 1 << 18;
 const ORC_MAX: u64 = 1 << 18;
 const SECTION_BYTES_MAX: u64 = 256 << 20;
 const NAME_MAX: usize = 512;
-/// `Elf64_Sym`.
+/// Bytes of an `Elf64_Sym`.
 const SYMBOL_BYTES: u64 = 24;
 const ORC_BYTES: u64 = 6;
 
 #[derive(Clone, Debug)]
 pub struct Module {
     pub name: String,
-    /// Its code.
+    /// The addresses of its code.
     pub text: Range<u64>,
-    /// Its blocks of memory, code included.
+    /// The addresses of its blocks of memory, code included.
     pub blocks: Vec<Range<u64>>,
     pub symbols: Symbols,
     pub orc: Orc,

@@ -32,11 +32,11 @@ pub enum Kind {
     Undefined,
     /// Nobody called: the first function of a thread, or the entry from user space.
     End,
-    /// The return address is below it.
+    /// The return address of a call is below it.
     Call,
-    /// All registers of what was interrupted.
+    /// All registers of the interrupted code are there.
     Registers,
-    /// Only what the processor itself saves.
+    /// What the processor itself saves at an interrupt is there.
     InterruptFrame,
 }
 
@@ -63,7 +63,7 @@ const ENTRY_BYTES: usize = 6;
 #[derive(Clone, Debug)]
 pub struct Orc {
     layout: Layout,
-    /// Where the table of addresses itself is in memory.
+    /// The address of the table of addresses itself in memory.
     at: u64,
     addresses: Arc<[u8]>,
     rules: Arc<[u8]>,

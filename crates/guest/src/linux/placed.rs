@@ -17,25 +17,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use trace::VirtAddr;
 
-/// Of the file header: type, program headers (where, how large, how many), section headers (where).
+/// Offsets in the file header: its type; where the program headers are, how large and how many; where the
+/// section headers are.
 const TYPE_AT: usize = 16;
 const EXECUTABLE: u16 = 2;
 const PROGRAM_HEADERS_AT: usize = 32;
 const SECTION_HEADERS_AT: usize = 40;
 const PROGRAM_HEADER_SIZE_AT: usize = 54;
 const PROGRAM_HEADER_COUNT_AT: usize = 56;
-/// Of a program header.
+/// The size of a program header, and values in it.
 const PROGRAM_HEADER_BYTES: u16 = 56;
 const LOAD: u32 = 1;
 const READ_EXECUTE: u32 = 5;
 const READ_WRITE: u32 = 6;
-/// Of a section header, and of a symbol.
+/// Sizes of a section header and of a symbol, and offsets in them.
 const SECTION_HEADER_BYTES: usize = 64;
 const SECTION_ADDRESS_AT: usize = 16;
 const SYMBOL_BYTES: usize = 24;
 const SYMBOL_VALUE_AT: usize = 8;
 
-/// A section larger than this is none of a module's.
+/// The largest section that a module can have.
 const SECTION_BYTES_MAX: u64 = 64 << 20;
 
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
@@ -115,7 +116,7 @@ fn address_symbols(bytes: &mut [u8], file: &object::File<'_>, bases: &Bases) {
     }
 }
 
-/// Debugging information names places as these are now.
+/// Relocates the debugging information to the addresses that sections have in the guest.
 fn relocate(bytes: &mut [u8], file: &object::File<'_>, bases: &Bases) {
     let base = |section: Option<SectionIndex>| section.and_then(|at| bases.get(&at.0)).copied().unwrap_or(0);
     for section in file.sections() {
@@ -141,7 +142,7 @@ fn relocate(bytes: &mut [u8], file: &object::File<'_>, bases: &Bases) {
     }
 }
 
-/// What the sections hold in memory, as segments behind the file.
+/// Adds what the sections hold in memory, as segments behind the file.
 fn load(bytes: &mut Vec<u8>, file: &object::File<'_>, bases: &Bases, memory: &impl Memory) {
     let mut headers = Vec::new();
     let mut count: u16 = 0;

@@ -17,11 +17,11 @@ const CPUS_MAX: u8 = 64;
 #[derive(Clone, Debug)]
 pub struct Running {
     pub linux: Arc<Linux>,
-    /// By address.
+    /// The loaded modules, by address.
     pub modules: Vec<Module>,
-    /// For each processor what is added to the address of a per-CPU symbol.
+    /// For each processor the number that is added to the address of a per-CPU symbol.
     per_cpu: Vec<u64>,
-    /// The per-CPU symbols' own addresses.
+    /// The range of the per-CPU symbols' own addresses.
     per_cpu_symbols: Range<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Running {
         }
     }
 
-    /// Where a processor's copy of a per-CPU variable is.
+    /// The address of a processor's copy of a per-CPU variable.
     #[must_use]
     pub fn per_cpu(&self, name: &str, cpu: CpuId) -> Option<VirtAddr> {
         let mut named = self.linux.symbols.named(name);
@@ -49,7 +49,8 @@ impl Running {
         Some(VirtAddr(symbol.addr.0.wrapping_add(*self.per_cpu.get(usize::from(cpu.0))?)))
     }
 
-    /// Whose copy of which per-CPU variable an address is in, and how far.
+    /// The processor, the per-CPU variable and the offset in it that an address is, if it is in a copy of
+    /// one.
     #[must_use]
     pub fn per_cpu_at(&self, addr: VirtAddr) -> Option<(CpuId, &Symbol, u64)> {
         self.per_cpu.iter().enumerate().find_map(|(cpu, base)| {

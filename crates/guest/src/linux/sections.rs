@@ -29,7 +29,7 @@ struct Named {
 pub struct Sections {
     bytes: Arc<[u8]>,
     sections: Vec<Named>,
-    /// Where in memory a part of the file is.
+    /// The parts of the file that are loaded, by their address in memory.
     loaded: Vec<(u64, Range<usize>)>,
 }
 
@@ -39,7 +39,8 @@ fn range(start: u64, size: u64, length: usize) -> Option<Range<usize>> {
 }
 
 impl Sections {
-    /// `None`: no 64-bit x86 ELF file, or one whose tables of sections and segments cannot be read.
+    /// Reads a file; `None`: no 64-bit x86 ELF file, or one whose tables of sections and segments cannot be
+    /// read.
     #[must_use]
     pub fn parse(bytes: Arc<[u8]>) -> Option<Self> {
         let file = object::File::parse(&*bytes).ok()?;

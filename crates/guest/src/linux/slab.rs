@@ -15,7 +15,7 @@ use trace::VirtAddr;
 
 const PAGE_BITS: u32 = 12;
 const NAME_MAX: usize = 64;
-/// No machine here has more memory.
+/// No machine here has more memory than this, in bytes.
 const MEMORY_MAX: u64 = 1 << 40;
 
 /// Caches whose name is not that of their struct.
@@ -99,7 +99,7 @@ impl Running {
     }
 }
 
-/// Up to 6.9 a flag of the page, then a type in its own word.
+/// Whether a page belongs to a slab: up to 6.9 that is a flag of the page, then a type in a word of its own.
 fn is_slab(btf: &Btf, flags: u64, page_type: u64) -> bool {
     match btf.enumerator("pagetype", "PGTY_slab") {
         Some(slab) => page_type >> 24 & 0xff == slab as u64 & 0xff,
@@ -110,8 +110,8 @@ fn is_slab(btf: &Btf, flags: u64, page_type: u64) -> bool {
     }
 }
 
-/// A cache that has the name of a struct is made for it (`task_struct` has a tail whose size the processor decides); under
-/// other names the size must agree.
+/// The structure that a cache is made for. A cache with the name of a struct is made for it (`task_struct`
+/// has a tail whose size the processor decides); under other names the size must agree.
 fn structure_of(btf: &Btf, cache: &str, size: u64) -> Option<TypeId> {
     let listed = CACHES.iter().find(|(name, _)| *name == cache).map(|(_, structure)| *structure);
     let plain = cache.strip_suffix("_cache").unwrap_or(cache);

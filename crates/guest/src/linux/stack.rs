@@ -15,7 +15,7 @@ use trace::{Frame, Resolve as _, Stack, VirtAddr};
 const R10: usize = 10;
 const R13: usize = 13;
 
-/// `struct pt_regs`, from its start: where each general register is, in the order the processor encodes them.
+/// For each general register, its number and its offset in `struct pt_regs`.
 const SAVED: [(usize, u64); 15] = [
     (0, 0x50),
     (1, 0x58),
@@ -38,11 +38,11 @@ const SAVED_FRAME: u64 = 0x80;
 /// How a trace ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// In user space, or where a thread of the kernel begins.
+    /// The trace ended in user space, or where a thread of the kernel begins.
     Root,
     /// Nothing is known of the code, or its stack makes no sense.
     Lost,
-    /// Deeper than is followed.
+    /// The stack is deeper than is followed.
     Deep,
 }
 
@@ -119,7 +119,7 @@ fn by_rule<M: Memory + ?Sized>(rule: Rule, registers: &Registers, memory: &M) ->
     Some(Activation { registers: next, exact: rule.kind != Kind::Call })
 }
 
-/// What the processor pushes at an interrupt: pc, code segment, flags, stack pointer, stack segment.
+/// Reads what the processor pushes at an interrupt: pc, code segment, flags, stack pointer, stack segment.
 fn interrupt_frame<M: Memory + ?Sized>(at: u64, next: &mut Registers, memory: &M) -> Option<()> {
     let word = |index: u64| memory.read_uint(VirtAddr(at.wrapping_add(8 * index)), 8);
     next.pc = word(0)?;

@@ -13,7 +13,7 @@ use trace::VirtAddr;
 pub struct Symbol {
     pub name: Arc<str>,
     pub addr: VirtAddr,
-    /// As `nm` prints it.
+    /// The letter that `nm` prints for it.
     pub kind: u8,
 }
 
@@ -26,7 +26,7 @@ impl Symbol {
 
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
-    /// By address; among equals in the order of the table.
+    /// The symbols by address; those of one address in the order of the table.
     sorted: Vec<Symbol>,
     named: FxHashMap<Arc<str>, Vec<u32>>,
 }
@@ -78,7 +78,7 @@ impl Symbols {
         self.sorted.get(self.sorted.partition_point(|symbol| symbol.addr < nearest))
     }
 
-    /// From a symbol to the next one with another address.
+    /// The address of the next symbol, up to which this one reaches.
     #[must_use]
     pub fn end(&self, symbol: &Symbol) -> VirtAddr {
         let next = self.sorted.partition_point(|other| other.addr <= symbol.addr);

@@ -10,7 +10,7 @@ const COMM_BYTES: usize = 16;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Task {
-    /// Where its `struct task_struct` is.
+    /// The address of its `struct task_struct`.
     pub addr: VirtAddr,
     /// The thread's own number, and its process'. 0: the idle task, or unknown because the kernel has no BTF.
     pub pid: u32,
@@ -38,7 +38,7 @@ impl Running {
         memory.read_uint(at, 8).filter(|task| *task != 0).map(VirtAddr)
     }
 
-    /// Who a task is.
+    /// The task at an address: its numbers and its name.
     #[must_use]
     pub fn task<M: Memory + ?Sized>(&self, addr: VirtAddr, memory: &M) -> Task {
         let offset = |member| self.linux.btf().and_then(|btf| btf.offset("task_struct", member));

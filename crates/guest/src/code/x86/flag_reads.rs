@@ -5,7 +5,7 @@
 //! address that the loop does not change, with something that it does not change either: then only somebody else can end
 //! it.
 //!
-//! Limits: a loop that counts its rounds beside is none of these.
+//! Limits: a loop that also counts its rounds is not recognised.
 
 use super::instructions;
 use crate::code::FlagReads;
@@ -14,10 +14,10 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAcc
 use std::collections::BTreeSet;
 use trace::VirtAddr;
 
-/// Instructions of a loop that is looked at.
+/// The most instructions of a loop that is looked at.
 const LOOP_INSTRUCTIONS_MAX: usize = 16;
 
-/// All of them, `yields` being the functions that offer the processor to others.
+/// All such instructions of the image, `yields` being the functions that offer the processor to others.
 pub fn flag_reads(image: &Image, yields: &[VirtAddr]) -> FlagReads {
     let mut found = FlagReads::default();
     for (_, function) in image.functions() {

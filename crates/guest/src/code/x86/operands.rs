@@ -6,7 +6,7 @@ use crate::state::{Architecture, Memory, Registers};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use trace::VirtAddr;
 
-/// Longest x86 instruction.
+/// Bytes of the longest x86 instruction.
 const INSTRUCTION_MAX: usize = 15;
 
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ fn operands(instruction: &Instruction) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Relative to the stack pointer, or to the frame pointer of a function that keeps one.
+/// Whether an operand is relative to the stack pointer, or to the frame pointer of a function that keeps one.
 fn is_local(instruction: &Instruction, at: u32, framed: bool) -> bool {
     instruction.op_kind(at) == OpKind::Memory
         && instruction.memory_index() == Register::None
@@ -104,7 +104,8 @@ fn named(instruction: &Instruction) -> Option<VirtAddr> {
     (memory && fixed && !special).then(|| VirtAddr(instruction.memory_displacement64()))
 }
 
-/// `None` if that depends on a segment's base, which only special memory has, or if there may be many.
+/// The address of an operand; `None` if it depends on a segment's base, which only special memory has, or if
+/// there may be many.
 fn address(instruction: &Instruction, at: u32, registers: &Registers) -> Option<u64> {
     let repeats = instruction.has_rep_prefix() || instruction.has_repne_prefix();
     if repeats || matches!(instruction.memory_segment(), Register::FS | Register::GS) {

@@ -21,16 +21,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, RwLock};
 use trace::VirtAddr;
 
-/// Instructions followed for one frame.
+/// How many instructions are followed for one frame.
 const FOLLOWED_MAX: usize = 4096;
-/// Longest x86 instruction.
+/// Bytes of the longest x86 instruction.
 const INSTRUCTION_MAX: usize = 15;
 
 /// A way through the rest of a function.
 #[derive(Clone)]
 struct Path {
     pc: u64,
-    /// `None`: not known any more.
+    /// The general registers; `None`: the value is not known any more.
     registers: [Option<u64>; 8],
     /// What the path itself pushed, by address.
     pushed: Vec<(u64, Option<u64>)>,
@@ -322,13 +322,13 @@ fn written(instruction: &Instruction, info: &mut InstructionInfoFactory) -> Vec<
     used.filter_map(|used| number(used.register().full_register32())).collect()
 }
 
-/// A register while running in.
+/// The value of a register while running in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Value {
     Unknown,
-    /// What this register held at the entry.
+    /// The value that this register held at the entry.
     Original(usize),
-    /// The stack pointer at the entry, and this.
+    /// The stack pointer at the entry plus this number.
     Entry(i64),
 }
 
@@ -345,7 +345,7 @@ struct Entered {
 #[derive(Default, Debug)]
 pub(crate) struct WaysIn(RwLock<FxHashMap<(VirtAddr, u64), WayIn>>);
 
-/// `None`: there is none.
+/// A way from the entry of a function to a place in it; `None`: there is none.
 type WayIn = Option<Arc<Entered>>;
 
 impl WaysIn {
