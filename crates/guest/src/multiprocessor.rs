@@ -51,22 +51,26 @@ use trace::{
     Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Waiting,
 };
 
-/// Instructions after which a processor that came to no point lets others go first (the paper's h4).
+/// How many instructions a processor may run without coming to a point before others go first (the paper's
+/// h4).
 pub const STARVATION_INSTRUCTIONS: u64 = 500_000;
-/// Instructions of a step, unless [`Subject::limit_step`] says otherwise.
+/// The most instructions of a step, unless [`Subject::limit_step`] says otherwise.
 pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
 /// Machine time, in microseconds, that an execution may wait for timers while nobody can go on, all waits together.
 pub const WAITING_MICROS_MAX: u64 = 10_000_000;
-/// Timer interrupts in a row after which processors that all spin are taken to do so for ever.
+/// How many timer interrupts in a row processors that all spin are given before they are taken to do so for
+/// ever.
 const SPINNING_TICKS_MAX: u32 = 16;
-/// Instructions at a time, after which a step is asked whether it is wanted, and whether it goes round in a loop.
+/// How many instructions are run at a time; then it is asked whether the step is still wanted, and whether it
+/// goes round in a loop.
 const STRETCH_INSTRUCTIONS: u64 = 20_000;
-/// Stops after which the same is asked, however few instructions they are apart.
+/// After how many stops it is asked whether the step is still wanted and goes round in a loop, however few
+/// instructions they are apart.
 const STOPS_BETWEEN_LOOKS: u64 = 1 << 10;
-/// What a clone takes beside its pages, about.
+/// About how many bytes a clone takes beside its pages.
 const CLONE_BYTES: usize = 64 << 10;
 
-/// How things stood before an access.
+/// The state before an access.
 #[derive(Clone)]
 struct Seen {
     stack: Stack,
@@ -75,9 +79,9 @@ struct Seen {
 
 pub struct Multiprocessor {
     machine: Machine,
-    /// One for each processor.
+    /// The processors of the test, in order.
     contexts: Vec<Context>,
-    /// Who ran last and could simply go on.
+    /// The processor that ran last and could simply go on.
     current: Option<CpuId>,
     over: bool,
     counting: Arc<Counting>,
@@ -87,7 +91,7 @@ pub struct Multiprocessor {
     ticks: u32,
     /// The class of the execution so far; `None` when communication was met that its points do not show.
     class: Option<Class>,
-    /// Those that need no check any more.
+    /// Classes of executions after which the test's check need not be run any more.
     classes: Arc<Classes>,
     compiled: Compiled,
     recording: Recording,
@@ -98,9 +102,10 @@ pub struct Multiprocessor {
     /// The tasks that are the test's threads, by processor.
     tasks: Arc<[Option<VirtAddr>]>,
     heap: Heap,
-    /// Where functions of the allocator return to, as far as that has been seen: runs stop there.
+    /// Addresses that functions of the allocator return to, as far as they have been seen: runs stop there.
     returns: BTreeSet<u64>,
-    /// Where each processor stands before an access, when that is narrated: to be seen with it.
+    /// The state of each processor that stands before an access, if the execution is narrated: to be shown
+    /// with the access.
     narrated: Option<Vec<Option<Seen>>>,
     instructions_max: u64,
     cancelled: Option<Cancelled>,
@@ -205,13 +210,13 @@ impl Multiprocessor {
         &self.machine
     }
 
-    /// Of this subject and all clones of it, together.
+    /// How often each rule about waiting applied, in this subject and all its clones together.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counting.counters()
     }
 
-    /// What is known of the kernel, for findings and reports.
+    /// Sets what is known of the kernel, for findings and reports.
     pub fn know(&mut self, knowledge: Knowledge) {
         self.knowledge = Arc::new(knowledge);
         self.tasks = self.cpus().map(|cpu| self.knowledge.current(&self.machine, cpu)).collect();
@@ -245,7 +250,7 @@ impl Multiprocessor {
         self.recompile();
     }
 
-    /// What ends runs follows from the points and from what is known of the kernel.
+    /// Computes anew what ends runs, from the points and from what is known of the kernel.
     fn recompile(&mut self) {
         let words: WordSet = self.compiled.words.iter().collect();
         let until = StopSet {
@@ -422,7 +427,8 @@ impl Multiprocessor {
         unreachable!("stops have no end")
     }
 
-    /// What ends a run of this processor. One whose thread has ended is looked at whenever it returns from an interrupt.
+    /// What ends a run of this processor. A processor whose thread has ended is looked at whenever it returns
+    /// from an interrupt.
     fn until(&self, cpu: CpuId) -> StopSet {
         let mut until = self.compiled.until.clone();
         let context = &self.contexts[usize::from(cpu.0)];
@@ -432,7 +438,7 @@ impl Multiprocessor {
         until
     }
 
-    /// The processor stands before an access to a communication word.
+    /// Ends the step because the processor stands before an access to a communication word.
     fn arrive(&mut self, cpu: CpuId, addr: VirtAddr) -> StepEnd {
         let Self { narrated, knowledge, machine, .. } = self;
         if let Some(seen) = narrated {
@@ -448,7 +454,7 @@ impl Multiprocessor {
         self.compiled.code.contains(&self.machine.cpu(cpu).pc())
     }
 
-    /// The processor stands before an instruction that the points name.
+    /// Ends the step because the processor stands before an instruction that the points name.
     fn arrive_at_code(&mut self, cpu: CpuId) -> StepEnd {
         if self.spins(cpu, false) { self.wait(cpu) } else { self.point(PointKind::Race, cpu) }
     }
@@ -470,7 +476,7 @@ impl Multiprocessor {
         true
     }
 
-    /// The kernel begins to say that something is wrong.
+    /// Takes note that the kernel begins to say that something is wrong.
     fn trouble(&mut self, cpu: CpuId) -> Option<StepEnd> {
         let (action, pc) = self.knowledge.trouble(&self.machine, cpu)?;
         self.tell(cpu, action);
@@ -502,7 +508,7 @@ impl Multiprocessor {
         self.point(PointKind::Blocked, cpu)
     }
 
-    /// A processor that served an interrupt may be back where its thread has ended.
+    /// Whether a processor that served an interrupt is back where its thread has ended.
     fn is_back(&mut self, cpu: CpuId) -> bool {
         let here = Place::of(self.machine.cpu(cpu));
         let context = self.context(cpu);
@@ -515,7 +521,7 @@ impl Multiprocessor {
         }
     }
 
-    /// The step goes on for long.
+    /// Decides what becomes of a step that goes on for long.
     fn stretch(&mut self, cpu: CpuId, executed: u64) -> Option<StepEnd> {
         if self.cancelled.as_ref().is_some_and(|cancelled| cancelled()) {
             return Some(StepEnd::Cancelled);
@@ -529,7 +535,7 @@ impl Multiprocessor {
         (executed >= self.instructions_max).then_some(StepEnd::NoProgress { instructions: executed })
     }
 
-    /// The guest said something.
+    /// Acts on what the guest said by an annotation.
     fn called(&mut self, cpu: CpuId) -> Option<StepEnd> {
         let view = View { machine: &self.machine, cpu };
         match decode(&registers(&self.machine, cpu), &view)? {
@@ -550,7 +556,8 @@ impl Multiprocessor {
         }
     }
 
-    /// The processor has come to the end of the test. One that has done so before, and was away, goes on.
+    /// Takes note that the processor has come to the end of the test. One that has done so before, and was
+    /// away, goes on.
     fn ended(&mut self, cpu: CpuId) -> Option<StepEnd> {
         let place = Place::of(self.machine.cpu(cpu));
         let context = self.context(cpu);
@@ -566,7 +573,7 @@ impl Multiprocessor {
         Some(self.finish(cpu))
     }
 
-    /// All threads of the test have ended.
+    /// Ends the execution, because all threads of the test have ended.
     fn finish(&mut self, cpu: CpuId) -> StepEnd {
         self.over = true;
         self.tell(cpu, Action::TestEnd { alone: false });
@@ -600,7 +607,7 @@ impl Multiprocessor {
         None
     }
 
-    /// The next timer expires. False: none is armed.
+    /// Lets the next timer expire. False: none is armed.
     fn expire(&mut self) -> bool {
         let expiries = self.cpus().filter_map(|cpu| Some((self.machine.expiry(cpu)?, cpu)));
         let Some((_, cpu)) = expiries.min() else { return false };
@@ -624,7 +631,7 @@ impl Multiprocessor {
             .collect()
     }
 
-    /// Whole lines of the console become actions.
+    /// Makes actions of whole lines of the console.
     fn hear_console(&mut self, cpu: CpuId) {
         let bytes = self.machine.board.take_serial_output();
         if bytes.is_empty() {

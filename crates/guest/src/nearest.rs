@@ -1,6 +1,6 @@
 //! "Did you mean": the known names closest to a wrong one.
 
-/// Names offered at most.
+/// How many names are offered at most.
 const OFFERED_MAX: usize = 3;
 
 /// The nearest of `names` by edit distance, with names that contain the wrong one (or lie in it) preferred; none if
@@ -50,7 +50,7 @@ fn distance(a: &str, b: &str, limit: usize) -> usize {
     last[b.len()].min(limit)
 }
 
-/// ` (did you mean a, b or c?)`, or nothing.
+/// The suggestion ` (did you mean a, b or c?)`, or nothing.
 #[must_use]
 pub fn suggestion(nearest: &[String]) -> String {
     match nearest {

@@ -37,7 +37,8 @@ impl Object {
 /// Structures nested deeper than this are a cycle in a damaged file.
 const DEPTH_MAX: usize = 16;
 
-/// Each source file has types of its own; the name makes them the same.
+/// Whether two types are the same: each source file has types of its own, which are the same if they have the
+/// same name.
 fn is_same(types: &Types, a: TypeId, b: TypeId) -> bool {
     let anonymous = |id: TypeId| matches!(types.get(id), Type::Struct { name: None, .. });
     let named = |a: TypeId, b: TypeId| !anonymous(a) && types.display(a) == types.display(b);
@@ -68,17 +69,17 @@ fn has_part(types: &Types, id: TypeId, offset: u64, part: TypeId, depth: usize) 
     }
 }
 
-/// What is known at the end.
+/// The objects that all statements of an execution agree on.
 #[derive(Debug, Default)]
 pub struct Objects {
-    /// Those that agree, disjoint, by start.
+    /// The objects that the statements agree on, disjoint, by start.
     known: BTreeMap<Era, Vec<Object>>,
 }
 
 /// The blocks of the heap while an execution goes on.
 #[derive(Default)]
 struct Blocks {
-    /// By address: size and era; freed ones stay until their memory is used again.
+    /// Blocks by address, each with its size and era; freed ones stay until their memory is used again.
     at: BTreeMap<u64, (u64, Era)>,
     eras: Era,
 }

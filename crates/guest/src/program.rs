@@ -10,7 +10,7 @@ use machine::Machine;
 use std::sync::Arc;
 use trace::{CpuId, Stack, VirtAddr};
 
-/// What a page directory's address is without the bits beside it.
+/// The bits of CR3 that are the page directory's address.
 const DIRECTORY: u64 = !0xfff;
 
 impl Tracker {
@@ -19,7 +19,8 @@ impl Tracker {
         self.tested_space.is_some_and(|space| space & DIRECTORY == cr3 & DIRECTORY)
     }
 
-    /// Whether a thread is in the program under test. Where the description does not tell address spaces, by its file.
+    /// Whether a thread is in the program under test. Where the description does not tell address spaces, the
+    /// program's file decides.
     #[must_use]
     pub fn is_tested(&self, machine: &Machine, thread: &Thread) -> bool {
         let Some(tested) = &self.kernel.tested else { return false };
@@ -31,7 +32,7 @@ impl Tracker {
         }
     }
 
-    /// Whether the running thread is.
+    /// Whether the running thread is in the program under test.
     #[must_use]
     pub(crate) fn runs_tested(&self, machine: &Machine) -> bool {
         self.threads.current().is_some_and(|thread| self.is_tested(machine, thread))

@@ -29,7 +29,7 @@ pub struct Scope {
     /// Addresses under test: the kernel's part of the address space, or the program's. Accesses to them and accesses by
     /// code in them count.
     pub tested: Vec<Range<u64>>,
-    /// Only accesses by code in here count. `None`: all.
+    /// Code whose accesses alone count. `None`: accesses of all code count.
     pub tested_code: Option<Range<u64>>,
     /// In user-space mode, addresses of programs: what the kernel does is the work of the program's instruction that
     /// called it. So two system calls whose order nothing decides are a race, and worth a preemption before either.
@@ -57,7 +57,7 @@ fn tidy(ranges: &mut Vec<Range<u64>>) {
 }
 
 impl Scope {
-    /// All accesses count.
+    /// A scope in which all accesses count.
     #[must_use]
     pub fn everything() -> Self {
         Self { tested: std::iter::once(0..u64::MAX).collect(), ..Self::default() }
@@ -112,11 +112,11 @@ impl Scope {
 /// Where an access leads, from where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// To what is under test.
+    /// The access is to what is under test.
     Within,
-    /// From there to the rest: the kernel at a program's memory.
+    /// The access is made by what is under test to the rest: the kernel at a program's memory.
     Out,
-    /// Neither is under test.
+    /// Neither the memory nor the code is under test.
     Beyond,
 }
 
@@ -170,23 +170,23 @@ pub struct Recorder {
     instructions: FxHashMap<u64, Instruction>,
     /// The program's instruction that the kernel works for.
     pub called_from: Option<VirtAddr>,
-    /// Accesses by the program's own code count.
+    /// Whether accesses by the program's own code count.
     pub program_counts: bool,
     pub accesses: Vec<Access>,
-    /// Whose accesses are recorded.
+    /// The thread whose accesses are recorded.
     pub thread: ThreadId,
     pub meetings: Meetings,
     /// Accesses to stacks of others since the log was last taken.
     pub met: Vec<Access>,
-    /// Something was exposed in this execution.
+    /// Whether something was exposed in this execution.
     exposed: bool,
 }
 
-/// What became of an access.
+/// How an access was judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weighed {
     Plain,
-    /// The code does not count.
+    /// The code that made it does not count.
     Ignored,
     /// Ignored code wrote what the scheduler works on, where no tick could have come: it does not count.
     Guarded,
@@ -237,7 +237,8 @@ impl Recorder {
         &self.scope
     }
 
-    /// A word of memory that an access depended on without being told: nobody can leave that out.
+    /// Adds a word of memory that an access depended on without naming it, such as a page-table entry; it
+    /// always counts.
     pub fn depends(&mut self, phys: PhysAddr, size: u32, pc: VirtAddr) {
         let (pc, addr) = (self.on_behalf_of(pc), VirtAddr(phys.0));
         self.accesses.push(Access { phys, addr, size, kind: AccessKind::Read, atomic: false, pc });
@@ -352,8 +353,8 @@ mod tests {
         }
     }
 
-    /// Of ignored code only what it writes to the scheduler's words counts, where a tick could come; after that, all
-    /// that it does to them.
+    /// Accesses of ignored code count only if they write to the scheduler's words where a tick could come;
+    /// after that, all that it does to these words counts.
     #[test]
     fn what_is_exposed_counts() {
         for (what, entries, expected, exposed) in [

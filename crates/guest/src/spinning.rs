@@ -17,21 +17,21 @@ use machine::{Event, Events, Happening, Kinds, Machine, Stop, StopSet};
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 
-/// Instructions without a point after which it is asked whether a program spins.
+/// After how many instructions without a point it is asked whether a program spins.
 pub const QUIET_INSTRUCTIONS: u64 = 10_000;
 /// The longest round of a loop.
 const ROUND_INSTRUCTIONS_MAX: u64 = 5_000;
-/// Returns to the same instruction in one round with other registers, and passings of hooks.
+/// How often a round may return to the same instruction with other registers, and pass hooks.
 const STOPS_MAX: u32 = 64;
-/// Instructions in which a tick is handled, far enough to have counted it.
+/// How many instructions a tick is given to be handled, far enough to have been counted.
 const TICK_INSTRUCTIONS_MAX: u64 = 100_000;
 
-/// Instructions that one try of an atomic instruction may take, if it is what a loop is about.
+/// How many instructions one try of an atomic instruction may take if the loop is about it.
 const TRY_INSTRUCTIONS_MAX: u64 = 50;
 
-/// What the processor of `probe` reads in a loop that tries an atomic instruction on one word so many times and
-/// changes nothing by it. What the loop itself writes in other ways, such as a count of its tries, is none of it.
-/// That it waits is a judgement: it may give up after more tries.
+/// What the processor of `probe` reads in a loop that tries an atomic instruction on one word so many times
+/// and changes nothing by it. What the loop itself writes in other ways, such as a count of its tries, is
+/// left out. To take such a loop for waiting is a judgement: the thread may give up after more tries.
 pub(crate) fn tries_in_vain(probe: &mut Machine, cpu: CpuId, tries_max: u32) -> Option<Vec<trace::Access>> {
     let before = probe.clone();
     let mut log = Events::off();
@@ -79,7 +79,7 @@ pub(crate) fn tries_in_vain(probe: &mut Machine, cpu: CpuId, tries_max: u32) -> 
     Some(read.into_iter().collect())
 }
 
-/// Some bytes as they were.
+/// Some bytes of memory with the value that they had.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Value {
     at: PhysAddr,
@@ -106,7 +106,7 @@ struct Round {
     reads: BTreeSet<(PhysAddr, u8)>,
     writes: BTreeSet<(PhysAddr, u8)>,
     code: BTreeSet<u64>,
-    /// It used a port, so that memory alone does not say how it goes on.
+    /// Whether it used a port, so that memory alone does not say how it goes on.
     ports: bool,
 }
 
@@ -114,24 +114,25 @@ struct Round {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spin {
     cpu: CpuId,
-    /// A place in it: program counter and stack pointer.
+    /// A place in the loop: program counter and stack pointer.
     pub at: (u64, u64),
-    /// What it reads: it goes on until one of these has changed.
+    /// What the loop reads: it goes on until one of these values has changed.
     pub condition: Vec<Value>,
-    /// What it writes, always the same: its stack, or a lock that is taken.
+    /// What the loop writes, always the same: its stack, or a lock that is taken.
     writes: BTreeSet<(PhysAddr, u8)>,
-    /// Its instructions that access memory.
+    /// The instructions of the loop that access memory.
     code: BTreeSet<u64>,
 }
 
 /// What a round may pass through.
 #[derive(Clone, Copy)]
 pub(crate) enum Bounds<'a> {
-    /// It stays in the program.
+    /// The round stays in the program.
     Program,
-    /// It may go through the kernel, but not where a hook tells more than that a lock is taken or given back.
+    /// The round may go through the kernel, but not where a hook tells more than that a lock is taken or
+    /// released.
     Kernel(&'a Kernel),
-    /// It may go anywhere, as long as everything is afterwards what it was before.
+    /// The round may go anywhere, as long as everything is afterwards what it was before.
     Yields,
 }
 

@@ -21,14 +21,14 @@ use crate::location::{self, Home, Surroundings, register_number};
 use crate::state::{Architecture, BP, Memory, Registers, SP};
 use trace::{Frame, Stack, VirtAddr};
 
-/// Frames of one trace.
+/// The most frames of one trace.
 pub const FRAMES_MAX: usize = 256;
 
 /// One activation: its registers, as far as they are known.
 #[derive(Clone, Debug)]
 pub struct Activation {
     pub registers: Registers,
-    /// The pc is the next instruction, not the one after a call.
+    /// Whether the pc is the next instruction, and not one after a call.
     pub exact: bool,
 }
 
@@ -51,7 +51,7 @@ pub fn trace<M: Memory + ?Sized>(space: &Space, registers: &Registers, memory: &
     named(space, activations(space, registers, memory))
 }
 
-/// The same for a thread that has just come back from a call, which names its innermost frame.
+/// The named frames of a thread that has just come back from a call; that call names the innermost frame.
 #[must_use]
 pub fn trace_after_call<M: Memory + ?Sized>(space: &Space, registers: &Registers, memory: &M) -> Stack {
     let mut found = activations(space, registers, memory);
@@ -70,9 +70,9 @@ fn named(space: &Space, activations: Vec<Activation>) -> Stack {
     stack
 }
 
-/// The address whose function and line are told. A program that made a system call is told by the instruction that made
-/// it, not by the one that it will go on with. Who was interrupted by the timer right behind that instruction has the call
-/// behind it.
+/// The address whose function and line name the activation. For a program that made a system call it is the
+/// instruction that made the call, not the one that it will go on with; unless the timer interrupted the
+/// program right behind that instruction, when the call is over.
 fn named_by(space: &Space, inner: &[Activation], activation: &Activation) -> VirtAddr {
     let from_kernel = inner.last().is_some_and(|last| last.registers.ring == 0);
     let by_timer =
@@ -230,7 +230,7 @@ fn place<M: Memory + ?Sized>(
 
 enum Ruled {
     Caller(Box<Activation>),
-    /// The information says that nobody called.
+    /// The frame information says that there is no caller.
     End,
     Unknown,
 }

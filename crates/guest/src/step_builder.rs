@@ -49,24 +49,25 @@ use trace::{
 /// What is known of a stretch of the machine's log.
 #[derive(Clone, Copy)]
 pub struct Stretch<'a> {
-    /// Whose it is. `None`: nobody's, and so it does not count.
+    /// The thread whose accesses these are. `None`: nobody's, so that they do not count.
     pub thread: Option<ThreadId>,
-    /// Its accesses do not count, although it is somebody's.
+    /// Whether the accesses do not count, although they are a thread's.
     pub quiet: bool,
     /// The program's instruction that the kernel works for.
     pub called_from: Option<VirtAddr>,
-    /// Accesses by the program's own code count.
+    /// Whether accesses by the program's own code count.
     pub program_counts: bool,
     /// Variables whose change may forbid ticks.
     pub guards: &'a [Range<u64>],
-    /// Whether a thread is blocked.
+    /// A function that tells whether a thread is blocked.
     pub blocked: &'a dyn Fn(ThreadId) -> bool,
-    /// Where a thread stands that has left the processor; asked when the step is narrated.
+    /// A function that gives the stack of a thread that has left the processor; asked if the step is
+    /// narrated.
     pub stack_of: &'a dyn Fn(ThreadId) -> Option<Stack>,
 }
 
 impl Stretch<'static> {
-    /// All of it is `thread`'s, and nothing else is known.
+    /// A stretch that is all `thread`'s, of which nothing else is known.
     #[must_use]
     pub fn by(thread: ThreadId) -> Self {
         Self {
@@ -96,17 +97,17 @@ pub struct StepBuilder {
     repetitions: Repetitions,
     /// How accesses were weighed last; equal ones may count when they are weighed anew.
     weight: (Option<VirtAddr>, bool),
-    /// Something was left out that counts where a tick could come.
+    /// Whether something was left out that counts where a tick could come.
     guarded: bool,
     recorder: Recorder,
     events: Vec<Event>,
-    /// Whose step it is.
+    /// The thread whose step it is.
     thread: Option<ThreadId>,
-    /// Whose the latest of its accesses and actions are.
+    /// The thread of its latest accesses and actions.
     attributed: Option<ThreadId>,
     /// Whether a tick could come where the log begins.
     pub open: bool,
-    /// Actions carry stacks.
+    /// Whether actions carry stacks.
     pub narrated: bool,
     sights: Sights,
     /// Console output that is not yet a whole line.
@@ -132,7 +133,7 @@ impl Clone for StepBuilder {
         }
     }
 
-    /// The log and the recorder keep their room.
+    /// Becomes equal to `source`; the log and the recorder keep their room.
     fn clone_from(&mut self, source: &Self) {
         self.cpu = source.cpu;
         self.log.clear();
@@ -176,7 +177,7 @@ impl StepBuilder {
         }
     }
 
-    /// From now on other accesses count.
+    /// Changes which accesses count from now on.
     pub fn record_with(&mut self, recorder: Recorder) {
         self.recorder = recorder;
     }
@@ -187,12 +188,12 @@ impl StepBuilder {
         self.recorder.scope()
     }
 
-    /// The log, for whoever reads it in another way, with what counts.
+    /// The log, for readers that decode it in another way, with what counts.
     pub fn log_and_scope(&mut self) -> (&mut Events, &Scope) {
         (&mut self.log, self.recorder.scope())
     }
 
-    /// A step of `thread` begins, on this processor.
+    /// Begins a step of `thread` on this processor.
     pub fn begin(&mut self, cpu: CpuId, thread: Option<ThreadId>) {
         self.cpu = cpu;
         self.log.clear();
@@ -201,7 +202,7 @@ impl StepBuilder {
         self.attributed = thread;
     }
 
-    /// Nobody asks for what was told so far. The log goes on.
+    /// Drops all that was recorded so far, which nobody asks for. The log goes on.
     pub fn discard(&mut self) {
         self.events.clear();
         self.recorder.accesses.clear();
@@ -211,12 +212,12 @@ impl StepBuilder {
         self.sights.begin_step();
     }
 
-    /// These words of memory count from now on, however they are accessed.
+    /// Makes these words of memory count from now on, however they are accessed.
     pub fn count_words(&mut self, words: &Words) {
         self.recorder.meetings.count(words);
     }
 
-    /// The thread is gone.
+    /// Takes note that the thread is gone.
     pub fn thread_ended(&mut self, thread: ThreadId) {
         let program = self.recorder.scope().program.clone();
         self.recorder.meetings.ended(thread, program.as_ref());
@@ -227,7 +228,7 @@ impl StepBuilder {
         self.recorder.meetings.add(remark);
     }
 
-    /// A place that was asked for was passed where nobody can be let in; each time counts.
+    /// Adds a remark that a place that was asked for was passed where nobody can be let in; each time counts.
     pub fn pass(&mut self, thread: ThreadId, pc: VirtAddr) {
         if self.narrated {
             self.recorder.meetings.remarks.push(Remark::Passed { thread, pc });
@@ -241,7 +242,8 @@ impl StepBuilder {
         Mark { accesses, events, attributed: self.attributed }
     }
 
-    /// Of what came after the mark only that threads were woken counts: the rest was done by nobody in particular.
+    /// Drops what came after the mark except that threads were woken: the rest was done by nobody in
+    /// particular.
     pub fn keep_wakes(&mut self, mark: &Mark) {
         self.log.clear();
         self.recorder.accesses.truncate(mark.accesses);
@@ -264,13 +266,13 @@ impl StepBuilder {
         &self.events
     }
 
-    /// Whose step it is.
+    /// The thread whose step it is.
     #[must_use]
     pub fn thread(&self) -> Option<ThreadId> {
         self.thread
     }
 
-    /// Whose the latest of the step's accesses and actions are.
+    /// The thread of the step's latest accesses and actions.
     #[must_use]
     pub fn attributed(&self) -> Option<ThreadId> {
         self.attributed
@@ -365,7 +367,7 @@ impl StepBuilder {
         open
     }
 
-    /// Writes of the log, which does not count, are remembered.
+    /// Remembers the writes of a log that does not count.
     fn hide_log(&mut self, machine: &Machine) {
         let before = self.recorder.accesses.len();
         machine.drain(&mut self.log, |event| {
@@ -378,7 +380,7 @@ impl StepBuilder {
         });
     }
 
-    /// What follows `accesses_before` accesses is `thread`'s.
+    /// Attributes what follows `accesses_before` accesses to `thread`.
     fn attribute(
         &mut self,
         machine: &Machine,
@@ -426,7 +428,7 @@ impl StepBuilder {
         self.events.insert(at, Event { action, pc, accesses_before: access + 1, stack });
     }
 
-    /// The latest action happened elsewhere than the processor stands.
+    /// Changes where the latest action happened, which is not where the processor stands.
     pub fn move_last(&mut self, pc: VirtAddr, stack: Option<Stack>) {
         if let Some(event) = self.events.last_mut() {
             (event.pc, event.stack) = (pc, stack);
@@ -481,7 +483,7 @@ struct Reached {
     addr: VirtAddr,
     size: u32,
     pc: VirtAddr,
-    /// Under which page directory. `None`: the present one.
+    /// The page directory under which it was accessed. `None`: the present one.
     directory: Option<u64>,
 }
 

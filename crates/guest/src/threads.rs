@@ -18,11 +18,11 @@ use trace::{Access, LockId, Stack, ThreadId};
 pub struct Activation {
     pub entry: u64,
     pub return_to: u64,
-    /// Stack pointer at the entry, where the return address lies.
+    /// The stack pointer at the entry, where the return address lies.
     pub sp: u64,
-    /// Arguments kept for the hooks at the return, one hook's after the other's.
+    /// Arguments kept for the hooks at the return, those of one hook after those of another.
     pub arguments: Vec<u64>,
-    /// What is done inside does not count.
+    /// Whether what is done inside does not count.
     pub quiet: bool,
 }
 
@@ -31,41 +31,41 @@ pub struct Activation {
 pub enum Standing {
     Runnable,
     Blocked,
-    /// Has announced its end; gone once it has left the processor and can no longer come back.
+    /// It has announced its end; it is gone once it has left the processor and can no longer come back.
     Exiting,
 }
 
 /// Whether a thread that its kernel calls runnable gets the processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Turn {
-    /// As far as is known.
+    /// It gets the processor, as far as is known.
     #[default]
     Comes,
     /// Ticks did not bring it: others go first, or the kernel has lost it.
     PassedOver,
-    /// Is offered once more, now that nobody else can go on.
+    /// It is offered the processor once more, now that nobody else can go on.
     LastChance,
-    /// Did not come even then.
+    /// It did not come even then.
     Never,
 }
 
 /// A thread that stays runnable for its kernel and yet waits for others, in a loop around yields.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Loop {
-    /// Offers of the processor since the last sign of progress.
+    /// How often it has offered the processor since the last sign of progress.
     pub yields: u32,
     /// What it accessed between its last two offers: the condition it waits for is among it.
     pub accesses: Vec<Access>,
     pub round: Round,
-    /// System calls since the last offer.
+    /// How many system calls it has made since the last offer.
     pub calls: u32,
     /// Whether the offer was the only system call between the last two.
     pub only_offers: bool,
-    /// How the program was when the last round had ended.
+    /// The state of the program when the last round had ended.
     pub last: Option<RoundEnd>,
-    /// Judged to be waiting, until somebody writes to what it read in `accesses`.
+    /// Whether it is judged to be waiting, until another thread writes to what it read in `accesses`.
     pub waits: bool,
-    /// Known to be waiting, until one of these has changed.
+    /// The values it is known to wait for, until one of them has changed.
     pub condition: Option<Vec<Value>>,
     /// The atomic instruction that it tries in vain, with points in between, and how often it did.
     pub tries: Option<(Attempt, u32)>,
@@ -96,17 +96,17 @@ pub struct RoundEnd {
     pub read: Vec<Value>,
 }
 
-/// The latest few of what is added; which ones are forgotten does not matter.
+/// The latest few hashes that were added; which ones are forgotten does not matter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stood {
     latest: [u64; 16],
     next: u8,
-    /// How often one that was among them came again.
+    /// How often a hash came again that was among them.
     pub again: u32,
 }
 
 impl Stood {
-    /// Whether it is among them; it is from now on.
+    /// Whether a hash is among them; it is from now on.
     pub fn again(&mut self, hash: u64) -> bool {
         let known = self.latest.contains(&hash);
         if known {
@@ -127,21 +127,22 @@ pub struct Thread {
     pub queued: bool,
     /// The program it executes, where its file is known.
     pub program: Option<Arc<Image>>,
-    /// Asked for and not yet got, innermost last: a lock may be made of others.
+    /// Locks that it asked for and has not yet got, innermost last: a lock may be made of others.
     pub wants: Vec<(LockClass, LockId)>,
-    /// Yields inside a lock function whose lock another thread holds: waits for it, whatever the run queue says.
+    /// The lock, held by another thread, inside whose function it yields: it waits for that lock, whatever
+    /// the run queue says.
     pub yields_for: Option<LockId>,
     pub looping: Arc<Loop>,
     /// The loop in which it waits for time to pass.
     pub clock: Option<Arc<Spin>>,
     /// How often it gave way since it entered a function that sleeps: more than once if it is woken before its time.
     pub naps: u32,
-    /// How often it yielded since then.
+    /// How often it has yielded since it entered a function that sleeps.
     pub dozes: u32,
-    /// How many ticks there had been when it last did.
+    /// How many ticks there had been when it last yielded there.
     pub looked_at: u64,
     pub turn: Turn,
-    /// Has run since the test began, or could have.
+    /// Whether it has run since the test began, or could have.
     pub took_part: bool,
     /// Where a tick took it away with the hooks of the next instruction already told.
     pub told_at: Option<(u64, u64)>,
@@ -149,29 +150,29 @@ pub struct Thread {
     pub called_from: Option<u64>,
     /// The system call that it entered last.
     pub system_call: Option<u64>,
-    /// Another had the processor since it last offered it.
+    /// Whether another thread had the processor since it last offered it.
     pub gave_way: bool,
     /// States of the processor at the program's latest points, by hash: one that comes back may be a loop.
     pub stood: Stood,
-    /// Has left its program for good, though it still has to end.
+    /// Whether it has left its program for good, though it still has to end.
     pub left: bool,
     /// Whether it stands before a transaction.
     pub beginning: Beginning,
-    /// The machine when its last transaction was refused.
+    /// The state of the machine when its last transaction was refused.
     pub refused: Option<Arc<Machine>>,
-    /// Its transaction, while others run.
+    /// Its transaction, while other threads run.
     pub suspended: Option<Suspended>,
     /// Where it said itself that it gives way; kept for stories only.
     pub waits_at: Option<Arc<Stack>>,
-    /// Of its program, who called whom when it last entered the kernel, as it was last told: with the address space goes
-    /// the stack that says so.
+    /// The functions of its program on the stack when it last entered the kernel, as they were last seen:
+    /// when the address space goes, so does the stack that shows them.
     pub callers: Option<Arc<Stack>>,
     kernel: Vec<Activation>,
     user: Vec<Activation>,
     depth: [u8; ACTIVITIES],
-    /// Depth of functions whose accesses do not count.
+    /// How many functions whose accesses do not count it is inside of.
     pub quiet: u16,
-    /// Depth of functions that implement what is trusted: locks, the allocator.
+    /// How many trusted functions, such as those of locks and the allocator, it is inside of.
     pub trusted: u16,
 }
 
@@ -251,8 +252,9 @@ impl Thread {
         self.activations(ring).last()
     }
 
-    /// Enters a function. Those deeper in the stack than `sp` were left without a return; they are handed back. One that
-    /// jumped to this function at its end shares its return address, and returns when it does.
+    /// Enters a function. Functions deeper in the stack than `sp` were left without a return; they are
+    /// returned here. A function that jumped to this one at its end shares its return address, and returns
+    /// when it does.
     pub fn push(&mut self, ring: u8, activation: Activation) -> Vec<Activation> {
         let activations = self.activations_mut(ring);
         let jumped = |outer: &Activation| {
@@ -276,9 +278,10 @@ impl Thread {
 #[derive(Clone, Debug)]
 pub struct Threads {
     all: Vec<Thread>,
-    /// Position in `all` of the one that runs. `None`: nobody does.
+    /// The index in `all` of the thread that runs. `None`: nobody does.
     current: Option<usize>,
-    /// What runs while nobody does: the boot, or a scheduler with a stack of its own. Never chosen, never told of.
+    /// What runs while no thread does: the boot, or a scheduler with a stack of its own. It is never chosen
+    /// and never mentioned.
     nobody: Thread,
 }
 
@@ -319,7 +322,7 @@ impl Threads {
         &self.nobody
     }
 
-    /// The thread with this key turns out to be what ran as nobody, on the same stack.
+    /// Gives the thread with this key the activations of what ran as nobody, on the same stack.
     pub fn adopt(&mut self, key: u64) {
         let nobody = std::mem::replace(&mut self.nobody, Thread::new(NOBODY, u64::MAX));
         if let Some(thread) = self.get_mut(key) {
@@ -368,7 +371,7 @@ impl Threads {
         self.all.iter().find(|thread| thread.id == id)
     }
 
-    /// A new thread, in place of one with the same key that ended unseen.
+    /// Adds a new thread, in place of one with the same key that ended unseen.
     pub fn insert(&mut self, thread: Thread) {
         self.remove(thread.key);
         self.all.push(thread);

@@ -50,7 +50,7 @@ pub enum Signal {
     /// The thread stands where it stood before a tick took it away: all was told then.
     Again,
     Crashed,
-    /// Offered the processor to others and still has it.
+    /// The thread offered the processor to others and still has it.
     YieldedInVain,
     /// The last thread leaves the program under test.
     ProgramOver,
@@ -75,7 +75,7 @@ pub enum Oddity {
 /// What was seen of the things that a description is about.
 #[derive(Clone, Default)]
 pub struct Evidence {
-    /// How often each hook fired. `None`: not counted.
+    /// How often each hook fired; `None`: that is not counted.
     pub fired: Option<Arc<BTreeMap<HookId, u64>>>,
     pub oddities: Arc<BTreeSet<Oddity>>,
     /// Programs that were executed.
@@ -89,11 +89,11 @@ pub struct Tracker {
     /// Programs that may be met.
     pub programs: Arc<Vec<Arc<Image>>>,
     pub threads: Threads,
-    /// Who was seen to take which lock.
+    /// Which thread was seen to take which lock.
     holders: Vec<Holder>,
     /// Where locks were initialised, with their subclass.
     initialised: Arc<BTreeMap<LockId, (VirtAddr, u32)>>,
-    /// What handlers do to locks is told, and what else only rules about locks are about.
+    /// Whether locking by handlers is recorded, and all else that matters to rules about locks alone.
     pub watch_locks: bool,
     /// Live heap blocks: size by address.
     pub heap: Arc<BTreeMap<u64, u64>>,
@@ -104,11 +104,11 @@ pub struct Tracker {
     pub stops: StopAddresses,
     /// Words that the scheduler was seen to work on; `None` once the test has begun.
     pub scheduler: Option<Box<SchedulerWords>>,
-    /// A function has just returned, and this is told of it.
+    /// Whether a function has just returned, which is what is being recorded.
     returned: bool,
-    /// By what the description can be checked.
+    /// What was seen by which the description can be checked.
     pub evidence: Evidence,
-    /// The kernel said that ticks do not take the processor away.
+    /// Whether the kernel said that ticks do not take the processor away.
     preemption_off: bool,
     /// The stack of the running thread, while the scheduler speaks from another.
     aside: Option<Arc<Stack>>,
@@ -145,7 +145,8 @@ impl Clone for Tracker {
         }
     }
 
-    /// Keeps what was learned: stopping at more addresses changes nothing, and changing them costs time.
+    /// Becomes equal to `source`, but keeps the addresses learned: stopping at more addresses changes
+    /// nothing, and changing them costs time.
     fn clone_from(&mut self, source: &Self) {
         if !Arc::ptr_eq(&self.kernel, &source.kernel) {
             *self = source.clone();
@@ -170,7 +171,7 @@ impl Clone for Tracker {
 }
 
 impl Tracker {
-    /// The machine is to stop here too.
+    /// Makes the machine stop here too.
     pub(crate) fn stop_at(&mut self, addr: u64) {
         self.stops.learn(addr);
     }
@@ -257,7 +258,7 @@ impl Tracker {
 
     // --- hooks ---
 
-    /// The machine stands before an instruction of [`Tracker::stops`].
+    /// Does what the hooks say where the machine stands, before an instruction of [`Tracker::stops`].
     pub fn at(&mut self, machine: &Machine, step: &mut StepBuilder, signals: &mut Vec<Signal>) {
         let registers = registers(machine, self.cpu);
         // Other programs have other code at the same addresses.
@@ -428,7 +429,8 @@ impl Tracker {
         }
     }
 
-    /// The running thread's address space is given to a program; its functions can be named if its file is known.
+    /// Takes note that the running thread's address space is given to a program; its functions can be named
+    /// if its file is known.
     fn exec(&mut self, name: &str) {
         if !self.evidence.executed.contains(name) {
             Arc::make_mut(&mut self.evidence.executed).insert(name.to_string());
@@ -439,7 +441,7 @@ impl Tracker {
         }
     }
 
-    /// The same where the kernel says at any time which program runs.
+    /// Asks which program runs, where the kernel can tell that at any time.
     pub(super) fn ask_program(&mut self, machine: &Machine) {
         let kernel = self.kernel.clone();
         let Some(program) = kernel.program.as_ref().filter(|_| !self.programs.is_empty()) else { return };
@@ -455,9 +457,9 @@ fn is_inside(kernel: &Kernel, id: HookId) -> bool {
     matches!(kernel.hook(id).event, HookEvent::Enter(_))
 }
 
-/// Accesses made inside do not count: the timer, the change-over, and the allocator, whose blocks are the news, unless it
-/// is tested itself. A program's allocator is another matter: it may wait for a lock, and what it then does in the kernel
-/// counts.
+/// Whether accesses made inside do not count: those of the timer's handler, of the change-over, and of the
+/// allocator, whose blocks are what matters, unless it is tested itself. A program's allocator is another
+/// matter: it may wait for a lock, and what it then does in the kernel counts.
 fn is_quiet(kernel: &Kernel, hooks: &[HookId]) -> bool {
     hooks.iter().any(|id| match kernel.hook(*id).event {
         HookEvent::Enter(Activity::Timer | Activity::Switch | Activity::Idle) => true,

@@ -29,7 +29,7 @@ pub enum Type {
         to: TypeId,
         size: u8,
     },
-    /// `count` is unknown for `int x[]`.
+    /// An array; `count` is unknown for `int x[]`.
     Array {
         of: TypeId,
         count: Option<u64>,
@@ -60,15 +60,16 @@ pub enum Type {
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Member {
-    /// `None` for an anonymous struct or union, whose members count as the parent's.
+    /// The name; `None` for an anonymous struct or union, whose members count as the parent's.
     pub name: Option<Arc<str>>,
     pub offset: u64,
     pub ty: TypeId,
-    /// First bit and width of a bit field.
+    /// The first bit and the width of a bit field.
     pub bits: Option<(u8, u8)>,
 }
 
-/// Typedefs, qualifiers and nested anonymous structs deeper than this are a cycle in a damaged file.
+/// How deep typedefs, qualifiers and nested anonymous structs are followed: a deeper chain is a cycle in a
+/// damaged file.
 const DEPTH_MAX: usize = 64;
 
 #[derive(Clone, Debug, Default)]
@@ -78,7 +79,7 @@ pub struct Types {
     structs: FxHashMap<Arc<str>, TypeId>,
     enums: FxHashMap<Arc<str>, TypeId>,
     others: FxHashMap<Arc<str>, TypeId>,
-    /// Dimensions beyond the first, while loading.
+    /// Dimensions of arrays beyond the first, while types are loaded.
     dimensions: Vec<(TypeId, Option<u64>)>,
 }
 
@@ -124,7 +125,7 @@ impl Types {
         self.dimensions.push((id, length));
     }
 
-    /// An array of several dimensions becomes an array of arrays.
+    /// Turns arrays of several dimensions into arrays of arrays.
     fn nest_arrays(&mut self) {
         let mut dimensions = std::mem::take(&mut self.dimensions);
         dimensions.sort_by_key(|(id, _)| *id);
@@ -185,7 +186,7 @@ impl Types {
         names
     }
 
-    /// Behind typedefs and qualifiers, and from a declaration to its definition.
+    /// The type behind typedefs and qualifiers, and the definition behind a declaration.
     #[must_use]
     pub fn strip(&self, mut id: TypeId) -> TypeId {
         for _ in 0..DEPTH_MAX {
@@ -257,7 +258,8 @@ impl Types {
         self.path_to(id, offset, &[])
     }
 
-    /// The same, but no further into a value of one of these types that begins there.
+    /// What lies `offset` bytes into a value, but no further into a value of one of the types `whole` that
+    /// begins there.
     #[must_use]
     pub fn path_to(&self, id: TypeId, offset: u64, whole: &[TypeId]) -> String {
         let mut path = String::new();

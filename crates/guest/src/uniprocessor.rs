@@ -49,16 +49,18 @@ use trace::{
 use transactions::{Decided, TRANSACTION_INSTRUCTIONS_MAX};
 use turns::Foreseen;
 
-/// After how much in vain a thread is taken to wait (Blum 2018, 3.4.6).
+/// After how many vain attempts a thread is taken to wait (Blum 2018, 3.4.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
-    /// Offers of the processor without progress, of a thread of the kernel.
+    /// How often a thread of the kernel may offer the processor without progress.
     pub kernel_yields_max: u32,
-    /// The same for a thread of a program, which is known to wait when nothing changes: here something did each time.
+    /// How often a thread of a program may offer the processor without progress although something changes
+    /// each time; if nothing does, it is known to wait.
     pub program_yields_max: u32,
-    /// Tries of an atomic instruction that change nothing, of a thread of a program.
+    /// How often a thread of a program may try an atomic instruction that changes nothing.
     pub tries_max: u32,
-    /// The same where there are points in between.
+    /// How often a thread of a program may try an atomic instruction that changes nothing, where there are
+    /// points in between.
     pub tries_between_points_max: u32,
     /// How often threads that were taken to wait are tried again when nobody else can run.
     pub retries_max: u32,
@@ -74,27 +76,29 @@ impl Patience {
     };
 }
 
-/// Ticks after which a thread that never gets the processor is given up.
+/// How many ticks a thread that never gets the processor is given before it is given up.
 pub const TICKS_MAX: u32 = 4096;
-/// The same for one that does not sleep: enough for many threads with long time slices.
+/// How many ticks a thread that does not sleep is given to get the processor: enough for many threads with
+/// long time slices.
 pub const TURN_TICKS_MAX: u32 = 1024;
-/// Ticks after which it is asked whether they go round in a circle.
+/// After how many ticks it is asked whether they go round in a circle.
 const TURN_TICKS_FIRST: u32 = 8;
-/// Instructions of a step without a preemption point, unless [`Subject::limit_step`] says otherwise.
+/// The most instructions of a step without a preemption point, unless [`Subject::limit_step`] says otherwise.
 pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
-/// Instructions a kernel may take from one tick to where the next could be taken.
+/// How many instructions a kernel may take from one tick to where the next could be taken.
 const SETTLE_INSTRUCTIONS_MAX: u64 = 10_000_000;
-/// Instructions an idle kernel may take to halt; one that has not by then does not halt when it is idle.
+/// How many instructions an idle kernel may take to halt; one that has not by then does not halt when it is
+/// idle.
 const IDLE_INSTRUCTIONS_MAX: u64 = 20_000;
-/// Stops of the machine after which a device that somebody waits for is taken not to answer.
+/// After how many stops of the machine a device that a thread waits for is taken not to answer.
 const DEVICE_STOPS_MAX: u32 = 10_000;
-/// Instructions that code may run with interrupts off on its way round a loop.
+/// How many instructions code may run with interrupts off on its way round a loop.
 const STOPS_AHEAD_MAX: u64 = 5_000;
-/// Instructions after which it is asked whether the step is still wanted; no run is longer.
+/// After how many instructions it is asked whether the step is still wanted; no run is longer.
 const CANCEL_INSTRUCTIONS: u64 = 1_000_000;
-/// What a clone takes beside its pages, about: devices, threads, locks, small lists.
+/// About how many bytes a clone takes beside its pages: devices, threads, locks, small lists.
 const CLONE_BYTES: usize = 32 << 10;
-/// Instructions at a time while waiting for a condition that has no address of its own.
+/// How many instructions are run at a time while waiting for a condition that has no address of its own.
 const PATIENCE_INSTRUCTIONS: u64 = 64;
 
 /// How far the test has come.
@@ -103,9 +107,9 @@ pub(crate) enum Phase {
     /// Before the test: nothing is explored.
     Before,
     Running {
-        /// Threads alive before the test. `None`: hooks say when it is over.
+        /// How many threads were alive before the test. `None`: hooks say when it is over.
         population: Option<usize>,
-        /// The kernel waits for input again.
+        /// Whether the kernel waits for input again.
         ready: bool,
     },
     Over,
@@ -117,7 +121,7 @@ enum Until {
     Point,
     InterruptsOn,
     PreemptionAllowed,
-    /// Also where the kernel returns to a program.
+    /// Like a point, and also where the kernel returns to a program.
     Program,
 }
 
@@ -125,9 +129,9 @@ pub struct Uniprocessor {
     pub machine: Machine,
     pub tracker: Tracker,
     pub(crate) phase: Phase,
-    /// Threads that were there when the test began.
+    /// How many threads there were when the test began.
     threads_before: usize,
-    /// Who could simply go on.
+    /// The thread that could simply go on.
     current: Option<ThreadId>,
     retries: u32,
     pub patience: Patience,
@@ -135,9 +139,9 @@ pub struct Uniprocessor {
     pub builder: StepBuilder,
     points: Arc<Compiled>,
     stops: Stops,
-    /// Time at which the hooks of the next instruction were told.
+    /// The time at which the hooks of the next instruction were fired.
     told_time: Option<u64>,
-    /// Instructions of the step in which a thread only waited for the clock.
+    /// How many instructions of the step a thread only waited for the clock.
     waited: u64,
     /// What ticks do, while they are watched.
     rotation: Option<Box<Rotation>>,
@@ -145,18 +149,18 @@ pub struct Uniprocessor {
     cancellation: Cancellation,
     /// How transactions are explored.
     transactions: transactions::Mode,
-    /// What threads have accessed, if transactions can have conflicts with it.
+    /// What threads have accessed, if transactions can conflict with it.
     accessed: Arc<Accessed>,
     /// What was chosen for the transaction that the thread is about to begin.
     decided: Option<Decided>,
 }
 
-/// Instructions of a step.
+/// How many instructions a step may have.
 #[derive(Clone, Copy)]
 struct StepLimits {
-    /// After so many without a point it makes no progress.
+    /// A step with more instructions than this without a point makes no progress.
     instructions_max: u64,
-    /// So many are never too many.
+    /// This many instructions are never too many.
     instructions_allowed: u64,
 }
 
@@ -166,7 +170,7 @@ struct Lookahead {
     probe: Option<Box<Machine>>,
     /// A copy with all that is known of threads.
     ahead: Option<Box<Uniprocessor>>,
-    /// Whom ticks would bring, as found out on the way here, the latest last.
+    /// Which threads ticks would bring, as found out on the way here, the latest last.
     foreseen: Vec<Arc<Foreseen>>,
 }
 
@@ -259,7 +263,7 @@ impl Uniprocessor {
         }
     }
 
-    /// Whoever knows the test says that a step may need so many instructions.
+    /// Allows steps this many instructions, because whoever knows the test says so.
     pub fn allow_step(&mut self, instructions: u64) {
         self.limits.instructions_allowed = instructions;
         self.limits.instructions_max = self.limits.instructions_max.max(instructions);
@@ -390,7 +394,7 @@ impl Uniprocessor {
         Ok(())
     }
 
-    /// The test is over: what must hold now is checked.
+    /// Ends the test: what must hold now is checked.
     fn over(&mut self) -> StepEnd {
         let kernel = self.kernel().clone();
         for check in &kernel.checks {
@@ -474,8 +478,8 @@ impl Uniprocessor {
         self.settle(signals)
     }
 
-    /// Everybody waits for a lock that another one has, and those who should block offer each other the processor,
-    /// where no tick is taken.
+    /// Whether every thread waits for a lock of another one, and those that should block offer each other the
+    /// processor where no tick is taken.
     fn only_offers(&self) -> bool {
         // What a thread yields for may have become free since that was last brought up to date.
         let goes_on =
@@ -486,7 +490,7 @@ impl Uniprocessor {
             && !self.tracker.threads.iter().any(goes_on)
     }
 
-    /// What the next instruction is for the set of points.
+    /// The kind of point that the next instruction is, if it is one.
     fn point_here(&self) -> Option<PointKind> {
         let registers = crate::view::registers(&self.machine, self.cpu());
         let thread = self.tracker.threads.current();
@@ -621,7 +625,8 @@ impl Uniprocessor {
         }
     }
 
-    /// The thread has given up the processor; a decision is due as soon as the kernel can take a tick.
+    /// Goes on after the thread has given up the processor; a decision is due as soon as the kernel can take
+    /// a tick.
     fn gave_way(&mut self, me: Option<ThreadId>, kind: PointKind) -> StepEnd {
         let pc = self.machine.pc(self.cpu());
         let mut signals = Vec::new();
@@ -655,12 +660,13 @@ impl Uniprocessor {
         StepEnd::Point(Point { kind, thread: me.unwrap_or_default(), pc })
     }
 
-    /// The processor waits for an interrupt.
+    /// Goes on where the processor waits for an interrupt.
     fn halted(&mut self, me: Option<ThreadId>) -> StepEnd {
         self.rest(me, self.machine.pc(self.cpu()))
     }
 
-    /// Nobody runs: the test is over, somebody can be woken, a device will answer, or the guest is stuck.
+    /// Goes on where nobody runs: the test is over, a thread can be woken, a device will answer, or the guest
+    /// is stuck.
     fn rest(&mut self, me: Option<ThreadId>, pc: VirtAddr) -> StepEnd {
         let mut signals = Vec::new();
         self.current = None;
@@ -715,7 +721,7 @@ impl Uniprocessor {
         standing && comes && thread.yields_for.is_none() && !self.tracker.is_idle(&self.machine, thread.key)
     }
 
-    /// Who can be chosen; nobody when the test is over.
+    /// The threads that can be chosen; none when the test is over.
     pub fn enabled_threads(&self) -> ThreadSet {
         if !matches!(self.phase, Phase::Running { .. }) {
             return ThreadSet::new();
@@ -723,7 +729,8 @@ impl Uniprocessor {
         self.choices()
     }
 
-    /// Who can be chosen, leaving out those who wait in a loop, and those who wait for time to pass while it does not.
+    /// The threads that can be chosen, without those that wait in a loop, and those that wait for time to
+    /// pass while it does not.
     fn choices(&self) -> ThreadSet {
         let free = |thread: &&Thread| self.can_go_on(thread) && !thread.looping.waits;
         let free = || self.tracker.threads.iter().filter(free);
@@ -745,7 +752,7 @@ impl Uniprocessor {
         first.filter(counts).map(|thread| thread.id).collect()
     }
 
-    /// Everybody who cannot go on and should.
+    /// All threads that cannot go on and should.
     fn waiting(&self) -> Vec<Waiting> {
         let program = self.kernel().tested.is_some();
         // Whoever has waited since before the test has no part in it, unless nobody else waits.
@@ -770,7 +777,8 @@ impl Uniprocessor {
             .collect()
     }
 
-    /// Whoever goes round in a loop of a program is met anywhere in it: what it calls there is no part of the stack.
+    /// The stack of a thread that waits. A thread that goes round in a loop of a program is met anywhere in
+    /// it: what it calls there is no part of the stack.
     fn stack_of_waiting(&self, thread: &Thread) -> trace::Stack {
         let runs = self.running_id() == Some(thread.id);
         if self.builder.narrated && self.kernel().tested.is_some() && thread.looping.waits && runs {
@@ -779,7 +787,7 @@ impl Uniprocessor {
         self.tracker.stack_of(&self.machine, thread)
     }
 
-    /// Lines that the guest printed since last asked become actions.
+    /// Makes actions of the lines that the guest printed since last asked.
     fn take_console(&mut self) {
         if !matches!(self.phase, Phase::Running { .. }) {
             return;
@@ -800,7 +808,7 @@ impl Uniprocessor {
         Ok(stop)
     }
 
-    /// The test begins: from here on the timer is ours.
+    /// Begins the test: from here on Rockfall decides when the timer ticks.
     pub(crate) fn take_control(&mut self, population: Option<usize>) -> Result<(), StepEnd> {
         self.machine.set_timer_mode(machine::board::TimerMode::Controlled);
         let mut signals = Vec::new();

@@ -10,9 +10,9 @@ use machine::board::TimerMode;
 use machine::{Events, Kinds, Stop, Turns};
 use trace::{Action, CpuId, PhysAddr, StepEnd};
 
-/// Instructions that a check may take.
+/// How many instructions a check may take.
 pub const CHECK_INSTRUCTIONS_MAX: u64 = 2_000_000_000;
-/// Instructions after which it is asked whether the answer is still wanted.
+/// How many instructions are run before it is asked whether the answer is still wanted.
 const ASK_INSTRUCTIONS: u64 = 1_000_000;
 
 impl Multiprocessor {
@@ -65,7 +65,7 @@ impl Multiprocessor {
         }
     }
 
-    /// Hears what the guest says; whether the check is done.
+    /// Acts on what the guest says; returns whether the check is done.
     fn is_checked(&mut self, cpu: CpuId) -> bool {
         let view = View { machine: &self.machine, cpu };
         match decode(&registers(&self.machine, cpu), &view) {

@@ -33,7 +33,7 @@ fn mix(a: u64, b: u64) -> u64 {
 }
 
 impl Class {
-    /// A processor accessed a word of the set.
+    /// Takes note of an access of a processor to a word of the set.
     pub fn access(&mut self, cpu: CpuId, access: &Access, known: &WordSet) {
         let made = &mut self.made[usize::from(cpu.0 % 8)];
         *made += 1;
@@ -77,7 +77,7 @@ impl Classes {
         self.passed.lock().expect("no worker panicked").insert(class);
     }
 
-    /// How many there are.
+    /// How many classes there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.passed.lock().expect("no worker panicked").len()

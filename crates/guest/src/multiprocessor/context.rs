@@ -10,9 +10,9 @@ use trace::{CpuId, PhysAddr, VirtAddr};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     Ready,
-    /// In HLT.
+    /// It is in HLT.
     Halted,
-    /// In a loop that ends when one of these words is written.
+    /// It is in a loop that ends when one of these words is written.
     Spinning(ReadSet),
     /// It ran for so long without coming to a point that others come first.
     Starving,
@@ -69,8 +69,9 @@ impl Context {
         machine.board.interrupt_pending(id) && cpu.interruptible() || cpu.nmi_pending && !cpu.nmi_blocked
     }
 
-    /// The processor is at the first instruction of an interrupt's handler: behind the frame that it goes back by. In 32-bit
-    /// mode that frame has a stack pointer only if the handler is more privileged than what it interrupts.
+    /// Takes note that the processor is at the first instruction of an interrupt's handler: behind the frame
+    /// that it goes back by. In 32-bit mode that frame has a stack pointer only if the handler is more
+    /// privileged than what it interrupts.
     pub fn enter_interrupt(&mut self, machine: &Machine, id: CpuId) {
         let cpu = machine.cpu(id);
         let (view, stack) = (View { machine, cpu: id }, cpu.regs[4]);
@@ -81,7 +82,7 @@ impl Context {
         self.interrupted.extend(saved(0).zip(back));
     }
 
-    /// The processor has returned from an interrupt or an exception.
+    /// Takes note that the processor has returned from an interrupt or an exception.
     pub fn leave_interrupt(&mut self, cpu: &Cpu) {
         let here = (cpu.pc(), cpu.regs[4]);
         if let Some(depth) = self.interrupted.iter().rposition(|&place| place == here) {
@@ -89,7 +90,7 @@ impl Context {
         }
     }
 
-    /// Another processor wrote.
+    /// Takes note that another processor wrote.
     pub fn hear_of_write(&mut self, at: PhysAddr, size: u32) {
         match &self.standing {
             Standing::Spinning(reads) if words(at, size).any(|word| reads.contains(&word)) => {
@@ -101,7 +102,7 @@ impl Context {
         }
     }
 
-    /// Whether it matters what others write.
+    /// Whether it matters to this processor what others write.
     #[must_use]
     pub const fn listens(&self) -> bool {
         matches!(self.standing, Standing::Spinning(_)) || self.repetition.watches()

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How often each rule about waiting applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// A processor halted.
+    /// How often a processor halted.
     pub halts: u64,
-    /// A processor was found in a loop that only others can end.
+    /// How often a processor was found in a loop that only others can end.
     pub loops: u64,
-    /// A processor was held back because it came to no point.
+    /// How often a processor was held back because it came to no point.
     pub starvations: u64,
-    /// Time jumped to the expiry of a timer.
+    /// How often time jumped to the expiry of a timer.
     pub expiries: u64,
-    /// Interrupts taken.
+    /// How many interrupts were taken.
     pub interrupts: u64,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum Rule {
     Interrupt,
 }
 
-/// Counts for a subject and all its clones together.
+/// The counts of a subject and all its clones together.
 #[derive(Debug, Default)]
 pub(super) struct Counting([AtomicU64; 5]);
 

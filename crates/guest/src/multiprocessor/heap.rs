@@ -22,9 +22,9 @@ use trace::{Action, CpuId, PhysAddr, Trusted, VirtAddr};
 const PAGE_BITS: u64 = 12;
 /// Pointers that stand for nothing: NULL, and what an allocation of no bytes gives.
 const NOTHING_MAX: u64 = 16;
-/// Objects of one bulk call that are looked at.
+/// How many objects of one bulk call are looked at.
 const BULK_MAX: u64 = 256;
-/// Of `struct kmem_cache`: its objects may be accessed while they are free.
+/// The flag of a `struct kmem_cache` whose objects may be accessed while they are free.
 const TYPESAFE_BY_RCU: u64 = 0x0008_0000;
 
 /// A function of the allocator, by what its arguments and its result are.
@@ -34,11 +34,11 @@ pub enum Function {
     Allocate,
     /// `(cache, flags, count, array)`: fills the array.
     AllocateMany,
-    /// `(object)`.
+    /// `(object)`: frees it.
     Free,
-    /// `(cache, object)`.
+    /// `(cache, object)`: frees an object of this cache.
     FreeOfCache,
-    /// `(cache, count, array)`.
+    /// `(cache, count, array)`: frees the objects in the array.
     FreeMany,
 }
 
@@ -89,7 +89,7 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// Nothing is watched if the kernel lacks what is needed to.
+    /// Finds the allocator of a kernel; nothing is watched if the kernel lacks what is needed to.
     #[must_use]
     pub fn find(running: &Running, memory: &impl Memory) -> Self {
         let Some(layout) = Layout::find(running, memory) else { return Self::default() };
@@ -183,7 +183,7 @@ pub struct Heap {
     calls: Vec<Vec<Call>>,
     /// Free objects: physical start and end, linear start.
     free: BTreeMap<u64, (u64, VirtAddr)>,
-    /// Their frames: most accesses are settled by these.
+    /// The frames of the free objects: most accesses are settled by these.
     frames: FxHashSet<u64>,
 }
 
@@ -213,8 +213,8 @@ impl Heap {
         at.0 < end && layout.cache_of(addr.0, &view).is_some()
     }
 
-    /// The processor stands at an instruction: what that says of the heap, if it is the first of an allocator's function or
-    /// the one that such a function returns to.
+    /// What the instruction that the processor stands before says of the heap, if it is the first of an
+    /// allocator's function or the one that such a function returns to.
     pub fn at(&mut self, machine: &Machine, cpu: CpuId, allocator: &Allocator) -> Option<Met> {
         let layout = allocator.layout.as_ref()?;
         let registers = registers(machine, cpu);

@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use trace::{Action, CpuId, Exception, Frame, Resolve, Stack, VirtAddr};
 
-/// Longest text taken from the guest.
+/// The longest text taken from the guest, in bytes.
 const TEXT_MAX: usize = 256;
-/// The interrupted instruction in `struct pt_regs`.
+/// The offset of the interrupted instruction in `struct pt_regs`.
 const SAVED_PC: u64 = 0x80;
 
 /// A function by which a kernel says that something is wrong, and what its arguments mean.
@@ -55,7 +55,7 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// Of a Linux kernel, and of the test's program if its file has symbols.
+    /// What is known of a Linux kernel, and of the test's program if its file has symbols.
     #[must_use]
     pub fn linux(running: Arc<Running>, program: Option<Arc<Image>>, memory: &impl Memory) -> Self {
         let found = TROUBLES.iter().filter_map(|(name, trouble)| {
@@ -66,7 +66,8 @@ impl Knowledge {
         Self { troubles: found.collect(), linux: Some(running), kernel: None, program, allocator }
     }
 
-    /// Of any kernel with an ELF file; `panics` are functions by which it gives up, their argument being the message.
+    /// What is known of any kernel with an ELF file; `panics` are functions by which it gives up, their
+    /// argument being the message.
     #[must_use]
     pub fn elf(kernel: Arc<Image>, panics: &[VirtAddr]) -> Self {
         let troubles = panics.iter().map(|at| (at.0, Trouble::Panic)).collect();
@@ -135,7 +136,7 @@ impl Knowledge {
         }
     }
 
-    /// Where a processor stands.
+    /// The stack of a processor.
     #[must_use]
     pub fn stack(&self, machine: &Machine, cpu: CpuId) -> Stack {
         let (registers, view) = (registers(machine, cpu), View { machine, cpu });
@@ -159,8 +160,8 @@ impl Knowledge {
         self.linux.as_ref()?.current(cpu, &View { machine, cpu })
     }
 
-    /// Where a task stands that has left its processor: the kernel keeps its stack pointer, and below that the registers
-    /// of `struct inactive_task_frame`.
+    /// The stack of a task that has left its processor: the kernel keeps its stack pointer, and below that
+    /// the registers of `struct inactive_task_frame`.
     #[must_use]
     pub fn sleeping_stack(&self, machine: &Machine, cpu: CpuId, task: VirtAddr) -> Option<Stack> {
         let running = self.linux.as_ref()?;

@@ -23,11 +23,12 @@ pub struct Recording {
     pub known: Arc<WordSet>,
     pub accesses: Vec<Access>,
     pub sharing: Sharing,
-    /// A processor communicates with its own interrupts too.
+    /// Whether a processor communicates with its own interrupts too.
     pub interrupts: bool,
 }
 
-/// Of eight places for those who communicate, the upper half is for interrupts.
+/// How many processors there can be if interrupts are told apart from tasks: of the eight places for those
+/// who communicate, the upper half is then for interrupts.
 const CPUS_APART: usize = 4;
 
 fn new_log() -> Events {
@@ -43,7 +44,7 @@ impl Recording {
         Self { log: new_log(), known: Arc::default(), accesses, sharing, interrupts: false }
     }
 
-    /// The log and the lists keep their room.
+    /// Becomes equal to `source`; the log and the lists keep their room.
     pub fn restore(&mut self, source: &Self) {
         self.log.clear();
         self.accesses.clear();

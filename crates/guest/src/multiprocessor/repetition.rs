@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trace::{PhysAddr, WORD_BYTES, Words};
 
-/// Stops remembered: a loop may have many on its way round, when it calls functions whose frames lie where another
-/// processor has written.
+/// How many stops are remembered: a loop may have many on its way round, when it calls functions whose frames
+/// lie where another processor has written.
 const RECENT: usize = 128;
 
 /// The words that a waiting processor read on its way round, ascending.
@@ -32,7 +32,8 @@ pub struct Repetition {
     recent: [u64; RECENT],
     next: usize,
     watch: Option<Box<Watch>>,
-    /// The processor is in a loop that writes, and waits where it pauses: for so many stops it is given to come there.
+    /// How many stops are left for a processor in a loop that writes to come to where it pauses, and wait
+    /// there.
     stops_to_pause: usize,
 }
 
@@ -58,7 +59,7 @@ fn digest(cpu: &Cpu) -> u64 {
     hash | 1
 }
 
-/// Whether the two will do the same, memory being the same.
+/// Whether the two processors will do the same, memory being the same.
 fn same(a: &Cpu, b: &Cpu) -> bool {
     if (a.rip, a.regs) != (b.rip, b.regs) {
         return false;
@@ -79,24 +80,24 @@ impl Default for Repetition {
 }
 
 impl Repetition {
-    /// The processor did something that is no loop.
+    /// Takes note that the processor did something that is no loop.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether reads and writes are to be told.
+    /// Whether reads and writes must be passed on.
     pub const fn watches(&self) -> bool {
         self.watch.is_some() || self.stops_to_pause > 0
     }
 
-    /// The processor itself made an access.
+    /// Takes note of an access of the processor itself.
     pub fn access(&mut self, at: PhysAddr, size: u32, write: bool) {
         let Some(watch) = &mut self.watch else { return };
         let set = if write { &mut watch.writes } else { &mut watch.reads };
         set.extend(words(at, size));
     }
 
-    /// Somebody else wrote.
+    /// Takes note of a write by another processor.
     pub fn disturb(&mut self, at: PhysAddr, size: u32) {
         if self.watch.as_ref().is_some_and(|watch| words(at, size).any(|word| watch.reads.contains(&word))) {
             self.clear();

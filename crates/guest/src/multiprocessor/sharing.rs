@@ -13,13 +13,14 @@ use trace::{CpuId, PhysAddr, WORD_BYTES};
 struct Touch {
     reads: u64,
     writes: u64,
-    /// It is a point already.
+    /// Whether the word is a point already.
     known: bool,
-    /// It was found to be a communication word.
+    /// Whether the word was found to be a communication word.
     told: bool,
 }
 
-/// The same bytes for every processor.
+/// One bit in each byte: multiplied by the bytes of a word that are touched, it gives the same bytes for
+/// every processor.
 const LANES: u64 = 0x0101_0101_0101_0101;
 
 #[derive(Clone, Debug, Default)]
@@ -43,7 +44,7 @@ impl Sharing {
         self.words.clear();
     }
 
-    /// Something new lies here: who touched what was here before does not matter any more.
+    /// Forgets who touched this memory, because something new lies there.
     pub fn forget(&mut self, at: PhysAddr, size: u64) {
         for word in (at.0 & !(WORD_BYTES - 1)..at.0 + size).step_by(WORD_BYTES as usize) {
             self.words.remove(&word);

@@ -14,13 +14,14 @@ use machine::{Activity, Events, Kinds, Machine, Stop, Turns};
 use std::fmt;
 use trace::{Cancelled, CpuId, PhysAddr};
 
-/// Instructions that boot and setup may take together.
+/// How many instructions boot and setup may take together.
 pub const START_INSTRUCTIONS_MAX: u64 = 20_000_000_000;
-/// Instructions after which processors without a thread that do not come to rest are left as they are.
+/// How many instructions processors without a thread are given to come to rest before they are left as they
+/// are.
 const REST_INSTRUCTIONS_MAX: u64 = 5_000_000;
-/// Instructions after which it is asked whether this is still wanted.
+/// How many instructions are run before it is asked whether this is still wanted.
 const ASK_INSTRUCTIONS: u64 = 5_000_000;
-/// How much of the console a message shows.
+/// How many lines of the console a message shows.
 const CONSOLE_LINES: usize = 12;
 /// The number of the call by which a thread says that it is in place, see `annotations/rockfall.h`.
 const TEST_START: u64 = 49;
@@ -42,7 +43,7 @@ pub enum StartError {
         threads: u32,
         cpus: usize,
     },
-    /// A test needs two threads to be one.
+    /// The test has fewer than two threads.
     TooFewThreads {
         threads: u32,
     },
@@ -180,7 +181,7 @@ struct Starting<'a> {
     executed: u64,
     /// The last message of the test.
     said: String,
-    /// Of the test, once they are in place.
+    /// How many threads the test has, once they are in place.
     threads: usize,
 }
 
@@ -190,7 +191,7 @@ impl<'a> Starting<'a> {
         Self { machine, turns: Turns::default(), console, executed: 0, said, threads: 0 }
     }
 
-    /// Until all threads are in place, or one asks for an input.
+    /// Runs until all threads are in place, or one asks for an input.
     fn bring_threads(&mut self, cancelled: &Cancelled) -> Result<Reached, StartError> {
         let mut silent = Events::off();
         let mut asked = 0;
@@ -225,7 +226,7 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// The guest said something: whether this is the end of the way.
+    /// Acts on what the guest said; returns where the machine was brought, if it is there.
     fn told(&mut self, cpu: CpuId) -> Result<Option<Reached>, StartError> {
         let cpus = self.machine.cpus.len();
         let view = View { machine: self.machine, cpu };
@@ -262,7 +263,7 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// Until the processors without a thread have nothing to do.
+    /// Runs until the processors without a thread have nothing to do.
     fn bring_rest(&mut self) {
         let threads = self.threads;
         let mut silent = Events::off();

@@ -36,18 +36,19 @@ struct Extent {
 #[derive(Clone, Debug, Default)]
 pub struct Meetings {
     stacks: Arc<Vec<Extent>>,
-    /// That count already.
+    /// The words of stacks that count already.
     words: Words,
     pub remarks: Vec<Remark>,
 }
 
 impl Meetings {
-    /// These words count from now on.
+    /// Makes these words count from now on.
     pub fn count(&mut self, words: &Words) {
         self.words = words.clone();
     }
 
-    /// The thread is gone, and its stack may become something else, unless it is the program's: that one stays where it is.
+    /// Takes note that the thread is gone, and that its stack may become something else, unless it is the
+    /// program's: that one stays where it is.
     pub fn ended(&mut self, thread: ThreadId, program: Option<&Range<u64>>) {
         let stays = |stack: &Extent| {
             stack.thread != thread || program.is_some_and(|program| program.contains(&stack.low))
@@ -61,7 +62,7 @@ impl Meetings {
         self.words.contains(phys) || self.words.contains(last_byte(phys, size))
     }
 
-    /// Stack traffic of a thread. Says whether it counts.
+    /// Takes note of stack traffic of a thread. Returns whether it counts.
     pub fn traffic(&mut self, thread: ThreadId, addr: u64, phys: PhysAddr, size: u32) -> bool {
         let end = addr + u64::from(size);
         let page = (addr / PAGE_BYTES, phys.0 / PAGE_BYTES);
@@ -104,7 +105,8 @@ impl Meetings {
             && !self.are_known(access.phys, access.size)
     }
 
-    /// Such an access was made; `blocked` says of a thread whether it is.
+    /// Takes note of an explicit access of a thread to the stack of another one; `blocked` tells whether a
+    /// thread is blocked.
     pub fn meet(&mut self, thread: ThreadId, access: &Access, blocked: &dyn Fn(ThreadId) -> bool) {
         let owner =
             self.stacks.iter().find(|stack| Self::meets(stack, thread, access) && !blocked(stack.thread));

@@ -7,12 +7,12 @@
 use machine::{Access, Filter};
 use trace::{PhysAddr, VirtAddr};
 
-/// Accesses remembered at a time.
+/// How many accesses are remembered at a time.
 const SLOTS: usize = 1 << 11;
-/// Beside the kinds of accesses: an entry of a page table.
+/// A number beside those of the kinds of accesses, for an entry of a page table.
 const ENTRY: u64 = 3;
 
-/// Address and kind, instruction, size, and the epoch in which it was met.
+/// An access that is remembered: address and kind, instruction, size, and the epoch in which it was met.
 type Slot = (u64, u64, u32, u32);
 
 #[derive(Debug)]
@@ -28,7 +28,8 @@ impl Default for Repetitions {
 }
 
 impl Repetitions {
-    /// An action lies between what came before and what follows: equal accesses count anew.
+    /// Forgets all accesses, because an action lies between what came before and what follows: equal accesses
+    /// count anew.
     pub fn forget(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         if self.epoch == 0 {

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trace::{Occurrence, PhysAddr, Pointer, Sighting, Stack, Step, ThreadId, VirtAddr};
 
-/// Visits to one instruction in one step that are looked at: a loop repeats itself.
+/// How many visits to one instruction in one step are looked at: a loop repeats itself.
 const VISITS_MAX: u32 = 256;
 
 /// What is to be seen, and what was in this step.
@@ -31,7 +31,7 @@ pub(super) struct Sights {
     seen: Vec<Seen>,
     /// Global variables that point to structures.
     globals: Arc<Vec<Global>>,
-    /// To each instruction, in this step.
+    /// How often each instruction was visited in this step.
     visits: BTreeMap<u64, u32>,
     /// Words that were written in this step by code that does not count, and before which access.
     hidden: Vec<(usize, u64)>,
@@ -75,7 +75,7 @@ impl Sights {
         !self.pcs.is_empty()
     }
 
-    /// Code that does not count writes, before the access of that index.
+    /// Takes note of a write by code that does not count, before the access of that index.
     pub fn hide(&mut self, before: usize, phys: PhysAddr, size: u32) {
         self.hidden.extend(words(phys, size).map(|word| (before, word)));
     }

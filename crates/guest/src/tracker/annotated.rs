@@ -9,7 +9,7 @@ use machine::Machine;
 use std::sync::Arc;
 
 impl Tracker {
-    /// The machine stands behind such a call.
+    /// Acts on the annotation behind whose call the machine stands.
     pub fn annotated(&mut self, machine: &Machine, step: &mut StepBuilder, signals: &mut Vec<Signal>) {
         let registers = registers(machine, self.cpu);
         let called = annotation::decode(&registers, &View { machine, cpu: self.cpu });
@@ -20,7 +20,8 @@ impl Tracker {
         self.hear(machine, step, said, None, signals);
     }
 
-    /// A thread says that it gives way where it does; who takes over may say so on a stack of its own.
+    /// Keeps the stack of a thread that says that it gives way; the thread that takes over may say so on a
+    /// stack of its own.
     fn remember(&mut self, machine: &Machine, said: &Said) {
         let Some(current) = self.threads.current() else { return };
         let gives_way = match said {

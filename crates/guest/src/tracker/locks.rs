@@ -22,7 +22,8 @@ pub struct Holder {
 }
 
 impl Tracker {
-    /// The running thread offers the processor to others: it may wait for a lock, for the clock, or for anything else.
+    /// Takes note that the running thread offers the processor to others: it may wait for a lock, for the
+    /// clock, or for anything else.
     pub(super) fn yielded(&mut self, machine: &Machine, step: &mut StepBuilder) {
         let ticks = self.ticks;
         if let Some(thread) = self.threads.current_mut().filter(|thread| thread.inside(Activity::Sleep)) {
@@ -61,14 +62,14 @@ impl Tracker {
         self.is_taken(machine, thread).then_some(wanted.1)
     }
 
-    /// The running thread loops until another gives back the lock.
+    /// Takes note that the running thread loops until another one releases the lock.
     pub(crate) fn spins_for(&mut self, machine: &Machine, step: &mut StepBuilder, lock: LockId) {
         let owner = self.threads.current().and_then(|thread| self.owner(machine, thread));
         self.threads.runner_mut().yields_for = Some(lock);
         self.tell(machine, step, Action::Block { lock: Some(lock), owner });
     }
 
-    /// What happens to locks now is the scheduler's own: a tick is being handled, or nobody runs.
+    /// Whether what happens to locks now is the scheduler's own: a tick is being handled, or nobody runs.
     pub(super) fn silent(&self) -> bool {
         self.threads.current().is_none_or(|thread| thread.inside(Activity::Timer))
     }
@@ -111,7 +112,7 @@ impl Tracker {
         self.threads.current().is_some_and(inside)
     }
 
-    /// Tells what happens to a lock: the thread's doing, or a handler's.
+    /// Records what happens to a lock, as the thread's doing or as a handler's.
     fn tell_lock(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
         if self.watch_locks && self.in_handler() {
             let interrupt = InterruptKind::Hard;
@@ -121,14 +122,14 @@ impl Tracker {
         }
     }
 
-    /// Tells what only rules about locks are about.
+    /// Records what matters to rules about locks alone.
     pub(super) fn tell_of_locks(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
         if self.watch_locks && !self.silent() {
             self.tell(machine, step, action);
         }
     }
 
-    /// A lock is ready for use.
+    /// Takes note that a lock is ready for use.
     pub(super) fn initialised(
         &mut self,
         machine: &Machine,
@@ -160,7 +161,7 @@ impl Tracker {
         self.threads.runner_mut().wants.extend(class.map(|class| (class, lock)));
     }
 
-    /// The runner has a lock now.
+    /// Takes note that the running thread has a lock now.
     pub(super) fn acquired(
         &mut self,
         machine: &Machine,
@@ -195,14 +196,15 @@ impl Tracker {
         schedulers.any(|scheduler| self.anywhere(machine, scheduler, &[]) == Some(lock))
     }
 
-    /// The scheduler's locks stay held across a switch and are given back by whoever comes: nobody's in between.
+    /// Takes the scheduler's locks from the running thread at a switch: they stay held and belong to nobody
+    /// until another thread comes, which releases them.
     pub(super) fn pass_on(&mut self, machine: &Machine, step: &mut StepBuilder) {
         let me = self.threads.runner().id;
         self.hand_over(machine, step, (me, NOBODY), |lock, _| Action::Unlock { lock });
     }
 
-    /// Whoever comes has the scheduler's locks until it gives them back, and interrupts off if they are: neither was told
-    /// of it, since nobody ran, or an interrupt turned them off.
+    /// Gives the scheduler's locks to the thread that comes, until it releases them, and interrupts off if
+    /// they are off: neither was recorded, since nobody ran, or an interrupt turned them off.
     pub(super) fn take_over(&mut self, machine: &Machine, step: &mut StepBuilder) {
         let me = self.threads.runner().id;
         self.hand_over(machine, step, (NOBODY, me), |lock, taking| Action::Lock { lock, taking });
@@ -212,7 +214,7 @@ impl Tracker {
         }
     }
 
-    /// The scheduler's locks that the one has are the other's from now on, which the running thread does as `action`.
+    /// Moves the scheduler's locks from one thread to another, which the running thread does as `action`.
     fn hand_over(
         &mut self,
         machine: &Machine,
@@ -233,7 +235,7 @@ impl Tracker {
         }
     }
 
-    /// The running thread gives back a lock; `hook` said so, if one did.
+    /// Takes note that the running thread releases a lock; `hook` said so, if one did.
     pub(super) fn released(
         &mut self,
         machine: &Machine,
@@ -259,7 +261,7 @@ impl Tracker {
         self.stop_yielding_for(lock);
     }
 
-    /// Whoever yields until this lock or semaphore is free looks at it again.
+    /// Wakes the threads that yield until this lock or semaphore is free, to look at it again.
     fn stop_yielding_for(&mut self, lock: LockId) {
         for thread in self.threads.iter_mut() {
             if thread.yields_for == Some(lock) {
@@ -297,7 +299,7 @@ impl Tracker {
         }
     }
 
-    /// The lock that each thread was seen to hold.
+    /// The locks that threads were seen to hold.
     #[must_use]
     pub fn holders(&self) -> &[Holder] {
         &self.holders

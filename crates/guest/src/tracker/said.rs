@@ -16,7 +16,7 @@ use machine::Machine;
 use std::sync::Arc;
 use trace::{Action, Exception, LockId, PhysAddr, PointKind, Taking, ThreadId, Trusted, VirtAddr};
 
-/// Threads are meant by their keys.
+/// Something that a guest says of itself. Threads are named by their keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
     /// Tracking begins: what was said before does not count.
@@ -111,7 +111,7 @@ pub enum Said {
     Console {
         line: String,
     },
-    /// Something that a test expects does not hold.
+    /// A condition that a test expects does not hold.
     CheckFailed {
         check: String,
         found: String,
@@ -463,7 +463,8 @@ impl Tracker {
         machine.translate(self.cpu, VirtAddr(addr)).unwrap_or(PhysAddr(addr))
     }
 
-    /// No block begins at address 0: an allocator that has nothing left says so by it.
+    /// Takes note of an allocated block. None begins at address 0: an allocator that has nothing left returns
+    /// that.
     fn allocated(&mut self, machine: &Machine, step: &mut StepBuilder, addr: u64, size: u64) {
         if addr == 0 {
             return;
@@ -475,7 +476,7 @@ impl Tracker {
         self.tell(machine, step, Action::Alloc { addr: VirtAddr(addr), phys, size });
     }
 
-    /// Freeing nothing is allowed everywhere.
+    /// Takes note of a freed block. Freeing address 0 is allowed everywhere.
     fn freed(&mut self, machine: &Machine, step: &mut StepBuilder, addr: u64) {
         if addr == 0 {
             return;

@@ -15,12 +15,12 @@ const STACK_PAGE_BYTES: u64 = 4096;
 /// guarded code that the description ignores write for more than one thread.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerWords {
-    /// By physical word: for whom, `None` if for several.
+    /// By physical word: the key of the thread for which it was written, `None` if for several.
     words: BTreeMap<u64, Option<u64>>,
 }
 
 impl SchedulerWords {
-    /// Takes the log of a stretch that was `guarded` against ticks, or not.
+    /// Learns from the log of a stretch that was `guarded` against ticks, or not.
     pub(super) fn learn(
         &mut self,
         machine: &Machine,
@@ -53,7 +53,8 @@ impl SchedulerWords {
         });
     }
 
-    /// Those of several threads, without `known`: variables whose part in it is understood.
+    /// The words that were written for several threads, without `known`: variables whose part in it is
+    /// understood.
     #[must_use]
     pub fn shared(&self, known: &[PhysAddr]) -> Vec<u64> {
         let shared = self.words.iter().filter(|(_, by)| by.is_none()).map(|(word, _)| *word);

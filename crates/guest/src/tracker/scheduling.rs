@@ -29,7 +29,7 @@ impl Tracker {
         }
     }
 
-    /// A thread exists from here on, unless it did before.
+    /// Takes note that a thread exists from here on, unless it did before.
     pub(super) fn created(
         &mut self,
         machine: &Machine,
@@ -55,7 +55,7 @@ impl Tracker {
         signals.push(Signal::Point(PointKind::Create));
     }
 
-    /// The running thread did something that no idle loop does.
+    /// Takes note that the running thread did something that no idle loop does.
     pub(super) fn progress(&mut self) {
         if let Some(thread) = self.threads.current_mut()
             && thread.looping.yields > 0
@@ -81,7 +81,7 @@ impl Tracker {
         }
     }
 
-    /// Brings everybody's standing up to date and tells who was woken.
+    /// Brings the standing of all threads up to date, and records which were woken.
     pub fn refresh(&mut self, machine: &Machine, step: &mut StepBuilder, signals: &mut Vec<Signal>) {
         let current = self.threads.current().map(|thread| thread.key);
         let woken: Vec<(u64, ThreadId)> = self
@@ -114,10 +114,10 @@ impl Tracker {
         }
     }
 
-    /// Which access of the step made it so that a thread can run, where that is a matter of what memory says: the first
-    /// write to what decides it, since the thread blocked or came to be. That it can run is noticed later, at times at the
-    /// end of the step, and what was done in between is not ordered before what the thread does. Code that the
-    /// description ignores has no accesses.
+    /// Which access of the step made a thread able to run, where memory decides that: the first write to what
+    /// decides it, since the thread blocked or was created. That it can run is noticed later, at times at the
+    /// end of the step, and what was done in between is not ordered before what the thread does. Code that
+    /// the description ignores has no accesses.
     fn woken_at(&self, machine: &Machine, step: &StepBuilder, key: u64, id: ThreadId) -> Option<usize> {
         let Runnable::State(when) = &self.kernel.runnable else { return None };
         let memory = Watched { memory: View { machine, cpu: self.cpu }, read: RefCell::default() };
@@ -179,7 +179,7 @@ impl Tracker {
         self.refresh(machine, step, signals);
     }
 
-    /// From here on no thread runs: the kernel looks for one, on a stack of its own.
+    /// Takes note that from here on no thread runs: the kernel looks for one, on a stack of its own.
     pub(super) fn nobody_runs(
         &mut self,
         machine: &Machine,
@@ -195,8 +195,9 @@ impl Tracker {
         self.refresh(machine, step, signals);
     }
 
-    /// A function returns that was entered while nobody ran. Either the kernel's scheduler is back on its own stack, or
-    /// the boot has become a thread in the meantime: the current one, unless that one stands in a switch elsewhere.
+    /// Takes note that a function returns that was entered while nobody ran. Either the kernel's scheduler is
+    /// back on its own stack, or the boot has become a thread in the meantime: the current one, unless that
+    /// one stands in a switch elsewhere.
     pub(super) fn back_to_nobody(
         &mut self,
         machine: &Machine,
@@ -217,7 +218,7 @@ impl Tracker {
         }
     }
 
-    /// The running thread has left the processor; says whether a tick took it away.
+    /// Takes note that the running thread has left the processor; returns whether a tick took it away.
     fn gives_way(&mut self, machine: &Machine, step: &mut StepBuilder) -> bool {
         let Some(previous) = self.threads.current() else {
             step.log.clear();

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Going back to an earlier state keeps what was learned since: to stop at more addresses changes nothing, and to stop at
-/// others than before costs time.
+/// The addresses to stop at. Going back to an earlier state keeps what was learned since: to stop at more
+/// addresses changes nothing, and to stop at others than before costs time.
 pub struct StopAddresses {
     all: Arc<BTreeSet<u64>>,
-    /// Those that are no hooks, in the order learned.
+    /// The addresses that are no hooks, in the order learned.
     learned: Vec<u64>,
 }
 

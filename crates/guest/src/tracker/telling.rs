@@ -81,8 +81,8 @@ impl Tracker {
         step.tell(machine, thread, action, stack, &|id| self.stack_left(machine, id));
     }
 
-    /// A stack with the part of the program that cannot be read any more, as it was before: it is the same system call as
-    /// long as the program stands at the same instruction.
+    /// A stack with the program's part, which cannot be read any more, as it was before: it is the same
+    /// system call as long as the program stands at the same instruction.
     fn with_callers(&self, thread: Option<&Thread>, mut stack: Stack) -> Stack {
         let known = thread.and_then(|thread| thread.callers.as_deref());
         if let (Some(known), Some(at)) = (known, program_part(&self.kernel.image, &stack))
@@ -94,14 +94,14 @@ impl Tracker {
         stack
     }
 
-    /// Where a thread stands that has left the processor, as it said itself or as its kernel has it.
+    /// The stack of a thread that has left the processor, as it said itself or as its kernel has it.
     fn stack_left(&self, machine: &Machine, id: ThreadId) -> Option<Stack> {
         let thread = self.threads.by_id(id)?;
         let told = thread.waits_at.as_deref().cloned();
         Some(told.unwrap_or_else(|| self.stack_of(machine, thread)))
     }
 
-    /// The machine stands before an instruction, perhaps one that is to be seen.
+    /// Looks at the instruction that the machine stands before, if its accesses are to be seen.
     pub(crate) fn seen(&mut self, machine: &Machine, step: &mut StepBuilder) {
         if !step.looks() {
             return;

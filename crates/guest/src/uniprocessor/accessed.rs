@@ -63,7 +63,7 @@ impl Accessed {
         self.before.insert(child, before);
     }
 
-    /// Those of the accesses that conflict with what others did, each once.
+    /// The accesses that conflict with what other threads did, each once.
     pub fn conflicts(&self, thread: ThreadId, accesses: &[Access]) -> Vec<Access> {
         let before = self.before.get(&thread);
         let beside = |stretch: &&Arc<Stretch>| {

@@ -27,7 +27,7 @@ use machine::{Events, Kinds, Machine, Stop, StopSet};
 use std::sync::Arc;
 use trace::{Point, PointKind, StepEnd, ThreadId};
 
-/// Ticks after which a loop is taken to wait for something else than the clock.
+/// How many ticks a loop is given before it is taken to wait for something else than the clock.
 pub const CLOCK_TICKS_MAX: u32 = 6_000;
 
 impl Uniprocessor {
@@ -74,7 +74,7 @@ impl Uniprocessor {
         }
     }
 
-    /// The running thread stands in the loop: from here on it waits.
+    /// Makes the running thread, which stands in the loop, wait from here on.
     pub(super) fn wait_for_clock(&mut self, spin: Arc<Spin>) -> StepEnd {
         self.current = None;
         let thread = self.tracker.threads.current_mut();
@@ -156,7 +156,8 @@ impl Uniprocessor {
         !self.tracker.runnable(&self.machine, thread)
     }
 
-    /// Whether somebody else than `target`, for whom time passes, has waited enough: then it does not go on.
+    /// Whether another thread than `target`, for which time passes, has waited enough: then time does not go
+    /// on.
     pub(super) fn time_brought_another(&self, target: ThreadId) -> bool {
         let comes = |thread: &Thread| self.can_go_on(thread) && !thread.looping.waits;
         self.kernel().time_passes == Passing::WhenIdle

@@ -16,7 +16,7 @@ use crate::threads::Thread;
 use crate::tracker::Signal;
 use trace::{StepEnd, ThreadId};
 
-/// Instructions between a tick and the last look at the clock that it causes.
+/// How many instructions may lie between a tick and the last look at the clock that it causes.
 const LOOK_INSTRUCTIONS_MAX: u64 = 1_000_000;
 
 impl Uniprocessor {
@@ -50,8 +50,8 @@ impl Uniprocessor {
         }
     }
 
-    /// A tick, unless somebody who dozes has not yet looked at the clock since the last one, and a look by those who doze.
-    /// Says whether `target` has waited enough.
+    /// Fires a tick, unless a thread that dozes has not yet looked at the clock since the last one, and lets
+    /// those that doze look. Returns whether `target` has waited enough.
     fn next_look(&mut self, target: ThreadId, together: bool) -> Result<bool, StepEnd> {
         let mut signals = Vec::new();
         if !self.is_to_look(target, together) {
@@ -89,8 +89,8 @@ impl Uniprocessor {
         Ok(is_awake)
     }
 
-    /// On the way to somebody else: whoever has the processor and dozes gives it away by itself, and no tick is needed, which
-    /// would be one more for all who doze. Says whether that was so.
+    /// On the way to another thread, lets the thread that has the processor and dozes give it away by itself:
+    /// no tick is needed, which would be one more for all that doze. Returns whether that was so.
     pub(super) fn lets_doze(&mut self, signals: &mut Vec<Signal>) -> Result<bool, StepEnd> {
         let dozes = |thread: &Thread| thread.dozes();
         if self.kernel().time_passes != Passing::WhenIdle

@@ -61,8 +61,8 @@ impl Uniprocessor {
         Ok(())
     }
 
-    /// While nobody runs, the kernel may look for somebody without being told by a tick. Says whether it found one; the
-    /// next tick can be taken afterwards in any case.
+    /// While nobody runs, lets the kernel look for a thread without being told by a tick. Returns whether it
+    /// found one; the next tick can be taken afterwards in any case.
     pub(super) fn finds_somebody(&mut self, signals: &mut Vec<Signal>) -> Result<bool, StepEnd> {
         if self.tracker.threads.current().is_some() {
             return Ok(false);
@@ -84,8 +84,8 @@ impl Uniprocessor {
         Ok(self.tracker.threads.current().is_some())
     }
 
-    /// Ticks do not bring a thread that the kernel calls runnable. Others have their turn; if it still does not come
-    /// when none of them can go on, the kernel has lost it.
+    /// Takes note that ticks do not bring a thread that the kernel calls runnable. Others have their turn; if
+    /// it still does not come when none of them can go on, the kernel has lost it.
     fn passed_over(&mut self, target: ThreadId, ticks: u32) -> StepEnd {
         let Some(thread) = self.tracker.threads.iter_mut().find(|thread| thread.id == target) else {
             return StepEnd::NotScheduled { ticks };
@@ -96,7 +96,7 @@ impl Uniprocessor {
         StepEnd::Point(Point { kind: PointKind::Blocked, thread: target, pc })
     }
 
-    /// One tick, up to where the next one could be taken.
+    /// Fires one tick, and runs up to where the next one could be taken.
     pub(super) fn tick(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         self.suspend();
         let now = self.machine.instructions();

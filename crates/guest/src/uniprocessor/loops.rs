@@ -10,8 +10,8 @@ use machine::{Events, Machine, Stop, StopSet};
 use std::sync::Arc;
 use trace::{Access, Action, Frame, Point, PointKind, Remark, Stack, Step, StepEnd, ThreadId};
 
-/// Moments at which somebody who goes round is looked at, and how far they are apart: a number that no loop has in common
-/// with its length.
+/// At how many moments a thread that goes round is looked at, and how far they are apart: a number that no
+/// loop has in common with its length.
 const SAMPLES: u32 = 64;
 const SAMPLE_INSTRUCTIONS: u64 = 1_009;
 
@@ -103,12 +103,12 @@ impl Uniprocessor {
         spin.is_some_and(|spin| self.waits_in(spin))
     }
 
-    /// The running thread is in that loop: from now on it waits.
+    /// Makes the running thread, which is in that loop, wait from now on.
     fn waits_in(&mut self, spin: Spin) -> bool {
         self.waits_until_changed(spin.condition)
     }
 
-    /// From now on the running thread waits until one of these values has changed.
+    /// Makes the running thread wait until one of these values has changed.
     pub(super) fn waits_until_changed(&mut self, condition: Vec<Value>) -> bool {
         let Some(thread) = self.tracker.threads.current_mut() else { return false };
         let looping = Arc::make_mut(&mut thread.looping);
@@ -151,7 +151,7 @@ impl Uniprocessor {
         thread.is_some_and(|thread| thread.stood.again(hash))
     }
 
-    /// Of what the processor has in its registers.
+    /// A hash of the processor's registers.
     pub(super) fn registers_hash(&self) -> u64 {
         let cpu = self.machine.cpu(self.cpu());
         let mut hasher = machine::hash::StableHasher::new();
@@ -170,8 +170,8 @@ impl Uniprocessor {
         stack
     }
 
-    /// What the stacks of a thread that runs have in common at some moments from now on: whoever goes round in a loop may be
-    /// met in any of the functions that it calls there.
+    /// What the stacks of a running thread have in common at some moments from now on: a thread that goes
+    /// round in a loop may be met in any of the functions that it calls there.
     pub(super) fn common_stack(&self, thread: ThreadId) -> Stack {
         let mut ahead = self.machine.clone();
         let mut common = self.standing_in(&ahead, thread);
@@ -194,7 +194,8 @@ impl Uniprocessor {
         common
     }
 
-    /// Who yields in a loop is taken to wait; who waits is woken when this step wrote what it reads.
+    /// Takes threads that yield in a loop to wait, and wakes those that wait if this step wrote what they
+    /// read.
     pub(super) fn judge_loops(&mut self, step: &mut Step) {
         let program = self.kernel().tested.is_some();
         let yields_max =
@@ -241,7 +242,7 @@ impl Uniprocessor {
         self.retry_loops();
     }
 
-    /// When nobody else can go on, those who were taken to wait are tried again.
+    /// Tries those again that were taken to wait, when nobody else can go on.
     pub(super) fn retry_loops(&mut self) {
         if self.choices().is_empty() && self.retries < self.patience.retries_max {
             let judged = |thread: &&mut Thread| thread.looping.waits && thread.looping.condition.is_none();
@@ -256,8 +257,8 @@ impl Uniprocessor {
     }
 }
 
-/// What no program does while it waits for another: everything but asking for locks and giving them back
-/// (Blum 2018, 3.4.6).
+/// Whether an action is one that no program does while it waits for another: everything but asking for locks
+/// and releasing them (Blum 2018, 3.4.6).
 const fn is_progress(action: &Action) -> bool {
     matches!(action, Action::Create { .. } | Action::Wake { .. } | Action::Alloc { .. } | Action::Free { .. })
 }

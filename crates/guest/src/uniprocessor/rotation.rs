@@ -21,13 +21,13 @@ use machine::{Event, Events, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{AccessKind, PhysAddr, VirtAddr};
 
-/// Ticks that are watched.
+/// How many ticks are watched at most.
 const TICKS_MAX: usize = 768;
 /// How far below and above the top of a stack its words are, on the same page: control blocks may share the page, or be
 /// on the next.
 const STACK_BELOW_BYTES: u64 = 1024;
 const STACK_ABOVE_BYTES: u64 = 512;
-/// The fewest by which a clock is told from other words.
+/// From how many ticks on a clock is told from other words.
 const CLOCK_TICKS_MIN: usize = 8;
 
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Rotation {
         });
     }
 
-    /// A tick has been handled.
+    /// Takes note that a tick has been handled.
     pub(super) fn ticked(&mut self, machine: &Machine, decided: bool) {
         self.decided.push(decided);
         for (word, values) in &mut self.words {
@@ -76,7 +76,8 @@ impl Rotation {
         }
     }
 
-    /// Whether it will go on like this. Asked when the number of ticks is a power of two, or half as many more.
+    /// Whether the ticks will go on like this. Asked when the number of ticks is a power of two, or half as
+    /// many more.
     pub(super) fn is_circle(&self) -> bool {
         let ticks = self.decided.len();
         let asked = ticks.is_power_of_two() || ticks.is_multiple_of(3) && (ticks / 3).is_power_of_two();
@@ -114,7 +115,7 @@ pub(super) fn value(machine: &Machine, word: PhysAddr) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Whether the same is added each time.
+/// Whether the same number is added each time.
 fn is_clock(values: &[u32]) -> bool {
     let mut steps = values.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
     let first = steps.next();

@@ -18,13 +18,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{Access, AccessKind, Action, Occurrence, PhysAddr, Step, ThreadId};
 
-/// Bytes of the stack that are compared: the frames of the loop and of what it calls.
+/// How many bytes of the stack are compared: the frames of the loop and of what it calls.
 const STACK_BYTES: u64 = 1024;
-/// Bytes whose values are kept at a time.
+/// How many bytes are kept as one value.
 const VALUE_BYTES: u64 = 8;
 
 impl Loop {
-    /// The processor is offered; `step` holds what was accessed in this step.
+    /// Ends a round, because the processor is offered; `step` holds what was accessed in this step.
     pub fn end_round(&mut self, step: &[Access]) {
         // The offer itself is one.
         self.only_offers = std::mem::take(&mut self.calls) == 1;
@@ -37,7 +37,7 @@ impl Loop {
         };
     }
 
-    /// A step of the thread has ended within a round.
+    /// Takes note that a step of the thread has ended within a round.
     fn keep_round(&mut self, step: &Step) {
         let Round::Running { before, from } = &mut self.round else { return };
         let is_switch = |action: &Action| matches!(action, Action::Switch { .. });
@@ -47,7 +47,7 @@ impl Loop {
         *from = 0;
     }
 
-    /// Whether somebody else writes in the step what is accessed in the round, or was in the last.
+    /// Whether another thread writes in the step what is accessed in this round, or was in the last.
     fn is_disturbed(&self, me: ThreadId, step: &Step) -> bool {
         let before: &[Access] = match &self.round {
             Round::Offering => &[],
@@ -71,7 +71,7 @@ impl Uniprocessor {
             && self.machine.cpu(self.cpu()).cpl() == 0
     }
 
-    /// Whether it is back.
+    /// Whether the running thread is back in its program.
     pub(super) fn ends_round_here(&self) -> bool {
         self.machine.cpu(self.cpu()).cpl() != 0
             && self.tracker.runs_tested(&self.machine)
@@ -82,7 +82,8 @@ impl Uniprocessor {
                 .is_some_and(|thread| thread.looping.yields > 0 && thread.looping.round == Round::Offering)
     }
 
-    /// The running thread begins a round. Whether it is as it was one round ago; if so it waits from now on.
+    /// Begins a round of the running thread. Returns whether it is as it was one round ago; if so it waits
+    /// from now on.
     pub(super) fn repeats_itself(&mut self) -> bool {
         self.tracker.drain(&self.machine, &mut self.builder);
         let from = self.builder.accesses().len();

@@ -8,22 +8,24 @@ use crate::tracker::Tracker;
 use machine::{Kinds, StopSet, Watch};
 use std::sync::Arc;
 
-/// Built from the addresses of the tracker, of the points and of what is to be seen; to be built again when they change.
+/// The sets of stops, built from the addresses of the tracker, of the points and of what is to be seen; built
+/// again when they change.
 #[derive(Clone, Default)]
 pub(super) struct Stops {
     running: StopSet,
-    /// Until interrupts are on.
+    /// Ends runs until interrupts are on.
     settling: StopSet,
-    /// Until a variable that forbids preemption changes. Apart from `settling`, because watching memory costs time.
+    /// Ends runs until a variable that forbids preemption changes. Apart from `settling`, because watching
+    /// memory costs time.
     watching: StopSet,
-    /// Until the kernel returns to a program.
+    /// Ends runs until the kernel returns to a program.
     returning: StopSet,
-    /// Addresses of the tracker that they know. `None`: they are to be built.
+    /// How many addresses of the tracker the sets know. `None`: they are to be built.
     built: Option<usize>,
 }
 
 impl Stops {
-    /// Other points are asked for, or other accesses are to be seen.
+    /// Takes note that other points are asked for, or other accesses are to be seen.
     pub fn invalidate(&mut self) {
         self.built = None;
     }

@@ -33,51 +33,53 @@ use trace::{
 const XBEGIN: [u8; 2] = [0xc7, 0xf8];
 const XEND: [u8; 3] = [0x0f, 0x01, 0xd5];
 
-/// Outcomes of the step that begins a transaction. The body is executed.
+/// An outcome of the step that begins a transaction: the body is executed.
 const TRY: u8 = 0;
-/// It aborts at once, for no reason of the program's.
+/// An outcome of that step: it aborts at once, for no reason of the program's.
 const RETRY: u8 = 1;
-/// It aborts at once, because of another thread's access.
+/// An outcome of that step: it aborts at once, because of another thread's access.
 const CONFLICT: u8 = 2;
 
-/// Instructions after which a transaction is endless: no timer leaves a processor alone for so long.
+/// How many instructions a transaction may have before it counts as endless: no timer leaves a processor
+/// alone for so long.
 pub(super) const TRANSACTION_INSTRUCTIONS_MAX: u64 = 1 << 20;
 
 /// How transactions are explored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Success, or an abort with the status "retry".
+    /// Transactions succeed, or abort with the status "retry".
     Retry,
-    /// The same, and "conflict" where there can be one.
+    /// Transactions succeed, or abort with the status "retry", or with "conflict" where there can be one.
     #[default]
     Codes,
-    /// No abort without a reason: success, or "conflict" where there can be one.
+    /// Transactions succeed, or abort with "conflict" where there can be one; none aborts without a reason.
     Stm,
-    /// Executed speculatively without aborts that have no reason, and only other transactions conflict.
+    /// Transactions are executed speculatively without aborts that have no reason, and only other
+    /// transactions conflict.
     Weak,
-    /// Executed speculatively.
+    /// Transactions are executed speculatively.
     Real,
 }
 
 impl Mode {
-    /// Preempted inside, and rolled back.
+    /// Whether transactions are preempted inside, and rolled back.
     #[must_use]
     pub const fn is_speculative(self) -> bool {
         matches!(self, Self::Weak | Self::Real)
     }
 
-    /// Aborts come for no reason of the program's.
+    /// Whether aborts come for no reason of the program's.
     const fn is_spurious(self) -> bool {
         matches!(self, Self::Retry | Self::Codes | Self::Real)
     }
 
-    /// Conflicts are among the choices.
+    /// Whether conflicts are among the choices.
     pub(super) const fn has_conflicts(self) -> bool {
         matches!(self, Self::Codes | Self::Stm)
     }
 
-    /// What the processors have for it.
+    /// The transactional memory that the processors need for this mode.
     #[must_use]
     pub fn tsx(self) -> Tsx {
         let atomicity = if self == Self::Weak { Atomicity::Weak } else { Atomicity::Strong };
@@ -90,13 +92,13 @@ impl Mode {
     }
 }
 
-/// What a thread that stands before XBEGIN can be given.
+/// The outcomes that a thread which stands before XBEGIN can be given.
 #[derive(Clone, Debug, Default)]
 pub enum Beginning {
-    /// It does not stand there.
+    /// The thread does not stand there.
     #[default]
     Not,
-    /// Everything.
+    /// It can be given every outcome.
     Open {
         /// The machine as it was when the thread came there.
         stands: Arc<Machine>,
@@ -105,7 +107,7 @@ pub enum Beginning {
         /// Accesses of the body that conflict with others' before.
         conflicts: Arc<[Access]>,
     },
-    /// Success only: a refusal changed nothing.
+    /// It can only succeed: a refusal changed nothing.
     Again,
 }
 
@@ -152,7 +154,7 @@ impl Uniprocessor {
             || self.outcomes(std::iter::once(thread)).iter().any(|choice| choice.outcome == outcome)
     }
 
-    /// What was chosen holds for the XBEGIN that the thread stands before.
+    /// Keeps what was chosen for the XBEGIN that the thread stands before.
     pub(super) fn decide(&mut self, thread: ThreadId, outcome: u8) {
         let thread = self.tracker.threads.iter_mut().find(|known| known.id == thread);
         let begins = thread.map(|thread| std::mem::take(&mut thread.beginning));
@@ -163,7 +165,7 @@ impl Uniprocessor {
         };
     }
 
-    /// XBEGIN is next: what was decided is done, or it is a point.
+    /// Does what was decided for the XBEGIN that is next, or makes it a point.
     pub(super) fn at_transaction(&mut self, signals: &mut Vec<Signal>) {
         if let Some(decided) = self.decided.take() {
             return self.begin(&decided);
@@ -181,7 +183,8 @@ impl Uniprocessor {
         signals.push(Signal::Point(PointKind::Transaction));
     }
 
-    /// The same where the machine does not stop, because it has stopped there before.
+    /// Does what was decided for the XBEGIN that is next, where the machine does not stop because it has
+    /// stopped there before.
     pub(super) fn begin_here(&mut self) {
         if !self.stands_before(XBEGIN) {
             return;
@@ -238,7 +241,7 @@ impl Uniprocessor {
         }
     }
 
-    /// The machine says that the running thread's transaction is over.
+    /// Takes note that the running thread's transaction is over, as the machine says.
     pub(super) fn transaction_ended(&mut self, status: Option<u32>, signals: &mut Vec<Signal>) {
         self.decided = None;
         let action = match status {
@@ -249,7 +252,7 @@ impl Uniprocessor {
         signals.push(Signal::Point(PointKind::TransactionEnd));
     }
 
-    /// Takes in what a step accessed, and finds out which transactions can have a conflict now.
+    /// Takes note of what a step accessed, and finds out which transactions can have a conflict now.
     pub(super) fn foresee_conflicts(&mut self, step: &Step) {
         if !self.transactions.has_conflicts() || self.machine.tsx().is_none() {
             return;
@@ -307,7 +310,7 @@ impl Uniprocessor {
         !self.transactions.is_speculative() && self.machine.transaction(self.cpu()).is_some()
     }
 
-    /// A tick comes: the running thread's transaction, if it is in one, is taken out of the processor.
+    /// Takes the running thread's transaction, if it is in one, out of the processor, because a tick comes.
     pub(super) fn suspend(&mut self) {
         let cpu = self.cpu();
         let Some(lines) = self.open_lines() else { return };
@@ -317,7 +320,7 @@ impl Uniprocessor {
         self.tracker.threads.runner_mut().suspended = Some(suspended);
     }
 
-    /// The running thread goes on with its transaction, once it stands where it stood.
+    /// Lets the running thread go on with its transaction, once it stands where it stood.
     pub(super) fn resume(&mut self) -> Result<(), StepEnd> {
         let thread = self.tracker.threads.current_mut();
         let Some(suspended) = thread.and_then(|thread| thread.suspended.take()) else { return Ok(()) };
@@ -355,7 +358,7 @@ impl Uniprocessor {
             .or_else(|| self.open_lines().filter(|_| runs).map(Arc::new))
     }
 
-    /// A step of a transaction depends on all that the transaction has accessed.
+    /// Makes a step of a transaction depend on all that the transaction has accessed.
     pub(super) fn depend(&self, before: Option<&Lines>, step: &mut Step) {
         let begins = |event: &trace::Event| event.action == Action::TransactionBegin;
         if before.is_none() && !step.events.iter().any(begins) {
@@ -381,7 +384,7 @@ impl Uniprocessor {
         }));
     }
 
-    /// How transactions are explored from now on.
+    /// Sets how transactions are explored from now on.
     pub fn explore_transactions(&mut self, mode: Mode) {
         self.transactions = mode;
         self.accessed = Arc::new(Accessed::default());

@@ -22,11 +22,11 @@ use machine::Machine;
 use std::sync::Arc;
 use trace::{PhysAddr, StepEnd, ThreadId, ThreadSet};
 
-/// Answers that are kept: threads that take turns ask the same again when each has had its turn.
+/// How many answers are kept: threads that take turns ask the same again when each has had its turn.
 const FORESEEN_MAX: usize = 32;
 
 impl Uniprocessor {
-    /// A step changes who is the most urgent.
+    /// Forgets the answers, because a step changes who is the most urgent.
     pub(super) fn forget_turns(&mut self) {
         if self.kernel().fair {
             return;
@@ -36,7 +36,7 @@ impl Uniprocessor {
         }
     }
 
-    /// Finds out whose turn does not come at this decision.
+    /// Finds out which threads' turn does not come at this decision.
     pub(super) fn ask_for_turns(&mut self) {
         let on_processor = self.running_id();
         let asked = |thread: &&Thread| {
@@ -66,7 +66,7 @@ impl Uniprocessor {
         self.lookahead.foreseen.push(foreseen);
     }
 
-    /// Who has the processor after each of so many ticks from here on.
+    /// The threads that have the processor after each of so many ticks from here on.
     pub(crate) fn brought_by_ticks(&self, ticks: u32) -> ThreadSet {
         let mut ahead = self.clone();
         let mut signals = Vec::new();
@@ -102,8 +102,8 @@ impl Uniprocessor {
         Foreseen { question, depends_on, left_aside }
     }
 
-    /// Fires ticks, and says whom of those `asked` for they do not bring. If nothing can be said, that is nobody. Leaves
-    /// what was learned on the way, if that is all.
+    /// Fires ticks, and returns which of the threads `asked` for they do not bring. If nothing can be said,
+    /// none. `rotation` then holds what was learned on the way, unless that was too much.
     fn left_aside(&mut self, mut asked: ThreadSet) -> ThreadSet {
         self.builder.narrated = false;
         for thread in self.tracker.threads.iter_mut() {
@@ -152,7 +152,7 @@ impl Uniprocessor {
     }
 }
 
-/// For whom it was asked, and where.
+/// For which threads it was asked, and where.
 #[derive(PartialEq, Eq)]
 struct Question {
     runs: Option<ThreadId>,
@@ -164,7 +164,7 @@ struct Question {
 /// stacks changes only when threads run, which no kernel lets happen without writing down who does.
 pub(super) struct Foreseen {
     question: Question,
-    /// `None`: more than was written down.
+    /// The words that the answer depends on; `None`: more than were written down.
     depends_on: Option<Vec<(PhysAddr, u32)>>,
     left_aside: ThreadSet,
 }
@@ -177,7 +177,7 @@ impl Foreseen {
 }
 
 enum Happened {
-    /// A scheduler that looks for work found somebody.
+    /// A scheduler that looks for work found a thread.
     Found,
     Tick {
         decided: bool,
