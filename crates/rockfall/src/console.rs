@@ -16,7 +16,7 @@ pub fn screen(machine: &Machine) -> Screen {
     Screen::render(&text, machine.board.vga().start())
 }
 
-/// Follows a screen as a typist's paper.
+/// Turns a screen that changes into text that only grows.
 #[derive(Default)]
 struct Follower {
     /// The rows as last seen, down to the cursor's.
@@ -26,7 +26,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// What to append to the paper so that it shows this screen too.
+    /// The text to append so that all that this screen shows has been shown.
     fn follow(&mut self, rows: &[String], cursor_row: usize) -> String {
         let seen = &rows[..=cursor_row.min(rows.len() - 1)];
         let full = self.rows.len().saturating_sub(1);
@@ -65,7 +65,7 @@ impl Follower {
 /// Writes the guest's console to a stream.
 pub struct Console {
     follower: Follower,
-    /// The guest uses a port; its screen is left alone.
+    /// Whether the guest uses a port, so that its screen is left alone.
     by_port: bool,
     at_line_start: bool,
 }
@@ -75,7 +75,7 @@ impl Console {
         Self { follower: Follower::default(), by_port: false, at_line_start: true }
     }
 
-    /// Shows what is new. Whether there was anything.
+    /// Shows what is new; returns whether there was anything.
     pub fn show(&mut self, machine: &mut Machine, out: &mut impl Write) -> io::Result<bool> {
         let mut bytes = machine.take_output();
         self.by_port |= !bytes.is_empty();

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 /// sources are in the program itself.
 #[derive(Default)]
 pub struct Files {
-    /// Also looked in for what is not where it was: files that travel go together.
+    /// A further folder in which files are looked for that are not where they were: files that are moved go
+    /// together.
     pub beside: Option<PathBuf>,
 }
 
@@ -32,7 +33,7 @@ impl Files {
     }
 }
 
-/// What the tool carries in itself, below the path of its kernel.
+/// The file that the tool carries in itself under this path, below that of its kernel.
 fn bundled(path: &Path) -> Option<Vec<u8>> {
     let inside = path.strip_prefix(BUNDLED_KERNEL).ok()?;
     let demo = &guests::demo::FAULTY;

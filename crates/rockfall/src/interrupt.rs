@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use trace::Cancelled;
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
-/// Where the finding is that is being told.
+/// The path of the finding that is being told.
 static KEPT: OnceLock<String> = OnceLock::new();
 
-/// The second time is meant.
+/// How often Ctrl-C must be pressed to end the process at once.
 const ASKED_IMPATIENT: u32 = 2;
 
-/// From now on Ctrl-C is a request. Asked twice, the process ends at once.
+/// Makes Ctrl-C a request from now on. Pressed twice, it ends the process at once.
 pub fn listen() {
     // Without a handler Ctrl-C simply ends the process, which loses only what was not yet told.
     let _ = ctrlc::set_handler(|| {
@@ -27,7 +27,7 @@ pub fn listen() {
     });
 }
 
-/// The same for work that has nothing to tell before it is done: asked once, the process ends, and says so.
+/// Makes Ctrl-C end the process at once, with a message, for work that has nothing to tell before it is done.
 pub fn end_at_once() {
     let _ = ctrlc::set_handler(|| {
         eprintln!("rockfall: interrupted; nothing was written");
@@ -35,13 +35,13 @@ pub fn end_at_once() {
     });
 }
 
-/// All that is left is to tell a finding, which may take as long as the guest does; it is written down, so asked once more
-/// the process ends.
+/// Takes note that the finding is written, and that all that is left is to tell it, which may take as long as
+/// the guest does: from now on Ctrl-C ends the process.
 pub fn finding_is_kept(path: &Path) {
     let _ = KEPT.set(path.display().to_string());
 }
 
-/// Whether it is time to end: after this budget, from now on, or when somebody asks.
+/// A question that becomes true after this budget, from now on, or when somebody asks for the end.
 pub fn lateness(budget: Option<Duration>) -> Cancelled {
     let started = Instant::now();
     Arc::new(move || asked() || budget.is_some_and(|budget| started.elapsed() >= budget))

@@ -21,20 +21,21 @@ use trace::{PointSet, VirtAddr};
 const REDRAW: Duration = Duration::from_millis(200);
 const LINE_EVERY: Duration = Duration::from_secs(5);
 const EVENT_EVERY: Duration = Duration::from_secs(1);
-/// Jobs shown at a time: those at work, and of the others a window that moves on.
+/// How many jobs are shown at a time: those at work, and a window on the others that moves on.
 const JOBS_SHOWN_MAX: usize = 12;
-/// How long the window stands still.
+/// How many seconds the window stands still.
 const WINDOW_SECONDS: f64 = 2.0;
-/// Rows of a terminal that are no job's: two that sum up, the table's head, and some for what was said before.
+/// How many rows of a terminal are no job's: two that sum up, the table's head, and some for what was said
+/// before.
 const ROWS_RESERVED: usize = 6;
-/// New races named at a time.
+/// How many new races are named at a time.
 const RACES_TOLD_MAX: usize = 3;
 
 pub enum JobsView {
     Plain {
         every: Duration,
         told: Instant,
-        /// As last told.
+        /// The state of each job as it was last told.
         states: Vec<State>,
         races: BTreeSet<RaceKey>,
     },
@@ -48,13 +49,13 @@ pub enum JobsView {
     Events {
         every: Duration,
         told: Option<Instant>,
-        /// As last told.
+        /// The state and the interleavings of each job as they were last told.
         jobs: Vec<(State, u64)>,
         races: BTreeMap<RaceKey, (Order, RaceStatus)>,
     },
 }
 
-/// A thing that happened, for programs.
+/// An event of a run, for programs.
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Happened<'a> {
@@ -62,10 +63,10 @@ enum Happened<'a> {
     Job {
         id: usize,
         points: &'a PointSet,
-        /// Only executions with at most so many preemptions.
+        /// If given, only executions with at most so many preemptions belong to the job.
         #[serde(skip_serializing_if = "Option::is_none")]
         preemptions_max: Option<u32>,
-        /// Only executions with at most so many delays.
+        /// If given, only executions with at most so many delays belong to the job.
         #[serde(skip_serializing_if = "Option::is_none")]
         delays_max: Option<u32>,
         purpose: Purpose,
@@ -84,7 +85,7 @@ enum Happened<'a> {
         on_first_run: bool,
         status: RaceStatus,
     },
-    /// The search is over; the fewest preemptions that show it are looked for next.
+    /// A bug was found and the search is over; the fewest preemptions that show it are looked for next.
     Bug {
         headline: String,
         signature: String,
@@ -185,7 +186,7 @@ fn shortening() -> String {
     format!("looking for the fewest preemptions that show it, for at most {TELLING_SECONDS} s")
 }
 
-/// At most so many characters, the last one telling if there were more.
+/// The line, cut to so many characters; the last one shows if there were more.
 fn cut(line: &str, columns: usize) -> String {
     if line.chars().count() <= columns {
         return line.to_owned();
@@ -197,7 +198,7 @@ fn cut(line: &str, columns: usize) -> String {
 struct Sight<'a> {
     plan: &'a Plan,
     running: &'a [JobId],
-    /// Spent, and left of the budget.
+    /// Seconds spent, and seconds left of the budget.
     seconds: f64,
     seconds_left: f64,
     place: &'a dyn Fn(VirtAddr) -> String,
@@ -212,7 +213,7 @@ impl Sight<'_> {
         self.plan.jobs().iter().filter(|job| test(&job.state)).count()
     }
 
-    /// In two phrases: what was done, and in which spaces.
+    /// A summary in two phrases: what was done, and in which spaces.
     fn summary(&self) -> [String; 2] {
         let interleavings = self.interleavings();
         let (spent, left) = (in_words(self.seconds), in_words(self.seconds_left));
@@ -228,7 +229,8 @@ impl Sight<'_> {
         ]
     }
 
-    /// Those at work first, then those with the least left to do, those not begun, and those that have ended.
+    /// The jobs in the order in which they are shown: first those at work, then those with the least left to
+    /// do, those not begun, and those that have ended.
     fn ordered(&self) -> Vec<JobId> {
         let mut jobs: Vec<JobId> = (0..self.plan.jobs().len()).map(JobId).collect();
         let rank = |id: &JobId| {
@@ -264,7 +266,8 @@ impl Sight<'_> {
         jobs
     }
 
-    /// Each job at work or in another state than it was told in, and each race that was not told.
+    /// A line for each job at work or in another state than it was told in, and for each race that was not
+    /// told.
     fn news(&self, told: &mut Vec<State>, races: &mut BTreeSet<RaceKey>) -> Vec<String> {
         let mut lines = Vec::new();
         for (at, job) in self.plan.jobs().iter().enumerate() {
@@ -316,7 +319,7 @@ impl Sight<'_> {
 }
 
 impl JobsView {
-    /// `every`: how often to tell, if not as usual.
+    /// A view; `every` is how often to tell, if not as usual.
     pub fn new(for_programs: bool, every: Option<Duration>) -> Self {
         if for_programs {
             let every = every.unwrap_or(EVENT_EVERY);
@@ -339,14 +342,14 @@ impl JobsView {
         table
     }
 
-    /// After what was to be told, the run goes on.
+    /// Takes note that the run goes on after something was told.
     pub fn go_on(&mut self) {
         if let Self::Live { table, .. } = self {
             *table = Self::table();
         }
     }
 
-    /// Says at once that there is one: to show it with few preemptions takes a while.
+    /// Tells at once that there is a bug: to show it with few preemptions takes a while.
     pub fn bug(&mut self, finding: &Finding, interleavings: u64, seconds: f64) {
         let text = || format!("{} (interleaving {interleavings})", finding.headline());
         match self {
@@ -365,7 +368,7 @@ impl JobsView {
         }
     }
 
-    /// To be called when all is known, the races that lead to the bug among it.
+    /// Ends the view, when all is known, also which races lead to the bug.
     pub fn finish(&mut self, plan: &Plan) {
         match self {
             Self::Live { table, .. } => table.finish_and_clear(),
@@ -381,7 +384,7 @@ impl JobsView {
 }
 
 impl View for JobsView {
-    /// `times`: elapsed and left of the budget, in seconds.
+    /// `times` are the seconds elapsed and the seconds left of the budget.
     fn show(
         &mut self,
         plan: &Plan,

@@ -14,31 +14,31 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::{Duration, Instant};
 
-/// The only job of the folder.
+/// The number of the only job of the folder.
 const SEARCH: JobId = JobId(0);
-/// How often a search is written down, and the part of the time that may go into it.
+/// How often a search is written, and the part of the time that may go into it.
 const KEEP_EVERY: Duration = Duration::from_secs(1);
 const KEEPING_SHARE: f64 = 0.05;
 
 pub struct Kept {
     folder: Option<RunFolder>,
-    /// What is to be said of an earlier part, and nobody is a program.
+    /// Whether to tell people that an earlier part of the search was found.
     tells: bool,
     started: Instant,
-    /// Spent before this process.
+    /// Seconds that earlier processes spent on the search.
     seconds_before: f64,
-    /// When it was last written, and how long that took.
+    /// When the search was last written, and how long that took.
     written: (Instant, Duration),
 }
 
 impl Kept {
-    /// Of a search that is not worth keeping.
+    /// No folder, for a search that is not worth keeping.
     pub fn nowhere() -> Self {
         let now = Instant::now();
         Self { folder: None, tells: false, started: now, seconds_before: 0.0, written: (now, Duration::ZERO) }
     }
 
-    /// The folder of this search. Those that chance leads have no end to come to, and are not kept.
+    /// The folder of this search. Searches that chance leads have no end to come to, and are not kept.
     pub fn open(target: &Target, how: &How) -> Result<Self, Failure> {
         if !how.is_systematic() {
             return Ok(Self::nowhere());
@@ -73,7 +73,7 @@ impl Kept {
         self.seconds_before + self.started.elapsed().as_secs_f64()
     }
 
-    /// Writes the search down, if that is due.
+    /// Writes the search to the folder, if that is due.
     pub fn keep<T: Serialize>(&mut self, search: &T) {
         let (written, took) = self.written;
         let elapsed = written.elapsed();
@@ -92,7 +92,7 @@ impl Kept {
         self.written = (Instant::now(), begun.elapsed());
     }
 
-    /// The search ends here; if it is not over, it can be gone on with.
+    /// Ends the search; if it is not over, it can be gone on with.
     pub fn end<T: Serialize>(&mut self, search: &T, is_over: bool) {
         match &self.folder {
             Some(folder) if is_over => folder.remove(SEARCH),
@@ -101,7 +101,7 @@ impl Kept {
         }
     }
 
-    /// Says what went wrong with the folder.
+    /// Warns of what went wrong with the folder.
     pub fn warn(&self) {
         if let Some(warning) = self.folder.as_ref().and_then(|folder| folder.take_warning()) {
             eprintln!("rockfall: {warning}");

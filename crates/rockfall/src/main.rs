@@ -30,8 +30,8 @@ use clap::{Parser, Subcommand};
 
 use verdict::Verdict;
 
-/// Clones of the machine are made by one worker and dropped by another all the time: an allocator that locks then makes
-/// two cores wait for each other.
+/// The allocator. Clones of the machine are made by one worker and dropped by another all the time: an
+/// allocator that locks then makes two cores wait for each other.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -69,12 +69,12 @@ Exit codes:
   130  interrupted before there was anything to tell
   141  whoever read the output left before there was anything to tell";
 
-/// Why nothing can be printed any more, if that is why it ends: no bug of ours.
+/// The reason why nothing can be printed any more, if that is what the panic is about: no bug of ours.
 fn unprintable(payload: &(dyn Any + Send)) -> Option<&str> {
     payload.downcast_ref::<String>()?.strip_prefix("failed printing to ")
 }
 
-/// The last words, unless nobody listens to these either.
+/// Prints the last words, unless nobody listens to these either.
 fn tell(words: &str) {
     let _ = writeln!(std::io::stderr(), "rockfall: {words}");
 }

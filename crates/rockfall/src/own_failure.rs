@@ -13,7 +13,7 @@ use trace::{ThreadId, VirtAddr};
 /// The target that this process is about.
 static TARGET: Mutex<Option<Recipe>> = Mutex::new(None);
 
-/// From now on what fails, fails with this target.
+/// Sets the target with which a failure is kept from now on.
 pub fn about(recipe: &Recipe) {
     *TARGET.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(recipe.clone());
 }
@@ -31,7 +31,7 @@ pub fn keep(payload: &(dyn Any + Send)) -> Option<PathBuf> {
     write_finding(&file(recipe, crash, message), &path).ok().map(|()| path)
 }
 
-/// In the form of a finding, since that is what can be replayed.
+/// The failure in the form of a finding, since that is what can be replayed.
 fn file(target: Recipe, Crash { points, schedule }: Crash, message: &str) -> FindingFile {
     let finding = Finding {
         kind: FindingKind::Panic { message: format!("Rockfall itself failed: {message}") },

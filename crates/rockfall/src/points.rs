@@ -1,6 +1,7 @@
-//! Preemption points for people: whether they exist in a kernel, where they are met in one run, and what the transitions
-//! between them have to do with each other (Blum 2012, 5.5): which memory two of them share, and which must come first.
-//! That is what one needs to know to choose points: between two that share nothing none is worth having.
+//! Preemption points for people: whether they exist in a kernel, where they are met in one run, and what the
+//! transitions between them have to do with each other (Blum 2012, 5.5): which memory two of them share, and
+//! which must come first. This is what one needs to know to choose points: between two transitions that share
+//! nothing no point is worth having.
 
 use campaign::Failure;
 use explore::{Observer, Order, World};
@@ -11,7 +12,7 @@ use trace::{
     Access, Action, Actor, Filter, Point, PointRule, PointSet, Stack, Step, StepEnd, Subject, VirtAddr,
 };
 
-/// Every function and line that the set names must be there.
+/// Checks that every function and line that the set names is there.
 pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
     let image = kernel.subject();
     let whose = if kernel.tested.is_some() { "program" } else { "kernel" };
@@ -57,10 +58,10 @@ pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Places named of a pair of transitions.
+/// How many places are named for a pair of transitions.
 const CONFLICTS_TOLD_MAX: usize = 6;
 
-/// A transition of the run: its step, and whom it made able to go on.
+/// A transition of the run: its step, and the threads that it made able to go on.
 struct Transition {
     step: Step,
     enabled: Vec<Actor>,
@@ -119,7 +120,7 @@ fn tell_stack(stack: &Stack) {
     }
 }
 
-/// Who the transition is called by: its number and its thread.
+/// How a transition is called: by its number and its thread.
 fn called(transitions: &[Transition], at: usize) -> String {
     format!("{} ({})", at + 1, transitions[at].step.thread)
 }
@@ -170,9 +171,9 @@ fn conflicts(
     text
 }
 
-/// Which transitions must come before which others, beside those of one thread: the earlier one made the later one's thread
-/// able to run, or it wrote what the later one accesses, or the like through others in between. Those that follow from
-/// others are left out.
+/// Which transitions must come before which others, beside those of one thread: the earlier one made the
+/// later one's thread able to run, or wrote what the later one accesses, or is ordered before it through
+/// others in between. Orders that follow from others are left out.
 fn orders(transitions: &[Transition]) -> String {
     let count = transitions.len();
     let direct = |first: usize, second: usize| {
@@ -200,7 +201,7 @@ fn orders(transitions: &[Transition]) -> String {
     text
 }
 
-/// Where the thread of the point stood: if it gave way, that was before others ran.
+/// The stack of the point's thread: if it gave way, that was before others ran.
 fn stack_of(step: &Step, point: &Point) -> Stack {
     let (mut runs, mut left) = (step.thread, None);
     for event in &step.events {

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use machine::{Cpu, Events, Machine, Seg, StopSet};
 use trace::CpuId;
 
-/// Branches shown.
+/// How many branches are shown.
 const BRANCHES: usize = 16;
-/// Instructions looked back over to find them.
+/// How many instructions are looked back over to find branches.
 const LOOK_BACK: u64 = 20_000;
-/// The longest instruction: whatever goes further than this is a branch.
+/// Bytes of the longest instruction: whatever goes further than this is a branch.
 const INSTRUCTION_BYTES_MAX: u64 = 15;
 
 pub fn registers(cpu: &Cpu) -> String {

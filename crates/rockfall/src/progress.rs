@@ -7,29 +7,29 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 
 const REDRAW: Duration = Duration::from_millis(200);
-/// The bar's length: parts of the space.
+/// The length of the bar: the space is divided into so many parts.
 const PARTS: u64 = 10_000;
 
 pub struct Progress {
     bar: ProgressBar,
     started: Instant,
     drawn: Option<Instant>,
-    /// A line for each.
+    /// What was noted, a line for each note.
     noted: String,
 }
 
-/// What was known, and when.
+/// What was known of a search, and when.
 #[derive(Serialize)]
 struct Noted {
     seconds: f64,
-    /// Executed so far: time, but the same on every host.
+    /// How many instructions were executed so far: a measure of time that is the same on every host.
     instructions: u64,
     #[serde(flatten)]
     seen: Sighting,
 }
 
 impl Progress {
-    /// Hidden when asked for, and by itself where standard error is no terminal.
+    /// A bar; it is hidden if asked for, and by itself where standard error is no terminal.
     pub fn new(hidden: bool, what: &str) -> Self {
         let bar = ProgressBar::new(PARTS);
         let style = ProgressStyle::with_template("{spinner} [{bar:30}] {msg}");
@@ -55,7 +55,7 @@ impl Progress {
         self.show_part(interleavings, forecast, "");
     }
 
-    /// Of a search in several parts, the one named is being explored.
+    /// Shows progress of a search in several parts, of which the one named `part` is being explored.
     pub fn show_part(&mut self, interleavings: u64, forecast: Option<Forecast>, part: &str) {
         let now = Instant::now();
         if self.drawn.is_some_and(|drawn| now - drawn < REDRAW) {

@@ -4,11 +4,11 @@
 
 use std::fs::read_to_string;
 
-/// Unless a limit is given, this part of the host's memory.
+/// The part of the host's memory that may be used unless a limit is given.
 const LIMIT_PERCENT: u64 = 90;
 const PAGE_BYTES: u64 = 4096;
 
-/// A limit as it is given: 512M, 16G.
+/// Reads a limit as it is given: 512M, 16G.
 pub fn parse_limit(text: &str) -> Result<u64, String> {
     let error = || format!("'{text}' is not a size; write 512M or 16G");
     let split = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());

@@ -30,9 +30,9 @@ const JOB: &str = "job-";
 pub struct RunFolder {
     path: PathBuf,
     key: u64,
-    /// Held as long as the process lives.
+    /// The lock of the folder, held as long as the process lives.
     _lock: Option<File>,
-    /// Said once, as soon as somebody asks.
+    /// A warning, given once, as soon as somebody asks.
     warning: Mutex<Warning>,
 }
 
@@ -45,12 +45,13 @@ enum Warning {
 /// What was found where a run should be.
 pub enum Found {
     Nothing,
-    /// Of another kernel, description, test, set of options, or Rockfall; says of what.
+    /// The folder belongs to a run with another kernel, description, test, set of options, or Rockfall; the
+    /// text says which.
     Foreign(String),
     Run(Box<Record>),
 }
 
-/// The file as it is written.
+/// The contents of a file: the payload behind a line that seals it.
 fn seal(key: u64, payload: &[u8]) -> Vec<u8> {
     let head = format!(
         "rockfall run {VERSION} key {key:016x} length {} checksum {:016x}\n",
@@ -61,19 +62,19 @@ fn seal(key: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 enum Broken {
-    /// Of another run.
+    /// The file belongs to another run.
     Foreign,
     Damaged(&'static str),
 }
 
-/// Files that a run writes; whatever else lies beside them is its user's.
+/// Whether a run writes files of this name; whatever else lies beside them is its user's.
 fn is_ours(name: &str) -> bool {
     let name = name.strip_prefix(".part-").unwrap_or(name);
     let number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     name == RUN || name.strip_prefix(JOB).is_some_and(number)
 }
 
-/// What was sealed.
+/// The payload of a sealed file.
 fn unseal(key: u64, file: &[u8]) -> Result<&[u8], Broken> {
     let end = file.iter().position(|byte| *byte == b'\n').ok_or(Broken::Damaged("it has no first line"))?;
     let head = std::str::from_utf8(&file[..end]).map_err(|_| Broken::Damaged("its first line is no text"))?;
@@ -121,7 +122,7 @@ impl RunFolder {
         Ok((folder, found))
     }
 
-    /// A folder that need not be there yet and is nobody's alone: see [`crate::kept`].
+    /// A folder that need not exist yet and that no process has for itself: see [`crate::kept`].
     pub fn sealed(path: &Path, key: u64) -> Self {
         Self { path: path.to_owned(), key, _lock: None, warning: Mutex::new(Warning::None) }
     }
@@ -170,7 +171,7 @@ impl RunFolder {
         }
     }
 
-    /// Removes what earlier runs left.
+    /// Removes the files that earlier runs left.
     pub fn clear(&self) {
         let Ok(entries) = std::fs::read_dir(&self.path) else { return };
         for entry in entries.flatten() {
@@ -217,7 +218,7 @@ impl RunFolder {
         format!("{JOB}{}", id.0)
     }
 
-    /// Says whether it can be loaded again.
+    /// Writes the search of a job; says whether it can be loaded again.
     pub fn save_search(&self, id: JobId, job: &impl Serialize) -> bool {
         match postcard::to_allocvec(job) {
             Ok(payload) => self.write(&Self::job(id), &payload),
@@ -228,7 +229,7 @@ impl RunFolder {
         }
     }
 
-    /// `None` if it is not there, or not whole: then the job is to be begun again.
+    /// The search of a job; `None` if it is not there, or not whole: then the job is to be begun again.
     pub fn load_search<T: DeserializeOwned>(&self, id: JobId) -> Option<T> {
         let file = std::fs::read(self.path.join(Self::job(id))).ok()?;
         postcard::from_bytes(unseal(self.key, &file).ok()?).ok()

@@ -17,9 +17,9 @@ use crate::terminal::{Input, Terminal};
 use crate::verdict::Verdict;
 use campaign::Failure;
 
-/// Machine time between two looks at console and keyboard: five milliseconds.
+/// The machine time between two looks at console and keyboard: five milliseconds.
 const LOOK: u64 = 500_000;
-/// Machine time that is kept to be run again: copies are cheap, but each makes the next writes dear.
+/// The machine time that is kept to be run again: copies are cheap, but each makes the next writes dear.
 const PAST_MAX: u64 = 20_000_000;
 /// How long the console has to be silent before the next line is typed.
 const QUIET_MICROS: u64 = 500_000;
@@ -33,7 +33,7 @@ pub struct Typing {
 }
 
 impl Typing {
-    /// Understands the usual escapes.
+    /// Reads text with the usual escapes.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut plain = String::new();
         let mut characters = text.chars();
@@ -63,20 +63,21 @@ enum End {
     Stopped(CpuId, Stop),
     Budget,
     Interrupted,
-    /// The goal of the session.
+    /// The goal of the session is reached.
     TestStart,
 }
 
 /// How far a session goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Goal {
-    /// As far as the guest does.
+    /// The session goes on as long as the guest does.
     End,
-    /// Until the threads of a test stand before its beginning.
+    /// The session goes on until the threads of a test stand before its beginning.
     TestStart,
 }
 
-/// The machine some time ago, and the turns that led from there to where it is; gone when something came from outside.
+/// An earlier state of the machine, and the turns that led from there to the present one; none when something
+/// came from outside.
 struct Past {
     machine: Machine,
     turns: Vec<Turn>,
@@ -101,16 +102,16 @@ pub struct Session {
     machine: Machine,
     typing: Typing,
     budget: Option<u64>,
-    /// What the machine had executed before; one that was saved has a past.
+    /// How many instructions the machine had executed before; one that was saved has executed some.
     began: u64,
     console: Console,
     turns: Turns,
     past: Option<Past>,
     goal: Goal,
     keys: Keys,
-    /// What tests in the guest came to, as they told it.
+    /// The results of tests in the guest, as they told them.
     results: Vec<(String, u32)>,
-    /// When the console was last heard of, in machine time.
+    /// When the console last printed something, in machine time.
     heard: u64,
     untyped: Vec<char>,
 }
@@ -133,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Instructions since the run began.
+    /// How many instructions were executed since the run began.
     fn executed(&self) -> u64 {
         all_executed(&self.machine) - self.began
     }
@@ -253,7 +254,7 @@ impl Session {
         }
     }
 
-    /// Gives the processors their turns; an end comes with the story of how it came about.
+    /// Gives the processors their turns; an end comes with a text about how it came about.
     fn turns(&mut self, budget: u64) -> Option<(End, String)> {
         let mut events = Events::off();
         let began = self.machine.instructions();
@@ -286,7 +287,7 @@ impl Session {
         None
     }
 
-    /// The guest said something about a test; whether the goal is reached.
+    /// Acts on what the guest said about a test; returns whether the goal is reached.
     fn told(&mut self, cpu: CpuId) -> bool {
         let view = View { machine: &self.machine, cpu };
         match annotation::decode(&registers(&self.machine, cpu), &view) {

@@ -11,7 +11,7 @@ use machine::{Machine, snapshot};
 
 use campaign::Failure;
 
-/// Names everything a machine is made of: a snapshot of one is no snapshot of another.
+/// A number that stands for everything a machine is made of: a snapshot of one is no snapshot of another.
 pub fn image(kernel: &[u8], options: &BootOptions, config: &BoardConfig) -> u64 {
     let mut hasher = StableHasher::new();
     hasher.bytes(kernel);

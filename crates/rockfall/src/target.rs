@@ -87,7 +87,7 @@ pub struct TargetArguments {
     pub smp: SmpArguments,
 }
 
-/// Tells what may not do what is expected; 'doctor' tells it too.
+/// Warns of what may not do what is expected of it; `rockfall doctor` does so too.
 pub fn caution(target: &Target) {
     for caution in target.cautions() {
         eprintln!("rockfall: caution: {caution}");
@@ -132,7 +132,7 @@ pub fn load(arguments: &TargetArguments) -> Result<Target, Failure> {
     Ok(target)
 }
 
-/// The same, where no test need be named.
+/// Reads what the arguments name, where no test need be named.
 pub fn load_any(arguments: &TargetArguments) -> Result<Target, Failure> {
     if !arguments.smp.linux.is_empty() || arguments.smp.pairs.is_some() {
         let what = "--linux is for 'rockfall test' and 'rockfall explore'; this command needs a description";
@@ -194,7 +194,7 @@ pub fn load_any(arguments: &TargetArguments) -> Result<Target, Failure> {
     Ok(target)
 }
 
-/// The bundled kernel with its bug.
+/// The bundled kernel with the bug of the demonstration.
 pub fn demo() -> Result<Target, Failure> {
     let (description_name, description) = description(&Files::default(), "pebbles")?;
     make(Recipe {

@@ -27,7 +27,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// `None` if the standard input is not a terminal.
+    /// Opens the terminal; `None` if the standard input is not one.
     pub fn open() -> Option<Self> {
         let input = stdin();
         if !input.is_terminal() {

@@ -57,7 +57,7 @@ pub struct TransactionArguments {
 const LINE_BYTES: std::ops::RangeInclusive<u32> = 8..=4096;
 
 impl TransactionArguments {
-    /// Whether any of them is given.
+    /// Whether any of these flags is given.
     pub const fn is_given(&self) -> bool {
         self.tsx.is_some() || self.transactions.is_some() || self.line_size.is_some()
     }

@@ -10,23 +10,23 @@ pub enum Verdict {
     GuestBug = 1,
     BadInput = 2,
     OwnBug = 3,
-    /// As a shell has it for Ctrl-C.
+    /// The exit code that a shell gives for Ctrl-C.
     Interrupted = 130,
-    /// As a shell has it for a closed pipe.
+    /// The exit code that a shell gives for a closed pipe.
     Unread = 141,
 }
 
 static SETTLED: OnceLock<Verdict> = OnceLock::new();
 
 impl Verdict {
-    /// The same, which it stays even if nobody reads what is printed from now on.
+    /// This verdict, which stays the exit code even if nobody reads what is printed from now on.
     pub fn settle(self) -> Self {
         // The first to be settled is what the command was about.
         let _ = SETTLED.set(self);
         self
     }
 
-    /// What a command whose output nobody reads any more ends with.
+    /// The verdict of a command whose output nobody reads any more.
     pub fn unread() -> Self {
         SETTLED.get().copied().unwrap_or(Self::Unread)
     }

@@ -16,14 +16,14 @@ use trace::{
     Access, Choice, Occurrence, PointSet, Schedule, Step, StepEnd, Subject as _, ThreadId, VirtAddr,
 };
 
-/// How often, and for how long.
+/// How often threads are held back, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
-    /// Every n-th shared access; at least 1.
+    /// Every n-th shared access is watched; at least 1.
     pub every: u64,
-    /// Also the first access of each instruction, and its 2nd, 4th, 8th ….
+    /// Whether the first access of each instruction is watched too, and its 2nd, 4th, 8th ….
     pub cold: bool,
-    /// Accesses of others for which a thread is held back.
+    /// For how many accesses of others a thread is held back.
     pub hold: usize,
 }
 
@@ -31,7 +31,8 @@ pub struct Sampling {
 #[derive(Default)]
 pub struct Caught {
     pub races: Vec<Race>,
-    /// A value changed and nobody is known to have written it: the instruction that was held back, and where.
+    /// Where a value changed that nobody is known to have written: the instruction that was held back, and
+    /// the address.
     pub changed: Vec<(VirtAddr, VirtAddr)>,
     pub watchpoints: u64,
     pub schedule: Schedule,
@@ -42,12 +43,12 @@ struct Run<'a> {
     observe: &'a mut dyn FnMut(&Step),
     points: PointSet,
     caught: Caught,
-    /// Pairs that were told.
+    /// The pairs of instructions that were told.
     told: BTreeSet<(VirtAddr, VirtAddr)>,
 }
 
 impl Run<'_> {
-    /// Takes one step; whether the run goes on.
+    /// Takes one step; `None` if the run does not go on.
     fn step(&mut self, choice: Choice) -> Option<Step> {
         let step = self.subject.step(choice, &self.points);
         if step.end == StepEnd::Cancelled {
@@ -64,7 +65,7 @@ impl Run<'_> {
         bytes
     }
 
-    /// Holds back whoever is about to make the next access; whether the run goes on.
+    /// Holds back the thread that is about to make the next access; returns whether the run goes on.
     fn hold_back(&mut self, choice: Choice, hold: usize) -> bool {
         let mut ahead = self.subject.clone();
         let peeked = ahead.step(choice, &self.points);

@@ -73,7 +73,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Which sanitizers watch; without any flag the two that report least that is not wrong.
+    /// Which sanitizers watch; without any flag, the two with the fewest wrong reports.
     fn tools(&self) -> (bool, bool, bool) {
         if self.kcsan {
             return (self.target.lockdep, self.hb, self.lockset);
@@ -242,7 +242,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     tell(arguments, &target, &result)
 }
 
-/// The same command with nothing but rules about locks.
+/// The arguments of this command with nothing watched but rules about locks.
 fn only_locks(arguments: &Arguments) -> Arguments {
     let target = TargetArguments { lockdep: true, ..arguments.target.clone() };
     let ignore = Vec::new();
@@ -262,15 +262,16 @@ fn take_stacks(watched: &mut Watched, again: &Watched) {
     }
 }
 
-/// What came of steering into a lock order.
+/// The result of steering into a lock order.
 enum Confirmation {
     Confirmed(Box<Found>),
     NotReached { space: String },
 }
 
-/// Preemptions with which a deadlock is looked for: each of two threads between its two locks needs one at most.
+/// How many preemptions a deadlock is looked for with: each of two threads between its two locks needs one at
+/// most.
 const CONFIRM_PREEMPTIONS: u32 = 3;
-/// Memory for clones while looking for it.
+/// Bytes of memory for clones while a deadlock is looked for.
 const CONFIRM_CLONE_BYTES: usize = 256 << 20;
 
 /// Looks for a deadlock on the locks of each cycle: preemptions where locks are taken and given back, fewest first.
@@ -320,7 +321,7 @@ fn confirm(root: &KernelWorld, findings: &[Finding], budget: Duration) -> BTreeM
         .collect()
 }
 
-/// All that came of it.
+/// Everything that came of one run.
 struct Seen<'a> {
     watched: &'a Watched,
     schedule: &'a Schedule,
@@ -330,7 +331,7 @@ struct Seen<'a> {
     seconds: f64,
 }
 
-/// The races of one tool, and under which schedule and points they show.
+/// The races that one tool found, and the schedule and points under which they show.
 struct Told<'a> {
     tool: &'static str,
     races: &'a [Race],
@@ -419,7 +420,7 @@ fn tell(arguments: &Arguments, target: &Target, seen: &Seen<'_>) -> Result<Verdi
     })
 }
 
-/// Whether either side is in a function that is not to be told of.
+/// Whether either side of a race is in a function whose races are not told.
 fn is_ignored(race: &Race, ignored: &[String], names: &Names) -> bool {
     !ignored.is_empty()
         && [race.first.pc, race.second.pc].into_iter().any(|pc| {
@@ -448,7 +449,7 @@ fn print_findings(watched: &Watched, confirmed: &BTreeMap<Signature, Confirmatio
     }
 }
 
-/// How the run ended, if that is worth a word.
+/// A sentence about how the run ended, if that is worth one.
 fn ending(end: Option<&StepEnd>) -> String {
     match end {
         Some(StepEnd::Finished) => String::new(),

@@ -8,7 +8,7 @@ use campaign::Failure;
 use clap::Args;
 use std::path::PathBuf;
 
-/// Where the bug of the demonstration can be met.
+/// The preemption points at which the bug of the demonstration shows.
 const POINTS: &str = "create,lock,unlock,within:sys_thread_fork,within:sys_vanish";
 
 /// Finds a bug in the bundled kernel, shows how it happens, and writes the report.

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use trace::{Cancelled, PointSet, Schedule, Subject};
 
-/// Memory of worlds kept to go back to, for all workers together.
+/// Bytes of memory for the checkpoints of all workers together.
 const CLONE_BYTES_MAX: usize = 256 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Strategy {
@@ -144,7 +144,7 @@ pub struct PageArguments {
 }
 
 impl PageArguments {
-    /// Where the page of a finding goes.
+    /// The path of the page for a finding.
     pub fn of(&self, finding: &Path) -> Option<PathBuf> {
         (!self.no_html).then(|| self.html.clone().unwrap_or_else(|| finding.with_extension("html")))
     }
@@ -176,12 +176,12 @@ impl Default for How {
 }
 
 impl How {
-    /// Whether it comes to an end by itself.
+    /// Whether the search comes to an end by itself.
     pub const fn is_systematic(&self) -> bool {
         matches!(self.strategy, Strategy::Dpor | Strategy::DepthFirst | Strategy::Icb)
     }
 
-    /// That what is to be written has a folder to go to.
+    /// Checks that the files to be written have folders to go to.
     fn expect_folders(&self) -> Result<(), Failure> {
         [&self.output, &self.page.html, &self.forecasts]
             .into_iter()
@@ -190,7 +190,7 @@ impl How {
     }
 }
 
-/// More threads than any host has cores.
+/// The most worker threads: more than any host has cores.
 const WORKERS_MAX: usize = 1024;
 
 pub fn parse_workers(text: &str) -> Result<usize, String> {
@@ -216,7 +216,7 @@ pub struct Outcome {
     pub verdict: explore::Verdict,
     pub found: Vec<Found>,
     pub seconds: f64,
-    /// A thread stood at one of the points.
+    /// Whether a thread stood at one of the points.
     pub points_met: bool,
 }
 
@@ -291,7 +291,7 @@ fn icb(
     Outcome { verdict: search.verdict(), found: search.found(), seconds: kept.seconds(), points_met }
 }
 
-/// Executions that chance chooses, one after the other.
+/// Runs executions that chance chooses, one after the other.
 fn sampled(
     world: &KernelWorld,
     how: &How,
@@ -336,10 +336,10 @@ fn sampled(
     Outcome { verdict, found, seconds: started.elapsed().as_secs_f64(), points_met: true }
 }
 
-/// Random walks when nothing else ends them.
+/// How many random walks are made when nothing else ends them.
 const RANDOM_WALKS_DEFAULT: u64 = 1000;
 
-/// The same world, whose steps end when it is late.
+/// A copy of the world whose steps end when `late` says so.
 fn heeding(world: &KernelWorld, late: &Cancelled) -> KernelWorld {
     let mut world = world.clone();
     world.subject.heed(late.clone());
@@ -395,7 +395,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     explore(&target, &world, &how, alone, &mut kept)
 }
 
-/// Explores, and tells what came out; `alone`: a run of the test has shown no second thread.
+/// Explores, and tells the result; `alone`: a run of the test has shown no second thread.
 pub fn explore(
     target: &Target,
     world: &KernelWorld,
@@ -479,7 +479,7 @@ fn scope(target: &Target, how: &How, outcome: &Outcome) -> String {
     scope
 }
 
-/// A bug with its schedule as short as it was made, to be kept and told.
+/// A bug with its schedule made as short as the time allowed, to be kept and told.
 pub struct Bug {
     best: Found,
     pub file: FindingFile,
@@ -487,7 +487,7 @@ pub struct Bug {
 }
 
 impl Bug {
-    /// The first one found, if any was.
+    /// The bug of the first finding, if there is one.
     pub fn of(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> Option<Self> {
         let first = outcome.found.first()?;
         let short = match how.no_minimise {
@@ -502,8 +502,8 @@ impl Bug {
         Some(Self { best: short.found, file, path })
     }
 
-    /// Writes the files that were asked for and tells of the bug; the latter even if the former cannot be done. `scope` is
-    /// what programs are told that the search covered.
+    /// Writes the files that were asked for and tells of the bug; the latter even if the former cannot be
+    /// done. `scope` says, for programs, what the search covered.
     pub fn tell(
         &self,
         target: &Target,

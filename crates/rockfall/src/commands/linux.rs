@@ -174,7 +174,8 @@ pub struct WantedModules<'a> {
 }
 
 impl WantedModules<'_> {
-    /// Their files, in the order in which they are to be loaded. `kernel` is asked for if one is needed.
+    /// The files of the modules, in the order in which they are to be loaded. `kernel` is asked for if one is
+    /// needed.
     pub fn files(
         &self,
         kernel: impl FnOnce() -> Result<Option<Kernel>, Failure>,

@@ -161,13 +161,13 @@ fn write_draft(arguments: &Arguments) -> Result<Verdict, Failure> {
     Checking::open(path, arguments)?.run()
 }
 
-/// What a try on the kernel leaves to do.
+/// What is left to do after a try on the kernel.
 struct After {
     verdict: Verdict,
     proposal: Option<Proposal>,
 }
 
-/// One check file at work.
+/// The work on one check file.
 struct Checking<'a> {
     arguments: &'a Arguments,
     path: PathBuf,
@@ -176,7 +176,7 @@ struct Checking<'a> {
     started: Instant,
 }
 
-/// Where Spin works: a folder that is kept, or one that goes.
+/// The folder in which Spin works: one that is kept, or one that is removed.
 struct Folder {
     path: PathBuf,
     kept: bool,
@@ -413,7 +413,7 @@ impl<'a> Checking<'a> {
         self.arguments.output.clone().unwrap_or_else(|| default_path(&self.check.name))
     }
 
-    /// Says what came of it; what was found, if the kernel went wrong.
+    /// Tells what came of it; returns what was found, if the kernel went wrong.
     fn tell<'d>(&self, driven: &'d Driven, trail: &trail::Trail) -> Result<Option<&'d Found>, Failure> {
         for place in &driven.plan.codeless {
             println!("  note: the kernel has no code of its own for {place}");
@@ -430,7 +430,7 @@ impl<'a> Checking<'a> {
         })
     }
 
-    /// Makes a finding short, tells it and writes it down.
+    /// Makes a finding short, tells it and writes it to a file.
     fn keep(&self, target: &Target, driven: &Driven, found: &Found) -> Result<Verdict, Failure> {
         let how = How {
             points: driven.plan.points.clone(),
@@ -451,7 +451,7 @@ impl<'a> Checking<'a> {
         }
     }
 
-    /// Adds what the kernel taught and checks again.
+    /// Adds what the kernel's execution taught to the model, and checks again.
     fn refine(&self, proposal: &Proposal) -> Result<Verdict, Failure> {
         let Some(check) = refine::refined(&self.check, proposal) else {
             return Err(bad(format!(
@@ -477,8 +477,8 @@ impl<'a> Checking<'a> {
         Checking { check, folder, path: self.path.clone(), ..*self }.run()
     }
 
-    /// Whether a patch mends it: the model of the patched source is clean, and the counterexample does not replay on the
-    /// patched kernel.
+    /// Whether a patch mends the source: the model of the patched source is clean, and the counterexample
+    /// does not replay on the patched kernel.
     fn patched(
         &self,
         file: &Path,

@@ -41,16 +41,17 @@ pub struct Arguments {
     pub compiler: String,
 }
 
-/// What makefiles of other years do not say, and compilers of today need.
+/// Flags that makefiles of other years do not give, and compilers of today need.
 const FLAGS: &str =
     "-fcommon -fno-pie -fno-pic -fno-stack-protector -fcf-protection=none -fno-omit-frame-pointer -Wno-error";
-/// Lines of a failed build that are told.
+/// How many lines of a failed build are shown.
 const LINES_TOLD: usize = 12;
-/// Tests that are named.
+/// How many tests are named.
 const TESTS_TOLD: usize = 8;
 
 const SECTOR: usize = 512;
-/// Where in a boot sector of Pintos the loader's code ends, the partition table is, and the signature.
+/// Offsets in a boot sector of Pintos: where the loader's code ends, the partition table is, and the
+/// signature.
 const LOADER_BYTES: usize = 314;
 const PARTITIONS: usize = 446;
 const SIGNATURE: usize = 510;
@@ -58,16 +59,16 @@ const SIGNATURE: usize = 510;
 const PINTOS_KERNEL: u8 = 0x20;
 
 struct Project {
-    /// Where its makefile is.
+    /// The folder of its makefile.
     root: PathBuf,
     output: PathBuf,
 }
 
-/// What to type, as far as it depends on the project.
+/// The part of the commands to type that depends on the project.
 struct Ready {
     /// The kernel and whatever else is behind it on the command line.
     kernel: String,
-    /// The description, written beside it.
+    /// The description, written beside the kernel.
     description: PathBuf,
     tests: Vec<String>,
 }
@@ -108,7 +109,7 @@ fn find_root(kind: Kind, folder: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-/// A compiler that puts [`FLAGS`] behind whatever the makefile says.
+/// Writes a compiler that puts [`FLAGS`] behind whatever the makefile says.
 fn write_compiler(output: &Path, compiler: &str) -> Result<PathBuf, Failure> {
     let path = output.join("cc");
     write_whole(&path, format!("#!/bin/sh\nexec {compiler} \"$@\" {FLAGS}\n").as_bytes())?;
@@ -122,7 +123,7 @@ fn set_executable(path: &Path) -> std::io::Result<()> {
 }
 
 impl Project {
-    /// Runs the makefile; of what goes wrong the last lines are told.
+    /// Runs the makefile; if something goes wrong, its last lines are shown.
     fn make(&self, folder: &Path, compiler: &Path, more: &[&str]) -> Result<(), Failure> {
         let mut command = Command::new("make");
         command.arg("-C").arg(folder).arg(format!("CC={}", compiler.display())).args(more);

@@ -94,7 +94,7 @@ impl Scene {
         Ok(Self { file, target, world })
     }
 
-    /// The same with another schedule, if that shows anything.
+    /// This scene with another schedule, if that shows any finding.
     fn instead(mut self, schedule: &Schedule) -> Result<Option<Self>, Failure> {
         let mut world = self.world.clone();
         world.set_limits(detect::Limits::of(&self.file.finding));
@@ -143,7 +143,8 @@ impl Scene {
 }
 
 impl Scene {
-    /// What came into the machine, as a text; played again without the kernel's description, to the same state.
+    /// What came into the machine, as a text; it is played again without the kernel's description, and ends
+    /// in the same state.
     fn tape(&self) -> String {
         let mut subject = self.world.subject.clone();
         subject.machine.record();

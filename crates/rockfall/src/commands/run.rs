@@ -101,7 +101,7 @@ pub fn boot(
     })
 }
 
-/// What the kernel is told, as far as kernels of this format can be told anything.
+/// The boot options of the kernel, as far as kernels of this format take any.
 fn options(arguments: &Arguments, format: Format, clock: Clock) -> Result<BootOptions, Failure> {
     let refuse = |flags: &str, format_wanted| {
         let kernel = arguments.kernel.display();

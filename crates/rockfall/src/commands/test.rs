@@ -113,14 +113,14 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// What is without counts last, and the last that matches decides.
+    /// The filters; those of `--without` come last, because the last that matches decides.
     fn filters(&self) -> Vec<Filter> {
         let within = self.within.iter().cloned().map(Filter::Within);
         within.chain(self.without.iter().cloned().map(Filter::Without)).collect()
     }
 }
 
-/// Everything that results depend on.
+/// A number that stands for everything that results depend on.
 fn key(target: &Target, arguments: &Arguments) -> u64 {
     let program = std::env::current_exe().and_then(std::fs::read).map_or(0, |file| checksum(&file));
     let Arguments { races, maximal, icb, within, without, all, .. } = arguments;
@@ -132,7 +132,7 @@ fn default_folder(test: &str) -> PathBuf {
     default_path(test).with_extension("").with_extension("rockfall")
 }
 
-/// The folder of the run, and what it holds that can be gone on with.
+/// Opens the folder of the run; returns it with what it holds that can be gone on with.
 fn open_folder(target: &Target, arguments: &Arguments) -> Result<(RunFolder, Option<Record>), Failure> {
     let path = arguments.run.clone().unwrap_or_else(|| default_folder(&target.recipe.test));
     let key = key(target, arguments);
@@ -183,7 +183,7 @@ fn open_folder(target: &Target, arguments: &Arguments) -> Result<(RunFolder, Opt
     Ok((folder, record))
 }
 
-/// Even a damaged run can be begun anew.
+/// Removes a run, even a damaged one, so that it can be begun anew.
 fn remove_run(path: &Path) -> Result<(), Failure> {
     match std::fs::remove_file(path.join("run")) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound && path.join("run").exists() => {
@@ -258,17 +258,17 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     }
 }
 
-/// What a run tells of, and by whose wishes.
+/// What a run is about, and the wishes of its user.
 struct Scene<'a> {
     arguments: &'a Arguments,
     target: Target,
     plain: World<Uniprocessor, Detectors>,
-    /// A run of the test has shown no second thread.
+    /// Whether a run of the test has shown no second thread.
     alone: bool,
 }
 
 impl Scene<'_> {
-    /// What has this cause was told before.
+    /// Sets findings with this cause aside, because they were told before.
     fn set_aside(&mut self, cause: Signature) {
         self.plain.observer.set_aside(cause.clone());
         self.target.recipe.known.push(cause);
@@ -284,7 +284,7 @@ impl Scene<'_> {
         statement.text() + &report::races(told, &Names::of(target), &|file| target.source(file))
     }
 
-    /// Makes the bug short, writes it down and tells it; says what its cause is.
+    /// Makes the bug short, writes it to a file and tells it; returns its cause.
     fn tell(
         &self,
         id: JobId,
@@ -333,7 +333,7 @@ impl Scene<'_> {
         Ok((verdict, bug.file.finding.cause()))
     }
 
-    /// No bug is left, as far as anybody looked.
+    /// Tells the result when no bug is left, as far as anybody looked.
     fn conclude(&self, campaign: &Campaign<'_>, code: &Code<'_>) -> Verdict {
         let ending = campaign.ending();
         let gap = campaign.has_gap();
@@ -376,7 +376,7 @@ impl Scene<'_> {
     }
 }
 
-/// `TEST.finding.json` for the first bug, `TEST-2.finding.json` for the second.
+/// The path of a bug's file: `TEST.finding.json` for the first, `TEST-2.finding.json` for the second.
 fn numbered(path: &Path, number: usize) -> PathBuf {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("test");
     let (stem, rest) = name.split_at(name.find('.').unwrap_or(name.len()));

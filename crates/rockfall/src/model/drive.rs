@@ -31,7 +31,7 @@ pub struct Ground<'a, S> {
     pub target: Option<&'a Target>,
 }
 
-/// What a counterexample came to on the kernel.
+/// The result of a counterexample on the kernel.
 pub enum Verdict {
     /// The kernel goes wrong.
     Violated {
@@ -46,7 +46,7 @@ pub enum Verdict {
     NeverReached(NeverReached),
 }
 
-/// A loop of the counterexample as the kernel went round in it.
+/// How the kernel went round in a loop of the counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Round {
     /// The threads stand where they stood before it.
@@ -54,7 +54,7 @@ pub enum Round {
     Open,
 }
 
-/// A variable in the model and in the kernel after the last step.
+/// The value of a variable in the model and in the kernel after the last step.
 pub struct Compared {
     pub model: String,
     pub model_value: String,
@@ -89,18 +89,19 @@ pub struct Proposal {
     pub holds: BTreeMap<String, HeldLock>,
 }
 
-/// The whole of a try.
+/// All that is known after a try.
 pub struct Driven {
     pub verdict: Verdict,
     pub round: Option<Round>,
     pub execution: Execution,
-    /// For each step of it, lines of the model that were passed where nobody else could be let in.
+    /// For each step of the execution, the lines of the model that were passed where nobody else could be let
+    /// in.
     pub passed: Vec<Vec<String>>,
     pub guided: Guided,
     pub plan: Plan,
 }
 
-/// Decisions of one try.
+/// The most decisions of one try.
 const DEPTH_MAX: usize = 1 << 20;
 
 /// Drives the kernel along the counterexample.
@@ -150,7 +151,7 @@ impl<S: Subject> Ground<'_, S> {
         world
     }
 
-    /// Lines that only the file of the model's code knows.
+    /// Adds places to a stack that only the file of the model's code knows.
     fn place(&self, stack: &mut Stack) {
         for frame in stack.iter_mut().filter(|frame| frame.file.is_none() && self.image.is_code(frame.pc)) {
             if let Some(known) = self.image.frames(frame.pc).into_iter().next() {
@@ -176,7 +177,7 @@ impl<S: Subject> Ground<'_, S> {
         lines
     }
 
-    /// It is used for as long as it is wanted.
+    /// Ends steps when `late` says so.
     pub fn heed(&mut self, late: Arc<dyn Fn() -> bool + Send + Sync>) {
         self.world.subject.heed(late);
     }
@@ -204,7 +205,8 @@ fn bounds() -> Bounds {
     Bounds { depth_max: DEPTH_MAX, clone_bytes_max: 0 }
 }
 
-/// Processes of one function may be any of the threads that come to it: the order of the file first, then the other.
+/// In which ways processes of one function can be the threads that come to it: the order of the file first,
+/// then the others.
 fn assignments(check: &Check, plan: &Plan) -> Vec<Vec<usize>> {
     let straight: Vec<usize> = (0..check.processes.len()).collect();
     let free = |at: &usize| plan.route.bound[*at].is_none();
@@ -249,7 +251,7 @@ fn judge<S: Subject>(
     Verdict::NeverReached(never_reached(ground, check, plan, guided, execution))
 }
 
-/// What the test printed along a schedule, to its end, whoever would have objected.
+/// What the test printed along a schedule, to its end, whatever detectors would have found.
 fn console<S: Subject>(world: &World<S, Detectors>, plan: &Plan, schedule: &Schedule) -> Vec<String> {
     let free = World::new(world.subject.clone(), ());
     let execution = replay(free, &plan.points, schedule, DEPTH_MAX, false);
@@ -420,7 +422,7 @@ fn never_reached<S: Subject>(
     NeverReached { step, why, standing, proposal }
 }
 
-/// The kernel where the execution ended.
+/// The subject in the state in which the execution ended.
 fn at_end<S: Subject>(world: &World<S, Detectors>, plan: &Plan, execution: &Execution) -> S {
     let mut subject = world.subject.clone();
     for choice in &execution.schedule().0 {

@@ -68,7 +68,7 @@ pub fn add_flags(check: &mut Check, kernel: &KernelUnderTest, folder: &Path) -> 
     Ok(())
 }
 
-/// The kernel with the module that the model is of.
+/// The kernel with the module that the model was made from.
 pub struct LinuxKernel {
     pub target: SmpTarget,
     subject: Multiprocessor,

@@ -11,7 +11,7 @@ const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;margin:2rem;max-wi
     ui-monospace,monospace;white-space:pre-wrap}.who{font-weight:600}.note{opacity:.7}@media(prefers-color-scheme:dark){body{\
     background:#16181d;color:#dde}}";
 
-/// Kernel steps shown in one row.
+/// How many kernel steps are shown in one row.
 const STEPS_SHOWN: usize = 12;
 
 /// The page; it opens with the first line of `verdict`.

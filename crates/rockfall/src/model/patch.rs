@@ -13,7 +13,7 @@ pub struct Patched {
     /// The check file in the copy.
     pub check: PathBuf,
     root: PathBuf,
-    /// For each file of the patch: the stretches of the old file and how far they moved; `None`: taken out.
+    /// For each file of the patch, the stretches of the old file that it replaces.
     hunks: BTreeMap<String, Vec<Hunk>>,
 }
 
@@ -24,13 +24,13 @@ struct Hunk {
     kept: BTreeMap<u32, u32>,
     old_begin: u32,
     old_end: u32,
-    /// How far what follows has moved.
+    /// By how many lines what follows has moved.
     shift: i64,
 }
 
-/// Bytes of a tree that is copied for a patch.
+/// The most bytes of a tree that is copied for a patch.
 const TREE_BYTES_MAX: u64 = 256 << 20;
-/// Folders up from the check file in which the patch's files are looked for.
+/// How many folders up from the check file the patch's files are looked for.
 const UP_MAX: usize = 6;
 
 fn bad(message: String) -> Failure {

@@ -13,7 +13,7 @@ use trace::{Actor, PointRule, PointSet, Resolve as _, ThreadId, VirtAddr};
 pub struct Plan {
     pub route: Route,
     pub points: PointSet,
-    /// The steps of the trail that each leg does: from, and one past.
+    /// The steps of the trail that each leg does: the first, and the one after the last.
     pub steps: Vec<(usize, usize)>,
     /// C lines of the counterexample without code of their own in the kernel.
     pub codeless: Vec<Place>,
@@ -26,8 +26,8 @@ struct Located {
     at: Arrival,
 }
 
-/// A path as the debugging information ends with it: without what leads up, or, of a source that was compiled as a copy
-/// somewhere else, its name alone.
+/// A path as the debugging information ends with it: without leading `..`, or, for a source that was compiled
+/// as a copy somewhere else, its name alone.
 fn plain<'a>(file: &'a str, image: &Image) -> &'a str {
     let mut file = file;
     while let Some(rest) = file.strip_prefix("../").or_else(|| file.strip_prefix("./")) {
@@ -40,7 +40,7 @@ fn plain<'a>(file: &'a str, image: &Image) -> &'a str {
 }
 
 impl Plan {
-    /// The points as instructions, for subjects that know no lines.
+    /// Turns the points into instructions, for subjects that know no lines.
     pub fn by_address(&mut self) {
         let all = self.route.spots.keys().chain(self.route.entries.iter().flatten());
         let rule =
@@ -139,8 +139,9 @@ fn accesses(
     }
 }
 
-/// Where the processes' functions return: whoever has done its last step is stopped there, before it goes on to what the model
-/// does not have. A jump to another function counts where it is no line's own work, as the jumps that stand for returns are.
+/// Where the processes' functions return: a process that has done its last step is stopped there, before it
+/// goes on to what the model does not have. A jump to another function counts where it is no line's own work,
+/// as the jumps that stand for returns are.
 fn ends(
     check: &Check,
     image: &Arc<Image>,
@@ -203,7 +204,7 @@ fn locate(trail: &Trail, numbers: &BTreeMap<Place, u32>) -> (Vec<Located>, Vec<P
     (located, codeless.into_iter().collect())
 }
 
-/// A leg for each stretch of one process that gets it anywhere.
+/// A leg for each stretch of one process in which it comes to another place.
 fn legs(located: &[Located]) -> (Vec<Leg>, Vec<(usize, usize)>) {
     let (mut legs, mut steps): (Vec<Leg>, Vec<(usize, usize)>) = (Vec::new(), Vec::new());
     let mut begin = 0;

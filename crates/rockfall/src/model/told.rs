@@ -42,7 +42,7 @@ fn violation(what: &str) -> String {
     }
 }
 
-/// Steps of a counterexample that are shown; the others are counted.
+/// How many steps of a counterexample are shown; the others are counted.
 const STEPS_SHOWN: usize = 200;
 
 /// The counterexample: a line for each step, the processes as columns.
@@ -78,7 +78,7 @@ pub fn counterexample(model: &Model, trail: &Trail) -> String {
     text
 }
 
-/// Where threads stand, and what for.
+/// Where threads stand, and what they wait for.
 pub fn standing(threads: &[Standing]) -> String {
     let mut text = String::new();
     for standing in threads {
@@ -102,10 +102,10 @@ pub fn standing(threads: &[Standing]) -> String {
     text
 }
 
-/// Frames of a stack that are shown.
+/// How many frames of a stack are shown.
 const FRAMES_SHOWN: usize = 6;
 
-/// What a counterexample came to on the kernel.
+/// The result of a counterexample on the kernel, in words.
 pub fn driven(check: &Check, trail: &Trail, driven: &Driven) -> String {
     let legs = driven.plan.route.legs.len();
     let mut text = match &driven.verdict {

@@ -1,8 +1,8 @@
 //! `rockfall test KERNEL --pairs CALLS.c`: every pair of the system calls in a list, both at once, from one boot.
 //!
-//! The list is a test whose inputs are a square: call `input / n` on one processor, `input % n` on the other. Whoever is on
-//! which processor makes no difference, because either may go first, so each pair is explored once. The budget is shared:
-//! a pair that is exhausted leaves its time to the others.
+//! The list is a test whose inputs are a square: call `input / n` on one processor, `input % n` on the other.
+//! Which call is on which processor makes no difference, because either may go first, so each pair is
+//! explored once. The budget is shared: a pair that is exhausted leaves its time to the others.
 
 use crate::commands::test::Arguments;
 use crate::files::write_whole;
@@ -75,7 +75,7 @@ fn side(booted: &Booted, calls: &Path) -> Result<u32, Failure> {
     })
 }
 
-/// What came of a pair. A bug is written to a file unless one of the same kind was: `known`, by headline.
+/// The result of a pair. A bug is written to a file unless one of the same kind was: `known`, by headline.
 fn cell(
     arguments: &Arguments,
     target: &mut SmpTarget,

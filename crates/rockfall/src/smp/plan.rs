@@ -21,21 +21,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trace::{Access, Cancelled, PhysAddr, PointSet, Schedule, Subject as _, VirtAddr, Words};
 
-/// Decisions of one execution.
+/// The most decisions of one execution.
 const DEPTH_MAX: usize = 1 << 18;
-/// Memory for clones of the machine in a search that goes back and forth.
+/// Bytes of memory for clones of the machine in a search that goes back and forth.
 const CLONE_BYTES_MAX: usize = 256 << 20;
-/// Of the time that is left when the reduced search begins, the share that it may take.
+/// The share of the remaining time that the reduced search may take when it begins.
 const REDUCED_SHARE: f64 = 0.6;
-/// Random executions in one go, after which it is looked what they brought.
+/// How many random executions are run in one go, before it is looked what they brought.
 const RANDOM_EXECUTIONS: u64 = 1024;
 
 /// A part of what was explored, with a set of points that was known then.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// All with at most one preemption.
+    /// All executions with at most one preemption.
     Sweep,
-    /// All with at most so many preemptions, up to the order of independent accesses.
+    /// All executions with at most so many preemptions, up to the order of independent accesses.
     Reduced {
         preemptions: u32,
     },
@@ -47,7 +47,7 @@ pub struct Done {
     pub part: Part,
     pub words: usize,
     pub interleavings: u64,
-    /// Nothing of it was left out.
+    /// Whether nothing of the part was left out.
     pub exhausted: bool,
 }
 
@@ -60,10 +60,10 @@ enum Ended {
     /// Shared memory showed that was not known.
     Learned,
     Exhausted {
-        /// More preemptions would give more executions.
+        /// Whether more preemptions would give more executions.
         cut: bool,
     },
-    /// Its share of the time is used up.
+    /// The part has used up its share of the time.
     Enough,
 }
 
@@ -75,9 +75,9 @@ pub struct Plan {
     began: Instant,
     budget: Duration,
     seed: u64,
-    /// What processors share with their own interrupts counts.
+    /// Whether what processors share with their own interrupts counts.
     pub interrupts: bool,
-    /// Those who did the last part: what they have compiled of the guest is of use for the next.
+    /// The workers of the last part: what they have compiled of the guest is of use for the next.
     idle: Option<Workers<Multiprocessor, Communication>>,
     pub words: Words,
     synchronising: Words,
@@ -88,15 +88,15 @@ pub struct Plan {
     pub interleavings: u64,
     pub instructions: u64,
     pub classes: Arc<Classes>,
-    /// All executions with at most so many preemptions at the words known now were run.
+    /// The number of preemptions up to which all executions at the words known now were run.
     pub exhausted: Option<u32>,
-    /// Nothing at all is left out at these words.
+    /// Whether nothing at all is left out at these words.
     pub complete: bool,
     pub found: Option<(Found, PointSet)>,
     pub unsupported: Option<(String, Schedule)>,
 }
 
-/// Told what is going on.
+/// A function that is told what is going on, and how many interleavings were run.
 pub type Report<'a> = &'a mut dyn FnMut(&str, u64);
 
 impl Plan {
@@ -143,7 +143,7 @@ impl Plan {
         PointSet { words: self.words.clone(), ..PointSet::default() }
     }
 
-    /// Those who do the next part.
+    /// The workers for the next part.
     fn workers(
         &mut self,
         points: &PointSet,
@@ -163,7 +163,7 @@ impl Plan {
         }
     }
 
-    /// A finding replays in this world.
+    /// The world in which a finding replays.
     #[must_use]
     pub fn plain_world(&self) -> World<Multiprocessor, Detectors> {
         World::new(self.subject.clone(), self.detectors.clone())
@@ -179,7 +179,7 @@ impl Plan {
         }
     }
 
-    /// From now on what processors share with their own interrupts counts.
+    /// Makes what processors share with their own interrupts count from now on.
     pub fn watch_interrupts(&mut self) {
         self.interrupts = true;
         self.complete = false;
@@ -207,7 +207,7 @@ impl Plan {
         }
     }
 
-    /// Two preemptions, then three, and so on while its share of the time lasts.
+    /// Runs executions with two preemptions, then three, and so on while its share of the time lasts.
     fn deepen(&mut self, report: Report<'_>) -> Ended {
         let left = self.budget.saturating_sub(self.began.elapsed());
         let end = self.began.elapsed() + left.mul_f64(REDUCED_SHARE);
@@ -285,7 +285,8 @@ impl Plan {
         }
     }
 
-    /// By chance, with three strategies in turn: nobody knows beforehand which one a bug is likely under.
+    /// Runs executions by chance, with three strategies in turn: nobody knows beforehand which one a bug is
+    /// likely under.
     fn random(&mut self, report: Report<'_>) -> Ended {
         loop {
             let seed = self.seed;
@@ -334,7 +335,7 @@ impl Plan {
         }
     }
 
-    /// Takes over what a part brought; whether new shared memory showed.
+    /// Takes over what a part brought; returns whether new shared memory showed.
     fn take(&mut self, tally: &Tally<Noted>) -> bool {
         let points = self.points();
         if let Some(found) = tally.found.first() {
@@ -370,7 +371,7 @@ impl Plan {
         learned
     }
 
-    /// A race on a word that is for synchronisation, as is known now, is none.
+    /// Whether a race is on a word that is now known to be for synchronisation, so that it is none.
     #[must_use]
     pub fn on_synchronising(&self, race: &Race) -> bool {
         let near = |addr: VirtAddr| addr.0 & !7 == race.addr.0 & !7;

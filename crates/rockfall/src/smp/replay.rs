@@ -26,7 +26,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// `kernel`: where the kernel is now.
+    /// Opens a finding; `kernel` says where the kernel is now.
     pub fn open(file: FindingFile, path: &Path, kernel: Option<&Path>) -> Result<Self, Failure> {
         let mut recipe = file.target.clone();
         if let Some(kernel) = kernel {
@@ -48,7 +48,7 @@ impl Scene {
         })
     }
 
-    /// The same with another schedule, if that shows anything.
+    /// This scene with another schedule, if that shows any finding.
     fn instead(mut self, schedule: &Schedule) -> Result<Option<Self>, Failure> {
         let mut world = self.world.clone();
         world.set_limits(detect::Limits::of(&self.file.finding));
@@ -71,7 +71,7 @@ impl Scene {
         Ok(Some(self))
     }
 
-    /// Shows it, or another schedule in its place.
+    /// Shows the finding, or another schedule in its place.
     pub fn show(
         self,
         path: &Path,

@@ -8,7 +8,7 @@ use machine::Machine;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// Machines kept. Each takes some tens of megabytes.
+/// How many machines are kept. Each takes some tens of megabytes.
 const KEPT_MAX: usize = 24;
 const EXTENSION: &str = "snapshot";
 

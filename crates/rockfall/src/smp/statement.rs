@@ -7,10 +7,10 @@ use report::grouped;
 use std::fmt::Write as _;
 use trace::Resolve;
 
-/// Words named one by one.
+/// How many words are named one by one.
 const WORDS_NAMED_MAX: usize = 8;
 
-/// Why it ended.
+/// Why the exploration ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     Bug,

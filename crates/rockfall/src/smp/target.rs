@@ -27,7 +27,8 @@ use trace::{Cancelled, CpuId};
 
 const MEMORY_BYTES: u64 = 512 << 20;
 const CPUS: u8 = 2;
-/// Objects of different kinds are never in one slab, so that reports can name them by it.
+/// What the kernel is told on its command line: objects of different kinds are then never in one slab, so
+/// that reports can name them by it.
 const COMMAND_LINE: &str = "slab_nomerge";
 
 #[derive(Args, Clone, Debug, Default)]
@@ -112,7 +113,7 @@ fn kernel_file(kernel: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// What was fetched of this kernel: modules are taken from there and built for it.
+/// The fetched files of this kernel: modules are taken from there and built for it.
 fn fetched(linux: Option<&Linux>) -> Result<Option<Kernel>, Failure> {
     let Some(linux) = linux else { return Ok(None) };
     let release = linux.release();
@@ -125,7 +126,7 @@ fn fetched(linux: Option<&Linux>) -> Result<Option<Kernel>, Failure> {
     store(None)?.find(release).map(Some).ok_or_else(missing)
 }
 
-/// A kernel whose symbols cannot be read is tested all the same.
+/// Reads the kernel's symbols; a kernel whose symbols cannot be read is tested all the same.
 fn parse_linux(path: &Path, file: &[u8]) -> Option<Arc<Linux>> {
     match Linux::parse(&path.display().to_string(), file) {
         Ok(linux) => Some(linux),
@@ -224,7 +225,7 @@ impl SmpTarget {
         self.recipe.linux.as_ref().expect("made with one")
     }
 
-    /// What is tested, for sentences.
+    /// What is tested, as a phrase for sentences.
     pub fn what(&self) -> String {
         let LinuxRecipe { release, cpus, input, .. } = self.how();
         let input = input.map(|input| format!(" with input {input}")).unwrap_or_default();
@@ -304,7 +305,7 @@ impl SmpTarget {
         Ok((subject, said))
     }
 
-    /// The same in one go.
+    /// Boots and brings the machine to the test in one go.
     pub fn start(&self, cancelled: &Cancelled) -> Result<Multiprocessor, Failure> {
         Ok(self.at_test(&self.boot(cancelled)?, cancelled)?.0)
     }

@@ -43,7 +43,7 @@ const CONSOLE: [&str; 18] = [
     "Poison overwritten",
     "Redzone overwritten",
 ];
-/// Seconds for making a finding's schedule short.
+/// How many seconds may go into making a finding's schedule short.
 const MINIMISE_SECONDS_MAX: f64 = 10.0;
 
 /// The detectors of tests on several processors.
@@ -145,7 +145,7 @@ pub fn explore(
 }
 
 impl Explored {
-    /// The verdict, told, and a line that sums it up.
+    /// Tells the verdict; returns it with a line that sums it up.
     fn tell(&self, arguments: &Arguments, target: &mut SmpTarget) -> Result<(Verdict, String), Failure> {
         let Self { plan, ending, .. } = self;
         let names = self.subject.knowledge().clone();
@@ -167,7 +167,7 @@ impl Explored {
         Ok((verdict, line))
     }
 
-    /// The finding as a file, where there is one: its path.
+    /// Writes the finding to a file, if there is one; returns its path.
     pub fn keep(&self, arguments: &Arguments, target: &mut SmpTarget) -> Result<Option<PathBuf>, Failure> {
         let Some((found, points)) = &self.plan.found else { return Ok(None) };
         let path = target.finding_path();
@@ -190,7 +190,7 @@ impl Keeping {
     }
 }
 
-/// A finding as short as it was made.
+/// A finding with its schedule made as short as the time allowed.
 pub struct Bug {
     file: FindingFile,
     path: PathBuf,
@@ -198,7 +198,7 @@ pub struct Bug {
 }
 
 impl Bug {
-    /// Makes it short and writes it down.
+    /// Makes the finding short and writes it to a file.
     pub fn new(
         target: &mut SmpTarget,
         world: World<Multiprocessor, Detectors>,
@@ -262,7 +262,7 @@ impl Bug {
     }
 }
 
-/// The same, whose steps do not end with the budget: what was found is told in full.
+/// The subject with steps that do not end with the budget, so that what was found is told in full.
 fn without_haste(mut subject: Multiprocessor) -> Multiprocessor {
     use trace::Subject as _;
     subject.heed(std::sync::Arc::new(|| false));
