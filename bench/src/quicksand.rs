@@ -43,7 +43,7 @@ pub struct Row {
     pub place: Place,
     pub test: String,
     pub fault: Option<Fault>,
-    /// Of the kernel, where it is not the usual one.
+    /// The design of the kernel, where it is not the usual one.
     pub design: Option<&'static str>,
 }
 

@@ -34,9 +34,9 @@ impl fmt::Display for Ending {
 pub struct Outcome {
     pub ending: Ending,
     pub interleavings: u64,
-    /// Until the finding, or in all.
+    /// Seconds until the finding, or of the whole run if there is none.
     pub seconds: f64,
-    /// Of all threads, to the end of the process.
+    /// Processor seconds of all threads, to the end of the process.
     pub cpu_seconds: f64,
     pub memory_mb: u64,
 }

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Of the modules and of ordinary tests.
+/// The version of Debian's kernel on which the modules and ordinary tests are run.
 const KERNEL: &str = "6.1.0-54";
 
 #[derive(Parser, Debug)]

@@ -5,7 +5,7 @@ pub struct Demo {
     pub kernel: &'static [u8],
     /// The program's name, to be typed to the shell.
     pub test: &'static str,
-    /// The same program with symbols and DWARF.
+    /// The test program with symbols and DWARF.
     pub program: &'static [u8],
 }
 
@@ -16,7 +16,7 @@ pub const FAULTY: Demo = Demo {
     program: include_bytes!(concat!(env!("OUT_DIR"), "/faulty/programs/double_thread_fork")),
 };
 
-/// The same without the fault.
+/// The kernel of [`FAULTY`] without the fault.
 pub const CORRECT: Demo = Demo {
     kernel: include_bytes!(concat!(env!("OUT_DIR"), "/correct/kernel")),
     test: "double_thread_fork",

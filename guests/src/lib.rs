@@ -21,15 +21,17 @@ pub use toolchain::BuildError;
 /// The designs a kernel may choose between; the default of each is `false`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Design {
-    /// The running thread stays on the run queue.
+    /// Whether the running thread stays on the run queue.
     pub current_on_queue: bool,
-    /// A thread that finds a mutex taken yields until it is free, instead of blocking.
+    /// Whether a thread that finds a mutex taken yields until it is free, instead of blocking.
     pub yield_mutex: bool,
-    /// With nothing to run, wait on the stack of the last thread, instead of in an idle thread.
+    /// Whether the kernel, with nothing to run, waits on the stack of the last thread, instead of in an idle
+    /// thread.
     pub idle_loop: bool,
-    /// A new thread runs at once, instead of waiting for its turn.
+    /// Whether a new thread runs at once, instead of waiting for its turn.
     pub child_first: bool,
-    /// Preemption is disabled by a flag that the timer handler looks at, instead of by disabling interrupts.
+    /// Whether preemption is disabled by a flag that the timer handler looks at, instead of by disabling
+    /// interrupts.
     pub preempt_flag: bool,
 }
 
@@ -108,7 +110,8 @@ impl Build {
         self.image_from(&sources(), &cache(), out)
     }
 
-    /// The same from sources elsewhere, which must be in a folder named `guests`, and with a cache elsewhere.
+    /// Builds kernel and programs from sources elsewhere, which must be in a folder named `guests`, and with
+    /// a cache elsewhere.
     pub fn image_from(&self, sources: &Path, cache: &Path, out: &Path) -> Result<Image, BuildError> {
         image::build(sources, cache, &self.macros()?, &[], out)
     }

@@ -26,7 +26,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("helpers.c", include_str!("../linux/helpers.c")),
     ("init.c", include_str!("../linux/init.c")),
 ];
-/// With debugging information, so that a report can name the lines of a test.
+/// Flags of the compiler: with debugging information, so that a report can name the lines of a test.
 const FLAGS: [&str; 6] = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-static", "-g"];
 /// Folders the helper mounts file systems on, and `/root`, which the kernel wants.
 const FOLDERS: [&str; 7] = ["dev", "proc", "sys", "tmp", "root", "tests", "modules"];
@@ -58,7 +58,7 @@ pub struct Debian {
 }
 
 impl Debian {
-    /// `None`: it has not been fetched.
+    /// Finds what was fetched; `None`: nothing was.
     #[must_use]
     pub fn find() -> Option<Self> {
         let folder = crate::cache().with_file_name("linux");
@@ -88,7 +88,7 @@ pub fn test_store() -> debian::Store {
     debian::Store::new(&crate::cache().with_file_name("linux"))
 }
 
-/// No module is larger; what claims to be is damaged.
+/// The largest module that is accepted; a file that claims to be larger is damaged.
 const MODULE_BYTES_MAX: u64 = 256 << 20;
 
 /// A file's bytes, unpacked where its name ends in `.xz`.
@@ -103,7 +103,7 @@ fn unpacked(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, BuildError> {
     Ok(plain)
 }
 
-/// A folder that goes away again.
+/// A folder that is removed again.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -4,9 +4,9 @@ use crate::toolchain::{BuildError, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Its description for when it says nothing of itself.
+/// The kernel's description for when it says nothing of itself.
 pub const DESCRIPTION: &str = include_str!("../tiny/tiny.toml");
-/// Its description for when it does.
+/// The kernel's description for when it says what it does by annotations.
 pub const ANNOTATED: &str = include_str!("../tiny/annotated.toml");
 
 const FLAGS: &[&str] = &[
@@ -30,7 +30,7 @@ const FLAGS: &[&str] = &[
     "-Wl,--build-id=none,-z,noexecstack",
 ];
 
-/// Builds it into `out` with these macros defined: `ROCKFALL_OFF`, and names of its faults.
+/// Builds the kernel into `out` with these macros defined: `ROCKFALL_OFF`, and names of its faults.
 pub fn build(macros: &[&str], out: &Path) -> Result<PathBuf, BuildError> {
     let error = |path: &Path| {
         let path = path.to_owned();
@@ -46,7 +46,7 @@ pub fn build(macros: &[&str], out: &Path) -> Result<PathBuf, BuildError> {
     Ok(kernel)
 }
 
-/// The same file without symbols and debugging information.
+/// Makes a copy of a kernel file without symbols and debugging information.
 pub fn strip(kernel: &Path) -> Result<PathBuf, BuildError> {
     let stripped = kernel.with_extension("stripped");
     run("objcopy", Command::new("objcopy").arg("--strip-all").arg(kernel).arg(&stripped))?;

@@ -191,7 +191,7 @@ impl Toolchain {
         parallel(sources, |source| self.compile_one(source, macros))
     }
 
-    /// Those of the macros that can make a difference to this source.
+    /// The macros that can make a difference to this source.
     pub fn macros_for<'a>(&self, source: &Source, macros: &'a [String]) -> Vec<&'a String> {
         let headers = self.headers.iter().find(|(folder, _)| *folder == source.folder);
         let mentioned = |m: &&String| {

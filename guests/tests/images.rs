@@ -148,7 +148,8 @@ fn correct_kernel_survives_any_one_preemption() {
     }
 }
 
-/// The same sweep does find what the catalogue says one preemption exposes, where the console or silence shows it.
+/// A sweep with one preemption finds the faults that the catalogue says one preemption exposes, where the
+/// console or silence shows them.
 #[test]
 fn one_preemption_exposes_faults() {
     for (fault, test, stride, shows) in [

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Beyond its budget a command boots, minimises nothing, and writes down what it has.
+/// How many seconds beyond its budget a command may take: it boots, minimises nothing, and writes what it
+/// has.
 const GRACE_SECONDS: f64 = 60.0;
 const WORKERS: &str = "2";
 
@@ -31,12 +32,12 @@ pub struct Cell {
 /// State spaces of one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Spaces {
-    /// By themselves, or as part of a larger one.
+    /// How many spaces were exhausted, by themselves or as part of a larger one.
     pub exhausted: usize,
-    /// Those whose points are known beforehand, and how many of these are exhausted.
+    /// How many spaces have only points that are known beforehand, and how many of these are exhausted.
     pub initial: usize,
     pub initial_exhausted: usize,
-    /// Racing instructions that have a point in some space, and those that have one in a space that is exhausted.
+    /// How many racing instructions have a point in some space, and how many in a space that is exhausted.
     pub racing: usize,
     pub racing_exhausted: usize,
 }

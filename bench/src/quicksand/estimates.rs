@@ -17,7 +17,7 @@ use explore::estimate::{Correction, Growth};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// With fewer, or in less time, nobody needs a forecast.
+/// The fewest interleavings of a space that is judged: with fewer, nobody needs a forecast.
 const INTERLEAVINGS_MIN: u64 = 100;
 const SECONDS_MIN: f64 = 0.2;
 /// In shorter searches up to a third of the time goes by until code is translated and every worker has a part of the space.

@@ -74,7 +74,7 @@ const MORE_OF_KERNEL: [(Option<&str>, &str, &str); 34] = [
     (Some("yield_mutex"), "fork_wait", "irq-on"),
     (Some("idle_loop"), "double_new_pages", "irq-on"),
 ];
-/// The same for programs.
+/// Spaces of correct programs that are exhausted in a few seconds: program, points.
 const MORE_OF_PROGRAM: [(&str, &str); 26] = [
     ("broadcast_test", "everywhere"),
     ("broadcast_two_waiters", "everywhere,within:thr_exit"),

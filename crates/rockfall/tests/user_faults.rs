@@ -80,7 +80,7 @@ fn races_that_lead_to_a_bug_are_told() {
     assert!(text.contains("\nData races: ") && !text.contains("\nData races: 0 leading"), "{text}");
 }
 
-/// Of all races with a side in the stub of a system call, the one that the bug is about.
+/// Among all races with a side in the stub of a system call, the test shows the one that the bug is about.
 #[test]
 fn races_that_the_bug_is_not_about_are_not_told_with_it() {
     let folder = build("about", &["lost_wakeup"]);

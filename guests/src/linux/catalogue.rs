@@ -8,9 +8,9 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct ModuleFault {
-    /// Of the module, its device and its test.
+    /// The name of the module, of its device and of its test.
     pub name: String,
-    /// What tells of it, any of: expectation, oops, warning, deadlock, use-after-free, double-free.
+    /// The kinds of finding that show it: expectation, oops, warning, deadlock, use-after-free, double-free.
     pub shows: Vec<String>,
     /// The fewest preemptions that expose it, as far as we know.
     pub preemptions: u32,
@@ -37,9 +37,9 @@ impl ModuleFault {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct ReleasedBug {
-    /// Of the test.
+    /// The name of the test.
     pub name: String,
-    /// The changelog's words.
+    /// The description of the bug in the words of the changelog.
     pub what: String,
     /// A release of Debian that has it, as [`super::debian::Store::fetch`] takes it.
     pub broken: String,
@@ -55,7 +55,7 @@ pub struct ReleasedBug {
     pub append: String,
     /// How it was found on the broken release, or how far it was looked for in vain.
     pub found: String,
-    /// As for [`ModuleFault`].
+    /// The kinds of finding that show it, as for [`ModuleFault`].
     pub shows: Vec<String>,
 }
 

@@ -88,7 +88,7 @@ pub struct Store {
 /// One kernel of a store.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// As `uname -r` prints it.
+    /// The release, as `uname -r` prints it.
     pub release: String,
     folder: PathBuf,
 }
@@ -99,7 +99,7 @@ impl Store {
         Store { folder: folder.to_owned() }
     }
 
-    /// Where kernels are kept unless the user says otherwise.
+    /// The folder in which kernels are kept unless the user says otherwise.
     #[must_use]
     pub fn usual() -> Option<Self> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -107,7 +107,7 @@ impl Store {
         Some(Store { folder: cache.join("rockfall/linux") })
     }
 
-    /// What is there, oldest first.
+    /// The kernels that are there, oldest first.
     #[must_use]
     pub fn kernels(&self) -> Vec<Kernel> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().filter_map(|entry| entry.ok());
@@ -159,7 +159,7 @@ impl Store {
 }
 
 impl Store {
-    /// A package and the libraries it depends on, unpacked; where.
+    /// Unpacks a package and the libraries it depends on; returns the folder.
     pub fn tools(&self, package: &str, say: &dyn Fn(&str)) -> Result<PathBuf> {
         let tree = self.folder.join("tools").join(package);
         if tree.exists() {
@@ -220,7 +220,7 @@ impl Kernel {
         self.folder.join("image.deb")
     }
 
-    /// Downloads a package; where it is.
+    /// Downloads a package; returns its path.
     fn download(&self, package: &str, say: &dyn Fn(&str)) -> Result<PathBuf> {
         let folder = self.folder.join(format!("download-{}", std::process::id()));
         fs::create_dir_all(&folder).map_err(io(&folder))?;
@@ -322,7 +322,7 @@ struct ModuleFiles<'a> {
     built_in: String,
 }
 
-/// `snd-pcm` and `snd_pcm` are the same module.
+/// The name of a module: `snd-pcm` and `snd_pcm` are the same.
 fn module_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split(".ko").next().unwrap_or(file).replace('-', "_")

@@ -41,7 +41,7 @@ pub fn load(kernel: &Path, command_line: &str) -> Machine {
     machine
 }
 
-/// Runs to the power switch; what was printed on the serial port.
+/// Runs to the power switch; returns what was printed on the serial port.
 pub fn console(kernel: &Path, command_line: &str) -> String {
     let mut machine = load(kernel, command_line);
     let stop = machine.run(CPU, &StopSet::after(BOOT_MAX), &mut Events::off());
@@ -49,7 +49,8 @@ pub fn console(kernel: &Path, command_line: &str) -> String {
     if stop == Stop::PowerOff { output } else { format!("{output}\n[ended with: {stop}]") }
 }
 
-/// The same with something typed on the serial port, each line when the kernel waits for it.
+/// Runs to the power switch, with something typed on the serial port, each line when the kernel waits for it;
+/// returns what was printed.
 pub fn console_with_input(kernel: &Path, input: &str) -> String {
     let mut machine = load(kernel, "");
     let mut lines = input.split_inclusive('\n');
