@@ -1,7 +1,7 @@
 //! Why a piece of work could not be done: failures that explain themselves, and say what to do.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use machine::boot::BootError;
 
@@ -33,6 +33,21 @@ pub enum Failure {
     /// A defect of Rockfall itself.
     Own(String),
     Terminal(std::io::Error),
+}
+
+impl Failure {
+    /// The same where the schedule came from a file, which may be of any age.
+    #[must_use]
+    pub fn in_file(self, path: &Path) -> Self {
+        match self {
+            Self::NotShown { finding, seen } => Self::BadInput(format!(
+                "the schedule in {} does not show its finding '{finding}': {seen}. The file was changed, or is of another \
+                 version of Rockfall: find the bug again",
+                path.display()
+            )),
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for Failure {

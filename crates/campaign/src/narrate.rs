@@ -11,7 +11,7 @@ use report::{Context, Passing, Story, tell, worth_seeing};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use trace::{Resolve, Step, ThreadId};
+use trace::{Resolve, Schedule, Step, ThreadId};
 
 /// How many instructions of an endless loop are shown: enough to see what it does.
 const LOOP_INSTRUCTIONS_SEEN: u64 = 100_000;
@@ -90,6 +90,38 @@ where
         program: target.kernel.tested.is_some(),
     };
     Ok(tell(&steps, &finding, &names, &|file| target.source(file), &context))
+}
+
+impl FindingFile {
+    /// What another schedule shows in place of this finding's, if that shows anything.
+    pub fn with_schedule<S, O>(
+        &self,
+        world: &World<S, O>,
+        schedule: &Schedule,
+    ) -> Result<Option<Self>, Failure>
+    where
+        S: trace::Subject,
+        O: explore::Observer,
+    {
+        let mut world = world.clone();
+        world.set_limits(Limits::of(&self.finding));
+        let execution = replay(world, &self.points, schedule, usize::MAX, false);
+        if let (None, End::Diverged { .. } | End::Nobody) = (execution.findings.first(), &execution.end) {
+            return Err(Failure::BadFlag(format!("this schedule cannot be run: {}", shows(&execution))));
+        }
+        let Some(finding) = execution.findings.first().cloned() else { return Ok(None) };
+        Ok(Some(Self {
+            headline: finding.headline(),
+            schedule: execution.schedule(),
+            preemptions: execution.preemptions(),
+            interleavings: 0,
+            minimised_from: None,
+            fewest: false,
+            passing: None,
+            finding,
+            ..self.clone()
+        }))
+    }
 }
 
 /// What an execution shows, in words that follow a colon.

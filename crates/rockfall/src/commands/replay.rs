@@ -7,7 +7,7 @@ use crate::terminal::text_options;
 use crate::verdict::Verdict;
 use campaign::Failure;
 use campaign::finding_file::FindingFile;
-use campaign::narrate::{narrate, shows};
+use campaign::narrate::narrate;
 use campaign::target::Target;
 use clap::Args;
 use detect::Detectors;
@@ -94,29 +94,6 @@ impl Scene {
         Ok(Self { file, target, world })
     }
 
-    /// This scene with another schedule, if that shows any finding.
-    fn instead(mut self, schedule: &Schedule) -> Result<Option<Self>, Failure> {
-        let mut world = self.world.clone();
-        world.set_limits(detect::Limits::of(&self.file.finding));
-        let execution = replay(world, &self.file.points, schedule, usize::MAX, false);
-        if let (None, End::Diverged { .. } | End::Nobody) = (execution.findings.first(), &execution.end) {
-            return Err(Failure::BadFlag(format!("this schedule cannot be run: {}", shows(&execution))));
-        }
-        let Some(finding) = execution.findings.first().cloned() else { return Ok(None) };
-        self.file = FindingFile {
-            headline: finding.headline(),
-            schedule: execution.schedule(),
-            preemptions: execution.preemptions(),
-            interleavings: 0,
-            minimised_from: None,
-            fewest: false,
-            passing: None,
-            finding,
-            ..self.file
-        };
-        Ok(Some(self))
-    }
-
     /// Forgets the passing schedule unless it passes.
     fn check_passing(&mut self) {
         let passes = |(schedule, common): &(Schedule, usize)| {
@@ -131,14 +108,7 @@ impl Scene {
 
     fn story(&mut self, path: &Path) -> Result<Story, Failure> {
         self.check_passing();
-        narrate(&self.target, &self.world, &self.file, path).map_err(|failure| match failure {
-            Failure::NotShown { finding, seen } => Failure::BadInput(format!(
-                "the schedule in {} does not show its finding '{finding}': {seen}. The file was changed, or is of another \
-                 version of Rockfall: find the bug again",
-                path.display()
-            )),
-            other => other,
-        })
+        narrate(&self.target, &self.world, &self.file, path).map_err(|failure| failure.in_file(path))
     }
 }
 
@@ -211,8 +181,8 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         (None, false, _) => None,
     };
     if let Some(schedule) = &instead {
-        match scene.instead(schedule)? {
-            Some(other) => scene = other,
+        match scene.file.with_schedule(&scene.world, schedule)? {
+            Some(file) => scene.file = file,
             None => {
                 println!("The test passes with this schedule.");
                 return Ok(Verdict::Fine);

@@ -8,10 +8,8 @@ use crate::terminal::text_options;
 use crate::verdict::Verdict;
 use campaign::Failure;
 use campaign::finding_file::FindingFile;
-use campaign::narrate::shows;
 use detect::Detectors;
-use explore::strategies::replay;
-use explore::{End, World};
+use explore::World;
 use guest::multiprocessor::Multiprocessor;
 use report::Story;
 use std::path::Path;
@@ -38,37 +36,7 @@ impl Scene {
     }
 
     pub fn story(&self, path: &Path) -> Result<Story, Failure> {
-        narrate(&self.target, &self.world, &self.file, path).map_err(|failure| match failure {
-            Failure::NotShown { finding, seen } => Failure::BadInput(format!(
-                "the schedule in {} does not show its finding '{finding}': {seen}. The file was changed, or is of another \
-                 version of Rockfall: find the bug again",
-                path.display()
-            )),
-            other => other,
-        })
-    }
-
-    /// This scene with another schedule, if that shows any finding.
-    fn instead(mut self, schedule: &Schedule) -> Result<Option<Self>, Failure> {
-        let mut world = self.world.clone();
-        world.set_limits(detect::Limits::of(&self.file.finding));
-        let execution = replay(world, &self.file.points, schedule, usize::MAX, false);
-        if let (None, End::Diverged { .. } | End::Nobody) = (execution.findings.first(), &execution.end) {
-            return Err(Failure::BadFlag(format!("this schedule cannot be run: {}", shows(&execution))));
-        }
-        let Some(finding) = execution.findings.first().cloned() else { return Ok(None) };
-        self.file = FindingFile {
-            headline: finding.headline(),
-            schedule: execution.schedule(),
-            preemptions: execution.preemptions(),
-            interleavings: 0,
-            minimised_from: None,
-            fewest: false,
-            passing: None,
-            finding,
-            ..self.file
-        };
-        Ok(Some(self))
+        narrate(&self.target, &self.world, &self.file, path).map_err(|failure| failure.in_file(path))
     }
 
     /// Shows the finding, or another schedule in its place.
@@ -81,8 +49,8 @@ impl Scene {
     ) -> Result<Verdict, Failure> {
         let scene = match instead {
             None => self,
-            Some(schedule) => match self.instead(schedule)? {
-                Some(scene) => scene,
+            Some(schedule) => match self.file.with_schedule(&self.world, schedule)? {
+                Some(file) => Self { file, ..self },
                 None => {
                     println!("The test passes with this schedule.");
                     return Ok(Verdict::Fine);
