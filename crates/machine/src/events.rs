@@ -162,6 +162,8 @@ pub struct Events {
     pub(crate) words: Vec<u64>,
     settled: Vec<Settled>,
     cpu: Option<CpuId>,
+    /// Kept for its memory.
+    recent: Recent,
 }
 
 impl Default for Events {
@@ -182,6 +184,7 @@ impl Events {
             limit_words: LOG_WORDS_MAX,
             words: Vec::new(),
             settled: Vec::new(),
+            recent: Recent::default(),
             cpu: None,
         }
     }
@@ -339,8 +342,8 @@ impl Events {
         let settled = std::mem::take(&mut self.settled);
         let walks = self.walks;
         let mut from = 0;
-        let many = F::REPETITIONS && words.len() >= RECENT_WORDS_MIN;
-        let mut recent = if many { Recent::new() } else { Recent::default() };
+        let mut recent = std::mem::take(&mut self.recent);
+        recent.begin(if F::REPETITIONS { words.len() } else { 0 });
         for stretch in settled.iter().map(Some).chain([None]) {
             let until = stretch.map_or(words.len(), |s| s.until);
             let mut frames = Frames::default();
@@ -371,6 +374,7 @@ impl Events {
             from = until;
         }
         self.words = words;
+        self.recent = recent;
         self.clear();
     }
 }
@@ -446,50 +450,64 @@ impl Filter for () {
     fn remapped(&mut self) {}
 }
 
-/// How many words a log has at least if it is worth a table of the recent ones.
-const RECENT_WORDS_MIN: usize = 256;
-/// How many words a [`Recent`] holds.
-const RECENT: usize = 1 << 11;
+/// Words in a [`Recent`], as few as will do for the log, since the table is cleared for each one.
+const RECENT_MIN: usize = 1 << 6;
+const RECENT_MAX: usize = 1 << 11;
 
-/// A cache of the log words met last; each word can be in one place of it only. Equal words are equal
-/// accesses by the same instruction, and to compare them is much quicker than to decode them. An empty one
-/// remembers none.
-#[derive(Default)]
+/// Remembers the words met last, each in the one place it can be in: equal words are equal accesses by the same instruction,
+/// and to compare them is much quicker than to decode them. Empty: remembers none.
+#[derive(Debug, Default)]
 struct Recent {
+    /// None, or a power of two.
     words: Vec<u64>,
-    /// Accesses whose address is in a word of its own: the upper half of the first word, and the address.
+    /// The table for accesses that take two words of the log.
     wide: Vec<(u64, u64)>,
 }
 
-/// The place of a word in [`Recent`].
+/// The place of a word in a table of so many.
 #[inline]
-fn recent_index(word: u64) -> usize {
-    let at = (word ^ word >> 34).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT.trailing_zeros());
-    at as usize % RECENT
+fn recent_index(word: u64, length: usize) -> usize {
+    let at = (word ^ word >> 34).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT_MAX.trailing_zeros());
+    at as usize & (length - 1)
+}
+
+/// It is of use while a log is read: a clone begins with none.
+impl Clone for Recent {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+
+    fn clone_from(&mut self, _: &Self) {}
 }
 
 impl Recent {
-    fn new() -> Self {
-        Self { words: vec![0; RECENT], wide: Vec::new() }
+    /// Knows nothing, and is as large as a log of so many words needs.
+    fn begin(&mut self, words: usize) {
+        self.words.clear();
+        self.wide.clear();
+        if words > 0 {
+            self.words.resize(words.next_power_of_two().clamp(RECENT_MIN, RECENT_MAX), 0);
+        }
     }
 
     #[inline]
     fn knows(&mut self, word: u64) -> bool {
-        let Some(known) = self.words.get_mut(recent_index(word)) else { return false };
-        std::mem::replace(known, word) == word
+        let length = self.words.len();
+        length > 0 && std::mem::replace(&mut self.words[recent_index(word, length)], word) == word
     }
 
     #[inline]
     fn knows_wide(&mut self, word: u64, address: u64) -> bool {
-        if self.words.is_empty() {
+        let length = self.words.len();
+        if length == 0 {
             return false;
         }
         if self.wide.is_empty() {
-            self.wide.resize(RECENT, (0, 0));
+            self.wide.resize(length, (0, 0));
         }
         // The lower half of the word is whatever the log held before.
         let known = (word >> 32, address);
-        let at = recent_index(word >> 32 << 32 | address & 0xffff_ffff);
+        let at = recent_index(word >> 32 << 32 | address & 0xffff_ffff, length);
         std::mem::replace(&mut self.wide[at], known) == known
     }
 
