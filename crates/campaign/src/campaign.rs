@@ -1,9 +1,9 @@
 //! The jobs of `rockfall test` at work: which core does what, what is kept in memory, what is stored.
 //!
-//! The plan ([`explore::jobs`]) decides; here are the threads and the memory. The clock is the [`Host`]'s, and what is kept goes
-//! into a [`Store`]. A job runs for a slice at a time,
-//! on one core as long as others want one, on all that are idle otherwise: what a search finds does not depend on how
-//! many work on it. Between slices it is a value that can be put aside or written down.
+//! The plan ([`explore::jobs`]) decides what is explored; this module has the threads and the memory. The
+//! clock is the [`Host`]'s, and what is kept goes into a [`Store`]. A job runs for a slice at a time, on one
+//! core as long as other jobs want one, else on all that are idle: what a search finds does not depend on how
+//! many workers it has. Between slices it is a value that can be put aside or stored.
 
 use crate::code::Code;
 use crate::host::Host;

@@ -1,4 +1,5 @@
-//! Under what circumstances accesses were made, as small numbers, so that remembering an access is copying plain data.
+//! The circumstances of accesses (locks, system call, transaction) as small numbers, so that remembering an
+//! access is copying plain data.
 
 use crate::TRANSACTION;
 use serde::{Deserialize, Serialize};

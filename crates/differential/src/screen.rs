@@ -1,7 +1,7 @@
-//! Which sequences may run, and which of them say something.
+//! Which sequences may run, and which of them can be compared.
 //!
-//! A sequence may run if nothing in it can leave the sandbox, wherever a branch leads. It says something if neither
-//! side is left to its own devices by the architecture on the way to its end.
+//! A sequence may run if nothing in it can leave the sandbox, wherever a branch leads. It can be compared if
+//! the architecture defines all that it does up to its end.
 
 use crate::layout::{PAGE, selector_base};
 use crate::state::{Case, FS, Mode, Registers};

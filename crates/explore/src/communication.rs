@@ -1,7 +1,8 @@
 //! Detectors, data races, and what is learned of communication, as one observer of executions on several processors.
 //!
-//! A step shows accesses to the words that are its points, and those that turned out to be communication without being
-//! points. The latter, and the words that locked instructions touch, are notes: later executions are to know them.
+//! The accesses of a step are those to words that are points, and those to words that turned out to be
+//! communication without being points. Words of the second kind, and words that locked instructions touch,
+//! become notes, because later executions must know them.
 
 use crate::world::{Observer, Seen};
 use detect::{Detectors, Limits, Progress, Race, RaceWords};

@@ -251,7 +251,7 @@ mod tests {
             // Executions become cheaper.
             assert!(left < 10.0 * (1.0 / explored - 1.0), "{forecast:?}");
         }
-        // Of decisions by the thousand, the estimators tell numbers that are none.
+        // With thousands of decisions the estimators give zero or infinity.
         let far = seen(20, 3, Estimate { explored: f64::MIN_POSITIVE / 4.0, weight: f64::INFINITY });
         let far = far.forecast().unwrap();
         assert!(far.interleavings_max.is_finite() && far.seconds_left_between(1e9).1.is_finite(), "{far:?}");

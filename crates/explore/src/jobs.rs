@@ -1,29 +1,31 @@
 //! Which state spaces to explore, and for how long: iterative deepening over sets of preemption points.
 //!
-//! Source: Blum 2018, 4.2 (algorithms 4 and 5) and 4.2.5. A job is a [`PointSet`]. Each instruction of a data race
-//! begets a small job (the instruction alone) and a big one (with the points of the job that saw the race). Jobs whose
-//! estimate exceeds the time that is left are suspended, and no superset of a suspended set is begun: its space is at
-//! least as large. A bug in a space is in that of every superset too, so these are cancelled; and a space that is
-//! exhausted has exhausted those of all its subsets.
+//! Source: Blum 2018, 4.2 (algorithms 4 and 5) and 4.2.5. A job is a [`PointSet`]. Each instruction of a data
+//! race leads to a small job (the instruction alone) and a big one (the instruction with the points of the
+//! job that saw the race). Jobs whose estimate exceeds the time that is left are suspended, and no superset
+//! of a suspended set is begun: its space is at least as large. A bug in a space is in the space of every
+//! superset too, so supersets of a buggy job are cancelled; and when a space is exhausted, so are the spaces
+//! of all subsets.
 //!
-//! Different from the source, where each processor keeps a job until it is suspended: here jobs run for a slice at a
-//! time. Every job is first tried until its estimate means something; then, of those that can be finished, the ones with
-//! the fewest racing instructions go first, and of these the one with the least left to do: what a run states at its end is
-//! worth the more the less it takes to say it, and there are ever more combinations of races. A set goes before its
-//! supersets; big ones are tried in turns with all that, and first sets that are too large have a slice now and then. What is
-//! nearly done is finished at once. A job that is itself the
-//! offspring of a race has big ones of its own only once it is exhausted without a bug, so that there are never many more
-//! jobs than can be run.
+//! Different from the source, where each processor keeps a job until it is suspended, jobs run here for a
+//! slice at a time. Every job is first tried until its estimate means something. Then, among those that can
+//! be finished, the ones with the fewest racing instructions go first, because a statement about few
+//! instructions is worth more at the end of a run, and there are ever more combinations of races; among
+//! these, the one with the least left to do goes first. A set goes before its supersets; big jobs are tried
+//! in turns with all that, and initial jobs that are too large have a slice now and then. A job that is
+//! nearly done is finished at once. A job that itself came from a race gets big jobs of its own only once it
+//! is exhausted without a bug, so that there are never many more jobs than can be run.
 //!
 //! # What is done twice, and what is not
 //!
-//! A space covers those of its subsets, and a bug cancels supersets. Within a superset the executions that preempt at no
-//! new point are run again, although the subset has run equivalent ones. They are needed: the new points divide their
-//! steps, and who must be tried at a new point follows from what the parts of a step access, which the coarser search never
-//! knew apart. Nor is a superset needless because its new instruction does not race in the exhausted subset: a point there
-//! also divides its step from a later access that does race and has no point of its own (`tests/deepening.rs` has such a
-//! program). So that a job has big ones with the races it saw itself, and no others, says what is promising (algorithm 4),
-//! not what is proved.
+//! A space covers the spaces of its subsets, and a bug cancels supersets. Within a superset the executions
+//! that preempt at no new point are run again, although the subset has run equivalent ones. They are needed:
+//! the new points divide their steps, and who must be tried at a new point follows from what the parts of a
+//! step access, which the search with fewer points could not tell apart. Nor is a superset needless because
+//! its new instruction does not race in the exhausted subset: a point there also divides its step from a
+//! later access that does race and has no point of its own (`tests/deepening.rs` has such a program). So the
+//! rule that a job gets big jobs with the races that it saw itself, and with no others, says what is
+//! promising (algorithm 4), not what is proved.
 //!
 //! # Proofs
 //!

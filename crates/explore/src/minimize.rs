@@ -1,13 +1,16 @@
 //! From a schedule that shows a bug to one that a person can follow: the fewest preemptions that still show the same
 //! finding, and the nearest schedule that does not.
 //!
-//! First the preemptions of the given schedule, and the outcomes that are not the ordinary ones, are taken out one by one,
-//! the rest followed as far as possible, until none can be spared ([`minimize`]). Then the space is searched with no preemption, with one, and so on below what is
-//! left ([`cheaper`], which may also look in another space): if a bound is exhausted without the finding, no schedule
-//! that cheap shows it. The nearest passing schedule ([`nearest_passing`]) leaves the failing one as late as possible:
-//! going back from its end, every other choice is tried with the running thread kept from there on.
+//! First the preemptions of the given schedule, and the outcomes that are not the ordinary ones, are taken
+//! out one by one, the rest being followed as far as possible, until none can be spared ([`minimize`]). Then
+//! the space is searched with no preemption, with one, and so on, below the number that is left ([`cheaper`],
+//! which may also look in another space): if a bound is exhausted without the finding, no schedule with so
+//! few preemptions shows it. The nearest passing schedule ([`nearest_passing`]) leaves the failing one as
+//! late as possible: going back from its end, every other choice is tried with the running thread kept from
+//! there on.
 //!
-//! Two findings are the same if their signatures are. All is bounded by a number of executions and the caller's word.
+//! Two findings are the same if their signatures are. The work ends after a number of executions, or when the
+//! caller says so.
 
 use crate::execution::{Decision, Execution, Taken};
 use crate::order::Order;

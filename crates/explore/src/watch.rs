@@ -1,6 +1,7 @@
 //! Detectors and a race detector as one observer. Races are notes: worth remembering, no reason to stop.
 //!
-//! Going on without the race detector is a matter of the world that workers are given: notes have the same type.
+//! Workers look for races or not, depending on the world that they are given; notes have the same type in
+//! both cases.
 
 use crate::world::{Observer, Seen};
 use detect::{Detectors, Limits, Progress, Race, RaceDetector, Signature};

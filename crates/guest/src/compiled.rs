@@ -1,9 +1,10 @@
 //! A set of preemption points in terms of one kernel's addresses.
 //!
-//! What a stop of the machine means for the set is decided from the registers and from what is known of the thread, so
-//! that it is the same in every run. The qualifiers of a race's rule: the thread; the call by which the running function
-//! was entered (Blum 2018, 3.1.3 has the last call executed, which after a return is another's); and the system call that
-//! the thread entered last, which at the instruction that makes a system call is taken to be right.
+//! What a stop of the machine means for the set is decided from the registers and from what is known of the
+//! thread, so that it is the same in every run. A rule about a race has three qualifiers: the thread; the
+//! call by which the running function was entered (Blum 2018, 3.1.3 has the last call executed, which after a
+//! return is another's); and the system call that the thread entered last, which is not asked for at the
+//! instruction that makes a system call.
 
 use crate::code;
 use crate::everywhere::Everywhere;

@@ -168,7 +168,7 @@ pub fn examine(started: &Started) -> Examination {
             fired.entry(*hook).or_insert(*times);
         }
     }
-    // Of each kind one is enough.
+    // One complaint of each kind is enough.
     let mut told: Vec<&Strange> = strange.iter().collect();
     told.dedup_by_key(|strange| std::mem::discriminant(*strange));
     advice.extend(told.into_iter().map(|strange| strange.advice(&kernel)));

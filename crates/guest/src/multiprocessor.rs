@@ -350,7 +350,7 @@ impl Multiprocessor {
                 }
             }
             let end = match stop {
-                // It was chosen where it stood before this access.
+                // The processor was chosen where it stood before this very access, which it may now make.
                 Stop::Before { .. } if executed == 0 && self.machine.cpu(cpu).pc() == stood_at => None,
                 Stop::Before { access, .. } => Some(self.arrive(cpu, access.address)),
                 Stop::InterruptFlag { enabled } => {

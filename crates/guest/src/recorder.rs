@@ -1,14 +1,14 @@
 //! From the machine's log to the shared accesses of a step.
 //!
-//! Contract: of what it is shown, what two threads can conflict on is kept. Left
-//! out are: implicit stack traffic (push, pop, call, return) at words that no other thread accesses explicitly, see
-//! [`crate::step_builder::Meetings`], accesses made by instructions or to addresses that the
-//! description ignores, and the half of the address space that is not under test.
+//! Contract: the accesses that two threads can conflict on are kept. Left out are: implicit stack traffic
+//! (push, pop, call, return) at words that no other thread accesses explicitly, see
+//! [`crate::step_builder::Meetings`]; accesses made by instructions or to addresses that the description
+//! ignores; and the half of the address space that is not under test.
 //!
-//! *Ignored code* is taken to be guarded: what the scheduler does with its queues is of no concern as long as no tick
-//! can come in between. That holds where preemption is off. What ignored code writes elsewhere, to words that the
-//! scheduler works on ([`Scope::scheduler`]), is *exposed*: it counts, and from then on what ignored code does to these
-//! words counts as well.
+//! *Ignored code* is taken to be guarded: what the scheduler does with its queues is of no concern as long as
+//! no tick can come in between, which holds where preemption is off. What ignored code writes where
+//! preemption is on, to words that the scheduler works on ([`Scope::scheduler`]), is *exposed*: it counts,
+//! and from then on what ignored code does to these words counts as well.
 //!
 //! This is the busiest code of a run after the machine itself, so facts about an instruction are looked up once.
 

@@ -737,7 +737,7 @@ impl Uniprocessor {
         if self.kernel().time_passes == Passing::AnyTime {
             return free().map(|thread| thread.id).collect();
         }
-        // Those who need no time, then those to whom ticks come that others wait for, then who is asleep.
+        // First threads that need no time, then those that ticks reach meanwhile, then those that are asleep.
         let rank = |thread: &Thread| match thread {
             _ if !self.waits_for_time(thread) => 0,
             _ if thread.dozes() => 2,
@@ -746,7 +746,7 @@ impl Uniprocessor {
         };
         let first = free().map(rank).min();
         let first = free().filter(|thread| Some(rank(thread)) == first);
-        // Who of those who doze lets time pass makes no difference.
+        // Which of the dozing threads lets time pass makes no difference, so one of them is enough.
         let mut dozing = false;
         let counts = |thread: &&Thread| !(thread.dozes() && std::mem::replace(&mut dozing, true));
         first.filter(counts).map(|thread| thread.id).collect()

@@ -3,8 +3,9 @@
 //! Contract: time is the number of instructions executed and never runs backwards. Every access first lets the chips catch up
 //! with it; `advance` does so without an access and need not be called before `next_event`. Requests that concern the processors or
 //! the whole machine are queued as `Signal`s. Plain data: a clone is an independent board.
-//! Limits: the A20 gate is always open; its registers read back. A register nobody models reads as all ones, and the
-//! access is kept in `unmodelled`; so do those of chips that a PC may lack and kernels look for, but that is as it should be.
+//! Limits: the A20 gate is always open; its registers read back. A register that is not modelled reads as all
+//! ones, and the access is kept in `unmodelled`. Registers of chips that a PC may lack and that kernels look
+//! for read as all ones too, without being kept: the chip is not there.
 
 mod ports;
 

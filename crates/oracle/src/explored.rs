@@ -1,13 +1,14 @@
 //! What exploration reaches: the same program compiled, run on the bundled kernel in the machine, and explored with a
 //! preemption point before every access that others may see.
 //!
-//! Where that is, is learned as `rockfall test` learns it: the search begins again when words of a stack turn out to be
-//! shared ([`trace::Remark::Word`]), and instructions that access what another thread accesses, and that preempt-everywhere
-//! has no point before (pushes, pops, the iterations of a repeated string instruction), become points of their own. Then the
-//! space is begun again with them, until there are no more.
+//! Which accesses these are is learned as `rockfall test` learns it: the search begins again when words of a
+//! stack turn out to be shared ([`trace::Remark::Word`]), and instructions that access what another thread
+//! accesses, and that preempt-everywhere has no point before (pushes, pops, the iterations of a repeated
+//! string instruction), become points of their own. Then the space is begun again with them, until there are
+//! no more.
 //!
-//! Limits: a program is passed over beyond so many interleavings or steps, counted over all beginnings, or if it is expected
-//! to have many more.
+//! Limits: a program is passed over if it has more than so many interleavings or steps, counted over all
+//! beginnings, or if it is expected to have many more.
 
 use crate::enumerate::{End, Outcome};
 use crate::program::{Program, REGISTERS};

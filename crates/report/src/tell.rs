@@ -242,7 +242,7 @@ impl<'a> Teller<'a> {
         };
         drafts.retain(|draft| !(draft.transit && quiet(draft)));
         drafts.iter_mut().for_each(|draft| self.pass_over_locks(draft));
-        // Nor does whoever idles when nobody is left, or when the test is over.
+        // A thread that idles when nobody is left, or when the test is over, is not worth a row either.
         let waits =
             |thread| self.finding.sides.iter().any(|side| side.thread == thread && side.role == Role::Waits);
         let stuck = matches!(

@@ -1,10 +1,10 @@
 //! The jobs of `rockfall test` while it runs: a table on a terminal, plain lines elsewhere, events for programs.
 //!
-//! Elsewhere, now and then a line sums up, and behind it stand each job whose state is another than it was, and each data
-//! race that is new: whoever reads the log later finds what became of every job, and nothing twice.
+//! Without a terminal, now and then a line sums up, and behind it come each job whose state has changed, and
+//! each data race that is new: the log tells what became of every job, and nothing twice.
 //!
-//! The table is one message, drawn whole and cut to the terminal as it is at that moment, so that no line is ever of
-//! another moment than its neighbours, and none is broken. Numbers come first: on a narrow terminal it is names that are cut.
+//! The table is one message, drawn whole and cut to the present size of the terminal, so that all its lines
+//! are of the same moment and none is broken. Numbers come first: on a narrow terminal names are cut.
 
 use crate::terminal::error_size;
 use campaign::shorten::TELLING_SECONDS;

@@ -214,7 +214,7 @@ fn stack_of(step: &Step, point: &Point) -> Stack {
     }
     match left {
         Some(stack) if runs != point.thread => stack,
-        // It ended, and what it last did is the last that is known of it.
+        // The thread ended: its last action is the last that is known of it.
         None if runs != point.thread => {
             let own = step.events.iter().take_while(|event| !matches!(event.action, Action::Switch { .. }));
             own.filter_map(|event| event.stack.clone()).last().unwrap_or_default()

@@ -39,7 +39,7 @@ pub fn write(path: &Path, machine: &Machine, image: u64) -> Result<(), Failure> 
         fs::rename(&new, path)
     })();
     written.map_err(|error: io::Error| {
-        // It may not even have been made.
+        // The file may not even have been made.
         let _ = fs::remove_file(&new);
         Failure::Unwritable { path: path.to_owned(), error }
     })

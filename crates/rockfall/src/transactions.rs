@@ -1,7 +1,8 @@
 //! Flags about hardware transactions: whether the processors have them, and how they are explored.
 //!
-//! Whether they have them follows from the code, unless it is said: from the kernel's functions, from the program under test, and
-//! from the program of the test's name. Programs that merely lie on the kernel's disk do not count.
+//! Unless a flag says whether the processors have them, the code decides: the kernel's functions, the program
+//! under test, and the program of the test's name. Programs that merely lie on the kernel's disk do not
+//! count.
 
 use campaign::Failure;
 use campaign::recipe::TransactionRecipe;

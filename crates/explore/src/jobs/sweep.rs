@@ -1,19 +1,20 @@
-//! Few preemptions first: every interleaving with one preemption, at any point that is known, before depth anywhere.
+//! Few preemptions first: every interleaving with at most one preemption, at any point that is known, is run
+//! before any space is searched deeply.
 //!
 //! Source: Musuvathi and Qadeer 2007 (iterative context bounding): most bugs need one preemption or two, and with so few
 //! there are few interleavings, however many points a test has. A *sweep* is a job with a bound on preemptions.
-//! With one preemption only one point of an execution matters, so the sweep of a set is the union of those of its parts:
-//! racing instructions that show later have a sweep of their own, and nothing is run again for them but what has no
-//! preemption at all. With two that is not so: the second sweep begins when the first ones are done, with all that is known by
-//! then.
+//! With one preemption only one point of an execution matters, so the sweep of a set is the union of the
+//! sweeps of its parts: racing instructions that show later have a sweep of their own, and only the
+//! executions without a preemption are run again for them. With two preemptions that is not so: the second
+//! sweep begins when the first ones are done, with all points that are known by then.
 //!
 //! With many threads ([`THREADS_MANY`]) even the executions without a preemption are too many, and each set of points is first
 //! swept with one delay and one thread of those that look alike ([`crate::strategies::DelayBound`]).
 //!
-//! The first sweeps have all turns but every [`TURNS_OF_SWEEPS`]th of one core, and one core each of several; the second
-//! takes its turn among the other jobs. What is exhausted under a bound proves nothing beyond it, so that no job is needless
-//! because of a sweep, but for another sweep with fewer points and no higher bound; a bug that a sweep finds is in every larger
-//! space.
+//! On one core the first sweeps have all turns but every [`TURNS_OF_SWEEPS`]th; on several cores they have
+//! one core each. The second sweep takes its turn among the other jobs. What is exhausted under a bound
+//! proves nothing beyond it, so a sweep makes no job needless except another sweep with fewer points and no
+//! higher bound; a bug that a sweep finds is in every larger space.
 
 use super::{Job, JobId, Mode, Plan, Purpose, State, rule};
 use std::collections::BTreeSet;

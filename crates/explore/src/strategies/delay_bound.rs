@@ -1,16 +1,18 @@
-//! Executions with at most so many deviations from the usual order of threads, of moments that look alike only the first: for
-//! programs with so many threads that even the orders without a preemption are too many.
+//! All executions with at most so many deviations from the usual order of threads; where several threads look
+//! alike, only one of the deviations that look alike is tried. This is for programs with so many threads that
+//! even the executions without a preemption are too many.
 //!
 //! Source: Emmi, Qadeer and Rakamarić (2011), delay-bounded scheduling: a deterministic scheduler decides who runs, and only a
 //! few times it is told to decide otherwise. Here whoever runs goes on, and where it cannot, the next in turn does. With `n`
 //! threads that each wait once there are `n!` executions without a preemption, and one without a delay.
 //!
-//! Deviations: a delay lets any other thread in, not only the next, and counts once; with many threads the one that matters
-//! would otherwise be many delays away. Threads look alike if they began with the same instructions in this execution, as the
-//! workers of a pool do. Of the moments at which one of several threads that look alike stands before the same instruction,
-//! for the same time, and one of several others that look alike could be let in, only the first is tried. So the number of executions follows
-//! from the code, not from the number of threads. Whether such moments are alike is not known: this finds bugs and proves
-//! nothing, and whenever something was left out, the search says that it was cut.
+//! Deviations: a delay lets any other thread in, not only the next, and counts once; with many threads the
+//! one that matters would otherwise be many delays away. Threads look alike if they began with the same
+//! instructions in this execution, as the workers of a pool do. Where threads that look alike come to the
+//! same instruction, for the same time, and threads that look alike could be let in there, only the first of
+//! these moments and the first of these threads are tried. So the number of executions follows from the code,
+//! not from the number of threads. Whether such moments really are alike is not known: this finds bugs and
+//! proves nothing, and whenever something was left out, the search says that it was cut.
 
 use crate::execution::{Execution, Taken};
 use crate::footprint::Footprint;

@@ -234,7 +234,7 @@ impl Guided {
         }
         let here = (spot.line, walk.visits[&spot.line], walk.accesses);
         if spot.access {
-            // It is made as soon as the process goes on.
+            // The access is made as soon as the process goes on.
             walk.accesses += 1;
         }
         self.check_leg(process, here, spot, left, decision);

@@ -142,7 +142,7 @@ impl Toy {
             masked: vec![false; bodies],
             handling: vec![None; bodies],
             buffers: vec![Vec::new(); bodies],
-            // Those that nobody sends come by themselves, once.
+            // Interrupts that no instruction sends come by themselves, once.
             pending: (0..handlers).map(|at| !uses(Instr::Send(number(at)))).collect(),
             outcome: 0,
             program: Arc::new(program),

@@ -1,7 +1,8 @@
-//! What the tracker tells goes into the step being built: whose a stretch of the log is, actions, and stacks.
+//! What the tracker adds to the step being built: the log of the machine, each stretch with its thread;
+//! actions; and stacks.
 //!
-//! Limits: where preemption is a variable's matter, a stretch of the log counts as guarded from the first write to that
-//! variable on, up to the next stop of the machine.
+//! Limits: where a variable decides whether preemption is allowed, a stretch of the log counts as guarded
+//! from the first write to that variable on, up to the next stop of the machine.
 
 use super::Tracker;
 use crate::image::{Image, Space};

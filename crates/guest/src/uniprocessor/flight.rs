@@ -24,7 +24,7 @@ impl Uniprocessor {
         while self.running_id() != Some(target) || !self.interruptible() {
             let thread = self.tracker.threads.by_id(target);
             let on_processor = self.running_id() == Some(target);
-            // It had its turn and gave way again, or ended, before it could be interrupted.
+            // The thread had its turn and gave way again, or ended, before it could be interrupted.
             let Some(thread) = thread.filter(|thread| on_processor || self.can_go_on(thread)) else {
                 return Err(self.gave_way(Some(target), PointKind::Voluntary));
             };
@@ -109,7 +109,7 @@ impl Uniprocessor {
         if self.told_time == Some(now) {
             self.tracker.threads.runner_mut().told_at = Some((pc, sp));
         }
-        // It could be taken, so it is taken before anything else happens.
+        // The tick could be taken here, so it is taken before anything else happens.
         let taking = StopSet { instructions: Some(1), on: Kinds::INTERRUPT, ..StopSet::default() };
         let stop = self.machine.run(self.cpu(), &taking, &mut self.builder.log);
         let sp = self.machine.stack_pointer(self.cpu()).0;

@@ -187,7 +187,7 @@ impl Uniprocessor {
                 let at = stack.len().checked_sub(same + 1)?;
                 stack[at].function.clone()
             };
-            // Of the function with the loop, the line may be any.
+            // The function with the loop is kept too, although its line differs from moment to moment.
             let kept = same + usize::from(next(&common).is_some_and(|name| next(&other) == Some(name)));
             common.drain(..common.len() - kept);
         }

@@ -56,7 +56,7 @@ impl Format {
                 None => Self::Elf,
             })
         } else if linux::is_image(file) {
-            // It has a boot sector too, which only says that it cannot be booted that way.
+            // A Linux image has a boot sector too, which only says that it cannot be booted that way.
             Ok(Self::Linux)
         } else if disk::is_bootable(file) {
             // The header of a kernel that follows the boot sector on the disk is not the disk's.

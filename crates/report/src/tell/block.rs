@@ -90,7 +90,7 @@ fn nearest<'a>(steps: &'a [Step], finding: &Finding) -> Option<(ThreadId, &'a Ev
         let off = if bad < addr { (addr.0 - bad.0, true) } else { (bad.0.saturating_sub(end), false) };
         (off.0 <= NEAR_BYTES).then_some((thread, event, off))
     });
-    // Of several the last.
+    // Among several at the same distance, the last.
     all.min_by_key(|(_, event, off)| (off.0, std::cmp::Reverse(event.accesses_before)))
 }
 

@@ -82,7 +82,7 @@ impl Teller<'_> {
                             earlier: touch(before),
                             later: touch(seen),
                             bug,
-                            // Of a program, the kernel that works for it is no part of the story.
+                            // What the kernel does for a program under test is no part of the story.
                             overwritten: !library.context.program
                                 && seen.sighting.is_some_and(|sighting| sighting.overwritten),
                         });

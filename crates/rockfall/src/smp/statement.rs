@@ -69,7 +69,7 @@ pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, na
         }
         None => {}
     }
-    // Of each kind the last: what was explored before more words were known is of no interest.
+    // Only the last part of each kind: what was explored before more words were known is of no interest.
     let is_last = |at: usize| plan.done[at + 1..].iter().all(|later| later.part != plan.done[at].part);
     let last = plan.done.iter().enumerate().filter(|(at, done)| is_last(*at) && !done.exhausted);
     for (_, done) in last {

@@ -179,7 +179,7 @@ firsts! {
     AndFlags = alu_rr::<AND, 4>, |s| { s.arithmetic::<AND, 4, false>() }
     AddConstantFlags = alu_ri::<ADD, 4>, |s| { s.arithmetic::<ADD, 4, true>() }
 
-    // Of 64-bit code, with addresses or operands of eight bytes.
+    // Operations of 64-bit code, with addresses or operands of eight bytes.
     LongLoad = load::<8, 3>, |s| { s.try_load::<8, 3>() }
     LongLoadHalf = load::<4, 3>, |s| { s.try_load::<4, 3>() }
     LongLoadByte = load_extend::<1, false, 4, 3>, |s| { s.try_load::<1, 3>() }
