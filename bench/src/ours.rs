@@ -15,11 +15,11 @@ use trace::{CpuId, VirtAddr};
 /// What happens to the log of memory accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logging {
-    /// There is none.
+    /// There is no log.
     Off,
-    /// It is written, each word is looked at, and emptied.
+    /// The log is written, each word is looked at, and it is emptied.
     Words,
-    /// It is written and what was accessed is handed over in full, most repetitions left out.
+    /// The log is written and what was accessed is handed over in full, most repetitions left out.
     Events,
 }
 

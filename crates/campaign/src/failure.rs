@@ -36,7 +36,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The same where the schedule came from a file, which may be of any age.
+    /// This failure for a schedule that came from the file `path`, which may be of any age.
     #[must_use]
     pub fn in_file(self, path: &Path) -> Self {
         match self {

@@ -25,7 +25,7 @@ pub enum Atomics {
     /// Synchronisation: among each other they are no race, and what comes before one comes before what follows the next.
     #[default]
     Synchronise,
-    /// They race like any other accesses.
+    /// Atomic instructions race like any other accesses.
     Race,
 }
 

@@ -18,7 +18,7 @@ pub struct Wait {
     pub thread: ThreadId,
     pub lock: Option<LockId>,
     pub owner: Option<ThreadId>,
-    /// It goes round in a loop until somebody changes what that reads.
+    /// Whether the thread waits in a loop, until another one changes what that loop reads.
     #[serde(default)]
     pub loops: bool,
     /// Where it began to wait; `None` when that was before the execution.

@@ -21,9 +21,9 @@ pub enum Cfa {
 pub enum Rule {
     Same,
     Undefined,
-    /// It was saved at this distance from the frame address.
+    /// The register was saved at this distance from the frame address.
     Offset(i64),
-    /// It is the frame address plus this distance.
+    /// The value of the register is the frame address plus this distance.
     ValueOffset(i64),
     Register(u16),
     Saved(Box<[u8]>),

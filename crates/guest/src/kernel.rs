@@ -344,7 +344,7 @@ pub struct CommandLine {
 #[derive(Clone, Debug)]
 pub struct Check {
     pub name: String,
-    /// It counts only if this holds.
+    /// A condition for the check; it counts only if this holds.
     pub condition: Option<Expression>,
     pub holds: Expression,
     pub line: usize,

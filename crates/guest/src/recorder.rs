@@ -123,13 +123,13 @@ pub enum Reach {
 /// What is known of an instruction, by its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Instruction {
-    /// Its accesses count.
+    /// Accesses of the instruction count.
     Counts,
-    /// It is in ignored code, or in code that is not under test.
+    /// The instruction is in ignored code, or in code that is not under test.
     Ignored,
-    /// It writes to the top of the stack; what it reads counts.
+    /// The instruction writes to the top of the stack; what it reads counts.
     Pushes,
-    /// It reads from the top of the stack; what it writes counts.
+    /// The instruction reads from the top of the stack; what it writes counts.
     Pops,
 }
 

@@ -31,21 +31,22 @@ pub struct Activation {
 pub enum Standing {
     Runnable,
     Blocked,
-    /// It has announced its end; it is gone once it has left the processor and can no longer come back.
+    /// The thread has announced its end; it is gone once it has left the processor and can no longer come
+    /// back.
     Exiting,
 }
 
 /// Whether a thread that its kernel calls runnable gets the processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Turn {
-    /// It gets the processor, as far as is known.
+    /// The thread gets the processor, as far as is known.
     #[default]
     Comes,
     /// Ticks did not bring it: others go first, or the kernel has lost it.
     PassedOver,
-    /// It is offered the processor once more, now that nobody else can go on.
+    /// The thread is offered the processor once more, now that nobody else can go on.
     LastChance,
-    /// It did not come even then.
+    /// The thread did not come even when nobody else could go on.
     Never,
 }
 
@@ -81,7 +82,7 @@ pub struct Attempt {
 /// What a thread does between two offers of the processor, the system call that makes the offer left out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Round {
-    /// It has offered the processor and is not back in its program.
+    /// The thread has offered the processor and is not back in its program.
     #[default]
     Offering,
     /// What it accessed in earlier steps, and from which access of the present step on.

@@ -98,7 +98,7 @@ pub enum Signal {
 /// What decides when timers interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum TimerMode {
-    /// They expire by machine time.
+    /// Timers expire by machine time.
     FreeRunning,
     /// The caller lets them expire, with `raise_timer`. Counters still show the time. Expiries that fall into
     /// this time are lost.

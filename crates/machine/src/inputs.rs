@@ -144,7 +144,7 @@ pub struct Playback<'a> {
 /// How far a tape was played.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Played {
-    /// It was played to its end.
+    /// The tape was played to its end.
     End,
     /// The processor stopped as `until` asked; playing goes on from there.
     Stopped(CpuId, Stop),

@@ -172,7 +172,7 @@ pub struct HeapFunctions {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DefaultAction {
-    /// It is listed, and no model is made.
+    /// The statement is listed, and no model is made.
     #[default]
     List,
     Hide,

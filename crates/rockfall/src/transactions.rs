@@ -13,7 +13,7 @@ use guest::uniprocessor::transactions::Mode;
 pub enum How {
     /// One step, or an abort at once with the status "retry"
     Retry,
-    /// The same, and "conflict" where another thread's access makes one possible
+    /// As 'retry', and also "conflict" where another thread's access makes one possible
     Codes,
     /// As software does it: no abort without a reason
     Stm,

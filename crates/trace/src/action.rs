@@ -21,10 +21,10 @@ pub enum Trusted {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitKind {
-    /// It sleeps: the processor goes to other threads.
+    /// The thread sleeps: the processor goes to others.
     #[default]
     Sleeps,
-    /// It spins in a loop, so a holder of this lock must not sleep.
+    /// The thread spins in a loop, so a holder of this lock must not sleep.
     Spins,
 }
 

@@ -28,7 +28,7 @@ pub enum Outcome {
     Said(String),
     /// Nobody runs, and the shell does not prompt.
     Stuck,
-    /// It goes on for ever.
+    /// The program goes on for ever.
     Endless,
 }
 

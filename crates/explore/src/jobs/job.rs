@@ -69,7 +69,7 @@ pub enum State {
         by: JobId,
     },
     Buggy,
-    /// Not needed because a subset is buggy.
+    /// The job is not needed, because a subset is buggy.
     Cancelled {
         by: JobId,
     },

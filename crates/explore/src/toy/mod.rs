@@ -32,7 +32,7 @@ use transaction::Transaction;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Status {
-    /// Not created yet.
+    /// The thread is not created yet.
     Absent,
     Ready,
     Lock(u8),
@@ -114,7 +114,7 @@ struct Record {
 /// How an instruction left its thread.
 enum After {
     Next,
-    /// It stands at a preemption point behind the instruction.
+    /// The thread stands at a preemption point behind the instruction.
     Point(PointKind),
     Blocked(Status),
     Panic(String),

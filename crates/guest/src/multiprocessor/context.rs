@@ -10,11 +10,11 @@ use trace::{CpuId, PhysAddr, VirtAddr};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     Ready,
-    /// It is in HLT.
+    /// The processor is in HLT.
     Halted,
-    /// It is in a loop that ends when one of these words is written.
+    /// The processor is in a loop that ends when one of these words is written.
     Spinning(ReadSet),
-    /// It ran for so long without coming to a point that others come first.
+    /// The processor ran for so long without coming to a point that others come first.
     Starving,
 }
 

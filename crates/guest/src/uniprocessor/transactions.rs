@@ -98,7 +98,7 @@ pub enum Beginning {
     /// The thread does not stand there.
     #[default]
     Not,
-    /// It can be given every outcome.
+    /// The thread can be given every outcome.
     Open {
         /// The machine as it was when the thread came there.
         stands: Arc<Machine>,
@@ -107,7 +107,7 @@ pub enum Beginning {
         /// Accesses of the body that conflict with others' before.
         conflicts: Arc<[Access]>,
     },
-    /// It can only succeed: a refusal changed nothing.
+    /// The transaction can only be tried: a refusal changed nothing.
     Again,
 }
 

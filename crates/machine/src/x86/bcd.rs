@@ -7,7 +7,7 @@ use super::state::reg;
 use super::trap::{Outcome, Trap};
 use iced_x86::{Instruction, Mnemonic};
 
-/// All six.
+/// Executes any of the six instructions.
 pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let ax = x.cpu.regs[reg::AX] as u16;
     let (al, ah) = (ax as u8, (ax >> 8) as u8);

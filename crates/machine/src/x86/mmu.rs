@@ -20,9 +20,9 @@ use crate::words::WordSet;
 use std::sync::Arc;
 use trace::PhysAddr;
 
-/// Entries in one table, a power of two.
+/// How many entries one table has, a power of two.
 pub(crate) const ENTRIES: usize = 256;
-/// Address spaces remembered.
+/// How many address spaces are remembered.
 const SPACES: usize = 8;
 /// A tag no address has.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -46,7 +46,7 @@ pub(crate) struct Entry {
     pub addend: u64,
     /// Physical frame.
     pub frame: u32,
-    /// Where reads are allowed, fetches are too.
+    /// Whether fetches are allowed where reads are.
     pub executable: bool,
 }
 
@@ -89,9 +89,9 @@ struct FrameInfo {
 
 const CODE: u8 = 1;
 const TABLE: u8 = 2;
-/// More than two TLB indices: a revocation must look everywhere.
+/// A flag of a frame that has more than two TLB indices: a revocation must look everywhere.
 const MANY: u8 = 4;
-/// Holds a word that a run stops before.
+/// A flag of a frame that holds a word that a run stops before.
 const WATCH: u8 = 8;
 
 /// Derived translation state of the whole machine.
@@ -278,7 +278,7 @@ impl Mmu {
         }
     }
 
-    /// Decoded instructions come from this frame: writes to it must be seen.
+    /// Notes that decoded instructions come from this frame, so that writes to it must be seen.
     pub fn flag_code(&mut self, frame: u64) {
         self.flag(frame, CODE);
     }
@@ -295,7 +295,7 @@ impl Mmu {
         self.frames[frame as usize].flags & TABLE != 0
     }
 
-    /// Runs stop before these words from now on. Nothing changes if there are none: then nobody asks.
+    /// Makes runs stop before these words from now on. Nothing changes if there are none: then nobody asks.
     pub fn stop_before(&mut self, words: &Arc<WordSet>) {
         if words.is_empty() || Arc::ptr_eq(words, &self.words) {
             return;

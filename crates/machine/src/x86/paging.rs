@@ -28,9 +28,9 @@ pub(crate) const PHYSICAL_BITS: u32 = 40;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
     pub physical: u64,
-    /// Fetches are allowed where reads are.
+    /// Whether fetches are allowed where reads are.
     pub executable: bool,
-    /// Entries have eight bytes rather than four.
+    /// Whether entries have eight bytes rather than four.
     wide: bool,
     tables: [u64; 4],
     /// Physical addresses of the entries that were read.

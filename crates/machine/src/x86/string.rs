@@ -81,7 +81,7 @@ impl Row {
     }
 }
 
-/// All of them.
+/// Executes any string instruction.
 pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let kind = kind_of(instr);
     let mut source = None;

@@ -15,7 +15,7 @@ use crate::transactions::{Atomicity, NESTING_MAX, Transaction, status};
 use iced_x86::{Instruction, Mnemonic};
 use trace::PhysAddr;
 
-/// All four.
+/// Executes any of the four instructions.
 pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     if x.transactions.tsx.is_none() || instr.has_lock_prefix() {
         return Err(Trap::UD);
@@ -122,7 +122,7 @@ impl Exec<'_> {
         !self.transactions.is_empty()
     }
 
-    /// A transaction of this processor committed, or aborted with a status.
+    /// Takes note that a transaction of this processor committed, or aborted with a status.
     fn ended(&mut self, status: Option<u32>) {
         self.leave = true;
         if self.stops.on.has(Kinds::TRANSACTION_END) {
@@ -145,7 +145,8 @@ impl Exec<'_> {
         true
     }
 
-    /// Registers follow memory, if somebody else aborted the transaction. True if so.
+    /// Restores the registers, if somebody else aborted the transaction and memory is restored already. True
+    /// if so.
     pub(crate) fn abort_doomed(&mut self) -> bool {
         self.transactions.open(self.id).is_some_and(|open| open.doomed.is_some()) && self.abort(0)
     }
@@ -158,7 +159,7 @@ impl Exec<'_> {
         }
     }
 
-    /// An access is about to be made, inside a transaction or beside one.
+    /// Prepares an access that is about to be made, inside a transaction or beside one.
     pub(crate) fn transact(&mut self, linear: u64, size: usize, intent: Intent, user: bool) -> Outcome<()> {
         let Some(tsx) = self.transactions.tsx else { return Ok(()) };
         let line_bytes = u64::from(tsx.line_bytes);

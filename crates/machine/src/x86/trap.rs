@@ -11,20 +11,20 @@ pub struct Exception {
     pub address: Option<u64>,
 }
 
-/// The reason an instruction left no trace.
+/// Why an instruction did not complete and left no trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
     /// The guest gets an exception.
     Exception(Exception),
     /// The real processor would do something that is not modelled; says what.
     Unsupported(&'static str),
-    /// The caller wants to know before it happens; the stop says what.
+    /// The caller wants to know before the instruction is executed; the stop says why.
     Held,
-    /// The transaction that it is in aborts with this status.
+    /// The transaction that the instruction is in aborts with this status.
     Abort(u32),
 }
 
-/// What executing gives.
+/// The result of executing an instruction, or a part of one.
 pub type Outcome<T> = Result<T, Trap>;
 
 const fn exception(vector: u8, error: Option<u32>) -> Trap {
@@ -76,7 +76,8 @@ impl Trap {
         Self::Exception(Exception { vector: 14, error: Some(error), address: Some(address) })
     }
 
-    /// The same, with `bits` set in an error code that names a selector: for what goes wrong on the way to a handler.
+    /// This trap with `bits` set in an error code that names a selector, for what goes wrong on the way to a
+    /// handler.
     pub(crate) const fn with_error_bits(self, bits: u32) -> Self {
         match self {
             Self::Exception(Exception { vector: vector @ 10..=13, error: Some(error), address }) => {

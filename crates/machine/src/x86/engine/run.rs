@@ -13,7 +13,7 @@ use crate::x86::state::Seg;
 /// What running compiled code came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
-    /// It ran as far as it could; look what there is to do and call again.
+    /// Compiled code ran as far as it could; look what there is to do and call again.
     On,
     /// The instructions up to the limit are fewer than a block.
     Tail,
