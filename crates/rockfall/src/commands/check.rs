@@ -22,7 +22,7 @@ use guest::uniprocessor::Uniprocessor;
 use report::RaceStory;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use trace::{PointSet, Resolve as _, Schedule, Step, StepEnd, Subject as _};
+use trace::{PointSet, Resolve as _, Schedule, Step, StepEnd, Subject as _, VirtAddr};
 
 /// Watches one run: locks, races, and everything that the other commands watch for.
 #[derive(Args)]
@@ -215,8 +215,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         schedule = run_test(&mut first.clone(), &mut watched);
         if arguments.kcsan {
             let sampling = Sampling { every: arguments.every, cold: arguments.cold, hold: arguments.hold };
-            let found = watchpoints::run(&mut first.clone(), sampling, &mut |_| {});
-            caught = Some(found);
+            caught = Some(watchpoints::run(&mut first.clone(), sampling));
         }
         if watched.findings.iter().any(is_about_locks) {
             let mut again = Watched::new(&target, &only_locks(arguments));
@@ -331,30 +330,35 @@ struct Seen<'a> {
     seconds: f64,
 }
 
-/// The races that one tool found, and the schedule and points under which they show.
+/// The races of one tool, each with the schedule under which it shows, and with which points.
 struct Told<'a> {
     tool: &'static str,
-    races: &'a [Race],
+    races: Vec<(&'a Race, &'a Schedule)>,
     points: PointSet,
-    schedule: &'a Schedule,
 }
 
 impl<'a> Seen<'a> {
     fn tools(&self) -> Vec<Told<'a>> {
         let alone = self.watched.races.iter().map(|(tool, _, races)| Told {
             tool,
-            races,
+            races: races.iter().map(|race| (race, self.schedule)).collect(),
             points: PointSet::default(),
-            schedule: self.schedule,
         });
         let held_back = self.caught.map(|caught| Told {
             tool: "watchpoints",
-            races: &caught.races,
+            races: caught.races.iter().map(|caught| (&caught.race, &caught.schedule)).collect(),
             points: "everywhere".parse().expect("a set of points"),
-            schedule: &caught.schedule,
         });
         alone.chain(held_back).collect()
     }
+}
+
+/// Whether one side is what the kernel does for a program under test. System calls are whole to a program: what the kernel does in
+/// one, it orders by itself.
+fn is_the_kernels(race: &Race, target: &Target) -> bool {
+    let tested = target.kernel.tested.as_ref();
+    let calls = |pc: VirtAddr| tested.is_some_and(|tested| guest::code::is_system_call(&tested.image, pc));
+    calls(race.first.pc) || calls(race.second.pc)
 }
 
 fn tell(arguments: &Arguments, target: &Target, seen: &Seen<'_>) -> Result<Verdict, Failure> {
@@ -364,13 +368,15 @@ fn tell(arguments: &Arguments, target: &Target, seen: &Seen<'_>) -> Result<Verdi
     let (mut text, mut json_races, mut races_count) = (String::new(), Vec::new(), 0);
     for told in seen.tools() {
         let (mut log, mut witnesses) = (RaceLog::default(), BTreeMap::new());
-        let wanted = |race: &&Race| code.counts(race) && !is_ignored(race, &arguments.ignore, &names);
-        for race in told.races.iter().filter(wanted) {
+        let wanted = |race: &Race| {
+            code.counts(race) && !is_the_kernels(race, target) && !is_ignored(race, &arguments.ignore, &names)
+        };
+        for (race, schedule) in told.races.into_iter().filter(|(race, _)| wanted(race)) {
             log.add(race, true);
             let witness = || RaceWitness {
                 race: race.clone(),
                 points: told.points.clone(),
-                schedule: told.schedule.clone(),
+                schedule: schedule.clone(),
             };
             witnesses.entry(race.key()).or_insert_with(witness);
         }
@@ -395,7 +401,7 @@ fn tell(arguments: &Arguments, target: &Target, seen: &Seen<'_>) -> Result<Verdi
             let place =
                 frames.first().and_then(|frame| frame.function.clone()).unwrap_or_else(|| pc.to_string());
             text += &format!(
-                "  the value at {addr} changed while {place} was held back, and no thread wrote it\n"
+                "  the value at {addr} changed while {place} was held back: a device wrote it, or code whose accesses do not count\n"
             );
         }
     }
