@@ -25,6 +25,9 @@ pub struct Fault {
     pub points: Option<String>,
     /// Names of finding kinds that count as having found it; empty: there must be none.
     pub findings: Vec<String>,
+    /// It needs store buffers.
+    #[serde(default)]
+    pub tso: bool,
     /// The fewest preemptions that expose it in the default design, as far as known.
     pub preemptions: Option<u32>,
     pub story: String,

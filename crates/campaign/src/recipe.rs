@@ -42,6 +42,9 @@ pub struct Recipe {
     /// Whether broken rules about locks are findings.
     #[serde(default)]
     pub lockdep: bool,
+    /// Threads of the program have store buffers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tso: bool,
     /// Whether there are transactions, and how they are explored.
     #[serde(default, skip_serializing_if = "TransactionRecipe::is_default")]
     pub transactions: TransactionRecipe,

@@ -52,9 +52,10 @@ pub fn read(host: &dyn Host, path: &Path) -> Result<Vec<u8>, Failure> {
 impl Target {
     /// What is tested, as a phrase for sentences. A kernel that has one test need not name it.
     pub fn what(&self) -> String {
+        let buffers = if self.recipe.tso { " with store buffers" } else { "" };
         match self.recipe.test.as_str() {
-            "" => format!("test of {}", self.kernel.name),
-            test => format!("test {test} of {}", self.kernel.name),
+            "" => format!("test of {}{buffers}", self.kernel.name),
+            test => format!("test {test} of {}{buffers}", self.kernel.name),
         }
     }
 
@@ -218,6 +219,10 @@ impl Target {
         let mut started = started.map_err(|error| self.not_started(&error))?;
         started.subject.allow_step(self.step_instructions.unwrap_or(0));
         started.subject.explore_transactions(self.recipe.transactions.mode());
+        if self.recipe.tso {
+            let refused = |why| Failure::BadFlag(format!("--tso: {why}"));
+            started.subject.explore_store_buffers().map_err(refused)?;
+        }
         started.subject.patience = self.limits.patience;
         Ok(started)
     }
@@ -240,6 +245,7 @@ impl Target {
             test_heap,
             test_locks,
             lockdep,
+            tso,
             transactions,
             known,
             limits,
@@ -249,7 +255,7 @@ impl Target {
         let files = self.setup.disks.iter().chain(self.setup.modules.iter().map(|module| &module.bytes));
         let files: Vec<u64> = files.map(|file| checksum(file)).collect();
         let all = format!(
-            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}{test_locks}{lockdep}\0{transactions:?}\0{known:?}\0{limits:?}"
+            "{image}\0{description}\0{test}\0{memory_bytes}\0{append}\0{program:?}\0{files:?}\0{test_heap}{test_locks}{lockdep}{tso}\0{transactions:?}\0{known:?}\0{limits:?}"
         );
         checksum(all.as_bytes())
     }

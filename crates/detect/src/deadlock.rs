@@ -14,7 +14,7 @@ use crate::held::{Change, Held};
 use crate::{Finding, FindingKind, Role, Side, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, Actor, Event, LockId, Stack, StepEnd, ThreadId, VirtAddr, Waiting};
+use trace::{Action, Event, LockId, Stack, StepEnd, ThreadId, VirtAddr, Waiting};
 
 #[derive(Clone, Debug, Default)]
 pub struct Deadlock {
@@ -46,7 +46,7 @@ impl Detector<Finding> for Deadlock {
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
         match moment.what {
             // A store buffer that drains says nothing of whether its processor is blocked.
-            What::Begin { .. } if matches!(moment.step.choice.actor, Actor::Buffer(_)) => {}
+            What::Begin { .. } if moment.step.choice.actor.is_buffer() => {}
             // Whoever runs is not blocked, whatever we were told before.
             What::Begin { .. } => self.unblock(moment.thread),
             What::Accesses(_) => {}

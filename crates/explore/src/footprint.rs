@@ -14,7 +14,8 @@
 //! within the step. A handler of one step depends on its processor's other steps only by what both touch.
 //! Another chunk says whether a processor waits for an interrupt: a step that ends there writes it, and all
 //! steps of its interrupts read it, because an interrupt that comes too early does not end the wait. Another
-//! one says how far its store buffer has drained: the buffer's steps write it, and fences read it. An
+//! one says how far a store buffer has drained: the buffer's steps write it, and fences read it. A store that
+//! went into a buffer is no write yet, even where the step tells its access; that it is drained is one. An
 //! interrupt whose step went over to what it interrupted ([`Action::Switch`]) writes the progress of its
 //! processor.
 //!
@@ -25,7 +26,7 @@
 //! byte of it is touched by anybody else (Blum 2012, 5.4.2).
 
 use serde::{Deserialize, Serialize};
-use trace::{Action, Actor, ActorSet, LockId, Step, Touched, Touching};
+use trace::{AccessKind, Action, Actor, ActorSet, LockId, Step, Touched, Touching};
 
 const SPACE_BITS: u32 = 60;
 const LOCKS: u64 = 1 << SPACE_BITS;
@@ -72,10 +73,10 @@ impl Footprint {
         let mut whole = false;
         let actor = step.choice.actor;
         touch_actor(&mut touching, actor);
-        if let Actor::Buffer(cpu) = actor {
-            touching.range(DRAINS | u64::from(cpu.0), 1, true);
+        if actor.is_buffer() {
+            touching.range(DRAINS | number(actor), 1, true);
         }
-        let runs_on = actor.cpu().filter(|_| !matches!(actor, Actor::Buffer(_)));
+        let runs_on = actor.cpu().filter(|_| !actor.is_buffer());
         if let Some(cpu) = runs_on {
             let is_interrupt = matches!(actor, Actor::Interrupt { .. });
             let keeps = if is_interrupt { !is_whole_handler(step) } else { leaves_interrupts_off(step) };
@@ -84,8 +85,14 @@ impl Footprint {
                 touching.range(HALTS | u64::from(cpu.0), 1, false);
             }
         }
-        for access in &step.accesses {
-            touching.range(access.phys.0, u64::from(access.size), access.kind.writes());
+        let mut buffered = stores_held_back(step).peekable();
+        for (at, access) in step.accesses.iter().enumerate() {
+            let (start, size) = (access.phys.0, u64::from(access.size));
+            if buffered.next_if_eq(&at).is_none() {
+                touching.range(start, size, access.kind.writes());
+            } else if access.kind != AccessKind::Write {
+                touching.range(start, size, false);
+            }
         }
         for event in &step.events {
             match event.action {
@@ -108,10 +115,11 @@ impl Footprint {
                     }
                 }
                 Action::Fence => {
-                    if let Some(cpu) = runs_on {
-                        touching.range(DRAINS | u64::from(cpu.0), 1, false);
+                    if let Some(buffer) = actor.buffer() {
+                        touching.range(DRAINS | number(buffer), 1, false);
                     }
                 }
+                Action::Drained { phys, size, .. } => touching.range(phys.0, u64::from(size), true),
                 Action::Halt => {
                     if let Some(cpu) = runs_on {
                         touching.range(HALTS | u64::from(cpu.0), 1, true);
@@ -193,20 +201,35 @@ fn touch_lock(touching: &mut Touching, lock: LockId) {
     touching.range(LOCKS | (lock.0 & (LOCKS - 1)), 1, true);
 }
 
-fn touch_actor(touching: &mut Touching, actor: Actor) {
-    let number = match actor {
+/// The accesses of a step that are stores into a buffer, ascending.
+fn stores_held_back(step: &Step) -> impl Iterator<Item = usize> {
+    step.events.iter().filter_map(|event| {
+        let Action::Buffered { phys, size, .. } = event.action else { return None };
+        let at = event.accesses_before.checked_sub(1)?;
+        let access = step.accesses.get(at)?;
+        let plain = access.kind.writes() && !access.atomic;
+        (plain && (access.phys, access.size) == (phys, size)).then_some(at)
+    })
+}
+
+fn number(actor: Actor) -> u64 {
+    match actor {
         Actor::Thread(thread) => u64::from(thread.0),
         Actor::Cpu(cpu) => 1 << 32 | u64::from(cpu.0),
         Actor::Interrupt { cpu, vector } => 2 << 32 | u64::from(cpu.0) << 8 | u64::from(vector),
         Actor::Buffer(cpu) => 3 << 32 | u64::from(cpu.0),
-    };
-    touching.range(ACTORS | number, 1, true);
+        Actor::ThreadBuffer(thread) => 4 << 32 | u64::from(thread.0),
+    }
+}
+
+fn touch_actor(touching: &mut Touching, actor: Actor) {
+    touching.range(ACTORS | number(actor), 1, true);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trace::{Access, AccessKind, Event, LockId, PhysAddr, StepEnd, Taking, ThreadId, VirtAddr};
+    use trace::{Access, Event, LockId, PhysAddr, StepEnd, Taking, ThreadId, VirtAddr};
 
     /// `t1 r100+4 w108+2 free200+16 lock5 to2`
     fn footprint(text: &str) -> Footprint {

@@ -41,10 +41,10 @@
 //! What a section that never ends would have kept from running is not known; then everything is tried where it was
 //! entered ([`History::unfinished`]).
 //!
-//! *Store buffers.* A step of [`Actor::Buffer`] drains one store, the oldest. It happens after the step that made that
-//! store, and is otherwise a write to memory like any other, also to the processor itself: a load counts as a read of
-//! memory even where the buffer answers it. An instruction that waits until the buffer is empty ([`Action::Fence`])
-//! depends on every drain. A store into a buffer that its processor waits for, made by a handler, makes that wait longer;
+//! *Store buffers.* A step of [`Actor::Buffer`] or [`Actor::ThreadBuffer`] drains the oldest store, or several that were
+//! made in one step. It happens after the step that made them, and is otherwise a write to memory like any other, also to
+//! the processor itself: a load counts as a read of memory even where the buffer answers it. An instruction that waits
+//! until the buffer is empty, or empties it ([`Action::Fence`]), depends on every drain. A store into a buffer that its processor waits for, made by a handler, makes that wait longer;
 //! everything is tried where the interrupt was taken.
 //!
 //! Contract: a thread becomes disabled by its own step, or by one that ends a group; anything else is reported in
@@ -54,7 +54,7 @@ use crate::execution::Taken;
 use crate::footprint::Footprint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trace::{Action, Actor, ActorSet, ChoiceSet, CpuId, PointKind};
+use trace::{Action, Actor, ActorSet, ChoiceSet, PointKind};
 
 /// A vector clock: for each thread, by its small number, one more than the index of its last step that
 /// happens before.
@@ -148,8 +148,10 @@ pub struct History {
     steps_of: Vec<Vec<usize>>,
     /// For each thread, the steps that made it able to run.
     enablers_of: Vec<Vec<usize>>,
-    /// For each processor, the steps that stored into its buffer, once for each store.
-    stores_of: BTreeMap<CpuId, Vec<usize>>,
+    /// For each store buffer, the steps that stored into it, once for each store.
+    stores_of: BTreeMap<Actor, Vec<usize>>,
+    /// The same of the steps that drained it.
+    drains_of: BTreeMap<Actor, Vec<usize>>,
     woken: Vec<Woken>,
 }
 
@@ -171,7 +173,7 @@ impl History {
                 steps.pop();
             }
         }
-        for stores in self.stores_of.values_mut() {
+        for stores in self.stores_of.values_mut().chain(self.drains_of.values_mut()) {
             stores.truncate(stores.partition_point(|&step| step < len));
         }
         // An edge from the last step that is kept depends on who was enabled after it, known from the next decision,
@@ -315,7 +317,7 @@ impl History {
     fn shares_cpu(&self, a: usize, b: usize) -> bool {
         let runs_on = |actor: usize| match self.actors[actor] {
             Actor::Cpu(cpu) | Actor::Interrupt { cpu, .. } => Some(cpu),
-            Actor::Thread(_) | Actor::Buffer(_) => None,
+            Actor::Thread(_) | Actor::Buffer(_) | Actor::ThreadBuffer(_) => None,
         };
         a != b && runs_on(a).is_some() && runs_on(a) == runs_on(b)
     }
@@ -345,16 +347,21 @@ impl History {
 
     /// The step that stored what the next step of the actor will drain, if that is a store buffer.
     fn drained(&self, actor: usize) -> Option<usize> {
-        let Actor::Buffer(cpu) = self.actors[actor] else { return None };
-        self.stores_of.get(&cpu)?.get(self.steps_of[actor].len()).copied()
+        let buffer = self.actors[actor];
+        let drained = self.drains_of.get(&buffer).map_or(0, Vec::len);
+        self.stores_of.get(&buffer)?.get(drained).copied()
     }
 
     fn note_stores(&mut self, at: usize, taken: &Taken) {
-        let Some(cpu) = taken.actor().cpu() else { return };
-        let stores = taken.step.events.iter().filter(|event| matches!(event.action, Action::Buffered { .. }));
-        let count = stores.count();
-        if count > 0 {
-            self.stores_of.entry(cpu).or_default().extend(std::iter::repeat_n(at, count));
+        let actor = taken.actor();
+        let buffer = actor.buffer().unwrap_or(actor);
+        for event in &taken.step.events {
+            let of = match event.action {
+                Action::Buffered { .. } => &mut self.stores_of,
+                Action::Drained { .. } => &mut self.drains_of,
+                _ => continue,
+            };
+            of.entry(buffer).or_default().push(at);
         }
     }
 

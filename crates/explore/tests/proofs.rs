@@ -122,6 +122,24 @@ fn random_programs_on_processors() {
     assert!(plain_total > 3 * reduced_total, "{plain_total} {reduced_total}");
 }
 
+/// The same on threads with store buffers.
+#[test]
+fn random_programs_with_buffers() {
+    let mut random = Random::new(2027);
+    let (mut plain_total, mut reduced_total) = (0, 0);
+    for _ in 0..1500 {
+        let (program, points) = programs::random_with_buffers(&mut random);
+        let limit = 3_000;
+        if reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), limit).is_none() {
+            continue;
+        }
+        let (plain, reduced) = agree(&program, &points);
+        plain_total += plain.interleavings;
+        reduced_total += reduced.interleavings;
+    }
+    assert!(plain_total > 3 * reduced_total, "{plain_total} {reduced_total}");
+}
+
 /// A finding ends its execution; what it cuts off must be found elsewhere.
 #[test]
 fn findings_of_detectors_are_the_same() {
@@ -244,6 +262,21 @@ fn litmus_tests() {
         ),
         ("MP", "tso write0=1 write1=1 | read1 unless1skip2 read0 assert1", &["end 0 0", "end 0 1"]),
         ("own stores", "tso write0=1 read0 assert1 | write0=2", &["crash", "end 1 0"]),
+        (
+            "SB of threads",
+            "tso-threads write0=1 read1 | write1=1 read0",
+            &["end 0 0", "end 0 1", "end 1 0", "end 1 1"],
+        ),
+        (
+            "SB of threads with fences",
+            "tso-threads write0=1 fence read1 | write1=1 fence read0",
+            &["end 0 1", "end 1 0", "end 1 1"],
+        ),
+        (
+            "MP of threads",
+            "tso-threads write0=1 write1=1 | read1 unless1skip2 read0 assert1",
+            &["end 0 0", "end 0 1"],
+        ),
         ("a coin", "coin2 | coin1", &["end 0 0", "end 0 1", "end 1 0", "end 1 1", "end 2 0", "end 2 1"]),
         ("an interrupt", "cpus read0 | irq1@0 write0=1", &["end 0 0", "end 1 0"]),
         ("masked", "cpus off add0 read0 assert1 on | irq1@0 add0", &["crash", "end 1 2"]),

@@ -45,6 +45,12 @@ impl Everywhere {
         self.accesses.contains_key(&pc.0)
     }
 
+    /// Whether the instruction calls the kernel, so that what is accessed for it is the kernel's doing.
+    #[must_use]
+    pub fn is_system_call(&self, pc: VirtAddr) -> bool {
+        self.accesses.get(&pc.0).is_some_and(SharedAccess::is_system_call)
+    }
+
     /// The address that the instruction itself names, whatever is in registers but an index: a variable, or an array.
     #[must_use]
     pub fn named(&self, pc: VirtAddr) -> Option<VirtAddr> {

@@ -98,6 +98,13 @@ impl Value {
     pub fn has_changed(&self, machine: &Machine) -> bool {
         Self::now(machine, self.at, self.size) != *self
     }
+
+    /// The same for somebody who sees other bytes than memory holds; `patch` puts them in.
+    pub fn has_changed_under(&self, machine: &Machine, patch: impl FnOnce(PhysAddr, &mut [u8])) -> bool {
+        let mut bytes = Self::now(machine, self.at, self.size).bytes.to_le_bytes();
+        patch(self.at, &mut bytes[..usize::from(self.size)]);
+        u64::from_le_bytes(bytes) != self.bytes
+    }
 }
 
 /// What one round of a loop touched, and by which instructions.

@@ -24,6 +24,7 @@ mod loops;
 mod rotation;
 mod rounds;
 mod stops;
+mod store_buffers;
 pub mod transactions;
 mod turns;
 
@@ -42,6 +43,7 @@ use rotation::Rotation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stops::Stops;
+use store_buffers::{Overlay, StoreBuffers};
 use trace::{
     Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Point, PointKind, PointSet, Step, StepEnd, Subject,
     ThreadId, ThreadSet, VirtAddr, Waiting,
@@ -153,6 +155,10 @@ pub struct Uniprocessor {
     accessed: Arc<Accessed>,
     /// What was chosen for the transaction that the thread is about to begin.
     decided: Option<Decided>,
+    /// Stores that others do not see yet, if threads have store buffers.
+    buffers: Option<Box<StoreBuffers>>,
+    /// In a step of such a thread.
+    overlay: Option<Overlay>,
 }
 
 /// How many instructions a step may have.
@@ -216,6 +222,8 @@ impl Clone for Uniprocessor {
             transactions: self.transactions,
             accessed: self.accessed.clone(),
             decided: self.decided.clone(),
+            buffers: self.buffers.clone(),
+            overlay: None,
         }
     }
 
@@ -235,6 +243,8 @@ impl Clone for Uniprocessor {
         self.transactions = source.transactions;
         self.accessed.clone_from(&source.accessed);
         self.decided.clone_from(&source.decided);
+        self.buffers.clone_from(&source.buffers);
+        self.overlay = None;
     }
 }
 
@@ -260,6 +270,8 @@ impl Uniprocessor {
             transactions: transactions::Mode::default(),
             accessed: Arc::default(),
             decided: None,
+            buffers: None,
+            overlay: None,
         }
     }
 
@@ -289,7 +301,7 @@ impl Uniprocessor {
 
     fn run(&mut self, until: Until, instructions_max: u64) -> Stop {
         let cpu = self.cpu();
-        self.stops.build(&self.tracker, &self.points, &self.builder);
+        self.stops.build(&self.tracker, &self.points, &self.builder, self.buffers.is_some());
         let stops = self.stops.until(until);
         stops.instructions = Some(instructions_max.min(CANCEL_INSTRUCTIONS));
         let sp = self.machine.stack_pointer(cpu).0;
@@ -356,12 +368,20 @@ impl Uniprocessor {
                 self.tracker.drain(&self.machine, &mut self.builder);
                 Ok(())
             }
-            Stop::Iteration
+            Stop::Exception(_) => {
+                self.empty_buffer();
+                Ok(())
+            }
+            Stop::InterruptReturn => {
+                self.back_in_program();
+                Ok(())
+            }
+            Stop::Fence
+            | Stop::Iteration
             | Stop::Watch(_)
             | Stop::Budget
             | Stop::Halt
-            | Stop::Interrupt { .. }
-            | Stop::InterruptReturn => Ok(()),
+            | Stop::Interrupt { .. } => Ok(()),
             Stop::TripleFault => {
                 let tables = self.machine.page_table(self.cpu()).page();
                 self.tracker.tell(&self.machine, &mut self.builder, Action::TripleFault { tables });
@@ -487,6 +507,7 @@ impl Uniprocessor {
         matches!(self.phase, Phase::Running { .. })
             && self.tracker.threads.current().is_some_and(|thread| thread.yields_for.is_some())
             && self.choices().is_empty()
+            && !self.stores_wait()
             && !self.tracker.threads.iter().any(goes_on)
     }
 
@@ -539,10 +560,16 @@ impl Uniprocessor {
             let most = quiet_until.min(self.limits.instructions_max) - ran;
             let stop = self.run(until, if self.speculates() { 1 } else { most });
             let returned = stop == Stop::InterruptReturn;
-            let halted = stop == Stop::Halt;
+            let (halted, fence) = (stop == Stop::Halt, stop == Stop::Fence);
             let at_code = stop == Stop::Iteration || matches!(stop, Stop::Code(pc) if self.is_known(pc));
             if let Err(end) = self.handle(stop, &mut signals) {
                 return end;
+            }
+            self.empty_buffer_if_trusted();
+            if fence && self.stored_since_fence() {
+                self.current = me;
+                let pc = self.machine.pc(self.cpu());
+                return StepEnd::Point(Point { kind: PointKind::Access, thread: me.unwrap_or_default(), pc });
             }
             self.before_end(&mut signals);
             if returned && self.ends_round_here() && self.repeats_itself() {
@@ -639,7 +666,8 @@ impl Uniprocessor {
             if self.machine.is_halted(self.cpu()) {
                 return self.halted(me);
             }
-            let nobody = self.tracker.idles(&self.machine) && self.choices().is_empty();
+            let nobody =
+                self.tracker.idles(&self.machine) && self.choices().is_empty() && !self.stores_wait();
             if !nobody {
                 break;
             }
@@ -718,7 +746,11 @@ impl Uniprocessor {
             Standing::Exiting => runs || self.tracker.runnable(&self.machine, thread),
         };
         let comes = matches!(thread.turn, Turn::Comes | Turn::LastChance);
-        standing && comes && thread.yields_for.is_none() && !self.tracker.is_idle(&self.machine, thread.key)
+        standing
+            && comes
+            && thread.yields_for.is_none()
+            && !self.waits_to_drain(thread.id)
+            && !self.tracker.is_idle(&self.machine, thread.key)
     }
 
     /// The threads that can be chosen; none when the test is over.
@@ -828,16 +860,32 @@ impl Uniprocessor {
 
 impl Subject for Uniprocessor {
     fn enabled(&self) -> ChoiceSet {
-        self.outcomes(self.enabled_threads().iter())
+        let mut enabled = self.outcomes(self.enabled_threads().iter());
+        if matches!(self.phase, Phase::Running { .. }) {
+            let drains = self.buffers.iter().flat_map(|buffers| buffers.choices());
+            for choice in drains {
+                enabled.insert(choice);
+            }
+        }
+        enabled
     }
 
     fn current(&self) -> Option<Actor> {
+        // For whoever waits for its store buffer, the buffer goes on.
+        if let Some(thread) = self.current.filter(|&thread| self.waits_to_drain(thread)) {
+            return Some(Actor::ThreadBuffer(thread));
+        }
         let can_go_on =
             |&thread: &ThreadId| self.tracker.threads.by_id(thread).is_some_and(|t| self.can_go_on(t));
         self.current.filter(can_go_on).map(Actor::from)
     }
 
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
+        if let Actor::ThreadBuffer(thread) = choice.actor
+            && let Some(step) = self.drain_buffer(thread, choice)
+        {
+            return step;
+        }
         let thread = choice.thread().filter(|&thread| self.has_outcome(thread, choice.outcome));
         let Some(thread) = thread else {
             let what = format!("'{choice}' is no thread of a uniprocessor, or its step has no such outcome");
@@ -867,6 +915,7 @@ impl Subject for Uniprocessor {
         self.builder.begin(self.cpu(), Some(thread));
         let end = match self.land_in_time(thread).and_then(|()| self.resume()) {
             Ok(()) => {
+                self.lay_over(thread);
                 self.begin_here();
                 // The machine does not stop where it stands, as it does where the last step ended before an access.
                 self.tracker.seen(&self.machine, &mut self.builder);
@@ -882,6 +931,7 @@ impl Subject for Uniprocessor {
         self.tracker.drain(&self.machine, &mut self.builder);
         let mut signals = Vec::new();
         self.tracker.refresh(&self.machine, &mut self.builder, &mut signals);
+        let held_back = self.hold_back();
         let last = self.builder.attributed().unwrap_or(thread);
         let stack = match self.tracker.threads.by_id(last).filter(|_| self.builder.narrated) {
             Some(thread) => self.tracker.stack_of(&self.machine, thread),
@@ -889,6 +939,7 @@ impl Subject for Uniprocessor {
         };
         let instructions = self.machine.instructions() - started - self.waited;
         let mut step = self.builder.finish(choice, end, instructions, stack);
+        store_buffers::tell_stores(&mut step, &held_back);
         self.depend(lines.as_deref(), &mut step);
         self.foresee_conflicts(&step);
         self.judge_loops(&mut step);

@@ -309,7 +309,7 @@ impl Machine {
                     if matches!(stop, Stop::Code(_)) || repeating || resumed {
                         self.resume = Some((id, executed));
                     }
-                    if matches!(stop, Stop::Before { .. } | Stop::TransactionBegin) || pass {
+                    if matches!(stop, Stop::Before { .. } | Stop::TransactionBegin | Stop::Fence) || pass {
                         self.held[usize::from(id.0)] = Some(executed);
                     }
                     self.ran(id, settled);

@@ -38,6 +38,8 @@ impl Kinds {
     pub const TRANSACTION: Self = Self(256);
     /// A transaction was committed or aborted.
     pub const TRANSACTION_END: Self = Self(512);
+    /// An instruction is next, in ring 3, before which all earlier stores are in memory. Run again, it is executed.
+    pub const USER_FENCE: Self = Self(1024);
 
     #[must_use]
     pub const fn has(self, kind: Self) -> bool {
@@ -184,6 +186,8 @@ pub enum Stop {
         /// The status of the abort, as EAX has it; `None`: committed.
         status: Option<u32>,
     },
+    /// An instruction is next before which all earlier stores are in memory.
+    Fence,
     /// The event log must be drained before going on.
     LogFull,
     /// The next instruction does something that is not modelled.
@@ -261,6 +265,7 @@ impl fmt::Display for Stop {
             Self::TransactionEnd { status: Some(status) } => {
                 write!(f, "transaction aborted with status {status:#x}")
             }
+            Self::Fence => write!(f, "before a fence"),
             Self::LogFull => write!(f, "event log full"),
             Self::Unsupported(what) => write!(f, "{what}"),
             Self::TripleFault => write!(f, "triple fault"),

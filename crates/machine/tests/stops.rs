@@ -100,6 +100,41 @@ fn budgets_are_exact() {
     assert_eq!(m.cpus[0].regs[reg::AX], total.div_ceil(3));
 }
 
+/// A program's fences are stopped before, each once, however they are executed otherwise; a kernel's are not.
+#[test]
+fn fences_of_programs_are_stopped_before() {
+    let build = |a: &mut Asm| -> Built {
+        let mut again = a.create_label();
+        a.set_label(&mut again)?;
+        a.mov(dword_ptr(ebx), eax)?;
+        a.xchg(dword_ptr(ebx), ecx)?;
+        a.lock().inc(dword_ptr(ebx + 4))?;
+        a.inc(dword_ptr(ebx + 4))?;
+        a.mfence()?;
+        a.sfence()?;
+        a.xchg(eax, ecx)?;
+        a.cpuid()?;
+        a.mov(ebx, DATA as u32)?;
+        a.jmp(again)
+    };
+    let mut m = machine(build);
+    // First without, so that they are compiled.
+    assert_eq!(run(&mut m, &StopSet::after(100)), Stop::Budget);
+    assert_eq!(run(&mut m, &StopSet::after(1000).on(Kinds::USER_FENCE)), Stop::Budget);
+    let mut m = machine(build);
+    to_ring_3(&mut m);
+    for round in 0..3 {
+        for fence in ["xchg", "lock inc", "mfence", "cpuid"] {
+            let stop = run(&mut m, &StopSet::after(100).on(Kinds::USER_FENCE));
+            assert_eq!(stop, Stop::Fence, "{fence}, round {round}");
+            assert!(m.at_user_fence(BSP), "{fence}, round {round}");
+        }
+    }
+    assert_eq!(m.memory.read_u32(PhysAddr(DATA + 4)), 6);
+    assert_eq!(run(&mut m, &StopSet::after(1)), Stop::Budget);
+    assert!(!m.at_user_fence(BSP));
+}
+
 #[test]
 fn a_code_address_stops_before_it_and_is_stepped_past() {
     let mut m = machine(|a| {

@@ -67,6 +67,7 @@ fn statement(op: &Op) -> String {
         Op::CompareSwap { register, cell, expected, value } => {
             format!("r{register} = atomic_compare_swap(&cells[{cell}], {expected}, {value});")
         }
+        Op::Fence => "asm volatile(\"mfence\" : : : \"memory\");".to_owned(),
         Op::Lock(mutex) => format!("mutex_lock(&mutexes[{mutex}]);"),
         Op::Unlock(mutex) => format!("mutex_unlock(&mutexes[{mutex}]);"),
         Op::WaitWhile { condition, mutex, cell, value } => format!(

@@ -4,6 +4,10 @@
 //! state is visited once, by depth-first search with a set of the states seen. There is no reduction, no preemption point and
 //! no scheduler, and nothing here is shared with Rockfall: where the two disagree, one of them is wrong.
 //!
+//! With [`Memory::Buffered`] each thread has a store buffer, as the abstract machine of x86-TSO has it (Sewell et al. 2010,
+//! section 3): a store goes to its end, a load takes the youngest store to its cell that is there or else memory, the oldest
+//! store may go to memory at any time, and everything but loads and stores waits until the buffer is empty.
+//!
 //! What the thread library promises is modelled as it is documented: a mutex is handed to whoever waits longest; a thread
 //! that waits for a condition is in its queue before it has left the mutex; a signal takes the first of the queue; a
 //! semaphore is a counter behind a mutex and a condition.
@@ -15,6 +19,14 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 pub const STATES_MAX: usize = 400_000;
+
+/// When others see what a thread stores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Memory {
+    AtOnce,
+    /// When the thread's store buffer has drained it.
+    Buffered,
+}
 
 /// How an execution may end, and with what in memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -84,6 +96,7 @@ enum Step {
     Wake,
     /// A step without effect, before which others can still come in.
     Nothing,
+    Fence,
     /// A step that is possible only while the cell has the value.
     Await {
         cell: usize,
@@ -145,6 +158,8 @@ struct State {
     target: [u32; COPY_WORDS],
     stack: u32,
     freed: bool,
+    /// Cells and values that others do not see yet, the oldest first, for each thread.
+    buffers: Vec<VecDeque<(usize, u32)>>,
     /// For each mutex its owner and the threads that wait, the longest first.
     mutexes: Vec<(Option<usize>, VecDeque<usize>)>,
     conditions: Vec<VecDeque<usize>>,
@@ -179,6 +194,7 @@ impl Compiler<'_> {
             Op::CompareSwap { register, cell, expected, value } => {
                 self.steps.push(Step::CompareSwap { register, cell, expected, value });
             }
+            Op::Fence => self.steps.push(Step::Fence),
             Op::Lock(mutex) => self.steps.push(Step::Lock(mutex)),
             Op::Unlock(mutex) => self.steps.push(Step::Unlock(mutex)),
             Op::WaitWhile { condition, mutex, cell, value } => self.wait_while(condition, mutex, cell, value),
@@ -244,7 +260,7 @@ impl Compiler<'_> {
 
 /// All outcomes; `None` if there are too many states.
 #[must_use]
-pub fn outcomes(program: &Program) -> Option<BTreeSet<Outcome>> {
+pub fn outcomes(program: &Program, memory: Memory) -> Option<BTreeSet<Outcome>> {
     let code: Vec<Vec<Step>> = (0..program.threads.len())
         .map(|number| {
             let mut compiler = Compiler { program, steps: Vec::new() };
@@ -272,6 +288,7 @@ pub fn outcomes(program: &Program) -> Option<BTreeSet<Outcome>> {
         target: [0; COPY_WORDS],
         stack: 0,
         freed: false,
+        buffers: vec![VecDeque::new(); code.len()],
         mutexes: vec![(None, VecDeque::new()); program.mutexes + semaphores],
         conditions: vec![VecDeque::new(); program.conditions + semaphores],
     };
@@ -288,7 +305,7 @@ pub fn outcomes(program: &Program) -> Option<BTreeSet<Outcome>> {
         let mut moved = false;
         for number in 0..code.len() {
             let mut next = state.clone();
-            match next.step(number, &code) {
+            match next.step(number, &code, memory) {
                 Moved::No => continue,
                 Moved::UseAfterFree => {
                     moved = true;
@@ -305,12 +322,26 @@ pub fn outcomes(program: &Program) -> Option<BTreeSet<Outcome>> {
                 stack.push(next);
             }
         }
+        for number in 0..code.len() {
+            let mut next = state.clone();
+            let Some((cell, value)) = next.buffers[number].pop_front() else { continue };
+            moved = true;
+            next.cells[cell] = value;
+            if seen.insert(next.clone()) {
+                stack.push(next);
+            }
+        }
         if !moved {
             let finished = (0..code.len()).all(|number| state.is_over(number, &code));
             outcomes.insert(state.outcome(if finished { End::Finished } else { End::Stuck }, program, &code));
         }
     }
     Some(outcomes)
+}
+
+/// Whether a step is a load or a store of a cell, or nothing at all.
+const fn is_plain(step: Step) -> bool {
+    matches!(step, Step::Load { .. } | Step::Store { .. } | Step::Await { .. } | Step::Nothing)
 }
 
 enum Moved {
@@ -372,16 +403,29 @@ impl State {
         }
     }
 
-    fn step(&mut self, number: usize, code: &[Vec<Step>]) -> Moved {
+    /// What the thread sees in a cell.
+    fn load(&self, number: usize, cell: usize) -> u32 {
+        let own = self.buffers[number].iter().rev().find(|(stored, _)| *stored == cell);
+        own.map_or(self.cells[cell], |&(_, value)| value)
+    }
+
+    fn step(&mut self, number: usize, code: &[Vec<Step>], memory: Memory) -> Moved {
         let thread = &self.threads[number];
         if !thread.started || thread.queued {
             return Moved::No;
         }
         let Some(&step) = code[number].get(thread.at) else { return Moved::No };
+        if !is_plain(step) && !self.buffers[number].is_empty() {
+            return Moved::No;
+        }
         let mut next = thread.at + 1;
         match step {
             Step::Spawn(other) => self.threads[other].started = true,
-            Step::Load { register, cell } => self.set(number, register, self.cells[cell]),
+            Step::Load { register, cell } => self.set(number, register, self.load(number, cell)),
+            Step::Store { cell, value } if memory == Memory::Buffered => {
+                let value = self.value(number, value);
+                self.buffers[number].push_back((cell, value));
+            }
             Step::Store { cell, value } => self.cells[cell] = self.value(number, value),
             Step::Add { register, cell, amount } => {
                 let old = self.cells[cell];
@@ -434,8 +478,8 @@ impl State {
                     self.threads[other].woken = true;
                 }
             }
-            Step::Nothing => {}
-            Step::Await { cell, value } if self.cells[cell] != value => return Moved::No,
+            Step::Nothing | Step::Fence => {}
+            Step::Await { cell, value } if self.load(number, cell) != value => return Moved::No,
             Step::Await { .. } => {}
             Step::CopyWord(word) => self.target[word] = self.source[word],
             Step::FillWord { word, value } => self.source[word] = value,
@@ -446,7 +490,7 @@ impl State {
             Step::Touch { .. } if self.freed => return Moved::UseAfterFree,
             Step::Touch { register } => self.set(number, register, 0),
             Step::UnlessCell { cell, value, to } => {
-                if self.cells[cell] != value {
+                if self.load(number, cell) != value {
                     next = to;
                 }
             }

@@ -10,7 +10,7 @@
 //! Limits: a program is passed over if it has more than so many interleavings or steps, counted over all
 //! beginnings, or if it is expected to have many more.
 
-use crate::enumerate::{End, Outcome};
+use crate::enumerate::{End, Memory, Outcome};
 use crate::program::{Program, REGISTERS};
 use detect::{Config, Detectors, FindingKind};
 use explore::strategies::Dpor;
@@ -236,14 +236,25 @@ impl Observer for Ends {
 
 /// Explores a program that is in the kernel's RAM disk, to its end.
 #[must_use]
-pub fn explore(program: &Program, name: &str, built: &guests::Image, limits: Limits) -> Explored {
-    match world(program, name, built) {
+pub fn explore(
+    program: &Program,
+    name: &str,
+    built: &guests::Image,
+    memory: Memory,
+    limits: Limits,
+) -> Explored {
+    match world(program, name, built, memory) {
         Ok(world) => run(&world, limits),
         Err(why) => Explored::Odd(why),
     }
 }
 
-fn world(program: &Program, name: &str, built: &guests::Image) -> Result<World<Ending, Ends>, String> {
+fn world(
+    program: &Program,
+    name: &str,
+    built: &guests::Image,
+    memory: Memory,
+) -> Result<World<Ending, Ends>, String> {
     let file = std::fs::read(&built.kernel).map_err(|error| error.to_string())?;
     let bytes = std::fs::read(built.programs.join(name)).map_err(|error| error.to_string())?;
     let kernel = Description::parse("pebbles.toml", KERNEL).map_err(|error| error.to_string())?;
@@ -254,7 +265,10 @@ fn world(program: &Program, name: &str, built: &guests::Image) -> Result<World<E
     let kernel = kernel.with_program(&library, &image, name).map_err(|error| format!("{error:?}"))?;
     let place = |variable| image.data_range(variable).map(|range| VirtAddr(range.start));
     let setup = Setup { test: name.to_owned(), programs: vec![Arc::clone(&image)], ..Setup::default() };
-    let started = lifecycle::start(&kernel, &file, &setup).map_err(|error| error.to_string())?;
+    let mut started = lifecycle::start(&kernel, &file, &setup).map_err(|error| error.to_string())?;
+    if memory == Memory::Buffered {
+        started.subject.explore_store_buffers()?;
+    }
     let places = Places {
         cells: place("cells").ok_or("no cells")?,
         cells_count: program.cells,

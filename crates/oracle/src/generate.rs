@@ -246,6 +246,32 @@ pub fn program(seed: u64) -> (Flavour, Program) {
     (flavour, Program { threads, cells: CELLS, mutexes: 2, conditions: 1, semaphores, heap })
 }
 
+/// The program of a seed for threads with store buffers: loads, stores, loops that wait, atomic instructions and fences.
+#[must_use]
+pub fn buffered(seed: u64) -> (Flavour, Program) {
+    let random = &mut Random::new(seed);
+    let count = [2, 2, 3][random.below(3)];
+    let length_max = if count == 2 { 4 } else { 3 };
+    let lengths: Vec<usize> = (0..count).map(|_| 2 + random.below(length_max - 1)).collect();
+    let flavour = Flavour::Plain;
+    let mut generator =
+        Generator { random, flavour, spent: false, semaphores: 0, thread: 0, stack_owner: None };
+    let mut op = |_| match generator.random.below(10) {
+        0 => Op::Fence,
+        1 => generator.atomic(),
+        2 => generator.conditional(),
+        3 => {
+            let (cell, value) = (generator.random.below(CELLS), generator.random.small());
+            Op::Await { cell, value, how: Waiting::Spinning }
+        }
+        _ => generator.plain(),
+    };
+    let threads: Vec<Vec<Op>> = lengths.iter().map(|&length| (0..length).map(&mut op).collect()).collect();
+    let program =
+        Program { threads, cells: CELLS, mutexes: 0, conditions: 0, semaphores: Vec::new(), heap: false };
+    (flavour, program)
+}
+
 fn touches_heap(op: &Op) -> bool {
     match op {
         Op::Free | Op::Touch { .. } => true,

@@ -13,7 +13,7 @@ pub mod generate;
 pub mod program;
 pub mod record;
 
-use enumerate::{Outcome, outcomes};
+use enumerate::{Memory, Outcome, outcomes};
 use explored::{Explored, Limits, explore};
 use generate::Flavour;
 use program::Program;
@@ -50,14 +50,18 @@ pub enum Fate {
 /// Compares the programs of these seeds, built together into one image in `folder`, and says what came of each.
 pub fn compare(
     seeds: &[u64],
+    memory: Memory,
     limits: Limits,
     folder: &Path,
     done: &mut dyn FnMut(Compared),
 ) -> Result<(), guests::BuildError> {
     let mut programs = Vec::new();
     for &seed in seeds {
-        let (flavour, program) = generate::program(seed);
-        match outcomes(&program) {
+        let (flavour, program) = match memory {
+            Memory::AtOnce => generate::program(seed),
+            Memory::Buffered => generate::buffered(seed),
+        };
+        match outcomes(&program, memory) {
             Some(outcomes) => programs.push((seed, flavour, program, outcomes)),
             None => done(Compared { seed, flavour, program, fate: Fate::PassedOver }),
         }
@@ -72,7 +76,7 @@ pub fn compare(
     let built = guests::Build::default().image_with(&sources, folder)?;
     for (seed, flavour, program, expected) in programs {
         let expected: BTreeSet<String> = expected.iter().map(Outcome::to_string).collect();
-        let fate = match explore(&program, &name(seed), &built, limits) {
+        let fate = match explore(&program, &name(seed), &built, memory, limits) {
             Explored::TooMany => Fate::PassedOver,
             Explored::Odd(what) => Fate::Odd(what),
             Explored::All { outcomes, interleavings } if outcomes == expected => {

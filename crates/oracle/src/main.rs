@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_types, reason = "the progress of a campaign is told in the host's time")]
 
 use clap::Parser;
+use oracle::enumerate::Memory;
 use oracle::explored::Limits;
 use oracle::record::{self, Record};
 use oracle::{Compared, Fate, compare};
@@ -37,6 +38,9 @@ struct Arguments {
     /// A program that takes more steps in all its interleavings is passed over.
     #[arg(long, default_value_t = 60_000)]
     steps_max: u64,
+    /// Programs of threads with store buffers (x86-TSO).
+    #[arg(long)]
+    tso: bool,
     /// Where images are built.
     #[arg(long, default_value = "target/oracle")]
     folder: PathBuf,
@@ -61,8 +65,9 @@ fn main() -> ExitCode {
 
 /// Runs the campaign; says whether the two agree on everything.
 fn run(arguments: &Arguments) -> Result<bool, String> {
-    let &Arguments { programs, seed, interleavings_max, steps_max, ref folder, record: ref file, write } =
+    let &Arguments { programs, seed, interleavings_max, steps_max, tso, ref folder, record: ref file, write } =
         arguments;
+    let memory = if tso { Memory::Buffered } else { Memory::AtOnce };
     let limits = Limits { interleavings_max, steps_max };
     let mut record = match file {
         Some(file) if file.exists() => Record::read(&read(file)?)?,
@@ -83,7 +88,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             lines += &record::line(&compared);
             lines.push('\n');
         };
-        compare(batch, limits, &folder, &mut done).map_err(|error| error.to_string())?;
+        compare(batch, memory, limits, &folder, &mut done).map_err(|error| error.to_string())?;
         lines.lines().try_for_each(|line| record.add(line))?;
         if let Some(file) = file {
             let open = OpenOptions::new().create(true).append(true).open(file);

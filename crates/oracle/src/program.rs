@@ -51,6 +51,8 @@ pub enum Op {
         expected: u32,
         value: u32,
     },
+    /// MFENCE.
+    Fence,
     Lock(usize),
     Unlock(usize),
     /// With the mutex held: while the cell has this value, wait for the condition.
@@ -144,6 +146,7 @@ impl fmt::Display for Op {
             Op::CompareSwap { register, cell, expected, value } => {
                 write!(f, "r{register}=cas(c{cell},{expected},{value})")
             }
+            Op::Fence => write!(f, "fence"),
             Op::Lock(mutex) => write!(f, "lock{mutex}"),
             Op::Unlock(mutex) => write!(f, "unlock{mutex}"),
             Op::WaitWhile { condition, mutex, cell, value } => {

@@ -1,6 +1,6 @@
 //! A short campaign: exploration reaches exactly the outcomes that the enumerator knows.
 
-use oracle::enumerate::outcomes;
+use oracle::enumerate::{Memory, outcomes};
 use oracle::explored::Limits;
 use oracle::program::{Op, Program, Value};
 use oracle::record::{Record, line};
@@ -22,7 +22,8 @@ fn exploration_reaches_every_outcome_and_no_other() {
             println!("seed {}\n{}\n{:?}", compared.seed, compared.program, compared.fate);
         }
     };
-    compare(&seeds, limits, &folder("short"), &mut done).unwrap_or_else(|error| panic!("{error}"));
+    compare(&seeds, Memory::AtOnce, limits, &folder("short"), &mut done)
+        .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(record.disagreements(), 0);
     assert!(record.compared() >= 50, "only {} programs were small enough", record.compared());
 }
@@ -48,7 +49,7 @@ fn the_enumerator_knows_the_classics() {
     ] {
         let program =
             Program { threads, cells: 2, mutexes: 2, conditions: 1, semaphores: vec![0], heap: false };
-        let found = outcomes(&program).expect("small");
+        let found = outcomes(&program, Memory::AtOnce).expect("small");
         assert_eq!(found.len(), expected, "{what}: {found:?}");
     }
 }

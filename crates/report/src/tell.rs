@@ -436,8 +436,13 @@ impl<'a> Teller<'a> {
                 (NoteKind::Enter, "goes back to what was interrupted".to_string(), false)
             }
             Action::Halt => (NoteKind::Wait, "waits for an interrupt".to_string(), true),
-            Action::Buffered { addr, .. } => {
-                (NoteKind::Point, format!("stores to {addr} into its store buffer"), false)
+            Action::Buffered { .. } => (
+                NoteKind::Point,
+                "others do not see this store yet: it is in the store buffer".to_string(),
+                true,
+            ),
+            Action::Drained { .. } => {
+                (NoteKind::Point, "this store leaves the store buffer: others see it".to_string(), true)
             }
             Action::Fence => (NoteKind::Point, "waits for its store buffer to drain".to_string(), false),
             Action::Exposed => (
@@ -522,6 +527,9 @@ impl<'a> Teller<'a> {
                         End { kind: EndKind::Blocked, text }
                     }
                     kind if kind.voluntary() => self.gave_way(draft.stopped.as_ref(), None),
+                    _ if step.choice.actor.is_buffer() => {
+                        End { kind: EndKind::Yielded, text: "stands as before".to_string() }
+                    }
                     _ => End {
                         kind: EndKind::Preempted,
                         text: format!("preempted {whence}").trim_end().to_string(),

@@ -72,6 +72,10 @@ pub struct TargetArguments {
     /// what
     #[arg(long)]
     pub lockdep: bool,
+    /// With --program: threads have store buffers, as if each had a processor to itself, so that others see what a thread
+    /// stores later (x86-TSO); see docs/sanitizers.md
+    #[arg(long)]
+    pub tso: bool,
     /// A finding that is known already and set aside, to look for the next one; may be given several times
     #[arg(long, value_name = "FINDING")]
     pub known: Vec<PathBuf>,
@@ -184,6 +188,7 @@ pub fn load_any(arguments: &TargetArguments) -> Result<Target, Failure> {
         test_heap: arguments.test_heap,
         test_locks: arguments.test_locks,
         lockdep: arguments.lockdep,
+        tso: arguments.tso,
         transactions: arguments.transactions.recipe()?,
         known,
         limits: arguments.set.iter().cloned().collect(),

@@ -45,7 +45,8 @@ fn faults_are_found_with_a_budget_alone() {
     for fault in faults() {
         let name = &fault.name;
         let folder = build(name, &[name]);
-        let (code, text, errors) = test(&folder, &fault.test, &["--json"]);
+        let tso = if fault.tso { &["--tso"][..] } else { &[] };
+        let (code, text, errors) = test(&folder, &fault.test, &[&["--json"][..], tso].concat());
         assert_eq!(code, Some(1), "{name}: {text}{errors}");
         let object: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("an object");
         let kind = object["finding"]["kind"].as_str().expect("a finding").to_owned();
@@ -136,6 +137,25 @@ fn correct_programs_are_exhausted() {
         let harmless = "\nData races: all that were seen are harmless in what was exhausted.\n";
         assert!(text.contains(harmless), "{program}: {text}");
         assert_eq!(!text.contains("; 0 data races seen\n"), races, "{program}: {text}");
+    }
+}
+
+/// With their fences, algorithms that need them are exhausted with store buffers; without, and without store buffers, too.
+#[test]
+fn fenced_programs_are_exhausted() {
+    let faults: Vec<Fault> = faults().filter(|fault| fault.tso).collect();
+    let names: Vec<&str> = faults.iter().map(|fault| &*fault.name).collect();
+    assert_eq!(names.len(), 5);
+    let (fenced, unfenced) = (build("fenced", &[]), build("unfenced", &names));
+    for program in faults.iter().map(|fault| &fault.test) {
+        for (folder, more) in [(&fenced, &["--tso"][..]), (&unfenced, &[])] {
+            let (code, text, errors) = test(folder, program, more);
+            assert_eq!(code, Some(0), "{program}: {text}{errors}");
+            assert!(
+                text.contains("no bug, and all that is known to matter is exhausted"),
+                "{program}: {text}"
+            );
+        }
     }
 }
 

@@ -184,9 +184,16 @@ pub enum Action {
         check: String,
         found: String,
     },
-    /// A store went into the store buffer of the processor that runs. Other processors see it when the buffer has
-    /// drained it, which is a step of its own ([`crate::Actor::Buffer`]), the oldest store first.
+    /// A store went into the store buffer of whoever runs. Others see it when it is drained, the oldest store first,
+    /// which is a step of its own ([`crate::Actor::Buffer`]) or comes with an instruction that empties the buffer. If the
+    /// access just before is a plain write to these bytes, it is this store.
     Buffered {
+        addr: VirtAddr,
+        phys: PhysAddr,
+        size: u32,
+    },
+    /// The oldest store of the buffer went to memory, or that of whoever runs.
+    Drained {
         addr: VirtAddr,
         phys: PhysAddr,
         size: u32,

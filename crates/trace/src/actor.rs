@@ -1,9 +1,10 @@
 //! Who can be let go on: what the explorer's choices are about.
 //!
 //! An actor is a thread of a kernel on one processor, or a processor, or an interrupt that is taken on a
-//! processor and then handled, or the store buffer of a processor, which writes its oldest store to memory.
+//! processor and then handled, or the store buffer of a processor, which writes its oldest store to memory, or
+//! that of a thread, which runs as if it had a processor to itself.
 //!
-//! Text form: `t3`, `cpu1`, `irq32@0` (vector 32 on cpu0), `buf1` (the store buffer of cpu1).
+//! Text form: `t3`, `cpu1`, `irq32@0` (vector 32 on cpu0), `buf1` (the store buffer of cpu1), `buft3` (that of t3).
 
 use crate::choice::serde_as_text;
 use crate::set::SortedSet;
@@ -23,6 +24,8 @@ pub enum Actor {
     },
     /// The store buffer of a processor. Each of its steps writes the oldest store to memory.
     Buffer(CpuId),
+    /// The store buffer of a thread, which runs as if it had a processor to itself.
+    ThreadBuffer(ThreadId),
 }
 
 /// A set of actors in ascending order.
@@ -33,9 +36,24 @@ impl Actor {
     #[must_use]
     pub const fn cpu(self) -> Option<CpuId> {
         match self {
-            Actor::Thread(_) => None,
+            Actor::Thread(_) | Actor::ThreadBuffer(_) => None,
             Actor::Cpu(cpu) | Actor::Interrupt { cpu, .. } | Actor::Buffer(cpu) => Some(cpu),
         }
+    }
+
+    /// Where its stores wait, if there are store buffers.
+    #[must_use]
+    pub const fn buffer(self) -> Option<Actor> {
+        match self {
+            Actor::Thread(thread) => Some(Actor::ThreadBuffer(thread)),
+            Actor::Cpu(cpu) | Actor::Interrupt { cpu, .. } => Some(Actor::Buffer(cpu)),
+            Actor::Buffer(_) | Actor::ThreadBuffer(_) => None,
+        }
+    }
+
+    #[must_use]
+    pub const fn is_buffer(self) -> bool {
+        matches!(self, Actor::Buffer(_) | Actor::ThreadBuffer(_))
     }
 
     /// Whether choosing this actor takes the processor away from `current`, which could have gone on.
@@ -46,7 +64,7 @@ impl Actor {
     /// store is seen at once would need as many preemptions as it has stores.
     #[must_use]
     pub fn preempts(self, current: Option<Actor>) -> bool {
-        !matches!(self, Actor::Buffer(_)) && current.is_some_and(|current| current != self)
+        !self.is_buffer() && current.is_some_and(|current| current != self)
     }
 }
 
@@ -69,6 +87,7 @@ impl fmt::Display for Actor {
             Actor::Cpu(cpu) => write!(f, "{cpu}"),
             Actor::Interrupt { cpu, vector } => write!(f, "irq{vector}@{}", cpu.0),
             Actor::Buffer(cpu) => write!(f, "buf{}", cpu.0),
+            Actor::ThreadBuffer(thread) => write!(f, "buf{thread}"),
         }
     }
 }
@@ -79,7 +98,7 @@ pub struct ParseActorError(pub String);
 
 impl fmt::Display for ParseActorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is not an actor: expected t3, cpu1, irq32@0 or buf1", self.0)
+        write!(f, "'{}' is not an actor: expected t3, cpu1, irq32@0, buf1 or buft3", self.0)
     }
 }
 
@@ -90,6 +109,7 @@ impl FromStr for Actor {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let cpu = |digits: &str| digits.parse().ok().map(CpuId);
+        let thread = |text: &str| text.strip_prefix('t').and_then(|rest| rest.parse().ok()).map(ThreadId);
         let actor = if let Some(rest) = text.strip_prefix("cpu") {
             cpu(rest).map(Actor::Cpu)
         } else if let Some(rest) = text.strip_prefix("irq") {
@@ -97,9 +117,9 @@ impl FromStr for Actor {
                 Some(Actor::Interrupt { cpu: cpu(at)?, vector: vector.parse().ok()? })
             })
         } else if let Some(rest) = text.strip_prefix("buf") {
-            cpu(rest).map(Actor::Buffer)
+            thread(rest).map(Actor::ThreadBuffer).or_else(|| cpu(rest).map(Actor::Buffer))
         } else {
-            text.strip_prefix('t').and_then(|rest| rest.parse().ok()).map(|n| Actor::Thread(ThreadId(n)))
+            thread(text).map(Actor::Thread)
         };
         actor.ok_or_else(|| ParseActorError(text.to_string()))
     }
@@ -117,10 +137,10 @@ mod tests {
 
     #[test]
     fn text_form_parses_back() {
-        for text in ["t3", "cpu1", "irq32@0", "buf1"] {
+        for text in ["t3", "cpu1", "irq32@0", "buf1", "buft3"] {
             assert_eq!(actor(text).to_string(), text);
         }
-        for text in ["", "x", "t", "t-1", "t3=1", "irq3", "irq@1", "cpu999", "buf"] {
+        for text in ["", "x", "t", "t-1", "t3=1", "irq3", "irq@1", "cpu999", "buf", "buft"] {
             assert!(text.parse::<Actor>().unwrap_err().to_string().contains(&format!("'{text}'")));
         }
     }
@@ -138,6 +158,7 @@ mod tests {
             ("cpu1", Some("irq32@0"), true),
             ("buf0", Some("cpu0"), false),
             ("buf1", Some("cpu0"), false),
+            ("buft2", Some("t1"), false),
         ] {
             let preempts = actor(chosen).preempts(current.map(actor));
             assert_eq!(preempts, expected, "{chosen} while {current:?} could go on");

@@ -92,7 +92,7 @@ impl fmt::Display for ParseScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "'{}' is not a choice: expected t3, cpu1, irq32@0 or buf1, each perhaps followed by =OUTCOME and *COUNT",
+            "'{}' is not a choice: expected t3, cpu1, irq32@0, buf1 or buft3, each perhaps followed by =OUTCOME and *COUNT",
             self.0
         )
     }

@@ -1,6 +1,6 @@
 //! What each instruction of a toy program does.
 
-use super::{After, Instr, Kind, Record, SEMAPHORES, STATUSES, Status, Toy, VARIABLES};
+use super::{After, Instr, Kind, Record, SEMAPHORES, STATUSES, Status, Stored, Toy, VARIABLES};
 use super::{BLOCK_SIZE, PENDING, block_at, lock_id};
 use trace::{AccessKind, Action, PhysAddr, PointKind, PointRule, PointSet, Taking, ThreadId, VirtAddr};
 
@@ -26,32 +26,60 @@ impl Toy {
     }
 
     fn store(&mut self, me: u8, variable: u8, value: u8, record: &mut Record) {
-        if self.program.kind != Kind::Buffered {
+        if !self.program.kind.has_buffers() {
             record.access(AccessKind::Write, VARIABLES, variable);
             self.touch(me, variable, true);
             self.variables[variable as usize] = value;
             return self.written(record, variable);
         }
         let home = self.home(me);
-        self.buffers[usize::from(home)].push((variable, value));
+        self.threads[usize::from(me)].stored = true;
+        self.buffers[usize::from(home)].push(Stored { variable, value, step: self.steps });
         let at = VARIABLES + 8 * u64::from(variable);
         record.event(Action::Buffered { addr: VirtAddr(at), phys: PhysAddr(at), size: 4 });
         // What is interrupted sees at once what the handler stores.
         self.wake(record, |toy, id, status| toy.home(id) == home && status.waits_for(variable));
     }
 
-    /// The store buffer of a processor hands its oldest store to memory.
-    pub(super) fn drain(&mut self, cpu: u8, record: &mut Record) {
-        let (variable, value) = self.buffers[usize::from(cpu)].remove(0);
-        record.access(AccessKind::Write, VARIABLES, variable);
-        self.variables[variable as usize] = value;
-        self.written(record, variable);
+    /// The store buffer of a processor hands its oldest store to memory, that of a thread all that were made in one step.
+    pub(super) fn drain(&mut self, home: u8, record: &mut Record) {
+        let oldest = self.buffers[usize::from(home)][0].step;
+        let together = |stored: &Stored| stored.step == oldest;
+        while self.buffers[usize::from(home)].first().is_some_and(together) {
+            let Stored { variable, value, .. } = self.buffers[usize::from(home)].remove(0);
+            record.access(AccessKind::Write, VARIABLES, variable);
+            let at = VARIABLES + 8 * u64::from(variable);
+            record.event(Action::Drained { addr: VirtAddr(at), phys: PhysAddr(at), size: 4 });
+            self.variables[variable as usize] = value;
+            self.written(record, variable);
+            if self.program.kind == Kind::Buffered {
+                return;
+            }
+        }
     }
 
     /// Whether the next instruction of `me` waits until all earlier stores of its processor are in memory.
     pub(super) fn waits_to_drain(&self, me: u8) -> bool {
         let next = self.body(me).get(usize::from(self.threads[usize::from(me)].pc));
-        next.is_some_and(|&instr| Self::drains(instr)) && !self.buffers[usize::from(self.home(me))].is_empty()
+        next.is_some_and(|&instr| Self::drains(instr) && !self.empties(instr))
+            && !self.buffers[usize::from(self.home(me))].is_empty()
+    }
+
+    /// Whether an instruction that needs the buffer to be empty empties it by itself.
+    fn empties(&self, instr: Instr) -> bool {
+        let block = matches!(instr, Instr::Alloc(_) | Instr::Free(_) | Instr::Use(_));
+        self.program.kind == Kind::BufferedThreads && block
+    }
+
+    /// Whether a thread that is about to execute `instr` has stored since it last needed its buffer to be empty: then a
+    /// step begins here, whether or not the buffer has drained meanwhile.
+    pub(super) fn is_at_fence(&mut self, me: u8, instr: Instr, fresh: bool) -> bool {
+        let fence = self.program.kind == Kind::BufferedThreads && Self::drains(instr) && !self.empties(instr);
+        let stored = &mut self.threads[usize::from(me)].stored;
+        if fence && fresh {
+            *stored = false;
+        }
+        fence && *stored
     }
 
     const fn drains(instr: Instr) -> bool {
@@ -79,8 +107,13 @@ impl Toy {
     pub(super) fn execute(&mut self, me: u8, instr: Instr, points: &PointSet, record: &mut Record) -> After {
         let this = usize::from(me);
         let wants = |rule: PointRule| points.rules.contains(&rule);
-        if self.program.kind == Kind::Buffered && Self::drains(instr) {
+        let waits = self.program.kind == Kind::Buffered && Self::drains(instr);
+        if waits || self.empties(instr) {
             record.event(Action::Fence);
+            self.threads[this].stored = false;
+            while !self.buffers[usize::from(self.home(me))].is_empty() {
+                self.drain(self.home(me), record);
+            }
         }
         match instr {
             Instr::Read(variable) => {

@@ -57,6 +57,8 @@ struct Thread {
     register: u8,
     status: Status,
     transaction: Option<Transaction>,
+    /// Since it last needed its store buffer to be empty.
+    stored: bool,
 }
 
 const VARIABLES: u64 = 0x1000;
@@ -89,7 +91,7 @@ pub struct Toy {
     /// For each processor: whether its interrupts are off, which handler it is in, and its store buffer, oldest first.
     masked: Vec<bool>,
     handling: Vec<Option<u8>>,
-    buffers: Vec<Vec<(u8, u8)>>,
+    buffers: Vec<Vec<Stored>>,
     /// For each handler: whether its interrupt is pending.
     pending: Vec<bool>,
     /// The outcome of the step that is being taken.
@@ -100,6 +102,15 @@ pub struct Toy {
     steps: u8,
     /// Whether the program looks at who can run, so that this counts as shared memory.
     run_queue: bool,
+}
+
+/// A store that waits in a buffer.
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    variable: u8,
+    value: u8,
+    /// In which step it was made.
+    step: u8,
 }
 
 /// What a step has recorded so far.
@@ -133,7 +144,7 @@ impl Toy {
             .map(|at| {
                 let absent = at >= bodies || uses(Instr::Create(number(at)));
                 let status = if absent { Status::Absent } else { Status::Ready };
-                Thread { pc: 0, register: 0, status, transaction: None }
+                Thread { pc: 0, register: 0, status, transaction: None, stored: false }
             })
             .collect();
         Self {
@@ -203,8 +214,8 @@ impl Toy {
     /// The youngest store to the variable in the buffer of the processor that `me` runs on, or what memory holds.
     fn visible(&self, me: u8, variable: u8) -> u8 {
         let buffer = &self.buffers[usize::from(self.home(me))];
-        let buffered = buffer.iter().rfind(|(stored, _)| *stored == variable);
-        buffered.map_or(self.variables[usize::from(variable)], |&(_, value)| value)
+        let buffered = buffer.iter().rfind(|stored| stored.variable == variable);
+        buffered.map_or(self.variables[usize::from(variable)], |stored| stored.value)
     }
 
     /// Whether `me` can be chosen.
@@ -295,6 +306,9 @@ impl Toy {
             if let Some(kind) = ahead {
                 return self.stop(me, kind);
             }
+            if self.is_at_fence(me, instr, fresh) {
+                return self.stop(me, PointKind::Access);
+            }
             if self.waits_to_drain(me) {
                 record.event(Action::Fence);
                 return self.give_way(me, record);
@@ -364,7 +378,7 @@ impl Toy {
         let home = usize::from(self.home(me));
         self.handling[home] = Some(me);
         self.threads[usize::from(me)] =
-            Thread { pc: 0, register: 0, status: Status::Ready, transaction: None };
+            Thread { pc: 0, register: 0, status: Status::Ready, transaction: None, stored: false };
     }
 
     /// The handler has come to its end: its processor goes on with what was interrupted.
@@ -467,7 +481,7 @@ impl Subject for Toy {
             (0..=self.outcome_max(me)).map(move |outcome| Choice { actor, outcome })
         };
         let buffers = (0u8..).zip(&self.buffers).filter(|(_, buffer)| !buffer.is_empty());
-        let drains = buffers.map(|(cpu, _)| Choice::from(Actor::Buffer(CpuId(cpu))));
+        let drains = buffers.filter_map(|(home, _)| self.actor(home).buffer()).map(Choice::from);
         contexts.filter(allowed).flat_map(outcomes).chain(drains).collect()
     }
 
@@ -479,14 +493,16 @@ impl Subject for Toy {
         assert!(self.enabled().contains(choice), "{choice} cannot be chosen");
         let mut record = Record::default();
         let (thread, end) = match choice.actor {
-            Actor::Buffer(cpu) => {
-                record.pc = VirtAddr(u64::from(cpu.0) << 8);
-                self.drain(cpu.0, &mut record);
+            buffer if buffer.is_buffer() => {
+                let mut homes = 0..u8::try_from(self.buffers.len()).expect("few threads");
+                let home = homes.find(|&home| self.actor(home).buffer() == Some(buffer)).expect("it is one");
+                record.pc = VirtAddr(u64::from(home) << 8);
+                self.drain(home, &mut record);
                 let end = match self.enabled().is_empty() {
-                    true => self.point_or_end(cpu.0, &mut record),
-                    false => StepEnd::Point(self.point(cpu.0, PointKind::Access)),
+                    true => self.point_or_end(home, &mut record),
+                    false => StepEnd::Point(self.point(home, PointKind::Access)),
                 };
-                (ThreadId(cpu.0.into()), end)
+                (ThreadId(home.into()), end)
             }
             actor => {
                 let mut contexts = 0..u8::try_from(self.threads.len()).expect("few threads");

@@ -1,7 +1,7 @@
 //! The instructions of a toy program, and their text form.
 //!
 //! A program that begins with `cpus` runs on processors instead of threads, one with `tso` on processors whose stores
-//! go through store buffers. Then parts that begin with `irq1@0` are the handlers of interrupts, here of vector 1 on
+//! go through store buffers, one with `tso-threads` on threads that have such. On processors parts that begin with `irq1@0` are the handlers of interrupts, here of vector 1 on
 //! cpu0.
 
 use std::fmt;
@@ -78,6 +78,18 @@ pub enum Kind {
     Cpus,
     /// Processors with store buffers.
     Buffered,
+    /// Threads with store buffers, as if each had a processor to itself. What was stored in one step drains in one step.
+    /// A step that stored, or one after it, ends before an instruction that needs the buffer to be empty; what is done to
+    /// blocks empties it instead.
+    BufferedThreads,
+}
+
+impl Kind {
+    /// Whether stores wait in buffers.
+    #[must_use]
+    pub const fn has_buffers(self) -> bool {
+        matches!(self, Self::Buffered | Self::BufferedThreads)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -196,6 +208,7 @@ impl fmt::Display for Program {
             Kind::Speculating => "real ",
             Kind::Cpus => "cpus ",
             Kind::Buffered => "tso ",
+            Kind::BufferedThreads => "tso-threads ",
         })?;
         let words = |body: &[Instr]| body.iter().map(Instr::to_string).collect::<Vec<_>>().join(" ");
         let threads = self.threads.iter().map(|thread| words(thread));
@@ -217,6 +230,7 @@ impl FromStr for Program {
             Some(&"real") => Kind::Speculating,
             Some(&"cpus") => Kind::Cpus,
             Some(&"tso") => Kind::Buffered,
+            Some(&"tso-threads") => Kind::BufferedThreads,
             _ => Kind::Threads,
         };
         if program.kind != Kind::Threads {
@@ -254,6 +268,7 @@ mod tests {
         for text in [
             "cpus coin2 maybe0 halt | send0 | irq1@0 poke add0 | irq2@1 read0",
             "tso write0=1 fence read1 | write1=1",
+            "tso-threads write0=1 fence read1 | write1=1",
         ] {
             assert_eq!(text.parse::<Program>().unwrap().to_string(), text);
         }

@@ -43,6 +43,24 @@ pub fn random(random: &mut Random) -> (Program, PointSet) {
     (program, points(random))
 }
 
+/// A random program of two or three threads with store buffers.
+pub fn random_with_buffers(random: &mut Random) -> (Program, PointSet) {
+    let threads = [2, 2, 3][random.below(3)];
+    let length_max = [0, 0, 4, 3][threads];
+    let cells = 1 + random.below(2);
+    let kinds = Kinds::random(random, KINDS_OF_THREADS);
+    let mut program = Program { kind: Kind::BufferedThreads, ..Program::default() };
+    for me in 0..threads {
+        let length = 1 + random.below(length_max);
+        let mut body = body(length, kinds, cells, (me, threads), random);
+        // Threads of programs cannot keep others out, and whoever comes to run in another's step stores nothing in it.
+        let kernel = |instr: &&mut Instr| matches!(instr, Instr::GoOver | Instr::Off | Instr::On);
+        body.iter_mut().filter(kernel).for_each(|instr| *instr = Instr::Fence);
+        program.threads.push(body);
+    }
+    (program, points(random))
+}
+
 /// A random program for one to three processors, perhaps with store buffers, and up to two interrupts.
 pub fn random_on_cpus(random: &mut Random) -> (Program, PointSet) {
     let cpus = [1, 2, 2, 2, 3][random.below(5)];

@@ -204,6 +204,11 @@ impl Uniprocessor {
         if program {
             self.count_tries(step);
         }
+        let (machine, buffers) = (&self.machine, self.buffers.as_deref());
+        let changed = |thread: ThreadId, value: &Value| match buffers {
+            Some(buffers) => buffers.sees_change(machine, thread, value),
+            None => value.has_changed(machine),
+        };
         for thread in self.tracker.threads.iter_mut() {
             if thread.looping.yields == 0 && !thread.looping.waits {
                 continue;
@@ -224,7 +229,7 @@ impl Uniprocessor {
                     thread.looping = Arc::default();
                 }
             } else if let Some(condition) = &thread.looping.condition {
-                if condition.iter().any(|value| value.has_changed(&self.machine)) {
+                if condition.iter().any(|value| changed(thread.id, value)) {
                     thread.looping = Arc::default();
                 }
             } else if thread.looping.waits {
@@ -234,7 +239,7 @@ impl Uniprocessor {
                 }
             }
         }
-        if self.choices().is_empty() {
+        if self.choices().is_empty() && !self.stores_wait() {
             for thread in self.tracker.threads.iter_mut().filter(|thread| thread.turn == Turn::PassedOver) {
                 thread.turn = Turn::LastChance;
             }
@@ -244,7 +249,7 @@ impl Uniprocessor {
 
     /// Tries those again that were taken to wait, when nobody else can go on.
     pub(super) fn retry_loops(&mut self) {
-        if self.choices().is_empty() && self.retries < self.patience.retries_max {
+        if self.choices().is_empty() && !self.stores_wait() && self.retries < self.patience.retries_max {
             let judged = |thread: &&mut Thread| thread.looping.waits && thread.looping.condition.is_none();
             let waiting = self.tracker.threads.iter_mut().filter(judged);
             let mut any = false;

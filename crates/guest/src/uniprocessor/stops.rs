@@ -31,7 +31,8 @@ impl Stops {
     }
 
     /// Builds them anew if the addresses to stop at have changed; the tracker's only ever grow.
-    pub fn build(&mut self, tracker: &Tracker, points: &Compiled, builder: &StepBuilder) {
+    /// With `buffers`, also where the program needs its store buffer to be empty.
+    pub fn build(&mut self, tracker: &Tracker, points: &Compiled, builder: &StepBuilder, buffers: bool) {
         if self.built == Some(tracker.stops.len()) {
             return;
         }
@@ -40,6 +41,8 @@ impl Stops {
         let code = Arc::new(known.chain(builder.sighted()).copied().collect());
         let flag_matters = points.interrupts || kernel.interrupts_as_lock;
         let always = Kinds::HALT.and(Kinds::TRANSACTION).and(Kinds::TRANSACTION_END);
+        let buffered = Kinds::USER_FENCE.and(Kinds::EXCEPTION).and(Kinds::INTERRUPT_RETURN);
+        let always = if buffers { always.and(buffered) } else { always };
         let always = if kernel.annotations { always.and(Kinds::HYPERCALL) } else { always };
         // Everywhere alike: how many instructions a repeated one counts for depends on it.
         let iterations = Arc::new(points.iterations.clone());

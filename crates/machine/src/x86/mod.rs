@@ -17,6 +17,7 @@ pub mod cpuid;
 pub(crate) mod engine;
 pub mod exec;
 pub mod fast_call;
+pub(crate) mod fence;
 pub mod flags;
 pub mod interrupt;
 pub mod io;

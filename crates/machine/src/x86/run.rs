@@ -2,6 +2,7 @@
 
 use super::engine::run::Ran;
 use super::exec::Exec;
+use super::fence::is_fence;
 use super::flags;
 use super::interrupt::Delivered;
 use super::mmu::Intent;
@@ -9,7 +10,7 @@ use super::state::{Activity, Seg, canonical};
 use super::transaction::aborts;
 use super::trap::{Exception, Outcome, Trap};
 use crate::board::TimerMode;
-use crate::stop::{Stop, Unsupported};
+use crate::stop::{Kinds, Stop, Unsupported};
 use crate::transactions::status;
 use iced_x86::{Decoder, DecoderError, DecoderOptions, Formatter, Instruction, Mnemonic, NasmFormatter};
 use trace::VirtAddr;
@@ -238,6 +239,10 @@ impl Exec<'_> {
         self.modifies = false;
         let outcome = if self.transactions.open(self.id).is_some() && aborts(instr) {
             Err(Trap::Abort(self.status_of(instr)))
+        } else if self.stops.on.has(Kinds::USER_FENCE) && self.stops_at_fence(instr) {
+            self.leave = true;
+            self.stop = Some(Stop::Fence);
+            Err(Trap::Held)
         } else {
             super::execute(self, instr)
         };
@@ -258,6 +263,11 @@ impl Exec<'_> {
             Err(_) => self.events.words.truncate(mark),
         }
         outcome
+    }
+
+    /// Is this a fence that was not told of yet?
+    fn stops_at_fence(&self, instr: &Instruction) -> bool {
+        !self.pass && self.cpu.cpl() == 3 && is_fence(instr)
     }
 
     /// Counts an instruction and takes the exception it may have raised. One that is not modelled, or held back, does

@@ -151,6 +151,11 @@ impl SmpTarget {
                         Linux runs on processors without transactions ('rockfall run --tsx' boots Linux on such that have them)";
             return Err(Failure::BadFlag(what.to_owned()));
         }
+        if arguments.tso {
+            let what = "--tso is for programs on a kernel with a description (--program): the processors of a test of Linux \
+                        have no store buffers";
+            return Err(Failure::BadFlag(what.to_owned()));
+        }
         let path = kernel_file(&arguments.kernel)?;
         let kernel = read(&path)?;
         let not_bootable = |error| Failure::NotBootable { path: path.clone(), error };

@@ -146,6 +146,8 @@ pub(crate) struct Code {
     /// Addresses where blocks stop, wanted by this run or an earlier one.
     pub stops: BTreeSet<u64>,
     seen: Arc<BTreeSet<u64>>,
+    /// Fences have no handlers of their own, so that runs can stop before them. Some run wanted that; it stays.
+    pub fences_apart: bool,
 }
 
 // SAFETY: the pointers lead into the value's own vectors, which move with it as a whole and are only followed

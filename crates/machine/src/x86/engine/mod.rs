@@ -7,7 +7,7 @@ use super::flags;
 use super::mmu::{Mmu, TAG_PAGE};
 use super::state::{Cpu, Seg, Segment};
 use crate::memory::Memory;
-use crate::stop::{StopSet, Watch};
+use crate::stop::{Kinds, StopSet, Watch};
 
 pub(crate) mod code;
 mod control;
@@ -79,6 +79,10 @@ impl Engine {
             self.code.reset();
         }
         self.code.prepare();
+        if until.on.has(Kinds::USER_FENCE) && !self.code.fences_apart {
+            self.forget();
+            self.code.fences_apart = true;
+        }
         self.code.stop_at(&until.code);
         self.mmu.stop_before(&until.before);
         let pages = |w: &Watch| (w.start.0 >> 12, w.start.0.saturating_add(w.bytes.max(1) - 1) >> 12);

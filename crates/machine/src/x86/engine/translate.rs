@@ -20,6 +20,7 @@ use super::select::{
     select_fused, select_fused_mi, select_fused_mr, select_fused_rm,
 };
 use super::{MODE_32, MODE_64, MODE_FLAT};
+use crate::x86::fence::is_fence;
 use iced_x86::{
     Code as C, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
 };
@@ -329,7 +330,9 @@ impl Builder<'_> {
 
     /// One instruction of flat code. True if it ends the block.
     fn instruction(&mut self, instr: &Instruction, linear: u64) -> bool {
+        let apart = self.code.fences_apart && is_fence(instr);
         if !instr.has_lock_prefix()
+            && !apart
             && let Some(ends) = self.known(instr, linear)
         {
             self.count += 1;
