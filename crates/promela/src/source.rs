@@ -54,6 +54,9 @@ fn preprocess(source: &Source, folder: &Path, file: &str, may_go_on: MayGoOn<'_>
     let mut quiet = command("-E");
     quiet.arg("-w");
     let done = execute(quiet, "gcc", &go_on).map_err(told)?;
+    if done.stopped {
+        return Err(Failure::Stopped.to_string());
+    }
     if !done.success {
         return Err(format!("{file} cannot be preprocessed: {}", done.last()));
     }

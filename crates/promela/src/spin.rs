@@ -5,13 +5,16 @@
 //! that never end) is searched breadth first, so that a counterexample is as short as any; a temporal formula is searched
 //! depth first afterwards.
 //!
-//! The caller decides how long: it is asked between lines of output and several times a second.
+//! The caller decides how long: it is asked between lines of output and several times a second. Each program runs in a process group
+//! of its own, so that what it has started (the compiler's passes) ends with it; the verifier is interrupted rather than killed, and
+//! then says how many states it has visited.
 
 use crate::check::Check;
 use crate::model::Model;
 use std::fmt;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -109,6 +112,8 @@ pub struct Spin<'a> {
 }
 
 const MODEL: &str = "model.pml";
+/// States after which the verifier says how far it has come.
+const STATES_BETWEEN_REPORTS: u32 = 50_000;
 
 impl Spin<'_> {
     /// Checks all that the check file asks for.
@@ -189,6 +194,7 @@ impl Spin<'_> {
         let search = &self.check.search;
         let mut command = Command::new("gcc");
         command.args(["-O1", "-w", "-DVECTORSZ=16384"]).current_dir(self.folder);
+        command.arg(format!("-DFREQ={STATES_BETWEEN_REPORTS}"));
         command.arg(format!("-DMEMLIM={}", search.memory_megabytes));
         let breadth = !temporal && !search.bitstate;
         let mut defines = Vec::new();
@@ -267,11 +273,15 @@ impl Spin<'_> {
         } else {
             Verdict::Exhausted
         };
+        // One that was killed has said no more than how far it had come.
+        let reported =
+            done.lines.iter().rev().map(|line| progress(line)).find(|progress| progress.states > 0);
+        let reported = reported.unwrap_or_default();
         Ok(Outcome {
             verdict,
-            states: number(" states, stored").unwrap_or(0),
+            states: number(" states, stored").unwrap_or(reported.states),
             transitions: number(" transitions (").unwrap_or(0),
-            depth: number(", errors:").unwrap_or(0),
+            depth: number(", errors:").unwrap_or(reported.depth),
             model: self.path(MODEL),
             printed: done.lines.clone(),
         })
@@ -310,6 +320,8 @@ impl Done {
 
 /// How often the caller is asked while a program is silent.
 const ASK: Duration = Duration::from_millis(50);
+/// How often a program that is no longer wanted may be silent for so long before its last words.
+const SILENCES_MAX: u32 = 20;
 /// The most lines that a program may print.
 const LINES_MAX: usize = 2_000_000;
 
@@ -319,7 +331,10 @@ pub(crate) fn execute(
     program: &'static str,
     may_go_on: &dyn Fn(&str) -> bool,
 ) -> Result<Done, Failure> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if !may_go_on("") {
+        return Ok(Done { lines: Vec::new(), success: false, stopped: true });
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Failure::Missing { program },
         _ => Failure::Broken { stage: program, said: error.to_string() },
@@ -360,16 +375,53 @@ pub(crate) fn execute(
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         };
         if !wanted {
-            let _ = child.kill();
             done.stopped = true;
+            signal("INT", child.id());
+            hear_out(&receiver, &mut done.lines);
             break;
         }
     }
     drop(receiver);
+    if done.stopped {
+        signal("KILL", child.id());
+    }
     let status = child.wait();
     for reader in readers {
         let _ = reader.join();
     }
     done.success = status.is_ok_and(|status| status.success());
     Ok(done)
+}
+
+/// What a program still has to say.
+fn hear_out(receiver: &mpsc::Receiver<String>, lines: &mut Vec<String>) {
+    let mut silences = 0;
+    while silences < SILENCES_MAX && lines.len() < LINES_MAX {
+        match receiver.recv_timeout(ASK) {
+            Ok(line) => lines.push(line),
+            Err(mpsc::RecvTimeoutError::Timeout) => silences += 1,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Sends a signal to a process group; the shell has a command for that everywhere.
+fn signal(name: &str, group: u32) {
+    let command = format!("kill -{name} -{group}");
+    let _ = Command::new("sh").args(["-c", &command]).stderr(Stdio::null()).status();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_stopped_takes_along_what_it_started() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & echo begun; sleep 600"]);
+        let done = execute(command, "sh", &|line| line.is_empty()).unwrap();
+        // It is over only when nobody has its output open any more: not the program, and not what it started.
+        assert!(done.stopped && !done.success);
+        assert_eq!(done.lines.len(), 1);
+    }
 }
