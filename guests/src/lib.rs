@@ -80,6 +80,38 @@ impl Design {
     }
 }
 
+/// How large the programs with hardware transactions are; `None` is as each program has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    pub threads: Option<u32>,
+    /// Of each thread.
+    pub iterations: Option<u32>,
+}
+
+impl Size {
+    /// Threads, and iterations of a thread, at most: each thread of `swap` has a bit of a number.
+    pub const MAX: u32 = 30;
+
+    fn macros(self) -> Result<Vec<String>, BuildError> {
+        let named = [
+            ("HTM_THREADS", "threads", 2, self.threads),
+            ("HTM_ITERATIONS", "iterations", 1, self.iterations),
+        ];
+        let mut macros = Vec::new();
+        for (name, what, least, value) in named {
+            let Some(value) = value else { continue };
+            if !(least..=Self::MAX).contains(&value) {
+                let most = Self::MAX;
+                return Err(BuildError::Unknown(format!(
+                    "no programs of {value} {what}: {least} to {most} are possible"
+                )));
+            }
+            macros.push(format!("{name}={value}"));
+        }
+        Ok(macros)
+    }
+}
+
 /// A choice of what to build. The default is the correct kernel in its default design.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Build {
@@ -108,6 +140,12 @@ impl Build {
     /// Builds kernel and programs into a folder.
     pub fn image(&self, out: &Path) -> Result<Image, BuildError> {
         self.image_from(&sources(), &cache(), out)
+    }
+
+    /// Builds kernel and programs into a folder, the programs with hardware transactions being of this size.
+    pub fn image_sized(&self, size: Size, out: &Path) -> Result<Image, BuildError> {
+        let macros = [self.macros()?, size.macros()?].concat();
+        image::build(&sources(), &cache(), &macros, &[], out)
     }
 
     /// Builds kernel and programs from sources elsewhere, which must be in a folder named `guests`, and with

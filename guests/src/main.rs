@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use guests::{Build, Design};
+use guests::{Build, Design, Size};
 
 #[derive(Parser)]
 #[command(about = "Builds the bundled Pebbles kernel, with seeded faults and design variants if asked")]
@@ -26,6 +26,12 @@ enum Job {
         /// Design variants, separated by commas
         #[arg(long, value_delimiter = ',')]
         design: Vec<String>,
+        /// Threads of the programs with hardware transactions [default: 2]
+        #[arg(long)]
+        threads: Option<u32>,
+        /// Iterations of each of these threads [default: 1, of avl_insert 2]
+        #[arg(long)]
+        iterations: Option<u32>,
     },
     /// Show the catalogue of faults and the designs
     List,
@@ -94,8 +100,10 @@ fn fail(error: &dyn std::error::Error) -> ExitCode {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Job::Build { out, fault, design } => Design::parse(&design)
-            .and_then(|design| Build { faults: fault, design }.image(&out))
+        Job::Build { out, fault, design, threads, iterations } => Design::parse(&design)
+            .and_then(|design| {
+                Build { faults: fault, design }.image_sized(Size { threads, iterations }, &out)
+            })
             .map(|image| println!("{}", image.kernel.display())),
         Job::List => {
             list();

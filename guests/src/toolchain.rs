@@ -195,7 +195,8 @@ impl Toolchain {
     pub fn macros_for<'a>(&self, source: &Source, macros: &'a [String]) -> Vec<&'a String> {
         let headers = self.headers.iter().find(|(folder, _)| *folder == source.folder);
         let mentioned = |m: &&String| {
-            source.text.contains(m.as_str()) || headers.is_some_and(|(_, text)| text.contains(m.as_str()))
+            let name = m.split_once('=').map_or(m.as_str(), |(name, _)| name);
+            source.text.contains(name) || headers.is_some_and(|(_, text)| text.contains(name))
         };
         macros.iter().filter(mentioned).collect()
     }

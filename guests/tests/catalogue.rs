@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use guests::{Build, Design, Place, all_builds, check, faults};
+use guests::{Build, Design, Place, Size, all_builds, check, faults};
 
 /// Kinds of finding that the detectors know.
 const KINDS: &[&str] = &[
@@ -95,6 +95,10 @@ fn names_what_it_does_not_know() {
     let out = std::env::temp_dir();
     let fault = Build { faults: vec!["no_such".to_owned()], ..Build::default() }.image(&out);
     assert!(fault.unwrap_err().to_string().starts_with("no fault `no_such`; there are vanish_circular, "));
+    let size = Build::default().image_sized(Size { threads: Some(1), iterations: None }, &out);
+    assert_eq!(size.unwrap_err().to_string(), "no programs of 1 threads: 2 to 30 are possible");
+    let size = Build::default().image_sized(Size { threads: Some(2), iterations: Some(31) }, &out);
+    assert_eq!(size.unwrap_err().to_string(), "no programs of 31 iterations: 1 to 30 are possible");
     let design = Design::parse(&["no_such"]);
     assert!(design.unwrap_err().to_string().starts_with("no design `no_such`; there are current_on_queue, "));
 }
