@@ -34,6 +34,8 @@ pub struct Statement<'a> {
     pub plan: &'a Plan,
     pub seconds: f64,
     pub ending: Ending,
+    /// What one run of the test takes, where that was counted.
+    pub instructions: Option<u64>,
     /// How many bugs were reported and set aside before.
     pub aside: usize,
     /// Whether data races were looked for.
@@ -85,6 +87,7 @@ impl<'a> Statement<'a> {
             what: target.what(),
             plan: &campaign.plan,
             seconds: campaign.seconds(),
+            instructions: None,
             ending,
             aside: campaign.told().len(),
             races: campaign.looks_for_races(),
@@ -141,6 +144,8 @@ impl Statement<'_> {
         let races = counted(self.plan.races().iter().count(), "data race");
         let seen = if self.races { format!("; {races} seen") } else { String::new() };
         lines.push(format!("  {interleavings} in {spaces}, {seconds:.1} s{seen}"));
+        let long = |count| format!("  One run of the test takes {} instructions.", report::grouped(count));
+        lines.extend(self.instructions.map(long));
         if let Some(job) = self.plan.completed_by() {
             let interleavings = in_number(job.standing.interleavings);
             lines.push(format!("  The proof: {}: {interleavings}", self.name(&job.points)));
@@ -357,6 +362,7 @@ mod tests {
             what,
             plan,
             seconds: 1.5,
+            instructions: Some(96_000),
             ending,
             races: true,
             sealed: sealed.to_vec(),
@@ -385,6 +391,7 @@ mod tests {
             test x of y: no bug found, but this is no proof (time is up)
               The same command again goes on from here.
               65 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+              One run of the test takes 96,000 instructions.
             No preemption was tried inside of malloc (sealed).
             Nothing is claimed of what happens inside of mutex_lock (trusted).
             Exhausted, up to the order of independent steps, without a bug, each for preemptions at its own points:
@@ -404,6 +411,7 @@ mod tests {
 
             The search ended with the bug.
               65 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+              One run of the test takes 96,000 instructions.
             No preemption was tried inside of malloc (sealed).
             Nothing is claimed of what happens inside of mutex_lock (trusted).
             Exhausted, up to the order of independent steps, without a bug, each for preemptions at its own points:
@@ -424,6 +432,7 @@ mod tests {
             expect![[r#"
             test x of y: no bug, and all that is known to matter is exhausted
               99 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+              One run of the test takes 96,000 instructions.
               The proof: lock, unlock, 4 racing instructions: 99 interleavings
             No preemption was tried inside of malloc (sealed).
             Nothing is claimed of what happens inside of mutex_lock (trusted).
@@ -447,6 +456,7 @@ mod tests {
             expect![[r#"
             test x of y: no bug found, but this is no proof (what is left cannot be explored)
               0 interleavings in 4 state spaces, 1.5 s; 0 data races seen
+              One run of the test takes 96,000 instructions.
             No preemption was tried inside of malloc (sealed).
             Nothing is claimed of what happens inside of mutex_lock (trusted).
             Given up: voluntary switches only and 3 more state spaces: the machine does not know this
@@ -464,6 +474,7 @@ mod tests {
             test x of y: no bug found, but this is no proof (stopped)
               The same command again goes on from here.
               0 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+              One run of the test takes 96,000 instructions.
             No preemption was tried inside of malloc (sealed).
             Nothing is claimed of what happens inside of mutex_lock (trusted).
             Not exhausted:

@@ -169,7 +169,7 @@ impl Target {
     /// that shows to be wrong is refused, and what may be wrong is told.
     pub fn start_checked(&self) -> Result<Checked, Failure> {
         let mut started = self.start_counting()?;
-        let Examination { advice, threads } = guest::doctor::examine(&started);
+        let Examination { advice, threads, instructions } = guest::doctor::examine(&started);
         started.subject.tracker.evidence.fired = None;
         let placed = |advice: &Advice| match advice.line {
             Some(line) => format!("{}:{line}: {}", self.recipe.description_name, advice.text),
@@ -185,7 +185,8 @@ impl Target {
             )));
         }
         let doubtful = advice.iter().filter(|advice| advice.severity == Severity::Doubtful);
-        Ok(Checked { started, alone: threads < 2, cautions: doubtful.map(placed).collect() })
+        let sample = Sample { alone: threads < 2, instructions: Some(instructions) };
+        Ok(Checked { started, sample, cautions: doubtful.map(placed).collect() })
     }
 
     /// The machine before its first instruction, to run freely for so many of them at most.
@@ -278,6 +279,7 @@ impl Target {
         let mut detectors = Detectors::new(&Config {
             console,
             leak,
+            kept: self.kernel.test.keeps.clone(),
             lockdep,
             instructions_allowed,
             known,
@@ -342,10 +344,18 @@ pub enum Races {
 /// A test whose description was checked by one run of it.
 pub struct Checked {
     pub started: Started,
-    /// Whether no more than one thread ran.
-    pub alone: bool,
+    pub sample: Sample,
     /// What may be wrong with the description.
     pub cautions: Vec<String>,
+}
+
+/// What one run of a test has shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    /// No more than one thread ran.
+    pub alone: bool,
+    /// How many the run took. `None`: there was none.
+    pub instructions: Option<u64>,
 }
 
 /// What is said of a proof about one thread.

@@ -12,6 +12,10 @@ use trace::Step;
 #[derive(Clone, Debug)]
 pub struct Config {
     pub leak: bool,
+    /// Every free of the guest's heap is seen; see [`UseAfterFree`].
+    pub frees_seen: bool,
+    /// Sizes of blocks that a test may leave: the kernel keeps them on purpose.
+    pub kept: Vec<u64>,
     /// Whether broken rules about locks are reported even if nothing got stuck; see [`Lockdep`].
     pub lockdep: bool,
     /// Lines of the console that mean trouble; see [`Console`].
@@ -28,6 +32,8 @@ impl Default for Config {
         let limits = Progress::default().limits(&crate::Constants::default());
         Self {
             leak: true,
+            frees_seen: true,
+            kept: Vec::new(),
             lockdep: false,
             console: Vec::new(),
             limits,
@@ -64,11 +70,11 @@ impl Detectors {
             fault: Fault,
             check: Check,
             console: Console::new(config.console.iter().map(String::as_str)),
-            use_after_free: UseAfterFree,
+            use_after_free: UseAfterFree { frees_seen: config.frees_seen },
             deadlock: Deadlock::default(),
             no_progress: NoProgress::new(config.limits),
             instructions_allowed: config.instructions_allowed,
-            leak: config.leak.then(Leak::default),
+            leak: config.leak.then(|| Leak::new(&config.kept)),
             lockdep: config.lockdep.then(Lockdep::default),
             known: config.known.clone().into(),
         }

@@ -5,7 +5,7 @@
 //! which the same access could be judged differently end a run ([`parts_runs`]), so a detector pays for each access only
 //! where it has to look at each. An event that ends no run may be shown before the accesses that precede it.
 
-use crate::heap::{Freeing, Heap};
+use crate::heap::{Call, Heap};
 use crate::held::{Change, Held};
 use crate::{Block, Role, Side};
 use std::collections::BTreeMap;
@@ -28,9 +28,9 @@ pub enum What<'a> {
     Begin { interrupts_from: Option<ThreadId> },
     /// Accesses between which no event lies that matters; never empty.
     Accesses(&'a [Access]),
-    /// An event; the facts are those after it. `change` is what it did to the locks, `freeing` what it did to
-    /// the heap, if it freed something.
-    Event { event: &'a Event, change: Change, freeing: Option<&'a Freeing> },
+    /// An event; the facts are those after it. `change` is what it did to the locks, `call` what it did to the
+    /// heap, if it allocated or freed something.
+    Event { event: &'a Event, change: Change, call: Option<&'a Call> },
     /// The step is over.
     End,
 }
@@ -105,8 +105,8 @@ impl Facts {
             }
             let change = self.held.act(thread, event);
             self.learn_locks(&event.action);
-            let freeing = self.change_heap(thread, event);
-            let what = What::Event { event, change, freeing: freeing.as_ref() };
+            let call = self.change_heap(thread, event);
+            let what = What::Event { event, change, call: call.as_ref() };
             show(&Moment { facts: self, step, thread, what });
             if let Action::Switch { to } = event.action {
                 thread = to;
@@ -145,12 +145,11 @@ impl Facts {
         }
     }
 
-    fn change_heap(&mut self, thread: ThreadId, event: &Event) -> Option<Freeing> {
+    fn change_heap(&mut self, thread: ThreadId, event: &Event) -> Option<Call> {
         match event.action {
-            Action::Alloc { addr, size, .. } => {
+            Action::Alloc { addr, phys, size } => {
                 let allocated = self.side(Role::Allocated, thread, event);
-                self.heap.alloc(Block { addr, size }, allocated);
-                None
+                Some(self.heap.alloc(Block { addr, size }, phys, allocated))
             }
             // Freeing nothing is allowed (C11 7.22.3.3).
             Action::Free { addr, .. } if addr.0 == 0 => None,

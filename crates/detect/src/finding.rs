@@ -139,6 +139,11 @@ pub enum FindingKind {
     DoubleFree {
         block: Block,
     },
+    /// `block` was handed out although `within`, which it is or begins in, is in use.
+    DoubleAllocation {
+        block: Block,
+        within: Block,
+    },
     /// Something was freed that was never allocated, or the middle of the block `within`.
     InvalidFree {
         addr: VirtAddr,
@@ -202,6 +207,7 @@ impl FindingKind {
             Self::TripleFault { .. } => "triple-fault",
             Self::UseAfterFree { .. } => "use-after-free",
             Self::DoubleFree { .. } => "double-free",
+            Self::DoubleAllocation { .. } => "double-allocation",
             Self::InvalidFree { .. } => "invalid-free",
             Self::Leak { .. } => "leak",
             Self::Deadlock { .. } => "deadlock",
@@ -224,6 +230,7 @@ pub enum Role {
     Faulted,
     Accessed(AccessKind),
     Allocated,
+    AllocatedAgain,
     Freed,
     FreedAgain,
     Waits,
@@ -267,6 +274,7 @@ impl Role {
             Self::Accessed(AccessKind::Write) => "wrote it",
             Self::Accessed(AccessKind::Update) => "updated it",
             Self::Allocated => "allocated it",
+            Self::AllocatedAgain => "allocated it again",
             Self::Freed => "freed it",
             Self::FreedAgain => "freed it again",
             Self::Waits => "waits",
@@ -435,7 +443,9 @@ impl Finding {
             FindingKind::UseAfterFree { .. } | FindingKind::InvalidFree { .. } => {
                 format!("{name} at {}", self.pc)
             }
-            FindingKind::DoubleFree { .. } | FindingKind::Leak { .. } => {
+            FindingKind::DoubleFree { .. }
+            | FindingKind::DoubleAllocation { .. }
+            | FindingKind::Leak { .. } => {
                 format!("{name} of {}", places(self.sides.iter().map(|side| side.pc)))
             }
             FindingKind::Deadlock { cycle } => format!("{name} {}", waits(cycle)),
@@ -509,6 +519,16 @@ impl Finding {
             }
             FindingKind::DoubleFree { block } => {
                 format!("double free: {thread} freed the block at {} again", block.addr)
+            }
+            FindingKind::DoubleAllocation { block, within } => {
+                let owner =
+                    self.sides.iter().find(|side| side.role == Role::Allocated).map(|side| side.thread);
+                let size = bytes(within.size);
+                let owner = owner.map_or_else(|| "somebody".to_string(), |owner| owner.to_string());
+                format!(
+                    "double allocation: {thread} was given the block of {size} at {}, which {owner} still has",
+                    block.addr
+                )
             }
             FindingKind::InvalidFree { addr, within: None } => {
                 format!("invalid free: {thread} freed {addr}, which was never allocated")

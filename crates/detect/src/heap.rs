@@ -13,6 +13,7 @@ use trace::{Access, PhysAddr, VirtAddr};
 pub struct Live {
     pub block: Block,
     pub allocated: Side,
+    phys: PhysAddr,
     /// How many blocks had been allocated before this one.
     number: u64,
 }
@@ -44,28 +45,42 @@ pub struct Heap {
     span: (u64, u64),
 }
 
-/// What a call of the allocator's `free` turned out to be.
-pub enum Freeing {
+/// What a call of the allocator turned out to be.
+pub enum Call {
     Fine,
+    /// Handed out what somebody still has.
+    InUse(Live),
     Double(Arc<Gone>),
-    Invalid { within: Option<Live> },
+    Invalid {
+        within: Option<Live>,
+    },
 }
 
 impl Heap {
-    pub fn alloc(&mut self, block: Block, allocated: Side) {
+    pub fn alloc(&mut self, block: Block, phys: PhysAddr, allocated: Side) -> Call {
+        let in_use = self.in_use(block, phys).cloned();
         self.cut(block.addr.0, block.addr.0.saturating_add(block.size));
-        Arc::make_mut(&mut self.live).insert(block.addr, Live { block, allocated, number: self.allocated });
+        let live = Live { block, allocated, phys, number: self.allocated };
+        Arc::make_mut(&mut self.live).insert(block.addr, live);
         self.allocated += 1;
+        in_use.map_or(Call::Fine, Call::InUse)
+    }
+
+    /// The live block in which this one begins. Where the numbers of two address spaces could be meant, it is none.
+    fn in_use(&self, block: Block, phys: PhysAddr) -> Option<&Live> {
+        let same =
+            |live: &&Live| live.block.addr.page() == block.addr.page() && live.phys.page() == phys.page();
+        self.block_of(block.addr).filter(same)
     }
 
     /// Frees a block. `size` is its size as the guest knows it, `None` when to its knowledge nothing was
     /// allocated there.
-    pub fn free(&mut self, addr: VirtAddr, phys: PhysAddr, size: Option<u64>, freed: Side) -> Freeing {
+    pub fn free(&mut self, addr: VirtAddr, phys: PhysAddr, size: Option<u64>, freed: Side) -> Call {
         let Some(size) = size.or_else(|| self.live.get(&addr).map(|live| live.block.size)) else {
             if let Some(range) = self.range_of(addr.0).filter(|range| range.gone.block.addr == addr) {
-                return Freeing::Double(range.gone.clone());
+                return Call::Double(range.gone.clone());
             }
-            return Freeing::Invalid { within: self.block_of(addr).cloned() };
+            return Call::Invalid { within: self.block_of(addr).cloned() };
         };
         let allocated = match self.live.contains_key(&addr) {
             true => Arc::make_mut(&mut self.live).remove(&addr).map(|live| live.allocated),
@@ -80,7 +95,7 @@ impl Heap {
             free.insert(at, Range { start, end, phys, gone });
             self.measure();
         }
-        Freeing::Fine
+        Call::Fine
     }
 
     /// The freed block that an access touches, if it does.

@@ -6,12 +6,22 @@
 
 use crate::facts::{Detector, Moment};
 use crate::{Finding, FindingKind};
+use std::sync::Arc;
 use trace::Action;
 
 #[derive(Clone, Debug, Default)]
 pub struct Leak {
     /// How many blocks had been allocated when the test began.
     before: u64,
+    /// Sizes of blocks that are kept on purpose.
+    kept: Arc<[u64]>,
+}
+
+impl Leak {
+    #[must_use]
+    pub fn new(kept: &[u64]) -> Self {
+        Self { before: 0, kept: Arc::from(kept) }
+    }
 }
 
 impl Detector<Finding> for Leak {
@@ -21,7 +31,10 @@ impl Detector<Finding> for Leak {
         match event.action {
             Action::TestStart => self.before = heap.allocated(),
             Action::TestEnd { alone: true } => {
-                let live: Vec<_> = heap.live_since(self.before).collect();
+                let live: Vec<_> = heap
+                    .live_since(self.before)
+                    .filter(|live| !self.kept.contains(&live.block.size))
+                    .collect();
                 if live.is_empty() {
                     return;
                 }
@@ -39,7 +52,8 @@ impl Detector<Finding> for Leak {
 
 #[cfg(test)]
 mod tests {
-    use crate::script::check;
+    use crate::script::{check, check_with};
+    use crate::{Config, Detectors};
     use expect_test::expect;
 
     #[test]
@@ -58,6 +72,22 @@ mod tests {
                 leak: 1 block (24 bytes) allocated in the test and never freed
                   = leak of 0x00001004
                   t1 allocated it at 1004
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_is_kept_on_purpose_is_known_by_its_size() {
+        let kept = |sizes: &[u64]| Detectors::new(&Config { kept: sizes.to_vec(), ..Config::default() });
+        let script = "t1: start; alloc A 16; alloc B 8; end -> finished";
+        check_with(kept(&[8, 16]), script, expect![""]);
+        check_with(
+            kept(&[8]),
+            script,
+            expect![[r#"
+                leak: 1 block (16 bytes) allocated in the test and never freed
+                  = leak of 0x00001002
+                  t1 allocated it at 1002
             "#]],
         );
     }

@@ -1,16 +1,21 @@
-//! Heap misuse: an access to a freed block, a block freed twice, something freed that is no block.
+//! Heap misuse: an access to a freed block, a block freed twice, something freed that is no block, a block handed out while
+//! somebody has it.
 //!
 //! Source: Blum 2012, 5.3.1 (2). The guest leaves out the allocator's own accesses. Ours differs in one thing: only
 //! blocks that the test freed are known to be free, so a wild access to memory that was never allocated is no finding
 //! of this detector. One finding for each step and instruction.
 
 use crate::facts::{Detector, Moment, What};
-use crate::heap::{Freeing, Gone};
-use crate::{Finding, FindingKind, Role, Side};
+use crate::heap::{Call, Gone};
+use crate::{Block, Finding, FindingKind, Role, Side};
 use trace::{Access, Action};
 
-#[derive(Clone, Debug, Default)]
-pub struct UseAfterFree;
+#[derive(Clone, Debug)]
+pub struct UseAfterFree {
+    /// Every free is seen, so that a block handed out again without one is in use. Not so of an allocator that takes back
+    /// blocks in other ways than by the functions that are watched.
+    pub frees_seen: bool,
+}
 
 impl Detector<Finding> for UseAfterFree {
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
@@ -26,15 +31,23 @@ impl Detector<Finding> for UseAfterFree {
                     }
                 }
             }
-            What::Event { event, freeing: Some(freeing), .. } => {
-                let (kind, sides) = match freeing {
-                    Freeing::Fine => return,
-                    Freeing::Double(gone) => {
+            What::Event { event, call: Some(call), .. } => {
+                let (kind, sides) = match call {
+                    Call::Fine => return,
+                    Call::InUse(_) if !self.frees_seen => return,
+                    Call::InUse(live) => {
+                        let Action::Alloc { addr, size, .. } = event.action else { return };
+                        let again = moment.side(Role::AllocatedAgain, event);
+                        let kind =
+                            FindingKind::DoubleAllocation { block: Block { addr, size }, within: live.block };
+                        (kind, vec![Some(again), Some(live.allocated.clone())])
+                    }
+                    Call::Double(gone) => {
                         let again = moment.side(Role::FreedAgain, event);
                         let sides = vec![Some(again), Some(gone.freed.clone()), gone.allocated.clone()];
                         (FindingKind::DoubleFree { block: gone.block }, sides)
                     }
-                    Freeing::Invalid { within } => {
+                    Call::Invalid { within } => {
                         let Action::Free { addr, .. } = event.action else { return };
                         let allocated = within.as_ref().map(|live| live.allocated.clone());
                         let within = within.as_ref().map(|live| live.block);
@@ -68,6 +81,22 @@ fn used(moment: &Moment<'_>, access: &Access, gone: &Gone) -> Finding {
 mod tests {
     use crate::script::check;
     use expect_test::expect;
+
+    #[test]
+    fn flags_what_is_handed_out_twice() {
+        check(
+            "t1: alloc A 16; lock m
+             t2: alloc A 16",
+            expect![[r#"
+                double allocation: t2 was given the block of 16 bytes at 0x00100000, which t1 still has
+                  = double-allocation of 0x00001001+0x00002001
+                  t2 allocated it again at 2001
+                  t1 allocated it at 1001
+            "#]],
+        );
+        // Given back in between, and beside another.
+        check("t1: alloc A 16; free A 16; alloc A 16; alloc B 8", expect![""]);
+    }
 
     #[test]
     fn flags() {

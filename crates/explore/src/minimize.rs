@@ -7,7 +7,8 @@
 //! which may also look in another space): if a bound is exhausted without the finding, no schedule with so
 //! few preemptions shows it. The nearest passing schedule ([`nearest_passing`]) leaves the failing one as
 //! late as possible: going back from its end, every other choice is tried with the running thread kept from
-//! there on.
+//! there on. One in which the test is over before everybody has ended may pass for that reason alone: it is
+//! taken only if there is no other.
 //!
 //! Two findings are the same if their signatures are. The work ends after a number of executions, or when the
 //! caller says so.
@@ -22,7 +23,7 @@ use crate::workers::Workers;
 use crate::world::{Observer, World};
 use detect::{Limits, Signature};
 use serde::{Deserialize, Serialize};
-use trace::{Actor, Choice, ChoiceSet, PointSet, Schedule, StepEnd, Subject};
+use trace::{Action, Actor, Choice, ChoiceSet, PointSet, Schedule, StepEnd, Subject};
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Minimized {
@@ -161,6 +162,15 @@ fn unusual(schedule: &Schedule) -> usize {
     schedule.0.iter().filter(|choice| choice.outcome != 0).count()
 }
 
+/// Whether nobody that the test made was left when it ended.
+fn ends_alone(execution: &Execution) -> bool {
+    let early = |taken: &Taken| {
+        let ends = |event: &trace::Event| event.action == Action::TestEnd { alone: false };
+        taken.step.events.iter().any(ends)
+    };
+    !execution.path.last().is_some_and(early)
+}
+
 struct Minimizing<'a> {
     signature: Signature,
     best: Found,
@@ -256,6 +266,8 @@ impl Minimizing<'_> {
         let schedule = self.best.schedule.clone();
         let failing = runner.run(&schedule, &mut Replay::new(schedule.clone())).path.clone();
         self.executions += 1;
+        // Passes, but the test was over before those who could still run: what they would have done is not known.
+        let mut cut_short = None;
         for parts_at in (0..failing.len()).rev() {
             let taken = &failing[parts_at];
             let mut others: Vec<Choice> =
@@ -263,17 +275,21 @@ impl Minimizing<'_> {
             others.sort_by_key(|other| taken.current != Some(other.actor));
             for other in others {
                 if !self.may_go_on() {
-                    return None;
+                    return cut_short;
                 }
                 let mut prefix = Schedule(schedule.0[..parts_at].to_vec());
                 prefix.0.push(other);
                 let execution = runner.run(&prefix, &mut Replay::new(prefix.clone()));
                 self.executions += 1;
                 if execution.findings.is_empty() && execution.last_end() == Some(&StepEnd::Finished) {
-                    return Some(Passing { schedule: execution.schedule(), parts_at });
+                    let passing = Passing { schedule: execution.schedule(), parts_at };
+                    if ends_alone(execution) {
+                        return Some(passing);
+                    }
+                    cut_short.get_or_insert(passing);
                 }
             }
         }
-        None
+        cut_short
     }
 }

@@ -75,25 +75,42 @@ pub enum Verdict {
     },
 }
 
+/// A number of interleavings, in words.
+fn interleaved(count: u64) -> String {
+    format!("{count} interleaving{}", plural(count))
+}
+
+const fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Verdict::Bug(found) => {
-                write!(f, "bug after {} interleavings: {}", found.interleaving, found.finding.headline())
+                write!(f, "bug after {}: {}", interleaved(found.interleaving), found.finding.headline())
+            }
+            Verdict::Exhausted { interleavings: 1 } => {
+                write!(f, "exhausted: no bug in the only interleaving")
             }
             Verdict::Exhausted { interleavings } => {
                 write!(f, "exhausted: no bug in any of {interleavings} interleavings")
             }
             Verdict::Bounded { by, interleavings } => {
-                write!(f, "no bug in {interleavings} interleavings, all ")?;
+                write!(f, "no bug in {}, all ", interleaved(*interleavings))?;
                 match by {
                     Bound::Depth { depth_max } => write!(f, "there are up to {depth_max} decisions"),
                     Bound::Preemptions { preemptions_max } => {
-                        write!(f, "there are with at most {preemptions_max} preemptions")
+                        write!(
+                            f,
+                            "there are with at most {preemptions_max} preemption{}",
+                            plural((*preemptions_max).into())
+                        )
                     }
                     Bound::Delays { delays_max } => write!(
                         f,
-                        "there are with at most {delays_max} delays, of threads that look alike only the first"
+                        "there are with at most {delays_max} delay{}, of threads that look alike only the first",
+                        plural((*delays_max).into())
                     ),
                     Bound::Sampling => write!(f, "chosen by chance"),
                     Bound::Yields { yields_max } => write!(
@@ -109,9 +126,10 @@ impl fmt::Display for Verdict {
                 }
             }
             Verdict::OutOfBudget { interleavings, forecast, preemptions_exhausted } => {
-                write!(f, "out of budget: no bug in {interleavings} interleavings")?;
+                write!(f, "out of budget: no bug in {}", interleaved(*interleavings))?;
                 if let Some(preemptions) = preemptions_exhausted {
-                    return write!(f, ", among them all there are with at most {preemptions} preemptions");
+                    let s = plural((*preemptions).into());
+                    return write!(f, ", among them all there are with at most {preemptions} preemption{s}");
                 }
                 let Some(Forecast { explored, interleavings_min, interleavings_max, .. }) = forecast else {
                     return Ok(());
@@ -120,7 +138,7 @@ impl fmt::Display for Verdict {
                 write!(f, ", {percent:.1} % of {interleavings_min:.0} to {interleavings_max:.0}")
             }
             Verdict::Unsupported { what, interleavings, .. } => {
-                write!(f, "unsupported after {interleavings} interleavings: {what}")
+                write!(f, "unsupported after {}: {what}", interleaved(*interleavings))
             }
         }
     }

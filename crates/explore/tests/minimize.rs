@@ -107,6 +107,20 @@ fn interrupted() {
     );
 }
 
+/// Left to itself the second thread would run when the test is over: that passes, but only because the test ends earlier.
+#[test]
+fn a_test_that_ends_before_others_is_not_what_passing_means() {
+    check(
+        "join2 end | write0=2 | write0=1 read0 assert1",
+        "everywhere",
+        expect![[r#"
+        panic: 1 preemptions -> 1, no fewer
+        fails  t0 t2 t1 t2
+        passes t0 t1 t2*2 t0 (parts at 1)
+    "#]],
+    );
+}
+
 #[test]
 fn lost_update() {
     check(

@@ -231,7 +231,7 @@ fn verdicts_say_what_is_known() {
             fine,
             Options::default(),
             Some(1),
-            "no bug in 6 interleavings, all there are with at most 1 preemptions",
+            "no bug in 6 interleavings, all there are with at most 1 preemption",
         ),
         (fine, Options::default(), Some(9), "exhausted: no bug in any of 20 interleavings"),
         (

@@ -305,6 +305,10 @@ tables! {
         /// Places where the test begins and ends. Default: by the number of threads.
         start: Vec<Spanned<TestHook>>,
         end: Vec<Spanned<TestHook>>,
+        /// The test is over here if none of its threads is left.
+        over: Vec<Spanned<TestHook>>,
+        /// Sizes of blocks that may be left when a test is over.
+        keeps: Option<Names>,
         /// Sets of preemption points to begin with, such as "lock,unlock".
         points: Vec<Spanned<String>>,
     }

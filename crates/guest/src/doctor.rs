@@ -64,6 +64,8 @@ pub struct Examination {
     pub advice: Vec<Advice>,
     /// How many threads ran, each in its turn.
     pub threads: usize,
+    /// Of the whole run.
+    pub instructions: u64,
 }
 
 /// Runs the test of `started` once and tells what is odd. `started` must have counted its hooks from the boot on.
@@ -73,7 +75,7 @@ pub fn examine(started: &Started) -> Examination {
     let kernel = subject.kernel().clone();
     let mut advice = Vec::new();
     let points = PointSet::default();
-    let (mut steps, mut ticks) = (0, 0);
+    let (mut steps, mut ticks, mut instructions) = (0, 0, 0);
     let mut strange = BTreeSet::new();
     let mut ran = BTreeSet::new();
     let mut end = None;
@@ -92,6 +94,7 @@ pub fn examine(started: &Started) -> Examination {
         }
         let step = go_on(&mut subject, thread, &points, &mut strange);
         steps += 1;
+        instructions += step.instructions;
         blocks(&step, &mut strange);
         if !matches!(step.end, StepEnd::Point(_)) {
             let panic = step.events.iter().find_map(|event| match &event.action {
@@ -197,7 +200,7 @@ pub fn examine(started: &Started) -> Examination {
         });
     }
     advice.sort();
-    Examination { advice, threads: ran.len() }
+    Examination { advice, threads: ran.len(), instructions }
 }
 
 /// What contradicts the description, seen between the steps of the run.

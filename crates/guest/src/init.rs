@@ -155,6 +155,11 @@ pub fn draft(image: &Image) -> String {
     let stem: String = stem.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).collect();
     draft.line(&format!("name = \"{stem}\""));
 
+    // A page allocator that is given its memory in two parts, the second up to a number in a header.
+    if functions(image, &["kinit1", "kinit2"]).len() == 2 {
+        draft.section("[machine]");
+        draft.guess("memory = \"256M\"", "kinit2 is told how much there is and does not look; see PHYSTOP");
+    }
     let current = running(image);
     if let Some(definition) = current.as_ref().and_then(|current| current.definition.as_ref()) {
         draft.section("[define]");
@@ -297,7 +302,10 @@ fn create(draft: &mut Draft<'_>, current: Option<&Running>) {
         );
         return;
     };
-    let of_thread = |ty| pointee(image, ty).is_some_and(|ty| ty == current.block);
+    // Every file that is compiled has its own copy of the type.
+    let block = image.types().display(current.block);
+    let of_thread =
+        |ty| pointee(image, ty).is_some_and(|ty| ty == current.block || image.types().display(ty) == block);
     let signature = |name: &str| {
         let function = image.get(*image.function(name).first()?);
         let subprogram = image.subprogram(function)?;

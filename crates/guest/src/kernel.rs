@@ -125,6 +125,8 @@ pub enum Event {
     Ready,
     TestStart,
     TestEnd,
+    /// The test is over if none of its threads is left.
+    TestOver,
     SystemCall {
         number: Expression,
         /// The program's instruction that called.
@@ -189,6 +191,7 @@ impl Event {
             | Event::Ready
             | Event::TestStart
             | Event::TestEnd
+            | Event::TestOver
             | Event::ProgramExit
             | Event::ProgramEnd
             | Event::EnterTrusted(_)
@@ -331,6 +334,8 @@ pub struct Test {
     pub end_hooked: bool,
     /// Point sets to begin with, where the description names any.
     pub points: Vec<PointSet>,
+    /// Sizes of blocks that may be left when a test is over.
+    pub keeps: Vec<u64>,
 }
 
 /// Where a boot loader that is not one of ours leaves the words of the command line.

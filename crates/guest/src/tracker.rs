@@ -59,6 +59,8 @@ pub enum Signal {
     Ready,
     TestStart,
     TestEnd,
+    /// The test is over if none of its threads is left.
+    TestOver,
 }
 
 /// Something about the description that cannot be right, seen while running.

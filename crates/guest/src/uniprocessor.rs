@@ -407,7 +407,13 @@ impl Uniprocessor {
         {
             *ready = true;
         }
-        let over = signals.contains(&Signal::TestEnd) || signals.contains(&Signal::ProgramOver);
+        let none_left = match self.phase {
+            Phase::Running { population: Some(population), .. } => {
+                signals.contains(&Signal::TestOver) && self.alive() <= population
+            }
+            _ => false,
+        };
+        let over = signals.contains(&Signal::TestEnd) || signals.contains(&Signal::ProgramOver) || none_left;
         if over && matches!(self.phase, Phase::Running { .. }) {
             return Err(self.over());
         }

@@ -317,13 +317,39 @@ fn pintos_and_xv6_fit_kernels_with_their_names() {
     }
 }
 
+/// Before sleep locks and `myproc`, and with a compiler that puts one trusted function into another.
+#[test]
+fn the_description_of_xv6_fits_older_ones_without_a_word() {
+    let source = include_str!("kernels/xv6.c");
+    let old = ["acquiresleep", "releasesleep", "myproc", "mycpu", "cpuid"];
+    let old = old.iter().fold(source.to_string(), |text, name| text.replace(name, &format!("no_{name}")));
+    for source in [source, &old] {
+        let image = image("k.c", source, &["-g", "-O2"]);
+        let kernel =
+            Kernel::resolve(&shipped("xv6.toml"), &image).unwrap_or_else(|problems| panic!("{problems:#?}"));
+        assert!(kernel.cautions.is_empty(), "{:#?}", kernel.cautions);
+    }
+}
+
 /// A handler for all interrupts, a scheduler on a stack of its own, a lock that is held across the switch: all drafted.
+/// The variable that says who runs is in another file than the function that makes a process, each with its own copy of the
+/// types.
 #[test]
 fn the_draft_of_xv6_fits_at_once() {
-    let image = image("k.c", include_str!("kernels/xv6.c"), &["-g", "-O1"]);
+    let source = include_str!("kernels/xv6.c");
+    let variable = "struct cpu cpus[8];";
+    let (types, _) = source.split_once(variable).unwrap();
+    let files = [
+        ("k.c", source.replace(variable, &format!("extern {variable}"))),
+        ("main.c", format!("{types}{variable}\n")),
+    ];
+    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+    let image = Image::parse("k", &support::build_files(&files, &["-g", "-O1"])).unwrap();
     let draft = init::draft(&image);
     assert_eq!(resolve(&image, &draft).map(|_| ()), Ok(()), "{draft}");
     for line in [
+        "memory = \"256M\"",
+        "create = [{ on = \"leave allocproc\", thread = \"ret\", if = \"ret\" }]",
         "timer = [\"trap if tf->trapno == 0x20\"]",
         "exit = [{ on = \"enter sched\", if = \"cpus[0].proc->state == ZOMBIE\" }]",
         "switch = [\"swtch\"]",
@@ -365,6 +391,18 @@ fn the_draft_of_pintos_fits_at_once() {
             assert!(draft.contains(line), "{line}: {draft}");
         }
     }
+}
+
+/// Blocks that a kernel keeps are declared by their sizes, which its types decide.
+#[test]
+fn sizes_that_are_kept_are_numbers() {
+    let image = image("k.c", include_str!("kernels/xv6.c"), &["-g", "-O1"]);
+    let shipped = std::fs::read_to_string(kernels().join("xv6.toml")).unwrap();
+    let with =
+        |keeps: &str| resolve(&image, &shipped.replace("[test]\n", &format!("[test]\nkeeps = {keeps}\n")));
+    assert_eq!(with("[\"sizeof(struct sleeplock)\", \"PAGE\"]").unwrap().test.keeps, [8, 4096]);
+    let wrong = with("[\"ticks\"]").unwrap_err();
+    assert!(wrong.contains("a size is a number"), "{wrong}");
 }
 
 #[test]

@@ -202,6 +202,23 @@ fn parameters_that_are_constants() {
     }
 }
 
+/// Kernels lie above 2 GiB, and a context switch is assembly.
+#[test]
+fn an_address_given_to_assembly_is_the_address_that_it_is_elsewhere() {
+    let source = ".globl start\n.type start, @function\nstart: ret\n.size start, . - start\n";
+    let image = image("switch.S", source, &[]);
+    let none = BTreeMap::new();
+    let start = image.get(image.function("start")[0]);
+    let scope = Scope { function: Some(start), ..scope(&image, &none) };
+    let world = World::new(&image).words(0x9000, &[0x1234, 0xc000_e000]);
+    let registers = registers(start.start.0, 0x9000, 0);
+    for (source, expected) in [("arg0", 0xc000_e000), ("(int)arg0 < 0", 1), ("(char *)arg0", 0xc000_e000)] {
+        let compiled =
+            Expression::compile(source, &scope).unwrap_or_else(|problem| panic!("{source}: {problem}"));
+        assert_eq!(compiled.value(&world, &Inputs::new(&registers)), Ok(expected), "{source}");
+    }
+}
+
 #[test]
 fn arguments_and_returned_values() {
     let image = kernel();

@@ -6,6 +6,7 @@
 mod check_failed;
 mod console;
 mod deadlock;
+mod double_allocation;
 mod double_free;
 mod fault;
 mod infinite_loop;
@@ -45,6 +46,7 @@ pub fn of<T>(kind: &FindingKind, tell: impl FnOnce(&dyn Class) -> T) -> T {
         FindingKind::TripleFault { .. } => tell(&triple_fault::TripleFault),
         FindingKind::UseAfterFree { access, block } => tell(&use_after_free::UseAfterFree { access, block }),
         FindingKind::DoubleFree { block } => tell(&double_free::DoubleFree { block }),
+        FindingKind::DoubleAllocation { block, .. } => tell(&double_allocation::DoubleAllocation { block }),
         FindingKind::InvalidFree { addr, within } => {
             tell(&invalid_free::InvalidFree { addr: *addr, within: within.as_ref() })
         }

@@ -25,14 +25,14 @@ impl RaceStory<'_> {
 }
 
 /// How many paragraphs the text has; what is left out of it is in the events for programs.
-const RACES_TOLD_MAX: usize = 12;
+const RACES_TOLD_MAX: usize = 10;
 
 /// How many further races in the same two functions as one that is told in full are named.
 const RACES_ALIKE_MAX: usize = 4;
 
 /// A paragraph for each pair of functions that race. Races that lead to a bug come first, then races of which
-/// nothing is known, and among those first the ones seen in both orders, which are certain to be possible.
-/// Harmless races follow in a few lines.
+/// nothing is known, and among those first the ones seen in both orders, which are certain to be possible, and
+/// those in which both sides write. Harmless races follow in a few lines.
 #[must_use]
 pub fn races<'a>(
     stories: impl IntoIterator<Item = RaceStory<'a>>,
@@ -41,7 +41,13 @@ pub fn races<'a>(
 ) -> String {
     let (harmless, mut all): (Vec<_>, Vec<_>) =
         stories.into_iter().partition(|story| story.known.status == RaceStatus::Benign);
-    all.sort_by_key(|story| (story.known.status != RaceStatus::Failing, story.known.order != Order::Both));
+    let reads = |story: &RaceStory<'_>| {
+        let race = &story.known.race;
+        [&race.first, &race.second].into_iter().filter(|side| !side.kind.writes()).count()
+    };
+    all.sort_by_key(|story| {
+        (story.known.status != RaceStatus::Failing, story.known.order != Order::Both, reads(story))
+    });
     let mut groups: Vec<(_, Vec<&RaceStory<'_>>)> = Vec::new();
     for story in &all {
         let place = (story.known.status == RaceStatus::Failing, functions(story, resolve));
@@ -58,8 +64,8 @@ pub fn races<'a>(
     let more: usize = groups.iter().skip(RACES_TOLD_MAX).map(|(_, group)| group.len()).sum();
     match more {
         0 => {}
-        1 => out += "and one more data race\n",
-        more => _ = writeln!(out, "and {more} more data races"),
+        1 => out += "and one more data race, which --json tells\n",
+        more => _ = writeln!(out, "and {more} more data races, which --json tells"),
     }
     out + &without_harm(&harmless, resolve)
 }

@@ -137,7 +137,10 @@ pub struct Row {
     pub column: usize,
     /// The steps of the execution that the row covers, counted from 0, both ends included.
     pub steps: (usize, usize),
-    pub instructions: u64,
+    /// `None`: not known, because others ran in the same step.
+    pub instructions: Option<u64>,
+    /// The system call that it is in at the end, by the name that the program or the kernel has for it.
+    pub system_call: Option<String>,
     /// Where the thread stood before; `None` when it begins here.
     pub from: Option<Place>,
     /// How far it ran.

@@ -1,6 +1,7 @@
 //! From steps to a story: who ran from where to where, why it stopped, what met whom.
 
 mod block;
+mod calls;
 mod conflicts;
 mod library;
 mod passing;
@@ -90,6 +91,7 @@ pub fn tell(
         context,
         hooks,
         makers: innermost(steps, |action| matches!(action, Action::Create { .. } | Action::Wake { .. })),
+        dispatchers: calls::dispatchers(steps),
         namesakes: namesakes(steps, resolve),
         files: RefCell::default(),
     };
@@ -125,7 +127,8 @@ struct Seen<'a> {
 struct Draft<'a> {
     thread: ThreadId,
     steps: (usize, usize),
-    instructions: u64,
+    /// `None`: a step of it went on with another thread, and how many of its instructions were whose is not known.
+    instructions: Option<u64>,
     notes: Vec<Note>,
     accesses: Vec<Seen<'a>>,
     events: Vec<&'a Event>,
@@ -151,7 +154,7 @@ impl Draft<'_> {
         Self {
             thread,
             steps: (step, step),
-            instructions: 0,
+            instructions: Some(0),
             notes: Vec::new(),
             accesses: Vec::new(),
             events: Vec::new(),
@@ -194,24 +197,28 @@ impl<'a> Teller<'a> {
                     }
                     Occurrence::Event(event) => {
                         draft.events.push(event);
-                        if let Some(stack) = event.stack.as_ref().filter(|stack| !stack.is_empty()) {
+                        // What is told after its end is told of others, before it is known who runs.
+                        let stack = event.stack.as_ref().filter(|stack| !stack.is_empty());
+                        if let Some(stack) = stack.filter(|_| draft.stopped != Some(Action::Exit)) {
                             draft.stack.clone_from(stack);
                         }
                     }
                 }
                 // What the step holds beyond the bug is no part of the story.
                 if bug_at == Some(at) {
+                    draft.instructions = None;
                     self.end_in_bug(draft, what);
                     return self.without_transit(drafts);
                 }
                 let Occurrence::Event(event) = what else { continue };
                 if let Action::Switch { to } = event.action {
+                    draft.instructions = None;
                     // The event's own place is where the other one goes on.
                     let place = self.stands(draft);
                     let place = place.unwrap_or_else(|| self.library.event_place(event));
                     draft.end = Some((self.gave_way(draft.stopped.as_ref(), Some(to)), place));
                     draft.transit = draft.stopped.is_none();
-                    drafts.push(Draft::new(to, index));
+                    drafts.push(Draft { instructions: None, ..Draft::new(to, index) });
                     continue;
                 }
                 if let Action::Create { child } = event.action {
@@ -223,8 +230,9 @@ impl<'a> Teller<'a> {
                 self.event(draft, event);
             }
             let draft = drafts.last_mut().expect("pushed above");
-            draft.instructions += step.instructions;
-            if !step.stack.is_empty() {
+            draft.instructions = draft.instructions.map(|before| before + step.instructions);
+            // Whoever has ended stands where it said so: the stack is of what runs instead, such as the scheduler.
+            if !step.stack.is_empty() && draft.stopped != Some(Action::Exit) {
                 draft.stack.clone_from(&step.stack);
             }
             let next = self.steps.get(index + 1).map(|next| next.thread);
@@ -306,11 +314,17 @@ impl<'a> Teller<'a> {
                 found.map(|(at, _)| at)
             }
             FindingKind::DoubleFree { .. }
+            | FindingKind::DoubleAllocation { .. }
             | FindingKind::InvalidFree { .. }
             | FindingKind::Console { .. } => {
+                let twice = matches!(self.finding.kind, FindingKind::DoubleAllocation { .. });
                 let found = all.filter(|(_, (thread, what))| match what {
                     Occurrence::Event(event) => {
-                        let told = matches!(event.action, Action::Free { .. } | Action::Console { .. });
+                        let told = match event.action {
+                            Action::Alloc { .. } => twice && self.is_of_bug(event),
+                            Action::Free { .. } | Action::Console { .. } => !twice,
+                            _ => false,
+                        };
                         told && event.pc == self.finding.pc && *thread == self.finding.thread
                     }
                     Occurrence::Access(_) => false,
@@ -540,11 +554,15 @@ impl<'a> Teller<'a> {
             (_, Some(_)) => return,
             (_, None) => {
                 let mut text = classes::ending(&self.finding.kind);
+                let stuck = matches!(
+                    self.finding.kind,
+                    FindingKind::Deadlock { .. } | FindingKind::LostWakeup { .. }
+                );
                 let loops = |wait: &Wait| wait.loops && wait.thread == draft.thread;
                 let in_loop = matches!(&self.finding.kind, FindingKind::LostWakeup { waiting } if waiting.iter().any(loops));
                 if in_loop && waits_for_nothing_known(draft.stopped.as_ref()) {
                     text = format!("goes round in a loop: {text}");
-                } else if let Some(Action::Block { .. }) = draft.stopped {
+                } else if let Some(Action::Block { .. }) = draft.stopped.as_ref().filter(|_| stuck) {
                     text = format!("{}: {text}", self.gave_way(draft.stopped.as_ref(), None).text);
                 }
                 let place = match self.finding.kind {
@@ -796,6 +814,7 @@ impl<'a> Teller<'a> {
                 column,
                 steps: draft.steps,
                 instructions: draft.instructions,
+                system_call: calls::named(&draft.stack, &to, &self.library.dispatchers),
                 from: stood.insert(draft.thread, to.clone()),
                 to,
                 stack: self.library.places(&draft.stack),
@@ -812,9 +831,13 @@ impl<'a> Teller<'a> {
         let library = self.library;
         let last_event = drafts.last().and_then(|draft| draft.events.last().copied());
         let row_of = |side: &detect::Side| {
-            let first_of_two =
-                side.role == Role::Freed && matches!(self.finding.kind, FindingKind::DoubleFree { .. });
-            let heap = matches!(side.role, Role::Allocated | Role::Freed | Role::FreedAgain);
+            let first_of_two = match self.finding.kind {
+                FindingKind::DoubleFree { .. } => side.role == Role::Freed,
+                FindingKind::DoubleAllocation { .. } => side.role == Role::Allocated,
+                _ => false,
+            };
+            let heap =
+                matches!(side.role, Role::Allocated | Role::AllocatedAgain | Role::Freed | Role::FreedAgain);
             drafts.iter().rposition(|draft| {
                 let event = |event: &&Event| {
                     let again = first_of_two && last_event.is_some_and(|last| std::ptr::eq(*event, last));

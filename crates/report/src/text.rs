@@ -3,8 +3,11 @@
 //! Three layouts, by what fits: columns with the text in them; lanes with the text beside them, when columns would be
 //! too narrow to read; and the thread's name in front of the text, when there are more threads than lanes fit.
 
+mod fold;
+
 use crate::escape::{columns, visible, width};
 use crate::story::{EndKind, Lane, NoteKind, Row, SideView, Story};
+use fold::Decisive;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextOptions {
@@ -218,16 +221,16 @@ fn labelled(lines: &mut Vec<Line>, style: Style, text: &str, label: Option<Strin
 }
 
 /// What a row says, line by line.
-fn cell(row: &Row, room: usize, passing: bool) -> Vec<Line> {
+fn cell(row: &Row, room: usize, passing: bool, decisive: &Decisive<'_>) -> Vec<Line> {
     let mut lines = Vec::new();
     // The end of the row says it again, with the place.
     let twice = |text: &str| row.end.kind == EndKind::Bug && row.end.text == text;
     let major: Vec<_> = row.notes.iter().filter(|note| note.major && !twice(&note.text)).collect();
-    let hidden = major.len().saturating_sub(NOTES_MAX);
+    let shown = decisive.shown(&major, NOTES_MAX);
     for (at, note) in major.iter().enumerate() {
-        // The first and the last ones say most.
-        if hidden > 0 && at >= NOTES_MAX / 2 && at < NOTES_MAX / 2 + hidden {
-            if at == NOTES_MAX / 2 {
+        if !shown[at] {
+            if at == 0 || shown[at - 1] {
+                let hidden = shown[at..].iter().take_while(|shown| !**shown).count();
                 labelled(&mut lines, Style::Dim, &format!("· … {hidden} more"), None, room);
             }
             continue;
@@ -240,7 +243,10 @@ fn cell(row: &Row, room: usize, passing: bool) -> Vec<Line> {
         };
         labelled(&mut lines, style, &format!("{mark} {}", note.text), note.place.line_of_file(), room);
     }
-    labelled(&mut lines, Style::Bold, &format!("to {}", row.to.function()), row.to.line_of_file(), room);
+    let call = row.system_call.as_ref().map(|call| format!("in system call {call}"));
+    let at: Vec<String> = row.to.line_of_file().into_iter().chain(call).collect();
+    let at = (!at.is_empty()).then(|| at.join("  "));
+    labelled(&mut lines, Style::Bold, &format!("to {}", row.to.function()), at, room);
     if let Some(source) = &row.to.source {
         lines.push(vec![(Style::Plain, cut(&visible(&format!("   {source}")), room))]);
     }
@@ -309,6 +315,7 @@ fn trace(pen: &mut Pen, story: &Story) {
         }
     }
 
+    let decisive = Decisive::of(story);
     let rows = story.rows.len();
     let max = pen.options.rows_max.max(4);
     let left_out = if rows > max { max / 4..rows - (max - max / 4) } else { 0..0 };
@@ -332,7 +339,7 @@ fn trace(pen: &mut Pen, story: &Story) {
             Layout::Lanes { lane } => (room - lane * threads - 1).min(CELL_MAX * 2),
             Layout::Names => room - names - 2,
         };
-        for (at, line) in cell(row, text_room, parts).iter().enumerate() {
+        for (at, line) in cell(row, text_room, parts, &decisive).iter().enumerate() {
             let number =
                 if at == 0 { format!("{:>w$}  ", row.number, w = gutter - 2) } else { blank.clone() };
             pen.put(Style::Dim, &number);
@@ -428,11 +435,12 @@ fn shared(pen: &mut Pen, story: &Story) {
     }
     pen.line(Style::Bold, "Memory that they share");
     // The nearer to the bug, the more it says.
-    let mut shown: Vec<_> = story.conflicts.iter().collect();
-    shown.sort_by_key(|conflict| (!conflict.bug, std::cmp::Reverse(conflict.rows.1)));
+    let mut shown = fold::folded(&story.conflicts);
+    let all = shown.len();
+    shown.sort_by_key(|(_, conflict)| (!conflict.bug, std::cmp::Reverse(conflict.rows.1)));
     shown.truncate(CONFLICTS_SHOWN);
-    shown.sort_by_key(|conflict| conflict.rows);
-    for conflict in shown {
+    shown.sort_by_key(|(_, conflict)| conflict.rows);
+    for (what, conflict) in shown {
         let (a, b) = conflict.rows;
         let atomic = |yes| if yes { " (atomic)" } else { "" };
         let who = |row: usize| format!("t{}", story.threads[story.rows[row].column].id);
@@ -450,9 +458,9 @@ fn shared(pen: &mut Pen, story: &Story) {
             conflict.later.in_words(),
         );
         let style = if conflict.bug { Style::Yellow } else { Style::Plain };
-        pen.paragraph(&format!("  {}: ", visible(&conflict.what)), style, &sentence);
+        pen.paragraph(&format!("  {}: ", visible(&what)), style, &sentence);
     }
-    let more = story.conflicts.len().saturating_sub(CONFLICTS_SHOWN) + story.conflicts_left_out;
+    let more = all.saturating_sub(CONFLICTS_SHOWN) + story.conflicts_left_out;
     if more > 0 {
         pen.line(Style::Dim, &format!("  … {more} more, in the HTML report"));
     }

@@ -424,6 +424,7 @@ fn for_machines() {
         finding: Some(&finding),
         interleavings: 51,
         seconds: 0.25,
+        instructions: Some(3600),
         estimate: None,
         preemptions: Some(1),
         schedule: Some(&schedule),
@@ -453,6 +454,7 @@ fn for_machines() {
             "summary": null,
             "thread": 6
           },
+          "instructions": 3600,
           "interleavings": 51,
           "points": null,
           "preemptions": 1,
@@ -465,7 +467,7 @@ fn for_machines() {
     .assert_eq(&pretty(&json(&summary)));
     (summary.verdict, summary.finding, summary.schedule, summary.preemptions) =
         (Verdict::Exhausted, None, None, None);
-    expect![[r#"{"verdict":"exhausted","scope":"points lock,create","finding":null,"interleavings":51,"seconds":0.25,"estimate":null,"preemptions":null,"schedule":null,"points":null}"#]].assert_eq(&json(&summary));
+    expect![[r#"{"verdict":"exhausted","scope":"points lock,create","finding":null,"interleavings":51,"seconds":0.25,"instructions":3600,"estimate":null,"preemptions":null,"schedule":null,"points":null}"#]].assert_eq(&json(&summary));
 }
 
 #[test]
@@ -514,6 +516,119 @@ fn races_at_the_end_of_a_run() {
 fn lanes_when_columns_do_not_fit() {
     let options = TextOptions { rows_max: 8, ..TextOptions::default() };
     expect_file!["golden/lanes.txt"].assert_eq(&text(&long_story(9, 20), options));
+}
+
+/// Who makes a thread is the function behind the system call, not what all calls come through; who has ended stands where it
+/// said so, not in the scheduler that runs instead; whoever gave up did not block.
+#[test]
+fn calls_ends_and_panics() {
+    let call = |number, at| Op::Do(Action::SystemCall { number }, at);
+    let (fork, exit) = ("fork.c:8 < trap.c:3 < paradise.c:4", "vanish.c:9 < trap.c:3 < paradise.c:7");
+    let dispatch = "trap.c:3 < paradise.c:4";
+    let steps = vec![
+        step(
+            3,
+            vec![call(1, dispatch), Op::Do(Action::Create { child: t(4) }, fork)],
+            End::At(PointKind::Create),
+            fork,
+        ),
+        step(
+            4,
+            vec![call(2, "trap.c:3 < paradise.c:7"), Op::Do(Action::Exit, exit)],
+            End::At(PointKind::Voluntary),
+            "trap.c:9",
+        ),
+        step(
+            3,
+            vec![
+                Op::Do(Action::Block { lock: None, owner: None }, "sched.c:12 < vanish.c:4 < trap.c:3"),
+                Op::Do(
+                    Action::Panic { message: "zombie exit".into() },
+                    "sync.c:24 < vanish.c:6 < trap.c:3 < paradise.c:4",
+                ),
+            ],
+            End::Crashed,
+            "sync.c:24 < vanish.c:6 < trap.c:3 < paradise.c:4",
+        ),
+    ];
+    let story = story(&steps, "a_test", 1, None);
+    let calls: Vec<_> = story.rows.iter().map(|row| (row.system_call.as_deref(), row.instructions)).collect();
+    assert_eq!(calls, [(None, Some(1200)), (None, Some(1200)), (None, Some(1200))]);
+    let text = text(&story, TextOptions::default());
+    let told = text.split("\nSearch:").next().unwrap_or_default();
+    expect![[r#"
+        Kernel panic  in test a_test of pebbles
+        t3 gives up in vanish (vanish.c:6): “zombie exit”
+
+        Look at: Which assumption of t3 at vanish (vanish.c:6) did another thread break? Begin at row 1, the
+                 last preemption before it.
+
+            t3 parent                                       t4
+         1  ┃ · creates t4  fork.c:8                        ┊
+            ┃ to thread_fork  fork.c:8                      ┊
+            ┃    make_runnable(child);                      ┊
+            ┃ ⇢ preempted after creating t4                 ┊
+         2  ┊                                               ┃ to vanish  vanish.c:9
+            ┊                                               ┃    schedule();
+            ┊                                               ┃ → ends
+         3  ┃ to vanish  vanish.c:6
+            ┃    me->state = EXITED;
+            ┃ ✗ panics: zombie exit
+
+        Who took part
+          t3 gave up in row 3, holding no lock
+              panic (sync.c:24)        halt();
+              vanish (vanish.c:6)      me->state = EXITED;
+              syscall (trap.c:3)       return table[number]();
+              consumer (paradise.c:4)  deschedule(&ready);
+    "#]]
+    .assert_eq(told);
+}
+
+/// A block that is handed out while another has it is no matter of freeing.
+#[test]
+fn a_block_for_two() {
+    let block = VirtAddr(addr("child->tid"));
+    let given = |at| Op::Do(Action::Alloc { addr: block, phys: PhysAddr(block.0), size: 64 }, at);
+    let steps = vec![
+        step(3, vec![given("sync.c:19 < fork.c:4")], End::At(PointKind::Unlock), "sync.c:9 < fork.c:4"),
+        step(
+            4,
+            vec![given("sync.c:19 < fork.c:4 < fork.c:15"), Op::Write("child->tid", "fork.c:7")],
+            End::At(PointKind::Voluntary),
+            "sched.c:3",
+        ),
+    ];
+    let text = text(&story(&steps, "a_test", 1, None), TextOptions::default());
+    let told = text.split("\nSearch:").next().unwrap_or_default();
+    expect![[r#"
+        Double allocation  in test a_test of pebbles
+        In malloc (sync.c:19), t4 is given a block of 64 bytes that was already given to t3 in malloc
+        (sync.c:19), and never freed.
+
+        Look at: Both took the same block from the allocator. Look in it for where the next free block is
+                 looked up and where it is taken off the list: nobody may come in between. Begin at row 1,
+                 the last preemption before it.
+
+            t3 parent                                       t4
+         1  ┃ · allocates 64 bytes at 0x0015a8f0  sync.c:19 ┊
+            ┃ to mutex_unlock  sync.c:9                     ┊
+            ┃    m->locked = 0;                             ┊
+            ┃ ⇢ preempted after releasing a lock            ┊
+         2  ┊                                               ┃ to malloc  sync.c:19
+            ┊                                               ┃    return lmm_alloc(size);
+            ┊                                               ┃ ✗ is given a block that is in use
+
+        Who took part
+          t4 allocated it again in row 2, holding no lock
+              malloc (sync.c:19)               return lmm_alloc(size);
+              thread_fork (fork.c:4)           struct tcb *child = malloc(sizeof(*child));
+              thread_fork_wrapper (fork.c:15)  return thread_fork();
+          t3 allocated it in row 1, holding no lock
+              malloc (sync.c:19)      return lmm_alloc(size);
+              thread_fork (fork.c:4)  struct tcb *child = malloc(sizeof(*child));
+    "#]]
+    .assert_eq(told);
 }
 
 /// The rest of the kinds, as far as they look different.

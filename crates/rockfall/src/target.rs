@@ -136,12 +136,33 @@ pub fn load(arguments: &TargetArguments) -> Result<Target, Failure> {
     Ok(target)
 }
 
+/// A finding names the files that it is about, as text.
+fn expect_unicode(arguments: &TargetArguments) -> Result<(), Failure> {
+    let TargetArguments { kernel, program, module, disk, symbols, programs, sources, .. } = arguments;
+    let one = [Some(kernel), program.as_ref(), symbols.as_ref(), programs.as_ref()];
+    let mut all = one.into_iter().flatten().chain(module).chain(disk).chain(sources);
+    match all.find(|path| path.to_str().is_none()) {
+        Some(path) => Err(Failure::BadInput(format!(
+            "the name of {} is not UTF-8, so that no finding could say which file it is about: give the file another name",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Reads what the arguments name, where no test need be named.
 pub fn load_any(arguments: &TargetArguments) -> Result<Target, Failure> {
     if !arguments.smp.linux.is_empty() || arguments.smp.pairs.is_some() {
         let what = "--linux is for 'rockfall test' and 'rockfall explore'; this command needs a description";
         return Err(Failure::BadFlag(what.to_owned()));
     }
+    if let Some(cpus) = arguments.smp.cpus.filter(|cpus| *cpus > 1) {
+        return Err(Failure::BadFlag(format!(
+            "--cpus {cpus} is for Linux (--linux TEST.c): a kernel with a description is explored on one processor, where \
+             threads take turns"
+        )));
+    }
+    expect_unicode(arguments)?;
     let named = arguments.kernel_description.as_deref();
     let named = named.ok_or_else(|| {
             let what = "what kernel is this? Give its description with -k (pebbles, pintos, xv6 or a TOML file), or a test \

@@ -64,6 +64,7 @@ fn bad_input_is_told_in_a_sentence() {
         ),
         (explore("bundled", "pebbles", "vanish_vanish", &["--budget", "soon"]), "is not a time"),
         (explore("bundled", "pebbles", "vanish_vanish", &["--workers", "0"]), "is no number of workers"),
+        (explore("bundled", "pebbles", "vanish_vanish", &["--cpus", "2"]), "explored on one processor"),
         (explore("bundled", "pebbles", "", &[]), "which test?"),
         (
             vec!["test", "bundled", "-k", "pebbles", "-t", "vanish_vanish", "-o", "nowhere/f"],
@@ -83,6 +84,39 @@ fn bad_input_is_told_in_a_sentence() {
         let text = check(&folder, &arguments, 2, &[says]);
         assert!(!text.contains("panicked"), "{text}");
     }
+}
+
+#[test]
+fn a_name_that_is_no_text_is_refused_before_the_run() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let name = std::ffi::OsStr::from_bytes(b"kernel\xff");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let command = command.args(["test".as_ref(), name]).args(["-k", "pebbles", "-t", "vanish_vanish"]);
+    let output = command.current_dir(folder("no_text")).output().expect("the command starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("is not UTF-8"), "{text}");
+}
+
+/// What the shell does after its wait is no part of any interleaving.
+#[test]
+fn a_test_can_be_over_before_the_shell_asks_again() {
+    let folder = folder("over");
+    let pebbles = include_str!("../../../kernels/pebbles.toml");
+    let over = "[test]\nover = [{ on = \"leave sys_wait\" }]\n";
+    std::fs::write(folder.join("over.toml"), pebbles.replace("[test]\n", over)).expect("written");
+    let instructions = |description| {
+        let text = check(
+            &folder,
+            &["explore", "bundled", "-k", description, "-t", "fork_wait", "--json"],
+            0,
+            &["\"verdict\":\"exhausted\""],
+        );
+        let told = text.split("\"instructions\":").nth(1).expect("told");
+        told.split(|c: char| !c.is_ascii_digit()).next().and_then(|count| count.parse().ok()).unwrap_or(0u64)
+    };
+    let (whole, short) = (instructions("pebbles"), instructions("over.toml"));
+    assert!(0 < short && short < whole, "{short} and {whole}");
 }
 
 #[test]

@@ -71,12 +71,12 @@ fn use_after_free() {
              2  ╳  ┃  ┊   · allocates 68 bytes at 0x…  thread.c:28
                 ╳  ┃  ┊   · creates t4  sys_life.c:52
                 ╳  ┃  ┊   ≈ reads all_link.next of struct thread, written in row 3  sched.c:240
-                ╳  ┃  ┊   to preempt_disable  preempt.c:32
+                ╳  ┃  ┊   to preempt_disable  preempt.c:32  in system call yield
                 ╳  ┃  ┊   ⇢ preempted on entry
                 ╳  ┃  ┊   ↳ here the nearest passing schedule parts
              3  ╳  ┊  ┃   ≈ writes state of struct thread, read in row 4  sched.c:194
                 ╳  ┊  ┃   ≈ writes all_link.next of struct thread, read in row 2  list.h:42
-                ╳  ┊  ┃   to thread_exit  exit.c:26
+                ╳  ┊  ┃   to thread_exit  exit.c:26  in system call vanish
                 ╳  ┊  ┃   → ends
              4  ╳  ┃      · frees the block of 68 bytes at 0x…  thread.c:60
                 ╳  ┃      ≈ reads state of struct thread, written in row 3  sys_thread.c:28
@@ -135,17 +135,17 @@ fn deadlock() {
                 ┊  ┃  ┊   · releases lock of struct task (0x…)  family_faults.c:31
                 ┊  ┃  ┊   · creates t4  sys_life.c:37
                 ┊  ┃  ┊   · takes lock of struct task (0x…)  family_faults.c:77
-                ┊  ┃  ┊   to give_away_child  family_faults.c:68
+                ┊  ┃  ┊   to give_away_child  family_faults.c:68  in system call vanish
                 ┊  ┃  ┊   ⇢ preempted before taking parent_lock of struct task
                 … row 2: t2 had no part in it …
              3  ┊  ┊  ┃   · takes parent_lock of struct task  family_faults.c:96
                 ┊  ┊  ┃   ↳ here the nearest passing schedule parts  family_faults.c:96
-                ┊  ┊  ┃   to family_leave  family_faults.c:98
+                ┊  ┊  ┃   to family_leave  family_faults.c:98  in system call vanish
                 ┊  ┊  ┃   → blocks: lock of struct task (0x…) is held by t3
-             4  ┊  ┃  ╳   to give_away_child  family_faults.c:68
+             4  ┊  ┃  ╳   to give_away_child  family_faults.c:68  in system call vanish
                 ┊  ┃  ╳   → gives up the processor
                 … row 5: t2 had no part in it …
-             6  ╳  ┃  ╳   to give_away_child  family_faults.c:68
+             6  ╳  ┃  ╳   to give_away_child  family_faults.c:68  in system call vanish
                 ╳  ┃  ╳   ✗ blocks: parent_lock of struct task is held by t4: closes the cycle: deadlock
 
             Who took part
@@ -198,25 +198,25 @@ fn lost_wakeup() {
                      struct task in waitq_take (waitq.c:21), but t3 writes it only in row 4.
 
                 t2 t3 t4
-             1  ┃  ┊      to family_wait  family.c:76
+             1  ┃  ┊      to family_wait  family.c:76  in system call wait
                 ┃  ┊      → blocks until somebody wakes it
              2  ╳  ┃  ┊   · takes family_lock  family.c:42
                 ╳  ┃  ┊   · releases family_lock  family.c:46
-                ╳  ┃  ┊   · creates t4  sys_life.c:37
                 ╳  ┃  ┊   · … 1 more
+                ╳  ┃  ┊   · takes family_lock  family.c:70
                 ╳  ┃  ┊   · releases family_lock  family.c:73
                 ╳  ┃  ┊   ≈ reads live of struct task, updated in row 3  family.c:71
                 ╳  ┃  ┊   ≈ reads zombies.next of struct task, written in row 3  list.h:28
-                ╳  ┃  ┊   to family_wait  family.c:74
+                ╳  ┃  ┊   to family_wait  family.c:74  in system call wait
                 ╳  ┃  ┊   ⇢ preempted before taking family_lock
                 ╳  ┃  ┊   ↳ here the nearest passing schedule parts
              3  ╳  ┊  ┃   ≈ updates live of struct task, read in row 2  family.c:108
                 ╳  ┊  ┃   ≈ writes zombies.next of struct task, read in row 2  list.h:36
                 ╳  ┊  ┃   ≈ reads child_exit.waiters.first of struct task, written in row 4  waitq.c:21
-                ╳  ┊  ┃   to thread_exit  exit.c:43
+                ╳  ┊  ┃   to thread_exit  exit.c:43  in system call vanish
                 ╳  ┊  ┃   → ends
              4  ╳  ┃      ≈ writes child_exit.waiters.first of struct task, read in row 3  waitq.c:14
-                ╳  ┃      to family_wait  family.c:76
+                ╳  ┃      to family_wait  family.c:76  in system call wait
                 ╳  ┃      ✗ blocks until somebody wakes it: nobody is left to run
 
             Who took part
@@ -262,30 +262,30 @@ fn panic() {
                      wait_next of struct thread, which t5 writes in row 4, waitq_add (waitq.c:12).
 
                 t2 t3 t4 t5
-             1  ┃  ┊         to family_wait  family.c:76
+             1  ┃  ┊         to family_wait  family.c:76  in system call wait
                 ┃  ┊         → blocks until somebody wakes it
              2  ╳  ┃  ┊  ┊   · creates t4  sys_life.c:37
                 ╳  ┃  ┊  ┊   · creates t5  sys_life.c:52
-                ╳  ┃  ┊  ┊   to family_wait  family.c:76
+                ╳  ┃  ┊  ┊   to family_wait  family.c:76  in system call wait
                 ╳  ┃  ┊  ┊   → blocks until somebody wakes it
                 ╳  ┃  ┊  ┊   ↳ here the nearest passing schedule parts
                 … row 3: t4 had no part in it …
              4  ╳  ╳  ┊  ┃   ≈ writes wait_next of struct thread, read in row 9  waitq.c:12
-                ╳  ╳  ┊  ┃   to family_wait  family.c:76
+                ╳  ╳  ┊  ┃   to family_wait  family.c:76  in system call wait
                 ╳  ╳  ┊  ┃   → blocks until somebody wakes it
              5  ╳  ┊  ┃  ┊   · wakes t5  sched.c:204
                 ╳  ┊  ┃  ┊   · wakes t3
-                ╳  ┊  ┃  ┊   to thread_exit  exit.c:43
+                ╳  ┊  ┃  ┊   to thread_exit  exit.c:43  in system call vanish
                 ╳  ┊  ┃  ┊   → ends
-             6  ╳  ┃     ┊   to cond_wait  sync.c:60
+             6  ╳  ┃     ┊   to cond_wait  sync.c:60  in system call wait
                 ╳  ┃     ┊   → gives up the processor
-             7  ╳  ┊     ┃   to thread_exit  exit.c:26
+             7  ╳  ┊     ┃   to thread_exit  exit.c:26  in system call vanish
                 ╳  ┊     ┃   → ends
              8  ┊  ┃         · wakes t2
-                ┊  ┃         to thread_exit  exit.c:43
+                ┊  ┃         to thread_exit  exit.c:43  in system call vanish
                 ┊  ┃         → ends
              9  ┃            ≈ reads wait_next of struct thread, written in row 4  thread.c:57
-                ┃            to thread_free  thread.c:57
+                ┃            to thread_free  thread.c:57  in system call wait
                 ┃            ✗ panics: guests/pebbles/thread.c:57: assertion failed: t->wait_next == NULL
 
             Who took part

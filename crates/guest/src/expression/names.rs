@@ -235,7 +235,8 @@ impl Compiler<'_, '_> {
             + (index - named);
         let ty = match parameters.and_then(|parameters| parameters.get(index as usize)) {
             Some(local) => Ty::Known(local.ty),
-            None => Ty::Integer { size: word, signed: true },
+            // Of assembly nothing is known: most often it is an address, which must be what it is elsewhere.
+            None => Ty::Integer { size: word, signed: false },
         };
         let home = match self.home(index as usize, slot, span)? {
             Passed::At(home) => home,

@@ -6,9 +6,10 @@ use super::{
 };
 use crate::code;
 use crate::description::{self as d, Description, Input, Names, Problem, Text};
-use crate::expression::{self, Binding, Expression, Scope, Ty};
+use crate::expression::{self, Binding, Expression, Inputs, Scope, Ty};
 use crate::image::{FunctionId, Image};
 use crate::nearest::suggestion;
+use crate::state::{Pieces, Registers};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -150,6 +151,13 @@ impl<'a> Resolver<'a> {
         vec![Binding { name: "t", ty }]
     }
 
+    /// Whether the description calls a function trusted, whatever the call.
+    fn trusts(&self, name: &str) -> bool {
+        let trusted = self.description.tables.functions.trusted.as_ref();
+        trusted
+            .is_some_and(|names| names.as_ref().0.iter().any(|trusted| trusted.trim_end_matches('?') == name))
+    }
+
     /// The functions of a name that can be entered, or a problem. `None` with no problem: excused by a `?`.
     fn function(&mut self, name: &str, at: usize) -> Option<Vec<FunctionId>> {
         let (name, optional) = match name.strip_suffix('?') {
@@ -157,10 +165,11 @@ impl<'a> Resolver<'a> {
             None => (name, false),
         };
         let found = self.image.function(name);
-        // Into itself it is inlined only after it has been entered.
+        // Into itself it is inlined only after it has been entered; and what is trusted loses nothing inside of what is.
+        let trusted = self.trusts(name);
         let around = self.image.inlined_at(name).into_iter().find_map(|at| {
             let function = &self.image.get(self.image.function_at(at)?).name;
-            (**function != *name).then(|| function.clone())
+            (**function != *name && !(trusted && self.trusts(function))).then(|| function.clone())
         });
         const ADVICE: &str = "name a function around it, or build with __attribute__((noinline)) on it";
         if let (Some(function), false) = (&around, found.is_empty()) {
@@ -180,7 +189,7 @@ impl<'a> Resolver<'a> {
                     "'{name}' exists only inlined (for instance in '{function}'), so it is never entered; {ADVICE}"
                 ),
             );
-        } else if !optional {
+        } else if !optional && self.image.inlined_at(name).is_empty() {
             let near = suggestion(&self.image.nearest_functions(name));
             self.problem(at, format!("the {} has no function '{name}'{near}", self.whose));
         }
@@ -774,6 +783,7 @@ impl<'a> Resolver<'a> {
         self.test_hooks(&test.ready, &Event::Ready);
         self.test_hooks(&test.start, &Event::TestStart);
         self.test_hooks(&test.end, &Event::TestEnd);
+        self.test_hooks(&test.over, &Event::TestOver);
         let command_line = test.command_line.as_ref().and_then(|table| self.command_line(table));
         let by_hand = matches!(test.input, Input::Keyboard | Input::Serial);
         if !tables.annotations && by_hand && test.ready.is_empty() {
@@ -823,6 +833,7 @@ impl<'a> Resolver<'a> {
                 text: test.r#type.clone().unwrap_or_else(|| "{test}\n".into()),
                 start_hooked: self.hooks.iter().any(|hook| matches!(hook.event, Event::TestStart)),
                 points: self.points(&test.points),
+                keeps: test.keeps.as_ref().map_or_else(Vec::new, |sizes| self.sizes(sizes)),
                 end_hooked: self.hooks.iter().any(|hook| matches!(hook.event, Event::TestEnd)),
             },
             user_region: self.region(tables.user.region.as_ref(), &[]),
@@ -861,6 +872,17 @@ impl<'a> Resolver<'a> {
             allowed: line(tables.preemption.allowed.as_ref()),
             vector: tables.timer.vector.as_ref().map(|vector| self.description.line(vector.span().start)),
         }
+    }
+
+    /// Numbers that the kernel's types alone decide.
+    fn sizes(&mut self, texts: &Names) -> Vec<u64> {
+        let (nothing, registers) = (Pieces::default(), Registers::default());
+        let constant = |size: Expression| size.value(&nothing, &Inputs::new(&registers)).ok();
+        let sizes: Vec<Option<u64>> = self.list(texts).into_iter().map(constant).collect();
+        if sizes.contains(&None) {
+            self.problem(texts.span().start, "a size is a number, such as \"sizeof(struct thread)\"");
+        }
+        sizes.into_iter().flatten().collect()
     }
 
     fn list(&mut self, names: &Names) -> Vec<Expression> {

@@ -91,6 +91,8 @@ pub enum Said {
     Ready,
     TestStart,
     TestEnd,
+    /// The test is over if none of its threads is left.
+    TestOver,
     /// A place where the thread could be preempted, if asked for.
     Point,
     SystemCall {
@@ -211,6 +213,7 @@ impl Tracker {
             HookEvent::Ready => Said::Ready,
             HookEvent::TestStart => Said::TestStart,
             HookEvent::TestEnd => Said::TestEnd,
+            HookEvent::TestOver => Said::TestOver,
             HookEvent::SystemCall { number, from } => {
                 // A number on the program's stack: a program may have no stack that can be read.
                 Said::SystemCall { number: number.value(&view, inputs).ok()?, from: optional(from) }
@@ -345,6 +348,7 @@ impl Tracker {
             Said::Ready => signals.push(Signal::Ready),
             Said::TestStart => signals.push(Signal::TestStart),
             Said::TestEnd => signals.push(Signal::TestEnd),
+            Said::TestOver => signals.push(Signal::TestOver),
             Said::Point => signals.push(Signal::Point(PointKind::Function)),
             Said::SystemCall { number, from } => self.called(machine, step, number, from),
             Said::Exec { program } => self.exec(&program),

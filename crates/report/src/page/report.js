@@ -70,7 +70,8 @@
     const close = make("button", "close", "×");
     close.setAttribute("aria-label", "Close");
     close.addEventListener("click", () => panel.classList.remove("open"));
-    const small = row.instructions.toLocaleString("en") + " instructions";
+    const count = row.instructions === null ? [] : [row.instructions.toLocaleString("en") + " instructions"];
+    const small = (row.system_call ? ["system call " + row.system_call] : []).concat(count).join(" · ");
     const head = make("header", hue(row.column), make("span", "mono", "Row " + row.number), make("b", "", story.threads[row.column].title), make("span", "small", small), close);
     const from = row.from ? name(row.from) + " (" + where(row.from) + ")" : "its start";
     const what = make("section", "", make("h4", "", "What it did"),

@@ -25,6 +25,7 @@ pub(super) fn of_block<'a>(steps: &'a [Step], finding: &Finding) -> Vec<&'a Even
         let is = |block: &Block| block.addr == addr && size.is_none_or(|size| size == block.size);
         match &finding.kind {
             FindingKind::UseAfterFree { block, .. } | FindingKind::DoubleFree { block } => is(block),
+            FindingKind::DoubleAllocation { block, within } => is(block) || is(within),
             FindingKind::InvalidFree { addr: bad, within } => {
                 let close = near.is_some_and(|near| std::ptr::eq(near, *event));
                 *bad == addr || within.as_ref().is_some_and(is) || close
@@ -42,7 +43,10 @@ pub(super) fn of_block<'a>(steps: &'a [Step], finding: &Finding) -> Vec<&'a Even
             found.retain(|event| last.values().any(|last| std::ptr::eq(*last, *event)));
         }
         _ => {
-            if let Some(made) = found.iter().rposition(allocates) {
+            let twice = matches!(finding.kind, FindingKind::DoubleAllocation { .. });
+            let last = found.iter().rposition(allocates);
+            let before = last.filter(|_| twice).and_then(|last| found[..last].iter().rposition(allocates));
+            if let Some(made) = before.or(last) {
                 found.drain(..made);
             }
         }

@@ -285,7 +285,9 @@ impl Teller<'_> {
         };
         match &self.finding.kind {
             FindingKind::UseAfterFree { access: bad, .. } => within(bad.addr, u64::from(bad.size)),
-            FindingKind::DoubleFree { block } => within(block.addr, block.size),
+            FindingKind::DoubleFree { block } | FindingKind::DoubleAllocation { block, .. } => {
+                within(block.addr, block.size)
+            }
             _ => false,
         }
     }

@@ -1,6 +1,6 @@
 //! Places and names for a story: what a reader looks for in a stack, what a lock or a piece of memory is called.
 
-use super::{Context, Seen};
+use super::{Context, Seen, calls};
 use crate::story::Place;
 use detect::{INTERRUPTS, TRANSACTION};
 use std::cell::RefCell;
@@ -19,6 +19,8 @@ pub(super) struct Library<'a> {
     pub hooks: BTreeSet<String>,
     /// Functions that create and wake threads: plumbing where that is what the place is about.
     pub makers: BTreeSet<String>,
+    /// Functions that all system calls come through.
+    pub dispatchers: BTreeSet<String>,
     /// Names that more than one lock has.
     pub namesakes: BTreeSet<String>,
     pub files: RefCell<BTreeMap<String, Option<Vec<String>>>>,
@@ -87,7 +89,10 @@ impl Library<'_> {
                 |name: &String| self.hooks.contains(name) || (self.context.plumbing)(name) || also(name);
             frame.function.as_ref().is_none_or(known)
         };
-        let frame = stack.iter().find(|frame| !plumbing(frame)).or(stack.first())?;
+        // Of a system call nothing is told beyond the function that does its work.
+        let work = &stack[..calls::work_frames(stack, &self.dispatchers)];
+        let last = work.last().filter(|_| work.len() < stack.len());
+        let frame = work.iter().find(|frame| !plumbing(frame)).or(last).or(stack.first())?;
         Some(self.place(frame))
     }
 

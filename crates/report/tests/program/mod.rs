@@ -10,7 +10,7 @@ use trace::{
     Sighting, Stack, Step, StepEnd, ThreadId, VirtAddr, Waiting,
 };
 
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     (
         "kern/fork.c",
         "\
@@ -124,6 +124,21 @@ void producer(void)
 {
     ready = 1;
     make_runnable(waiter);
+}
+",
+    ),
+    (
+        "kern/trap.c",
+        "\
+int syscall(int number)
+{
+    return table[number]();
+}
+
+void scheduler(void)
+{
+    for (;;)
+        context_switch(next_thread());
 }
 ",
     ),

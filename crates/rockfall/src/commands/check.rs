@@ -10,6 +10,7 @@ use campaign::code::Code;
 use campaign::narrate::Names;
 use campaign::race_witness::{RaceWitness, stories};
 use campaign::target::Target;
+use campaign::words::counted;
 use clap::Args;
 use detect::{
     Atomics, Config, Detectors, FastTrack, Finding, FindingKind, Limits, Lockset, Race, RaceDetector,
@@ -104,7 +105,8 @@ impl Watched {
         let (lockdep, hb, lockset) = arguments.tools();
         let console = target.kernel.console.iter().map(|console| console.pattern.clone()).collect();
         let leak = target.kernel.tested.is_none() && !arguments.free && !target.recipe.no_leaks;
-        let config = Config { lockdep, console, leak, limits: Limits::NONE, ..Config::default() };
+        let kept = target.kernel.test.keeps.clone();
+        let config = Config { lockdep, console, leak, kept, limits: Limits::NONE, ..Config::default() };
         let atomics = if arguments.racing_atomics { Atomics::Race } else { Atomics::Synchronise };
         let mut races = Vec::new();
         if hb {
@@ -390,7 +392,7 @@ fn tell(arguments: &Arguments, target: &Target, seen: &Seen<'_>) -> Result<Verdi
                 serde_json::from_str(&report::races_json(stories, &names)).unwrap_or_default();
             json_races.push(serde_json::json!({ "tool": told.tool, "races": races }));
         } else {
-            text += &format!("{}: {} data races\n", told.tool, log.iter().count());
+            text += &format!("{}: {}\n", told.tool, counted(log.iter().count(), "data race"));
             text += &report::races(stories, &names, &|file| target.source(file));
         }
     }
@@ -411,9 +413,10 @@ fn tell(arguments: &Arguments, target: &Target, seen: &Seen<'_>) -> Result<Verdi
         print_findings(watched, seen.confirmed, &names);
         print!("{text}");
         println!(
-            "{}: {} findings, {races_count} data races in one run of {} instructions, {:.1} s{}",
+            "{}: {}, {} in one run of {} instructions, {:.1} s{}",
             target.what(),
-            watched.findings.len(),
+            counted(watched.findings.len(), "finding"),
+            counted(races_count, "data race"),
             report::grouped(watched.instructions),
             seen.seconds,
             ending(watched.end.as_ref())

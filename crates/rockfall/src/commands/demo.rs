@@ -5,6 +5,7 @@ use crate::kept::Kept;
 use crate::target;
 use crate::verdict::Verdict;
 use campaign::Failure;
+use campaign::target::Sample;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -37,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         json: arguments.json,
         ..How::default()
     };
-    let verdict = explore(&target, &world, &how, false, &mut Kept::nowhere())?;
+    let verdict = explore(&target, &world, &how, Sample::default(), &mut Kept::nowhere())?;
     // Finding the bug is what the demonstration is for.
     Ok(if verdict == Verdict::GuestBug { Verdict::Fine } else { verdict })
 }

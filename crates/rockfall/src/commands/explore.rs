@@ -13,7 +13,7 @@ use campaign::finding_file::FindingFile;
 use campaign::limits::Limits;
 use campaign::narrate::narrate;
 use campaign::shorten::Shortened;
-use campaign::target::{ALONE, Checked, Target};
+use campaign::target::{ALONE, Checked, Sample, Target};
 use clap::{Args, ValueEnum};
 use detect::{Detectors, Signature};
 use explore::icb::ContextBounding;
@@ -218,6 +218,8 @@ pub struct Outcome {
     pub seconds: f64,
     /// Whether a thread stood at one of the points.
     pub points_met: bool,
+    /// What one run of the test takes, where that was counted.
+    pub instructions: Option<u64>,
 }
 
 type KernelWorld = World<Uniprocessor, Detectors>;
@@ -264,7 +266,13 @@ fn systematic<R: Reduction + Serialize + DeserializeOwned>(
     });
     kept.end(&search, search.is_over());
     let found = search.found().to_vec();
-    Outcome { verdict: search.verdict(None), found, seconds: kept.seconds(), points_met: search.points_met() }
+    Outcome {
+        verdict: search.verdict(None),
+        found,
+        seconds: kept.seconds(),
+        points_met: search.points_met(),
+        instructions: None,
+    }
 }
 
 fn icb(
@@ -288,7 +296,13 @@ fn icb(
     });
     kept.end(&search, !matches!(search.verdict(), explore::Verdict::OutOfBudget { .. }));
     let points_met = search.search().points_met();
-    Outcome { verdict: search.verdict(), found: search.found(), seconds: kept.seconds(), points_met }
+    Outcome {
+        verdict: search.verdict(),
+        found: search.found(),
+        seconds: kept.seconds(),
+        points_met,
+        instructions: None,
+    }
 }
 
 /// Runs executions that chance chooses, one after the other.
@@ -333,7 +347,7 @@ fn sampled(
         Some(first) => explore::Verdict::Bug(Box::new(first.clone())),
         None => explore::Verdict::Bounded { by: Bound::Sampling, interleavings },
     };
-    Outcome { verdict, found, seconds: started.elapsed().as_secs_f64(), points_met: true }
+    Outcome { verdict, found, seconds: started.elapsed().as_secs_f64(), points_met: true, instructions: None }
 }
 
 /// How many random walks are made when nothing else ends them.
@@ -382,7 +396,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     }
     crate::target::caution(&target);
     crate::points::check(&arguments.how.points, &target.kernel)?;
-    let Checked { started, alone, .. } = crate::target::start_checked(&target)?;
+    let Checked { started, sample, .. } = crate::target::start_checked(&target)?;
     let world = target.world(started);
     if arguments.list_points {
         let code = campaign::code::Code::new(&target.kernel);
@@ -392,25 +406,26 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     }
     let how = How { limits: target.limits, ..arguments.how.clone() };
     let mut kept = Kept::open(&target, &how)?;
-    explore(&target, &world, &how, alone, &mut kept)
+    explore(&target, &world, &how, sample, &mut kept)
 }
 
-/// Explores, and tells the result; `alone`: a run of the test has shown no second thread.
+/// Explores, and tells what came out.
 pub fn explore(
     target: &Target,
     world: &KernelWorld,
     how: &How,
-    alone: bool,
+    sample: Sample,
     kept: &mut Kept,
 ) -> Result<Verdict, Failure> {
     let mut progress = Progress::new(how.json, &space(how));
-    let outcome = search(world, how, &mut progress, kept);
+    let mut outcome = search(world, how, &mut progress, kept);
+    outcome.instructions = sample.instructions;
     progress.finish();
     kept.warn();
     if let Some(path) = &how.forecasts {
         write_whole(path, progress.noted().as_bytes())?;
     }
-    tell(target, world, how, &outcome, alone)
+    tell(target, world, how, &outcome, sample.alone)
 }
 
 /// Why an exhausted space proves nothing, if it does not.
@@ -447,7 +462,9 @@ fn tell(
         println!("{}", json(&summary(outcome, &scope(target, how, outcome), None)));
     } else {
         let (verdict, scope) = (&outcome.verdict, scope(target, how, outcome));
-        println!("{verdict}\n  space: {scope}\n  time:  {:.1} s", outcome.seconds);
+        let each = outcome.instructions.map(report::grouped);
+        let each = each.map_or(String::new(), |each| format!("; one run takes {each} instructions"));
+        println!("{verdict}\n  space: {scope}\n  time:  {:.1} s{each}", outcome.seconds);
         match verdict {
             explore::Verdict::OutOfBudget { .. } if crate::interrupt::asked() => {
                 println!("  This is no proof: it was interrupted before the space was finished.");
@@ -599,6 +616,7 @@ fn summary<'a>(outcome: &Outcome, scope: &'a str, best: Option<&'a Found>) -> Su
         finding: best.map(|found| &found.finding),
         interleavings,
         seconds: outcome.seconds,
+        instructions: outcome.instructions,
         estimate: forecast.map(|forecast| report::Estimate {
             explored: forecast.explored,
             interleavings: forecast.interleavings,

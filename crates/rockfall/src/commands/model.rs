@@ -443,6 +443,7 @@ impl<'a> Checking<'a> {
             found: vec![found.clone()],
             seconds: self.started.elapsed().as_secs_f64(),
             points_met: true,
+            instructions: None,
         };
         let world = target.world(target.start()?);
         match explore::Bug::of(target, &world, &how, &outcome) {

@@ -135,8 +135,7 @@ impl Project {
         }
         let text =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        let told = &lines[lines.len().saturating_sub(LINES_TOLD)..];
+        let told = why_it_failed(&text);
         Err(Failure::BadInput(format!(
             "'make -C {} CC={} {}' fails:\n  {}\nMend that, or build the kernel as your course says and use 'rockfall init' and \
              'rockfall doctor' on it.",
@@ -218,6 +217,22 @@ impl Ready {
     }
 }
 
+/// The lines of a failed build that say what is wrong: those with an error, else the last ones.
+fn why_it_failed(output: &str) -> Vec<&str> {
+    let lines = || output.lines().filter(|line| !line.trim().is_empty());
+    let mut told: Vec<&str> = lines().filter(|line| line.to_ascii_lowercase().contains("error")).collect();
+    // Compilers are told what counts as an error in every line.
+    told.retain(|line| !line.contains("-Werror") && !line.contains("-Wno-error"));
+    if told.is_empty() {
+        told = lines().collect();
+    }
+    told.drain(..told.len().saturating_sub(LINES_TOLD));
+    if output.contains("bits/libc-header-start.h") {
+        told.push("(a program for this computer is built for 32 bits, and its headers are missing: install gcc-multilib)");
+    }
+    told
+}
+
 /// The disk that the `pintos` script would make: the loader, a partition table with one entry, and the kernel.
 fn pintos_disk(loader: &[u8], kernel: &[u8]) -> Result<Vec<u8>, Failure> {
     let sectors = kernel.len().div_ceil(SECTOR);
@@ -259,6 +274,15 @@ fn xv6_programs(makefile: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failed_build_tells_what_is_wrong() {
+        let output = "cc -Werror -c a.c\na.c:3:1: error: no such thing\na.c:9:1: warning: odd\nmake: *** [a.o] Error 1\n";
+        assert_eq!(why_it_failed(output), ["a.c:3:1: error: no such thing", "make: *** [a.o] Error 1"]);
+        assert_eq!(why_it_failed("one\n\ntwo\n"), ["one", "two"]);
+        let headers = "stdio.h:27:10: fatal error: bits/libc-header-start.h: No such file or directory\n";
+        assert!(why_it_failed(headers)[1].contains("install gcc-multilib"));
+    }
 
     #[test]
     fn tests_are_found() {

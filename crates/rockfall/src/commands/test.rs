@@ -19,7 +19,7 @@ use campaign::narrate::Names;
 use campaign::race_witness::{leading_to, stories};
 use campaign::statement::{Ending, Statement};
 use campaign::store::{Ended, Record, checksum};
-use campaign::target::{ALONE, Checked, Target};
+use campaign::target::{ALONE, Checked, Sample, Target};
 use campaign::words::counted;
 use clap::{Args, ValueEnum};
 use detect::{Candidate, Detectors, RaceStatus, Signature};
@@ -215,7 +215,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let mode = if arguments.maximal { Mode::Maximal } else { Mode::Deepening };
     let plan = plan(&target, mode, arguments.races.into(), &arguments.filters());
     plan.jobs().iter().try_for_each(|job| crate::points::check(&job.points, &target.kernel))?;
-    let Checked { started, alone, .. } = crate::target::start_checked(&target)?;
+    let Checked { started, sample, .. } = crate::target::start_checked(&target)?;
     let (folder, record) = open_folder(&target, arguments)?;
     let plain = target.world(started);
     let kernel = Arc::clone(&target.kernel);
@@ -234,7 +234,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         None => Campaign::begin(setting, plan),
     };
     let mut view = JobsView::new(arguments.json, arguments.interval);
-    let mut scene = Scene { arguments, target, plain, alone };
+    let mut scene = Scene { arguments, target, plain, sample };
     for cause in campaign.told().to_vec() {
         scene.set_aside(cause);
     }
@@ -263,8 +263,7 @@ struct Scene<'a> {
     arguments: &'a Arguments,
     target: Target,
     plain: World<Uniprocessor, Detectors>,
-    /// Whether a run of the test has shown no second thread.
-    alone: bool,
+    sample: Sample,
 }
 
 impl Scene<'_> {
@@ -280,7 +279,8 @@ impl Scene<'_> {
         let told = |known: &&Candidate| known.status == RaceStatus::Failing || ending != Ending::Bug;
         let target = &self.target;
         let told = stories(races.iter().filter(told), &campaign.witnesses, target, &self.plain, code);
-        let statement = Statement::of(campaign, target, ending);
+        let mut statement = Statement::of(campaign, target, ending);
+        statement.instructions = self.sample.instructions;
         statement.text() + &report::races(told, &Names::of(target), &|file| target.source(file))
     }
 
@@ -319,6 +319,7 @@ impl Scene<'_> {
             found: vec![found],
             seconds,
             points_met: true,
+            instructions: self.sample.instructions,
         };
         let bug = Bug::of(target, plain, &how, &outcome).expect("it was found");
         campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), plain));
@@ -339,7 +340,7 @@ impl Scene<'_> {
         let gap = campaign.has_gap();
         let verdict = match ending {
             _ if !campaign.told().is_empty() => Verdict::GuestBug,
-            Ending::Done if self.alone => Verdict::BadInput,
+            Ending::Done if self.sample.alone => Verdict::BadInput,
             Ending::Done => Verdict::Fine,
             _ if gap => Verdict::OwnBug,
             _ => Verdict::Fine,
@@ -347,13 +348,13 @@ impl Scene<'_> {
         let covered = self.statement(campaign, code, ending);
         if !self.arguments.json {
             print!("{covered}");
-            if self.alone {
+            if self.sample.alone {
                 println!("{ALONE}");
             }
             return verdict.settle();
         }
         let told = match (ending, gap) {
-            (Ending::Done, _) if self.alone => report::Verdict::Unsupported,
+            (Ending::Done, _) if self.sample.alone => report::Verdict::Unsupported,
             (Ending::Done, _) => report::Verdict::Exhausted,
             (Ending::Bounded, _) => report::Verdict::Bounded,
             (_, true) => report::Verdict::Unsupported,
@@ -365,6 +366,7 @@ impl Scene<'_> {
             finding: None,
             interleavings: campaign.interleavings(),
             seconds: campaign.seconds(),
+            instructions: self.sample.instructions,
             estimate: None,
             preemptions: None,
             schedule: None,

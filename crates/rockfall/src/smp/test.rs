@@ -49,7 +49,7 @@ const MINIMISE_SECONDS_MAX: f64 = 10.0;
 /// The detectors of tests on several processors.
 pub fn detectors() -> Detectors {
     let console = CONSOLE.iter().map(|&pattern| pattern.to_owned()).collect();
-    Detectors::new(&Config { leak: false, console, ..Config::default() })
+    Detectors::new(&Config { leak: false, frees_seen: false, console, ..Config::default() })
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
@@ -281,6 +281,7 @@ fn summary<'a>(plan: &Plan, ending: Ending, scope: &'a str, file: Option<&'a Fin
         finding: file.map(|file| &file.finding),
         interleavings: plan.interleavings,
         seconds: plan.seconds(),
+        instructions: None,
         estimate: None,
         preemptions: file.map(|file| file.preemptions as u32),
         schedule: file.map(|file| &file.schedule),

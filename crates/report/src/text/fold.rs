@@ -1,0 +1,148 @@
+//! What of a long story is shown on the terminal: of a row the notes that decide, of shared memory one line for the
+//! elements of an array.
+
+use crate::story::{Conflict, Note, NoteKind, Story};
+use std::collections::BTreeSet;
+
+/// Names of the locks that the bug is about: held or waited for by those who took part, or named where a row ends.
+pub(super) struct Decisive<'a> {
+    locks: BTreeSet<&'a str>,
+    ends: Vec<&'a str>,
+}
+
+impl<'a> Decisive<'a> {
+    pub fn of(story: &'a Story) -> Self {
+        let held = story.sides.iter().flat_map(|side| side.locks.iter().flatten());
+        let wanted = story.sides.iter().filter_map(|side| side.waits_for.as_ref());
+        Self {
+            locks: held.chain(wanted).map(String::as_str).collect(),
+            ends: story.rows.iter().map(|row| row.end.text.as_str()).collect(),
+        }
+    }
+
+    /// Whether the note must be shown however many there are. What a row does to a lock is decided by what it does last.
+    fn is(&self, note: &Note, later: &[&Note]) -> bool {
+        match note.kind {
+            NoteKind::Bug | NoteKind::Conflict | NoteKind::Parting => true,
+            NoteKind::Lock | NoteKind::Unlock => {
+                let lock = lock_of(&note.text);
+                let decides = self.locks.contains(lock) || self.ends.iter().any(|end| end.contains(lock));
+                let of_lock = |note: &&Note| matches!(note.kind, NoteKind::Lock | NoteKind::Unlock);
+                let again = later
+                    .iter()
+                    .copied()
+                    .filter(|note| of_lock(note))
+                    .any(|later| lock_of(&later.text) == lock);
+                !lock.is_empty() && decides && !again
+            }
+            _ => false,
+        }
+    }
+
+    /// Which of the notes of a row are shown: all that decide, and of the others the first and the last ones, which say most,
+    /// up to so many together.
+    pub fn shown(&self, notes: &[&Note], notes_max: usize) -> Vec<bool> {
+        let decides = |at: usize| notes.len() <= notes_max || self.is(notes[at], &notes[at + 1..]);
+        let mut shown: Vec<bool> = (0..notes.len()).map(decides).collect();
+        let room = notes_max.saturating_sub(shown.iter().filter(|shown| **shown).count());
+        let others: Vec<usize> = (0..notes.len()).filter(|at| !shown[*at]).collect();
+        let (first, last) = (room.div_ceil(2), room / 2);
+        for at in others.iter().take(first).chain(others.iter().rev().take(last)) {
+            shown[*at] = true;
+        }
+        shown
+    }
+}
+
+/// The lock that a note names: `takes m`, `counts s down`, `hands m to t3`.
+fn lock_of(text: &str) -> &str {
+    let (verb, rest) = text.split_once(' ').unwrap_or_default();
+    let rest = if verb == "hands" { rest.rsplit_once(" to ").map_or(rest, |(lock, _)| lock) } else { rest };
+    [" at the first try", " down", " up"].iter().find_map(|tail| rest.strip_suffix(tail)).unwrap_or(rest)
+}
+
+/// A name whose first index is left out, and that index: `data[3] of struct pipe`.
+fn indexed(what: &str) -> Option<(&str, u64, &str)> {
+    let (array, rest) = what.split_once('[')?;
+    let (index, rest) = rest.split_once(']')?;
+    Some((array, index.parse().ok()?, rest))
+}
+
+/// Conflicts that differ only in the element of an array, as one: its name, and the first of them.
+pub(super) fn folded(conflicts: &[Conflict]) -> Vec<(String, &Conflict)> {
+    let mut groups: Vec<(Vec<u64>, &Conflict)> = Vec::new();
+    let alike = |a: &Conflict, b: &Conflict| {
+        let touch = |one: &Conflict| {
+            let touches = [&one.earlier, &one.later];
+            touches.map(|touch| (touch.verb, touch.atomic, touch.place.file.clone(), touch.place.line))
+        };
+        let name =
+            |one: &Conflict| indexed(&one.what).map(|(array, _, rest)| (array.to_string(), rest.to_string()));
+        a.rows == b.rows && a.bug == b.bug && name(a).is_some() && name(a) == name(b) && touch(a) == touch(b)
+    };
+    for conflict in conflicts {
+        let index = indexed(&conflict.what).map(|(_, index, _)| index);
+        match groups.iter_mut().find(|(_, first)| alike(first, conflict)) {
+            Some((indices, _)) => indices.extend(index),
+            None => groups.push((index.into_iter().collect(), conflict)),
+        }
+    }
+    let named =
+        |(indices, first): (Vec<u64>, &'_ Conflict)| match (indices.iter().min(), indices.iter().max()) {
+            (Some(low), Some(high)) if low < high => {
+                let (array, _, rest) = indexed(&first.what).unwrap_or((&first.what, 0, ""));
+                format!("{array}[{low}] to {array}[{high}]{rest}")
+            }
+            _ => first.what.clone(),
+        };
+    groups.into_iter().map(|(indices, first)| (named((indices, first)), first)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::story::Place;
+
+    fn note(kind: NoteKind, text: &str) -> Note {
+        Note { kind, text: text.to_string(), place: Place::default(), major: true }
+    }
+
+    #[test]
+    fn what_decides_is_never_left_out() {
+        let decisive =
+            Decisive { locks: BTreeSet::from(["m"]), ends: vec!["preempted before taking p of struct q"] };
+        let mut notes: Vec<Note> =
+            (0..20).map(|at| note(NoteKind::Thread, &format!("wakes t{at}"))).collect();
+        notes.insert(7, note(NoteKind::Lock, "takes m"));
+        notes.insert(8, note(NoteKind::Unlock, "releases m"));
+        notes.insert(10, note(NoteKind::Lock, "takes other"));
+        notes.insert(12, note(NoteKind::Lock, "takes p of struct q"));
+        notes.insert(14, note(NoteKind::Conflict, "reads x"));
+        let all: Vec<&Note> = notes.iter().collect();
+        let shown = decisive.shown(&all, 6);
+        let told: Vec<&str> =
+            all.iter().zip(&shown).filter(|(_, shown)| **shown).map(|(note, _)| note.text.as_str()).collect();
+        assert_eq!(
+            told,
+            ["wakes t0", "wakes t1", "releases m", "takes p of struct q", "reads x", "wakes t19"]
+        );
+        assert!(decisive.shown(&all[..6], 6).into_iter().all(|shown| shown));
+        for text in [
+            "takes m",
+            "takes m at the first try",
+            "releases m",
+            "counts m down",
+            "counts m up",
+            "hands m to t3",
+        ] {
+            assert_eq!(lock_of(text), "m", "{text}");
+        }
+    }
+
+    #[test]
+    fn elements_of_an_array_are_one() {
+        assert_eq!(indexed("data[12] of struct pipe"), Some(("data", 12, " of struct pipe")));
+        assert_eq!(indexed("4 bytes at 0x10"), None);
+        assert_eq!(indexed("data[i]"), None);
+    }
+}
