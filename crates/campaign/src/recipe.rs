@@ -95,11 +95,24 @@ pub struct TransactionRecipe {
     pub mode: Option<Mode>,
     #[serde(default)]
     pub line_bytes: Option<u32>,
+    /// Sets and ways of the cache.
+    #[serde(default)]
+    pub cache: Option<(u32, u32)>,
 }
 
 impl TransactionRecipe {
     pub fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// What the processors of a Linux kernel have.
+    pub fn tsx_of_linux(&self) -> Option<Tsx> {
+        (self.tsx == Some(true)).then(|| self.adapted(Mode::Real.tsx()))
+    }
+
+    fn adapted(&self, tsx: Tsx) -> Tsx {
+        let (sets, ways) = self.cache.unwrap_or((tsx.sets, tsx.ways));
+        Tsx { line_bytes: self.line_bytes.unwrap_or(tsx.line_bytes), sets, ways, ..tsx }
     }
 
     pub fn mode(&self) -> Mode {
@@ -113,7 +126,6 @@ impl TransactionRecipe {
             let what = "--transactions: no code here begins a transaction (XBEGIN); if it is made at run time, add --tsx";
             return Err(Failure::BadFlag(what.to_owned()));
         }
-        let tsx = self.mode().tsx();
-        Ok(has.then(|| Tsx { line_bytes: self.line_bytes.unwrap_or(tsx.line_bytes), ..tsx }))
+        Ok(has.then(|| self.adapted(self.mode().tsx())))
     }
 }

@@ -4,6 +4,7 @@
 //! changed and never trusted. Nothing here decides what a bug is or who runs next.
 
 pub mod annotation;
+mod cache_lines;
 pub mod code;
 pub mod compiled;
 pub mod description;

@@ -17,7 +17,11 @@
 //! wait, time jumps to the next expiry and that timer interrupts. Interrupts between processors are taken where the
 //! receiver next can.
 //!
-//! Limits: the moment of an interrupt is not a choice. Sequential consistency: stores are seen by all at once.
+//! A transaction is executed on its processor, and another's access that conflicts aborts it: each of its steps depends on all lines that
+//! it had touched before ([`Lines`]).
+//!
+//! Limits: the moment of an interrupt is not a choice. Words of one line that no two processors share have no points, so that a
+//! transaction aborted by false sharing is met where it happens, and not looked for. Sequential consistency: stores are seen by all at once.
 
 mod aftermath;
 mod class;
@@ -32,6 +36,7 @@ mod sharing;
 pub mod start;
 
 use crate::annotation::{Annotation, decode};
+use crate::cache_lines::Lines;
 use crate::view::{View, registers};
 use class::Class;
 pub use class::Classes;
@@ -631,6 +636,17 @@ impl Multiprocessor {
             .collect()
     }
 
+    /// A step that began in a transaction, whose lines these were, depends on them; what it stands in now is kept for the next.
+    fn depend(&mut self, cpu: CpuId, before: Option<&Lines>) {
+        if let Some(lines) = before {
+            let line_bytes = self.machine.tsx().unwrap_or_default().line_bytes;
+            let pc = self.machine.pc(cpu);
+            self.events.extend(lines.clone().events(line_bytes, pc, self.recording.accesses.len()));
+        }
+        let lines = self.machine.transaction(cpu).map(|open| Arc::new(Lines::of([open].into_iter())));
+        self.context(cpu).lines = lines;
+    }
+
     /// Makes actions of whole lines of the console.
     fn hear_console(&mut self, cpu: CpuId) {
         let bytes = self.machine.board.take_serial_output();
@@ -671,7 +687,9 @@ impl Subject for Multiprocessor {
         self.events.clear();
         let begun = self.machine.cpu(cpu).executed;
         let seen = self.narrated.as_mut().and_then(|seen| seen[usize::from(cpu.0)].take());
+        let lines = self.context(cpu).lines.take();
         let mut end = self.advance(cpu);
+        self.depend(cpu, lines.as_deref());
         let instructions = self.machine.cpu(cpu).executed - begun;
         self.hear_console(cpu);
         let kind = if let StepEnd::Point(point) = &end { Some(point.kind) } else { None };

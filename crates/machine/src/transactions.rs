@@ -57,8 +57,17 @@ pub struct Tsx {
     pub ways: u32,
     /// What aborts a transaction.
     pub atomicity: Atomicity,
-    /// The status of a transaction that makes a system call. Processors give none of the reasons, or another each time.
-    pub system_call_status: u32,
+    pub system_calls: SystemCalls,
+}
+
+/// What becomes of a transaction that makes a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SystemCalls {
+    /// It aborts with this status. Processors give none of the reasons, or another each time.
+    Abort { status: u32 },
+    /// The kernel runs outside of it, and it goes on where the kernel returns to; an abort does not undo what the kernel did. So it
+    /// is in software, of which the kernel knows nothing. SYSENTER still aborts: where that returns to is not known.
+    Proceed,
 }
 
 /// Whose accesses abort a transaction that they conflict with.
@@ -74,7 +83,8 @@ pub enum Atomicity {
 impl Default for Tsx {
     /// A cache of 32 KiB with eight ways and lines of 64 bytes.
     fn default() -> Self {
-        Self { line_bytes: 64, sets: 64, ways: 8, atomicity: Atomicity::Strong, system_call_status: 0 }
+        let system_calls = SystemCalls::Abort { status: 0 };
+        Self { line_bytes: 64, sets: 64, ways: 8, atomicity: Atomicity::Strong, system_calls }
     }
 }
 
@@ -169,6 +179,16 @@ pub(crate) struct Transactions {
     suspended: BTreeMap<u32, Box<Transaction>>,
     /// The name of the next transaction that is suspended.
     next: u32,
+    /// Those of the suspended that wait for the kernel to return.
+    calls: BTreeMap<Return, u32>,
+}
+
+/// Where the kernel returns to from a system call: no two threads wait for the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct Return {
+    pub address_space: u64,
+    pub rip: u64,
+    pub stack: u64,
 }
 
 impl Transactions {
@@ -205,6 +225,35 @@ impl Transactions {
         open.chain(self.suspended.values_mut().map(|t| &mut **t))
     }
 
+    /// The processor leaves its transaction for a system call that returns there.
+    pub fn call(&mut self, cpu: CpuId, to: Return) {
+        if let Some(name) = self.suspend(cpu) {
+            self.calls.insert(to, name);
+        }
+    }
+
+    /// The kernel returns. True if a transaction goes on.
+    pub fn back(&mut self, cpu: CpuId, to: Return) -> bool {
+        self.calls.remove(&to).is_some_and(|name| self.resume(cpu, name))
+    }
+
+    fn suspend(&mut self, cpu: CpuId) -> Option<u32> {
+        let transaction = self.take(cpu)?;
+        let name = self.next;
+        self.next += 1;
+        self.suspended.insert(name, transaction);
+        Some(name)
+    }
+
+    fn resume(&mut self, cpu: CpuId, name: u32) -> bool {
+        if self.open(cpu).is_some() {
+            return false;
+        }
+        let Some(transaction) = self.suspended.remove(&name) else { return false };
+        self.begin(cpu, *transaction);
+        true
+    }
+
     pub fn hash_into(&self, hasher: &mut StableHasher) {
         let Some(tsx) = &self.tsx else { return };
         tsx.hash(hasher);
@@ -214,6 +263,7 @@ impl Transactions {
             (i, t.nesting, t.fallback, t.regs, t.flags.image(), t.fpu).hash(hasher);
             (&t.read, &t.written, t.doomed).hash(hasher);
         }
+        self.calls.hash(hasher);
     }
 }
 
@@ -230,22 +280,19 @@ impl Machine {
         self.transactions.open(cpu)
     }
 
+    /// The transactions that wait for the kernel to return from a system call.
+    pub fn calling_transactions(&self) -> impl Iterator<Item = &Transaction> {
+        let Transactions { calls, suspended, .. } = &self.transactions;
+        calls.values().filter_map(|name| suspended.get(name).map(|transaction| &**transaction))
+    }
+
     pub(crate) fn take_transaction(&mut self, cpu: CpuId) -> Option<u32> {
-        let transaction = self.transactions.take(cpu)?;
-        let name = self.transactions.next;
-        self.transactions.next += 1;
-        self.transactions.suspended.insert(name, transaction);
-        Some(name)
+        self.transactions.suspend(cpu)
     }
 
     /// Gives a suspended transaction to a processor. False if there is none of that name, or the processor is
     /// in one.
     pub(crate) fn put_transaction(&mut self, cpu: CpuId, name: u32) -> bool {
-        if self.transactions.open(cpu).is_some() {
-            return false;
-        }
-        let Some(transaction) = self.transactions.suspended.remove(&name) else { return false };
-        self.transactions.begin(cpu, *transaction);
-        true
+        self.transactions.resume(cpu, name)
     }
 }

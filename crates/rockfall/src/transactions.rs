@@ -52,15 +52,38 @@ pub struct TransactionArguments {
     /// With --transactions real or weak: bytes of a cache line, by which conflicts are told [default: 64]
     #[arg(long, value_name = "BYTES")]
     pub line_size: Option<u32>,
+    /// Sets and ways of the cache that holds what a transaction writes; one that writes more aborts [default: 64x8]
+    #[arg(long, value_name = "SETSxWAYS", value_parser = parse_cache)]
+    pub tsx_cache: Option<(u32, u32)>,
+}
+
+/// Sets and ways that a cache may have, each.
+const CACHE_MAX: u32 = 1 << 16;
+
+fn parse_cache(text: &str) -> Result<(u32, u32), String> {
+    let numbers =
+        text.split_once('x').and_then(|(sets, ways)| Some((sets.parse().ok()?, ways.parse().ok()?)));
+    let fits = |&(sets, ways): &(u32, u32)| {
+        sets.is_power_of_two() && sets <= CACHE_MAX && (1..=CACHE_MAX).contains(&ways)
+    };
+    numbers.filter(fits).ok_or_else(|| {
+        format!("sets and ways such as 64x8 are needed, the sets a power of two up to {CACHE_MAX}")
+    })
 }
 
 /// Bytes that a cache line may have.
 const LINE_BYTES: std::ops::RangeInclusive<u32> = 8..=4096;
 
 impl TransactionArguments {
-    /// Whether any of these flags is given.
-    pub const fn is_given(&self) -> bool {
-        self.tsx.is_some() || self.transactions.is_some() || self.line_size.is_some()
+    /// For a test of Linux, whose processors have transactions only if that is said, and execute them.
+    pub fn linux_recipe(&self) -> Result<TransactionRecipe, Failure> {
+        if self.transactions.is_some_and(|how| how != How::Real) {
+            return Err(Failure::BadFlag(
+                "a test of Linux executes transactions on its processors: of --transactions there is 'real' alone".to_owned(),
+            ));
+        }
+        let recipe = self.recipe()?;
+        Ok(TransactionRecipe { tsx: recipe.tsx.or(recipe.mode.map(|_| true)), ..recipe })
     }
 
     pub fn recipe(&self) -> Result<TransactionRecipe, Failure> {
@@ -70,6 +93,9 @@ impl TransactionArguments {
             return refuse(
                 "--transactions says how transactions are explored, and --tsx=off that there are none",
             );
+        }
+        if self.tsx == Some(Switch::Off) && self.tsx_cache.is_some() {
+            return refuse("--tsx-cache is about transactions, and --tsx=off says that there are none");
         }
         if let Some(bytes) = self.line_size {
             if !speculative {
@@ -89,6 +115,7 @@ impl TransactionArguments {
             tsx: self.tsx.map(|tsx| tsx == Switch::On),
             mode: self.transactions.map(How::mode),
             line_bytes: self.line_size,
+            cache: self.tsx_cache,
         })
     }
 }

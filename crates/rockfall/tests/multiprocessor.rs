@@ -182,3 +182,25 @@ fn what_cannot_be_tested_is_refused() {
         assert!(told.contains(sentence), "{told}");
     }
 }
+
+/// A lock that is elided in transactions which the processors execute.
+#[test]
+fn elided_locks_are_tested_with_transactions() {
+    let Some(kernel) = kernel() else { return };
+    let sources = guests::sources().join("linux/transactions/tests");
+    for (name, wrong) in [("unchecked", true), ("checked", false)] {
+        let file = sources.join(name).with_extension("c").display().to_string();
+        let folder = folder(name);
+        // To visit all schedules of the right one takes longer than a test may.
+        let budget = if wrong { "5m" } else { "20s" };
+        let arguments = ["test", &kernel, "--linux", &file, "--tsx", "--budget", budget];
+        let (code, told) = rockfall(&folder, &arguments);
+        assert_eq!(code, Some(i32::from(wrong)), "{name}: {told}");
+        assert!(told.contains(if wrong { "counter == 3" } else { "no bug" }), "{told}");
+    }
+    let file = sources.join("checked.c").display().to_string();
+    let codes = ["test", &kernel, "--linux", &file, "--transactions", "codes"];
+    let (code, told) = rockfall(&folder("checked"), &codes);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("there is 'real' alone"), "{told}");
+}

@@ -23,8 +23,26 @@ const KERNEL: &str = include_str!("../../../kernels/pebbles.toml");
 const LIBRARY: &str = include_str!("../../../kernels/pebbles-threads.toml");
 
 /// What the threads of programs do that are wrong in their own ways.
-const MORE: [(&str, &str); 2] = [
+const MORE: [(&str, &str); 5] = [
     ("xend_alone", "_xend();"),
+    // Cells of neither the same eight bytes nor different lines of 64.
+    (
+        "neighbours",
+        "static volatile int cells[8] __attribute__((aligned(64))); unsigned status = _xbegin();\
+         if (status == _XBEGIN_STARTED) { cells[thread * 4]++; _xend(); }\
+         else assert(!(status & _XABORT_CONFLICT));",
+    ),
+    (
+        "writes",
+        "static volatile int cells[2][3][16] __attribute__((aligned(64))); unsigned status = _xbegin();\
+         if (status == _XBEGIN_STARTED) { for (int i = 0; i < 3; i++) cells[thread][i][0]++; _xend(); }\
+         else assert(!(status & _XABORT_CAPACITY));",
+    ),
+    (
+        "calls",
+        "if (_xbegin() == _XBEGIN_STARTED) { yield(-1); assert(_xtest()); _xend(); }\
+         else panic(\"aborted\");",
+    ),
     (
         "endless",
         "static volatile int stop; if (_xbegin() == _XBEGIN_STARTED) { while (!stop) continue; _xend(); }",
@@ -34,13 +52,14 @@ const MORE: [(&str, &str); 2] = [
 /// The kernel with its programs, built once.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("transactions");
-    let header = guests::sources().join("programs/htm.h");
+    let [header, calls] = ["programs/htm.h", "runtime/syscall.h"].map(|path| guests::sources().join(path));
     let program = |&(name, work): &(&str, &str)| Program {
         name: name.to_owned(),
         source: format!(
-            "#include \"{}\"\nstatic void work(int thread, int iteration) {{ (void)thread, (void)iteration; {work} }}\n\
+            "#include \"{}\"\n#include \"{}\"\nstatic void work(int thread, int iteration) {{ (void)thread, (void)iteration; {work} }}\n\
              int main(void) {{ htm_run(); return 0; }}\n",
-            header.display()
+            header.display(),
+            calls.display()
         ),
     };
     let more: Vec<Program> = MORE.iter().map(program).collect();
@@ -120,6 +139,8 @@ fn what_cannot_be_combined_is_refused() {
         ("counter", &["--transactions", "real", "--line-size", "24"], "a power of two from 8 to 4096"),
         ("avl_mutex", &["--transactions", "codes"], "no code here begins a transaction"),
         ("counter", &["--transactions", "soft"], "invalid value 'soft'"),
+        ("counter", &["--tsx-cache", "3x8"], "the sets a power of two"),
+        ("counter", &["--tsx-cache", "64x8", "--tsx=off"], "--tsx-cache is about transactions"),
     ] {
         let (code, _, errors) = on_program("explore", program, flags);
         assert_eq!(code, Some(2), "{flags:?}: {errors}");
@@ -140,9 +161,45 @@ fn wrong_programs_end_as_findings() {
     let (code, text, errors) = on_program("explore", "xend_alone", &["--tsx"]);
     assert_eq!(code, Some(1), "{text}{errors}");
     assert!(text.contains("general protection"), "{text}");
-    for how in ["codes", "real"] {
-        let (code, text, errors) = on_program("explore", "endless", &["--transactions", how]);
+    for how in ["retry", "codes", "stm", "weak", "real"] {
+        let (code, text, errors) = on_program("explore", "endless", &["--transactions", how, "--fresh"]);
         assert_eq!(code, Some(1), "{how}: {text}{errors}");
+        assert!(text.starts_with("Infinite loop"), "{how}: {text}");
+    }
+}
+
+/// Neighbours conflict where they share a cache line.
+#[test]
+fn false_sharing_depends_on_the_line() {
+    for (bytes, conflicts) in [("64", true), ("8", false)] {
+        let flags =
+            ["--points", "everywhere,within:work", "--transactions", "real", "--line-size", bytes, "--fresh"];
+        let (code, text, errors) = on_program("explore", "neighbours", &flags);
+        assert_eq!(code, Some(i32::from(conflicts)), "{bytes}: {text}{errors}");
+        let expected = if conflicts { "_XABORT_CONFLICT" } else { "exhausted" };
+        assert!(text.contains(expected), "{bytes}: {text}");
+    }
+}
+
+/// A transaction that writes more lines than the cache has ways for aborts, however it is explored.
+#[test]
+fn what_does_not_fit_into_the_cache_aborts() {
+    for (how, cache, fits) in [("codes", "64x8", true), ("codes", "1x2", false), ("real", "1x2", false)] {
+        let flags = ["--transactions", how, "--tsx-cache", cache, "--fresh"];
+        let (code, text, errors) = on_program("explore", "writes", &flags);
+        assert_eq!(code, Some(i32::from(!fits)), "{how} {cache}: {text}{errors}");
+        assert!(text.contains(if fits { "exhausted" } else { "_XABORT_CAPACITY" }), "{how} {cache}: {text}");
+    }
+}
+
+/// In software's transactions without strong atomicity a system call proceeds, whoever runs meanwhile; elsewhere it aborts.
+#[test]
+fn system_calls_proceed_in_weak_transactions() {
+    for (how, aborts) in [("stm", true), ("weak", false)] {
+        let flags = ["--points", "everywhere,within:work", "--transactions", how, "--fresh"];
+        let (code, text, errors) = on_program("explore", "calls", &flags);
+        assert_eq!(code, Some(i32::from(aborts)), "{how}: {text}{errors}");
+        assert!(text.contains(if aborts { "aborted" } else { "exhausted" }), "{how}: {text}");
     }
 }
 

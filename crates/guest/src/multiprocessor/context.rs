@@ -1,9 +1,11 @@
 //! One processor of a test: where it stands, and what it waits for.
 
 use super::repetition::{ReadSet, Repetition, words};
+use crate::cache_lines::Lines;
 use crate::state::Memory as _;
 use crate::view::View;
 use machine::{Cpu, Machine};
+use std::sync::Arc;
 use trace::{CpuId, PhysAddr, VirtAddr};
 
 /// Whether a processor can go on by itself.
@@ -50,13 +52,15 @@ pub struct Context {
     pub repetition: Repetition,
     /// Where the interrupts that the processor serves came in, the innermost last.
     pub interrupted: Vec<(u64, u64)>,
+    /// Of the transaction that the processor stands in.
+    pub lines: Option<Arc<Lines>>,
 }
 
 impl Context {
     #[must_use]
     pub fn new(role: Role) -> Self {
         let standing = if role == Role::Bystander { Standing::Halted } else { Standing::Ready };
-        Self { standing, role, repetition: Repetition::default(), interrupted: Vec::new() }
+        Self { standing, role, repetition: Repetition::default(), interrupted: Vec::new(), lines: None }
     }
 
     /// Whether the processor could go on now.

@@ -19,14 +19,14 @@
 
 use super::accessed::Accessed;
 use super::{SETTLE_INSTRUCTIONS_MAX, Uniprocessor, Until};
+use crate::cache_lines::Lines;
 use crate::tracker::Signal;
-use machine::transactions::status;
+use machine::transactions::{SystemCalls, status};
 use machine::{Atomicity, Event, Events, Kinds, Machine, StopSet, Tsx};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use trace::{
-    Access, AccessKind, Action, Choice, ChoiceSet, PhysAddr, PointKind, Step, StepEnd, ThreadId, Touched,
-    VirtAddr,
+    Access, Action, Choice, ChoiceSet, PhysAddr, PointKind, Step, StepEnd, ThreadId, Touched, VirtAddr,
 };
 
 /// The opcodes of XBEGIN and XEND.
@@ -84,11 +84,12 @@ impl Mode {
     pub fn tsx(self) -> Tsx {
         let atomicity = if self == Self::Weak { Atomicity::Weak } else { Atomicity::Strong };
         // As the thesis has it, where statuses are told apart.
-        let system_call_status = match self {
-            Self::Codes | Self::Stm | Self::Weak => status::CAPACITY,
-            Self::Retry | Self::Real => 0,
+        let system_calls = match self {
+            Self::Codes | Self::Stm => SystemCalls::Abort { status: status::CAPACITY },
+            Self::Retry | Self::Real => SystemCalls::Abort { status: 0 },
+            Self::Weak => SystemCalls::Proceed,
         };
-        Tsx { atomicity, system_call_status, ..Tsx::default() }
+        Tsx { atomicity, system_calls, ..Tsx::default() }
     }
 }
 
@@ -126,10 +127,6 @@ pub struct Suspended {
     sp: VirtAddr,
     lines: Arc<Lines>,
 }
-
-/// Cache lines that a transaction has read and written.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Lines(Vec<(PhysAddr, bool)>);
 
 impl Uniprocessor {
     /// The choices of these threads, with all their outcomes.
@@ -341,9 +338,14 @@ impl Uniprocessor {
 
     /// The lines of the transaction that the processor is in.
     fn open_lines(&self) -> Option<Lines> {
-        let open = self.machine.transaction(self.cpu())?;
-        let written = open.written().map(|line| (line, true));
-        Some(Lines(open.read().map(|line| (line, false)).chain(written).collect()))
+        self.machine.transaction(self.cpu()).map(|open| Lines::of([open].into_iter()))
+    }
+
+    /// The lines of all transactions whose system calls have not returned, whoever made these: what the thread does when its own
+    /// returns depends on its own at least.
+    fn calling_lines(&self) -> Option<Lines> {
+        let lines = Lines::of(self.machine.calling_transactions());
+        (!lines.is_empty()).then_some(lines)
     }
 
     /// The lines of the transaction that the thread goes on with.
@@ -356,6 +358,7 @@ impl Uniprocessor {
         suspended
             .map(|suspended| Arc::clone(&suspended.lines))
             .or_else(|| self.open_lines().filter(|_| runs).map(Arc::new))
+            .or_else(|| self.calling_lines().map(Arc::new))
     }
 
     /// Makes a step of a transaction depend on all that the transaction has accessed.
@@ -364,24 +367,12 @@ impl Uniprocessor {
         if before.is_none() && !step.events.iter().any(begins) {
             return;
         }
-        let line_bytes = u64::from(self.machine.tsx().unwrap_or_default().line_bytes);
-        let mut lines: Vec<(PhysAddr, bool)> = before.map(|lines| lines.0.clone()).unwrap_or_default();
-        for access in &step.accesses {
-            let last = access.phys.0 + u64::from(access.size.max(1)) - 1;
-            let first = access.phys.0 & !(line_bytes - 1);
-            let touched = (first..=last).step_by(line_bytes as usize);
-            lines.extend(touched.map(|line| (PhysAddr(line), access.kind != AccessKind::Read)));
-        }
-        lines.sort_unstable();
-        lines.dedup();
-        let accesses_before = step.accesses.len();
+        let line_bytes = self.machine.tsx().unwrap_or_default().line_bytes;
+        let mut lines = before.cloned().unwrap_or_default();
+        lines.add(&step.accesses, line_bytes);
         let pc = step.events.last().map_or(VirtAddr(0), |event| event.pc);
-        step.events.extend(lines.into_iter().map(|(phys, writes)| trace::Event {
-            action: Action::Depends { phys, size: line_bytes, writes },
-            pc,
-            accesses_before,
-            stack: None,
-        }));
+        let events = lines.events(line_bytes, pc, step.accesses.len());
+        step.events.extend(events);
     }
 
     /// Sets how transactions are explored from now on.

@@ -237,6 +237,7 @@ impl Exec<'_> {
         self.next = self.cpu.rip.wrapping_add(instr.len() as u64);
         self.atomic = instr.has_lock_prefix();
         self.modifies = false;
+        let called = if self.transactional() { self.call_outside(instr) } else { None };
         let outcome = if self.transactions.open(self.id).is_some() && aborts(instr) {
             Err(Trap::Abort(self.status_of(instr)))
         } else if self.stops.on.has(Kinds::USER_FENCE) && self.stops_at_fence(instr) {
@@ -249,6 +250,9 @@ impl Exec<'_> {
         match outcome {
             Ok(()) => {
                 self.cpu.rip = self.next;
+                if self.transactional() {
+                    self.back_inside(instr);
+                }
                 if self.single_step_due(instr, stepped) {
                     self.cpu.dr[6] |= 1 << 14;
                     self.cpu.trap_pending = true;
@@ -260,7 +264,12 @@ impl Exec<'_> {
                     self.cpu.flags.put(flags::RF, false);
                 }
             }
-            Err(_) => self.events.words.truncate(mark),
+            Err(_) => {
+                self.events.words.truncate(mark);
+                if let Some(to) = called {
+                    self.transactions.back(self.id, to);
+                }
+            }
         }
         outcome
     }

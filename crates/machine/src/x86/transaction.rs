@@ -11,7 +11,7 @@ use super::mmu::Intent;
 use super::state::{Seg, canonical};
 use super::trap::{Outcome, Trap};
 use crate::stop::{Kinds, Stop};
-use crate::transactions::{Atomicity, NESTING_MAX, Transaction, status};
+use crate::transactions::{Atomicity, NESTING_MAX, Return, SystemCalls, Transaction, status};
 use iced_x86::{Instruction, Mnemonic};
 use trace::PhysAddr;
 
@@ -113,8 +113,38 @@ fn calls_kernel(instr: &Instruction) -> bool {
 impl Exec<'_> {
     /// The status with which an instruction that may not be in a transaction aborts it.
     pub(crate) fn status_of(&self, instr: &Instruction) -> u32 {
-        let tsx = self.transactions.tsx.filter(|_| calls_kernel(instr));
-        tsx.map_or(0, |tsx| tsx.system_call_status)
+        match self.transactions.tsx.map(|tsx| tsx.system_calls) {
+            Some(SystemCalls::Abort { status }) if calls_kernel(instr) => status,
+            _ => 0,
+        }
+    }
+
+    /// A system call that does not abort: the processor leaves its transaction for as long as it takes. Where it comes back to.
+    pub(crate) fn call_outside(&mut self, instr: &Instruction) -> Option<Return> {
+        let proceeds = self.transactions.tsx.is_some_and(|tsx| tsx.system_calls == SystemCalls::Proceed);
+        let calls = matches!(instr.mnemonic(), Mnemonic::Int | Mnemonic::Syscall) && self.cpu.cpl() == 3;
+        if !proceeds || !calls || self.transactions.open(self.id).is_none() {
+            return None;
+        }
+        let to = self.returning();
+        self.transactions.call(self.id, to);
+        Some(to)
+    }
+
+    /// The kernel has returned to a program: perhaps into a transaction.
+    pub(crate) fn back_inside(&mut self, instr: &Instruction) {
+        use Mnemonic as M;
+        let returns = matches!(instr.mnemonic(), M::Iret | M::Iretd | M::Iretq | M::Sysret | M::Sysretq);
+        if returns && self.cpu.cpl() == 3 {
+            let to = self.returning();
+            self.leave |= self.transactions.back(self.id, to);
+        }
+    }
+
+    /// The next instruction in its address space and on its stack.
+    fn returning(&self) -> Return {
+        let (address_space, stack) = (self.cpu.cr3, self.cpu.regs[super::state::reg::SP]);
+        Return { address_space, rip: self.next, stack }
     }
 
     /// Does every access have to be looked at?

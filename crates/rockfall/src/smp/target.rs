@@ -146,11 +146,7 @@ impl SmpTarget {
             let what = "a test of Linux needs no description: leave out -k and --program";
             return Err(Failure::BadFlag(what.to_owned()));
         }
-        if arguments.transactions.is_given() {
-            let what = "--tsx, --transactions and --line-size are for kernels with a description and programs on them: a test of \
-                        Linux runs on processors without transactions ('rockfall run --tsx' boots Linux on such that have them)";
-            return Err(Failure::BadFlag(what.to_owned()));
-        }
+        let transactions = arguments.transactions.linux_recipe()?;
         if arguments.tso {
             let what = "--tso is for programs on a kernel with a description (--program): the processors of a test of Linux \
                         have no store buffers";
@@ -183,6 +179,7 @@ impl SmpTarget {
             memory_bytes: arguments.memory.unwrap_or(MEMORY_BYTES),
             append: arguments.append.clone(),
             sources: arguments.sources.clone(),
+            transactions,
             linux: Some(LinuxRecipe {
                 release: linux.as_ref().map_or_else(String::new, |linux| linux.release().to_owned()),
                 cpus: arguments.smp.cpus.unwrap_or(CPUS),
@@ -254,7 +251,9 @@ impl SmpTarget {
     /// same.
     pub fn boot(&self, cancelled: &Cancelled) -> Result<Booted, Failure> {
         let LinuxRecipe { cpus, .. } = *self.how();
-        let config = BoardConfig { cpus, memory_bytes: self.recipe.memory_bytes, ..BoardConfig::default() };
+        let tsx = self.recipe.transactions.tsx_of_linux();
+        let memory_bytes = self.recipe.memory_bytes;
+        let config = BoardConfig { cpus, memory_bytes, tsx, ..BoardConfig::default() };
         let first = boot::linux::default_command_line(config.clock);
         let options = BootOptions {
             command_line: [&first, COMMAND_LINE, self.recipe.append.trim()].join(" ").trim_end().to_owned(),
