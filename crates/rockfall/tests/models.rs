@@ -420,6 +420,22 @@ fn a_module_on_linux() {
     let (code, again) = run(&["replay", finding.to_str().unwrap()]);
     assert_eq!(code, Some(1), "{again}");
     assert!(text.contains(again.trim_end()), "{again}");
+
+    let patch = guests::sources().join("models/double_free.diff").display().to_string();
+    let check = case("double_free");
+    let patched = ["model", &check, "--patch", &patch, "--no-minimise", "-o", finding.to_str().unwrap()];
+    let (code, text) = run(&patched);
+    assert_eq!(code, Some(0), "{text}");
+    let after = text.lines().skip_while(|line| !line.starts_with("With the patch"));
+    let shown: Vec<String> = after
+        .filter(|line| ["Spin:", "On the", "The patch"].iter().any(|begin| line.starts_with(begin)))
+        .map(masked)
+        .collect();
+    expect![[r#"
+        Spin: the model is correct: all 49 states were visited.
+        On the patched kernel: never reached: step 5 (first, ../linux/modules/double_free.c:27), because the thread of 'first' cannot go on
+        The patch mends it: the model is clean, and the old counterexample no longer goes wrong."#]]
+    .assert_eq(&shown.join("\n"));
 }
 
 /// What is wrong with a check or what surrounds it is said in a sentence.
@@ -432,7 +448,9 @@ fn bad_input() {
         arguments.extend(more);
         let (code, text) = model(&arguments);
         let sources = guests::sources().display().to_string();
-        let line = text.lines().find(|line| line.starts_with("rockfall:") || line.starts_with("Spin:"));
+        let says =
+            |line: &&str| ["rockfall:", "Spin:", "No proof:"].iter().any(|begin| line.starts_with(begin));
+        let line = text.lines().find(says);
         let place = folder("models").display().to_string();
         format!(
             "{} {}\n",
@@ -461,7 +479,7 @@ fn bad_input() {
         2 rockfall: Spin does not accept the model: spin: model.pml:165, Error: syntax error saw 'operator: =', in 'entry[1].name == = 1; entry[1].next = 2; entry[1].parent = open_root; entry[1].subdir = NULL;'; look at the rules and declarations of the check file
         0 Spin: no proof: the search ran out of its 1 MB after 0 states; raise search.memory-megabytes, or let search.bitstate be true.
         0 Spin: nothing is wrong in 1,718 states, but that is no proof: the search was bounded by keeping states as bits, which may miss some.
-        0 Spin: no proof: it was stopped after 0 states.
+        0 No proof: the time was up before the source was read.
         2 rockfall: there is no trail absent.trail: --trail reads one that Spin has left
         2 rockfall: the trail is not of this model (Spin says 'no matching stmnt'): check the model again to get one of its own
     "#]].assert_eq(&told);

@@ -81,9 +81,10 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "patch")]
     pub refine: bool,
     /// Whether this patch of the source mends it: a unified diff
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_replay")]
     pub patch: Option<PathBuf>,
-    /// With --patch, where the kernel is not the bundled one: the kernel built from the patched source
+    /// With --patch, where the kernel is neither the bundled one nor Linux with modules: the kernel built from the patched
+    /// source
     #[arg(long, value_name = "FILE", requires = "patch")]
     pub patched_kernel: Option<PathBuf>,
     /// Where a finding on the kernel goes [default: NAME.finding.json]
@@ -240,8 +241,7 @@ impl<'a> Checking<'a> {
                 if beside.is_file() { beside.display().to_string() } else { kernel.description.clone() };
             described::add(&mut check, &name)?;
         }
-        let wanted = |_| !crate::interrupt::asked();
-        let unit: c::Unit = source::read(&check.source, self.home(), &wanted).map_err(bad)?;
+        let unit: c::Unit = source::read(&check.source, self.home(), &|_| self.may_go_on()).map_err(bad)?;
         let named = |error: String| bad(format!("{}: {error}", self.path.display()));
         let model = extract(&check, &unit).map_err(named)?;
         let mut problems: Vec<String> = model
@@ -271,6 +271,10 @@ impl<'a> Checking<'a> {
     fn run(&self) -> Result<Verdict, Failure> {
         let model = match self.extract() {
             Err(_) if crate::interrupt::asked() => return Ok(Verdict::Interrupted),
+            Err(_) if !self.may_go_on() => {
+                println!("No proof: the time was up before the source was read.");
+                return Ok(Verdict::Fine);
+            }
             extracted => extracted?,
         };
         let share = model.share;
@@ -391,21 +395,33 @@ impl<'a> Checking<'a> {
         model: &Model,
         trail: &trail::Trail,
     ) -> Result<After, Failure> {
-        let late = lateness(self.left());
-        let mut linux = LinuxKernel::start(&self.check, kernel, self.home(), instead, &late)?;
-        let mut ground = linux.ground();
-        let mut plan = self.plan(model, trail, &ground.image)?;
-        plan.by_address();
-        ground.heed(late);
-        let driven = drive::drive(&ground, &self.check, trail, plan);
+        let (mut linux, driven) = self.drive_linux(kernel, instead, model, trail)?;
         let Some(found) = self.tell(&driven, trail)? else {
             return Ok(After { verdict: Verdict::Fine, proposal: None });
         };
         let keeping =
             Keeping { workers: cores(), no_minimise: self.arguments.no_minimise, output: self.output() };
-        let bug = Bug::new(&mut linux.target, ground.world, found, &driven.plan.points, &keeping)?;
+        let world = linux.ground().world;
+        let bug = Bug::new(&mut linux.target, world, found, &driven.plan.points, &keeping)?;
         print!("{}", report::text(&bug.story(&linux.target)?, text_options()));
         Ok(After { verdict: Verdict::GuestBug.settle(), proposal: None })
+    }
+
+    fn drive_linux(
+        &self,
+        kernel: &KernelUnderTest,
+        instead: Option<&Path>,
+        model: &Model,
+        trail: &trail::Trail,
+    ) -> Result<(LinuxKernel, Driven), Failure> {
+        let late = lateness(self.left());
+        let linux = LinuxKernel::start(&self.check, kernel, self.home(), instead, &late)?;
+        let mut ground = linux.ground();
+        let mut plan = self.plan(model, trail, &ground.image)?;
+        plan.by_address();
+        ground.heed(late);
+        let driven = drive::drive(&ground, &self.check, trail, plan);
+        Ok((linux, driven))
     }
 
     /// Where a finding goes.
@@ -497,16 +513,8 @@ impl<'a> Checking<'a> {
         if let Some(outcome) = &outcome {
             println!("Spin: {}.", told::verdict(outcome));
         }
-        let instead = match kernel.image.as_str() {
-            BUNDLED_KERNEL => Some(patched.build(&kernel.faults)?),
-            _ => self.arguments.patched_kernel.clone(),
-        };
-        let Some(instead) = instead else {
-            return Err(Failure::BadFlag("give the patched kernel with --patched-kernel".to_owned()));
-        };
-        let target = kernel::target(kernel, self.home(), &self.folder.path, Some(&instead))?;
         let (model, trail) = patched.moved(model, trail);
-        let driven = again.drive(&target, &model, &trail)?;
+        let driven = again.drive_patched(kernel, &patched, &model, &trail)?;
         println!("On the patched kernel: {}", told::driven(&self.check, &trail, &driven));
         let replays = matches!(driven.verdict, drive::Verdict::Violated { .. });
         println!(
@@ -519,6 +527,28 @@ impl<'a> Checking<'a> {
             }
         );
         Ok(if clean && !replays { Verdict::Fine.settle() } else { Verdict::GuestBug.settle() })
+    }
+
+    /// Tries the old counterexample, with the patched source's lines, on the kernel or the modules built from that source.
+    fn drive_patched(
+        &self,
+        kernel: &KernelUnderTest,
+        patched: &Patched,
+        model: &Model,
+        trail: &trail::Trail,
+    ) -> Result<Driven, Failure> {
+        let given = self.arguments.patched_kernel.clone();
+        if !kernel.modules.is_empty() {
+            return Ok(self.drive_linux(kernel, given.as_deref(), model, trail)?.1);
+        }
+        let instead = match kernel.image.as_str() {
+            BUNDLED_KERNEL => patched.build(&kernel.faults)?,
+            _ => given.ok_or_else(|| {
+                Failure::BadFlag("give the patched kernel with --patched-kernel".to_owned())
+            })?,
+        };
+        let target = kernel::target(kernel, self.home(), &self.folder.path, Some(&instead))?;
+        self.drive(&target, model, trail)
     }
 
     fn write_model(&self, model: &Model) -> Result<Verdict, Failure> {
