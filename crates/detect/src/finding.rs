@@ -144,6 +144,10 @@ pub enum FindingKind {
         addr: VirtAddr,
         within: Option<Block>,
     },
+    /// Two threads manage the heap at once: one of them made `access` while another was in the middle of it.
+    AllocatorReentered {
+        access: Access,
+    },
     Leak {
         blocks: Vec<Block>,
         bytes: u64,
@@ -203,6 +207,7 @@ impl FindingKind {
             Self::UseAfterFree { .. } => "use-after-free",
             Self::DoubleFree { .. } => "double-free",
             Self::InvalidFree { .. } => "invalid-free",
+            Self::AllocatorReentered { .. } => "allocator-reentered",
             Self::Leak { .. } => "leak",
             Self::Deadlock { .. } => "deadlock",
             Self::LostWakeup { .. } => "lost-wakeup",
@@ -435,7 +440,9 @@ impl Finding {
             FindingKind::UseAfterFree { .. } | FindingKind::InvalidFree { .. } => {
                 format!("{name} at {}", self.pc)
             }
-            FindingKind::DoubleFree { .. } | FindingKind::Leak { .. } => {
+            FindingKind::DoubleFree { .. }
+            | FindingKind::AllocatorReentered { .. }
+            | FindingKind::Leak { .. } => {
                 format!("{name} of {}", places(self.sides.iter().map(|side| side.pc)))
             }
             FindingKind::Deadlock { cycle } => format!("{name} {}", waits(cycle)),
@@ -516,6 +523,11 @@ impl Finding {
             FindingKind::InvalidFree { addr, within: Some(block) } => {
                 format!("invalid free: {thread} freed {addr}, in the middle of the block at {}", block.addr)
             }
+            FindingKind::AllocatorReentered { access } => format!(
+                "two threads in the allocator: {thread} {} {} while another was in the middle of it",
+                access.kind.verb(),
+                access.addr
+            ),
             FindingKind::Leak { blocks, bytes: lost } => {
                 let blocks = blocks.len();
                 let noun = if blocks == 1 { "block" } else { "blocks" };
