@@ -234,7 +234,7 @@ fn catalogue(text: &mut String, options: &Options) -> Result<(), String> {
         let points = fault.points.clone().unwrap_or_default();
         let expected = fault.findings.join(", ");
         let mut cells = vec![format!("`{}`", fault.name), fault.test.clone(), shown(&points), expected];
-        for design in [Vec::new(), Design::NAMES.map(ToOwned::to_owned).to_vec()] {
+        for design in [Vec::new(), Design::otherwise().names().into_iter().map(ToOwned::to_owned).collect()] {
             eprintln!("bench: {} in {design:?}", fault.name);
             let space = Space {
                 fault: Some(fault.name.clone()),
@@ -264,13 +264,9 @@ fn catalogue(text: &mut String, options: &Options) -> Result<(), String> {
 }
 
 fn designs(few: bool) -> Vec<Vec<String>> {
-    let names = |bits: u32| -> Vec<String> {
-        let chosen = Design::NAMES.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1);
-        chosen.map(|(_, name)| (*name).to_owned()).collect()
-    };
-    let all = 1u32 << Design::NAMES.len();
-    let wanted = |bits: &u32| !few || bits.count_ones() <= 1 || *bits == all - 1;
-    (0..all).filter(wanted).map(names).collect()
+    let wanted = |design: &Design| !few || design.names().len() <= 1 || *design == Design::otherwise();
+    let names = |design: Design| design.names().into_iter().map(ToOwned::to_owned).collect();
+    Design::all().filter(wanted).map(names).collect()
 }
 
 fn correct(text: &mut String, options: &Options) -> Result<(), String> {

@@ -1,6 +1,7 @@
 #include "loader.h"
 
 #include "../lib/string.h"
+#include "multiboot.h"
 #include "vm.h"
 #include "x86.h"
 
@@ -19,8 +20,12 @@ struct elf_segment {
 
 enum { ELF_EXECUTABLE = 2, ELF_386 = 3, SEGMENT_LOAD = 1, SEGMENT_WRITABLE = 2 };
 
+/* What the boot loader brought goes before what is on the disk. */
 static const struct ramdisk_file *find_file(const char *name)
 {
+    const struct ramdisk_file *module = module_find(name);
+    if (module)
+        return module;
     for (const struct ramdisk_file *f = ramdisk; f->name; f++)
         if (strcmp(f->name, name) == 0)
             return f;
@@ -48,35 +53,46 @@ static bool write_memory(uint32_t *directory, uint32_t to, const char *from, uin
 
 static bool load_segment(uint32_t *directory, const struct ramdisk_file *f, const struct elf_segment *s)
 {
-    uint32_t file_size = (uint32_t)(f->end - f->start), last = s->address + s->memory_size;
-    if (s->at > file_size || s->file_size > file_size - s->at || s->file_size > s->memory_size)
+    uint32_t size = (uint32_t)(f->end - f->start), last = s->address + s->memory_size;
+    if (s->at > size || s->file_size > size - s->at || s->file_size > s->memory_size)
         return false;
-    if (s->address < USER_START || last < s->address || last > USER_END - STACK_PAGES * PAGE_SIZE)
+    /* A linker that is told where the code begins may put the file's headers into the page before it. */
+    uint32_t below = s->address < USER_START ? USER_START - s->address : 0;
+    if (below > PAGE_SIZE || last < s->address || last > USER_END - STACK_PAGES * PAGE_SIZE)
         return false;
+    uint32_t cut = below < s->file_size ? below : s->file_size, in_file = s->file_size - cut;
+    uint32_t in_memory = s->memory_size > below ? s->memory_size - below : 0, address = s->address + below;
     uint32_t flags = s->flags & SEGMENT_WRITABLE ? PAGE_WRITABLE : 0;
-    return write_memory(directory, s->address, f->start + s->at, s->file_size, flags) &&
-           write_memory(directory, s->address + s->file_size, NULL, s->memory_size - s->file_size, flags);
+    if (in_file > in_memory)
+        return false;
+    return write_memory(directory, address, f->start + s->at + cut, in_file, flags) &&
+           write_memory(directory, address + in_file, NULL, in_memory - in_file, flags);
 }
 
-/* Lays out main(argc, argv)'s arguments at the top of the stack; returns the stack pointer, or 0. */
+/*
+ * Lays out the arguments of a program's first function at the top of the stack: argc, argv, and the highest and the lowest
+ * address of the stack. Returns the stack pointer, or 0.
+ */
 static uint32_t build_stack(uint32_t *directory, const struct args *args)
 {
     for (uint32_t i = 1; i <= STACK_PAGES; i++)
         if (!vm_add_page(directory, USER_END - i * PAGE_SIZE, PAGE_WRITABLE))
             return 0;
     uint32_t strings = (USER_END - (uint32_t)args->size) & ~3u;
-    uint32_t words[2 + 1 + ARGS_MAX + 1];
-    uint32_t count = (uint32_t)args->count, used = 3 + count + 1;
+    uint32_t words[5 + ARGS_MAX + 1];
+    uint32_t count = (uint32_t)args->count, used = 5 + count + 1;
     uint32_t sp = strings - used * sizeof words[0];
-    words[0] = 0; /* main's caller */
+    words[0] = 0; /* its caller */
     words[1] = count;
-    words[2] = sp + 3 * sizeof words[0];
+    words[2] = sp + 5 * sizeof words[0];
+    words[3] = USER_END - 1;
+    words[4] = USER_END - STACK_PAGES * PAGE_SIZE;
     uint32_t at = strings;
     for (uint32_t i = 0; i < count; i++) {
-        words[3 + i] = at;
+        words[5 + i] = at;
         at += strlen(args->strings + (at - strings)) + 1;
     }
-    words[3 + count] = 0;
+    words[5 + count] = 0;
     if (!write_memory(directory, strings, args->strings, (uint32_t)args->size, PAGE_WRITABLE) ||
         !write_memory(directory, sp, (const char *)words, used * sizeof words[0], PAGE_WRITABLE))
         return 0;

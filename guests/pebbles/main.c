@@ -4,6 +4,7 @@
 #include "heap.h"
 #include "loader.h"
 #include "machine.h"
+#include "multiboot.h"
 #include "panic.h"
 #include "task.h"
 #include "timer.h"
@@ -11,12 +12,7 @@
 #include "vm.h"
 #include "x86.h"
 
-/* The beginning of what Multiboot passes. */
-struct multiboot {
-    uint32_t flags, memory_lower_kib, memory_upper_kib, boot_device, command_line;
-};
-
-enum { MULTIBOOT_MEMORY = 1, MULTIBOOT_COMMAND_LINE = 4, COMMAND_LINE_MAX = 256 };
+enum { COMMAND_LINE_MAX = 256 };
 
 static char command_line[COMMAND_LINE_MAX];
 
@@ -82,6 +78,7 @@ void kernel_main(const struct multiboot *boot)
         for (int i = 0; i < COMMAND_LINE_MAX - 1 && line[i]; i++)
             command_line[i] = line[i];
     }
+    modules_init(boot);
     console_init();
     frames_init(boot->flags & MULTIBOOT_MEMORY ? 1024 + boot->memory_upper_kib : USER_START / 1024);
     heap_init();

@@ -1,15 +1,17 @@
 /*
  * The scheduler: round robin over one run queue.
  *
- * Three designs are chosen when the kernel is built:
+ * Four designs are chosen when the kernel is built:
  *   DESIGN_CURRENT_ON_QUEUE  the running thread stays on the run queue; otherwise it is taken off while it runs;
  *   DESIGN_IDLE_LOOP         with nothing to run, the processor waits on the stack of the last thread; otherwise a thread of
- *                            its own does that;
+ *                            its own does that, in the kernel;
+ *   DESIGN_IDLE_USER         that thread runs the program `idle` in user space, until a tick finds somebody to run;
  *   DESIGN_CHILD_FIRST       a new thread runs at once; otherwise it goes to the end of the queue.
  *
  * A thread cannot free the stack it runs on. It leaves itself in `corpse`, and whoever runs next buries it.
  */
 #include "console.h"
+#include "loader.h"
 #include "machine.h"
 #include "panic.h"
 #include "preempt.h"
@@ -121,16 +123,6 @@ static struct thread *next_thread(void)
     return first ? first : idle_thread;
 }
 
-static void idle_loop(void)
-{
-    finish_switch();
-    for (;;) {
-        /* Here preempt_depth is 1, and `idling` tells the handlers that waking threads is all right. */
-        idle();
-        schedule();
-    }
-}
-
 #endif
 
 #ifdef DESIGN_CURRENT_ON_QUEUE
@@ -205,7 +197,33 @@ void unblock(struct thread *t)
     runq_add(t);
 }
 
-#ifndef DESIGN_IDLE_LOOP
+#ifdef DESIGN_IDLE_USER
+
+/* A thread like any other, except that it is in no queue and nobody finds it by its number. */
+static void idle_thread_init(void)
+{
+    static const struct args args = {.count = 1, .size = sizeof "idle", .strings = "idle"};
+    struct ureg registers;
+    uint32_t *directory = load_program("idle", &args, &registers);
+    struct task *task = directory ? task_create(directory) : NULL;
+    idle_thread = task ? thread_create(NULL, &registers) : NULL;
+    if (!idle_thread)
+        panic("cannot start idle");
+    idle_thread->task = task;
+}
+
+#elif !defined(DESIGN_IDLE_LOOP)
+
+static void idle_loop(void)
+{
+    finish_switch();
+    for (;;) {
+        /* Here preempt_depth is 1, and `idling` tells the handlers that waking threads is all right. */
+        idle();
+        schedule();
+    }
+}
+
 static void idle_thread_init(void)
 {
     static struct thread idle_thread_itself = {.tid = 0};

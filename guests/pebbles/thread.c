@@ -33,7 +33,7 @@ struct thread *thread_create(struct task *task, const struct ureg *registers)
         return NULL;
     }
     memset(t, 0, sizeof *t);
-    t->tid = new_tid();
+    t->tid = task ? new_tid() : 0; /* the idle thread has no number that could be given away */
     t->state = THREAD_RUNNABLE;
     t->task = task;
     t->kernel_stack = stack;

@@ -32,7 +32,7 @@ struct waitq {
 struct thread {
     int tid;
     enum thread_state state;
-    struct task *task; /* NULL for the idle thread */
+    struct task *task; /* NULL for an idle thread in the kernel */
 
     void *kernel_stack;
     uint32_t *stack_pointer; /* while it does not run */

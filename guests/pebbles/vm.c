@@ -1,6 +1,7 @@
 #include "vm.h"
 
 #include "../lib/string.h"
+#include "multiboot.h"
 #include "panic.h"
 #include "preempt.h"
 #include "x86.h"
@@ -21,7 +22,10 @@ static int free_count;
 void frames_init(uint32_t memory_kib)
 {
     uint32_t memory_end = memory_kib < USER_START / 1024 ? memory_kib * 1024 : USER_START;
-    for (uint32_t frame = FRAME(memory_end) - PAGE_SIZE; frame >= (uint32_t)kernel_end; frame -= PAGE_SIZE)
+    uint32_t first = (uint32_t)kernel_end;
+    if (modules_end() > first)
+        first = FRAME(modules_end() + PAGE_SIZE - 1);
+    for (uint32_t frame = FRAME(memory_end) - PAGE_SIZE; frame >= first; frame -= PAGE_SIZE)
         free_frames[free_count++] = (void *)frame;
 }
 

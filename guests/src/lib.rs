@@ -4,6 +4,7 @@
 //! some and makes a bootable image. Contract: the same sources, choice and compiler give the same bits in any folder.
 
 mod catalogue;
+pub mod courses;
 pub mod cpio;
 pub mod demo;
 mod image;
@@ -33,19 +34,22 @@ pub struct Design {
     /// Whether preemption is disabled by a flag that the timer handler looks at, instead of by disabling
     /// interrupts.
     pub preempt_flag: bool,
+    /// The idle thread runs a program in user space, instead of halting in the kernel. Not together with `idle_loop`.
+    pub idle_user: bool,
 }
 
 impl Design {
-    pub const NAMES: [&str; 5] =
-        ["current_on_queue", "yield_mutex", "idle_loop", "child_first", "preempt_flag"];
+    pub const NAMES: [&str; 6] =
+        ["current_on_queue", "yield_mutex", "idle_loop", "child_first", "preempt_flag", "idle_user"];
 
-    fn choices(&mut self) -> [&mut bool; 5] {
+    fn choices(&mut self) -> [&mut bool; 6] {
         [
             &mut self.current_on_queue,
             &mut self.yield_mutex,
             &mut self.idle_loop,
             &mut self.child_first,
             &mut self.preempt_flag,
+            &mut self.idle_user,
         ]
     }
 
@@ -59,24 +63,51 @@ impl Design {
             };
             *design.choices()[i] = true;
         }
+        if design.is_contradictory() {
+            let text = "the designs `idle_loop` and `idle_user` exclude each other: with the first there is no idle thread";
+            return Err(BuildError::Unknown(text.to_owned()));
+        }
         Ok(design)
     }
 
-    /// All combinations, the default first.
+    fn is_contradictory(self) -> bool {
+        self.idle_loop && self.idle_user
+    }
+
+    /// The design in which everything is done the other way, with the last thread's stack to idle on.
+    #[must_use]
+    pub fn otherwise() -> Design {
+        Design {
+            current_on_queue: true,
+            yield_mutex: true,
+            idle_loop: true,
+            child_first: true,
+            preempt_flag: true,
+            idle_user: false,
+        }
+    }
+
+    /// All combinations that there are, the default first.
     pub fn all() -> impl Iterator<Item = Design> {
-        (0..1 << Design::NAMES.len()).map(|bits: u32| {
+        let designs = (0..1 << Design::NAMES.len()).map(|bits: u32| {
             let mut design = Design::default();
             for (i, choice) in design.choices().into_iter().enumerate() {
                 *choice = bits >> i & 1 == 1;
             }
             design
-        })
+        });
+        designs.filter(|design| !design.is_contradictory())
     }
 
-    fn macros(mut self) -> Vec<String> {
+    /// The variants that differ from the default, by name.
+    #[must_use]
+    pub fn names(mut self) -> Vec<&'static str> {
         let chosen = self.choices().map(|choice| *choice);
-        let names = Design::NAMES.iter().zip(chosen).filter(|(_, chosen)| *chosen);
-        names.map(|(name, _)| format!("DESIGN_{}", name.to_uppercase())).collect()
+        Design::NAMES.into_iter().zip(chosen).filter(|(_, chosen)| *chosen).map(|(name, _)| name).collect()
+    }
+
+    fn macros(self) -> Vec<String> {
+        self.names().iter().map(|name| format!("DESIGN_{}", name.to_uppercase())).collect()
     }
 }
 

@@ -85,7 +85,7 @@ fn leaves_nothing_out() {
 #[test]
 fn compiles_in_every_design() {
     let builds = all_builds();
-    assert_eq!(builds.len(), 32 * (1 + faults().iter().filter(|f| f.flag.is_some()).count()));
+    assert_eq!(builds.len(), 48 * (1 + faults().iter().filter(|f| f.flag.is_some()).count()));
     let compilations = check(&builds).unwrap_or_else(|error| panic!("{error}"));
     assert!(compilations > 200, "{compilations}");
 }
@@ -101,4 +101,6 @@ fn names_what_it_does_not_know() {
     assert_eq!(size.unwrap_err().to_string(), "no programs of 31 iterations: 1 to 30 are possible");
     let design = Design::parse(&["no_such"]);
     assert!(design.unwrap_err().to_string().starts_with("no design `no_such`; there are current_on_queue, "));
+    let design = Design::parse(&["idle_loop", "idle_user"]);
+    assert!(design.unwrap_err().to_string().ends_with("with the first there is no idle thread"));
 }

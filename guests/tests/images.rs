@@ -48,6 +48,7 @@ const DESIGNS: &[&[&str]] = &[
     &["idle_loop"],
     &["child_first"],
     &["preempt_flag"],
+    &["idle_user"],
     &["current_on_queue", "yield_mutex", "idle_loop", "child_first", "preempt_flag"],
 ];
 

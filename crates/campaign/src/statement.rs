@@ -118,7 +118,17 @@ impl Statement<'_> {
         let what = &self.what;
         let none = if self.aside == 0 { "no bug" } else { "no further bug" };
         let mut lines = match self.ending {
-            Ending::Bug => vec!["\nThe search ended with the bug.".to_owned()],
+            Ending::Bug => {
+                let mut lines = vec!["\nThe search ended with the bug.".to_owned()];
+                lines.extend(
+                    self.plan
+                        .jobs()
+                        .iter()
+                        .rfind(|job| job.state == State::Buggy)
+                        .map(|job| self.searched(job)),
+                );
+                lines
+            }
             Ending::Done => vec![format!("{what}: {none}, and all that is known to matter is exhausted")],
             Ending::GivenUp => {
                 vec![format!("{what}: {none} found, but this is no proof (what is left cannot be explored)")]
@@ -151,6 +161,19 @@ impl Statement<'_> {
             lines.push(format!("  The proof: {}: {interleavings}", self.name(&job.points)));
         }
         lines
+    }
+
+    /// How much was explored of the space that has the bug, and how large that is expected to be.
+    fn searched(&self, job: &Job) -> String {
+        let (name, n) = (bounded(job, &*self.place), job.standing.interleavings);
+        let share = job.standing.explored;
+        let size = if share > 0.0 {
+            let (percent, all) = (100.0 * share, n as f64 / share);
+            format!(", about {percent:.1} % of {all:.0} in that space")
+        } else {
+            String::new()
+        };
+        format!("  It showed with {name}, after {}{size}", in_number(n))
     }
 
     /// Adds the points that no space has, so that nothing that follows is about them.

@@ -29,6 +29,9 @@ pub const MEMORY_BYTES: u64 = 64 << 20;
 /// reads, and a folder of it with the sources and, under `programs`, the user programs.
 pub const BUNDLED_KERNEL: &str = "bundled";
 
+/// Below it, the same kernel without its bug, on which programs are tested.
+pub const CORRECT: &str = "correct";
+
 pub struct Target {
     pub recipe: Recipe,
     file: Vec<u8>,
@@ -72,7 +75,11 @@ impl Target {
     /// Reads the files of the recipe and resolves its description. Hashes that are given must be those of the files.
     pub fn make(mut recipe: Recipe, host: Arc<dyn Host>) -> Result<Self, Failure> {
         let read = |path: &Path| read(&*host, path);
-        let file = read(&recipe.kernel)?;
+        let bundled = recipe.kernel == Path::new(BUNDLED_KERNEL);
+        let file = match bundled && recipe.tested.is_some() {
+            true => read(&recipe.kernel.join(CORRECT))?,
+            false => read(&recipe.kernel)?,
+        };
         let image = file_hash(&file);
         if !recipe.image.is_empty() && recipe.image != image {
             return Err(Failure::BadInput(format!(
@@ -129,6 +136,12 @@ impl Target {
             }
             None => (kernel, programs),
         };
+        // The bundled kernel runs what the boot loader brings along: the program need not be in its image.
+        let mut modules = modules;
+        if let (true, Some(tested)) = (bundled, &recipe.tested) {
+            let name = recipe.test.split_whitespace().next().unwrap_or_default().to_owned();
+            modules.push(Module { command_line: name, bytes: read(&tested.program)? });
+        }
         let program = kernel.tested.as_ref().map(|tested| &tested.image);
         let named = programs.iter().filter(|image| *image.name == *recipe.test);
         let code = std::iter::once(&kernel.image).chain(program).chain(named);
@@ -147,6 +160,11 @@ impl Target {
             ..Setup::default()
         };
         Ok(Self { recipe, file, kernel, step_instructions: None, limits, setup, host })
+    }
+
+    /// User programs whose symbols are known.
+    pub fn programs(&self) -> &[Arc<Image>] {
+        &self.setup.programs
     }
 
     /// Sets the question that ends booting, and what follows without a limit of its own, when its answer is

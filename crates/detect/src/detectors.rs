@@ -3,7 +3,7 @@
 use crate::facts::{Detector, Facts};
 use crate::{
     Check, Console, Deadlock, Fault, Finding, Leak, Limits, Lockdep, NoProgress, Panic, Progress, Race,
-    RaceDetector, Signature, UseAfterFree,
+    RaceDetector, Reentry, Signature, UseAfterFree,
 };
 use std::sync::Arc;
 use trace::Step;
@@ -51,6 +51,7 @@ pub struct Detectors {
     check: Check,
     console: Console,
     use_after_free: UseAfterFree,
+    reentry: Reentry,
     deadlock: Deadlock,
     no_progress: NoProgress,
     instructions_allowed: u64,
@@ -59,7 +60,7 @@ pub struct Detectors {
     known: Arc<[Signature]>,
 }
 
-const DETECTORS: usize = 9;
+const DETECTORS: usize = 10;
 
 impl Detectors {
     #[must_use]
@@ -71,6 +72,7 @@ impl Detectors {
             check: Check,
             console: Console::new(config.console.iter().map(String::as_str)),
             use_after_free: UseAfterFree { frees_seen: config.frees_seen },
+            reentry: Reentry::default(),
             deadlock: Deadlock::default(),
             no_progress: NoProgress::new(config.limits),
             instructions_allowed: config.instructions_allowed,
@@ -97,6 +99,7 @@ impl Detectors {
     ) {
         let mut all: [Option<&mut dyn Detector<Finding>>; DETECTORS] = [
             Some(&mut self.use_after_free),
+            Some(&mut self.reentry),
             Some(&mut self.panic),
             Some(&mut self.fault),
             Some(&mut self.deadlock),

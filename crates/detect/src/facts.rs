@@ -71,6 +71,7 @@ const fn parts_runs(action: &Action) -> bool {
         Action::Create { .. }
             | Action::Exit
             | Action::Wake { .. }
+            | Action::Join { .. }
             | Action::Switch { .. }
             | Action::Lock { .. }
             | Action::Unlock { .. }

@@ -145,6 +145,7 @@ impl FastTrack {
         match *action {
             Action::Create { child } => self.clocks.edge(thread, child),
             Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
+            Action::Join { thread: over } => self.clocks.edge(over, thread),
             Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
             ref action => self.contexts.act(thread, action),
         }

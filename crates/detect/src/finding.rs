@@ -149,6 +149,10 @@ pub enum FindingKind {
         addr: VirtAddr,
         within: Option<Block>,
     },
+    /// Two threads manage the heap at once: one of them made `access` while another was in the middle of it.
+    AllocatorReentered {
+        access: Access,
+    },
     Leak {
         blocks: Vec<Block>,
         bytes: u64,
@@ -209,6 +213,7 @@ impl FindingKind {
             Self::DoubleFree { .. } => "double-free",
             Self::DoubleAllocation { .. } => "double-allocation",
             Self::InvalidFree { .. } => "invalid-free",
+            Self::AllocatorReentered { .. } => "allocator-reentered",
             Self::Leak { .. } => "leak",
             Self::Deadlock { .. } => "deadlock",
             Self::LostWakeup { .. } => "lost-wakeup",
@@ -445,6 +450,7 @@ impl Finding {
             }
             FindingKind::DoubleFree { .. }
             | FindingKind::DoubleAllocation { .. }
+            | FindingKind::AllocatorReentered { .. }
             | FindingKind::Leak { .. } => {
                 format!("{name} of {}", places(self.sides.iter().map(|side| side.pc)))
             }
@@ -536,6 +542,11 @@ impl Finding {
             FindingKind::InvalidFree { addr, within: Some(block) } => {
                 format!("invalid free: {thread} freed {addr}, in the middle of the block at {}", block.addr)
             }
+            FindingKind::AllocatorReentered { access } => format!(
+                "two threads in the allocator: {thread} {} {} while another was in the middle of it",
+                access.kind.verb(),
+                access.addr
+            ),
             FindingKind::Leak { blocks, bytes: lost } => {
                 let blocks = blocks.len();
                 let noun = if blocks == 1 { "block" } else { "blocks" };

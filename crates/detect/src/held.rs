@@ -122,13 +122,38 @@ impl Held {
     /// Whether what the thread does now is no race whatever it touches.
     #[must_use]
     pub fn is_trusted(&self, thread: ThreadId) -> bool {
-        self.inside.iter().any(|(by, code)| *by == thread && *code != Trusted::HeapUnderTest)
+        let mine = self.inside.iter().filter(|(by, _)| *by == thread);
+        mine.into_iter().any(|(_, code)| match code {
+            Trusted::Lock | Trusted::Heap => true,
+            Trusted::GuardedHeap => self.locks.iter().any(|held| held.thread == thread),
+            Trusted::HeapUnderTest | Trusted::ReadsFreed => false,
+        })
+    }
+
+    /// Whether nobody minds that the thread reads what was freed.
+    #[must_use]
+    pub fn may_read_freed(&self, thread: ThreadId) -> bool {
+        self.inside.contains(&(thread, Trusted::ReadsFreed))
+    }
+
+    /// Whether the thread takes or gives back a lock.
+    #[must_use]
+    pub fn is_in_lock(&self, thread: ThreadId) -> bool {
+        self.inside.contains(&(thread, Trusted::Lock))
     }
 
     /// Whether the thread manages the heap.
     #[must_use]
     pub fn is_in_heap(&self, thread: ThreadId) -> bool {
-        [Trusted::Heap, Trusted::HeapUnderTest].iter().any(|code| self.inside.contains(&(thread, *code)))
+        self.is_in_heap_of_one(thread) || self.inside.contains(&(thread, Trusted::Heap))
+    }
+
+    /// Whether the thread is where one at a time should manage the heap.
+    #[must_use]
+    pub fn is_in_heap_of_one(&self, thread: ThreadId) -> bool {
+        [Trusted::GuardedHeap, Trusted::HeapUnderTest]
+            .iter()
+            .any(|code| self.inside.contains(&(thread, *code)))
     }
 
     /// Takes note of a step before its actions. Returns the thread from which the running thread took over a

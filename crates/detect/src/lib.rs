@@ -34,6 +34,7 @@ mod race;
 mod race_limited;
 mod race_pure;
 mod race_words;
+mod reentry;
 #[cfg(test)]
 mod script;
 mod shadow;
@@ -58,4 +59,5 @@ pub use race::{Candidate, Order, Race, RaceDetector, RaceKey, RaceLog, RaceObser
 pub use race_limited::RaceLimited;
 pub use race_pure::RacePure;
 pub use race_words::RaceWords;
+pub use reentry::Reentry;
 pub use use_after_free::UseAfterFree;

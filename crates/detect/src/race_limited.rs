@@ -49,6 +49,7 @@ impl Detector<Race> for RaceLimited {
                     }
                     Action::Create { child } => self.clocks.edge(thread, child),
                     Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
+                    Action::Join { thread: over } => self.clocks.edge(over, thread),
                     Action::HandOff { to, .. } => self.clocks.edge(thread, to),
                     Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
                     _ => {}

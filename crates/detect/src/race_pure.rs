@@ -47,6 +47,7 @@ impl Detector<Race> for RacePure {
                 match event.action {
                     Action::Create { child } => self.clocks.edge(thread, child),
                     Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
+                    Action::Join { thread: over } => self.clocks.edge(over, thread),
                     Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
                     _ => {}
                 }

@@ -92,6 +92,8 @@ fn trusted(text: &str) -> Trusted {
     match text {
         "lock" => Trusted::Lock,
         "heap" => Trusted::Heap,
+        "guarded-heap" => Trusted::GuardedHeap,
+        "reads-freed" => Trusted::ReadsFreed,
         "tested-heap" => Trusted::HeapUnderTest,
         _ => panic!("trusted code {text:?}"),
     }
@@ -233,6 +235,7 @@ fn step(line: &str, names: &mut Names) -> Step {
             "xabort" => Action::TransactionAborted { status: 2 },
             "off" => Action::InterruptsOff,
             "on" => Action::InterruptsOn,
+            "join" => Action::Join { thread: thread(next()) },
             "enter" => Action::EnterTrusted { code: trusted(next()) },
             "leave" => Action::LeaveTrusted { code: trusted(next()) },
             "alloc" => {

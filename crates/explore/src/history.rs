@@ -4,7 +4,8 @@
 //! Source: Flanagan and Godefroid (2005) as retold in Blum 2018, 3.4.2, with vector clocks instead of pairwise scans,
 //! and the initials of Abdulla et al. (2014) in place of "any thread". One clock per step holds, for each thread, how
 //! many steps of the execution up to its last one that happens before. Edges: program order; who made a thread able to
-//! run, to that thread's next step; and conflicts of footprints.
+//! run, to that thread's next step; the last step of a thread, to the step in which another has joined it
+//! ([`Action::Join`], where that is trusted: Blum 2018, 3.2.1); and conflicts of footprints.
 //!
 //! Steps hold many accesses, so what a step touches may itself depend on its past, and Figure 5.4 of Blum 2012 defeats
 //! an algorithm that looks at the last conflict only. Going back from step `j`, each earlier `i` that does not yet
@@ -260,7 +261,7 @@ impl History {
         if let Some(step) = enabler {
             clock.join(&self.events[step].clock);
         }
-        if let Some(step) = self.drained(thread) {
+        for step in self.drained(thread).into_iter().chain(self.joined(taken)) {
             clock.join(&self.events[step].clock);
         }
         self.note_stores(at, taken);
@@ -350,6 +351,18 @@ impl History {
         let buffer = self.actors[actor];
         let drained = self.drains_of.get(&buffer).map_or(0, Vec::len);
         self.stores_of.get(&buffer)?.get(drained).copied()
+    }
+
+    /// The last steps of those whom the step has joined.
+    fn joined(&self, taken: &Taken) -> Vec<usize> {
+        let last = |event: &trace::Event| match event.action {
+            Action::Join { thread } => {
+                let at = self.actors.iter().position(|actor| *actor == Actor::Thread(thread))?;
+                self.steps_of[at].last().copied()
+            }
+            _ => None,
+        };
+        taken.step.events.iter().filter_map(last).collect()
     }
 
     fn note_stores(&mut self, at: usize, taken: &Taken) {

@@ -32,6 +32,12 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
         Self { options, preemptions_max, bound: 0, search, before: Counts::default(), earlier: Vec::new() }
     }
 
+    /// From now on each execution is told.
+    pub const fn tell(&mut self) {
+        self.options.tells = true;
+        self.search.tell();
+    }
+
     /// The search of the bound that is being explored.
     #[must_use]
     pub const fn search(&self) -> &Search<PreemptionBound, N> {
@@ -125,6 +131,11 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
             return Verdict::Bug(Box::new(found.clone()));
         }
         let mut verdict = self.search.verdict(Some(Bound::Preemptions { preemptions_max: self.bound }));
+        // Between two bounds nothing is settled yet: the next one is to be explored.
+        if let (Verdict::Bounded { interleavings, .. }, true) = (&verdict, self.may_raise()) {
+            let (interleavings, preemptions_exhausted) = (*interleavings, self.exhausted());
+            verdict = Verdict::OutOfBudget { interleavings, forecast: None, preemptions_exhausted };
+        }
         match &mut verdict {
             Verdict::Bug(found) => found.interleaving += self.before.interleavings,
             Verdict::OutOfBudget { interleavings, preemptions_exhausted, .. } => {

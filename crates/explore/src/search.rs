@@ -20,7 +20,7 @@ use crate::estimate::{Estimate, Forecast, Sighting};
 use crate::execution::End;
 use crate::order::Order;
 use crate::run::{Bounds, Runner};
-use crate::tally::{Counts, Tally};
+use crate::tally::{Counts, Tally, Told};
 use crate::trail::Trail;
 use crate::tree::{Node, Reduction, Request, Sleeper, Tree};
 use crate::verdict::{Bound, Found, Verdict};
@@ -28,10 +28,10 @@ use crate::workers::{Kept, Workers};
 use crate::world::Observer;
 use detect::{Constants, Limits, Progress};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use trace::{Choice, PhysAddr, Remark, Schedule, Subject};
+use trace::{Choice, PhysAddr, PointKind, Remark, Schedule, Subject, VirtAddr};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -55,6 +55,9 @@ pub struct Options {
     pub tasks_max: usize,
     /// How many executions a task runs in one round.
     pub quantum: u64,
+    /// Whether each execution is told ([`Search::told`]).
+    #[serde(skip)]
+    pub tells: bool,
 }
 
 impl Default for Options {
@@ -67,6 +70,7 @@ impl Default for Options {
             constants: None,
             tasks_max: 32,
             quantum: 64,
+            tells: false,
         }
     }
 }
@@ -191,10 +195,21 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         &self.tally.notes
     }
 
-    /// Whether a thread stood at a point that was asked for, in any execution.
+    /// The points that were asked for and at which a thread stood, in any execution.
     #[must_use]
-    pub const fn points_met(&self) -> bool {
-        self.tally.points_met
+    pub const fn points_met(&self) -> &BTreeSet<(PointKind, VirtAddr)> {
+        &self.tally.points_met
+    }
+
+    /// From now on each execution is told.
+    pub const fn tell(&mut self) {
+        self.options.tells = true;
+    }
+
+    /// The executions of the last round, where [`Options::tells`] asks for them.
+    #[must_use]
+    pub fn told(&self) -> &[Told] {
+        self.tally.told.as_deref().unwrap_or_default()
     }
 
     /// Words of memory that were found to matter, beside those of the points.
@@ -269,6 +284,8 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         let turn = self.in_turn(tasks);
         let limits = self.limits();
         let until = self.options.until;
+        let told = self.options.tells.then(Vec::new);
+        self.tally.told.clone_from(&told);
         if self.tally.counts.effort.executions == 0 {
             // What was noted on the way was noted for another search.
             workers.forget_trails();
@@ -279,7 +296,12 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         let work: Vec<_> = work
             .map(|(&id, task)| {
                 let Kept { worker, trail } = workers.take_trail(id);
-                let work = Work { id, tree: &mut task.tree, trail, brought: Tally::default() };
+                let work = Work {
+                    id,
+                    tree: &mut task.tree,
+                    trail,
+                    brought: Tally { told: told.clone(), ..Tally::default() },
+                };
                 Slot { worker: worker.into(), taken: AtomicBool::new(false), work: Mutex::new(work) }
             })
             .collect();

@@ -7,7 +7,7 @@ use crate::world::Observer;
 use detect::{Progress, Signature};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use trace::{Point, Remark, Schedule, StepEnd, Subject, VirtAddr};
+use trace::{Point, PointKind, Remark, Schedule, StepEnd, Subject, VirtAddr};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
@@ -27,6 +27,16 @@ impl Counts {
         self.too_deep += other.too_deep;
         self.effort.add(other.effort);
     }
+}
+
+/// An execution, for whoever wants to hear of each.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// It came to an end of its own; else all that could follow was known, or it was too long.
+    pub complete: bool,
+    pub preemptions: usize,
+    pub findings: usize,
+    pub schedule: Schedule,
 }
 
 /// Why the subject could not go on.
@@ -51,9 +61,12 @@ pub struct Tally<N: Ord> {
     /// What subjects remarked.
     #[serde(default)]
     pub remarks: BTreeSet<Remark>,
-    /// Whether a thread stood at a point that was asked for.
+    /// The points that were asked for and at which a thread stood.
     #[serde(default)]
-    pub points_met: bool,
+    pub points_met: BTreeSet<(PointKind, VirtAddr)>,
+    /// Executions one by one, where somebody wants to hear of them.
+    #[serde(skip)]
+    pub told: Option<Vec<Told>>,
 }
 
 impl<N: Ord> Default for Tally<N> {
@@ -65,7 +78,8 @@ impl<N: Ord> Default for Tally<N> {
             counts: Counts::default(),
             progress: Progress::default(),
             remarks: BTreeSet::new(),
-            points_met: false,
+            points_met: BTreeSet::new(),
+            told: None,
         }
     }
 }
@@ -99,8 +113,17 @@ impl<N: Clone + Ord> Tally<N> {
             self.add_found(found);
         }
         let asked = |point: &Point| !point.kind.voluntary();
-        let mut points = execution.path.iter().filter_map(|taken| taken.step.point());
-        self.points_met = self.points_met || points.any(asked);
+        let points =
+            execution.path.iter().filter_map(|taken| taken.step.point()).filter(|point| asked(point));
+        self.points_met.extend(points.map(|point| (point.kind, point.pc)));
+        if let Some(told) = &mut self.told {
+            told.push(Told {
+                complete: execution.is_complete(),
+                preemptions: execution.preemptions(),
+                findings: execution.findings.len(),
+                schedule: execution.schedule(),
+            });
+        }
         self.remarks.extend(execution.path.iter().flat_map(|taken| &taken.step.remarks));
         if self.unsupported.is_none() {
             self.unsupported = unsupported(execution);
@@ -129,7 +152,10 @@ impl<N: Clone + Ord> Tally<N> {
         self.counts.add(later.counts);
         self.progress.add(later.progress);
         self.remarks.extend(later.remarks);
-        self.points_met |= later.points_met;
+        self.points_met.extend(later.points_met);
+        if let (Some(told), Some(later)) = (&mut self.told, later.told) {
+            told.extend(later);
+        }
     }
 
     /// The verdict that ends a search wherever it stands, if there is a reason for one.

@@ -149,6 +149,8 @@ tables! {
         name: Option<Text>,
         create: Vec<Spanned<ThreadHook>>,
         exit: Vec<Spanned<ThreadHook>>,
+        /// Of a library: the running thread has waited for the end of the thread with the number `thread`.
+        join: Vec<Spanned<ThreadHook>>,
         /// Threads that exist without having been created by a hook.
         existing: Option<Names>,
         /// The place from which on hooks count.
@@ -223,6 +225,8 @@ tables! {
     struct Idle {
         /// The idle thread.
         thread: Option<Text>,
+        /// Or: whether thread `t` is the idle thread.
+        is: Option<Text>,
         /// In place of `thread`: whether the kernel is idle now.
         when: Option<Text>,
     }
@@ -266,6 +270,8 @@ tables! {
         inside: Option<Spanned<String>>,
         /// Whether the allocator itself is tested, whatever is ignored otherwise.
         under_test: bool,
+        /// Of a library: the allocator is made for several threads at once, without a lock.
+        reentrant: bool,
     }
 
     struct AllocHook {
@@ -376,6 +382,8 @@ tables! {
         regions: Vec<Region>,
         /// Accesses made by these functions are conflicts, but never data races.
         races: Option<Names>,
+        /// While one of these functions is on the stack, to read what was freed is no bug.
+        freed_reads: Option<Names>,
     }
 
     struct Console {

@@ -11,7 +11,7 @@ use crate::description::Input;
 use crate::expression::{Expression, Inputs};
 use crate::kernel::{Activity, Event, Hook, HookId, Kernel, Place, Runnable};
 use crate::lifecycle::Started;
-use crate::threads::Standing;
+use crate::threads::{Standing, Thread};
 use crate::tracker::Oddity;
 use crate::uniprocessor::Uniprocessor;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,7 @@ fn fine(text: String) -> Advice {
 #[derive(Clone, Debug)]
 pub struct Examination {
     pub advice: Vec<Advice>,
-    /// How many threads ran, each in its turn.
+    /// Those that ran, each in its turn, and those that were left runnable when the test was over.
     pub threads: usize,
     /// Of the whole run.
     pub instructions: u64,
@@ -105,6 +105,7 @@ pub fn examine(started: &Started) -> Examination {
             break;
         }
     }
+    let finished = matches!(end, Some((_, StepEnd::Finished, _)));
     match end {
         Some((_, StepEnd::Finished, _)) => {
             advice.push(fine(format!(
@@ -165,6 +166,7 @@ pub fn examine(started: &Started) -> Examination {
             format!("the test was not over after {steps} steps; if the kernel was idle, 'test.ready' or 'test.end' does not fit"),
         )),
     }
+    let left: Vec<ThreadId> = left_runnable(&subject).filter(|thread| !ran.contains(thread)).collect();
     let mut fired = subject.tracker.evidence.fired.as_deref().cloned().unwrap_or_default();
     if ticks_seen(&subject) == 0 {
         for (hook, times) in interrupted(started, &mut strange).iter().flat_map(|fired| fired.iter()) {
@@ -182,11 +184,12 @@ pub fn examine(started: &Started) -> Examination {
     if subject.machine.armed_timer(subject.cpu()).is_none() {
         advice.push(failed(None, "the kernel has set no timer, so nothing can be preempted".into()));
     }
-    if kernel.idle_thread.is_none() && kernel.idle_when.is_none() && !has(&kernel, Activity::Idle) {
+    let idle = [&kernel.idle_thread, &kernel.idle_is, &kernel.idle_when];
+    if idle.iter().all(|idle| idle.is_none()) && !has(&kernel, Activity::Idle) {
         advice.push(Advice {
             severity: Severity::Remark,
             line: None,
-            text: "nothing says when the kernel is idle ('idle.thread', 'idle.when' or 'functions.idle'); that is right \
+            text: "nothing says when the kernel is idle ('idle.thread', 'idle.is', 'idle.when' or 'functions.idle'); that is right \
                    only if it halts on the stack of the last thread"
                 .into(),
         });
@@ -199,8 +202,32 @@ pub fn examine(started: &Started) -> Examination {
                 .into(),
         });
     }
+    if !left.is_empty() && finished {
+        advice.push(Advice {
+            severity: Severity::Remark,
+            line: None,
+            text: format!(
+                "{} more could have run when the test was over: what they do afterwards is not explored, so a test \
+                 should wait for them",
+                left.len()
+            ),
+        });
+    }
     advice.sort();
-    Examination { advice, threads: ran.len(), instructions }
+    Examination { advice, threads: ran.len() + left.len(), instructions }
+}
+
+/// Who waits for its turn, the idle thread left out.
+fn left_runnable(subject: &Uniprocessor) -> impl Iterator<Item = ThreadId> {
+    let tracker = &subject.tracker;
+    let current = tracker.threads.current().map(|thread| thread.id);
+    let runnable = move |thread: &&Thread| {
+        thread.standing == Standing::Runnable
+            && Some(thread.id) != current
+            && !tracker.is_idle(&subject.machine, thread.key)
+            && tracker.runnable(&subject.machine, thread)
+    };
+    tracker.threads.iter().filter(runnable).map(|thread| thread.id)
 }
 
 /// What contradicts the description, seen between the steps of the run.

@@ -218,9 +218,8 @@ pub fn draft(image: &Image) -> String {
             let expression = current.as_ref().map_or("", |current| &current.expression);
             draft.guess(&format!("when = \"!{expression}\""), "a scheduler on a stack of its own")
         }
-        None => {
-            draft.missing("thread = \"idle_thread\"", "the idle thread, or 'when', if the kernel has one")
-        }
+        None => draft
+            .missing("thread = \"idle_thread\"", "the idle thread, or 'is' or 'when', if the kernel has one"),
     }
     locks(&mut draft);
     heaps(&mut draft);

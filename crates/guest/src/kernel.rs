@@ -47,6 +47,8 @@ pub enum Activity {
     Trusted,
     /// Code of a program in which no preemption is tried.
     Sealed,
+    /// The allocator of a program's library: none is tried there under a lock.
+    Guarded,
 }
 
 /// What a hook tells. Expressions are evaluated at the hook.
@@ -132,6 +134,10 @@ pub enum Event {
         /// The program's instruction that called.
         from: Option<Expression>,
     },
+    /// The thread with this number is over, as the running one knows.
+    Join {
+        thread: Expression,
+    },
     /// The running thread's address space is given to this program.
     Exec {
         program: Expression,
@@ -198,6 +204,7 @@ impl Event {
             | Event::LeaveTrusted(_) => Vec::new(),
             Event::Create { thread }
             | Event::Exit { thread }
+            | Event::Join { thread }
             | Event::QueueAdd { thread }
             | Event::QueueRemove { thread } => vec![thread],
             Event::LockRequest { lock, .. }
@@ -385,6 +392,8 @@ pub struct Kernel {
     pub time_passes: Passing,
     /// The idle thread, or a condition for being idle.
     pub idle_thread: Option<Expression>,
+    /// Over `t`.
+    pub idle_is: Option<Expression>,
     pub idle_when: Option<Expression>,
     pub locks: Vec<Lock>,
     pub heaps: Vec<Heap>,

@@ -177,7 +177,7 @@ pub struct Thread {
     pub trusted: u16,
 }
 
-const ACTIVITIES: usize = Activity::Sealed as usize + 1;
+const ACTIVITIES: usize = Activity::Guarded as usize + 1;
 
 impl Thread {
     #[must_use]

@@ -35,7 +35,7 @@ use crate::view::{View, registers};
 use machine::Machine;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trace::{Action, CpuId, LockId, PointKind, Stack, ThreadId, Trusted, VirtAddr};
+use trace::{Action, CpuId, LockId, PointKind, Stack, ThreadId, VirtAddr};
 
 /// What a stop means for whoever drives the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -232,7 +232,11 @@ impl Tracker {
 
     #[must_use]
     pub fn is_idle(&self, machine: &Machine, key: u64) -> bool {
-        self.kernel.idle_thread.as_ref().is_some_and(|idle| self.anywhere(machine, idle, &[]) == Some(key))
+        let kernel = &self.kernel;
+        let named =
+            kernel.idle_thread.as_ref().is_some_and(|idle| self.anywhere(machine, idle, &[]) == Some(key));
+        let known = |is: &Expression| self.anywhere(machine, is, &[key]).is_some_and(|value| value != 0);
+        named || kernel.idle_is.as_ref().is_some_and(known)
     }
 
     /// Whether the kernel says that it has nothing to do.
@@ -344,7 +348,7 @@ impl Tracker {
         if quiet {
             thread.quiet += 1;
         }
-        let trusted = left.iter().filter(|code| **code != Trusted::HeapUnderTest).count();
+        let trusted = left.iter().filter(|code| code.is_quiet()).count();
         thread.trusted = thread.trusted.saturating_sub(trusted as u16);
         for code in left {
             self.tell(machine, step, Action::LeaveTrusted { code });

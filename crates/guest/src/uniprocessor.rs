@@ -615,11 +615,16 @@ impl Uniprocessor {
             let inside =
                 |activity| self.tracker.threads.current().is_some_and(|thread| thread.inside(activity));
             let (sealed, trusted) = (inside(Activity::Sealed), !program && inside(Activity::Trusted));
+            let guarded = inside(Activity::Guarded);
+            let unguarded = guarded && !self.tracker.holds_lock();
             let wanted =
                 signals.iter().find_map(|signal| match signal {
+                    Signal::Point(PointKind::Race) if unguarded && !sealed => {
+                        self.points.wants(PointKind::Race).then_some(PointKind::Race)
+                    }
                     Signal::Point(
                         PointKind::Lock | PointKind::Unlock | PointKind::Race | PointKind::Access,
-                    ) if sealed => None,
+                    ) if sealed || guarded => None,
                     Signal::Point(kind) if trusted && !kind.is_named() => None,
                     Signal::Point(kind) if self.points.wants(*kind) => Some(*kind),
                     _ => None,

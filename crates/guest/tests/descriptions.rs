@@ -273,18 +273,12 @@ fn shipped(name: &str) -> Description {
 #[test]
 fn pebbles_fits_every_design() {
     let description = shipped("pebbles.toml");
-    let all = Design {
-        current_on_queue: true,
-        yield_mutex: true,
-        idle_loop: true,
-        child_first: true,
-        preempt_flag: true,
-    };
     for design in [
         Design::default(),
         Design { idle_loop: true, ..Design::default() },
         Design { yield_mutex: true, preempt_flag: true, ..Design::default() },
-        all,
+        Design { idle_user: true, ..Design::default() },
+        Design::otherwise(),
     ] {
         let out =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pebbles-{}-{design:?}", std::process::id()));

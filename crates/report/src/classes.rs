@@ -3,6 +3,7 @@
 //! Contract: a class is a value that borrows the facts of one finding. A new bug class is a file here and a line in
 //! [`of`].
 
+mod allocator_reentered;
 mod check_failed;
 mod console;
 mod deadlock;
@@ -49,6 +50,9 @@ pub fn of<T>(kind: &FindingKind, tell: impl FnOnce(&dyn Class) -> T) -> T {
         FindingKind::DoubleAllocation { block, .. } => tell(&double_allocation::DoubleAllocation { block }),
         FindingKind::InvalidFree { addr, within } => {
             tell(&invalid_free::InvalidFree { addr: *addr, within: within.as_ref() })
+        }
+        FindingKind::AllocatorReentered { access } => {
+            tell(&allocator_reentered::AllocatorReentered { access })
         }
         FindingKind::Leak { blocks, bytes } => tell(&leak::Leak { blocks, bytes: *bytes }),
         FindingKind::Deadlock { cycle } => tell(&deadlock::Deadlock { cycle }),

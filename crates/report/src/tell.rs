@@ -313,6 +313,13 @@ impl<'a> Teller<'a> {
                 });
                 found.map(|(at, _)| at)
             }
+            FindingKind::AllocatorReentered { .. } => {
+                let found = all.find(|(_, (thread, what))| {
+                    let bad = matches!(what, Occurrence::Access(access) if self.is_the_access(access));
+                    bad && *thread == self.finding.thread
+                });
+                found.map(|(at, _)| at)
+            }
             FindingKind::DoubleFree { .. }
             | FindingKind::DoubleAllocation { .. }
             | FindingKind::InvalidFree { .. }
@@ -356,6 +363,7 @@ impl<'a> Teller<'a> {
 
     fn is_the_access(&self, access: &Access) -> bool {
         matches!(&self.finding.kind, FindingKind::UseAfterFree { access: bad, .. }
+            | FindingKind::AllocatorReentered { access: bad }
             if bad.pc == access.pc && bad.addr == access.addr)
     }
 
@@ -393,6 +401,7 @@ impl<'a> Teller<'a> {
             Action::Switch { .. }
             | Action::EnterTrusted { .. }
             | Action::LeaveTrusted { .. }
+            | Action::Join { .. }
             | Action::ReturnToUser => return,
             Action::LockInit { lock, .. } => {
                 (NoteKind::Lock, format!("initialises {}", lock_name(lock)), false)

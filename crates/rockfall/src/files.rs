@@ -4,7 +4,7 @@ use crate::interrupt;
 use campaign::Failure;
 use campaign::finding_file::FindingFile;
 use campaign::host::Host;
-use campaign::target::BUNDLED_KERNEL;
+use campaign::target::{BUNDLED_KERNEL, CORRECT};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -39,6 +39,9 @@ fn bundled(path: &Path) -> Option<Vec<u8>> {
     let demo = &guests::demo::FAULTY;
     if inside.as_os_str().is_empty() {
         return Some(demo.kernel.to_vec());
+    }
+    if inside == Path::new(CORRECT) {
+        return Some(guests::demo::CORRECT.kernel.to_vec());
     }
     if inside == Path::new(PROGRAMS).join(demo.test) {
         return Some(demo.program.to_vec());

@@ -7,6 +7,7 @@ mod interrupt;
 mod jobs_view;
 mod kept;
 mod model;
+mod outcome;
 mod own_failure;
 mod points;
 mod post_mortem;

@@ -5,16 +5,22 @@
 
 use campaign::Failure;
 use explore::{Observer, Order, World};
+use guest::image::Image;
 use guest::kernel::Kernel;
 use guest::nearest::suggestion;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use trace::{
-    Access, Action, Actor, Filter, Point, PointRule, PointSet, Stack, Step, StepEnd, Subject, VirtAddr,
+    Access, Action, Actor, Filter, Point, PointKind, PointRule, PointSet, Stack, Step, StepEnd, Subject,
+    VirtAddr,
 };
 
-/// Checks that every function and line that the set names is there.
-pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
+/// Every function and line that the set names must be there. Filters may name functions of user programs, which are on the
+/// stack of whoever is in the kernel on their behalf (Blum 2018, 3.1.3: `within_user_function`).
+pub fn check(points: &PointSet, kernel: &Kernel, programs: &[Arc<Image>]) -> Result<(), Failure> {
     let image = kernel.subject();
+    let has =
+        |image: &Image, name: &str| !image.function(name).is_empty() || !image.inlined_at(name).is_empty();
     let whose = if kernel.tested.is_some() { "program" } else { "kernel" };
     let functions = points.rules.iter().filter_map(|rule| match rule {
         PointRule::Function(name) => Some(name),
@@ -23,8 +29,9 @@ pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
     let filters = points.filters.iter().map(|filter| match filter {
         Filter::Within(name) | Filter::Without(name) => name,
     });
+    let filters = filters.filter(|name| !programs.iter().any(|program| has(program, name)));
     for name in functions.chain(filters) {
-        if image.function(name).is_empty() && image.inlined_at(name).is_empty() {
+        if !has(image, name) {
             let near = suggestion(&image.nearest_functions(name));
             return Err(Failure::BadInput(format!(
                 "preemption points: the {whose} has no function '{name}'{near}"
@@ -56,6 +63,32 @@ pub fn check(points: &PointSet, kernel: &Kernel) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The rules of a set whose points nobody stood at, though others did.
+pub fn unmet(points: &PointSet, kernel: &Kernel, met: &BTreeSet<(PointKind, VirtAddr)>) -> Vec<String> {
+    let image = kernel.subject();
+    let any = |kind: PointKind| met.iter().any(|(met, _)| *met == kind);
+    let one_of = |kind: PointKind, mut places: Vec<VirtAddr>| {
+        places.retain(|place| met.contains(&(kind, *place)));
+        !places.is_empty()
+    };
+    let is_met = |rule: &PointRule| match rule {
+        PointRule::Lock => any(PointKind::Lock),
+        PointRule::Unlock => any(PointKind::Unlock),
+        PointRule::InterruptsOff => any(PointKind::InterruptsOff),
+        PointRule::InterruptsOn => any(PointKind::InterruptsOn),
+        PointRule::Wake => any(PointKind::Wake),
+        PointRule::Create => any(PointKind::Create),
+        PointRule::Everywhere => any(PointKind::Access),
+        PointRule::Function(name) => {
+            let entries = image.function(name).iter().map(|&function| image.get(function).start);
+            one_of(PointKind::Function, entries.chain(image.inlined_at(name)).collect())
+        }
+        PointRule::Line { file, line } => one_of(PointKind::Line, image.lines(file, *line)),
+        PointRule::Race { pc, .. } => one_of(PointKind::Race, vec![*pc]),
+    };
+    points.rules.iter().filter(|rule| !is_met(rule)).map(ToString::to_string).collect()
 }
 
 /// How many places are named for a pair of transitions.

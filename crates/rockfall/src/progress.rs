@@ -2,6 +2,7 @@
 
 use campaign::words::in_words;
 use explore::estimate::{Forecast, Sighting};
+use explore::tally::Told;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -16,6 +17,8 @@ pub struct Progress {
     drawn: Option<Instant>,
     /// What was noted, a line for each note.
     noted: String,
+    /// Executions that were told one by one.
+    told: u64,
 }
 
 /// What was known of a search, and when.
@@ -36,7 +39,7 @@ impl Progress {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
         bar.set_draw_target(if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
         bar.set_message(format!("exploring: {what}"));
-        Self { bar, started: Instant::now(), drawn: None, noted: String::new() }
+        Self { bar, started: Instant::now(), drawn: None, noted: String::new(), told: 0 }
     }
 
     /// Remembers what forecasts are made from.
@@ -85,6 +88,24 @@ impl Progress {
             self.bar.tick();
         }
         self.bar.set_message(message);
+    }
+
+    /// Executions one by one: what they came to, and at `level` 2 also their schedules.
+    pub fn tell(&mut self, level: u8, executions: &[Told]) {
+        for told in executions {
+            self.told += 1;
+            let Told { complete, preemptions, findings, schedule } = told;
+            let end = match (complete, findings) {
+                (_, 1..) => "a finding",
+                (true, _) => "to the end",
+                (false, _) => "what follows is known",
+            };
+            let (number, decisions) = (self.told, schedule.0.len());
+            let line =
+                format!("interleaving {number}: {decisions} decisions, {preemptions} preemptions, {end}");
+            let line = if level > 1 { format!("{line}: {schedule}") } else { line };
+            self.bar.suspend(|| eprintln!("{line}"));
+        }
     }
 
     pub fn finish(&self) {

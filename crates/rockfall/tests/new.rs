@@ -41,6 +41,27 @@ fn a_folder_of_pintos() {
     let disk = std::fs::read(folder.join("rockfall/threads.dsk")).expect("written");
     assert!(disk.starts_with(b"loader") && disk[512..].starts_with(b"kernel"));
     assert!(folder.join("rockfall/pintos.toml").exists());
+    assert!(text.contains("'--tests' adds tests of ours that show more: rockfall-sema"), "{text}");
+    let (code, text) = rockfall(&folder, &["new", "pintos", ".", "--tests"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("put '#include \"tests/threads/rockfall.h\"' and 'ROCKFALL_TESTS'"), "{text}");
+    let table = b"#include \"tests/threads/tests.h\"\nstatic const struct test tests[] =\n  {\n    \
+                  {\"alarm-single\", test_alarm_single},\n  };\n";
+    write(&folder, "src/tests/threads/tests.c", table);
+    write(&folder, "src/tests/threads/Make.tests", b"tests/threads_SRC = tests/threads/tests.c\n");
+    for _ in 0..2 {
+        let (code, text) = rockfall(&folder, &["new", "pintos", ".", "--tests"]);
+        assert_eq!(code, Some(0), "{text}");
+        assert!(
+            text.contains("Tests: rockfall-sema, rockfall-alarm, rockfall-donate, alarm-single\n"),
+            "{text}"
+        );
+        let read =
+            |name: &str| std::fs::read_to_string(folder.join("src/tests/threads").join(name)).expect("there");
+        assert_eq!(read("tests.c").matches("ROCKFALL_TESTS").count(), 1);
+        assert_eq!(read("Make.tests").matches("rockfall-donate.c").count(), 1);
+        assert!(read("rockfall-donate.c").contains("test_rockfall_donate"));
+    }
     write(&folder, "src/threads/Makefile", b"all:\n\t@echo no such register; false\n");
     let (code, text) = rockfall(&folder, &["new", "pintos", "."]);
     assert_eq!(code, Some(2), "{text}");
@@ -60,7 +81,72 @@ fn a_folder_of_xv6() {
     let (code, text) = rockfall(&folder, &["new", "xv6", ".", "-o", "made"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("Tests: forktest\n") && text.contains("kernelmemfs --programs "), "{text}");
-    assert!(folder.join("made/xv6.toml").exists() && folder.join("made/cc").exists());
+    assert!(folder.join("made/xv6.toml").exists() && folder.join("made/tools/gcc").exists());
+}
+
+/// A thread library in the layout of its course: ours, whose headers have the course's names.
+#[test]
+fn a_folder_of_p2() {
+    let folder = folder("p2");
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests").canonicalize().expect("there");
+    let guests = guests.display();
+    let types = "#pragma once\n";
+    for (name, text) in [
+        ("thread.h", format!("#include \"{guests}/threadlib/thr.h\"\n")),
+        ("mutex.h", format!("#include \"{guests}/threadlib/mutex.h\"\ntypedef struct mutex mutex_t;\n")),
+        ("cond.h", format!("#include \"{guests}/threadlib/cond.h\"\ntypedef struct cond cond_t;\n")),
+        ("sem.h", format!("#include \"{guests}/threadlib/sem.h\"\ntypedef struct sem sem_t;\n")),
+        ("syscall.h", format!("#include \"{guests}/runtime/syscall.h\"\n")),
+        ("assert.h", format!("#include \"{guests}/runtime/stdio.h\"\n")),
+    ] {
+        write(&folder, &format!("user/libthread/{name}"), (types.to_owned() + &text).as_bytes());
+    }
+    write(&folder, "config.mk", b"STUDENTTESTS = own \\\n  broken\n410TESTS =\n");
+    write(&folder, "user/progs/own.c", b"int main(void) { return 0; }\n");
+    write(&folder, "user/progs/broken.c", b"int main(void) { return nowhere(); }\n");
+    let makefile = format!(
+        "include config.mk\nG = {guests}\n\
+         LIB = $(wildcard $(G)/threadlib/*.c $(G)/threadlib/*.S $(G)/runtime/*.c $(G)/runtime/*.S $(G)/lib/*.c)\n\
+         FLAGS = -gstabs -O1 -ffreestanding -mgeneral-regs-only\n\
+         OBJS = $(notdir $(patsubst %,%.o,$(LIB)))\n\
+         VPATH = $(G)/threadlib:$(G)/runtime:$(G)/lib\n\
+         %.o: %\n\tgcc $(FLAGS) -c -o $@ $<\n\
+         user/progs/%.o: user/progs/%.c\n\tgcc $(FLAGS) -Iuser/libthread -c -o $@ $<\n\
+         $(STUDENTTESTS:%=temp/%): temp/%: user/progs/%.o $(OBJS)\n\tmkdir -p temp\n\
+         \tgcc -nostdlib -static -Wl,--build-id=none,-z,max-page-size=4096 -T $(G)/runtime/program.ld -o $@ $< $(OBJS)\n"
+    );
+    write(&folder, "Makefile", makefile.as_bytes());
+    let (code, text) = rockfall(&folder, &["new", "p2", "."]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("Not built: broken, rf_rwlock"), "{text}");
+    assert!(text.contains("Tests: rf_mutex, rf_signal, "), "{text}");
+    let line = text.lines().find(|line| line.contains("rockfall test bundled")).expect("a line to type");
+    let line = line.trim().replace("rf_mutex", "rf_exit_join").replace("10m", "10s");
+    let (code, text) = rockfall(&folder, &line.split(' ').skip(1).collect::<Vec<_>>());
+    assert_eq!(code, Some(0), "{line}: {text}");
+    assert!(text.contains("exhausted"), "{text}");
+}
+
+/// A kernel in the layout of its course: ours in one file.
+#[test]
+fn a_folder_of_p3() {
+    let folder = folder("p3");
+    let guests =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/tiny").canonicalize().expect("there");
+    let tiny = guests.display();
+    write(&folder, "config.mk", b"410TESTS = wait_getpid\nSTUDENTTESTS = own\n");
+    write(&folder, "kern/kernel.mk", b"");
+    let makefile = format!(
+        "kernel:\n\tgcc -gstabs -Werror -std=gnu11 -ffreestanding -O1 -mgeneral-regs-only -nostdlib -static -DROCKFALL_OFF \
+         -T {tiny}/tiny.ld {tiny}/tiny.c -o kernel\n"
+    );
+    write(&folder, "Makefile", makefile.as_bytes());
+    let (code, text) = rockfall(&folder, &["new", "p3", "."]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("Tests: own, wait_getpid\n"), "{text}");
+    assert!(text.contains("want an answer of yours first"), "{text}");
+    let draft = std::fs::read_to_string(folder.join("rockfall/p3.toml")).expect("written");
+    assert!(draft.contains("current = \"current\""), "{draft}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn use_after_free() {
                 ╳  ┃  ┊   to preempt_disable  preempt.c:32  in system call yield
                 ╳  ┃  ┊   ⇢ preempted on entry
                 ╳  ┃  ┊   ↳ here the nearest passing schedule parts
-             3  ╳  ┊  ┃   ≈ writes state of struct thread, read in row 4  sched.c:194
+             3  ╳  ┊  ┃   ≈ writes state of struct thread, read in row 4  sched.c:186
                 ╳  ┊  ┃   ≈ writes all_link.next of struct thread, read in row 2  list.h:42
                 ╳  ┊  ┃   to thread_exit  exit.c:26  in system call vanish
                 ╳  ┊  ┃   → ends
@@ -94,9 +94,9 @@ fn use_after_free() {
               t3 freed it in row 4, holding interrupts off
                   free (heap.c:26)
                   thread_free (thread.c:60)
-                  finish_switch (sched.c:64)
-                  switch_to (sched.c:81)
-                  schedule (sched.c:172)
+                  finish_switch (sched.c:66)
+                  switch_to (sched.c:83)
+                  schedule (sched.c:164)
                   timer_interrupt (timer.c:50)
                   trap (trap.c:67)
                   trap_common (traps.S:105)
@@ -150,7 +150,7 @@ fn deadlock() {
 
             Who took part
               t3 waits for parent_lock of struct task, in row 6, holding lock of struct task (0x…)
-                  block (sched.c:198)
+                  block (sched.c:190)
                   mutex_lock (sync.c:36)
                   give_away_child (family_faults.c:68)
                   give_away_family (family_faults.c:79)
@@ -164,7 +164,7 @@ fn deadlock() {
                   main (vanish_vanish.c:7)
                   … 1 more frames
               t4 waits for lock of struct task (0x…), in row 3, holding parent_lock of struct task
-                  block (sched.c:198)
+                  block (sched.c:190)
                   mutex_lock (sync.c:36)
                   family_leave (family_faults.c:98)
                   thread_exit (exit.c:42)
@@ -221,7 +221,7 @@ fn lost_wakeup() {
 
             Who took part
               t2 waits in row 1, holding no lock
-                  block (sched.c:198)
+                  block (sched.c:190)
                   block_on (waitq.c:46)
                   cond_wait (sync.c:58)
                   family_wait (family.c:76)
@@ -234,7 +234,7 @@ fn lost_wakeup() {
                   main (shell.c:59)
                   _start (start.S:11)
               t3 waits in row 4, holding no lock
-                  block (sched.c:198)
+                  block (sched.c:190)
                   block_on (waitq.c:46)
                   cond_wait (sync.c:58)
                   family_wait (family.c:76)
@@ -273,7 +273,7 @@ fn panic() {
              4  ╳  ╳  ┊  ┃   ≈ writes wait_next of struct thread, read in row 9  waitq.c:12
                 ╳  ╳  ┊  ┃   to family_wait  family.c:76  in system call wait
                 ╳  ╳  ┊  ┃   → blocks until somebody wakes it
-             5  ╳  ┊  ┃  ┊   · wakes t5  sched.c:204
+             5  ╳  ┊  ┃  ┊   · wakes t5  sched.c:196
                 ╳  ┊  ┃  ┊   · wakes t3
                 ╳  ┊  ┃  ┊   to thread_exit  exit.c:43  in system call vanish
                 ╳  ┊  ┃  ┊   → ends
@@ -292,10 +292,10 @@ fn panic() {
               t2 gave up in row 9, holding interrupts off
                   panic (panic.c:10)
                   thread_free (thread.c:57)
-                  finish_switch (sched.c:64)
-                  switch_to (sched.c:81)
-                  schedule (sched.c:172)
-                  block (sched.c:198)
+                  finish_switch (sched.c:66)
+                  switch_to (sched.c:83)
+                  schedule (sched.c:164)
+                  block (sched.c:190)
                   block_on (waitq.c:46)
                   cond_wait (sync.c:58)
                   family_wait (family.c:76)
@@ -450,7 +450,7 @@ fn what_to_look_at_in_kernels() {
             expect![[r#"
             Memory leak  in test neighbour_pages of pebbles
             The test is over and 2 blocks are lost (8192 bytes): 4096 bytes that t4 allocated in prepare
-            (sys_memory.c:15) and 4096 bytes that t4 allocated in vm_add_page (vm.c:103).
+            (sys_memory.c:15) and 4096 bytes that t4 allocated in vm_add_page (vm.c:107).
 
             Look at: Who was meant to free the blocks, and what made it lose sight of them? A pointer to them
                      that another thread overwrote is a common cause. Begin at row 2, the last preemption before
@@ -491,7 +491,7 @@ fn what_to_look_at_in_kernels() {
             0x…”
 
             Look at: Which assumption of t3 at memcpy (string.c:9) did another thread break? It reads 4 bytes at
-                     0x…, which t4 writes in row 3, vm_remove_page (vm.c:115). Begin at row 2, the last
+                     0x…, which t4 writes in row 3, vm_remove_page (vm.c:119). Begin at row 2, the last
                      preemption before it. By then t3 has read 4 bytes at 0x… in user_can_write
                      (user.c:52), which row 3 changes.
         "#]],
@@ -540,9 +540,9 @@ fn what_to_look_at_in_kernels() {
             "directory_freed_early",
             expect![[r#"
             Triple fault  in test vanish_new_pages of pebbles
-            t4 faults in vm_activate (vm.c:72), and the kernel cannot even handle that. The page tables in use,
-            at 0x…, were freed by t3 in vm_free (vm.c:134), allocated again by t4 in vm_add_page
-            (vm.c:95) and freed by t4 in vm_free (vm.c:132).
+            t4 faults in vm_activate (vm.c:76), and the kernel cannot even handle that. The page tables in use,
+            at 0x…, were freed by t3 in vm_free (vm.c:138), allocated again by t4 in vm_add_page
+            (vm.c:99) and freed by t4 in vm_free (vm.c:136).
 
             Look at: Page tables must not be freed while they are in use: whoever takes them apart must first
                      have gone over to others, for good. Begin at row 2, the last preemption before it.

@@ -51,23 +51,56 @@ fn the_clock_is_waited_for() {
     assert!(text.contains("no bug, and all that is known to matter is exhausted"), "{text}");
 }
 
-/// An allocator is trusted unless it is to be tested.
+/// Two threads in an allocator that nobody guards are a bug, whether or not the allocator is tested; one that is made for
+/// several threads at once is trusted unless it is to be tested.
 #[test]
-fn an_allocator_is_tested_on_demand() {
+fn two_threads_in_the_allocator_are_a_bug() {
     let program = "heap_of_its_own";
     let folder = build(program, &[]);
     let threads = include_str!("../../../kernels/pebbles-threads.toml");
     let own = threads.replace("leave malloc?", "leave take").replace("enter free?", "enter give?");
-    std::fs::write(folder.join("own.toml"), own).expect("written");
-    let (code, text) = test(&folder, program, &["--library", "own.toml"]);
+    std::fs::write(folder.join("own.toml"), &own).expect("written");
+    let reentrant = own.replace("[[heap]]\n", "[[heap]]\nreentrant = true\n");
+    std::fs::write(folder.join("reentrant.toml"), reentrant).expect("written");
+    let (code, text) = test(&folder, program, &["--library", "reentrant.toml"]);
     assert_eq!(code, Some(0), "{text}");
-    let (code, text) = test(&folder, program, &["--library", "own.toml", "--test-heap"]);
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("own != theirs"), "{text}");
+    for more in [&[][..], &["--test-heap"]] {
+        let (code, text) = test(&folder, program, &[&["--library", "own.toml"], more].concat());
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains("Two threads in the allocator"), "{text}");
+        assert!(text.contains("taken of the allocator together with"), "{text}");
+    }
     let finding = format!("{program}.finding.json");
     let mut replay = Command::new(env!("CARGO_BIN_EXE_rockfall"));
     let output = replay.args(["replay", &finding]).current_dir(&folder).output().expect("it starts");
     assert_eq!(output.status.code(), Some(1), "it is seen again");
+}
+
+/// Where joining is trusted, whoever has joined a thread comes after it, and the other order is not tried.
+#[test]
+fn a_trusted_join_comes_after_the_thread() {
+    let program = "join_then_read";
+    let folder = build(program, &[]);
+    let threads = include_str!("../../../kernels/pebbles-threads.toml");
+    let trusted = threads.replace(
+        "[functions]\n",
+        "[functions]\ntrusted = [\"thr_init\", \"thr_create\", \"thr_exit\", \"thr_join\"]\n",
+    );
+    std::fs::write(folder.join("trusted.toml"), &trusted).expect("written");
+    let line = threads.lines().find(|line| line.starts_with("join = ")).expect("it tells of joins");
+    std::fs::write(folder.join("unordered.toml"), trusted.replace(line, "")).expect("written");
+    let interleavings = |library: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        let file = format!("programs/{program}");
+        command.args(["explore", "kernel", "-k", "pebbles", "--program", &file, "--library", library]);
+        command.args(["--points", "unlock", "--order", "backwards", "--fresh", "-v"]);
+        let output = command.current_dir(&folder).output().expect("the command starts");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        text.lines().filter(|line| line.starts_with("interleaving ")).count()
+    };
+    let (trusted, unordered) = (interleavings("trusted.toml"), interleavings("unordered.toml"));
+    assert!(trusted < unordered, "{trusted} and {unordered}");
 }
 
 /// A mutex that is none is found in a program that is not about mutexes, where it is to be tested.

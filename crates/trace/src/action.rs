@@ -12,9 +12,22 @@ pub enum Trusted {
     /// Code of the heap allocator. Its accesses are not reported as races, and it may touch blocks that are
     /// free.
     Heap,
+    /// Manages the heap under a lock of its own, as a program's library must: as [`Trusted::Heap`] while a lock is held, and
+    /// not trusted otherwise.
+    GuardedHeap,
     /// Code of a heap allocator that is itself under test: it may touch blocks that are free, and its races
     /// are reported.
     HeapUnderTest,
+    /// Reads what was freed, and nobody minds; nothing else of it is trusted.
+    ReadsFreed,
+}
+
+impl Trusted {
+    /// Whether nothing of it is looked at for preemption points.
+    #[must_use]
+    pub const fn is_quiet(self) -> bool {
+        matches!(self, Self::Lock | Self::Heap | Self::GuardedHeap)
+    }
 }
 
 /// What a thread does that finds a lock taken.
@@ -145,6 +158,10 @@ pub enum Action {
     },
     LeaveTrusted {
         code: Trusted,
+    },
+    /// The running thread knows that `thread` is over: everything that one did came before.
+    Join {
+        thread: ThreadId,
     },
     Alloc {
         addr: VirtAddr,

@@ -42,9 +42,12 @@ pub(super) fn with_program(
         let resolved = resolver.heap(index, heap);
         if resolved.under_test {
             resolver.trust(first, Trusted::HeapUnderTest);
-        } else {
+        } else if heap.as_ref().reentrant {
             resolver.trust(first, Trusted::Heap);
-            resolver.seal(first);
+            resolver.seal(first, Activity::Sealed);
+        } else {
+            resolver.trust(first, Trusted::GuardedHeap);
+            resolver.seal(first, Activity::Guarded);
         }
         resolved
     });
@@ -56,18 +59,24 @@ pub(super) fn with_program(
         }
     }
     resolver.panics();
+    resolver.joins();
     let checks = resolver.checks();
     let ignored_code = resolver.code_ranges(tables.ignore.functions.as_ref());
     let blocking_code = resolver.code_ranges(tables.functions.blocking.as_ref());
     let ignored_data = resolver.data_ranges(tables.ignore.symbols.as_ref());
     let raceless_code = resolver.code_ranges(tables.ignore.races.as_ref());
     let ignored_regions = resolver.ignored_regions();
-    let (hooks, mut problems, cautions) = (resolver.hooks, resolver.problems, resolver.cautions);
+    let (mut hooks, mut problems, cautions) = (resolver.hooks, resolver.problems, resolver.cautions);
     problems.sort();
     problems.dedup();
     if !problems.is_empty() {
         return Err(problems);
     }
+    // What is not trusted to wait for another's end proves nothing by returning.
+    let waits: Vec<_> =
+        hooks.iter().filter(|hook| matches!(hook.event, Event::Enter(Activity::Trusted))).collect();
+    let waits: Vec<Arc<str>> = waits.into_iter().map(|hook| hook.name.clone()).collect();
+    hooks.retain(|hook| !matches!(hook.event, Event::Join { .. }) || waits.contains(&hook.name));
     let named = |test: fn(&Event) -> bool| {
         let mut names: Vec<_> =
             hooks.iter().filter(|hook| test(&hook.event)).map(|hook| hook.name.clone()).collect();
@@ -75,7 +84,7 @@ pub(super) fn with_program(
         names.dedup();
         names
     };
-    let sealed = named(|event| matches!(event, Event::Enter(Activity::Sealed)));
+    let sealed = named(|event| matches!(event, Event::Enter(Activity::Sealed | Activity::Guarded)));
     let trusted = named(|event| matches!(event, Event::EnterTrusted(_) | Event::Enter(Activity::Trusted)));
     let of_kernel = kernel.hooks.iter().filter(|hook| !is_trusted_kernel_s(&hook.event)).cloned();
     let mut all = Kernel {

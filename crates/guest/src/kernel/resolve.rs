@@ -322,6 +322,11 @@ impl<'a> Resolver<'a> {
 
     /// Adds hooks at both ends of each function of a list.
     pub fn activity(&mut self, names: Option<&Names>, activity: Activity) {
+        self.stretches(names, &[Event::Enter(activity), Event::Leave(activity)]);
+    }
+
+    /// What happens where these functions are entered and where they are left.
+    fn stretches(&mut self, names: Option<&Names>, [enters, leaves]: &[Event; 2]) {
         let Some(names) = names else { return };
         for name in &names.as_ref().0 {
             let at = self.description.item(&names.span(), name);
@@ -336,9 +341,9 @@ impl<'a> Resolver<'a> {
             let name = name.trim_end_matches('?');
             for function in functions {
                 let enter = self.place_of(function, When::Enter, name, at);
-                self.add(Event::Enter(activity), enter, condition.as_ref());
+                self.add(enters.clone(), enter, condition.as_ref());
                 let leave = self.place_of(function, When::Leave, name, at);
-                self.add(Event::Leave(activity), leave, None);
+                self.add(leaves.clone(), leave, None);
             }
         }
     }
@@ -649,9 +654,15 @@ impl<'a> Resolver<'a> {
         self.around(first, [Event::EnterTrusted(code), Event::LeaveTrusted(code)]);
     }
 
-    /// Allows no preemption in the functions of the hooks from `first` on.
-    pub fn seal(&mut self, first: usize) {
-        self.around(first, [Event::Enter(Activity::Sealed), Event::Leave(Activity::Sealed)]);
+    /// No preemption is tried in them, or none under a lock.
+    pub fn seal(&mut self, first: usize, activity: Activity) {
+        self.around(first, [Event::Enter(activity), Event::Leave(activity)]);
+    }
+
+    /// Where the end of another thread is known.
+    pub fn joins(&mut self) {
+        let description: &'a Description = self.description;
+        self.thread_hooks(&description.tables.threads.join, |thread| Event::Join { thread });
     }
 
     /// Refuses tables that make no sense in a library's description.
@@ -662,7 +673,7 @@ impl<'a> Resolver<'a> {
             ("runnable", tables.runnable.when.is_some() || !tables.runnable.add.is_empty()),
             ("preemption", tables.preemption.allowed.is_some()),
             ("timer", tables.timer.vector.is_some()),
-            ("idle", tables.idle.thread.is_some() || tables.idle.when.is_some()),
+            ("idle", tables.idle.thread.is_some() || tables.idle.is.is_some() || tables.idle.when.is_some()),
             ("test", !tables.test.ready.is_empty() || !tables.test.start.is_empty()),
             ("user", tables.user.region.is_some() || !tables.user.exec.is_empty()),
         ];
@@ -747,6 +758,8 @@ impl<'a> Resolver<'a> {
         self.activity(functions.device.as_ref(), Activity::Device);
         self.activity(functions.idle.as_ref(), Activity::Idle);
         self.activity(functions.trusted.as_ref(), Activity::Trusted);
+        let reads = [Event::EnterTrusted(Trusted::ReadsFreed), Event::LeaveTrusted(Trusted::ReadsFreed)];
+        self.stretches(tables.ignore.freed_reads.as_ref(), &reads);
         if let Some(ends) = &functions.switch_ends {
             for place in self.places(Some(ends), &ends.span()) {
                 self.add(Event::SwitchEnd, place, None);
@@ -824,6 +837,7 @@ impl<'a> Resolver<'a> {
             timer_vector: tables.timer.vector.as_ref().map(|vector| *vector.as_ref()),
             time_passes: tables.timer.time_passes,
             idle_thread: self.anywhere(tables.idle.thread.as_ref(), &[]),
+            idle_is: self.anywhere(tables.idle.is.as_ref(), &bindings),
             idle_when: self.anywhere(tables.idle.when.as_ref(), &[]),
             locks,
             heaps,

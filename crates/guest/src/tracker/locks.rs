@@ -270,6 +270,11 @@ impl Tracker {
         }
     }
 
+    /// Whether the running thread was seen to take a lock that it has not given back.
+    pub(crate) fn holds_lock(&self) -> bool {
+        self.threads.current().is_some_and(|thread| self.holders.iter().any(|held| held.by == thread.id))
+    }
+
     /// The thread that holds a lock, as the kernel has it, or else as seen.
     #[must_use]
     pub fn owner(&self, machine: &Machine, thread: &Thread) -> Option<ThreadId> {

@@ -29,6 +29,10 @@ pub enum Said {
     Exit {
         thread: u64,
     },
+    /// The thread with this number is over, as the running one knows.
+    Join {
+        number: u64,
+    },
     /// A thread can run, or cannot any more.
     Queue {
         thread: u64,
@@ -155,6 +159,7 @@ impl Tracker {
             HookEvent::Begin => Said::Begin,
             HookEvent::Create { thread } => Said::Create { thread: value!(thread) },
             HookEvent::Exit { thread } => Said::Exit { thread: value!(thread) },
+            HookEvent::Join { thread } => Said::Join { number: value!(thread) },
             HookEvent::QueueAdd { thread } => Said::Queue { thread: value!(thread), queued: true },
             HookEvent::QueueRemove { thread } => Said::Queue { thread: value!(thread), queued: false },
             HookEvent::Enter(activity) => Said::Enter(*activity),
@@ -298,6 +303,11 @@ impl Tracker {
             }
             Said::Create { thread } => self.created(machine, step, thread, signals),
             Said::Exit { thread } => self.exits(machine, step, thread),
+            Said::Join { number } => {
+                if let Ok(number) = u32::try_from(number) {
+                    self.tell(machine, step, Action::Join { thread: ThreadId(number) });
+                }
+            }
             Said::Queue { thread, queued } => self.queue(machine, step, (thread, queued), signals),
             Said::Enter(activity) => self.enter(machine, step, activity),
             Said::Leave(activity) => self.leave(machine, step, activity, signals),
@@ -360,12 +370,12 @@ impl Tracker {
             }
             Said::EnterTrusted(code) => {
                 self.tell(machine, step, Action::EnterTrusted { code });
-                self.threads.runner_mut().trusted += u16::from(code != Trusted::HeapUnderTest);
+                self.threads.runner_mut().trusted += u16::from(code.is_quiet());
             }
             Said::LeaveTrusted(code) => {
                 self.tell(machine, step, Action::LeaveTrusted { code });
                 let thread = self.threads.runner_mut();
-                thread.trusted = thread.trusted.saturating_sub(u16::from(code != Trusted::HeapUnderTest));
+                thread.trusted = thread.trusted.saturating_sub(u16::from(code.is_quiet()));
             }
             Said::Console { line } => self.tell(machine, step, Action::Console { line }),
             Said::CheckFailed { check, found } => {

@@ -284,7 +284,8 @@ impl Teller<'_> {
             access.addr.0 < start.0.saturating_add(size) && start.0 < access.addr.0 + u64::from(access.size)
         };
         match &self.finding.kind {
-            FindingKind::UseAfterFree { access: bad, .. } => within(bad.addr, u64::from(bad.size)),
+            FindingKind::UseAfterFree { access: bad, .. }
+            | FindingKind::AllocatorReentered { access: bad } => within(bad.addr, u64::from(bad.size)),
             FindingKind::DoubleFree { block } | FindingKind::DoubleAllocation { block, .. } => {
                 within(block.addr, block.size)
             }

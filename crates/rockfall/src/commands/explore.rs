@@ -3,6 +3,7 @@
 use crate::files::{expect_folder, write_finding, write_whole};
 use crate::interrupt::lateness;
 use crate::kept::Kept;
+use crate::outcome::{Outcome, others};
 use crate::progress::Progress;
 use crate::target::{self, TargetArguments};
 use crate::terminal::text_options;
@@ -13,9 +14,9 @@ use campaign::finding_file::FindingFile;
 use campaign::limits::Limits;
 use campaign::narrate::narrate;
 use campaign::shorten::Shortened;
-use campaign::target::{ALONE, Checked, Sample, Target};
+use campaign::target::{Checked, Sample, Target};
 use clap::{Args, ValueEnum};
-use detect::{Detectors, Signature};
+use detect::Detectors;
 use explore::icb::ContextBounding;
 use explore::strategies::{DepthFirst, Dpor, Pct, Pos, RandomWalk};
 use explore::tree::Reduction;
@@ -130,6 +131,9 @@ pub struct How {
     /// Print one object for programs instead of text
     #[arg(long)]
     pub json: bool,
+    /// Tell of each interleaving on standard error; twice: with its schedule
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
 }
 
 /// The report as a page.
@@ -171,6 +175,7 @@ impl Default for How {
             page: PageArguments::default(),
             forecasts: None,
             json: false,
+            verbose: 0,
         }
     }
 }
@@ -211,17 +216,6 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * unit).map_err(|_| error())
 }
 
-/// The outcome of a search.
-pub struct Outcome {
-    pub verdict: explore::Verdict,
-    pub found: Vec<Found>,
-    pub seconds: f64,
-    /// Whether a thread stood at one of the points.
-    pub points_met: bool,
-    /// What one run of the test takes, where that was counted.
-    pub instructions: Option<u64>,
-}
-
 type KernelWorld = World<Uniprocessor, Detectors>;
 
 /// Searches a space until it is exhausted, a bug shows, or the budget ends.
@@ -259,9 +253,13 @@ fn systematic<R: Reduction + Serialize + DeserializeOwned>(
     let mut workers =
         Workers::new(workers, &world, &how.points, Options::default().depth_max, CLONE_BYTES_MAX);
     let mut search = kept.take_up().unwrap_or(new);
+    if how.verbose > 0 {
+        search.tell();
+    }
     search.run(&mut workers, &*late, &mut |search| {
         progress.note(search.sighting(), search.counts().effort.instructions);
         progress.show(search.counts().interleavings, search.forecast());
+        progress.tell(how.verbose, search.told());
         kept.keep(search);
     });
     kept.end(&search, search.is_over());
@@ -270,7 +268,8 @@ fn systematic<R: Reduction + Serialize + DeserializeOwned>(
         verdict: search.verdict(None),
         found,
         seconds: kept.seconds(),
-        points_met: search.points_met(),
+        points_met: Some(search.points_met().clone()),
+        forecast: search.forecast(),
         instructions: None,
     }
 }
@@ -289,18 +288,22 @@ fn icb(
     let preemptions_max = how.preemptions.unwrap_or(u32::MAX);
     let mut search: ContextBounding<()> =
         kept.take_up().unwrap_or_else(|| ContextBounding::new(options, preemptions_max));
+    if how.verbose > 0 {
+        search.tell();
+    }
     search.run(&mut workers, &*late, &mut |search| {
         let what = format!("at most {} preemptions", search.bound());
         progress.show_part(search.counts().interleavings, search.search().forecast(), &what);
+        progress.tell(how.verbose, search.search().told());
         kept.keep(search);
     });
     kept.end(&search, !matches!(search.verdict(), explore::Verdict::OutOfBudget { .. }));
-    let points_met = search.search().points_met();
     Outcome {
         verdict: search.verdict(),
         found: search.found(),
         seconds: kept.seconds(),
-        points_met,
+        points_met: Some(search.search().points_met().clone()),
+        forecast: search.search().forecast(),
         instructions: None,
     }
 }
@@ -347,7 +350,8 @@ fn sampled(
         Some(first) => explore::Verdict::Bug(Box::new(first.clone())),
         None => explore::Verdict::Bounded { by: Bound::Sampling, interleavings },
     };
-    Outcome { verdict, found, seconds: started.elapsed().as_secs_f64(), points_met: true, instructions: None }
+    let seconds = started.elapsed().as_secs_f64();
+    Outcome { verdict, found, seconds, points_met: None, forecast: None, instructions: None }
 }
 
 /// How many random walks are made when nothing else ends them.
@@ -395,7 +399,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         return Ok(Verdict::Fine);
     }
     crate::target::caution(&target);
-    crate::points::check(&arguments.how.points, &target.kernel)?;
+    crate::points::check(&arguments.how.points, &target.kernel, target.programs())?;
     let Checked { started, sample, .. } = crate::target::start_checked(&target)?;
     let world = target.world(started);
     if arguments.list_points {
@@ -428,20 +432,6 @@ pub fn explore(
     tell(target, world, how, &outcome, sample.alone)
 }
 
-/// Why an exhausted space proves nothing, if it does not.
-fn proves_nothing(how: &How, outcome: &Outcome, alone: bool) -> Option<&'static str> {
-    let finished =
-        matches!(outcome.verdict, explore::Verdict::Exhausted { .. } | explore::Verdict::Bounded { .. });
-    if finished && alone {
-        return Some(ALONE);
-    }
-    let asked = !how.points.rules.is_empty();
-    (finished && asked && !outcome.points_met).then_some(
-        "This is no proof: the test came to none of the points, so nobody was preempted. 'rockfall explore --list-points' \
-         tells where this test comes.",
-    )
-}
-
 fn tell(
     target: &Target,
     world: &KernelWorld,
@@ -452,14 +442,14 @@ fn tell(
     if let Some(bug) = Bug::of(target, world, how, outcome) {
         return bug.tell(target, world, how, outcome, &scope(target, how, outcome));
     }
-    let nothing = proves_nothing(how, outcome, alone);
+    let nothing = outcome.proves_nothing(!how.points.rules.is_empty(), alone);
     let settled = match outcome.verdict {
         explore::Verdict::Unsupported { .. } => Verdict::OwnBug.settle(),
         _ if nothing.is_some() => Verdict::BadInput.settle(),
         _ => Verdict::Fine.settle(),
     };
     if how.json {
-        println!("{}", json(&summary(outcome, &scope(target, how, outcome), None)));
+        println!("{}", json(&outcome.summary(&scope(target, how, outcome), None)));
     } else {
         let (verdict, scope) = (&outcome.verdict, scope(target, how, outcome));
         let each = outcome.instructions.map(report::grouped);
@@ -481,6 +471,13 @@ fn tell(
             }
             _ => {}
         }
+    }
+    let met = outcome.points_met.iter().filter(|_| nothing.is_none());
+    for unmet in met.flat_map(|met| crate::points::unmet(&how.points, &target.kernel, met)) {
+        let what = format!(
+            "nobody was preempted at {unmet}: this test does not come there, or only where no tick can be taken"
+        );
+        if how.json { eprintln!("rockfall: {what}") } else { println!("  Never met: {what}.") }
     }
     if let Some(nothing) = nothing {
         if how.json { eprintln!("rockfall: {nothing}") } else { println!("  {nothing}") }
@@ -541,14 +538,14 @@ impl Bug {
             None => Ok(()),
         };
         if how.json {
-            let told = summary(outcome, scope, Some(&self.best));
+            let told = outcome.summary(scope, Some(&self.best));
             println!("{}", json(&Summary { points: Some(&self.file.points), story: Some(&story), ..told }));
         } else {
             print!("{}", report::text(&story, text_options()));
             if let (Some(page), Ok(())) = (page, &shown) {
                 println!("Page:     {}", page.display());
             }
-            print!("{}", others(&outcome.found));
+            print!("{}{}", outcome.searched().unwrap_or_default(), others(&outcome.found));
         }
         // The bug is what counts, even if it could not be kept.
         if let Err(failure) = written.and(shown) {
@@ -558,77 +555,11 @@ impl Bug {
     }
 }
 
-/// What was found beside the first finding: each cause once, and how many findings it has.
-fn others(found: &[Found]) -> String {
-    let mut causes: Vec<(Signature, &Found, usize)> = Vec::new();
-    for other in found {
-        let cause = other.finding.cause();
-        match causes.iter_mut().find(|(known, ..)| *known == cause) {
-            Some((.., count)) => *count += 1,
-            None => causes.push((cause, other, 1)),
-        }
-    }
-    let mut text = String::new();
-    for (at, (_, other, count)) in causes.iter().enumerate() {
-        let more = count - 1;
-        let same = match more {
-            0 => String::new(),
-            1 => "one more finding of the same cause, elsewhere".to_owned(),
-            _ => format!("{more} more findings of the same cause, elsewhere"),
-        };
-        let Found { finding, preemptions, schedule, .. } = other;
-        match (at, more) {
-            (0, 0) => {}
-            (0, _) => text += &format!("also: {same}\n"),
-            _ => {
-                let same = if more == 0 { same } else { format!("; {same}") };
-                let headline = finding.headline();
-                text +=
-                    &format!("also: {headline} ({preemptions} preemptions){same}\n  schedule: {schedule}\n");
-            }
-        }
-    }
-    text
-}
-
 pub fn default_path(test: &str) -> PathBuf {
     let name: String =
         test.chars().map(|c| if c.is_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect();
     let name = if name.is_empty() { "test".to_owned() } else { name };
     Path::new(&name).with_extension("finding.json")
-}
-
-fn summary<'a>(outcome: &Outcome, scope: &'a str, best: Option<&'a Found>) -> Summary<'a> {
-    let (verdict, interleavings) = match &outcome.verdict {
-        explore::Verdict::Bug(found) => (report::Verdict::Bug, found.interleaving),
-        explore::Verdict::Exhausted { interleavings } => (report::Verdict::Exhausted, *interleavings),
-        explore::Verdict::Bounded { interleavings, .. } => (report::Verdict::Bounded, *interleavings),
-        explore::Verdict::OutOfBudget { interleavings, .. } => (report::Verdict::OutOfBudget, *interleavings),
-        explore::Verdict::Unsupported { interleavings, .. } => (report::Verdict::Unsupported, *interleavings),
-    };
-    let forecast = match &outcome.verdict {
-        explore::Verdict::OutOfBudget { forecast, .. } => forecast.as_ref(),
-        _ => None,
-    };
-    Summary {
-        verdict,
-        scope,
-        finding: best.map(|found| &found.finding),
-        interleavings,
-        seconds: outcome.seconds,
-        instructions: outcome.instructions,
-        estimate: forecast.map(|forecast| report::Estimate {
-            explored: forecast.explored,
-            interleavings: forecast.interleavings,
-            interleavings_min: forecast.interleavings_min,
-            interleavings_max: forecast.interleavings_max,
-            seconds_left: forecast.seconds_left(outcome.seconds),
-        }),
-        preemptions: best.map(|found| found.preemptions as u32),
-        schedule: best.map(|found| &found.schedule),
-        points: None,
-        story: None,
-    }
 }
 
 #[cfg(test)]

@@ -454,13 +454,7 @@ impl<'a> Checking<'a> {
             no_minimise: self.arguments.no_minimise,
             ..How::default()
         };
-        let outcome = explore::Outcome {
-            verdict: ::explore::Verdict::Bug(Box::new(found.clone())),
-            found: vec![found.clone()],
-            seconds: self.started.elapsed().as_secs_f64(),
-            points_met: true,
-            instructions: None,
-        };
+        let outcome = crate::outcome::Outcome::of_bug(found.clone(), self.started.elapsed().as_secs_f64());
         let world = target.world(target.start()?);
         match explore::Bug::of(target, &world, &how, &outcome) {
             Some(bug) => bug.tell(target, &world, &how, &outcome, "a counterexample of a model"),

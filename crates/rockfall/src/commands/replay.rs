@@ -89,7 +89,7 @@ impl Scene {
         }
         recipe.sources.splice(0..0, arguments.sources.iter().cloned());
         let target = target::make_again(recipe, arguments.finding.parent().unwrap_or(Path::new("")))?;
-        crate::points::check(&file.points, &target.kernel)?;
+        crate::points::check(&file.points, &target.kernel, target.programs())?;
         let world = target.world(target.start()?);
         Ok(Self { file, target, world })
     }

@@ -1,11 +1,10 @@
 //! `rockfall test`: many state spaces and one budget. What to explore follows from the kernel and from the data races
 //! that show; see [`explore::jobs`] for the plan and `docs/test.md` for what the statement at the end means.
 
-use crate::commands::explore::{
-    Bug, How, Outcome, PageArguments, cores, default_path, parse_duration, parse_workers,
-};
+use crate::commands::explore::{Bug, How, PageArguments, cores, default_path, parse_duration, parse_workers};
 use crate::files::{Files, expect_folder};
 use crate::jobs_view::JobsView;
+use crate::outcome::Outcome;
 use crate::ram::{Ram, parse_limit};
 use crate::run_folder::{self, RunFolder};
 use crate::target::{self, TargetArguments};
@@ -214,7 +213,9 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::target::caution(&target);
     let mode = if arguments.maximal { Mode::Maximal } else { Mode::Deepening };
     let plan = plan(&target, mode, arguments.races.into(), &arguments.filters());
-    plan.jobs().iter().try_for_each(|job| crate::points::check(&job.points, &target.kernel))?;
+    plan.jobs()
+        .iter()
+        .try_for_each(|job| crate::points::check(&job.points, &target.kernel, target.programs()))?;
     let Checked { started, sample, .. } = crate::target::start_checked(&target)?;
     let (folder, record) = open_folder(&target, arguments)?;
     let plain = target.world(started);
@@ -314,13 +315,7 @@ impl Scene<'_> {
             json: arguments.json,
             ..How::default()
         };
-        let outcome = Outcome {
-            verdict: explore::Verdict::Bug(Box::new(found.clone())),
-            found: vec![found],
-            seconds,
-            points_met: true,
-            instructions: self.sample.instructions,
-        };
+        let outcome = Outcome { instructions: self.sample.instructions, ..Outcome::of_bug(found, seconds) };
         let bug = Bug::of(target, plain, &how, &outcome).expect("it was found");
         campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), plain));
         view.finish(&campaign.plan);
