@@ -10,6 +10,7 @@ pub mod demo;
 mod image;
 pub mod linux;
 pub mod qemu;
+pub mod smp;
 pub mod tiny;
 mod toolchain;
 

@@ -32,16 +32,22 @@ const FLAGS: &[&str] = &[
 
 /// Builds the kernel into `out` with these macros defined: `ROCKFALL_OFF`, and names of its faults.
 pub fn build(macros: &[&str], out: &Path) -> Result<PathBuf, BuildError> {
+    build_file("tiny", macros, out)
+}
+
+/// Builds the kernel that is one file in the folder of its name.
+pub(crate) fn build_file(name: &str, macros: &[&str], out: &Path) -> Result<PathBuf, BuildError> {
     let error = |path: &Path| {
         let path = path.to_owned();
         move |error| BuildError::Io(path, error)
     };
     std::fs::create_dir_all(out).map_err(error(out))?;
-    let sources = crate::sources().join("tiny");
+    let sources = crate::sources().join(name);
     let kernel = out.join("kernel");
     let mut command = Command::new("gcc");
     command.args(FLAGS).args(macros.iter().map(|name| format!("-D{name}")));
-    command.arg("-T").arg(sources.join("tiny.ld")).arg(sources.join("tiny.c")).arg("-o").arg(&kernel);
+    command.arg("-T").arg(sources.join(name).with_extension("ld"));
+    command.arg(sources.join(name).with_extension("c")).arg("-o").arg(&kernel);
     run("gcc", &mut command)?;
     Ok(kernel)
 }

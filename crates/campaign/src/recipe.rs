@@ -60,6 +60,17 @@ pub struct Recipe {
     /// How a Linux kernel is booted to its test, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux: Option<LinuxRecipe>,
+    /// With another kernel on several processors: where its test begins and ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub functions: Option<FunctionsRecipe>,
+}
+
+impl Recipe {
+    /// Whether processors are what is scheduled.
+    #[must_use]
+    pub const fn is_multiprocessor(&self) -> bool {
+        self.linux.is_some() || self.functions.is_some()
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,6 +95,14 @@ pub struct LinuxRecipe {
     /// The input that the finding is about, if the test has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<u32>,
+}
+
+/// Where a test of another kernel begins and ends; part of a finding file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionsRecipe {
+    pub cpus: u8,
+    pub begin: Vec<String>,
+    pub end: Vec<String>,
 }
 
 /// The options about transactions that are part of a finding file.

@@ -252,6 +252,18 @@ impl Target {
         Flags::new(found.instructions, found.variables)
     }
 
+    /// The kernel's file.
+    #[must_use]
+    pub fn file(&self) -> &[u8] {
+        &self.file
+    }
+
+    /// With what the kernel is booted.
+    #[must_use]
+    pub const fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
     /// A checksum of all that the target is made of.
     pub fn checksum(&self) -> u64 {
         let Recipe {

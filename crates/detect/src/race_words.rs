@@ -40,6 +40,7 @@ struct Word {
     /// The clock that was released here, if the word synchronises.
     released: Option<Box<Clock>>,
     past: Vec<Past>,
+    raced: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +49,8 @@ pub struct RaceWords {
     clocks: Vec<Clock>,
     words: FxHashMap<u64, Word>,
     told: BTreeSet<(VirtAddr, VirtAddr)>,
+    /// Words on which there was a race since that was last asked.
+    raced: Vec<PhysAddr>,
 }
 
 impl Default for RaceWords {
@@ -67,7 +70,7 @@ impl RaceWords {
         let mut clocks = vec![[0; CPUS_MAX]; CPUS_MAX];
         // Knowing nothing of a processor is less than its first epoch.
         (0..CPUS_MAX).for_each(|cpu| clocks[cpu][cpu] = 1);
-        Self { synchronising, clocks, words: FxHashMap::default(), told: BTreeSet::new() }
+        Self { synchronising, clocks, words: FxHashMap::default(), told: BTreeSet::new(), raced: Vec::new() }
     }
 
     pub fn observe(&mut self, step: &Step, races: &mut Vec<Race>) {
@@ -83,6 +86,18 @@ impl RaceWords {
                 self.forget(*phys, *size);
             }
         }
+    }
+
+    /// The words on which there was a race since this was last asked, each told once in an execution. Accesses to all
+    /// others were ordered so far.
+    pub fn take_raced(&mut self) -> Vec<PhysAddr> {
+        std::mem::take(&mut self.raced)
+    }
+
+    /// Memory of its own, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.words.len() * (size_of::<(u64, Word)>() + 2 * size_of::<Past>())
     }
 
     /// Forgets earlier accesses to these bytes, which now hold something new.
@@ -114,13 +129,18 @@ impl RaceWords {
                         own[cpu] += 1;
                     }
                 }
-                None => race(state, &self.clocks[cpu], cpu, bytes, access, &mut self.told, races),
+                None => {
+                    let raced = race(state, &self.clocks[cpu], cpu, bytes, access, &mut self.told, races);
+                    if raced && !std::mem::replace(&mut state.raced, true) {
+                        self.raced.push(PhysAddr(word));
+                    }
+                }
             }
         }
     }
 }
 
-/// Compares an access with those of others to the word, and remembers it.
+/// Compares an access with those of others to the word, and remembers it. Whether it races with one of them.
 fn race(
     word: &mut Word,
     clock: &Clock,
@@ -129,7 +149,8 @@ fn race(
     access: &Access,
     told: &mut BTreeSet<(VirtAddr, VirtAddr)>,
     races: &mut Vec<Race>,
-) {
+) -> bool {
+    let mut raced = false;
     let now = Past {
         cpu: cpu as u8,
         kind: access.kind,
@@ -141,6 +162,7 @@ fn race(
     for before in word.past.iter().filter(|before| usize::from(before.cpu) != cpu) {
         let conflict = before.bytes & bytes != 0 && (before.kind.writes() || access.kind.writes());
         let ordered = clock[usize::from(before.cpu)] >= before.epoch;
+        raced |= conflict && !ordered;
         if conflict && !ordered && told.insert((before.pc, access.pc)) {
             let (addr, size) = (access.addr, access.size);
             races.push(Race { first: side(before), second: side(&now), addr, size });
@@ -151,6 +173,7 @@ fn race(
         Some(past) => *past = now,
         None => word.past.push(now),
     }
+    raced
 }
 
 fn side(past: &Past) -> RaceSide {

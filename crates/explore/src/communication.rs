@@ -1,8 +1,8 @@
 //! Detectors, data races, and what is learned of communication, as one observer of executions on several processors.
 //!
-//! The accesses of a step are those to words that are points, and those to words that turned out to be
-//! communication without being points. Words of the second kind, and words that locked instructions touch,
-//! become notes, because later executions must know them.
+//! The accesses of a step are those to words that are known to be shared, and those to words that turned out to be
+//! without being known. Words of the second kind, words that locked instructions touch, and words with accesses that
+//! race become notes, because later executions must know them.
 
 use crate::world::{Observer, Seen};
 use detect::{Detectors, Limits, Progress, Race, RaceWords};
@@ -12,7 +12,7 @@ use trace::{PhysAddr, Step, VirtAddr, Words};
 /// What is worth remembering beyond one execution.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Noted {
-    /// Processors communicate through this word, which is no point; a processor accessed it at this address,
+    /// Processors communicate through this word, which was not known; a processor accessed it at this address,
     /// or near it.
     Word {
         word: PhysAddr,
@@ -20,6 +20,8 @@ pub enum Noted {
     },
     /// A locked instruction touched this word, which was not known to be for synchronisation.
     Synchronises(PhysAddr),
+    /// Accesses to this word race.
+    Races(PhysAddr),
     Race(Race),
 }
 
@@ -27,19 +29,19 @@ pub enum Noted {
 pub struct Communication {
     detectors: Detectors,
     races: RaceWords,
-    points: Words,
+    shared: Words,
     synchronising: Words,
     /// What was noted in this execution, so that each note is made once.
     noted: BTreeSet<PhysAddr>,
 }
 
 impl Communication {
-    /// `points` are the words of the point set, `synchronising` the words that locked instructions are known
+    /// `shared` are the words that are known to be shared, `synchronising` the words that locked instructions are known
     /// to touch.
     #[must_use]
-    pub fn new(detectors: Detectors, points: Words, synchronising: Words) -> Self {
+    pub fn new(detectors: Detectors, shared: Words, synchronising: Words) -> Self {
         let races = RaceWords::new(synchronising.clone());
-        Self { detectors, races, points, synchronising, noted: BTreeSet::new() }
+        Self { detectors, races, shared, synchronising, noted: BTreeSet::new() }
     }
 }
 
@@ -52,7 +54,7 @@ impl Observer for Communication {
             let last = PhysAddr(access.phys.0 + u64::from(access.size.max(1)) - 1);
             for at in [access.phys, last] {
                 let word = Words::of(at);
-                if !self.points.contains(word) && self.noted.insert(word) {
+                if !self.shared.contains(word) && self.noted.insert(word) {
                     seen.notes.push(Noted::Word { word, addr: access.addr });
                 }
                 // One more than the word's address tells the two kinds of note apart.
@@ -67,6 +69,11 @@ impl Observer for Communication {
         let mut races = Vec::new();
         self.races.observe(step, &mut races);
         seen.notes.extend(races.into_iter().map(Noted::Race));
+        seen.notes.extend(self.races.take_raced().into_iter().map(Noted::Races));
+    }
+
+    fn bytes_apart(&self, _other: &Self) -> usize {
+        size_of::<Self>() + self.races.bytes()
     }
 
     fn set_limits(&mut self, limits: Limits) {

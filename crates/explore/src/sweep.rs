@@ -18,20 +18,31 @@ use crate::verdict::Found;
 use crate::workers::Workers;
 use crate::world::Observer;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use trace::{Access, Schedule, Subject};
+use std::sync::{Arc, Mutex};
+use trace::{Access, Choice, Schedule, Subject};
 
 /// How many executions one round has.
 const ROUND: usize = 64;
 
-/// An execution to be run.
+/// An execution to be run: another one up to a decision, and from there on something else. The path of that other one is
+/// shared by all that part from it, because there may be as many as it has decisions.
 #[derive(Clone, Debug)]
 struct Item {
-    prefix: Schedule,
+    path: Arc<[Choice]>,
+    /// Choices of the path that are made again.
+    common: usize,
+    /// What is chosen then.
+    instead: Option<Choice>,
     preemptions: u32,
     /// The access that the preempted actor was about to make.
     before: Option<Access>,
+}
+
+impl Item {
+    fn prefix(&self) -> Schedule {
+        Schedule(self.path[..self.common].iter().copied().chain(self.instead).collect())
+    }
 }
 
 /// How promising it is to let others in before an access: the lower the sooner.
@@ -53,7 +64,7 @@ pub struct Sweep<N: Ord> {
 impl<N: Clone + Ord + Send> Sweep<N> {
     #[must_use]
     pub fn new(preemptions_max: u32, until: Until) -> Self {
-        let first = Item { prefix: Schedule::default(), preemptions: 0, before: None };
+        let first = Item { path: Arc::default(), common: 0, instead: None, preemptions: 0, before: None };
         Self {
             preemptions_max,
             until,
@@ -188,7 +199,7 @@ fn run<S: Subject, O: Observer>(
     item: &Item,
     preemptions_max: u32,
 ) -> Option<Brought<O::Note>> {
-    let execution = runner.run(&item.prefix, &mut Replay::new(Schedule::default()));
+    let execution = runner.run(&item.prefix(), &mut Replay::new(Schedule::default()));
     if execution.end == crate::End::Cancelled {
         return None;
     }
@@ -200,19 +211,18 @@ fn run<S: Subject, O: Observer>(
 
 /// What else could have been decided beyond the prefix, and whether some of it takes too many preemptions.
 fn others(execution: &Execution, item: &Item, preemptions_max: u32) -> (Vec<Item>, bool) {
-    let path = &execution.path;
+    let path: Arc<[Choice]> = execution.path.iter().map(|taken| taken.step.choice).collect();
     let (mut items, mut cut) = (Vec::new(), false);
-    for (at, Taken { enabled, current, step }) in path.iter().enumerate().skip(item.prefix.0.len()) {
+    let known = item.common + usize::from(item.instead.is_some());
+    for (common, Taken { enabled, current, step }) in execution.path.iter().enumerate().skip(known) {
         for other in enabled.iter().filter(|&other| other != step.choice) {
             let preemptions = item.preemptions + u32::from(other.actor.preempts(*current));
             if preemptions > preemptions_max {
                 cut = true;
                 continue;
             }
-            let mut prefix = Schedule(path[..at].iter().map(|taken| taken.step.choice).collect());
-            prefix.0.push(other);
             let before = current.and_then(|_| step.accesses.first().copied());
-            items.push(Item { prefix, preemptions, before });
+            items.push(Item { path: path.clone(), common, instead: Some(other), preemptions, before });
         }
     }
     (items, cut)

@@ -111,6 +111,13 @@ pub fn is_system_call(image: &Image, pc: VirtAddr) -> bool {
     ask!(image.architecture, x86::is_system_call(image, pc), false)
 }
 
+/// Whether code begins with an instruction that reads an operand in memory, changes it and writes it back, and does not lock
+/// the memory meanwhile.
+#[must_use]
+pub fn updates_memory(architecture: Architecture, code: &[u8]) -> bool {
+    ask!(architecture, x86::updates_memory(architecture, code), false)
+}
+
 /// Whether the code begins a hardware transaction somewhere.
 #[must_use]
 pub fn begins_transaction(architecture: Architecture, code: &[u8]) -> bool {

@@ -27,23 +27,28 @@ mod aftermath;
 mod class;
 mod context;
 mod counters;
+mod ending;
+pub mod functions;
+mod halves;
 mod heap;
+mod hooks;
 mod knowledge;
 mod points;
 mod recording;
 mod repetition;
 mod sharing;
 pub mod start;
+mod waiting;
 
-use crate::annotation::{Annotation, decode};
 use crate::cache_lines::Lines;
-use crate::view::{View, registers};
 use class::Class;
 pub use class::Classes;
-use context::{Context, Place, Role, Standing};
+use context::{Context, Role, Standing};
 pub use counters::Counters;
 use counters::{Counting, Rule};
+use halves::Half;
 use heap::Heap;
+use hooks::Hooked;
 pub use knowledge::Knowledge;
 use machine::board::TimerMode;
 use machine::{Kinds, Machine, Stop, StopSet, WordSet};
@@ -53,7 +58,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{
     Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Event, PhysAddr, Point, PointKind, PointSet,
-    Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Waiting,
+    Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Words,
 };
 
 /// How many instructions a processor may run without coming to a point before others go first (the paper's
@@ -61,11 +66,6 @@ use trace::{
 pub const STARVATION_INSTRUCTIONS: u64 = 500_000;
 /// The most instructions of a step, unless [`Subject::limit_step`] says otherwise.
 pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
-/// Machine time, in microseconds, that an execution may wait for timers while nobody can go on, all waits together.
-pub const WAITING_MICROS_MAX: u64 = 10_000_000;
-/// How many timer interrupts in a row processors that all spin are given before they are taken to do so for
-/// ever.
-const SPINNING_TICKS_MAX: u32 = 16;
 /// How many instructions are run at a time; then it is asked whether the step is still wanted, and whether it
 /// goes round in a loop.
 const STRETCH_INSTRUCTIONS: u64 = 20_000;
@@ -99,6 +99,8 @@ pub struct Multiprocessor {
     /// Classes of executions after which the test's check need not be run any more.
     classes: Arc<Classes>,
     compiled: Compiled,
+    /// Words that processors share without being points.
+    watched: Words,
     recording: Recording,
     events: Vec<Event>,
     /// Console output that is not yet a whole line.
@@ -107,6 +109,9 @@ pub struct Multiprocessor {
     /// The tasks that are the test's threads, by processor.
     tasks: Arc<[Option<VirtAddr>]>,
     heap: Heap,
+    hooked: Hooked,
+    /// Functions by whose entry a processor has come to the end of the test, where it does not say so itself.
+    ends: Arc<[u64]>,
     /// Addresses that functions of the allocator return to, as far as they have been seen: runs stop there.
     returns: BTreeSet<u64>,
     /// The state of each processor that stands before an access, if the execution is narrated: to be shown
@@ -131,12 +136,15 @@ impl Clone for Multiprocessor {
             class: self.class.clone(),
             classes: self.classes.clone(),
             compiled: self.compiled.clone(),
+            watched: self.watched.clone(),
             recording,
             events: Vec::new(),
             console: self.console.clone(),
             knowledge: self.knowledge.clone(),
             tasks: self.tasks.clone(),
             heap: self.heap.clone(),
+            hooked: self.hooked.clone(),
+            ends: self.ends.clone(),
             returns: self.returns.clone(),
             narrated: self.narrated.clone(),
             instructions_max: self.instructions_max,
@@ -156,12 +164,15 @@ impl Clone for Multiprocessor {
         self.classes.clone_from(&source.classes);
         // A set of points that is known stays: the receiver is most often asked for the same again.
         self.recording.restore(&source.recording);
-        self.recording.known.clone_from(&self.compiled.until.before);
+        self.recording.known.clone_from(&self.compiled.known);
+        self.watched.clone_from(&source.watched);
         self.events.clear();
         self.console.clone_from(&source.console);
         self.knowledge.clone_from(&source.knowledge);
         self.tasks.clone_from(&source.tasks);
         self.heap.clone_from(&source.heap);
+        self.hooked.clone_from(&source.hooked);
+        self.ends.clone_from(&source.ends);
         self.narrated.clone_from(&source.narrated);
         self.instructions_max = source.instructions_max;
         self.cancelled.clone_from(&source.cancelled);
@@ -195,12 +206,15 @@ impl Multiprocessor {
             class: Some(Class::default()),
             classes: Arc::default(),
             compiled: Compiled::default(),
+            watched: Words::default(),
             recording: Recording::new(),
             events: Vec::new(),
             console: String::new(),
             knowledge: Arc::default(),
             tasks: Arc::default(),
             heap: Heap::new(cpus),
+            hooked: Hooked::default(),
+            ends: Arc::default(),
             returns: BTreeSet::new(),
             narrated: None,
             instructions_max: STEP_INSTRUCTIONS_MAX,
@@ -213,6 +227,11 @@ impl Multiprocessor {
     #[must_use]
     pub const fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// Keeps what comes into the machine from now on ([`Machine::tape`]).
+    pub fn record(&mut self) {
+        self.machine.record();
     }
 
     /// How often each rule about waiting applied, in this subject and all its clones together.
@@ -238,6 +257,12 @@ impl Multiprocessor {
         self.recording.interrupts = true;
     }
 
+    /// These words are known to be shared too, without being points: accesses to them are told, and processors do not
+    /// stop before them.
+    pub fn watch_words(&mut self, words: Words) {
+        self.watched = words;
+    }
+
     /// Classes of executions whose check has passed, and is left out from then on: it takes longer than a short test.
     /// They belong to one set of points.
     pub fn remember_classes(&mut self, classes: Arc<Classes>) {
@@ -251,7 +276,7 @@ impl Multiprocessor {
     }
 
     fn compile(&mut self, points: &PointSet) {
-        self.compiled.set(points);
+        self.compiled.set(points, &self.watched);
         self.recompile();
     }
 
@@ -265,7 +290,10 @@ impl Multiprocessor {
             on: Kinds::HALT.and(Kinds::PAUSE).and(Kinds::HYPERCALL).and(Kinds::INTERRUPT),
             ..StopSet::default()
         };
-        self.recording.known = until.before.clone();
+        let known = self.compiled.words.iter().chain(self.compiled.watched.iter());
+        self.compiled.known =
+            if self.compiled.watched.is_empty() { until.before.clone() } else { Arc::new(known.collect()) };
+        self.recording.known = self.compiled.known.clone();
         self.recording.sharing.clear();
         self.compiled.until = until;
     }
@@ -273,7 +301,7 @@ impl Multiprocessor {
     /// Instructions where a run stops to look at what the kernel does.
     fn stops(&self) -> impl Iterator<Item = u64> {
         let known = self.knowledge.stops().chain(self.returns.iter().copied());
-        known.chain(self.compiled.code.iter().copied())
+        known.chain(self.compiled.code.iter().copied()).chain(self.ends.iter().copied())
     }
 
     fn context(&mut self, cpu: CpuId) -> &mut Context {
@@ -294,7 +322,7 @@ impl Multiprocessor {
 
     fn drain(&mut self, cpu: CpuId) {
         let told = self.recording.accesses.len();
-        let freed = Freed { heap: &self.heap, allocator: &self.knowledge.allocator };
+        let freed = Freed { heap: &self.heap, allocator: &self.knowledge.allocator, hooked: &self.hooked };
         self.recording.drain(&self.machine, cpu, &mut self.contexts, &freed);
         let Self { recording, class, .. } = self;
         for access in &recording.accesses[told..] {
@@ -329,6 +357,9 @@ impl Multiprocessor {
             self.context(cpu).role = Role::Ended { place, away: true };
         }
         self.context(cpu).standing = Standing::Ready;
+        if let Some(end) = self.halve(cpu) {
+            return end;
+        }
         let mut until = self.until(cpu);
         let mut looked = 0;
         let mut shadowed = false;
@@ -357,22 +388,27 @@ impl Multiprocessor {
             let end = match stop {
                 // The processor was chosen where it stood before this very access, which it may now make.
                 Stop::Before { .. } if executed == 0 && self.machine.cpu(cpu).pc() == stood_at => None,
-                Stop::Before { access, .. } => Some(self.arrive(cpu, access.address)),
+                Stop::Before { access, .. } => Some(self.arrive(cpu, &access)),
                 Stop::InterruptFlag { enabled } => {
                     shadowed = enabled;
                     None
                 }
-                Stop::Budget if was_shadowed => self.spins(cpu, true).then(|| self.wait(cpu)),
-                Stop::Pause => self.spins(cpu, true).then(|| self.wait(cpu)),
-                Stop::Code(_) => match self.trouble(cpu) {
-                    Some(crashed) => Some(crashed),
-                    None if self.allocates(cpu) => {
+                Stop::Budget if was_shadowed => self.spins(cpu, true, None).then(|| self.wait(cpu)),
+                Stop::Pause => self.spins(cpu, true, None).then(|| self.wait(cpu)),
+                Stop::Code(pc) if self.ends.contains(&pc.0) => self.ended(cpu),
+                Stop::Code(_) => match self.trouble(cpu).map_or_else(|| self.follows_hooks(cpu), Err) {
+                    Err(crashed) => Some(crashed),
+                    Ok(hooked) if hooked || self.allocates(cpu) => {
                         until.code.clone_from(&self.compiled.until.code);
                         // Where the allocator returns to may be a place that the points name.
-                        (executed > 0 && self.is_named(cpu)).then(|| self.arrive_at_code(cpu))
+                        if executed > 0 && self.is_named(cpu) {
+                            Some(self.arrive_at_code(cpu))
+                        } else {
+                            (hooked && self.spins(cpu, false, None)).then(|| self.wait(cpu))
+                        }
                     }
-                    None if executed > 0 && self.is_named(cpu) => Some(self.arrive_at_code(cpu)),
-                    None => self.spins(cpu, false).then(|| self.wait(cpu)),
+                    Ok(_) if executed > 0 && self.is_named(cpu) => Some(self.arrive_at_code(cpu)),
+                    Ok(_) => self.spins(cpu, false, None).then(|| self.wait(cpu)),
                 },
                 Stop::Halt => {
                     self.counting.count(Rule::Halt);
@@ -444,14 +480,19 @@ impl Multiprocessor {
     }
 
     /// Ends the step because the processor stands before an access to a communication word.
-    fn arrive(&mut self, cpu: CpuId, addr: VirtAddr) -> StepEnd {
+    fn arrive(&mut self, cpu: CpuId, access: &machine::Access) -> StepEnd {
         let Self { narrated, knowledge, machine, .. } = self;
+        let addr = access.address;
         if let Some(seen) = narrated {
             let stack = knowledge.stack(machine, cpu);
             let object = knowledge.describe(machine, cpu, addr);
             seen[usize::from(cpu.0)] = Some(Seen { stack, object });
         }
-        if self.spins(cpu, false) { self.wait(cpu) } else { self.point(PointKind::Access, cpu) }
+        if self.spins(cpu, false, access.physical) {
+            return self.wait(cpu);
+        }
+        self.context(cpu).half = Half::of(&self.machine, cpu, access);
+        self.point(PointKind::Access, cpu)
     }
 
     /// Whether the points name the instruction that a processor stands before.
@@ -461,7 +502,7 @@ impl Multiprocessor {
 
     /// Ends the step because the processor stands before an instruction that the points name.
     fn arrive_at_code(&mut self, cpu: CpuId) -> StepEnd {
-        if self.spins(cpu, false) { self.wait(cpu) } else { self.point(PointKind::Race, cpu) }
+        if self.spins(cpu, false, None) { self.wait(cpu) } else { self.point(PointKind::Race, cpu) }
     }
 
     /// Whether the processor enters or leaves the allocator.
@@ -481,6 +522,25 @@ impl Multiprocessor {
         true
     }
 
+    /// What the kernel's description says of the instruction that a processor stands before. `Err`: that the kernel has given
+    /// up. `Ok(true)`: something.
+    fn follows_hooks(&mut self, cpu: CpuId) -> Result<bool, StepEnd> {
+        let Some(kernel) = self.knowledge.description.clone() else { return Ok(false) };
+        // What was accessed so far is judged by what was free then.
+        self.drain(cpu);
+        let Some(met) = self.hooked.at(&self.machine, cpu, &kernel) else { return Ok(false) };
+        for action in met.actions {
+            if let Action::Alloc { phys, size, .. } = action {
+                self.recording.sharing.forget(phys, size);
+            }
+            self.tell(cpu, action);
+        }
+        if met.returns_to.is_some_and(|at| self.returns.insert(at)) {
+            self.compiled.until.code = Arc::new(self.stops().collect());
+        }
+        if met.crashed { Err(StepEnd::Crashed) } else { Ok(true) }
+    }
+
     /// Takes note that the kernel begins to say that something is wrong.
     fn trouble(&mut self, cpu: CpuId) -> Option<StepEnd> {
         let (action, pc) = self.knowledge.trouble(&self.machine, cpu)?;
@@ -497,13 +557,15 @@ impl Multiprocessor {
     }
 
     /// Whether the processor is in a loop that only others can end; then it stands there.
-    fn spins(&mut self, cpu: CpuId, pauses: bool) -> bool {
+    fn spins(&mut self, cpu: CpuId, pauses: bool, about: Option<PhysAddr>) -> bool {
         if self.contexts[usize::from(cpu.0)].repetition.watches() {
             self.drain(cpu);
         }
         let Self { machine, contexts, .. } = self;
         let context = &mut contexts[usize::from(cpu.0)];
-        let Some(reads) = context.repetition.at(machine, machine.cpu(cpu), pauses) else { return false };
+        let Some(reads) = context.repetition.at(machine, machine.cpu(cpu), pauses, about) else {
+            return false;
+        };
         context.standing = Standing::Spinning(reads);
         true
     }
@@ -511,19 +573,6 @@ impl Multiprocessor {
     fn wait(&mut self, cpu: CpuId) -> StepEnd {
         self.counting.count(Rule::Loop);
         self.point(PointKind::Blocked, cpu)
-    }
-
-    /// Whether a processor that served an interrupt is back where its thread has ended.
-    fn is_back(&mut self, cpu: CpuId) -> bool {
-        let here = Place::of(self.machine.cpu(cpu));
-        let context = self.context(cpu);
-        match context.role {
-            Role::Ended { place, .. } if place == here => {
-                context.role = Role::Ended { place, away: false };
-                true
-            }
-            _ => false,
-        }
     }
 
     /// Decides what becomes of a step that goes on for long.
@@ -540,102 +589,6 @@ impl Multiprocessor {
         (executed >= self.instructions_max).then_some(StepEnd::NoProgress { instructions: executed })
     }
 
-    /// Acts on what the guest said by an annotation.
-    fn called(&mut self, cpu: CpuId) -> Option<StepEnd> {
-        let view = View { machine: &self.machine, cpu };
-        match decode(&registers(&self.machine, cpu), &view)? {
-            Annotation::TestEnd { threads, .. } if threads > 0 => self.ended(cpu),
-            Annotation::Failed { check, found } => {
-                self.tell(cpu, Action::CheckFailed { check, found });
-                None
-            }
-            Annotation::Message { text } => {
-                self.tell(cpu, Action::Console { line: text });
-                None
-            }
-            Annotation::Panic { message } => {
-                self.tell(cpu, Action::Panic { message });
-                Some(StepEnd::Crashed)
-            }
-            _ => None,
-        }
-    }
-
-    /// Takes note that the processor has come to the end of the test. One that has done so before, and was
-    /// away, goes on.
-    fn ended(&mut self, cpu: CpuId) -> Option<StepEnd> {
-        let place = Place::of(self.machine.cpu(cpu));
-        let context = self.context(cpu);
-        if context.role != Role::Tested {
-            return None;
-        }
-        context.role = Role::Ended { place, away: false };
-        context.repetition.clear();
-        self.tell(cpu, Action::Exit);
-        if self.contexts.iter().any(|context| context.role == Role::Tested) {
-            return Some(self.point(PointKind::Voluntary, cpu));
-        }
-        Some(self.finish(cpu))
-    }
-
-    /// Ends the execution, because all threads of the test have ended.
-    fn finish(&mut self, cpu: CpuId) -> StepEnd {
-        self.over = true;
-        self.tell(cpu, Action::TestEnd { alone: false });
-        self.hear_console(cpu);
-        let class = self.class();
-        if class.is_some_and(|class| self.classes.has_passed(class)) {
-            return StepEnd::Finished;
-        }
-        let told = self.events.len();
-        let end = self.check(cpu);
-        if end == StepEnd::Finished
-            && self.events.len() == told
-            && let Some(class) = class
-        {
-            self.classes.passed(class);
-        }
-        end
-    }
-
-    /// When nobody can go on, time jumps to the next timer's expiry. An end if there is none, or none that helps.
-    fn settle(&mut self) -> Option<StepEnd> {
-        while self.ready().next().is_none() {
-            let spinning = |context: &&Context| matches!(context.standing, Standing::Spinning(_));
-            let mut tested = self.contexts.iter().filter(|context| context.role == Role::Tested);
-            self.ticks = if tested.all(|context| spinning(&context)) { self.ticks + 1 } else { 0 };
-            let allowed = self.machine.board.clock().micros(WAITING_MICROS_MAX);
-            if self.ticks > SPINNING_TICKS_MAX || self.waited > allowed || !self.expire() {
-                return Some(StepEnd::Stuck { waiting: self.waiting() });
-            }
-        }
-        None
-    }
-
-    /// Lets the next timer expire. False: none is armed.
-    fn expire(&mut self) -> bool {
-        let expiries = self.cpus().filter_map(|cpu| Some((self.machine.expiry(cpu)?, cpu)));
-        let Some((_, cpu)) = expiries.min() else { return false };
-        let before = self.machine.instructions();
-        self.machine.expire(cpu);
-        self.waited += self.machine.instructions() - before;
-        self.counting.count(Rule::Expiry);
-        true
-    }
-
-    fn waiting(&self) -> Vec<Waiting> {
-        let tested = self.cpus().filter(|cpu| self.contexts[usize::from(cpu.0)].role == Role::Tested);
-        tested
-            .map(|cpu| Waiting {
-                thread: thread_of(cpu),
-                lock: None,
-                owner: None,
-                loops: matches!(self.contexts[usize::from(cpu.0)].standing, Standing::Spinning(_)),
-                stack: self.standing(thread_of(cpu)),
-            })
-            .collect()
-    }
-
     /// A step that began in a transaction, whose lines these were, depends on them; what it stands in now is kept for the next.
     fn depend(&mut self, cpu: CpuId, before: Option<&Lines>) {
         if let Some(lines) = before {
@@ -645,19 +598,6 @@ impl Multiprocessor {
         }
         let lines = self.machine.transaction(cpu).map(|open| Arc::new(Lines::of([open].into_iter())));
         self.context(cpu).lines = lines;
-    }
-
-    /// Makes actions of whole lines of the console.
-    fn hear_console(&mut self, cpu: CpuId) {
-        let bytes = self.machine.board.take_serial_output();
-        if bytes.is_empty() {
-            return;
-        }
-        self.console.push_str(&String::from_utf8_lossy(&bytes));
-        while let Some(end) = self.console.find('\n') {
-            let line: String = self.console.drain(..=end).collect();
-            self.tell(cpu, Action::Console { line: line.trim_end().to_owned() });
-        }
     }
 }
 
@@ -679,7 +619,7 @@ impl Subject for Multiprocessor {
         let cpu = choice.cpu().filter(|cpu| usize::from(cpu.0) < self.contexts.len());
         let cpu = cpu.expect("only what is enabled is chosen");
         let thread = thread_of(cpu);
-        if !self.compiled.is_of(points) {
+        if !self.compiled.is_of(points, &self.watched) {
             self.compile(points);
         }
         self.recording.log.clear();
@@ -758,6 +698,7 @@ impl Subject for Multiprocessor {
     }
 
     fn bytes_apart(&self, other: &Self) -> usize {
-        CLONE_BYTES + self.machine.memory.bytes_apart(&other.machine.memory)
+        let own = self.recording.sharing.bytes() + self.class.as_ref().map_or(0, Class::bytes);
+        CLONE_BYTES + own + self.machine.memory.bytes_apart(&other.machine.memory)
     }
 }

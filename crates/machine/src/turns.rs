@@ -9,6 +9,7 @@
 //! Shares differ in length: equal ones can fall into step with a guest's loops, so that a lock is held at the end of each
 //! and others wait for it for ever.
 
+use std::sync::Arc;
 use trace::CpuId;
 
 use crate::x86::state::Activity;
@@ -60,6 +61,11 @@ impl Turns {
     /// Gives this processor no turns from now on.
     pub fn hold(&mut self, cpu: CpuId) {
         self.held |= 1 << cpu.0;
+    }
+
+    /// Turns also end before an instruction at one of these linear addresses.
+    pub fn stop_at(&mut self, code: impl IntoIterator<Item = u64>) {
+        self.until.code = Arc::new(code.into_iter().collect());
     }
 
     /// How many processors are on hold.

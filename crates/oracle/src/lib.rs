@@ -10,6 +10,7 @@ pub mod emit;
 pub mod enumerate;
 pub mod explored;
 pub mod generate;
+pub mod processors;
 pub mod program;
 pub mod record;
 

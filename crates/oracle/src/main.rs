@@ -5,6 +5,7 @@
 use clap::Parser;
 use oracle::enumerate::Memory;
 use oracle::explored::Limits;
+use oracle::processors::{self, Bench, Points, Sums};
 use oracle::record::{self, Record};
 use oracle::{Compared, Fate, compare};
 use std::fs::OpenOptions;
@@ -50,6 +51,9 @@ struct Arguments {
     /// Also write the result into docs/results/soundness.md.
     #[arg(long)]
     write: bool,
+    /// Programs for two and three processors instead, on the kernel for several processors.
+    #[arg(long, conflicts_with = "record")]
+    processors: bool,
 }
 
 fn main() -> ExitCode {
@@ -65,8 +69,20 @@ fn main() -> ExitCode {
 
 /// Runs the campaign; says whether the two agree on everything.
 fn run(arguments: &Arguments) -> Result<bool, String> {
-    let &Arguments { programs, seed, interleavings_max, steps_max, tso, ref folder, record: ref file, write } =
-        arguments;
+    if arguments.processors {
+        return run_processors(arguments);
+    }
+    let &Arguments {
+        programs,
+        seed,
+        interleavings_max,
+        steps_max,
+        tso,
+        ref folder,
+        record: ref file,
+        write,
+        ..
+    } = arguments;
     let memory = if tso { Memory::Buffered } else { Memory::AtOnce };
     let limits = Limits { interleavings_max, steps_max };
     let mut record = match file {
@@ -102,15 +118,46 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             started.elapsed().as_secs()
         );
     }
-    let summary = record.summary();
+    tell_summary("oracle", &record.summary(), write)?;
+    Ok(record.disagreements() == 0)
+}
+
+/// Prints a result, and writes it into its section of the page.
+fn tell_summary(section: &str, summary: &str, write: bool) -> Result<(), String> {
     println!("{summary}");
     if write {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
-        let text = report::section::replaced(&read(&page)?, "oracle", &summary)
+        let text = report::section::replaced(&read(&page)?, section, summary)
             .ok_or_else(|| format!("{} has no place for the result", page.display()))?;
         std::fs::write(&page, text).map_err(|error| at(&page, &error))?;
     }
-    Ok(record.disagreements() == 0)
+    Ok(())
+}
+
+/// The same for programs for several processors.
+fn run_processors(arguments: &Arguments) -> Result<bool, String> {
+    let &Arguments { programs, seed: first, interleavings_max, ref folder, write, .. } = arguments;
+    let folder = folder.join("processors");
+    let (two, three) = (Bench::new(2, &folder)?, Bench::new(3, &folder)?);
+    let started = Instant::now();
+    let mut sums = Sums::default();
+    for seed in first..first + programs {
+        let program = processors::program::program(seed);
+        let bench = if program.parts.len() == 3 { &three } else { &two };
+        for points in [Points::All, Points::Ordering] {
+            let fate = bench.compare(&program, points, interleavings_max);
+            if !matches!(fate, Fate::Agrees { .. } | Fate::PassedOver) {
+                println!("seed {seed}, {points:?}:\n{program}");
+                tell_fate(&fate);
+            }
+            sums.add(points, &fate);
+        }
+        if (seed - first + 1) % 1000 == 0 {
+            eprintln!("{} programs, {} s", seed - first + 1, started.elapsed().as_secs());
+        }
+    }
+    tell_summary("processors", &sums.to_string(), write)?;
+    Ok(sums.disagreements() == 0)
 }
 
 fn read(file: &Path) -> Result<String, String> {
@@ -128,6 +175,10 @@ fn tell(compared: &Compared) {
         Fate::Agrees { .. } | Fate::PassedOver => return,
         Fate::Disagrees { .. } | Fate::Odd(_) => println!("seed {seed} ({}):\n{program}", flavour.name()),
     }
+    tell_fate(fate);
+}
+
+fn tell_fate(fate: &Fate) {
     match fate {
         Fate::Disagrees { missed, invented } => {
             missed.iter().for_each(|outcome| println!("  missed: {outcome}"));

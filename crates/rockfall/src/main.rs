@@ -3,6 +3,7 @@
 mod commands;
 mod console;
 mod files;
+mod instruction_trace;
 mod interrupt;
 mod jobs_view;
 mod kept;

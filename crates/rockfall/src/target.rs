@@ -150,26 +150,35 @@ fn expect_unicode(arguments: &TargetArguments) -> Result<(), Failure> {
     }
 }
 
+/// A description that says nothing: on several processors nothing need be known.
+fn no_description(kernel: &Path) -> String {
+    let name = kernel.file_name().unwrap_or_default().to_string_lossy().replace(['"', '\\'], "");
+    format!("name = \"{name}\"\nannotations = true\n\n[test]\ninput = \"none\"\n")
+}
+
 /// Reads what the arguments name, where no test need be named.
 pub fn load_any(arguments: &TargetArguments) -> Result<Target, Failure> {
     if !arguments.smp.linux.is_empty() || arguments.smp.pairs.is_some() {
         let what = "--linux is for 'rockfall test' and 'rockfall explore'; this command needs a description";
         return Err(Failure::BadFlag(what.to_owned()));
     }
-    if let Some(cpus) = arguments.smp.cpus.filter(|cpus| *cpus > 1) {
+    if let Some(cpus) = arguments.smp.cpus.filter(|cpus| *cpus > 1 && arguments.smp.begin.is_empty()) {
         return Err(Failure::BadFlag(format!(
-            "--cpus {cpus} is for Linux (--linux TEST.c): a kernel with a description is explored on one processor, where \
-             threads take turns"
+            "--cpus {cpus} is for Linux (--linux TEST.c), and for tests between two functions (--begin, --end): without them a \
+             kernel is explored on one processor, where threads take turns"
         )));
     }
     expect_unicode(arguments)?;
-    let named = arguments.kernel_description.as_deref();
-    let named = named.ok_or_else(|| {
-            let what = "what kernel is this? Give its description with -k (pebbles, pintos, xv6 or a TOML file), or a test \
-                        for a Linux kernel with --linux";
-            Failure::BadFlag(what.to_owned())
-        })?;
-    let (description_name, text) = description(&Files::default(), named)?;
+    let (description_name, text) = match arguments.kernel_description.as_deref() {
+        Some(named) => description(&Files::default(), named)?,
+        None if !arguments.smp.begin.is_empty() => ("none".to_owned(), no_description(&arguments.kernel)),
+        None => {
+            let what = "what kernel is this? Give its description with -k (pebbles, pintos, xv6 or a TOML file), a test for a \
+                        Linux kernel with --linux, or of any kernel on several processors the functions where a test begins \
+                        and ends, with --begin, --end and --cpus";
+            return Err(Failure::BadFlag(what.to_owned()));
+        }
+    };
     let tested = match &arguments.program {
         Some(program) => {
             let library =
@@ -215,6 +224,7 @@ pub fn load_any(arguments: &TargetArguments) -> Result<Target, Failure> {
         limits: arguments.set.iter().cloned().collect(),
         tested,
         linux: None,
+        functions: None,
     })?;
     target.step_instructions = arguments.step_instructions;
     Ok(target)

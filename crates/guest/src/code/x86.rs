@@ -13,7 +13,10 @@ pub(crate) use walk::{WaysIn, run_in, run_out};
 use super::Leaves;
 use crate::image::{Function, Image};
 use crate::state::Architecture;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register,
+};
 use trace::{Exception, VirtAddr};
 
 /// The most bytes of a function that are looked at; assembly without sizes can seem endless.
@@ -106,6 +109,20 @@ pub fn is_repeated(image: &Image, at: VirtAddr) -> bool {
 /// Whether the instruction at `pc` is a software interrupt.
 pub fn is_system_call(image: &Image, pc: VirtAddr) -> bool {
     image.bytes(pc, 1) == Some(&[0xcd])
+}
+
+pub fn updates_memory(architecture: Architecture, code: &[u8]) -> bool {
+    let Some(bitness) = bitness(architecture) else { return false };
+    let instruction = Decoder::new(bitness, code, DecoderOptions::NONE).decode();
+    // An exchange with memory locks it by itself.
+    let locked = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
+    let is_candidate = instruction.op0_kind() == OpKind::Memory && instruction.mnemonic() != Mnemonic::Mov;
+    if locked || !is_candidate {
+        return false;
+    }
+    let mut factory = InstructionInfoFactory::new();
+    let updates = |access: OpAccess| matches!(access, OpAccess::ReadWrite | OpAccess::ReadCondWrite);
+    factory.info(&instruction).used_memory().iter().any(|memory| updates(memory.access()))
 }
 
 /// Whether the code begins a transaction somewhere: that is `xbegin`.

@@ -18,8 +18,7 @@ const ASK_INSTRUCTIONS: u64 = 1_000_000;
 impl Multiprocessor {
     /// Runs the check of a test whose last step on `cpu` is being told.
     pub(super) fn check(&mut self, cpu: CpuId) -> StepEnd {
-        let now = self.machine.instructions();
-        self.machine.board.set_timer_mode(now, TimerMode::FreeRunning);
+        self.machine.set_timer_mode(TimerMode::FreeRunning);
         let (mut turns, mut silent) = (Turns::default(), Events::off());
         let (mut executed, mut asked) = (0, 0);
         loop {

@@ -52,6 +52,12 @@ impl Class {
         }
     }
 
+    /// Memory of its own, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.past.capacity() * (size_of::<(u64, Past)>() + 1)
+    }
+
     /// The number of the class so far.
     #[must_use]
     pub const fn number(&self) -> u64 {

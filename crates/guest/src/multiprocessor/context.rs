@@ -1,5 +1,6 @@
 //! One processor of a test: where it stands, and what it waits for.
 
+use super::halves::Half;
 use super::repetition::{ReadSet, Repetition, words};
 use crate::cache_lines::Lines;
 use crate::state::Memory as _;
@@ -14,7 +15,7 @@ pub enum Standing {
     Ready,
     /// The processor is in HLT.
     Halted,
-    /// The processor is in a loop that ends when one of these words is written.
+    /// The processor is in a loop that ends when one of these words holds something else.
     Spinning(ReadSet),
     /// The processor ran for so long without coming to a point that others come first.
     Starving,
@@ -50,6 +51,8 @@ pub struct Context {
     pub standing: Standing,
     pub role: Role,
     pub repetition: Repetition,
+    /// Where it stands before an instruction that has halves.
+    pub half: Option<Half>,
     /// Where the interrupts that the processor serves came in, the innermost last.
     pub interrupted: Vec<(u64, u64)>,
     /// Of the transaction that the processor stands in.
@@ -60,7 +63,14 @@ impl Context {
     #[must_use]
     pub fn new(role: Role) -> Self {
         let standing = if role == Role::Bystander { Standing::Halted } else { Standing::Ready };
-        Self { standing, role, repetition: Repetition::default(), interrupted: Vec::new(), lines: None }
+        Self {
+            standing,
+            role,
+            repetition: Repetition::default(),
+            half: None,
+            interrupted: Vec::new(),
+            lines: None,
+        }
     }
 
     /// Whether the processor could go on now.
@@ -95,14 +105,17 @@ impl Context {
     }
 
     /// Takes note that another processor wrote.
-    pub fn hear_of_write(&mut self, at: PhysAddr, size: u32) {
+    pub fn hear_of_write(&mut self, machine: &Machine, at: PhysAddr, size: u32) {
+        let changed = |reads: &ReadSet, word: u64| {
+            reads.get(&word).is_some_and(|&before| before != machine.memory.read_u64(PhysAddr(word)))
+        };
         match &self.standing {
-            Standing::Spinning(reads) if words(at, size).any(|word| reads.contains(&word)) => {
+            Standing::Spinning(reads) if words(at, size).any(|word| changed(reads, word)) => {
                 self.standing = Standing::Ready;
                 self.repetition.clear();
             }
             Standing::Spinning(_) => {}
-            _ => self.repetition.disturb(at, size),
+            _ => self.repetition.disturb(machine, at, size),
         }
     }
 

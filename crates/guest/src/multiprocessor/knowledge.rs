@@ -5,12 +5,14 @@
 //! it: what follows would be millions of instructions of printing, during which processors wait for one another.
 
 use super::heap::Allocator;
+use super::hooks;
 use crate::image::Image;
+use crate::kernel::Kernel;
 use crate::linux::modules::Module;
 use crate::linux::running::Running;
 use crate::linux::stack as linux_stack;
 use crate::stack;
-use crate::state::{BP, BX, DI, DX, Memory, Registers, SI, SP};
+use crate::state::{BP, BX, DI, DX, Memory, SI, SP};
 use crate::view::{View, registers};
 use machine::Machine;
 use std::collections::BTreeMap;
@@ -48,6 +50,8 @@ pub struct Knowledge {
     linux: Option<Arc<Running>>,
     /// The kernel's own file, where it has symbols and is no Linux.
     kernel: Option<Arc<Image>>,
+    /// What its description says.
+    pub description: Option<Arc<Kernel>>,
     /// The program whose threads are the test.
     program: Option<Arc<Image>>,
     troubles: BTreeMap<u64, Trouble>,
@@ -63,15 +67,13 @@ impl Knowledge {
             Some((at.0, *trouble))
         });
         let allocator = Allocator::find(&running, memory);
-        Self { troubles: found.collect(), linux: Some(running), kernel: None, program, allocator }
+        Self { troubles: found.collect(), linux: Some(running), program, allocator, ..Self::default() }
     }
 
-    /// What is known of any kernel with an ELF file; `panics` are functions by which it gives up, their
-    /// argument being the message.
+    /// What is known of any kernel with an ELF file, as far as its description says something of it.
     #[must_use]
-    pub fn elf(kernel: Arc<Image>, panics: &[VirtAddr]) -> Self {
-        let troubles = panics.iter().map(|at| (at.0, Trouble::Panic)).collect();
-        Self { linux: None, kernel: Some(kernel), program: None, troubles, allocator: Allocator::default() }
+    pub fn described(kernel: Arc<Kernel>) -> Self {
+        Self { kernel: Some(kernel.image.clone()), description: Some(kernel), ..Self::default() }
     }
 
     /// The modules that are loaded.
@@ -80,9 +82,10 @@ impl Knowledge {
         self.linux.as_ref().map_or(&[], |running| &running.modules)
     }
 
-    /// Where a run stops: the kernel says that something is wrong, or enters its allocator.
+    /// Where a run stops: the kernel says that something is wrong, enters its allocator, or what its description names.
     pub fn stops(&self) -> impl Iterator<Item = u64> {
-        self.troubles.keys().copied().chain(self.allocator.entries())
+        let described = self.description.as_deref().map(hooks::stops).unwrap_or_default();
+        self.troubles.keys().copied().chain(self.allocator.entries()).chain(described)
     }
 
     /// What the kernel says at such a stop, and which instruction it is about.
@@ -111,7 +114,7 @@ impl Knowledge {
                 (Action::Panic { message: self.placed(message, pc) }, pc)
             }
             Trouble::Panic => {
-                let message = text(self.first_argument(&registers, &view));
+                let message = text(argument(DI));
                 (Action::Panic { message }, VirtAddr(registers.pc))
             }
             Trouble::Warning => {
@@ -120,13 +123,6 @@ impl Knowledge {
                 (Action::Panic { message: self.placed(message, pc) }, pc)
             }
         })
-    }
-
-    fn first_argument(&self, registers: &Registers, view: &View<'_>) -> u64 {
-        match &self.kernel {
-            Some(kernel) => registers.argument(kernel.architecture, 0, view).unwrap_or(0),
-            None => registers.general[DI],
-        }
     }
 
     fn placed(&self, message: String, pc: VirtAddr) -> String {

@@ -1,7 +1,9 @@
-//! The points of a set in terms of the machine: words before whose access a processor stops, and instructions.
+//! The points of a set in terms of the machine: words before whose access a processor stops, and instructions; and the
+//! words whose accesses are told beside them.
 
-use machine::StopSet;
+use machine::{StopSet, WordSet};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use trace::{PointRule, PointSet, Words};
 
 #[derive(Clone, Default)]
@@ -10,16 +12,22 @@ pub(super) struct Compiled {
     /// Instructions that the set names.
     pub(super) code: BTreeSet<u64>,
     pub(super) until: StopSet,
+    /// Words that are watched beside the points: processors do not stop before them.
+    pub(super) watched: Words,
+    /// The words of the points, and those that are watched.
+    pub(super) known: Arc<WordSet>,
 }
 
 impl Compiled {
-    pub(super) fn set(&mut self, points: &PointSet) {
+    pub(super) fn set(&mut self, points: &PointSet, watched: &Words) {
         self.words = points.words.clone();
+        self.watched = watched.clone();
         self.code = code(points);
     }
 
-    pub(super) fn is_of(&self, points: &PointSet) -> bool {
-        let same_words = self.words.is_same(&points.words) || self.words == points.words;
+    pub(super) fn is_of(&self, points: &PointSet, watched: &Words) -> bool {
+        let same = |mine: &Words, theirs: &Words| mine.is_same(theirs) || mine == theirs;
+        let same_words = same(&self.words, &points.words) && same(&self.watched, watched);
         let no_code = points.rules.is_empty() && self.code.is_empty();
         same_words && (no_code || self.code == code(points))
     }

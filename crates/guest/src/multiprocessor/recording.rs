@@ -6,6 +6,7 @@
 
 use super::context::Context;
 use super::heap::{Allocator, Heap};
+use super::hooks::Hooked;
 use super::sharing::{Contact, Sharing};
 use machine::{Distinct, Event, Events, Machine, WordSet};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use trace::{Access, AccessKind, CpuId, PhysAddr};
 pub struct Freed<'a> {
     pub heap: &'a Heap,
     pub allocator: &'a Allocator,
+    pub hooked: &'a Hooked,
 }
 
 #[derive(Clone)]
@@ -65,26 +67,27 @@ impl Recording {
         // What a processor's interrupts touch is told apart from what its tasks do, where there is room for both.
         let apart = *interrupts && contexts.len() <= CPUS_APART && !contexts[own].interrupted.is_empty();
         let lane = if apart { CpuId(cpu.0 + CPUS_APART as u8) } else { cpu };
-        let busy = freed.heap.is_busy(cpu);
+        let busy = freed.heap.is_busy(cpu) || freed.hooked.is_busy(cpu);
         let heard = contexts.iter().enumerate().any(|(id, context)| id != own && context.listens());
         machine.drain_unknown(log, &mut Distinct, |event| {
             let Event::Access(access) = event else { return };
             let Some(phys) = access.physical.filter(|at| at.0 < end) else { return };
             let (reads, writes) = (access.kind != AccessKind::Write, access.kind.writes());
             if watched && reads {
-                contexts[own].repetition.access(phys, access.size, false);
+                contexts[own].repetition.access(machine, phys, access.size, false);
             }
             if watched && writes {
-                contexts[own].repetition.access(phys, access.size, true);
+                contexts[own].repetition.access(machine, phys, access.size, true);
             }
             if heard && writes {
                 let others = contexts.iter_mut().enumerate().filter(|(id, _)| *id != own);
-                others.for_each(|(_, context)| context.hear_of_write(phys, access.size));
+                others.for_each(|(_, context)| context.hear_of_write(machine, phys, access.size));
             }
             let gone = || {
+                let Freed { heap, allocator, hooked } = freed;
                 !busy
-                    && freed.heap.may_be_free(phys)
-                    && freed.heap.is_free(phys, freed.allocator, machine, cpu)
+                    && (heap.may_be_free(phys) && heap.is_free(phys, allocator, machine, cpu)
+                        || hooked.is_free(phys))
             };
             let mut meets = false;
             for (made, writes) in [(reads, false), (writes, true)] {

@@ -12,7 +12,11 @@
 //! and pauses or enables interrupts on the way, waits there.
 //!
 //! It is looked at where the processor stops anyway: at PAUSE and before shared accesses ([`Repetition::at`]). A stop
-//! that looks like a recent one begins a watch; only then are reads and writes collected.
+//! that looks like a recent one begins a watch; only then are reads and writes collected. A loop that was seen once is
+//! remembered with the memory that it goes round in: whoever comes there again, and finds the same, waits at once.
+//!
+//! What others write counts only if it changes a value: several who try for one lock by exchanges, which write what is
+//! there already, do not wake one another.
 
 use machine::{Cpu, Machine};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +27,19 @@ use trace::{PhysAddr, WORD_BYTES, Words};
 /// lie where another processor has written.
 const RECENT: usize = 128;
 
-/// The words that a waiting processor read on its way round, ascending.
-pub type ReadSet = Arc<BTreeSet<u64>>;
+/// Loops remembered for each processor.
+const KNOWN: usize = 8;
+
+/// The words that a waiting processor reads on its way round, and what they hold.
+pub type ReadSet = Arc<BTreeMap<u64, u64>>;
+
+/// A loop that was gone round: in this state, with this memory, it is gone round for ever.
+#[derive(Clone, Debug)]
+struct Known {
+    cpu: Arc<Cpu>,
+    reads: ReadSet,
+    writes: ReadSet,
+}
 
 #[derive(Clone, Debug)]
 pub struct Repetition {
@@ -35,13 +50,15 @@ pub struct Repetition {
     /// How many stops are left for a processor in a loop that writes to come to where it pauses, and wait
     /// there.
     stops_to_pause: usize,
+    known: Vec<Known>,
 }
 
 /// A stop that may be met again, and what has been done since.
 #[derive(Clone, Debug)]
 struct Watch {
     cpu: Cpu,
-    reads: BTreeSet<u64>,
+    /// With what they held when that was last looked at.
+    reads: BTreeMap<u64, u64>,
     writes: BTreeSet<u64>,
     /// What the words held that the loop wrote on an earlier way round.
     before: BTreeMap<u64, u64>,
@@ -75,14 +92,14 @@ fn same(a: &Cpu, b: &Cpu) -> bool {
 
 impl Default for Repetition {
     fn default() -> Self {
-        Self { recent: [0; RECENT], next: 0, watch: None, stops_to_pause: 0 }
+        Self { recent: [0; RECENT], next: 0, watch: None, stops_to_pause: 0, known: Vec::new() }
     }
 }
 
 impl Repetition {
     /// Takes note that the processor did something that is no loop.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { known: std::mem::take(&mut self.known), ..Self::default() };
     }
 
     /// Whether reads and writes must be passed on.
@@ -91,22 +108,42 @@ impl Repetition {
     }
 
     /// Takes note of an access of the processor itself.
-    pub fn access(&mut self, at: PhysAddr, size: u32, write: bool) {
+    pub fn access(&mut self, machine: &Machine, at: PhysAddr, size: u32, write: bool) {
         let Some(watch) = &mut self.watch else { return };
-        let set = if write { &mut watch.writes } else { &mut watch.reads };
-        set.extend(words(at, size));
+        if write {
+            watch.writes.extend(words(at, size));
+        } else {
+            watch.reads.extend(words(at, size).map(|word| (word, held(machine, word))));
+        }
     }
 
     /// Takes note of a write by another processor.
-    pub fn disturb(&mut self, at: PhysAddr, size: u32) {
-        if self.watch.as_ref().is_some_and(|watch| words(at, size).any(|word| watch.reads.contains(&word))) {
+    pub fn disturb(&mut self, machine: &Machine, at: PhysAddr, size: u32) {
+        let Some(watch) = &self.watch else { return };
+        let changed = |word: u64| watch.reads.get(&word).is_some_and(|&before| before != held(machine, word));
+        if words(at, size).any(changed) {
             self.clear();
         }
     }
 
     /// The processor stands before an instruction, all that it did so far having been told. Gives the read-set if it
-    /// will come here again and again; `pauses`: it has just paused, or let interrupts in.
-    pub fn at(&mut self, machine: &Machine, cpu: &Cpu, pauses: bool) -> Option<ReadSet> {
+    /// will come here again and again; `pauses`: it has just paused, or let interrupts in; `about`: the word that it is
+    /// about to access.
+    pub fn at(
+        &mut self,
+        machine: &Machine,
+        cpu: &Cpu,
+        pauses: bool,
+        about: Option<PhysAddr>,
+    ) -> Option<ReadSet> {
+        let unchanged = |words: &ReadSet| words.iter().all(|(&word, &before)| before == held(machine, word));
+        let is_here =
+            |known: &&Known| same(&known.cpu, cpu) && unchanged(&known.reads) && unchanged(&known.writes);
+        if let Some(known) = self.known.iter().find(is_here) {
+            let reads = known.reads.clone();
+            self.clear();
+            return Some(reads);
+        }
         if let Some(watch) = &mut self.watch {
             watch.paused |= pauses;
         }
@@ -121,26 +158,34 @@ impl Repetition {
         if !repeated {
             return None;
         }
+        let about = about.map(|at| (Words::of(at).0, held(machine, Words::of(at).0)));
         let Some(watch) = &mut self.watch else {
-            self.begin(cpu, BTreeMap::new());
+            self.begin(cpu, about.into_iter().collect());
             return None;
         };
-        let held = |word: u64| machine.memory.read_u64(PhysAddr(word));
+        // It has not moved: it stopped here twice, for two reasons.
+        if watch.cpu.executed == cpu.executed {
+            return None;
+        }
         let looks_same = same(&watch.cpu, cpu);
+        // The same place, but not the same state: that of before may never come again.
+        if !looks_same && (watch.cpu.rip, watch.cpu.regs) == (cpu.rip, cpu.regs) {
+            self.begin(cpu, about.into_iter().collect());
+            return None;
+        }
         if looks_same && watch.writes.iter().any(|word| !watch.before.contains_key(word)) {
             let written = watch.writes.iter().chain(watch.before.keys());
-            let before = written.map(|&word| (word, held(word))).collect();
+            let before = written.map(|&word| (word, held(machine, word))).collect();
             self.begin(cpu, before);
             return None;
         }
-        let unchanged =
-            looks_same && watch.writes.iter().all(|&word| watch.before.get(&word) == Some(&held(word)));
-        if !unchanged {
+        let is_as_before = |word: &u64| watch.before.get(word) == Some(&held(machine, *word));
+        if !looks_same || !watch.writes.iter().all(is_as_before) {
             // It may be elsewhere in the same loop, in a function that is called from several places, or have left it for
             // another one.
             watch.elsewhere += 1;
             if watch.elsewhere > RECENT {
-                self.begin(cpu, BTreeMap::new());
+                self.begin(cpu, about.into_iter().collect());
             }
             return None;
         }
@@ -149,14 +194,23 @@ impl Repetition {
             self.watch = None;
             return None;
         }
-        Some(Arc::new(std::mem::take(&mut watch.reads)))
+        let reads: ReadSet = Arc::new(watch.reads.keys().map(|&word| (word, held(machine, word))).collect());
+        let writes = Arc::new(watch.writes.iter().map(|&word| (word, held(machine, word))).collect());
+        self.known.truncate(KNOWN - 1);
+        self.known.insert(0, Known { cpu: Arc::new(cpu.clone()), reads: reads.clone(), writes });
+        self.clear();
+        Some(reads)
     }
 
     fn begin(&mut self, cpu: &Cpu, before: BTreeMap<u64, u64>) {
-        let (reads, writes) = (BTreeSet::new(), BTreeSet::new());
+        let (reads, writes) = (BTreeMap::new(), BTreeSet::new());
         let watch = Watch { cpu: cpu.clone(), reads, writes, before, elsewhere: 0, paused: false };
         self.watch = Some(Box::new(watch));
     }
+}
+
+fn held(machine: &Machine, word: u64) -> u64 {
+    machine.memory.read_u64(PhysAddr(word))
 }
 
 /// The words that these bytes lie in.

@@ -44,6 +44,12 @@ impl Sharing {
         self.words.clear();
     }
 
+    /// Memory of its own, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.words.capacity() * (size_of::<(u64, Touch)>() + 1)
+    }
+
     /// Forgets who touched this memory, because something new lies there.
     pub fn forget(&mut self, at: PhysAddr, size: u64) {
         for word in (at.0 & !(WORD_BYTES - 1)..at.0 + size).step_by(WORD_BYTES as usize) {

@@ -20,7 +20,7 @@ pub const START_INSTRUCTIONS_MAX: u64 = 20_000_000_000;
 /// are.
 const REST_INSTRUCTIONS_MAX: u64 = 5_000_000;
 /// How many instructions are run before it is asked whether this is still wanted.
-const ASK_INSTRUCTIONS: u64 = 5_000_000;
+pub(super) const ASK_INSTRUCTIONS: u64 = 5_000_000;
 /// How many lines of the console a message shows.
 const CONSOLE_LINES: usize = 12;
 /// The number of the call by which a thread says that it is in place, see `annotations/rockfall.h`.
@@ -283,12 +283,17 @@ impl<'a> Starting<'a> {
     }
 
     fn hear(&mut self) {
-        let bytes = self.machine.board.take_serial_output();
-        self.console.push_str(&String::from_utf8_lossy(&bytes).replace('\r', ""));
+        self.console.push_str(&heard_of(self.machine));
     }
 
     fn heard(&mut self) -> String {
         self.hear();
         std::mem::take(&mut self.console)
     }
+}
+
+/// What the guest has printed since it was last asked.
+pub(super) fn heard_of(machine: &mut Machine) -> String {
+    let bytes = machine.board.take_serial_output();
+    String::from_utf8_lossy(&bytes).replace('\r', "")
 }

@@ -1,6 +1,7 @@
 //! `rockfall replay`: a finding seen again from its file, or another schedule in its place.
 
 use crate::files::{self, expect_folder, write_whole};
+use crate::instruction_trace::trace;
 use crate::smp::replay as smp;
 use crate::target;
 use crate::terminal::text_options;
@@ -42,6 +43,7 @@ pub struct FindingArguments {
     rockfall replay a.finding.json --kernel ../other/kernel --html a.html\n  \
     rockfall replay a.finding.json --passing\n  \
     rockfall replay a.finding.json --tape a.tape\n  \
+    rockfall replay a.finding.json --trace a.trace\n  \
     rockfall replay a.finding.json --schedule 't2*3 t3 t2'")]
 pub struct Arguments {
     #[command(flatten)]
@@ -59,6 +61,10 @@ pub struct Arguments {
     /// played on the machine alone, and must end in the same state
     #[arg(long, value_name = "FILE")]
     pub tape: Option<PathBuf>,
+    /// Write the full trace: every instruction with its processor, who runs there, the registers that it changed and its
+    /// accesses, one a line
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Print nothing but whether the finding shows
     #[arg(short, long)]
     pub quiet: bool,
@@ -136,12 +142,25 @@ impl Scene {
         let inputs: String = tape.inputs().iter().map(|input| format!("{input}\n")).collect();
         format!("# {}\n{inputs}# state {state:016x}\n", self.file.headline)
     }
+
+    /// Every instruction of the finding's schedule.
+    fn instructions(&self) -> Result<String, Failure> {
+        let mut subject = self.world.subject.clone();
+        subject.machine.record();
+        let alone = subject.machine.clone();
+        for choice in &self.file.schedule.0 {
+            subject.step(*choice, &self.file.points);
+        }
+        let tape = subject.machine.tape().expect("it records");
+        let until = StopSet { iterations: Arc::new(subject.iterations().clone()), ..StopSet::default() };
+        trace(alone, tape, &until, &**self.target.kernel.subject(), &|_, _| None).map_err(Failure::Own)
+    }
 }
 
 /// Runs the schedule of a finding file again and tells what happens.
 pub fn story(arguments: &FindingArguments) -> Result<Story, Failure> {
     let file = files::read_finding(&arguments.finding)?;
-    if file.target.linux.is_some() {
+    if file.target.is_multiprocessor() {
         let path = &arguments.finding;
         return smp::Scene::open(file, path, arguments.kernel.as_deref())?.story(path);
     }
@@ -160,15 +179,19 @@ fn run_smp(arguments: &Arguments, file: FindingFile) -> Result<Verdict, Failure>
         }
         (None, false, _) => None,
     };
+    if let Some(file) = &arguments.trace {
+        write_whole(file, scene.instructions()?.as_bytes())?;
+    }
     scene.show(path, instead.as_ref(), arguments.html.as_deref(), arguments.quiet)
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     arguments.html.as_deref().map_or(Ok(()), expect_folder)?;
     arguments.tape.as_deref().map_or(Ok(()), expect_folder)?;
+    arguments.trace.as_deref().map_or(Ok(()), expect_folder)?;
     let path = &arguments.finding.finding;
     let file = files::read_finding(path)?;
-    if file.target.linux.is_some() {
+    if file.target.is_multiprocessor() {
         return run_smp(arguments, file);
     }
     let mut scene = Scene::open(&arguments.finding)?;
@@ -199,6 +222,9 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         Some(path) => write_whole(path, scene.tape().as_bytes()),
         None => Ok(()),
     });
+    if let Some(path) = &arguments.trace {
+        write_whole(path, scene.instructions()?.as_bytes())?;
+    }
     if arguments.quiet {
         println!("{}", story.headline);
     } else {

@@ -202,7 +202,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     if let Some(calls) = &arguments.target.smp.pairs {
         return crate::smp::pairs::run(arguments, calls);
     }
-    if !arguments.target.smp.linux.is_empty() {
+    if !arguments.target.smp.linux.is_empty() || !arguments.target.smp.begin.is_empty() {
         return crate::smp::test::run(arguments);
     }
     let target = target::load(&arguments.target)?;

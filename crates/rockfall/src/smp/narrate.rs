@@ -54,7 +54,7 @@ pub fn narrate(
     let replay = format!("rockfall replay {}", quoted(path));
     let kernel = target.kernel_name();
     let context = Context {
-        test: &target.recipe.test,
+        test: target.test(),
         kernel: &kernel,
         // Hundreds of addresses tell a reader nothing; the file has them.
         points: &PointSet::default(),
@@ -75,5 +75,5 @@ pub fn narrate(
         faults: &|_| false,
         program: false,
     };
-    Ok(tell(&steps, &finding, &*names, &|_| None, &context))
+    Ok(tell(&steps, &finding, &*names, &|file| target.source(file), &context))
 }

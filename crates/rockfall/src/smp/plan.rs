@@ -9,15 +9,26 @@
 //!
 //! Whenever new shared memory shows, it begins again, so that what is said to be exhausted at the end is exhausted at
 //! all words that are known to be shared.
+//!
+//! Not every shared word is a point. A word that locked instructions touch is, and one with accesses that race. Accesses to
+//! any other word are ordered by what happens at those, in every execution that was run; letting others in before such an
+//! access comes to the same as letting them in before the next point (Musuvathi and Qadeer 2007, section 3: preempt where
+//! threads synchronise, and watch for races). That takes a free for no access, so where a heap is watched every shared word is
+//! a point; and so it is once what processors share with their own interrupts counts, because no race says which of those
+//! matter.
+//!
+//! Memory is a budget like time: when the process has as much as it may, the run ends and says so.
 
+use crate::ram::Ram;
 use detect::{Detectors, Race, RaceLog};
 use explore::sample::{Sample, Sampler};
 use explore::strategies::{Pcts, Poss, PreemptionBound, RandomWalks};
 use explore::tally::Tally;
 use explore::{Communication, Found, Noted, Options, Search, Sweep, Until, Workers, World};
-use guest::multiprocessor::{Classes, Multiprocessor};
+use guest::multiprocessor::{Classes, Knowledge, Multiprocessor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use trace::{Access, Cancelled, PhysAddr, PointSet, Schedule, Subject as _, VirtAddr, Words};
 
@@ -29,6 +40,8 @@ const CLONE_BYTES_MAX: usize = 256 << 20;
 const REDUCED_SHARE: f64 = 0.6;
 /// How many random executions are run in one go, before it is looked what they brought.
 const RANDOM_EXECUTIONS: u64 = 1024;
+/// The host is asked for the memory in use whenever so many others have asked for the time.
+const ASKS_OF_RAM: u32 = 64;
 
 /// A part of what was explored, with a set of points that was known then.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,8 +92,13 @@ pub struct Plan {
     pub interrupts: bool,
     /// The workers of the last part: what they have compiled of the guest is of use for the next.
     idle: Option<Workers<Multiprocessor, Communication>>,
+    /// All that is known to be shared.
     pub words: Words,
     synchronising: Words,
+    racing: Words,
+    /// Every shared word is a point, whatever orders its accesses.
+    every_word: bool,
+    short: Arc<AtomicBool>,
     /// A linear address of each word.
     pub places: BTreeMap<PhysAddr, VirtAddr>,
     pub races: RaceLog,
@@ -106,8 +124,12 @@ impl Plan {
         cores: usize,
         budget: Duration,
         late: Cancelled,
+        ram: Ram,
     ) -> Self {
         let mut subject = subject;
+        let knowledge = subject.knowledge().clone();
+        let short = Arc::new(AtomicBool::new(false));
+        let late = late_or_short(late, ram, short.clone());
         subject.heed(late.clone());
         Self {
             subject,
@@ -121,6 +143,9 @@ impl Plan {
             idle: None,
             words: Words::default(),
             synchronising: Words::default(),
+            racing: Words::default(),
+            every_word: watches_heap(&knowledge),
+            short,
             places: BTreeMap::new(),
             races: RaceLog::default(),
             done: Vec::new(),
@@ -139,8 +164,36 @@ impl Plan {
         self.began.elapsed().as_secs_f64()
     }
 
+    /// The words before whose accesses others are let in.
+    #[must_use]
+    pub fn point_words(&self) -> Words {
+        if self.every_word {
+            return self.words.clone();
+        }
+        let is_point = |word: &PhysAddr| self.synchronising.contains(*word) || self.racing.contains(*word);
+        self.words.iter().filter(is_point).collect()
+    }
+
     fn points(&self) -> PointSet {
-        PointSet { words: self.words.clone(), ..PointSet::default() }
+        PointSet { words: self.point_words(), ..PointSet::default() }
+    }
+
+    /// It ended because the process had no more memory.
+    #[must_use]
+    pub fn is_short_of_memory(&self) -> bool {
+        self.short.load(Ordering::Relaxed)
+    }
+
+    /// Whether an execution told of something that makes a difference to where others are let in.
+    fn teaches(&self, noted: &Noted) -> bool {
+        match noted {
+            Noted::Word { .. } => true,
+            Noted::Synchronises(word) => !self.every_word && !self.synchronising.contains(*word),
+            Noted::Races(word) => {
+                !self.every_word && !self.racing.contains(*word) && !self.synchronising.contains(*word)
+            }
+            Noted::Race(_) => false,
+        }
     }
 
     /// The workers for the next part.
@@ -151,6 +204,7 @@ impl Plan {
     ) -> Workers<Multiprocessor, Communication> {
         let mut subject = self.subject.clone();
         subject.remember_classes(self.classes.clone());
+        subject.watch_words(self.words.clone());
         let observer =
             Communication::new(self.detectors.clone(), self.words.clone(), self.synchronising.clone());
         let world = World::new(subject, observer);
@@ -182,6 +236,7 @@ impl Plan {
     /// Makes what processors share with their own interrupts count from now on.
     pub fn watch_interrupts(&mut self) {
         self.interrupts = true;
+        self.every_word = true;
         self.complete = false;
         self.exhausted = None;
         self.subject.watch_interrupts();
@@ -233,10 +288,10 @@ impl Plan {
             let rank = |access: &Access| u64::from(!racing.contains(&access.pc));
             sweep.round(&workers, &rank, &*late);
             // What executions without a preemption show is known before the first with one.
-            if sweep.is_between() && sweep.notes().keys().any(is_word) {
+            if sweep.is_between() && sweep.notes().keys().any(|noted| self.teaches(noted)) {
                 break;
             }
-            let what = format!("{} preemptions before {} words", sweep.preemptions(), self.words.len());
+            let what = format!("{} preemptions before {} words", sweep.preemptions(), points.words.len());
             report(&what, self.interleavings + sweep.counts().interleavings);
         }
         self.idle = Some(workers);
@@ -265,8 +320,8 @@ impl Plan {
         let mut learned = false;
         while !search.is_over() && !stop() && !learned {
             search.round(&mut workers, &stop);
-            learned = search.notes().keys().any(is_word);
-            let what = format!("{preemptions} preemptions before {} words, reduced", self.words.len());
+            learned = search.notes().keys().any(|noted| self.teaches(noted));
+            let what = format!("{preemptions} preemptions before {} words, reduced", points.words.len());
             report(&what, self.interleavings + search.counts().interleavings);
         }
         self.idle = Some(workers);
@@ -347,7 +402,8 @@ impl Plan {
         }
         self.interleavings += tally.counts.interleavings;
         self.instructions += tally.counts.effort.instructions;
-        let (mut words, mut synchronising) = (Vec::new(), Vec::new());
+        let learned = tally.notes.keys().any(|noted| self.teaches(noted));
+        let (mut words, mut synchronising, mut racing) = (Vec::new(), Vec::new(), Vec::new());
         for noted in tally.notes.keys() {
             match noted {
                 Noted::Word { word, addr } => {
@@ -355,18 +411,21 @@ impl Plan {
                     self.places.entry(*word).or_insert(*addr);
                 }
                 Noted::Synchronises(word) => synchronising.push(*word),
+                Noted::Races(word) => racing.push(*word),
                 Noted::Race(race) => _ = self.races.add(race, self.done.is_empty()),
             }
         }
-        let learned = !words.is_empty();
+        for (known, more) in
+            [(&mut self.words, words), (&mut self.synchronising, synchronising), (&mut self.racing, racing)]
+        {
+            if !more.is_empty() {
+                *known = known.with(more);
+            }
+        }
         if learned {
-            self.words = self.words.with(words);
             // Another set of points divides executions into other classes.
             self.classes = Arc::default();
             self.exhausted = None;
-        }
-        if !synchronising.is_empty() {
-            self.synchronising = self.synchronising.with(synchronising);
         }
         learned
     }
@@ -379,8 +438,21 @@ impl Plan {
     }
 }
 
-fn is_word(noted: &Noted) -> bool {
-    matches!(noted, Noted::Word { .. })
+/// Whether frees are told of.
+fn watches_heap(knowledge: &Knowledge) -> bool {
+    let described = knowledge.description.as_ref().is_some_and(|kernel| !kernel.heaps.is_empty());
+    described || knowledge.allocator.entries().next().is_some()
+}
+
+/// Whether the time is over, or the memory used up; the latter is kept in `short`.
+fn late_or_short(late: Cancelled, ram: Ram, short: Arc<AtomicBool>) -> Cancelled {
+    let asked = AtomicU32::new(0);
+    Arc::new(move || {
+        if asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASKS_OF_RAM) && ram.is_short() {
+            short.store(true, Ordering::Relaxed);
+        }
+        short.load(Ordering::Relaxed) || late()
+    })
 }
 
 /// The instructions that take part in races.

@@ -1,6 +1,7 @@
 //! Findings on several processors seen again.
 
 use crate::files::write_whole;
+use crate::instruction_trace::trace;
 use crate::smp::narrate::narrate;
 use crate::smp::target::SmpTarget;
 use crate::smp::test::detectors;
@@ -11,10 +12,11 @@ use campaign::finding_file::FindingFile;
 use detect::Detectors;
 use explore::World;
 use guest::multiprocessor::Multiprocessor;
+use machine::{Machine, StopSet};
 use report::Story;
 use std::path::Path;
 use std::sync::Arc;
-use trace::Schedule;
+use trace::{CpuId, Schedule, Subject as _};
 
 /// A finding, and the world in which it was found.
 pub struct Scene {
@@ -37,6 +39,20 @@ impl Scene {
 
     pub fn story(&self, path: &Path) -> Result<Story, Failure> {
         narrate(&self.target, &self.world, &self.file, path).map_err(|failure| failure.in_file(path))
+    }
+
+    /// Every instruction of the finding's schedule.
+    pub fn instructions(&self) -> Result<String, Failure> {
+        let mut subject = self.world.subject.clone();
+        subject.record();
+        let alone = subject.machine().clone();
+        for choice in &self.file.schedule.0 {
+            subject.step(*choice, &self.file.points);
+        }
+        let tape = subject.machine().tape().expect("it records");
+        let names = subject.knowledge().clone();
+        let who = |machine: &Machine, cpu: CpuId| names.task(machine, cpu);
+        trace(alone, tape, &StopSet::default(), &*names, &who).map_err(Failure::Own)
     }
 
     /// Shows the finding, or another schedule in its place.

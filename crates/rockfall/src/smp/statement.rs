@@ -17,6 +17,8 @@ pub enum Ending {
     Exhausted,
     Late,
     Stopped,
+    /// The process has all the memory that it may have.
+    OutOfMemory,
     Unsupported,
 }
 
@@ -29,6 +31,9 @@ pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, na
         Ending::Exhausted => "no bug in any schedule",
         Ending::Late => "no bug found within the budget",
         Ending::Stopped => "no bug found before it was interrupted",
+        Ending::OutOfMemory => {
+            "no bug found before the memory was used up (--ram says how much there may be)"
+        }
         Ending::Unsupported => "the machine could not go on",
     };
     let _ = writeln!(out, "{what}: {first}");
@@ -45,27 +50,32 @@ pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, na
     } else {
         "before accesses to the words of memory that the processors share"
     };
+    let points = plan.point_words().len();
+    let known = if points == words {
+        format!("{words} known")
+    } else {
+        format!(
+            "{words} known, {points} of which synchronise or race and so order the accesses to the others"
+        )
+    };
     match plan.exhausted {
         _ if plan.complete && ending != Ending::Bug => {
             let _ = writeln!(
                 out,
-                "  exhausted: whatever the number of preemptions {places} ({words} known), up to the order of independent accesses"
+                "  exhausted: whatever the number of preemptions {places} ({known}), up to the order of independent accesses"
             );
         }
         Some(1) => {
-            let _ = writeln!(out, "  exhausted: at most one preemption, {places} ({words} known)");
+            let _ = writeln!(out, "  exhausted: at most one preemption, {places} ({known})");
         }
         Some(preemptions) => {
             let _ = writeln!(
                 out,
-                "  exhausted: at most {preemptions} preemptions, {places} ({words} known), up to the order of independent accesses"
+                "  exhausted: at most {preemptions} preemptions, {places} ({known}), up to the order of independent accesses"
             );
         }
         None if ending != Ending::Bug => {
-            let _ = writeln!(
-                out,
-                "  exhausted: nothing; not even one preemption {places} ({words} known so far)"
-            );
+            let _ = writeln!(out, "  exhausted: nothing; not even one preemption {places} ({known} so far)");
         }
         None => {}
     }

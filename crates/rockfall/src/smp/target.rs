@@ -1,4 +1,4 @@
-//! A Linux kernel, a test for it, and the machine that stands before the test.
+//! A kernel for several processors, a test of it, and the machine that stands before the test.
 
 use crate::commands::explore::default_path;
 use crate::commands::linux::{WantedModules, parse_placed, store};
@@ -7,13 +7,16 @@ use crate::files::read;
 use crate::files::write_whole;
 use crate::smp::snapshots;
 use crate::snapshot_file;
-use crate::target::TargetArguments;
+use crate::target::{self, TargetArguments};
 use campaign::Failure;
-use campaign::recipe::{LinuxRecipe, Recipe};
-use campaign::target::file_hash;
+use campaign::recipe::{FunctionsRecipe, LinuxRecipe, Recipe};
+use campaign::target::{Target, file_hash};
 use clap::Args;
+use guest::description::Input;
+use guest::kernel::{Event, Place};
 use guest::linux::Linux;
 use guest::linux::running::Running;
+use guest::multiprocessor::functions::{Functions, boot_to_functions};
 use guest::multiprocessor::{Knowledge, Multiprocessor, start};
 use guest::view::View;
 use guests::linux::debian::Kernel;
@@ -21,6 +24,8 @@ use guests::linux::{Pack, Placed};
 use machine::Machine;
 use machine::board::{BoardConfig, CPUS_MAX};
 use machine::boot::{self, BootOptions, Format, Module};
+use machine::devices::disk::Disk;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trace::{Cancelled, CpuId};
@@ -43,6 +48,13 @@ pub struct SmpArguments {
     /// With --linux: of a test that has several inputs, only this one
     #[arg(long, value_name = "NUMBER")]
     pub input: Option<u32>,
+    /// Test any kernel on several processors (see docs/smp.md): a processor's part of the test begins where it enters this
+    /// function, or one of several with commas between them
+    #[arg(long, value_name = "FUNCTION", requires = "end", conflicts_with_all = ["linux", "pairs"], value_delimiter = ',')]
+    pub begin: Vec<String>,
+    /// With --begin: a processor's part of the test ends where it enters this function, or one of several
+    #[arg(long, value_name = "FUNCTION", requires = "begin", value_delimiter = ',')]
+    pub end: Vec<String>,
     /// Processors of the machine: each thread of a test has one of its own [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=i64::from(CPUS_MAX)))]
     pub cpus: Option<u8>,
@@ -72,10 +84,16 @@ pub struct Booted {
 
 pub struct SmpTarget {
     pub recipe: Recipe,
-    kernel: Vec<u8>,
-    initramfs: Vec<u8>,
-    linux: Option<Arc<Linux>>,
+    guest: Guest,
     cached: bool,
+}
+
+/// What is booted.
+enum Guest {
+    /// Linux, which says itself where its test begins and ends.
+    Linux { kernel: Vec<u8>, initramfs: Vec<u8>, linux: Option<Arc<Linux>> },
+    /// Any kernel with a description.
+    Described { target: Box<Target>, functions: Functions },
 }
 
 /// The files that `--linux` names: those given, and those in folders, by name.
@@ -141,6 +159,44 @@ fn parse_linux(path: &Path, file: &[u8]) -> Option<Arc<Linux>> {
 }
 
 impl SmpTarget {
+    /// Any kernel, whose test begins and ends at functions.
+    pub fn load_functions(arguments: &TargetArguments) -> Result<Self, Failure> {
+        if arguments.program.is_some() || !arguments.transactions.recipe()?.is_default() {
+            let what = "--program, --tsx and --transactions are for kernels on one processor: leave out --begin, --end and --cpus";
+            return Err(Failure::BadFlag(what.to_owned()));
+        }
+        if arguments.kernel_description.is_none() && !arguments.test.is_empty() {
+            let what = "to type a test's name (-t) one must know when the kernel waits for it: give a description with -k";
+            return Err(Failure::BadFlag(what.to_owned()));
+        }
+        let target = target::load(arguments)?;
+        let SmpArguments { begin, end, cpus, .. } = arguments.smp.clone();
+        let functions = FunctionsRecipe { cpus: cpus.unwrap_or(CPUS), begin, end };
+        let recipe = Recipe { functions: Some(functions), ..target.recipe.clone() };
+        Self::described(recipe, target, !arguments.smp.no_cache)
+    }
+
+    fn described(recipe: Recipe, target: Target, cached: bool) -> Result<Self, Failure> {
+        let how = recipe.functions.clone().unwrap_or_default();
+        let all = |names: &[String]| -> Result<BTreeSet<u64>, Failure> {
+            let found = names.iter().map(|name| entries(&target, name));
+            Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        };
+        let (begin, end) = (all(&how.begin)?, all(&how.end)?);
+        let kernel = &target.kernel;
+        let ready = match kernel.test.input {
+            Input::None => BTreeSet::new(),
+            Input::Keyboard => entered(&target, |event| matches!(event, Event::Ready)),
+            _ => {
+                let what = "on several processors, a test must be typed at the keyboard ('test.input')";
+                return Err(Failure::BadInput(what.to_owned()));
+            }
+        };
+        let text = kernel.test.text.replace("{test}", &recipe.test);
+        let functions = Functions { ready, text, begin, end };
+        Ok(Self { recipe, guest: Guest::Described { target: Box::new(target), functions }, cached })
+    }
+
     pub fn load(arguments: &TargetArguments, test: &Path) -> Result<Self, Failure> {
         if arguments.kernel_description.is_some() || arguments.program.is_some() {
             let what = "a test of Linux needs no description: leave out -k and --program";
@@ -189,11 +245,16 @@ impl SmpTarget {
             }),
             ..Recipe::default()
         };
-        Ok(Self { recipe, kernel, initramfs, linux, cached: !arguments.smp.no_cache })
+        let guest = Guest::Linux { kernel, initramfs, linux };
+        Ok(Self { recipe, guest, cached: !arguments.smp.no_cache })
     }
 
     /// Makes the target of a finding again. What is not where it was may be in the folder `beside`.
     pub fn make_again(mut recipe: Recipe, beside: &Path) -> Result<Self, Failure> {
+        if recipe.functions.is_some() {
+            let target = target::make_again(recipe, beside)?;
+            return Self::described(target.recipe.clone(), target, true);
+        }
         let missing = || Failure::BadInput("this finding is about no Linux kernel".to_owned());
         let how = recipe.linux.clone().ok_or_else(missing)?;
         let find = |path: &Path, flag: &str, what: &str| {
@@ -220,52 +281,115 @@ impl SmpTarget {
             }
         }
         let linux = parse_linux(&recipe.kernel, &kernel);
-        Ok(Self { recipe, kernel, initramfs, linux, cached: true })
+        Ok(Self { recipe, guest: Guest::Linux { kernel, initramfs, linux }, cached: true })
     }
 
-    fn how(&self) -> &LinuxRecipe {
-        self.recipe.linux.as_ref().expect("made with one")
+    fn cpus(&self) -> u8 {
+        let functions = self.recipe.functions.as_ref().map(|functions| functions.cpus);
+        functions.or(self.recipe.linux.as_ref().map(|linux| linux.cpus)).unwrap_or(CPUS)
+    }
+
+    fn input(&self) -> Option<u32> {
+        self.recipe.linux.as_ref()?.input
+    }
+
+    /// The test's name, or that of the function where it begins.
+    pub fn test(&self) -> &str {
+        let begin = self.recipe.functions.as_ref().and_then(|how| how.begin.first());
+        begin.filter(|_| self.recipe.test.is_empty()).unwrap_or(&self.recipe.test)
+    }
+
+    /// The text of a source file, where it is known.
+    pub fn source(&self, file: &str) -> Option<String> {
+        match &self.guest {
+            Guest::Linux { .. } => None,
+            Guest::Described { target, .. } => target.source(file),
+        }
     }
 
     /// What is tested, as a phrase for sentences.
     pub fn what(&self) -> String {
-        let LinuxRecipe { release, cpus, input, .. } = self.how();
-        let input = input.map(|input| format!(" with input {input}")).unwrap_or_default();
-        format!("test {}{input} of {} on {cpus} processors", self.recipe.test, kernel_name(release))
+        if let (Some(how), true) = (&self.recipe.functions, self.recipe.test.is_empty()) {
+            let (begin, end) = (how.begin.join(", "), how.end.join(", "));
+            return format!("{} from {begin} to {end} on {} processors", self.kernel_name(), how.cpus);
+        }
+        let input = self.input().map(|input| format!(" with input {input}")).unwrap_or_default();
+        format!("test {}{input} of {} on {} processors", self.recipe.test, self.kernel_name(), self.cpus())
     }
 
     pub fn kernel_name(&self) -> String {
-        kernel_name(&self.how().release)
+        match &self.guest {
+            Guest::Linux { .. } => {
+                kernel_name(self.recipe.linux.as_ref().map_or("", |linux| linux.release.as_str()))
+            }
+            Guest::Described { target, .. } => target.kernel.name.to_string(),
+        }
     }
 
     /// Writes the test's image beside a finding: the two, and the kernel, are all that a replay needs.
     pub fn keep_image(&mut self, finding: &Path) -> Result<(), Failure> {
+        let (Guest::Linux { initramfs, .. }, Some(how)) = (&self.guest, &mut self.recipe.linux) else {
+            return Ok(());
+        };
         let path = finding.with_file_name(format!("{}.img", self.recipe.test));
-        write_whole(&path, &self.initramfs)?;
-        let name = path.file_name().map(PathBuf::from).unwrap_or(path);
-        self.recipe.linux.as_mut().expect("made with one").initramfs = name;
+        write_whole(&path, initramfs)?;
+        how.initramfs = path.file_name().map(PathBuf::from).unwrap_or(path);
         Ok(())
     }
 
     /// The machine before the test, or where it asks for its input: booted, or as it was kept from an earlier boot of the
     /// same.
     pub fn boot(&self, cancelled: &Cancelled) -> Result<Booted, Failure> {
-        let LinuxRecipe { cpus, .. } = *self.how();
-        let tsx = self.recipe.transactions.tsx_of_linux();
-        let memory_bytes = self.recipe.memory_bytes;
-        let config = BoardConfig { cpus, memory_bytes, tsx, ..BoardConfig::default() };
-        let first = boot::linux::default_command_line(config.clock);
-        let options = BootOptions {
-            command_line: [&first, COMMAND_LINE, self.recipe.append.trim()].join(" ").trim_end().to_owned(),
-            modules: vec![Module { command_line: String::new(), bytes: self.initramfs.clone() }],
+        let config = BoardConfig {
+            cpus: self.cpus(),
+            memory_bytes: self.recipe.memory_bytes,
+            tsx: self.recipe.transactions.tsx_of_linux(),
+            ..BoardConfig::default()
         };
-        let image = snapshot_file::image(&self.kernel, &options, &config);
+        match &self.guest {
+            Guest::Linux { kernel, initramfs, .. } => {
+                let first = boot::linux::default_command_line(config.clock);
+                let command_line =
+                    [&first, COMMAND_LINE, self.recipe.append.trim()].join(" ").trim_end().to_owned();
+                let modules = vec![Module { command_line: String::new(), bytes: initramfs.clone() }];
+                let options = BootOptions { command_line, modules };
+                self.booted(kernel, config, &options, "", &|machine| {
+                    start::boot_to_test(machine, cancelled).map(|_| ())
+                })
+            }
+            Guest::Described { target, functions } => {
+                let setup = target.setup();
+                let mut disks = [const { None }; 4];
+                for (slot, bytes) in disks.iter_mut().zip(&setup.disks) {
+                    *slot = Some(Disk::new(bytes.clone()));
+                }
+                let config = BoardConfig { disks, ..config };
+                let options =
+                    BootOptions { command_line: setup.command_line.clone(), modules: setup.modules.clone() };
+                self.booted(target.file(), config, &options, &format!("{functions:?}"), &|machine| {
+                    boot_to_functions(machine, functions, cancelled)
+                })
+            }
+        }
+    }
+
+    /// A machine that was kept, or one that is booted and brought to its test; `more`: what also makes a difference.
+    fn booted(
+        &self,
+        kernel: &[u8],
+        config: BoardConfig,
+        options: &BootOptions,
+        more: &str,
+        bring: &dyn Fn(&mut Machine) -> Result<(), start::StartError>,
+    ) -> Result<Booted, Failure> {
+        let image =
+            snapshot_file::image(kernel, options, &config) ^ campaign::store::checksum(more.as_bytes());
         let kept = self.cached.then(|| snapshots::find(image)).flatten();
         let machine = match kept {
             Some(machine) => machine,
             None => {
-                let mut machine = boot(&self.recipe.kernel, &self.kernel, config, &options)?;
-                start::boot_to_test(&mut machine, cancelled).map_err(not_started)?;
+                let mut machine = boot(&self.recipe.kernel, kernel, config, options)?;
+                bring(&mut machine).map_err(not_started)?;
                 if self.cached {
                     snapshots::keep(&machine, image);
                 }
@@ -278,13 +402,15 @@ impl SmpTarget {
 
     /// Where a finding of this test goes, unless it is said otherwise.
     pub fn finding_path(&self) -> PathBuf {
-        let test = &self.recipe.test;
-        default_path(&self.how().input.map_or_else(|| test.clone(), |input| format!("{test}-{input}")))
+        let test = self.test();
+        default_path(&self.input().map_or_else(|| test.to_owned(), |input| format!("{test}-{input}")))
     }
 
     /// The test with this input, which is part of its findings from then on.
     pub fn set_input(&mut self, input: Option<u32>) {
-        self.recipe.linux.as_mut().expect("made with one").input = input;
+        if let Some(linux) = &mut self.recipe.linux {
+            linux.input = input;
+        }
     }
 
     /// The machine before the test, and what the test says of its input.
@@ -293,19 +419,28 @@ impl SmpTarget {
         booted: &Booted,
         cancelled: &Cancelled,
     ) -> Result<(Multiprocessor, String), Failure> {
-        let LinuxRecipe { cpus, input, .. } = *self.how();
         let mut machine = booted.machine.clone();
-        let said = match input {
+        let said = match self.input() {
             Some(input) => start::give_input(&mut machine, input, cancelled).map_err(not_started)?,
             None => String::new(),
         };
-        let mut subject = Multiprocessor::at_test(machine).map_err(not_started)?;
-        if let Some(linux) = &self.linux {
-            let view = View { machine: subject.machine(), cpu: CpuId(0) };
-            let running = Running::learn(linux, cpus, &view);
-            let knowledge = Knowledge::linux(Arc::new(running), None, &view);
-            subject.know(knowledge);
-        }
+        let subject = match &self.guest {
+            Guest::Linux { linux, .. } => {
+                let mut subject = Multiprocessor::at_test(machine).map_err(not_started)?;
+                if let Some(linux) = linux {
+                    let view = View { machine: subject.machine(), cpu: CpuId(0) };
+                    let running = Running::learn(linux, self.cpus(), &view);
+                    let knowledge = Knowledge::linux(Arc::new(running), None, &view);
+                    subject.know(knowledge);
+                }
+                subject
+            }
+            Guest::Described { target, functions } => {
+                let mut subject = Multiprocessor::at_functions(machine, functions).map_err(not_started)?;
+                subject.know(Knowledge::described(target.kernel.clone()));
+                subject
+            }
+        };
         Ok((subject, said))
     }
 
@@ -313,6 +448,29 @@ impl SmpTarget {
     pub fn start(&self, cancelled: &Cancelled) -> Result<Multiprocessor, Failure> {
         Ok(self.at_test(&self.boot(cancelled)?, cancelled)?.0)
     }
+}
+
+/// The entries of the functions of this name.
+fn entries(target: &Target, name: &str) -> Result<BTreeSet<u64>, Failure> {
+    let image = &target.kernel.image;
+    let found: BTreeSet<u64> = image.function(name).iter().map(|id| image.get(*id).start.0).collect();
+    if found.is_empty() {
+        let near = image.nearest_functions(name);
+        let hint =
+            if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) };
+        return Err(Failure::BadFlag(format!("the kernel has no function '{name}'{hint}")));
+    }
+    Ok(found)
+}
+
+/// Where the hooks of a kind are that fire when a function is entered.
+fn entered(target: &Target, is: impl Fn(&Event) -> bool) -> BTreeSet<u64> {
+    let hooks = target.kernel.hooks.iter().filter(|hook| is(&hook.event));
+    let entries = hooks.filter_map(|hook| match &hook.place {
+        Place::Enter { entries } => Some(entries.iter().map(|entry| entry.0)),
+        _ => None,
+    });
+    entries.flatten().collect()
 }
 
 fn kernel_name(release: &str) -> String {

@@ -1,10 +1,11 @@
-//! `rockfall test KERNEL --linux TEST.c`.
+//! `rockfall test KERNEL --linux TEST.c`, and `rockfall test KERNEL --begin FUNCTION --end FUNCTION`.
 
 use crate::commands::explore::cores;
 use crate::commands::test::Arguments;
 use crate::files::{write_finding, write_whole};
 use crate::interrupt::lateness;
 use crate::progress::Progress;
+use crate::ram::Ram;
 use crate::smp::narrate::narrate;
 use crate::smp::plan::Plan;
 use crate::smp::statement::{Ending, statement};
@@ -59,13 +60,19 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         return Err(Failure::BadFlag(what.to_owned()));
     }
     if arguments.all {
-        let what = "--all is for kernels with a description; on Linux, set a finding aside with --known to look for the next";
+        let what = "--all is for kernels on one processor; on several, set a finding aside with --known to look for the next";
         return Err(Failure::BadFlag(what.to_owned()));
     }
     let mut verdict = Verdict::Fine;
     let mut lines = Vec::new();
-    for test in &tests {
-        let mut target = SmpTarget::load(&arguments.target, test)?;
+    // Without a file for Linux, the test is what lies between two functions.
+    let tests: Vec<Option<&PathBuf>> =
+        if tests.is_empty() { vec![None] } else { tests.iter().map(Some).collect() };
+    for test in tests {
+        let mut target = match test {
+            Some(test) => SmpTarget::load(&arguments.target, test)?,
+            None => SmpTarget::load_functions(&arguments.target)?,
+        };
         let booted = target.boot(&lateness(None))?;
         let inputs = chosen(&booted, arguments.target.smp.input)?;
         for (done, input) in inputs.iter().enumerate() {
@@ -126,7 +133,7 @@ pub fn explore(
     let (subject, said) = target.at_test(booted, &lateness(None))?;
     let cores = arguments.workers.unwrap_or_else(cores).max(1);
     let late = lateness(Some(budget));
-    let mut plan = Plan::new(subject.clone(), detectors(), cores, budget, late);
+    let mut plan = Plan::new(subject.clone(), detectors(), cores, budget, late, Ram::new(arguments.ram));
     if arguments.target.smp.interrupts {
         plan.watch_interrupts();
     }
@@ -139,6 +146,7 @@ pub fn explore(
         Plan { unsupported: Some(_), .. } => Ending::Unsupported,
         Plan { complete: true, .. } => Ending::Exhausted,
         _ if crate::interrupt::asked() => Ending::Stopped,
+        plan if plan.is_short_of_memory() => Ending::OutOfMemory,
         _ => Ending::Late,
     };
     Ok(Explored { plan, ending, said, subject })
@@ -274,7 +282,7 @@ fn summary<'a>(plan: &Plan, ending: Ending, scope: &'a str, file: Option<&'a Fin
         verdict: match ending {
             Ending::Bug => report::Verdict::Bug,
             Ending::Exhausted => report::Verdict::Exhausted,
-            Ending::Late | Ending::Stopped => report::Verdict::OutOfBudget,
+            Ending::Late | Ending::Stopped | Ending::OutOfMemory => report::Verdict::OutOfBudget,
             Ending::Unsupported => report::Verdict::Unsupported,
         },
         scope,

@@ -1,0 +1,188 @@
+//! Programs for several processors, which the bundled kernel for several processors carries out: each has a few
+//! instructions on shared variables, plain ones and locked ones, and spin locks.
+
+use std::fmt;
+
+/// As many as the kernel has.
+pub const VARIABLES: u32 = 4;
+pub const LOCKS: u32 = 2;
+pub const REGISTERS: u32 = 6;
+/// Instructions of a program, the end not counted.
+pub const OPS_MAX: usize = 15;
+
+/// An instruction. Registers are numbered; each belongs to one processor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    Load {
+        variable: u32,
+        register: u32,
+    },
+    Store {
+        variable: u32,
+        value: u32,
+    },
+    Copy {
+        variable: u32,
+        register: u32,
+    },
+    /// Reads and writes without LOCK: two accesses.
+    Add {
+        variable: u32,
+        value: u32,
+    },
+    FetchAdd {
+        variable: u32,
+        value: u32,
+        register: u32,
+    },
+    Exchange {
+        variable: u32,
+        value: u32,
+        register: u32,
+    },
+    /// Writes if the variable is 0.
+    CompareExchange {
+        variable: u32,
+        value: u32,
+        register: u32,
+    },
+    /// Waits with PAUSE, or by nothing but exchanges.
+    Lock {
+        lock: u32,
+        pauses: bool,
+    },
+    Unlock {
+        lock: u32,
+    },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    /// For each processor.
+    pub parts: Vec<Vec<Op>>,
+}
+
+impl Op {
+    /// Operation, variable, value and register, as the kernel has them.
+    #[must_use]
+    pub const fn encode(self) -> [u32; 4] {
+        match self {
+            Self::Load { variable, register } => [1, variable, 0, register],
+            Self::Store { variable, value } => [2, variable, value, 0],
+            Self::Copy { variable, register } => [3, variable, 0, register],
+            Self::Add { variable, value } => [4, variable, value, 0],
+            Self::FetchAdd { variable, value, register } => [5, variable, value, register],
+            Self::Exchange { variable, value, register } => [6, variable, value, register],
+            Self::CompareExchange { variable, value, register } => [7, variable, value, register],
+            Self::Lock { lock, pauses: true } => [8, lock, 0, 0],
+            Self::Unlock { lock } => [9, lock, 0, 0],
+            Self::Lock { lock, pauses: false } => [10, lock, 0, 0],
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load { variable, register } => write!(f, "r{register} = v{variable}"),
+            Self::Store { variable, value } => write!(f, "v{variable} = {value}"),
+            Self::Copy { variable, register } => write!(f, "v{variable} = r{register}"),
+            Self::Add { variable, value } => write!(f, "v{variable} += {value}"),
+            Self::FetchAdd { variable, value, register } => {
+                write!(f, "r{register} = fetch_add(v{variable}, {value})")
+            }
+            Self::Exchange { variable, value, register } => {
+                write!(f, "r{register} = exchange(v{variable}, {value})")
+            }
+            Self::CompareExchange { variable, value, register } => {
+                write!(f, "r{register} = compare_exchange(v{variable}, 0, {value})")
+            }
+            Self::Lock { lock, pauses: true } => write!(f, "lock({lock})"),
+            Self::Lock { lock, pauses: false } => write!(f, "lock_without_pause({lock})"),
+            Self::Unlock { lock } => write!(f, "unlock({lock})"),
+        }
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (cpu, part) in self.parts.iter().enumerate() {
+            let ops: Vec<String> = part.iter().map(Op::to_string).collect();
+            writeln!(f, "cpu{cpu}: {}", ops.join("; "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Numbers that look random, the same for each seed.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) % u64::from(end)) as u32
+    }
+
+    fn op(&mut self, value: u32, register: u32) -> Op {
+        // Few variables, so that processors meet.
+        let variable = self.below(4).min(self.below(VARIABLES));
+        match self.below(9) {
+            0..=2 => Op::Load { variable, register },
+            3 | 4 => Op::Store { variable, value },
+            5 => Op::Add { variable, value },
+            6 => Op::FetchAdd { variable, value, register },
+            7 => Op::Exchange { variable, value, register },
+            _ => Op::CompareExchange { variable, value, register },
+        }
+    }
+
+    fn part(&mut self, cpu: u32, length: u32) -> Vec<Op> {
+        let mut ops = Vec::new();
+        let mut held: Vec<u32> = Vec::new();
+        for number in 0..length {
+            // What each writes is told apart.
+            let value = 1 + cpu * 8 + number;
+            let register = number % REGISTERS;
+            match self.below(6) {
+                0 if (held.len() as u32) < LOCKS => {
+                    let lock = self.below(LOCKS);
+                    if !held.contains(&lock) {
+                        ops.push(Op::Lock { lock, pauses: self.below(2) == 0 });
+                        held.push(lock);
+                    }
+                    ops.push(self.op(value, register));
+                }
+                1 if !held.is_empty() => {
+                    let lock = held.pop().unwrap_or_default();
+                    ops.push(Op::Unlock { lock });
+                }
+                2 if number > 0 => {
+                    ops.push(Op::Copy {
+                        variable: self.below(VARIABLES),
+                        register: self.below(number).min(REGISTERS - 1),
+                    });
+                }
+                _ => ops.push(self.op(value, register)),
+            }
+        }
+        ops.extend(held.into_iter().rev().map(|lock| Op::Unlock { lock }));
+        ops.truncate(OPS_MAX);
+        ops
+    }
+}
+
+/// The program of a seed: of two processors, every third of three.
+#[must_use]
+pub fn program(seed: u64) -> Program {
+    let mut draw = Draw(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let cpus = if seed % 3 == 2 { 3 } else { 2 };
+    let length_max = if cpus == 3 { 3 } else { 5 };
+    let parts = (0..cpus).map(|cpu| {
+        let length = 1 + draw.below(length_max);
+        draw.part(cpu, length)
+    });
+    Program { parts: parts.collect() }
+}

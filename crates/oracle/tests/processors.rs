@@ -1,0 +1,99 @@
+//! Programs for several processors: exploration reaches exactly the outcomes that the enumerator knows; and a schedule is the
+//! same wherever it begins.
+
+use guest::multiprocessor::Multiprocessor;
+use oracle::Fate;
+use oracle::processors::enumerate::outcomes;
+use oracle::processors::program::{Op, Program, program};
+use oracle::processors::{Bench, Points, Sums};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use trace::{Choice, PhysAddr, PointSet, Schedule, StepEnd, Subject as _, Words};
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("processors").join(name)
+}
+
+#[test]
+fn exploration_reaches_every_outcome_and_no_other() {
+    let folder = folder("short");
+    let (two, three) = (Bench::new(2, &folder).unwrap(), Bench::new(3, &folder).unwrap());
+    let mut sums = Sums::default();
+    for seed in 0..120 {
+        let program = program(seed);
+        let bench = if program.parts.len() == 3 { &three } else { &two };
+        for points in [Points::All, Points::Ordering] {
+            let fate = bench.compare(&program, points, 2000);
+            let fine = matches!(fate, Fate::Agrees { .. } | Fate::PassedOver);
+            assert!(fine, "seed {seed}, {points:?}:\n{program}{fate:?}");
+            sums.add(points, &fate);
+        }
+    }
+    assert!(sums.compared() >= 150, "only {} were small enough", sums.compared());
+}
+
+/// The enumerator itself, on programs whose outcomes are known.
+#[test]
+fn the_enumerator_knows_the_classics() {
+    let add = || vec![Op::Add { variable: 0, value: 1 }];
+    let locked = |pauses| vec![Op::Lock { lock: 0, pauses }, add()[0], Op::Unlock { lock: 0 }];
+    let fetch_add = || vec![Op::FetchAdd { variable: 0, value: 1, register: 0 }];
+    let both = |first, second| {
+        let lock = |lock| Op::Lock { lock, pauses: true };
+        vec![lock(first), lock(second), Op::Unlock { lock: second }, Op::Unlock { lock: first }]
+    };
+    let buffers =
+        |mine, other| vec![Op::Store { variable: mine, value: 1 }, Op::Load { variable: other, register: 0 }];
+    for (what, parts, expected) in [
+        ("an addition that is not locked can be lost", vec![add(), add()], 2),
+        ("three of them can", vec![add(), add(), add()], 3),
+        ("under a lock it cannot", vec![locked(true), locked(false)], 1),
+        ("who came first is in a register", vec![fetch_add(), fetch_add()], 2),
+        ("ABBA", vec![both(0, 1), both(1, 0)], 2),
+        ("store buffers, in order", vec![buffers(0, 1), buffers(1, 0)], 3),
+    ] {
+        let found = outcomes(&Program { parts }).expect("small");
+        assert_eq!(found.len(), expected, "{what}: {found:?}");
+    }
+}
+
+/// Runs the schedule of this number, and says what choices it made and what the machine is like in the end.
+fn walk(subject: &Multiprocessor, points: &PointSet, number: usize) -> (Schedule, u64) {
+    let mut subject = subject.clone();
+    let mut schedule = Schedule::default();
+    let mut draw = number;
+    loop {
+        let enabled: Vec<Choice> = subject.enabled().iter().collect();
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let Some(&choice) = enabled.get((draw >> 33) % enabled.len().max(1)) else { break };
+        schedule.0.push(choice);
+        if !matches!(subject.step(choice, points).end, StepEnd::Point(_)) {
+            break;
+        }
+    }
+    (schedule, subject.machine().state_hash())
+}
+
+#[test]
+fn a_schedule_from_the_snapshot_is_the_one_from_the_boot() {
+    let folder = folder("hashes");
+    let bench = Bench::new(3, &folder).unwrap();
+    let program = program(5);
+    let booted = bench.subject(bench.machine(&program)).unwrap();
+    let mut file = Vec::new();
+    machine::snapshot::write(&bench.machine(&program), 7, &mut file).unwrap();
+    let saved = bench.subject(machine::snapshot::read(&file, 7).unwrap()).unwrap();
+    let again = Bench::new(3, &folder).unwrap();
+    let again = again.subject(again.machine(&program)).unwrap();
+    // Wherever processors may meet: the kernel is small.
+    let words: Words = (1 << 20..(1 << 20) + (64 << 10)).step_by(8).map(PhysAddr).collect();
+    let points = PointSet { words, ..PointSet::default() };
+    let mut hashes = BTreeSet::new();
+    for number in 0..20 {
+        let from_boot = walk(&booted, &points, number);
+        assert_eq!(from_boot, walk(&saved, &points, number));
+        assert_eq!(from_boot, walk(&again, &points, number));
+        hashes.insert(from_boot.1);
+    }
+    assert!(hashes.len() > 1, "schedules make a difference");
+}

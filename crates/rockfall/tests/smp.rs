@@ -1,0 +1,104 @@
+//! Tests of any kernel on several processors, by the functions where they begin and end: what is wrong is found, with and without
+//! a description, and replays; what is right is exhausted; and what cannot be tested is refused with a sentence.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A folder with the kernel, built with these macros, and its description.
+fn folder(name: &str, macros: &[&str]) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("smp").join(name);
+    guests::smp::build(macros, &folder).unwrap_or_else(|error| panic!("{error}"));
+    fs::write(folder.join("smp.toml"), guests::smp::DESCRIPTION).unwrap();
+    folder
+}
+
+fn rockfall(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    command.env("XDG_CACHE_HOME", folder.join("cache"));
+    let run = command.current_dir(folder).args(arguments).stdin(Stdio::null()).output();
+    let Output { status, stdout, stderr } = run.expect("the command starts");
+    (status.code(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned())
+}
+
+fn test(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let arguments = ["test", "kernel", "--begin", "part", "--end", "done"];
+    let budget: &[&str] = if more.contains(&"--budget") { &[] } else { &["--budget", "5m"] };
+    rockfall(folder, &[&arguments, more, budget].concat())
+}
+
+#[test]
+fn faults_are_found_and_replay_and_their_mended_twins_are_exhausted() {
+    for (name, macros, more, words) in [
+        ("abba", &["TEST_ABBA"][..], &[][..], &["wait", "acquire", "transfer", "1 preemption"][..]),
+        ("abba_described", &["TEST_ABBA"], &["-k", "smp.toml"], &["Deadlock", "locks[0]", "locks[1]"]),
+        ("count", &["TEST_COUNT"], &["-k", "smp.toml"], &["an addition was lost", "sum"]),
+        ("queue", &["TEST_QUEUE"], &["-k", "smp.toml"], &["the slot was taken before it was filled"]),
+        ("blocks", &["TEST_BLOCKS"], &["-k", "smp.toml"], &["Use after free", "work"]),
+        ("ring", &["TEST_RING", "CPUS=3"], &["--cpus", "3"], &["wait", "acquire"]),
+        ("ring_described", &["TEST_RING", "CPUS=3"], &["--cpus", "3", "-k", "smp.toml"], &["Deadlock"]),
+    ] {
+        let faulty = folder(name, macros);
+        let (code, told) = test(&faulty, more);
+        assert_eq!(code, Some(1), "{name}: {told}");
+        for word in words {
+            assert!(told.contains(word), "{name}: {word}: {told}");
+        }
+        let (code, again) = rockfall(&faulty, &["replay", "part.finding.json"]);
+        assert_eq!(code, Some(1), "{name}: {again}");
+        assert!(told.starts_with(again.trim_end()), "{name}: {again}\nis not\n{told}");
+
+        let mended = folder(&format!("{name}_mended"), &[macros, &["MENDED"]].concat());
+        // Of some there are too many schedules to run all of them in a test.
+        let small = ["abba", "abba_described", "count", "queue"].contains(&name);
+        let budget: &[&str] = if small { &[] } else { &["--budget", "5s"] };
+        let (code, told) = test(&mended, &[more, budget].concat());
+        assert_eq!(code, Some(0), "{name}: {told}");
+        let verdict = if small { "no bug in any schedule" } else { "no bug" };
+        assert!(told.contains(verdict), "{name}: {told}");
+    }
+}
+
+#[test]
+fn locks_that_are_waited_for_without_pause_are_exhausted() {
+    for (cpus, budget, verdict) in [("2", "5m", "no bug in any schedule"), ("3", "5s", "no bug")] {
+        let folder = folder(&format!("tas{cpus}"), &["TEST_TAS", &format!("CPUS={cpus}")]);
+        let (code, told) = test(&folder, &["--cpus", cpus, "--budget", budget]);
+        assert_eq!(code, Some(0), "{told}");
+        assert!(told.contains(verdict), "{told}");
+    }
+}
+
+#[test]
+fn what_cannot_be_tested_is_refused() {
+    let folder = folder("refused", &["TEST_ABBA"]);
+    let all = |more: &[&'static str]| [&["test", "kernel"], more].concat();
+    for (arguments, sentence) in [
+        (
+            all(&["--begin", "parts", "--end", "done"]),
+            "the kernel has no function 'parts'; did you mean part",
+        ),
+        (all(&["--begin", "part"]), "--end"),
+        (all(&["--begin", "part", "--end", "done", "-t", "x"]), "give a description with -k"),
+        (all(&["--begin", "panic", "--end", "done"]), "0 of 2 processors came to where it begins"),
+        (
+            all(&["--begin", "part", "--end", "done", "--cpus", "3"]),
+            "2 of 3 processors came to where it begins",
+        ),
+        (all(&["--begin", "part", "--end", "done", "--linux", "x.c"]), "--linux"),
+        (all(&[]), "what kernel is this?"),
+        (all(&["--cpus", "2"]), "--begin, --end"),
+    ] {
+        let (code, told) = rockfall(&folder, &arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {told}");
+        assert!(told.contains(sentence), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn memory_is_a_budget() {
+    let folder = folder("ram", &["TEST_ABBA", "MENDED"]);
+    let (code, told) = test(&folder, &["--ram", "1M"]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("before the memory was used up"), "{told}");
+}

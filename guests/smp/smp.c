@@ -1,0 +1,409 @@
+/*
+ * A kernel for several processors in one file: it starts them, lets each do its part of a test, and checks what is left when
+ * the last one has come to its end. Interrupts are off all the time, so a processor that waits for a lock waits for ever if
+ * nobody releases it.
+ *
+ * CPUS: how many processors there are; 2 unless that is said.
+ *
+ * The tests, each with a fault and, with MENDED, without it:
+ * TEST_ABBA: two accounts, each with its lock; money goes both ways at once.
+ * TEST_COUNT: each processor adds to a sum that no lock protects.
+ * TEST_QUEUE: a slot is handed over by a flag, which is set before the slot is filled.
+ * TEST_BLOCKS: a block is freed, outside of the lock, while another processor may still read it.
+ * TEST_TAS: the same sum under a lock that is waited for without PAUSE. (Without a fault.)
+ * TEST_RING: CPUS processors take two of CPUS locks each, in a ring.
+ *
+ * TEST_PROGRAM: each processor carries out the program that lies in `programs`, which whoever loads the kernel fills in.
+ */
+typedef unsigned int uint32_t;
+typedef unsigned short uint16_t;
+typedef unsigned char uint8_t;
+
+#ifndef CPUS
+#define CPUS 2
+#endif
+enum { STACK_WORDS = 512, STACKS = 8 };
+/* Named on the command line or in the description, so each must be there to be entered. */
+#define HOOKED __attribute__((noinline, noclone, used))
+
+struct spin_lock {
+    volatile uint32_t held;
+};
+
+uint32_t stacks[STACKS][STACK_WORDS];
+static volatile uint32_t started;
+static volatile uint32_t ended;
+
+static inline uint32_t exchange(volatile uint32_t *at, uint32_t value)
+{
+    __asm__ volatile("lock xchgl %0, %1" : "+r"(value), "+m"(*at)::"memory");
+    return value;
+}
+
+static inline uint32_t fetch_add(volatile uint32_t *at, uint32_t value)
+{
+    __asm__ volatile("lock xaddl %0, %1" : "+r"(value), "+m"(*at)::"memory");
+    return value;
+}
+
+static inline uint32_t compare_exchange(volatile uint32_t *at, uint32_t expected, uint32_t value)
+{
+    __asm__ volatile("lock cmpxchgl %2, %1" : "+a"(expected), "+m"(*at) : "r"(value) : "memory");
+    return expected;
+}
+
+HOOKED void acquire(struct spin_lock *lock)
+{
+    while (exchange(&lock->held, 1))
+        while (lock->held)
+            __asm__ volatile("pause");
+}
+
+HOOKED void release(struct spin_lock *lock)
+{
+    __asm__ volatile("" ::: "memory");
+    lock->held = 0;
+}
+
+HOOKED void halt(void)
+{
+    for (;;)
+        __asm__ volatile("hlt");
+}
+
+HOOKED void panic(const char *message)
+{
+    (void)message;
+    halt();
+}
+
+/* --- the heap --- */
+
+struct block {
+    struct block *next;
+    uint32_t value;
+};
+static struct block blocks[4];
+static struct block *unused;
+static struct spin_lock heap_lock;
+
+HOOKED struct block *block_alloc(void)
+{
+    acquire(&heap_lock);
+    struct block *block = unused;
+    unused = block->next;
+    release(&heap_lock);
+    return block;
+}
+
+HOOKED void block_free(struct block *block)
+{
+    acquire(&heap_lock);
+    block->next = unused;
+    unused = block;
+    release(&heap_lock);
+}
+
+static void prepare_heap(void)
+{
+    for (int i = 0; i < 3; i++)
+        blocks[i].next = &blocks[i + 1];
+    unused = blocks;
+}
+/* --- the tests --- */
+
+#if defined(TEST_ABBA)
+static struct spin_lock locks[2];
+static volatile int accounts[2] = {100, 100};
+
+static void transfer(int from, int to)
+{
+#ifdef MENDED
+    int first = from < to ? from : to, second = from < to ? to : from;
+#else
+    int first = from, second = to;
+#endif
+    acquire(&locks[first]);
+    acquire(&locks[second]);
+    accounts[from] -= 10;
+    accounts[to] += 10;
+    release(&locks[second]);
+    release(&locks[first]);
+}
+
+static void work(int cpu)
+{
+    if (cpu < 2)
+        transfer(cpu, 1 - cpu);
+}
+
+static void check(void)
+{
+    if (accounts[0] != 100 || accounts[1] != 100)
+        panic("money was made or lost");
+}
+
+#elif defined(TEST_COUNT)
+static volatile uint32_t sum;
+
+static __attribute__((noinline)) void work(int cpu)
+{
+    (void)cpu;
+#ifdef MENDED
+    __asm__ volatile("lock incl %0" : "+m"(sum));
+#else
+    __asm__ volatile("incl %0" : "+m"(sum));
+#endif
+}
+
+static void check(void)
+{
+    if (sum != CPUS)
+        panic("an addition was lost");
+}
+
+#elif defined(TEST_QUEUE)
+static volatile uint32_t slot, full, taken;
+
+static void work(int cpu)
+{
+    if (cpu == 0) {
+#ifdef MENDED
+        slot = 7;
+        full = 1;
+#else
+        full = 1;
+        slot = 7;
+#endif
+    } else if (cpu == 1) {
+        while (!full)
+            __asm__ volatile("pause");
+        taken = slot;
+    }
+}
+
+static void check(void)
+{
+    if (taken != 7)
+        panic("the slot was taken before it was filled");
+}
+
+#elif defined(TEST_BLOCKS)
+static struct spin_lock table_lock;
+static struct block *volatile table;
+
+static void work(int cpu)
+{
+    if (cpu == 0) {
+        struct block *block = block_alloc();
+        block->value = 1;
+        acquire(&table_lock);
+        table = block;
+        release(&table_lock);
+        acquire(&table_lock);
+        block = table;
+        table = 0;
+        release(&table_lock);
+        block_free(block);
+    } else if (cpu == 1) {
+        acquire(&table_lock);
+        struct block *block = table;
+#ifdef MENDED
+        if (block)
+            block->value += 1;
+        release(&table_lock);
+#else
+        release(&table_lock);
+        if (block)
+            block->value += 1;
+#endif
+    }
+}
+
+static void check(void) {}
+
+#elif defined(TEST_TAS)
+static volatile uint32_t held, sum;
+
+static void work(int cpu)
+{
+    (void)cpu;
+    while (exchange(&held, 1))
+        ;
+    sum++;
+    held = 0;
+}
+
+static void check(void)
+{
+    if (sum != CPUS)
+        panic("an addition was lost");
+}
+
+#elif defined(TEST_RING)
+static struct spin_lock locks[CPUS];
+
+static void work(int cpu)
+{
+    int left = cpu, right = (cpu + 1) % CPUS;
+#ifdef MENDED
+    if (left > right)
+        left = right, right = cpu;
+#endif
+    acquire(&locks[left]);
+    acquire(&locks[right]);
+    release(&locks[right]);
+    release(&locks[left]);
+}
+
+static void check(void) {}
+
+#elif defined(TEST_PROGRAM)
+enum { OPERATIONS = 16, VARIABLES = 4, LOCKS = 2, REGISTERS = 6 };
+enum operation { END, LOAD, STORE, COPY, ADD, FETCH_ADD, EXCHANGE, COMPARE_EXCHANGE, LOCK, UNLOCK, LOCK_PLAIN };
+
+struct instruction {
+    uint32_t operation, variable, value, target;
+};
+
+struct instruction programs[CPUS][OPERATIONS] = {{{1, 0, 0, 0}}};
+volatile uint32_t variables[VARIABLES];
+struct spin_lock program_locks[LOCKS];
+/* Of each processor its own, in words of memory that no other touches. */
+uint32_t registers[CPUS][REGISTERS] __attribute__((aligned(64)));
+
+static void work(int cpu)
+{
+    for (const struct instruction *at = programs[cpu]; at->operation != END; at++) {
+        volatile uint32_t *variable = &variables[at->variable];
+        uint32_t *target = &registers[cpu][at->target];
+        switch (at->operation) {
+        case LOAD:
+            *target = *variable;
+            break;
+        case STORE:
+            *variable = at->value;
+            break;
+        case COPY:
+            *variable = *target;
+            break;
+        case ADD:
+            __asm__ volatile("addl %1, %0" : "+m"(*variable) : "r"(at->value));
+            break;
+        case FETCH_ADD:
+            *target = fetch_add(variable, at->value);
+            break;
+        case EXCHANGE:
+            *target = exchange(variable, at->value);
+            break;
+        case COMPARE_EXCHANGE:
+            *target = compare_exchange(variable, 0, at->value);
+            break;
+        case LOCK:
+            acquire(&program_locks[at->variable]);
+            break;
+        case LOCK_PLAIN:
+            while (exchange(&program_locks[at->variable].held, 1))
+                ;
+            break;
+        case UNLOCK:
+            release(&program_locks[at->variable]);
+            break;
+        }
+    }
+}
+
+static void check(void) {}
+#else
+#error which test?
+#endif
+
+/* Where the test begins. */
+HOOKED void part(int cpu)
+{
+    work(cpu);
+    /* The last one looks at what all have left. */
+    if (fetch_add(&ended, 1) == CPUS - 1)
+        check();
+}
+
+/* Where it ends. */
+HOOKED void done(int cpu)
+{
+    (void)cpu;
+    halt();
+}
+
+HOOKED void processor(int cpu)
+{
+    if (cpu >= CPUS)
+        halt();
+    fetch_add(&started, 1);
+    while (started != CPUS)
+        __asm__ volatile("pause");
+    part(cpu);
+    done(cpu);
+}
+
+/* --- starting --- */
+
+enum { APIC = 0xfee00000, SPURIOUS = 0xf0, COMMAND = 0x300, TRAMPOLINE = 0x8000 };
+extern uint8_t trampoline[], trampoline_end[];
+
+void boot(void)
+{
+    for (uint8_t *from = trampoline, *to = (uint8_t *)TRAMPOLINE; from < trampoline_end;)
+        *to++ = *from++;
+    prepare_heap();
+    *(volatile uint32_t *)(APIC + SPURIOUS) = 0x1ff;
+    /* To all others: INIT, then where to start. */
+    *(volatile uint32_t *)(APIC + COMMAND) = 0xc4500;
+    *(volatile uint32_t *)(APIC + COMMAND) = 0xc4600 | TRAMPOLINE >> 12;
+    processor(0);
+}
+
+/* The numbers of processors in the order in which they start. */
+uint32_t next_processor = 1;
+
+__asm__(".section .multiboot, \"a\"\n"
+        ".align 4\n"
+        ".long 0x1badb002, 0, -0x1badb002\n"
+        ".text\n"
+        ".globl start\n"
+        "start:\n"
+        "    cli\n"
+        "    movl $stacks + 2048, %esp\n"
+        "    call boot\n"
+        "descriptors:\n"
+        "    .quad 0, 0x00cf9a000000ffff, 0x00cf92000000ffff\n"
+        /* Runs at TRAMPOLINE, in real mode. */
+        "    .code16\n"
+        ".globl trampoline\n"
+        "trampoline:\n"
+        "    cli\n"
+        "    xorw %ax, %ax\n"
+        "    movw %ax, %ds\n"
+        "    lgdtl 0x8000 + (in_reach - trampoline)\n"
+        "    movl %cr0, %eax\n"
+        "    orl $1, %eax\n"
+        "    movl %eax, %cr0\n"
+        "    ljmpl $8, $start_other\n"
+        "in_reach:\n"
+        "    .word 23\n"
+        "    .long descriptors\n"
+        ".globl trampoline_end\n"
+        "trampoline_end:\n"
+        "    .code32\n"
+        "start_other:\n"
+        "    movw $16, %ax\n"
+        "    movw %ax, %ds\n"
+        "    movw %ax, %es\n"
+        "    movw %ax, %ss\n"
+        "    movl $1, %eax\n"
+        "    lock xaddl %eax, next_processor\n"
+        "    movl %eax, %ecx\n"
+        "    incl %ecx\n"
+        "    shll $11, %ecx\n"
+        "    leal stacks(%ecx), %esp\n"
+        "    pushl %eax\n"
+        "    call processor\n");
