@@ -1,7 +1,7 @@
 //! From the machine's log to the shared accesses of a step.
 //!
 //! Contract: the accesses that two threads can conflict on are kept. Left out are: implicit stack traffic
-//! (push, pop, call, return) at words that no other thread accesses explicitly, see
+//! (push, pop, call, return) at words that no other thread accesses, see
 //! [`crate::step_builder::Meetings`]; accesses made by instructions or to addresses that the description
 //! ignores; and the half of the address space that is not under test.
 //!
@@ -78,6 +78,11 @@ impl Scope {
         let (first, last) = (phys.0 / 4, (phys.0 + u64::from(size.max(1)) - 1) / 4);
         let at = self.scheduler.partition_point(|word| *word < first);
         self.scheduler.get(at).is_some_and(|word| *word <= last)
+    }
+
+    /// Whether stacks may be at an address on which threads meet: the stacks of a trusted kernel are its own matter.
+    fn watches(&self, addr: u64) -> bool {
+        self.program.as_ref().is_none_or(|program| program.contains(&addr))
     }
 
     /// Whether the code at `pc` is left out.
@@ -176,8 +181,6 @@ pub struct Recorder {
     /// The thread whose accesses are recorded.
     pub thread: ThreadId,
     pub meetings: Meetings,
-    /// Accesses to stacks of others since the log was last taken.
-    pub met: Vec<Access>,
     /// Whether something was exposed in this execution.
     exposed: bool,
 }
@@ -227,7 +230,6 @@ impl Recorder {
             accesses: Vec::new(),
             thread: ThreadId::default(),
             meetings: Meetings::default(),
-            met: Vec::new(),
             exposed: false,
         }
     }
@@ -249,6 +251,16 @@ impl Recorder {
         match &self.scope.program {
             Some(program) if !program.contains(&pc.0) => self.called_from.unwrap_or(pc),
             _ => pc,
+        }
+    }
+
+    /// The running thread woke another one up; the accesses from `later` on came after that.
+    pub fn woke(&mut self, waker: ThreadId, woken: ThreadId, later: usize) {
+        self.meetings.woke(waker, woken);
+        for access in &self.accesses[later..] {
+            if self.scope.watches(access.addr.0) {
+                self.meetings.explicit(waker, access.phys, access.size, access.kind.writes());
+            }
         }
     }
 
@@ -280,7 +292,7 @@ impl Recorder {
             }
             (Instruction::Pushes, AccessKind::Write) | (Instruction::Pops, AccessKind::Read) => {
                 traffic = true;
-                if !self.meetings.traffic(self.thread, addr.0, phys, size) {
+                if !scope.watches(addr.0) || !self.meetings.traffic(self.thread, phys, size) {
                     return Weighed::Plain;
                 }
             }
@@ -293,8 +305,8 @@ impl Recorder {
         }
         let pc = self.on_behalf_of(pc);
         let access = Access { phys, addr, size, kind, atomic, pc };
-        if !traffic && self.meetings.is_met(self.thread, &access) {
-            self.met.push(access);
+        if !traffic && self.scope.watches(addr.0) {
+            self.meetings.explicit(self.thread, phys, size, kind.writes());
         }
         self.accesses.push(access);
         weighed
@@ -351,6 +363,20 @@ mod tests {
             }
             assert_eq!(recorder.accesses.len(), expected, "{what}");
         }
+    }
+
+    /// What the kernel does in a system call is the work of the program's instruction that called it.
+    #[test]
+    fn the_kernel_works_on_behalf_of_the_program() {
+        let scope = Scope { program: Some(0x1000..0x2000), ..Scope::everything() };
+        let mut recorder = Recorder::new(Arc::new(scope), 32);
+        recorder.called_from = Some(VirtAddr(0x1234));
+        for pc in [0x10, 0x1010] {
+            recorder.record(&logged(0x1800, true, pc), false, |_| vec![0x8b, 0x01]);
+        }
+        recorder.depends(PhysAddr(0x5000), 4, VirtAddr(0x10));
+        let by: Vec<u64> = recorder.accesses.iter().map(|access| access.pc.0).collect();
+        assert_eq!(by, [0x1234, 0x1010, 0x1234]);
     }
 
     /// Accesses of ignored code count only if they write to the scheduler's words where a tick could come;

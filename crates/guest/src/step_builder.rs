@@ -59,8 +59,6 @@ pub struct Stretch<'a> {
     pub program_counts: bool,
     /// Variables whose change may forbid ticks.
     pub guards: &'a [Range<u64>],
-    /// A function that tells whether a thread is blocked.
-    pub blocked: &'a dyn Fn(ThreadId) -> bool,
     /// A function that gives the stack of a thread that has left the processor; asked if the step is
     /// narrated.
     pub stack_of: &'a dyn Fn(ThreadId) -> Option<Stack>,
@@ -76,7 +74,6 @@ impl Stretch<'static> {
             called_from: None,
             program_counts: true,
             guards: &[],
-            blocked: &|_| false,
             stack_of: &|_| None,
         }
     }
@@ -206,7 +203,7 @@ impl StepBuilder {
     pub fn discard(&mut self) {
         self.events.clear();
         self.recorder.accesses.clear();
-        self.recorder.meetings.remarks.clear();
+        self.recorder.meetings.begin_step();
         self.repetitions.forget();
         (self.thread, self.attributed) = (None, None);
         self.sights.begin_step();
@@ -217,10 +214,11 @@ impl StepBuilder {
         self.recorder.meetings.count(words);
     }
 
-    /// Takes note that the thread is gone.
+    /// Takes note that the thread is gone. The stack of a program's thread stays where it is.
     pub fn thread_ended(&mut self, thread: ThreadId) {
-        let program = self.recorder.scope().program.clone();
-        self.recorder.meetings.ended(thread, program.as_ref());
+        if self.recorder.scope().program.is_none() {
+            self.recorder.meetings.ended(thread);
+        }
     }
 
     /// Adds a remark to the step.
@@ -355,9 +353,6 @@ impl StepBuilder {
                 }
             }
         }
-        for access in std::mem::take(&mut self.recorder.met) {
-            self.recorder.meetings.meet(self.recorder.thread, &access, stretch.blocked);
-        }
         if self.recorder.accesses.len() > before {
             self.attribute(machine, stretch.thread, before, stretch.stack_of);
         }
@@ -413,6 +408,15 @@ impl StepBuilder {
         let accesses_before = self.recorder.accesses.len();
         self.attribute(machine, thread, accesses_before, stack_of);
         self.repetitions.forget();
+        let program = self.recorder.scope().program.is_some();
+        let meetings = &mut self.recorder.meetings;
+        match (&action, thread) {
+            (Action::Free { phys, size: Some(size), .. }, Some(thread)) => {
+                meetings.freed(thread, *phys, *size, program);
+            }
+            (Action::Wake { thread: woken }, Some(thread)) => meetings.woke(thread, *woken),
+            _ => {}
+        }
         self.push(machine, action, accesses_before, stack);
     }
 
@@ -425,6 +429,11 @@ impl StepBuilder {
     pub fn tell_after(&mut self, access: usize, action: Action, stack: Option<Stack>) {
         let pc = self.recorder.accesses[access].pc;
         let at = self.events.partition_point(|event| event.accesses_before <= access);
+        if let (Action::Wake { thread: woken }, Some(waker)) = (&action, self.attributed)
+            && !self.events[at..].iter().any(|event| matches!(event.action, Action::Switch { .. }))
+        {
+            self.recorder.woke(waker, *woken, access + 1);
+        }
         self.events.insert(at, Event { action, pc, accesses_before: access + 1, stack });
     }
 

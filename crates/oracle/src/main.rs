@@ -5,7 +5,7 @@
 use clap::Parser;
 use oracle::explored::Limits;
 use oracle::record::{self, Record};
-use oracle::{Compared, Fate, compare};
+use oracle::{Compared, Fate, compare, compare_calls};
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -32,11 +32,14 @@ struct Arguments {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// A program with more interleavings is passed over.
-    #[arg(long, default_value_t = 250)]
+    #[arg(long, default_value_t = 400)]
     interleavings_max: u64,
     /// A program that takes more steps in all its interleavings is passed over.
-    #[arg(long, default_value_t = 60_000)]
+    #[arg(long, default_value_t = 100_000)]
     steps_max: u64,
+    /// Programs of system calls, with the bundled kernel under test.
+    #[arg(long)]
+    kernel: bool,
     /// Where images are built.
     #[arg(long, default_value = "target/oracle")]
     folder: PathBuf,
@@ -61,8 +64,10 @@ fn main() -> ExitCode {
 
 /// Runs the campaign; says whether the two agree on everything.
 fn run(arguments: &Arguments) -> Result<bool, String> {
-    let &Arguments { programs, seed, interleavings_max, steps_max, ref folder, record: ref file, write } =
-        arguments;
+    let &Arguments { programs, seed, interleavings_max, steps_max, kernel, write, .. } = arguments;
+    let Arguments { folder, record: file, .. } = arguments;
+    let compare = if kernel { compare_calls } else { compare };
+    let section = if kernel { "kernel oracle" } else { "oracle" };
     let limits = Limits { interleavings_max, steps_max };
     let mut record = match file {
         Some(file) if file.exists() => Record::read(&read(file)?)?,
@@ -70,7 +75,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     };
     let seeds: Vec<u64> = (seed..seed + programs).filter(|seed| !record.seeds.contains(seed)).collect();
     let started = Instant::now();
-    let folder = folder.join(seed.to_string());
+    let folder = folder.join(format!("{section}-{seed}").replace(' ', "-"));
     for batch in seeds.chunks(BATCH) {
         let mut lines = String::new();
         let mut since: Option<Instant> = None;
@@ -101,7 +106,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     println!("{summary}");
     if write {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
-        let text = report::section::replaced(&read(&page)?, "oracle", &summary)
+        let text = report::section::replaced(&read(&page)?, section, &summary)
             .ok_or_else(|| format!("{} has no place for the result", page.display()))?;
         std::fs::write(&page, text).map_err(|error| at(&page, &error))?;
     }

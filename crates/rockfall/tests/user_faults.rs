@@ -123,6 +123,8 @@ fn correct_programs_are_exhausted() {
         ("yield_test", true),
         ("call_order", true),
         ("frame_test", true),
+        ("overflow_test", true),
+        ("two_stacks", true),
         ("patience_test", true),
         ("rounds_test", true),
         ("atomic_exchange", true),

@@ -8,7 +8,7 @@ use super::Tracker;
 use crate::image::{Image, Space};
 use crate::kernel::Activity;
 use crate::step_builder::{StepBuilder, Stretch};
-use crate::threads::{Standing, Thread};
+use crate::threads::Thread;
 use crate::view::{View, registers};
 use machine::Machine;
 use std::sync::Arc;
@@ -53,10 +53,6 @@ impl Tracker {
             called_from: thread.and_then(|thread| thread.called_from).map(VirtAddr),
             program_counts: thread.is_none_or(|thread| !thread.inside(Activity::Trusted)),
             guards: &self.kernel.guards,
-            blocked: &|id| {
-                let thread = self.threads.by_id(id);
-                thread.is_some_and(|thread| thread.standing == Standing::Blocked)
-            },
             stack_of: &|id| self.stack_left(machine, id),
         };
         step.take_log(machine, &stretch)
