@@ -10,7 +10,8 @@
 //! never changed. Mutants of the same words cannot be compiled in together: each goes into the first of as many copies as
 //! are needed that has room for it.
 //!
-//! `cargo run --release -p mutants` runs all of them; `--only PART` those whose name or file has that part.
+//! `cargo run --release -p mutants` runs all of them; `--only PART` those whose name or file has that part. With `--record FILE`
+//! it can be interrupted and goes on.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -211,7 +212,6 @@ impl Copy {
             .args(["--kill-after=5", &limit.as_secs().to_string(), "cargo", "test", "--release", "--quiet"])
             .args(tests.split_whitespace())
             .current_dir(&self.root)
-            .env("RUSTFLAGS", "--cap-lints=allow")
             .env_remove(VARIABLE)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -28,13 +28,11 @@ static void copy(void)
 }
 ";
 
-/// Functions that push and pop on a stack which is an array, so that it is known where a push goes. Each use
-/// gives a pointer to it away, as a function does with the address of a variable in its frame.
+/// The stack is an array, so that it is known where a push goes.
 const PUSH_POP: &str = "
 static unsigned push_pop(unsigned value)
 {
     unsigned popped;
-    place = frame;
     asm volatile(\"movl %%esp, %%ecx\\n\\t\"
                  \"movl %2, %%esp\\n\\t\"
                  \"pushl %1\\n\\t\"
@@ -44,6 +42,21 @@ static unsigned push_pop(unsigned value)
                  : \"r\"(value), \"r\"(frame + 16)
                  : \"ecx\", \"memory\");
     return popped;
+}
+";
+
+/// Looks at a cell so many times. The count is in memory: the registers are the same in each round.
+const TRY_FOR: &str = "
+static void try_for(volatile int *cell, int value, int times)
+{
+    asm volatile(\"1: cmpl %2, (%1)\\n\\t\"
+                 \"je 2f\\n\\t\"
+                 \"decl %0\\n\\t\"
+                 \"jnz 1b\\n\"
+                 \"2:\"
+                 : \"+m\"(times)
+                 : \"r\"(cell), \"r\"(value)
+                 : \"memory\", \"cc\");
 }
 ";
 
@@ -85,6 +98,7 @@ fn statement(op: &Op) -> String {
             };
             format!("while (cells[{cell}] != {value})\n        {body}")
         }
+        Op::Try { cell, value, times } => format!("try_for(&cells[{cell}], {value}, {times});"),
         Op::Rounds { times, mutex, cell } => format!(
             "for (int i = 0; i < {times}; i++) {{\n        mutex_lock(&mutexes[{mutex}]);\n        \
              int seen = cells[{cell}];\n        cells[{cell}] = seen + 1;\n        \
@@ -94,7 +108,7 @@ fn statement(op: &Op) -> String {
         Op::Fill { value } => format!("for (int i = 0; i < COPY_WORDS; i++)\n        source[i] = {value};"),
         Op::Peek { register, word } => format!("r{register} = target[{word}];"),
         Op::PushPop { register, value } => format!("r{register} = push_pop({value});"),
-        Op::Poke { value } => format!("((volatile int *)place)[15] = {value};"),
+        Op::Poke { value } => format!("((volatile int *)frame)[15] = {value};"),
         Op::Free => "free((void *)block);".to_owned(),
         Op::Touch { register } => format!("r{register} = *block;"),
         Op::When { register, value, then } => {
@@ -135,11 +149,14 @@ pub fn source(program: &Program, guests: &Path) -> String {
     if text_of.contains("copy()") {
         text += COPY;
     }
-    if text_of.contains("place") || text_of.contains("push_pop") {
-        text += "static int frame[16];\nstatic int *volatile place = frame;\n";
+    if text_of.contains("frame") || text_of.contains("push_pop") {
+        text += "static int frame[16];\n";
     }
     if text_of.contains("push_pop") {
         text += PUSH_POP;
+    }
+    if text_of.contains("try_for") {
+        text += TRY_FOR;
     }
     if program.heap {
         let _ = writeln!(text, "static volatile int *volatile block;");

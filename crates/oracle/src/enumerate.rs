@@ -220,6 +220,13 @@ impl Compiler<'_> {
             }
             Op::Yield { times } => self.steps.extend((0..times).map(|_| Step::Nothing)),
             Op::Await { cell, value, .. } => self.steps.push(Step::Await { cell, value }),
+            Op::Try { cell, value, times } => {
+                let end = self.steps.len() + 2 * times as usize;
+                for _ in 0..times {
+                    let next = self.steps.len() + 2;
+                    self.steps.extend([Step::UnlessCell { cell, value, to: next }, Step::Jump(end)]);
+                }
+            }
             Op::Rounds { times, mutex, cell } => {
                 for _ in 0..times {
                     self.steps.push(Step::Lock(mutex));
@@ -236,10 +243,9 @@ impl Compiler<'_> {
             }
             Op::Peek { register, word } => self.steps.push(Step::Peek { register, word }),
             Op::PushPop { register, value } => {
-                // First it gives the pointer away, which is always the same.
-                self.steps.extend([Step::Nothing, Step::Push(value), Step::Pop { register }]);
+                self.steps.extend([Step::Push(value), Step::Pop { register }]);
             }
-            Op::Poke { value } => self.steps.extend([Step::Nothing, Step::Push(value)]),
+            Op::Poke { value } => self.steps.push(Step::Push(value)),
             Op::Free => self.steps.push(Step::Free),
             Op::Touch { register } => self.steps.push(Step::Touch { register }),
             Op::When { register, value, ref then } => {

@@ -11,6 +11,7 @@
 //! beginnings, or if it is expected to have many more.
 
 use crate::enumerate::{End, Memory, Outcome};
+use crate::kernel::{Calls, MARKER};
 use crate::program::{Program, REGISTERS};
 use detect::{Config, Detectors, FindingKind};
 use explore::strategies::Dpor;
@@ -64,12 +65,20 @@ pub enum Explored {
 /// Where a program's variables are.
 #[derive(Clone)]
 struct Places {
-    cells: VirtAddr,
-    cells_count: usize,
+    /// And how many there are.
+    cells: Option<(VirtAddr, usize)>,
     out: VirtAddr,
     threads: usize,
+    memory: Space,
+}
+
+/// How a program's memory is known.
+#[derive(Clone, Copy)]
+enum Space {
     /// The page directory of the program.
-    directory: u64,
+    Directory(u64),
+    /// Where this variable holds [`MARKER`]. The program's memory is gone before the test ends.
+    Marked(VirtAddr),
 }
 
 impl Places {
@@ -77,14 +86,22 @@ impl Places {
     /// the program can go on.
     fn read(&self, guest: &Uniprocessor, end: End) -> Option<Outcome> {
         let mut machine = guest.machine.clone();
-        machine.cpu_mut(CPU).cr3 = self.directory;
+        if let Space::Directory(directory) = self.memory {
+            machine.cpu_mut(CPU).cr3 = directory;
+        }
         let words = |at: VirtAddr, count: usize| {
             let mut bytes = vec![0; 4 * count];
             let there = machine.read_virt(CPU, at, &mut bytes);
             let word = |word: &[u8]| u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
             there.then(|| bytes.chunks_exact(4).map(word).collect::<Vec<u32>>())
         };
-        let cells = words(self.cells, self.cells_count)?;
+        if let Space::Marked(marker) = self.memory {
+            words(marker, 1).filter(|marker| *marker == [MARKER])?;
+        }
+        let cells = match self.cells {
+            Some((at, count)) => words(at, count)?,
+            None => Vec::new(),
+        };
         let out = words(self.out, REGISTERS * self.threads)?;
         let registers = out.chunks_exact(REGISTERS).map(|of| [of[0], of[1]]).collect();
         Some(Outcome { end, cells, registers })
@@ -95,18 +112,21 @@ impl Places {
 struct Ending {
     guest: Uniprocessor,
     places: Arc<Places>,
-    /// How many steps were taken so far, by all clones together.
+    /// What was last in the memory of a program whose memory is gone before the test ends.
+    last: Option<Outcome>,
+    /// Steps so far, of all clones together.
     steps: Arc<AtomicU64>,
 }
 
 impl Clone for Ending {
     fn clone(&self) -> Self {
         let (places, steps) = (Arc::clone(&self.places), Arc::clone(&self.steps));
-        Self { guest: self.guest.clone(), places, steps }
+        Self { guest: self.guest.clone(), places, last: self.last.clone(), steps }
     }
 
     fn clone_from(&mut self, source: &Self) {
         self.guest.clone_from(&source.guest);
+        self.last.clone_from(&source.last);
     }
 }
 
@@ -127,7 +147,14 @@ impl Subject for Ending {
             StepEnd::Stuck { .. } => Some(End::Stuck),
             _ => None,
         };
-        if let Some(outcome) = end.and_then(|end| self.places.read(&self.guest, end)) {
+        let outcome = match self.places.memory {
+            Space::Directory(_) => end.and_then(|end| self.places.read(&self.guest, end)),
+            Space::Marked(_) => {
+                self.last = self.places.read(&self.guest, End::Finished).or(self.last.take());
+                end.and_then(|end| Some(Outcome { end, ..self.last.clone()? }))
+            }
+        };
+        if let Some(outcome) = outcome {
             let action = trace::Action::Console { line: outcome.to_string() };
             let accesses_before = step.accesses.len();
             step.events.push(trace::Event { action, pc: VirtAddr(0), accesses_before, stack: None });
@@ -151,9 +178,9 @@ enum Note {
 #[derive(Clone)]
 struct Ends {
     detectors: Detectors,
-    everywhere: Arc<Everywhere>,
-    image: Arc<Image>,
-    /// Which threads access what in this execution, and by which instructions without a point.
+    /// Of a program, whose points are learned.
+    program: Option<(Arc<Everywhere>, Arc<Image>)>,
+    /// Who accesses what in this execution, with which instructions without a point.
     shared: Arc<BTreeMap<u64, Sharing>>,
 }
 
@@ -169,8 +196,9 @@ struct Sharing {
 impl Ends {
     /// Whether an instruction of the program has no point before each access under preempt-everywhere.
     fn lacks_point(&self, pc: VirtAddr) -> bool {
-        self.image.function_at(pc).is_some()
-            && (!self.everywhere.knows(pc) || guest::code::is_repeated(&self.image, pc))
+        self.program.as_ref().is_some_and(|(everywhere, image)| {
+            image.function_at(pc).is_some() && (!everywhere.knows(pc) || guest::code::is_repeated(image, pc))
+        })
     }
 
     fn share(&mut self, thread: ThreadId, access: &Access, seen: &mut Seen<Note>) {
@@ -234,57 +262,82 @@ impl Observer for Ends {
     }
 }
 
+/// What a program is explored by: everything that it does, or the calls that it makes.
+#[derive(Clone, Copy)]
+pub enum Explores<'a> {
+    Program(&'a Program, Memory),
+    Kernel(&'a Calls),
+}
+
+impl Explores<'_> {
+    /// The points to begin with. Of a kernel, those of the calls that are asked about; the last one that each thread makes is
+    /// gettid, when its results are in memory.
+    const fn points(self) -> &'static str {
+        match self {
+            Explores::Program(..) => "everywhere,lock,unlock,create,wake",
+            Explores::Kernel(_) => {
+                "lock,unlock,fn:sys_new_pages,fn:sys_remove_pages,fn:sys_create,fn:sys_remove,fn:sys_deschedule,\
+                 fn:sys_make_runnable,fn:sys_gettid,within:sys_new_pages,within:sys_remove_pages,\
+                 within:sys_create,within:sys_remove,within:sys_deschedule,within:sys_make_runnable,\
+                 within:sys_gettid"
+            }
+        }
+    }
+}
+
 /// Explores a program that is in the kernel's RAM disk, to its end.
 #[must_use]
-pub fn explore(
-    program: &Program,
-    name: &str,
-    built: &guests::Image,
-    memory: Memory,
-    limits: Limits,
-) -> Explored {
-    match world(program, name, built, memory) {
-        Ok(world) => run(&world, limits),
+pub fn explore(what: Explores<'_>, name: &str, built: &guests::Image, limits: Limits) -> Explored {
+    match world(what, name, built) {
+        Ok(world) => run(&world, what.points(), limits),
         Err(why) => Explored::Odd(why),
     }
 }
 
-fn world(
-    program: &Program,
-    name: &str,
-    built: &guests::Image,
-    memory: Memory,
-) -> Result<World<Ending, Ends>, String> {
+fn world(what: Explores<'_>, name: &str, built: &guests::Image) -> Result<World<Ending, Ends>, String> {
     let file = std::fs::read(&built.kernel).map_err(|error| error.to_string())?;
     let bytes = std::fs::read(built.programs.join(name)).map_err(|error| error.to_string())?;
     let kernel = Description::parse("pebbles.toml", KERNEL).map_err(|error| error.to_string())?;
     let image = Image::parse("kernel", &file).map_err(|error| error.to_string())?;
-    let kernel = Kernel::resolve(&kernel, &image).map_err(|error| format!("{error:?}"))?;
+    let mut kernel = Kernel::resolve(&kernel, &image).map_err(|error| format!("{error:?}"))?;
     let image = Image::parse(name, &bytes).map_err(|error| error.to_string())?;
-    let library = Description::parse("pebbles-threads.toml", LIBRARY).map_err(|error| error.to_string())?;
-    let kernel = kernel.with_program(&library, &image, name).map_err(|error| format!("{error:?}"))?;
-    let place = |variable| image.data_range(variable).map(|range| VirtAddr(range.start));
+    if matches!(what, Explores::Program(..)) {
+        let library =
+            Description::parse("pebbles-threads.toml", LIBRARY).map_err(|error| error.to_string())?;
+        kernel = kernel.with_program(&library, &image, name).map_err(|error| format!("{error:?}"))?;
+    }
+    let place = |variable: &str| {
+        let range = image.data_range(variable).ok_or_else(|| format!("no {variable}"))?;
+        Ok::<_, String>(VirtAddr(range.start))
+    };
     let setup = Setup { test: name.to_owned(), programs: vec![Arc::clone(&image)], ..Setup::default() };
     let mut started = lifecycle::start(&kernel, &file, &setup).map_err(|error| error.to_string())?;
-    if memory == Memory::Buffered {
+    if let Explores::Program(_, Memory::Buffered) = what {
         started.subject.explore_store_buffers()?;
     }
-    let places = Places {
-        cells: place("cells").ok_or("no cells")?,
-        cells_count: program.cells,
-        out: place("out").ok_or("no out")?,
-        threads: program.threads.len(),
-        directory: started.subject.machine.cpu(CPU).cr3,
+    let out = place("out")?;
+    let places = match what {
+        Explores::Program(program, _) => Places {
+            cells: Some((place("cells")?, program.cells)),
+            out,
+            threads: program.threads.len(),
+            memory: Space::Directory(started.subject.machine.cpu(CPU).cr3),
+        },
+        Explores::Kernel(calls) => {
+            Places { cells: None, out, threads: calls.threads.len(), memory: Space::Marked(place("marker")?) }
+        }
     };
     let mut detectors = Detectors::new(&Config { leak: false, ..Config::default() });
     detectors.observe(&started.prologue, &mut Vec::new());
-    let subject = Ending { guest: started.subject, places: Arc::new(places), steps: Arc::default() };
-    let everywhere = Arc::new(Everywhere::new(&image, true));
-    Ok(World::new(subject, Ends { detectors, everywhere, image, shared: Arc::default() }))
+    let subject =
+        Ending { guest: started.subject, places: Arc::new(places), last: None, steps: Arc::default() };
+    let program = matches!(what, Explores::Program(..))
+        .then(|| (Arc::new(Everywhere::new(&image, true)), Arc::clone(&image)));
+    Ok(World::new(subject, Ends { detectors, program, shared: Arc::default() }))
 }
 
-fn run(world: &World<Ending, Ends>, limits: Limits) -> Explored {
-    let mut points: PointSet = "everywhere,lock,unlock,create,wake".parse().expect("points");
+fn run(world: &World<Ending, Ends>, points: &str, limits: Limits) -> Explored {
+    let mut points: PointSet = points.parse().expect("points");
     let mut interleavings = 0;
     let hopeless = AtomicBool::new(false);
     let too_long =

@@ -48,9 +48,12 @@ pub enum Flavour {
     Rounds,
     Heap,
     Mixed,
+    /// System calls, with the kernel under test: see [`crate::kernel`].
+    Calls,
 }
 
 impl Flavour {
+    /// Those of programs.
     pub const ALL: [Flavour; 12] = [
         Flavour::Plain,
         Flavour::Atomic,
@@ -82,10 +85,6 @@ struct Generator<'a> {
     /// Whether a thread frees the block already, or goes through many rounds.
     spent: bool,
     semaphores: usize,
-    /// The thread whose operations are being generated.
-    thread: usize,
-    /// The thread that pushes onto the stack that others write to.
-    stack_owner: Option<usize>,
 }
 
 impl Generator<'_> {
@@ -146,8 +145,9 @@ impl Generator<'_> {
             Flavour::Wait => {
                 let how = if self.random.below(2) == 0 { Waiting::Spinning } else { Waiting::Yielding };
                 let (cell, value) = (self.random.below(CELLS), self.random.small());
-                vec![match self.random.below(2) {
-                    0 => Op::Await { cell, value, how },
+                vec![match self.random.below(5) {
+                    0 | 1 => Op::Await { cell, value, how },
+                    2 => Op::Try { cell, value, times: MANY },
                     _ => Op::Store { cell, value: Value::Constant(value) },
                 }]
             }
@@ -156,19 +156,20 @@ impl Generator<'_> {
                 1 => Op::Fill { value: self.random.small() },
                 _ => Op::Peek { register: self.random.below(REGISTERS), word: self.random.below(COPY_WORDS) },
             }],
-            Flavour::Stack => {
-                // A stack belongs to one thread; others have a pointer into it.
-                let mine = self.stack_owner.is_none_or(|owner| owner == self.thread);
-                if self.random.below(2) == 0 && mine {
-                    self.stack_owner = Some(self.thread);
-                    let register = self.random.below(REGISTERS);
-                    return vec![Op::PushPop { register, value: self.random.small() }];
-                }
-                vec![Op::Poke { value: 3 + self.random.small() }]
-            }
+            Flavour::Stack => vec![match self.random.below(2) {
+                0 => Op::PushPop { register: self.random.below(REGISTERS), value: self.random.small() },
+                _ => Op::Poke { value: 3 + self.random.small() },
+            }],
             Flavour::Rounds => {
+                // Others come in between at one place or two: more is too much for exploration.
                 if std::mem::replace(&mut self.spent, true) {
-                    return vec![Op::Lock(0), self.plain(), Op::Unlock(0)];
+                    let look = Op::Load { register: self.random.below(REGISTERS), cell: 0 };
+                    return match self.random.below(8) {
+                        0 => vec![Op::Lock(0), look, Op::Unlock(0)],
+                        1 | 2 => vec![Op::Lock(1), look, Op::Unlock(1)],
+                        3..=5 => vec![look],
+                        _ => vec![self.plain()],
+                    };
                 }
                 vec![Op::Rounds { times: MANY, mutex: 0, cell: 0 }]
             }
@@ -183,6 +184,7 @@ impl Generator<'_> {
                     _ => vec![Op::When { register, value: 0, then: Box::new(touch) }],
                 }
             }
+            Flavour::Calls => unreachable!("programs of system calls are generated elsewhere"),
             Flavour::Mixed => {
                 let flavour = Flavour::ALL[self.random.below(Flavour::ALL.len() - 1)];
                 self.special(flavour)
@@ -217,27 +219,46 @@ impl Generator<'_> {
     }
 }
 
+/// How many threads there are, and how many things of each kind they do at most.
+struct Size {
+    count: usize,
+    special_max: usize,
+    plain_max: usize,
+}
+
+impl Size {
+    /// What waits for others takes many steps, so programs that do are smaller.
+    fn of(flavour: Flavour, random: &mut Random) -> Self {
+        let counts = match flavour {
+            Flavour::Mutex | Flavour::Condition => [2, 2, 2, 2, 3, 3],
+            Flavour::Semaphore => [2, 2, 2, 2, 2, 3],
+            Flavour::Rounds => [2; 6],
+            _ => [2, 2, 2, 3, 3, 4],
+        };
+        let count = counts[random.below(counts.len())];
+        let (special_max, plain_max) = match (flavour, count) {
+            (Flavour::Rounds, _) => (1, 0),
+            (Flavour::Mutex, 2) => (2, 1),
+            (Flavour::Condition | Flavour::Semaphore, 2) => (1, 1),
+            (Flavour::Mutex | Flavour::Condition | Flavour::Semaphore, _) => (1, 0),
+            (_, 2) => (2, 2),
+            (_, count) => (1, 4 - count),
+        };
+        Self { count, special_max, plain_max }
+    }
+}
+
 /// The program of a seed.
 #[must_use]
 pub fn program(seed: u64) -> (Flavour, Program) {
     let random = &mut Random::new(seed);
     let flavour = Flavour::ALL[random.below(Flavour::ALL.len())];
-    let count = [2, 2, 2, 3, 3, 4][random.below(6)];
+    let Size { count, special_max, plain_max } = Size::of(flavour, random);
     let semaphores: Vec<u32> = (0..1 + random.below(2)).map(|_| random.below(2) as u32).collect();
-    let mut generator = Generator {
-        random,
-        flavour,
-        spent: false,
-        semaphores: semaphores.len(),
-        thread: 0,
-        stack_owner: None,
-    };
+    let mut generator = Generator { random, flavour, spent: false, semaphores: semaphores.len() };
     let threads: Vec<Vec<Op>> = (0..count)
-        .map(|thread| {
-            generator.thread = thread;
-            let plain_max = if count == 2 { 3 } else { 5 - count };
-            let plain = generator.random.below(plain_max);
-            let special_max = if count == 2 { 2 } else { 1 };
+        .map(|_| {
+            let plain = generator.random.below(plain_max + 1);
             let special = 1 + generator.random.below(special_max);
             generator.thread(special, plain)
         })
@@ -254,8 +275,7 @@ pub fn buffered(seed: u64) -> (Flavour, Program) {
     let length_max = if count == 2 { 4 } else { 3 };
     let lengths: Vec<usize> = (0..count).map(|_| 2 + random.below(length_max - 1)).collect();
     let flavour = Flavour::Plain;
-    let mut generator =
-        Generator { random, flavour, spent: false, semaphores: 0, thread: 0, stack_owner: None };
+    let mut generator = Generator { random, flavour, spent: false, semaphores: 0 };
     let mut op = |_| match generator.random.below(10) {
         0 => Op::Fence,
         1 => generator.atomic(),

@@ -10,12 +10,13 @@ pub mod emit;
 pub mod enumerate;
 pub mod explored;
 pub mod generate;
+pub mod kernel;
 pub mod processors;
 pub mod program;
 pub mod record;
 
 use enumerate::{Memory, Outcome, outcomes};
-use explored::{Explored, Limits, explore};
+use explored::{Explored, Explores, Limits, explore};
 use generate::Flavour;
 use program::Program;
 use std::collections::BTreeSet;
@@ -26,7 +27,8 @@ use std::path::Path;
 pub struct Compared {
     pub seed: u64,
     pub flavour: Flavour,
-    pub program: Program,
+    /// As text.
+    pub program: String,
     pub fate: Fate,
 }
 
@@ -56,15 +58,32 @@ pub fn compare(
     folder: &Path,
     done: &mut dyn FnMut(Compared),
 ) -> Result<(), guests::BuildError> {
-    let mut programs = Vec::new();
-    for &seed in seeds {
+    let programs = seeds.iter().map(|&seed| {
         let (flavour, program) = match memory {
             Memory::AtOnce => generate::program(seed),
             Memory::Buffered => generate::buffered(seed),
         };
+        (seed, flavour, program)
+    });
+    compare_programs(programs, memory, limits, folder, done)
+}
+
+/// Compares these programs, each with a number of its own.
+pub fn compare_programs(
+    given: impl Iterator<Item = (u64, Flavour, Program)>,
+    memory: Memory,
+    limits: Limits,
+    folder: &Path,
+    done: &mut dyn FnMut(Compared),
+) -> Result<(), guests::BuildError> {
+    let mut programs = Vec::new();
+    for (seed, flavour, program) in given {
         match outcomes(&program, memory) {
             Some(outcomes) => programs.push((seed, flavour, program, outcomes)),
-            None => done(Compared { seed, flavour, program, fate: Fate::PassedOver }),
+            None => {
+                let program = program.to_string();
+                done(Compared { seed, flavour, program, fate: Fate::PassedOver });
+            }
         }
     }
     let sources: Vec<guests::Program> = programs
@@ -76,8 +95,40 @@ pub fn compare(
         .collect();
     let built = guests::Build::default().image_with(&sources, folder)?;
     for (seed, flavour, program, expected) in programs {
+        let explored = explore(Explores::Program(&program, memory), &name(seed), &built, limits);
+        done(Compared { seed, flavour, program: program.to_string(), fate: Fate::of(explored, &expected) });
+    }
+    Ok(())
+}
+
+/// Compares what system calls of the bundled kernel come to with what the model of [`kernel`] says.
+pub fn compare_calls(
+    seeds: &[u64],
+    limits: Limits,
+    folder: &Path,
+    done: &mut dyn FnMut(Compared),
+) -> Result<(), guests::BuildError> {
+    let programs: Vec<_> = seeds.iter().map(|&seed| (seed, kernel::calls(seed))).collect();
+    let sources: Vec<guests::Program> = programs
+        .iter()
+        .map(|(seed, calls)| guests::Program {
+            name: name(*seed),
+            source: kernel::source(calls, &guests::sources()),
+        })
+        .collect();
+    let built = guests::Build::default().image_with(&sources, folder)?;
+    for (seed, calls) in programs {
+        let explored = explore(Explores::Kernel(&calls), &name(seed), &built, limits);
+        let fate = Fate::of(explored, &kernel::outcomes(&calls));
+        done(Compared { seed, flavour: Flavour::Calls, program: calls.to_string(), fate });
+    }
+    Ok(())
+}
+
+impl Fate {
+    fn of(explored: Explored, expected: &BTreeSet<Outcome>) -> Self {
         let expected: BTreeSet<String> = expected.iter().map(Outcome::to_string).collect();
-        let fate = match explore(&program, &name(seed), &built, memory, limits) {
+        match explored {
             Explored::TooMany => Fate::PassedOver,
             Explored::Odd(what) => Fate::Odd(what),
             Explored::All { outcomes, interleavings } if outcomes == expected => {
@@ -87,10 +138,8 @@ pub fn compare(
                 missed: expected.difference(&outcomes).cloned().collect(),
                 invented: outcomes.difference(&expected).cloned().collect(),
             },
-        };
-        done(Compared { seed, flavour, program, fate });
+        }
     }
-    Ok(())
 }
 
 fn name(seed: u64) -> String {

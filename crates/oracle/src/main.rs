@@ -7,7 +7,7 @@ use oracle::enumerate::Memory;
 use oracle::explored::Limits;
 use oracle::processors::{self, Bench, Points, Sums};
 use oracle::record::{self, Record};
-use oracle::{Compared, Fate, compare};
+use oracle::{Compared, Fate, compare, compare_calls};
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -34,14 +34,17 @@ struct Arguments {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// A program with more interleavings is passed over.
-    #[arg(long, default_value_t = 250)]
+    #[arg(long, default_value_t = 400)]
     interleavings_max: u64,
     /// A program that takes more steps in all its interleavings is passed over.
-    #[arg(long, default_value_t = 60_000)]
+    #[arg(long, default_value_t = 100_000)]
     steps_max: u64,
     /// Programs of threads with store buffers (x86-TSO).
     #[arg(long)]
     tso: bool,
+    /// Programs of system calls, with the bundled kernel under test.
+    #[arg(long)]
+    kernel: bool,
     /// Where images are built.
     #[arg(long, default_value = "target/oracle")]
     folder: PathBuf,
@@ -72,18 +75,10 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     if arguments.processors {
         return run_processors(arguments);
     }
-    let &Arguments {
-        programs,
-        seed,
-        interleavings_max,
-        steps_max,
-        tso,
-        ref folder,
-        record: ref file,
-        write,
-        ..
-    } = arguments;
+    let &Arguments { programs, seed, interleavings_max, steps_max, tso, kernel, write, .. } = arguments;
+    let Arguments { folder, record: file, .. } = arguments;
     let memory = if tso { Memory::Buffered } else { Memory::AtOnce };
+    let section = if kernel { "kernel oracle" } else { "oracle" };
     let limits = Limits { interleavings_max, steps_max };
     let mut record = match file {
         Some(file) if file.exists() => Record::read(&read(file)?)?,
@@ -91,7 +86,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     };
     let seeds: Vec<u64> = (seed..seed + programs).filter(|seed| !record.seeds.contains(seed)).collect();
     let started = Instant::now();
-    let folder = folder.join(seed.to_string());
+    let folder = folder.join(format!("{section}-{seed}").replace(' ', "-"));
     for batch in seeds.chunks(BATCH) {
         let mut lines = String::new();
         let mut since: Option<Instant> = None;
@@ -104,7 +99,11 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             lines += &record::line(&compared);
             lines.push('\n');
         };
-        compare(batch, memory, limits, &folder, &mut done).map_err(|error| error.to_string())?;
+        let compared = match kernel {
+            true => compare_calls(batch, limits, &folder, &mut done),
+            false => compare(batch, memory, limits, &folder, &mut done),
+        };
+        compared.map_err(|error| error.to_string())?;
         lines.lines().try_for_each(|line| record.add(line))?;
         if let Some(file) = file {
             let open = OpenOptions::new().create(true).append(true).open(file);
@@ -118,7 +117,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             started.elapsed().as_secs()
         );
     }
-    tell_summary("oracle", &record.summary(), write)?;
+    tell_summary(section, &record.summary(), write)?;
     Ok(record.disagreements() == 0)
 }
 

@@ -74,7 +74,14 @@ pub enum Op {
         value: u32,
         how: Waiting,
     },
-    /// Goes through so many rounds of lock, increment, unlock, yield.
+    /// Looks at the cell so many times, unless it has the value before that. The count is in memory, and all else is the same
+    /// in each round.
+    Try {
+        cell: usize,
+        value: u32,
+        times: u32,
+    },
+    /// So many rounds of lock, increment, unlock, yield.
     Rounds {
         times: u32,
         mutex: usize,
@@ -91,12 +98,12 @@ pub enum Op {
         register: usize,
         word: usize,
     },
-    /// Pushes a value onto a stack that others have a pointer into, and pops it.
+    /// Pushes a value onto a stack that others push onto or write to, and pops it.
     PushPop {
         register: usize,
         value: u32,
     },
-    /// Writes through the pointer into the stack of [`Op::PushPop`].
+    /// Writes to that stack.
     Poke {
         value: u32,
     },
@@ -159,6 +166,7 @@ impl fmt::Display for Op {
             Op::Yield { times } => write!(f, "yield*{times}"),
             Op::Await { cell, value, how: Waiting::Spinning } => write!(f, "spin(c{cell}=={value})"),
             Op::Await { cell, value, how: Waiting::Yielding } => write!(f, "await(c{cell}=={value})"),
+            Op::Try { cell, value, times } => write!(f, "try*{times}(c{cell}=={value})"),
             Op::Rounds { times, mutex, cell } => write!(f, "rounds*{times}(lock{mutex} c{cell}++)"),
             Op::Copy => write!(f, "copy"),
             Op::Fill { value } => write!(f, "fill({value})"),

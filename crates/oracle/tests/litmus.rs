@@ -7,7 +7,7 @@
 
 use oracle::emit;
 use oracle::enumerate::{Memory, Outcome, outcomes};
-use oracle::explored::{Explored, Limits, explore};
+use oracle::explored::{Explored, Explores, Limits, explore};
 use oracle::generate::Flavour;
 use oracle::program::{Op, Program, Value};
 use oracle::{Compared, Fate, compare};
@@ -138,7 +138,7 @@ fn litmus_tests_have_the_outcomes_that_processors_allow() {
             wrong.push(format!("{}: the enumerator says {allowed}", parts[0]));
         }
         let known: BTreeSet<String> = possible.iter().map(Outcome::to_string).collect();
-        match explore(program, &format!("litmus_{at}"), &built, Memory::Buffered, limits) {
+        match explore(Explores::Program(program, Memory::Buffered), &format!("litmus_{at}"), &built, limits) {
             Explored::All { outcomes, interleavings } if outcomes == known => {
                 println!("{}: {} outcomes, {interleavings} interleavings", parts[0], known.len());
             }

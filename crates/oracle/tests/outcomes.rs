@@ -4,7 +4,7 @@ use oracle::enumerate::{Memory, outcomes};
 use oracle::explored::Limits;
 use oracle::program::{Op, Program, Value};
 use oracle::record::{Record, line};
-use oracle::{Compared, Fate, compare};
+use oracle::{Compared, Fate, compare, compare_calls};
 use std::path::Path;
 
 fn folder(name: &str) -> std::path::PathBuf {
@@ -26,6 +26,22 @@ fn exploration_reaches_every_outcome_and_no_other() {
         .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(record.disagreements(), 0);
     assert!(record.compared() >= 50, "only {} programs were small enough", record.compared());
+}
+
+#[test]
+fn system_calls_come_to_what_the_model_says_and_nothing_else() {
+    let seeds: Vec<u64> = (0..24).collect();
+    let limits = Limits { interleavings_max: 300, steps_max: 30_000 };
+    let mut record = Record::default();
+    let mut done = |compared: Compared| {
+        record.add(&line(&compared)).unwrap_or_else(|error| panic!("{error}"));
+        if !matches!(compared.fate, Fate::Agrees { .. } | Fate::PassedOver) {
+            println!("seed {}\n{}\n{:?}", compared.seed, compared.program, compared.fate);
+        }
+    };
+    compare_calls(&seeds, limits, &folder("calls"), &mut done).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(record.disagreements(), 0);
+    assert!(record.compared() >= 8, "only {} programs were small enough", record.compared());
 }
 
 /// The enumerator itself, on programs whose outcomes are known.
