@@ -7,7 +7,7 @@
 
 use crate::cpu_time::CpuClock;
 use crate::table::{Table, Target, median};
-use guest::annotation::{Annotation, decode};
+use guest::hooks::annotation::{Annotation, decode};
 use guest::view::{View, registers};
 use guests::linux::{Debian, Pack, sources};
 use machine::board::BoardConfig;

@@ -10,10 +10,10 @@ use ::guests::Build;
 use detect::{
     Atomics, Config, Detectors, FastTrack, Finding, Flags, Limits, Lockset, Race, RaceDetector, RaceObserver,
 };
-use guest::description::Description;
-use guest::image::Image;
-use guest::kernel::Kernel;
-use guest::lifecycle::{FreeRun, Setup};
+use guest::driving::lifecycle::{FreeRun, Setup};
+use guest::elf::image::Image;
+use guest::hooks::description::Description;
+use guest::hooks::kernel::Kernel;
 use machine::{Events, StopSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -5,11 +5,11 @@ use crate::guests::folder;
 use ::guests::{Build, Design};
 use detect::{Config, Constants, Detectors, Limits, Progress, Race, RaceDetector, RaceLimited, RacePure};
 use explore::strategies::Dpor;
-use explore::{Observer, Options, Order, Search, Seen, Until, Verdict, Workers, World};
-use guest::description::Description;
-use guest::image::Image;
-use guest::kernel::Kernel;
-use guest::lifecycle::{self, Setup};
+use explore::{Observed, Observer, Options, Order, Search, Until, Verdict, Workers, World};
+use guest::driving::lifecycle::{self, Setup};
+use guest::elf::image::Image;
+use guest::hooks::description::Description;
+use guest::hooks::kernel::Kernel;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -110,7 +110,7 @@ struct Counting {
 impl Observer for Counting {
     type Note = Race;
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<Race>) {
+    fn observe(&mut self, step: &Step, seen: &mut Observed<Race>) {
         self.detectors.observe_with(self.races.as_mut(), step, &mut seen.findings, &mut seen.notes);
         self.decisions += 1;
         self.instructions += step.instructions;

@@ -1,7 +1,7 @@
 //! Debian's kernel, unmodified, in the machine: it boots on one, two and four processors, runs the tests of
 //! `guests/linux`, and switches the machine off, each time with the same instructions and the same state.
 
-use guest::annotation::{Annotation, decode};
+use guest::hooks::annotation::{Annotation, decode};
 use guest::view::{View, registers};
 use guests::linux::{Debian, Pack, sources};
 use machine::board::BoardConfig;

@@ -1,7 +1,7 @@
 //! The modules of `guests/linux/modules`: each is in the catalogue, builds against Debian's headers with and without its
 //! fault, and with it mended passes its test when nobody disturbs it.
 
-use guest::annotation::{Annotation, decode};
+use guest::hooks::annotation::{Annotation, decode};
 use guest::view::{View, registers};
 use guests::linux::catalogue::{ModuleFault, module_faults, released_bugs};
 use guests::linux::module::Modules;

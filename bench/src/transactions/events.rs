@@ -5,11 +5,11 @@
 //! that is tried again at once succeeds. What threads do once, when they are made and joined, is in executions of one and of two
 //! iterations alike: the difference is what iterations do.
 
-use guest::description::Description;
-use guest::image::Image;
-use guest::kernel::Kernel;
-use guest::lifecycle::{self, Setup};
-use guest::uniprocessor::transactions::Mode;
+use guest::driving::lifecycle::{self, Setup};
+use guest::driving::uniprocessor::transactions::Mode;
+use guest::elf::image::Image;
+use guest::hooks::description::Description;
+use guest::hooks::kernel::Kernel;
 use std::path::Path;
 use trace::{PointKind, PointSet, StepEnd, Subject};
 

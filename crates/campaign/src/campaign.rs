@@ -15,9 +15,9 @@ use crate::store::{Ended, Nowhere, Record, Store};
 use crate::target::{Races, Target};
 use crate::view::View;
 use detect::{Constants, Detectors, Race, RaceKey, Signature};
-use explore::jobs::{Capacity, Job, JobId, Outcome, Plan, Standing, State};
-use explore::{Bound, Found, Options, Watch, Workers, World};
-use guest::uniprocessor::Uniprocessor;
+use explore::jobs::{Capacity, Job, JobId, JobProgress, Outcome, Plan, State};
+use explore::{Bound, Found, Options, RaceWatch, Workers, World};
+use guest::driving::uniprocessor::Uniprocessor;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ const WRITING_SECONDS_MIN: f64 = 0.1;
 /// How often the plan is stored, beside the moments when something was proved or found.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
 
-pub type WatchedWorld = World<Uniprocessor, Watch>;
+pub type WatchedWorld = World<Uniprocessor, RaceWatch>;
 
 /// A job that was begun: the state of its search. A suspended job simply is not run.
 #[derive(Serialize, Deserialize)]
@@ -86,9 +86,9 @@ impl Begun {
         seconds >= WRITING_SECONDS_MIN && WRITING_SHARE * seconds >= self.writing
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> JobProgress {
         let forecast = self.search.forecast();
-        Standing {
+        JobProgress {
             interleavings: self.search.counts().interleavings,
             explored: forecast.map_or(0.0, |forecast| forecast.explored),
             seconds_left: forecast.map(|forecast| forecast.seconds_left(self.seconds)),
@@ -108,7 +108,7 @@ enum Kept {
 struct Slice {
     id: JobId,
     job: Box<Begun>,
-    workers: Workers<Uniprocessor, Watch>,
+    workers: Workers<Uniprocessor, RaceWatch>,
     cores: usize,
     watched: bool,
     /// The slice ends when the search has so many interleavings, if it is a mere look.
@@ -142,7 +142,7 @@ pub struct Campaign<'a> {
     kept: BTreeMap<JobId, Kept>,
     /// Idle workers with their worlds, the latest last, each with its job, whether they watch for races, and
     /// their number.
-    warm: Vec<(JobId, bool, usize, Workers<Uniprocessor, Watch>)>,
+    warm: Vec<(JobId, bool, usize, Workers<Uniprocessor, RaceWatch>)>,
     clone_bytes_max: usize,
     /// Tells everybody still at work that nothing more is wanted.
     enough: Arc<AtomicBool>,
@@ -211,7 +211,7 @@ impl<'a> Campaign<'a> {
         let (late, asked) = (lateness(&setting.host, setting.started + setting.budget), Arc::clone(&enough));
         let unwanted: Cancelled = Arc::new(move || asked.load(Ordering::Relaxed) || late());
         for world in [&mut setting.watched, &mut setting.unwatched] {
-            world.subject.heed(unwanted.clone());
+            world.subject.cancel_when(unwanted.clone());
         }
         Self {
             enough,
@@ -291,7 +291,7 @@ impl<'a> Campaign<'a> {
                 Some(job) => {
                     let job = Box::new(job);
                     campaign.learn_races(id, &job.search, false);
-                    campaign.settle(id, job);
+                    campaign.report_to_plan(id, job);
                 }
                 None => campaign.plan.restart(id),
             }
@@ -338,7 +338,7 @@ impl<'a> Campaign<'a> {
     }
 
     /// Tells the plan where a search stands, and keeps it if it can go on, or the bug, if it found the first one.
-    fn settle(&mut self, id: JobId, job: Box<Begun>) {
+    fn report_to_plan(&mut self, id: JobId, job: Box<Begun>) {
         let verdict = job.search.verdict();
         let outcome = match &verdict {
             explore::Verdict::Bug(_) => Outcome::Bug,
@@ -461,7 +461,7 @@ impl<'a> Campaign<'a> {
         if self.learn_races(id, &job.search, false) {
             job.news_at = job.search.counts().interleavings;
         }
-        self.settle(id, job);
+        self.report_to_plan(id, job);
         let plan = &self.plan;
         self.kept.retain(|id, _| plan.job(*id).state.is_open());
         self.warm.retain(|(id, ..)| plan.job(*id).state.is_open());

@@ -1,8 +1,8 @@
 //! What is known of the code under test before anything has run.
 
 use detect::Race;
-use guest::everywhere::Everywhere;
-use guest::kernel::Kernel;
+use guest::driving::everywhere::Everywhere;
+use guest::hooks::kernel::Kernel;
 use std::collections::BTreeSet;
 use trace::{Resolve as _, VirtAddr};
 
@@ -48,7 +48,7 @@ impl<'a> Code<'a> {
     /// Whether the instruction has a point wherever every shared access has one.
     pub fn is_access(&self, pc: VirtAddr) -> bool {
         // Between iterations there are points only where they are asked for.
-        self.accesses.knows(pc) && !guest::code::is_repeated(self.kernel.subject(), pc)
+        self.accesses.knows(pc) && !guest::elf::code::is_repeated(self.kernel.subject(), pc)
     }
 
     /// The function and line of an instruction, in words.

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::host::Host;
 use crate::size::parse_size;
 use crate::target::{MEMORY_BYTES, read};
-use guest::description::Description;
+use guest::hooks::description::Description;
 use std::io::ErrorKind;
 use std::path::Path;
 

@@ -67,7 +67,7 @@ fn name_exception(file: &mut serde_json::Value) {
         return;
     };
     if let Some(vector) = fault.remove("vector").and_then(|vector| u8::try_from(vector.as_u64()?).ok()) {
-        let exception = guest::code::exception(Architecture::X86, vector);
+        let exception = guest::elf::code::exception(Architecture::X86, vector);
         fault.insert("exception".to_owned(), serde_json::json!(exception));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::target::{Races, Target};
 use explore::jobs::{Mode, Plan, Proof};
-use guest::kernel::Kernel;
+use guest::hooks::kernel::Kernel;
 use trace::{Filter, PointRule, PointSet};
 
 /// The plan for a test of the target, with preemptions only where the filters let them.

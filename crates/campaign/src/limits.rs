@@ -8,7 +8,7 @@
 use crate::failure::Failure;
 use detect::Constants;
 use explore::jobs::Heuristics;
-use guest::uniprocessor::Patience;
+use guest::driving::uniprocessor::Patience;
 use std::collections::BTreeMap;
 
 /// The limits that were changed, by name.

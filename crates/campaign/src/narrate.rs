@@ -6,8 +6,8 @@ use crate::target::Target;
 use detect::{Finding, FindingKind, Limits};
 use explore::strategies::replay;
 use explore::{End, Execution, World};
-use guest::objects::Objects;
-use report::{Context, Passing, Story, tell, worth_seeing};
+use guest::elf::objects::Objects;
+use report::{Context, PassingSchedule, Story, tell, worth_seeing};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ where
         passing: file
             .passing
             .as_ref()
-            .map(|(schedule, common)| Passing { schedule: schedule.clone(), common: *common }),
+            .map(|(schedule, common)| PassingSchedule { schedule: schedule.clone(), common: *common }),
         thread_name: &|thread| called.get(&thread).cloned(),
         plumbing: &|function| target.kernel.is_plumbing(function),
         blocking: &|function| target.kernel.is_blocking(function),
@@ -166,7 +166,7 @@ fn called<S: trace::Subject>(mut subject: S, file: &FindingFile) -> BTreeMap<Thr
 }
 
 /// Takes out what the kernel does to its own memory, which is no part of the story of a program under test.
-fn leave_out_kernel(step: &mut Step, kernel: &guest::kernel::Kernel) {
+fn leave_out_kernel(step: &mut Step, kernel: &guest::hooks::kernel::Kernel) {
     let kept: Vec<bool> = step.accesses.iter().map(|access| kernel.is_user(access.addr)).collect();
     let before = |at: usize| kept[..at.min(kept.len())].iter().filter(|kept| **kept).count();
     for event in &mut step.events {
@@ -198,7 +198,7 @@ impl<'a> Names<'a> {
         Self { target, objects: Objects::default() }
     }
 
-    pub fn image_at(&self, addr: trace::VirtAddr) -> &Arc<guest::image::Image> {
+    pub fn image_at(&self, addr: trace::VirtAddr) -> &Arc<guest::elf::image::Image> {
         let kernel = &self.target.kernel;
         let tested = kernel.tested.as_ref().map(|tested| &tested.image);
         tested.filter(|program| program.covers(addr)).unwrap_or(&kernel.image)
@@ -221,7 +221,7 @@ impl Resolve for Names<'_> {
 }
 
 impl Names<'_> {
-    fn object(&self, addr: trace::VirtAddr, whole: &[guest::types::TypeId]) -> Option<String> {
+    fn object(&self, addr: trace::VirtAddr, whole: &[guest::elf::types::TypeId]) -> Option<String> {
         let image = self.image_at(addr);
         let name = image.object_at(addr, whole)?;
         // An array that a heap lives in has a name, but not one that says anything of its blocks.

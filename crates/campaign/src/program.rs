@@ -5,9 +5,9 @@ use crate::failure::Failure;
 use crate::host::Host;
 use crate::recipe::{Recipe, TestedRecipe};
 use crate::target::{BUNDLED_KERNEL, file_hash, misfit, read};
-use guest::description::Description;
-use guest::image::Image;
-use guest::kernel::Kernel;
+use guest::elf::image::Image;
+use guest::hooks::description::Description;
+use guest::hooks::kernel::Kernel;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

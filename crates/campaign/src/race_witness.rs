@@ -9,8 +9,8 @@ use crate::target::Target;
 use detect::{Candidate, Detectors, Limits, Race, RaceKey, RaceLog, RaceSide, RaceStatus};
 use explore::strategies::replay;
 use explore::{Execution, World};
-use guest::objects::Objects;
-use guest::uniprocessor::Uniprocessor;
+use guest::driving::uniprocessor::Uniprocessor;
+use guest::elf::objects::Objects;
 use report::RaceStory;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +88,7 @@ fn sightings(
     let mut seen = BTreeMap::new();
     let late = lateness(target.host(), target.host().now() + SEEING_AGAIN_MAX);
     let mut world = world.clone();
-    world.subject.heed(late.clone());
+    world.subject.cancel_when(late.clone());
     for run in runs {
         if late() {
             break;

@@ -3,8 +3,8 @@
 use crate::failure::Failure;
 use crate::limits::Changes;
 use detect::Signature;
-use guest::image::Image;
-use guest::uniprocessor::transactions::Mode;
+use guest::driving::uniprocessor::transactions::Mode;
+use guest::elf::image::Image;
 use machine::Tsx;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use crate::campaign::lateness;
 use crate::finding_file::FindingFile;
 use crate::host::Host;
 use crate::recipe::Recipe;
-use explore::minimize::{Budget, Case, Passing};
+use explore::minimize::{Budget, Case, PassingSchedule};
 use explore::{Found, Observer, World};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct Shortened {
     pub found: Found,
     /// Whether it is known that no schedule with fewer preemptions at these points shows the finding.
     pub fewest: bool,
-    pub passing: Option<Passing>,
+    pub passing: Option<PassingSchedule>,
     /// How many preemptions the first schedule had that showed the finding, if fewer were sought.
     minimised_from: Option<usize>,
 }
@@ -57,7 +57,7 @@ impl Shortened {
         let late_after = |seconds: f64| lateness(host, started + Duration::from_secs_f64(seconds));
         let late = late_after(MINIMISE_SECONDS);
         let mut world = world.clone();
-        world.subject.heed(late_after(TELLING_SECONDS));
+        world.subject.cancel_when(late_after(TELLING_SECONDS));
         let world = &world;
         let budget = Budget { executions_max: u64::MAX, workers, ..Budget::default() };
         let least = Case { world, points, found, budget, cancelled: &*late }.minimize();

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
     use detect::{Race, RaceSide};
     use expect_test::{Expect, expect};
-    use explore::jobs::{Capacity, Mode, Outcome, Proof, Standing};
+    use explore::jobs::{Capacity, JobProgress, Mode, Outcome, Proof};
     use trace::{AccessKind, ThreadId};
 
     fn race(first: u64, second: u64) -> Race {
@@ -369,7 +369,7 @@ mod tests {
                 );
             }
             let standing =
-                Standing { interleavings: *interleavings, explored: *explored, ..Standing::default() };
+                JobProgress { interleavings: *interleavings, explored: *explored, ..JobProgress::default() };
             let outcome = if *explored == 1.0 { Outcome::Exhausted } else { Outcome::GoesOn };
             plan.report(JobId(id), standing, outcome);
         }
@@ -471,7 +471,7 @@ mod tests {
         let mut plan = plan(&[], &[]);
         for id in (0..plan.jobs().len()).map(JobId) {
             let why = "the machine does not know this".to_owned();
-            plan.report(id, Standing::default(), Outcome::GivenUp { why });
+            plan.report(id, JobProgress::default(), Outcome::GivenUp { why });
         }
         check(
             &plan,

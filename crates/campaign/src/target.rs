@@ -10,13 +10,13 @@ use crate::program::{Parts, programs, with_program};
 use crate::recipe::Recipe;
 use crate::store::checksum;
 use detect::{Config, Detectors, Flags, Lockset, RaceDetector, RaceLimited, RacePure};
-use explore::{Watch, World};
-use guest::description::Description;
-use guest::doctor::{Advice, Examination, Severity};
-use guest::image::{Image, ImageHash};
-use guest::kernel::Kernel;
-use guest::lifecycle::{self, FreeRun, Setup, Started};
-use guest::uniprocessor::Uniprocessor;
+use explore::{RaceWatch, World};
+use guest::driving::lifecycle::{self, FreeRun, Setup, Started};
+use guest::driving::uniprocessor::Uniprocessor;
+use guest::elf::image::{Image, ImageHash};
+use guest::hooks::description::Description;
+use guest::hooks::doctor::{Advice, Examination, Severity};
+use guest::hooks::kernel::Kernel;
 use machine::boot::Module;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -187,7 +187,7 @@ impl Target {
     /// that shows to be wrong is refused, and what may be wrong is told.
     pub fn start_checked(&self) -> Result<Checked, Failure> {
         let mut started = self.start_counting()?;
-        let Examination { advice, threads, instructions } = guest::doctor::examine(&started);
+        let Examination { advice, threads, instructions } = guest::hooks::doctor::examine(&started);
         started.subject.tracker.evidence.fired = None;
         let placed = |advice: &Advice| match advice.line {
             Some(line) => format!("{}:{line}: {}", self.recipe.description_name, advice.text),
@@ -300,7 +300,7 @@ impl Target {
     pub fn world_with(&self, mut started: Started, lockdep: bool) -> World<Uniprocessor, Detectors> {
         started.subject.tracker.watch_locks = lockdep;
         // Who began with it decides how long it is wanted.
-        started.subject.heed(Arc::new(|| false));
+        started.subject.cancel_when(Arc::new(|| false));
         let console = self.kernel.console.iter().map(|console| console.pattern.clone()).collect();
         // What a program does not free goes with it.
         let leak = self.kernel.tested.is_none() && !self.recipe.no_leaks;
@@ -325,14 +325,14 @@ impl Target {
         &self,
         plain: &World<Uniprocessor, Detectors>,
         races: Races,
-    ) -> World<Uniprocessor, Watch> {
+    ) -> World<Uniprocessor, RaceWatch> {
         let detector = match races {
             Races::Limited => Some(RaceDetector::Limited(RaceLimited::default())),
             Races::Pure => Some(RaceDetector::Pure(RacePure::new(self.flags()))),
             Races::Lockset => Some(RaceDetector::Lockset(Lockset::default())),
             Races::None => None,
         };
-        World::new(plain.subject.clone(), Watch::new(plain.observer.clone(), detector))
+        World::new(plain.subject.clone(), RaceWatch::new(plain.observer.clone(), detector))
     }
 
     /// The text of a source file as the debugging information names it.

@@ -15,7 +15,7 @@ use crate::context::Contexts;
 use crate::facts::{Detector, Facts, Moment, What};
 use crate::flags::Flags;
 use crate::held::{Change, INTERRUPTS};
-use crate::race::{Record, Told};
+use crate::race::{RacesReported, Record};
 use crate::shadow::{Shadow, Word};
 use trace::{Access, Action, LockId, ThreadId};
 
@@ -36,7 +36,7 @@ pub struct FastTrack {
     contexts: Contexts,
     flags: Flags,
     atomics: Atomics,
-    told: Told,
+    told: RacesReported,
 }
 
 /// The last access of a thread to some bytes of a word.

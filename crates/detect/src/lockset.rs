@@ -10,7 +10,7 @@
 use crate::Race;
 use crate::context::{ContextId, Contexts};
 use crate::facts::{Detector, Moment, What};
-use crate::race::{Record, Told};
+use crate::race::{RacesReported, Record};
 use crate::shadow::{Shadow, Word};
 use trace::Action;
 
@@ -18,7 +18,7 @@ use trace::Action;
 pub struct Lockset {
     memory: Shadow<Variable>,
     contexts: Contexts,
-    told: Told,
+    told: RacesReported,
 }
 
 /// Some bytes of a word that have always been used together so far.

@@ -194,9 +194,9 @@ impl Record {
 
 /// The races already reported in this execution, so that a loop reports each once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told(Arc<std::collections::BTreeSet<(ThreadId, VirtAddr, ThreadId, VirtAddr)>>);
+pub(crate) struct RacesReported(Arc<std::collections::BTreeSet<(ThreadId, VirtAddr, ThreadId, VirtAddr)>>);
 
-impl Told {
+impl RacesReported {
     /// Reports a race whose second access is `access`, unless it was reported before.
     pub fn tell(
         &mut self,

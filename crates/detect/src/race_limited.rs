@@ -21,7 +21,7 @@ use crate::context::Contexts;
 use crate::facts::{Detector, Moment, What};
 use crate::held::{Change, INTERRUPTS};
 use crate::past::{Circumstances, Past};
-use crate::race::Told;
+use crate::race::RacesReported;
 use trace::Action;
 
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub struct RaceLimited {
     clocks: Clocks,
     past: Past,
     contexts: Contexts,
-    told: Told,
+    told: RacesReported,
 }
 
 impl Detector<Race> for RaceLimited {

@@ -11,7 +11,7 @@ use crate::facts::{Detector, Moment, What};
 use crate::flags::Flags;
 use crate::held::{Change, INTERRUPTS};
 use crate::past::{Circumstances, Past};
-use crate::race::Told;
+use crate::race::RacesReported;
 use trace::{Access, Action, ThreadId};
 
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct RacePure {
     past: Past,
     contexts: Contexts,
     flags: Flags,
-    told: Told,
+    told: RacesReported,
 }
 
 impl Detector<Race> for RacePure {

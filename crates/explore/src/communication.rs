@@ -4,7 +4,7 @@
 //! without being known. Words of the second kind, words that locked instructions touch, and words with accesses that
 //! race become notes, because later executions must know them.
 
-use crate::world::{Observer, Seen};
+use crate::world::{Observed, Observer};
 use detect::{Detectors, Limits, Progress, Race, RaceWords};
 use std::collections::BTreeSet;
 use trace::{PhysAddr, Step, VirtAddr, Words};
@@ -48,7 +48,7 @@ impl Communication {
 impl Observer for Communication {
     type Note = Noted;
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<Noted>) {
+    fn observe(&mut self, step: &Step, seen: &mut Observed<Noted>) {
         self.detectors.observe(step, &mut seen.findings);
         for access in &step.accesses {
             let last = PhysAddr(access.phys.0 + u64::from(access.size.max(1)) - 1);

@@ -74,7 +74,7 @@
 
 mod job;
 
-pub use job::{Capacity, Heuristics, Job, JobId, Outcome, Purpose, Standing, State};
+pub use job::{Capacity, Heuristics, Job, JobId, JobProgress, Outcome, Purpose, State};
 
 use detect::{INTERRUPTS, Order, Race, RaceKey, RaceLog, RaceStatus};
 use serde::{Deserialize, Serialize};
@@ -445,7 +445,7 @@ impl Plan {
     }
 
     /// Takes note of how a slice went.
-    pub fn report(&mut self, id: JobId, standing: Standing, outcome: Outcome) {
+    pub fn report(&mut self, id: JobId, standing: JobProgress, outcome: Outcome) {
         self.jobs[id.0].standing = standing;
         match outcome {
             Outcome::GoesOn => {}
@@ -533,7 +533,7 @@ impl Plan {
     pub fn restart(&mut self, id: JobId) {
         let job = &mut self.jobs[id.0];
         if job.state.is_open() {
-            (job.state, job.standing) = (State::Pending, Standing::default());
+            (job.state, job.standing) = (State::Pending, JobProgress::default());
         }
     }
 
@@ -542,7 +542,7 @@ impl Plan {
     pub fn reopen(&mut self) {
         for job in &mut self.jobs {
             if matches!(job.state, State::Buggy | State::Cancelled { .. }) {
-                (job.state, job.standing) = (State::Pending, Standing::default());
+                (job.state, job.standing) = (State::Pending, JobProgress::default());
             }
         }
     }

@@ -65,6 +65,6 @@ pub use sweep::Sweep;
 pub use trail::Trail;
 pub use tree::Tree;
 pub use verdict::{Bound, Found, Verdict};
-pub use watch::Watch;
+pub use watch::RaceWatch;
 pub use workers::Workers;
-pub use world::{Observer, Seen, World};
+pub use world::{Observed, Observer, World};

@@ -35,7 +35,7 @@ pub struct Minimized {
 
 /// An execution without the bug.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Passing {
+pub struct PassingSchedule {
     pub schedule: Schedule,
     /// The number of the first decision that differs.
     pub parts_at: usize,
@@ -131,7 +131,7 @@ impl<'a, S: Subject, O: Observer> Case<'a, S, O> {
 
     /// The schedule without a finding that has most in common with that of the finding.
     #[must_use]
-    pub fn nearest_passing(&self) -> Option<Passing> {
+    pub fn nearest_passing(&self) -> Option<PassingSchedule> {
         let (mut work, mut runner) = self.begin();
         work.nearest_passing(&mut runner)
     }
@@ -262,7 +262,10 @@ impl Minimizing<'_> {
         unreachable!("bounds have no end")
     }
 
-    fn nearest_passing<S: Subject, O: Observer>(&mut self, runner: &mut Runner<S, O>) -> Option<Passing> {
+    fn nearest_passing<S: Subject, O: Observer>(
+        &mut self,
+        runner: &mut Runner<S, O>,
+    ) -> Option<PassingSchedule> {
         let schedule = self.best.schedule.clone();
         let failing = runner.run(&schedule, &mut Replay::new(schedule.clone())).path.clone();
         self.executions += 1;
@@ -282,7 +285,7 @@ impl Minimizing<'_> {
                 let execution = runner.run(&prefix, &mut Replay::new(prefix.clone()));
                 self.executions += 1;
                 if execution.findings.is_empty() && execution.last_end() == Some(&StepEnd::Finished) {
-                    let passing = Passing { schedule: execution.schedule(), parts_at };
+                    let passing = PassingSchedule { schedule: execution.schedule(), parts_at };
                     if ends_alone(execution) {
                         return Some(passing);
                     }

@@ -6,7 +6,7 @@ use crate::order::Order;
 use crate::run::{Bounds, Runner};
 use crate::toy::{Program, Toy};
 use crate::tree::{Reduction, Tree};
-use crate::world::{Observer, Seen, World};
+use crate::world::{Observed, Observer, World};
 use detect::Detectors;
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{Action, PointSet, Step, StepEnd};
@@ -98,7 +98,7 @@ pub struct Watcher {
 impl Observer for Watcher {
     type Note = String;
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<String>) {
+    fn observe(&mut self, step: &Step, seen: &mut Observed<String>) {
         if let Some(detectors) = &mut self.detectors {
             detectors.observe(step, &mut seen.findings);
         }

@@ -8,7 +8,7 @@
 use crate::crash::{self, Crash};
 use crate::execution::{Decision, End, Execution, Taken};
 use crate::trail::Trail;
-use crate::world::{Observer, Seen, World};
+use crate::world::{Observed, Observer, World};
 use detect::{FindingKind, Limits};
 use serde::{Deserialize, Serialize};
 use trace::{Choice, PointSet, Schedule, Step, StepEnd, Subject, Words};
@@ -63,7 +63,7 @@ pub struct Runner<S, O: Observer> {
     points: PointSet,
     bounds: Bounds,
     limits: Option<Limits>,
-    seen: Seen<O::Note>,
+    seen: Observed<O::Note>,
     effort: Effort,
     /// The step being taken: how many came before it, and its choice.
     taking: Option<(usize, Choice)>,
@@ -78,7 +78,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             points,
             bounds,
             limits: None,
-            seen: Seen::default(),
+            seen: Observed::default(),
             effort: Effort::default(),
             taking: None,
         }
@@ -250,7 +250,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         for mut finding in self.seen.findings.drain(..) {
             let subject = &self.live.subject;
             match finding.kind {
-                FindingKind::TightLoop { .. } => finding.locate(|thread| subject.circling(thread)),
+                FindingKind::TightLoop { .. } => finding.locate(|thread| subject.loop_stack(thread)),
                 _ => finding.locate(|thread| subject.standing(thread)),
             }
             let path = &self.trail.execution.path;
@@ -272,7 +272,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         if self.limits.is_some() {
             self.live.set_limits(Limits::NONE);
         }
-        self.seen = Seen::default();
+        self.seen = Observed::default();
         self.trail.execution.findings.clear();
         self.trail.execution.path.truncate(common);
         for at in depth..common {

@@ -307,7 +307,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             .collect();
         // The first task with the finding that ends the search: what later ones do does not count any more.
         let first = AtomicUsize::new(usize::MAX);
-        let toil = |worker: usize, runner: &mut Runner<S, O>| {
+        let run_share = |worker: usize, runner: &mut Runner<S, O>| {
             if let Some(limits) = limits {
                 runner.set_limits(limits);
             }
@@ -329,7 +329,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                 }
             }
         };
-        workers.each(toil);
+        workers.each(run_share);
         let mut brought = Vec::with_capacity(work.len());
         for slot in work {
             let Work { id, trail, brought: tally, .. } = slot.work.into_inner().expect("no worker panicked");
@@ -678,6 +678,6 @@ fn run_task<R: Reduction, S: Subject, O: Observer>(
         }
     }
     if previous {
-        tree.settle(runner.execution());
+        tree.conclude(runner.execution());
     }
 }

@@ -327,7 +327,7 @@ impl<R: Reduction> Strategy for Tree<R> {
             (State::Fresh | State::Ready, _) => {}
             (State::Running, None) => panic!("the execution asked for last was not handed back"),
             (State::Running, Some(execution)) => {
-                self.settle(execution);
+                self.conclude(execution);
                 if self.state == State::Exhausted {
                     return None;
                 }
@@ -365,7 +365,7 @@ impl<R: Reduction> Strategy for Tree<R> {
 impl<R: Reduction> Tree<R> {
     /// Uses what the execution asked for last teaches, and moves on to the next: afterwards the tree is ready to be
     /// written down, divided or continued.
-    pub fn settle(&mut self, execution: &Execution) {
+    pub fn conclude(&mut self, execution: &Execution) {
         if self.state != State::Running {
             return;
         }

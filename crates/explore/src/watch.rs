@@ -3,17 +3,17 @@
 //! Workers look for races or not, depending on the world that they are given; notes have the same type in
 //! both cases.
 
-use crate::world::{Observer, Seen};
+use crate::world::{Observed, Observer};
 use detect::{Detectors, Limits, Progress, Race, RaceDetector, Signature};
 use trace::Step;
 
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct RaceWatch {
     detectors: Detectors,
     races: Option<RaceDetector>,
 }
 
-impl Watch {
+impl RaceWatch {
     #[must_use]
     pub const fn new(detectors: Detectors, races: Option<RaceDetector>) -> Self {
         Self { detectors, races }
@@ -25,10 +25,10 @@ impl Watch {
     }
 }
 
-impl Observer for Watch {
+impl Observer for RaceWatch {
     type Note = Race;
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<Race>) {
+    fn observe(&mut self, step: &Step, seen: &mut Observed<Race>) {
         self.detectors.observe_with(self.races.as_mut(), step, &mut seen.findings, &mut seen.notes);
     }
 

@@ -109,14 +109,15 @@ impl<S: Subject, O: Observer> Workers<S, O> {
         self.trails.insert(task, kept);
     }
 
-    /// Runs `toil` for each worker, in parallel, with the worker's number.
-    pub(crate) fn each(&self, toil: impl Fn(usize, &mut Runner<S, O>) + Sync) {
+    /// Runs `run_share` for each worker, in parallel, with the worker's number.
+    pub(crate) fn each(&self, run_share: impl Fn(usize, &mut Runner<S, O>) + Sync) {
         let runners = &self.runners;
-        let toil = |worker: usize| toil(worker, &mut runners[worker].lock().expect("no worker panicked"));
+        let run_share =
+            |worker: usize| run_share(worker, &mut runners[worker].lock().expect("no worker panicked"));
         match &self.threads {
-            None => toil(0),
+            None => run_share(0),
             Some(threads) => {
-                threads.broadcast(|context| toil(context.index()));
+                threads.broadcast(|context| run_share(context.index()));
             }
         }
     }

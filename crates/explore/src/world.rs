@@ -6,14 +6,14 @@ use trace::{Step, Subject};
 
 /// What an observer has to say about one step.
 #[derive(Clone, Debug)]
-pub struct Seen<N> {
+pub struct Observed<N> {
     /// Bugs; any of them ends the execution.
     pub findings: Vec<Finding>,
     /// What is worth remembering beyond this execution without being a bug, such as a data race.
     pub notes: Vec<N>,
 }
 
-impl<N> Default for Seen<N> {
+impl<N> Default for Observed<N> {
     fn default() -> Self {
         Self { findings: Vec::new(), notes: Vec::new() }
     }
@@ -24,7 +24,7 @@ impl<N> Default for Seen<N> {
 pub trait Observer: Clone + Send {
     type Note: Clone + Ord + Send;
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<Self::Note>);
+    fn observe(&mut self, step: &Step, seen: &mut Observed<Self::Note>);
 
     /// Limits for telling an endless loop, in force from now on.
     fn set_limits(&mut self, _limits: Limits) {}
@@ -44,13 +44,13 @@ pub trait Observer: Clone + Send {
 impl Observer for () {
     type Note = ();
 
-    fn observe(&mut self, _step: &Step, _seen: &mut Seen<()>) {}
+    fn observe(&mut self, _step: &Step, _seen: &mut Observed<()>) {}
 }
 
 impl Observer for Detectors {
     type Note = ();
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<()>) {
+    fn observe(&mut self, step: &Step, seen: &mut Observed<()>) {
         Detectors::observe(self, step, &mut seen.findings);
     }
 

@@ -2,14 +2,14 @@
 //! everywhere reach (Blum 2018, 4.3.1). And what it must not take for granted.
 
 use detect::{Race, RaceDetector, RaceLimited, RaceObserver};
-use explore::jobs::{Capacity, Mode, Outcome, Plan, Proof, Standing};
+use explore::jobs::{Capacity, JobProgress, Mode, Outcome, Plan, Proof};
 use explore::order::Order;
 use explore::prove::outcomes;
 use explore::run::{Bounds, Runner};
 use explore::strategies::{DepthFirst, Dpor};
 use explore::toy::{Instr, Program, Toy, programs};
 use explore::tree::{Reduction, Tree};
-use explore::world::{Observer, Seen, World};
+use explore::world::{Observed, Observer, World};
 use std::collections::BTreeSet;
 use trace::{PointRule, PointSet, Step, VirtAddr};
 
@@ -19,7 +19,7 @@ struct Races(RaceObserver);
 impl Observer for Races {
     type Note = Race;
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<Race>) {
+    fn observe(&mut self, step: &Step, seen: &mut Observed<Race>) {
         self.0.observe(step, &mut seen.notes);
     }
 }
@@ -95,7 +95,7 @@ fn points_on_all_races_reach_what_points_everywhere_reach() {
         while let Some(id) = plan.next(Capacity { seconds: 60.0, cores: 1 }, &BTreeSet::new()) {
             let (reached, races) = explored(&program, &plan.job(id).points.clone(), Dpor::default());
             plan.saw(id, &races, false);
-            plan.report(id, Standing::default(), Outcome::Exhausted);
+            plan.report(id, JobProgress::default(), Outcome::Exhausted);
             ends = reached;
         }
         let everywhere = points("lock,unlock,wake,create,everywhere");

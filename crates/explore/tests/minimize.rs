@@ -210,7 +210,7 @@ fn an_empty_budget_claims_nothing() {
     let world = world(&program);
     let mut runner = Runner::new(world.clone(), points.clone(), Bounds::default());
     let mut tree = Tree::new(PreemptionBound::new(3), Order::Backwards);
-    let bug = std::iter::from_fn(|| runner.run_next(&mut tree, false).cloned().inspect(|e| tree.settle(e)))
+    let bug = std::iter::from_fn(|| runner.run_next(&mut tree, false).cloned().inspect(|e| tree.conclude(e)))
         .find_map(|execution| found(&execution))
         .expect("a bug");
     let budget = Budget { executions_max: 0, ..Budget::default() };

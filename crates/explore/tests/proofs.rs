@@ -1,4 +1,4 @@
-//! Standing proofs: each reduction reaches the same final states, deadlocks and crashes as plain depth-first; the
+//! JobProgress proofs: each reduction reaches the same final states, deadlocks and crashes as plain depth-first; the
 //! invariants of Blum 2012, 7.3.1; replay, cloning and the memory budget change nothing.
 //! The long run is `cargo run --release -p explore --example prove`.
 
@@ -308,7 +308,7 @@ fn figure_3_6() {
     let mut interleavings = 0.0;
     while runner.run_next(&mut tree, false).is_some() {
         let complete = runner.execution().is_complete();
-        tree.settle(runner.execution());
+        tree.conclude(runner.execution());
         if complete {
             interleavings += 1.0;
             sizes.push(format!("{:.2}", interleavings / tree.estimate().explored));

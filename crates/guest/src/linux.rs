@@ -21,7 +21,7 @@ pub mod stack;
 pub mod symbols;
 pub mod task;
 
-use crate::image::ImageHash;
+use crate::elf::image::ImageHash;
 use btf::Btf;
 use bugs::Bugs;
 use lines::Lines;

@@ -2,7 +2,7 @@
 //!
 //! The caller of a frame is found by the first of these that gives an address in known code:
 //! 1. call frame information, where the compiler or assembler left it;
-//! 2. the code itself, followed to the function's `ret` or `iret`, or else from its entry (see [`crate::code`]). This
+//! 2. the code itself, followed to the function's `ret` or `iret`, or else from its entry (see [`crate::elf::code`]). This
 //!    covers functions interrupted in their first or last instructions, hand-written assembly, and the stubs of
 //!    interrupts and system calls, whose `iret` leads back into the interrupted code or into user space;
 //! 3. the frame pointer.
@@ -13,11 +13,11 @@
 //! architectures only the first way works.
 //! Source: Blum 2018, 3.3.6 lists the special cases; following the code replaces its table of opcodes.
 
-use crate::code;
-use crate::code::{run_in, run_out};
-use crate::frames::{Cfa, FrameRules, Rule};
-use crate::image::{Image, Space};
-use crate::location::{self, Home, Surroundings, register_number};
+use crate::elf::code;
+use crate::elf::code::{run_in, run_out};
+use crate::elf::frames::{Cfa, FrameRules, Rule};
+use crate::elf::image::{Image, Space};
+use crate::elf::location::{self, Home, Surroundings, register_number};
 use crate::state::{Architecture, BP, Memory, Registers, SP};
 use trace::{Frame, Stack, VirtAddr};
 

@@ -3,11 +3,11 @@
 mod support;
 
 use expect_test::{Expect, expect};
-use guest::description::Description;
-use guest::expression::Inputs;
-use guest::image::Image;
-use guest::init;
-use guest::kernel::{Activity, Event, Kernel, Place, Runnable};
+use guest::elf::image::Image;
+use guest::hooks::description::Description;
+use guest::hooks::expression::Inputs;
+use guest::hooks::init;
+use guest::hooks::kernel::{Activity, Event, Kernel, Place, Runnable};
 use guests::{Build, Design};
 use std::path::Path;
 use std::sync::Arc;
@@ -459,7 +459,7 @@ fn the_reference_is_complete() {
 /// The header and the decoder agree.
 #[test]
 fn annotations_have_the_numbers_of_the_header() {
-    use guest::annotation::{Annotation, decode};
+    use guest::hooks::annotation::{Annotation, decode};
     let header = std::fs::read_to_string(kernels().join("../annotations/rockfall.h")).unwrap();
     let world = World::new(&kernel()).bytes(0x5000, b"oops\0");
     let mut seen = 0;

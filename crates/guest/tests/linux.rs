@@ -2,8 +2,8 @@
 //!
 //! More rounds of damage: `FUZZ_ROUNDS=2000 cargo test --release -p guest --test linux`.
 
-use guest::annotation::{Annotation, decode};
-use guest::image::Image;
+use guest::elf::image::Image;
+use guest::hooks::annotation::{Annotation, decode};
 use guest::linux::btf::Btf;
 use guest::linux::lines::Lines;
 use guest::linux::running::Running;

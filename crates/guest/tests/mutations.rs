@@ -3,9 +3,9 @@
 //!
 //! More rounds: `FUZZ_ROUNDS=20000 cargo test --release -p guest --test mutations`; one again: `FUZZ_SEED=17 FUZZ_ROUNDS=1`.
 
-use guest::description::Description;
-use guest::image::Image;
-use guest::kernel::Kernel;
+use guest::elf::image::Image;
+use guest::hooks::description::Description;
+use guest::hooks::kernel::Kernel;
 use std::ops::Range;
 use trace::Resolve as _;
 
@@ -66,7 +66,7 @@ fn use_image(image: &Image) {
     }
     let _ =
         (image.nearest_functions("mutex_lok"), image.lines("sched.c", 100), image.all_variables().count());
-    let _ = guest::init::draft(image);
+    let _ = guest::hooks::init::draft(image);
 }
 
 #[test]

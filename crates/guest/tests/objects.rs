@@ -3,7 +3,7 @@
 mod support;
 
 use expect_test::{Expect, expect};
-use guest::objects::Objects;
+use guest::elf::objects::Objects;
 use support::image;
 use trace::{
     Access, AccessKind, Action, Event, PhysAddr, Pointer, Sighting, Step, StepEnd, ThreadId, VirtAddr,

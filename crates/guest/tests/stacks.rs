@@ -2,8 +2,8 @@
 
 mod support;
 
-use guest::expression::{Expression, Inputs, Scope};
-use guest::image::{Image, Programs, Space};
+use guest::elf::image::{Image, Programs, Space};
+use guest::hooks::expression::{Expression, Inputs, Scope};
 use guest::stack;
 use guest::state::{Memory, Registers};
 use machine::{Events, Machine, StopSet};

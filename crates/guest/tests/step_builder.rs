@@ -1,7 +1,7 @@
 //! Steps of machines of which nothing is known: no hooks, no description, several processors, 64-bit code.
 
-use guest::recorder::{Recorder, Scope};
-use guest::step_builder::{StepBuilder, Stretch};
+use guest::driving::recorder::{Recorder, Scope};
+use guest::driving::step_builder::{StepBuilder, Stretch};
 use machine::{Kinds, Machine, Stop, StopSet};
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 mod support;
 
 use expect_test::{Expect, expect};
-use guest::expression::{Binding, Expression, Inputs, Scope};
-use guest::image::{Image, Programs};
+use guest::elf::image::{Image, Programs};
+use guest::hooks::expression::{Binding, Expression, Inputs, Scope};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::{World, address, image, registers};
@@ -260,7 +260,7 @@ fn arguments_and_returned_values() {
     let state = Expression::compile("t->state", &bound).unwrap();
     let inputs = Inputs { bound: &[table], ..Inputs::new(&registers) };
     assert_eq!(state.text(&world, &inputs).unwrap(), "RUNNING");
-    assert_eq!(image.types().display(state.points_to().unwrap_or(guest::types::TypeId::VOID)), "void");
+    assert_eq!(image.types().display(state.points_to().unwrap_or(guest::elf::types::TypeId::VOID)), "void");
     assert_eq!(
         image.types().display(Expression::compile("t", &bound).unwrap().points_to().unwrap()),
         "struct thread"

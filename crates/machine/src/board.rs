@@ -206,10 +206,10 @@ impl Board {
         board.rtc.describe(config.memory_bytes, present, config.cpus);
         board.pit.initialise_as_bios(0);
         board.lapics[0].initialise_as_bios();
-        board.settle();
+        board.carry_interrupt_lines();
         // Last, so that edges of the other chips' start-up are forgotten.
         board.pic.initialise_as_bios();
-        board.settle();
+        board.carry_interrupt_lines();
         board
     }
 
@@ -258,11 +258,11 @@ impl Board {
         for ide in &mut self.ide {
             ide.advance(micros);
         }
-        self.settle();
+        self.carry_interrupt_lines();
     }
 
     /// Carries the chips' outputs to the interrupt controllers and refreshes the caches.
-    fn settle(&mut self) {
+    fn carry_interrupt_lines(&mut self) {
         let (keyboard, mouse) = self.i8042.irq();
         let free = self.timers == TimerMode::FreeRunning;
         let driven = [
@@ -332,7 +332,7 @@ impl Board {
             None if lapic.passes_pic() => self.pic.acknowledge(),
             None => lapic.spurious_vector(),
         };
-        self.settle();
+        self.carry_interrupt_lines();
         vector
     }
 
@@ -385,7 +385,7 @@ impl Board {
 
     pub fn set_lapic_enabled(&mut self, cpu: CpuId, enabled: bool) {
         self.lapics[usize::from(cpu.0)].set_enabled(enabled);
-        self.settle();
+        self.carry_interrupt_lines();
     }
 
     pub fn lapic_id(&self, cpu: CpuId) -> u8 {
@@ -410,7 +410,7 @@ impl Board {
             }
         }
         self.timers = mode;
-        self.settle();
+        self.carry_interrupt_lines();
     }
 
     /// The timer that interrupts this processor, as the guest has set things up.
@@ -460,7 +460,7 @@ impl Board {
                 self.pulse(RTC_IRQ);
             }
         }
-        self.settle();
+        self.carry_interrupt_lines();
         Some(source)
     }
 
@@ -476,7 +476,7 @@ impl Board {
                 self.pulse(RTC_IRQ);
             }
         }
-        self.settle();
+        self.carry_interrupt_lines();
         Some(source)
     }
 
@@ -487,14 +487,14 @@ impl Board {
         self.advance(now);
         let unknown =
             text.chars().filter(|&character| !self.i8042.keyboard.type_character(character)).collect();
-        self.settle();
+        self.carry_interrupt_lines();
         unknown
     }
 
     pub fn press_key(&mut self, now: u64, key: Key) {
         self.advance(now);
         self.i8042.keyboard.press(key);
-        self.settle();
+        self.carry_interrupt_lines();
     }
 
     /// Key events that the guest has not read.
@@ -506,7 +506,7 @@ impl Board {
     pub fn serial_input(&mut self, now: u64, bytes: &[u8]) {
         self.advance(now);
         self.serial[0].feed(bytes);
-        self.settle();
+        self.carry_interrupt_lines();
     }
 
     /// Whether the guest asked to be told of what arrives at the first serial port.

@@ -139,7 +139,7 @@ const TAG_WALK: u64 = 6;
 
 /// Translations of pages, as they were for a stretch of the log.
 #[derive(Clone, Debug, Default)]
-struct Settled {
+struct Translated {
     until: usize,
     pages: FxHashMap<u64, u64>,
     /// The page-table entries that led to them, if walks are logged.
@@ -160,7 +160,7 @@ pub struct Events {
     /// How many words the log may hold; see `Stop::LogFull`.
     pub limit_words: usize,
     pub(crate) words: Vec<u64>,
-    settled: Vec<Settled>,
+    translated: Vec<Translated>,
     cpu: Option<CpuId>,
     /// Kept for its memory.
     recent: Recent,
@@ -183,7 +183,7 @@ impl Events {
             happenings: false,
             limit_words: LOG_WORDS_MAX,
             words: Vec::new(),
-            settled: Vec::new(),
+            translated: Vec::new(),
             recent: Recent::default(),
             cpu: None,
         }
@@ -216,7 +216,7 @@ impl Events {
     /// Forgets what was logged.
     pub fn clear(&mut self) {
         self.words.clear();
-        self.settled.clear();
+        self.translated.clear();
         self.cpu = None;
     }
 
@@ -292,7 +292,7 @@ impl Events {
     pub(crate) fn begin(&mut self, cpu: CpuId, now: u64, before: Option<(&Cpu, &Memory, &Code)>) {
         if self.cpu != Some(cpu) {
             if let Some((cpu, memory, code)) = before {
-                self.settle(cpu, memory, code);
+                self.note_translations(cpu, memory, code);
             }
             if self.accesses || self.happenings {
                 self.cpu = Some(cpu);
@@ -306,8 +306,8 @@ impl Events {
     }
 
     /// Notes the translations of all pages logged since the last time, before mappings change.
-    pub(crate) fn settle(&mut self, cpu: &Cpu, memory: &Memory, code: &Code) {
-        let from = self.settled.last().map_or(0, |s| s.until);
+    pub(crate) fn note_translations(&mut self, cpu: &Cpu, memory: &Memory, code: &Code) {
+        let from = self.translated.last().map_or(0, |s| s.until);
         if from == self.words.len() {
             return;
         }
@@ -325,7 +325,7 @@ impl Events {
                 }
             }
         });
-        self.settled.push(Settled { until: self.words.len(), pages, paths });
+        self.translated.push(Translated { until: self.words.len(), pages, paths });
     }
 
     /// Hands events to `sink`, oldest first, and empties the log. `cpu` is the processor that ran last. Accesses that
@@ -339,12 +339,12 @@ impl Events {
         mut sink: impl FnMut(Event),
     ) {
         let words = std::mem::take(&mut self.words);
-        let settled = std::mem::take(&mut self.settled);
+        let translated = std::mem::take(&mut self.translated);
         let walks = self.walks;
         let mut from = 0;
         let mut recent = std::mem::take(&mut self.recent);
         recent.begin(if F::REPETITIONS { words.len() } else { 0 });
-        for stretch in settled.iter().map(Some).chain([None]) {
+        for stretch in translated.iter().map(Some).chain([None]) {
             let until = stretch.map_or(words.len(), |s| s.until);
             let mut frames = Frames::default();
             each(&words, (from, until), code, &mut recent, |event| match event {

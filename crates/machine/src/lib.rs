@@ -24,7 +24,7 @@ pub use events::{Access, Distinct, Event, Events, Filter, Happening};
 pub use inputs::{Input, Moment, Playback, Played, Tape};
 pub use machine::Machine;
 pub use memory::Memory;
-pub use stop::{Kinds, Stop, StopSet, Unsupported, Watch};
+pub use stop::{Kinds, Stop, StopSet, Unsupported, Watchpoint};
 pub use transactions::{Atomicity, Transaction, Tsx};
 pub use turns::{Turn, Turns};
 pub use words::WordSet;

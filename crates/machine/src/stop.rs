@@ -54,7 +54,7 @@ impl Kinds {
 
 /// A stretch of linear memory whose accesses end a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Watch {
+pub struct Watchpoint {
     /// The first byte.
     pub start: VirtAddr,
     /// How many bytes.
@@ -83,7 +83,7 @@ pub struct StopSet {
     /// on with the next.
     pub iterations: Arc<BTreeSet<u64>>,
     /// Stop after an instruction that touches one of these.
-    pub watch: Arc<Vec<Watch>>,
+    pub watch: Arc<Vec<Watchpoint>>,
     /// Stop after an instruction that reads or writes one of these ports.
     pub ports: Vec<RangeInclusive<u16>>,
     /// Stop at these happenings.
@@ -120,7 +120,7 @@ impl StopSet {
 
     /// This set, which also stops after accesses to these bytes.
     #[must_use]
-    pub fn watching(mut self, watch: Watch) -> Self {
+    pub fn watching(mut self, watch: Watchpoint) -> Self {
         Arc::make_mut(&mut self.watch).push(watch);
         self
     }
@@ -143,7 +143,7 @@ pub enum Stop {
     /// A string instruction of [`StopSet::iterations`] goes on with its next iteration.
     Iteration,
     /// A watched access was made.
-    Watch(Access),
+    Watchpoint(Access),
     /// A port was used.
     Port {
         /// The number of the port.
@@ -235,7 +235,7 @@ impl fmt::Display for Stop {
             Self::Code(address) => write!(f, "reached {address}"),
             Self::Before { access, word } => write!(f, "before {access:?} of {word}"),
             Self::Iteration => write!(f, "between iterations"),
-            Self::Watch(access) => write!(f, "watched {access:?}"),
+            Self::Watchpoint(access) => write!(f, "watched {access:?}"),
             Self::Port { port, size, write, value } => {
                 write!(
                     f,

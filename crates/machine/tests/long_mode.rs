@@ -5,7 +5,7 @@ use iced_x86::code_asm::*;
 use machine::x86::flags::{AF, CF, OF, PF, SF, ZF};
 use machine::x86::state::{Table, cr0, cr4, efer, reg};
 use machine::x86::trap::Exception;
-use machine::{Events, Kinds, Machine, Seg, Segment, Stop, StopSet, Watch};
+use machine::{Events, Kinds, Machine, Seg, Segment, Stop, StopSet, Watchpoint};
 use trace::{CpuId, PhysAddr, VirtAddr};
 
 const BSP: CpuId = CpuId(0);
@@ -485,9 +485,9 @@ fn watches() {
         a.jmp(again)
     });
     m.cpus[0].rip += HIGH;
-    let watch = Watch { start: VirtAddr(HIGH + DATA + 0x804), bytes: 4, reads: false, writes: true };
+    let watch = Watchpoint { start: VirtAddr(HIGH + DATA + 0x804), bytes: 4, reads: false, writes: true };
     let stop = m.run(BSP, &StopSet::after(100_000).watching(watch), &mut Events::off());
-    let Stop::Watch(access) = stop else { panic!("{stop}") };
+    let Stop::Watchpoint(access) = stop else { panic!("{stop}") };
     assert_eq!(
         (access.address, access.physical),
         (VirtAddr(HIGH + DATA + 0x800), Some(PhysAddr(DATA + 0x800)))

@@ -4,7 +4,7 @@ use iced_x86::code_asm::*;
 use machine::x86::flags;
 use machine::x86::state::reg;
 use machine::x86::trap::Exception;
-use machine::{Access, Event, Events, Happening, Kinds, Machine, Segment, Stop, StopSet, Watch};
+use machine::{Access, Event, Events, Happening, Kinds, Machine, Segment, Stop, StopSet, Watchpoint};
 use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 
 const BSP: CpuId = CpuId(0);
@@ -169,12 +169,20 @@ fn watched_memory_and_ports_stop_after_the_access() {
         a.out(0x80, al)?;
         a.nop()
     });
-    let watch = Watch { start: VirtAddr(DATA + 8), bytes: 4, reads: true, writes: true };
+    let watch = Watchpoint { start: VirtAddr(DATA + 8), bytes: 4, reads: true, writes: true };
     let set = StopSet { ports: vec![0x80..=0x80], ..StopSet::after(100).watching(watch) };
     let access = |offset: u64, size, kind, pc, instruction| {
         let (at, instruction) = (DATA + offset, Some(instruction));
         let (address, physical) = (VirtAddr(at), Some(PhysAddr(at)));
-        Stop::Watch(Access { address, physical, size, kind, atomic: false, pc: VirtAddr(pc), instruction })
+        Stop::Watchpoint(Access {
+            address,
+            physical,
+            size,
+            kind,
+            atomic: false,
+            pc: VirtAddr(pc),
+            instruction,
+        })
     };
     assert_eq!(run(&mut m, &set), access(6, 4, AccessKind::Read, CODE + 6, 1));
     assert_eq!(run(&mut m, &set), access(8, 1, AccessKind::Write, CODE + 9, 2));

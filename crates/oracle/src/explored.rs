@@ -15,14 +15,14 @@ use crate::kernel::{Calls, MARKER};
 use crate::program::{Program, REGISTERS};
 use detect::{Config, Detectors, FindingKind};
 use explore::strategies::Dpor;
-use explore::{Observer, Options, Search, Seen, Until, Workers, World};
-use guest::description::Description;
-use guest::everywhere::Everywhere;
-use guest::image::Image;
-use guest::kernel::Kernel;
-use guest::lifecycle::{self, Setup};
+use explore::{Observed, Observer, Options, Search, Until, Workers, World};
+use guest::driving::everywhere::Everywhere;
+use guest::driving::lifecycle::{self, Setup};
+use guest::elf::image::Image;
+use guest::hooks::description::Description;
+use guest::hooks::kernel::Kernel;
 
-use guest::uniprocessor::Uniprocessor;
+use guest::driving::uniprocessor::Uniprocessor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -197,11 +197,12 @@ impl Ends {
     /// Whether an instruction of the program has no point before each access under preempt-everywhere.
     fn lacks_point(&self, pc: VirtAddr) -> bool {
         self.program.as_ref().is_some_and(|(everywhere, image)| {
-            image.function_at(pc).is_some() && (!everywhere.knows(pc) || guest::code::is_repeated(image, pc))
+            image.function_at(pc).is_some()
+                && (!everywhere.knows(pc) || guest::elf::code::is_repeated(image, pc))
         })
     }
 
-    fn share(&mut self, thread: ThreadId, access: &Access, seen: &mut Seen<Note>) {
+    fn share(&mut self, thread: ThreadId, access: &Access, seen: &mut Observed<Note>) {
         let lacks = self.lacks_point(access.pc);
         let words =
             access.phys.0 / GRAIN_BYTES..=(access.phys.0 + u64::from(access.size.max(1)) - 1) / GRAIN_BYTES;
@@ -230,7 +231,7 @@ impl Ends {
 impl Observer for Ends {
     type Note = Note;
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<Note>) {
+    fn observe(&mut self, step: &Step, seen: &mut Observed<Note>) {
         let mut thread = step.thread;
         let mut events = step.events.iter().peekable();
         for (number, access) in step.accesses.iter().enumerate() {

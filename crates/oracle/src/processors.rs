@@ -14,10 +14,10 @@ use crate::Fate;
 use detect::{Config, Detectors};
 use enumerate::{outcome, outcomes};
 use explore::strategies::Dpor;
-use explore::{Communication, Noted, Observer, Options, Search, Seen, Until, Workers, World};
-use guest::image::Image;
-use guest::multiprocessor::Multiprocessor;
-use guest::multiprocessor::functions::{Functions, boot_to_functions};
+use explore::{Communication, Noted, Observed, Observer, Options, Search, Until, Workers, World};
+use guest::driving::multiprocessor::Multiprocessor;
+use guest::driving::multiprocessor::functions::{Functions, boot_to_functions};
+use guest::elf::image::Image;
 use machine::Machine;
 use machine::board::BoardConfig;
 use machine::boot::{Boot, BootOptions};
@@ -187,8 +187,8 @@ struct Ends(Communication);
 impl Observer for Ends {
     type Note = Note;
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<Note>) {
-        let mut inner = Seen::default();
+    fn observe(&mut self, step: &Step, seen: &mut Observed<Note>) {
+        let mut inner = Observed::default();
         self.0.observe(step, &mut inner);
         seen.notes.extend(inner.notes.into_iter().map(Note::Of));
         match (&step.end, step.events.last().map(|event| &event.action)) {

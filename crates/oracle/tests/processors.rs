@@ -1,7 +1,7 @@
 //! Programs for several processors: exploration reaches exactly the outcomes that the enumerator knows; and a schedule is the
 //! same wherever it begins.
 
-use guest::multiprocessor::Multiprocessor;
+use guest::driving::multiprocessor::Multiprocessor;
 use oracle::Fate;
 use oracle::processors::enumerate::outcomes;
 use oracle::processors::program::{Op, Program, program};

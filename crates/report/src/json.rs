@@ -52,7 +52,7 @@ pub struct Summary<'a> {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct FindingObject<'a> {
     kind: &'a str,
     headline: String,
     /// What happened and what to look at, as a person is told, and the command that shows it again.
@@ -76,7 +76,7 @@ struct Facts<'a> {
 struct Object<'a> {
     verdict: Verdict,
     scope: &'a str,
-    finding: Option<Told<'a>>,
+    finding: Option<FindingObject<'a>>,
     interleavings: u64,
     seconds: f64,
     instructions: Option<u64>,
@@ -89,7 +89,7 @@ struct Object<'a> {
 /// One object on one line, in ASCII.
 #[must_use]
 pub fn json(summary: &Summary<'_>) -> String {
-    let finding = summary.finding.map(|finding| Told {
+    let finding = summary.finding.map(|finding| FindingObject {
         kind: finding.kind.name(),
         headline: finding.headline(),
         summary: summary.story.map(|story| story.headline.as_str()),

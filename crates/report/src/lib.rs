@@ -22,6 +22,6 @@ pub use html::html;
 pub use json::{Estimate, Summary, Verdict, json};
 pub use races::{RaceStory, races, races_json};
 pub use story::Story;
-pub use tell::{Context, Passing, tell, worth_seeing};
+pub use tell::{Context, PassingSchedule, tell, worth_seeing};
 pub use text::{TextOptions, text};
 pub use words::grouped;

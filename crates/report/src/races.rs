@@ -169,7 +169,7 @@ fn without_harm(stories: &[RaceStory<'_>], resolve: &dyn Resolve) -> String {
 #[must_use]
 pub fn races_json<'a>(stories: impl IntoIterator<Item = RaceStory<'a>>, resolve: &dyn Resolve) -> String {
     #[derive(Serialize)]
-    struct Told<'a> {
+    struct RaceObject<'a> {
         #[serde(flatten)]
         known: &'a Candidate,
         data: Option<String>,
@@ -179,7 +179,11 @@ pub fn races_json<'a>(stories: impl IntoIterator<Item = RaceStory<'a>>, resolve:
         .into_iter()
         .map(|story| {
             let data = story.data(resolve);
-            Told { known: story.known, data, stacks: story.seen.map(|seen| seen.map(|seen| seen.stack)) }
+            RaceObject {
+                known: story.known,
+                data,
+                stacks: story.seen.map(|seen| seen.map(|seen| seen.stack)),
+            }
         })
         .collect();
     json_in_ascii(&serde_json::json!({ "races": races }).to_string())

@@ -27,7 +27,7 @@ const LINES_AROUND: u32 = 7;
 
 /// The nearest execution that passes.
 #[derive(Clone, Debug)]
-pub struct Passing {
+pub struct PassingSchedule {
     pub schedule: Schedule,
     /// How many choices both executions begin with.
     pub common: usize,
@@ -47,7 +47,7 @@ pub struct Context<'a> {
     pub minimised_from: Option<u32>,
     /// Whether it is settled that fewer preemptions at these points do not show it.
     pub fewest: bool,
-    pub passing: Option<Passing>,
+    pub passing: Option<PassingSchedule>,
     /// The name of a thread beside its number.
     pub thread_name: &'a dyn Fn(ThreadId) -> Option<String>,
     /// Whether a function is plumbing (scheduler, context switch): its callers are what a reader looks for.
@@ -118,7 +118,7 @@ fn contended(steps: &[Step], finding: &Finding) -> BTreeSet<LockId> {
 
 /// An access, and its sighting if there is one.
 #[derive(Clone, Copy)]
-struct Seen<'a> {
+struct SightedAccess<'a> {
     access: &'a Access,
     sighting: Option<&'a Sighting>,
 }
@@ -130,7 +130,7 @@ struct Draft<'a> {
     /// `None`: a step of it went on with another thread, and how many of its instructions were whose is not known.
     instructions: Option<u64>,
     notes: Vec<Note>,
-    accesses: Vec<Seen<'a>>,
+    accesses: Vec<SightedAccess<'a>>,
     events: Vec<&'a Event>,
     /// Memory that was allocated, and before which access: what was accessed there earlier has nothing to do
     /// with what follows.
@@ -192,7 +192,7 @@ impl<'a> Teller<'a> {
                 let draft = drafts.last_mut().expect("pushed above");
                 match what {
                     Occurrence::Access(access) => {
-                        draft.accesses.push(Seen { access, sighting: step.sighting(accesses) });
+                        draft.accesses.push(SightedAccess { access, sighting: step.sighting(accesses) });
                         accesses += 1;
                     }
                     Occurrence::Event(event) => {
@@ -356,7 +356,7 @@ impl<'a> Teller<'a> {
     }
 
     /// The access that the finding is about.
-    fn bad_access<'d>(&self, drafts: &[Draft<'d>]) -> Option<Seen<'d>> {
+    fn bad_access<'d>(&self, drafts: &[Draft<'d>]) -> Option<SightedAccess<'d>> {
         let last = drafts.last()?.accesses.last().copied();
         last.filter(|seen| self.is_the_access(seen.access))
     }
@@ -661,10 +661,10 @@ impl<'a> Teller<'a> {
     }
 
     /// What the instruction that the thread stands before is about to touch.
-    fn next_access(&self, point: &Point, index: usize) -> Option<Seen<'a>> {
+    fn next_access(&self, point: &Point, index: usize) -> Option<SightedAccess<'a>> {
         let later = self.steps[index + 1..].iter().find(|step| step.thread == point.thread)?;
         let access = later.accesses.first().filter(|access| access.pc == point.pc)?;
-        Some(Seen { access, sighting: later.sighting(0) })
+        Some(SightedAccess { access, sighting: later.sighting(0) })
     }
 
     fn story(&self) -> Story {
@@ -852,7 +852,7 @@ impl<'a> Teller<'a> {
                     let again = first_of_two && last_event.is_some_and(|last| std::ptr::eq(*event, last));
                     event.pc == side.pc && !again && (!heap || self.is_of_bug(event))
                 };
-                let access = |seen: &Seen<'_>| !heap && seen.access.pc == side.pc;
+                let access = |seen: &SightedAccess<'_>| !heap && seen.access.pc == side.pc;
                 draft.thread == side.thread
                     && (draft.events.iter().any(event) || draft.accesses.iter().any(access))
             })
@@ -915,7 +915,7 @@ impl<'a> Teller<'a> {
     }
 
     /// The last access of the row by that instruction: the bad one, where the finding names one.
-    fn last_access<'d>(&self, row: &Draft<'d>, pc: VirtAddr) -> Option<Seen<'d>> {
+    fn last_access<'d>(&self, row: &Draft<'d>, pc: VirtAddr) -> Option<SightedAccess<'d>> {
         let last = |such: &dyn Fn(&Access) -> bool| {
             row.accesses.iter().rev().find(|seen| seen.access.pc == pc && such(seen.access)).copied()
         };

@@ -4,7 +4,7 @@ mod program;
 
 use expect_test::{expect, expect_file};
 use program::{End, Op, Program, addr, finding, lock, schedule, step};
-use report::{Context, Passing, Story, Summary, TextOptions, Verdict, html, json, tell, text};
+use report::{Context, PassingSchedule, Story, Summary, TextOptions, Verdict, html, json, tell, text};
 use trace::{
     Action, PhysAddr, PointKind, Resolve as _, Schedule, Sighting, Step, Taking, ThreadId, VirtAddr,
 };
@@ -155,7 +155,7 @@ fn panic() -> Vec<Step> {
     ]
 }
 
-fn story(steps: &[Step], test: &str, preemptions: u32, passing: Option<Passing>) -> Story {
+fn story(steps: &[Step], test: &str, preemptions: u32, passing: Option<PassingSchedule>) -> Story {
     story_of_kernel(steps, test, preemptions, passing, &|_| false)
 }
 
@@ -163,7 +163,7 @@ fn story_of_kernel(
     steps: &[Step],
     test: &str,
     preemptions: u32,
-    passing: Option<Passing>,
+    passing: Option<PassingSchedule>,
     faults: &dyn Fn(&str) -> bool,
 ) -> Story {
     let schedule = schedule(steps);
@@ -189,7 +189,8 @@ fn story_of_kernel(
 }
 
 fn stories() -> Vec<(&'static str, Story)> {
-    let passing = Passing { schedule: Schedule(vec![t(3).into(), t(3).into(), t(4).into()]), common: 1 };
+    let passing =
+        PassingSchedule { schedule: Schedule(vec![t(3).into(), t(3).into(), t(4).into()]), common: 1 };
     vec![
         ("use_after_free", story(&use_after_free(), "double_thread_fork", 1, Some(passing))),
         ("deadlock", story(&deadlock(), "transfer_twice", 1, None)),
@@ -325,7 +326,7 @@ fn a_story_can_be_told_from_little() {
                 interleavings: None,
                 minimised_from: None,
                 fewest: false,
-                passing: Some(Passing { schedule: Schedule::default(), common: 9 }),
+                passing: Some(PassingSchedule { schedule: Schedule::default(), common: 9 }),
                 thread_name: &|_| None,
                 plumbing: &|_| false,
                 blocking: &|_| false,

@@ -459,7 +459,7 @@ impl View for JobsView {
 mod tests {
     use super::*;
     use expect_test::expect;
-    use explore::jobs::{Capacity, Mode, Outcome, Proof, Standing};
+    use explore::jobs::{Capacity, JobProgress, Mode, Outcome, Proof};
 
     fn plan() -> Plan {
         let initial = ["", "lock", "lock,unlock"].map(|points| points.parse().expect("points"));
@@ -469,7 +469,7 @@ mod tests {
         {
             let others = (0..plan.jobs().len()).map(JobId).filter(|other| other.0 != id).collect();
             assert_eq!(plan.next(Capacity { seconds: 60.0, cores: 1 }, &others), Some(JobId(id)));
-            let standing = Standing {
+            let standing = JobProgress {
                 interleavings,
                 explored,
                 seconds_left: Some(seconds_left),

@@ -5,9 +5,9 @@
 
 use campaign::Failure;
 use explore::{Observer, Order, World};
-use guest::image::Image;
-use guest::kernel::Kernel;
-use guest::nearest::suggestion;
+use guest::elf::image::Image;
+use guest::elf::nearest::suggestion;
+use guest::hooks::kernel::Kernel;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Instant;
 
-use guest::annotation::{self, Annotation};
+use guest::hooks::annotation::{self, Annotation};
 use guest::view::{View, registers};
 use machine::board::{Direction, Unmodelled};
 use machine::{Events, Kinds, Machine, Stop, Turn, Turns};

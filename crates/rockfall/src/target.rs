@@ -11,7 +11,7 @@ use campaign::recipe::{Recipe, TestedRecipe};
 use campaign::size::parse_size;
 use campaign::target::{BUNDLED_KERNEL, Checked, MEMORY_BYTES, Target};
 use clap::Args;
-use guest::description::Input;
+use guest::hooks::description::Input;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@
 use campaign::Failure;
 use campaign::recipe::TransactionRecipe;
 use clap::{Args, ValueEnum};
-use guest::uniprocessor::transactions::Mode;
+use guest::driving::uniprocessor::transactions::Mode;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum How {

@@ -16,19 +16,19 @@ pub enum Verdict {
     Unread = 141,
 }
 
-static SETTLED: OnceLock<Verdict> = OnceLock::new();
+static FINAL: OnceLock<Verdict> = OnceLock::new();
 
 impl Verdict {
     /// This verdict, which stays the exit code even if nobody reads what is printed from now on.
-    pub fn settle(self) -> Self {
+    pub fn final_verdict(self) -> Self {
         // The first to be settled is what the command was about.
-        let _ = SETTLED.set(self);
+        let _ = FINAL.set(self);
         self
     }
 
     /// The verdict of a command whose output nobody reads any more.
     pub fn unread() -> Self {
-        SETTLED.get().copied().unwrap_or(Self::Unread)
+        FINAL.get().copied().unwrap_or(Self::Unread)
     }
 }
 

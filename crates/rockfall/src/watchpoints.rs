@@ -11,7 +11,7 @@
 //! Whoever is protected by a lock or by interrupts off shows none, since others then do not get there.
 
 use detect::{Race, RaceSide};
-use guest::uniprocessor::Uniprocessor;
+use guest::driving::uniprocessor::Uniprocessor;
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{
     Access, Actor, Choice, Occurrence, PointSet, Schedule, Step, StepEnd, Subject as _, ThreadId, VirtAddr,

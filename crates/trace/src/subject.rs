@@ -39,7 +39,7 @@ pub trait Subject: Clone + Send {
 
     /// The part of where a thread stands that it does not leave while it goes on by itself: the function whose loop it is in,
     /// and its callers.
-    fn circling(&self, thread: ThreadId) -> Stack {
+    fn loop_stack(&self, thread: ThreadId) -> Stack {
         self.standing(thread)
     }
 
@@ -51,7 +51,7 @@ pub trait Subject: Clone + Send {
 
     /// From now on long steps of this subject and of its clones ask every now and then whether they are still
     /// wanted, and end as [`crate::StepEnd::Cancelled`] if they are not.
-    fn heed(&mut self, cancelled: Cancelled) {
+    fn cancel_when(&mut self, cancelled: Cancelled) {
         let _ = cancelled;
     }
 

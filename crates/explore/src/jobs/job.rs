@@ -98,7 +98,7 @@ impl State {
 
 /// How far a job has come.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Standing {
+pub struct JobProgress {
     pub interleavings: u64,
     /// The part of the space that is explored, 0 to 1.
     pub explored: f64,
@@ -114,7 +114,7 @@ pub struct Job {
     pub points: PointSet,
     pub purpose: Purpose,
     pub state: State,
-    pub standing: Standing,
+    pub standing: JobProgress,
     /// If given, only executions with at most so many preemptions belong to the job.
     #[serde(default)]
     pub preemptions_max: Option<u32>,
@@ -130,7 +130,7 @@ pub struct Job {
 
 impl Job {
     pub(super) fn new(points: PointSet, purpose: Purpose) -> Self {
-        let (standing, seen) = (Standing::default(), BTreeSet::new());
+        let (standing, seen) = (JobProgress::default(), BTreeSet::new());
         let (state, heuristics) = (State::Pending, Heuristics::DEFAULT);
         Self { points, purpose, state, standing, preemptions_max: None, delays_max: None, seen, heuristics }
     }
@@ -185,7 +185,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Seconds left, multiplied by the number of cores, as if all did the same job. A [`Standing`] counts in
+    /// Seconds left, multiplied by the number of cores, as if all did the same job. A [`JobProgress`] counts in
     /// the same unit.
     pub(super) fn core_seconds(self) -> f64 {
         self.seconds * self.cores as f64

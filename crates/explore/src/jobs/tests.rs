@@ -64,7 +64,7 @@ fn follow(plan: &mut Plan, seconds_left: f64, reports: &str) -> String {
             "bug" => Outcome::Bug,
             _ => Outcome::GoesOn,
         };
-        let standing = Standing {
+        let standing = JobProgress {
             interleavings: interleavings.parse().unwrap(),
             explored: explored.parse().unwrap(),
             seconds_left: seconds,
@@ -197,7 +197,7 @@ fn first_sets_that_are_too_large_are_not_left_behind() {
     let small = (1..9).map(|at| format!("race:{:#x} 40 9\n", 16 * at)).collect::<String>();
     follow(&mut plan, 60.0, &format!("- 9 exhausted\nlock 40 900\nunlock 50 800\n{small}"));
     let everything = plan.maximal.expect("there is always one");
-    plan.report(everything, Standing { interleavings: 40, ..Standing::default() }, Outcome::GoesOn);
+    plan.report(everything, JobProgress { interleavings: 40, ..JobProgress::default() }, Outcome::GoesOn);
     let mut first = Vec::new();
     for _ in 0..4 * (SLICES_BETWEEN_LOOKS + 1) {
         let next = follow(&mut plan, 60.0, "");
@@ -509,7 +509,7 @@ fn who_has_interrupts_off_gets_no_point() {
     assert!(plan.find(|job| job.points == points("race:0x20")).is_none());
     follow(&mut plan, 60.0, "race:0x10 9 exhausted");
     assert_eq!(plan.races().iter().map(|known| known.status).collect::<Vec<_>>(), [RaceStatus::Benign]);
-    // Seen elsewhere with interrupts on, it gets its point, and all is open again.
+    // Observed elsewhere with interrupts on, it gets its point, and all is open again.
     assert!(plan.saw(lock, &[race(0x30, 0x20)], false));
     assert!(plan.find(|job| job.points == points("race:0x20")).is_some());
     let first = plan.races().iter().next().map(|known| known.status);
@@ -541,7 +541,7 @@ fn few_preemptions_first() {
     let turns: Vec<bool> = (0..5).map(|_| plan.next(alone(60.0), &BTreeSet::new()) == Some(first)).collect();
     assert_eq!(turns, [true, true, true, false, true]);
     // What is exhausted under a bound proves nothing beyond it.
-    plan.report(first, Standing { interleavings: 9, ..Standing::default() }, Outcome::Exhausted);
+    plan.report(first, JobProgress { interleavings: 9, ..JobProgress::default() }, Outcome::Exhausted);
     assert!(plan.jobs().iter().filter(|job| job.is_whole()).all(|job| job.state.is_open()));
     assert_eq!(plan.swept().count(), 1);
     assert_eq!(plan.verified().count(), 0);
@@ -552,7 +552,7 @@ fn few_preemptions_first() {
     assert_eq!(plan.next(alone(60.0), &BTreeSet::new()), Some(races));
     // A whole space has all that any bound has.
     let whole = id(&plan, "lock,unlock,race:0x10,race:0x11");
-    plan.report(whole, Standing::default(), Outcome::Exhausted);
+    plan.report(whole, JobProgress::default(), Outcome::Exhausted);
     assert!(plan.job(second).state.is_verified() && plan.job(races).state.is_verified());
 }
 
@@ -574,7 +574,7 @@ fn few_delays_first_among_many_threads() {
     assert_eq!(plan.next(alone(60.0), &BTreeSet::new()), Some(first[0]));
     assert_eq!(plan.next(alone(60.0), &first[..1].iter().copied().collect()), Some(first[1]));
     for id in &first {
-        plan.report(*id, Standing { interleavings: 9, ..Standing::default() }, Outcome::Exhausted);
+        plan.report(*id, JobProgress { interleavings: 9, ..JobProgress::default() }, Outcome::Exhausted);
     }
     let others = plan.jobs().iter().filter(|job| job.delays_max.is_none());
     assert!(others.map(|job| &job.state).all(State::is_open));

@@ -33,7 +33,7 @@ use trace::{Actor, ActorSet, ChoiceSet};
 
 /// `actor` sleeps at `at` and lost a race to the step chosen there, or was disabled by it, as `step` showed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Watch {
+struct SleeperWatch {
     at: usize,
     actor: Actor,
     step: usize,
@@ -44,7 +44,7 @@ pub struct Dpor {
     #[serde(skip)]
     history: History,
     #[serde(skip)]
-    watches: Vec<Watch>,
+    watches: Vec<SleeperWatch>,
 }
 
 impl Dpor {
@@ -52,7 +52,7 @@ impl Dpor {
         for race in races.drain(..) {
             nodes.mark_race(&race);
             if race.alone {
-                self.watch(Watch { at: race.at, actor: race.prefer, step: race.later }, path, nodes);
+                self.watch(SleeperWatch { at: race.at, actor: race.prefer, step: race.later }, path, nodes);
             }
         }
     }
@@ -61,12 +61,12 @@ impl Dpor {
     fn mark_closing(&mut self, closing: &Closing, path: &[Taken], nodes: &mut Nodes) {
         nodes.mark_all(closing.at, &closing.marks);
         for actor in closing.changed.iter() {
-            self.watch(Watch { at: closing.at, actor, step: closing.by }, path, nodes);
+            self.watch(SleeperWatch { at: closing.at, actor, step: closing.by }, path, nodes);
         }
     }
 
     /// Watches for races of an actor that would have to be tried, if it sleeps there.
-    fn watch(&mut self, watch: Watch, path: &[Taken], nodes: &mut Nodes) {
+    fn watch(&mut self, watch: SleeperWatch, path: &[Taken], nodes: &mut Nodes) {
         let sleeps = nodes.list[watch.at].sleep.iter().any(|sleeper| sleeper.choice.actor == watch.actor);
         if sleeps && !self.watches.contains(&watch) {
             for later in watch.at + 1..self.history.len() {
@@ -76,7 +76,7 @@ impl Dpor {
         }
     }
 
-    fn check_watch(&self, watch: &Watch, later: usize, path: &[Taken], nodes: &mut Nodes) {
+    fn check_watch(&self, watch: &SleeperWatch, later: usize, path: &[Taken], nodes: &mut Nodes) {
         let sleep = nodes.list[watch.at].sleep.iter();
         let races: Vec<Race> = sleep
             .filter(|sleeper| sleeper.choice.actor == watch.actor)

@@ -6,7 +6,7 @@
 //! Source: the kernel's Documentation/bpf/btf.rst.
 //! Not modelled: the split types of modules.
 
-use crate::types::{Member, Type, TypeId, Types};
+use crate::elf::types::{Member, Type, TypeId, Types};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@
 //! Limits: sections without a symbol that the kernel keeps (those for initialisation) have no address.
 
 use super::modules::Module;
-use crate::image::{Image, ImageError};
+use crate::elf::image::{Image, ImageError};
 use crate::state::Memory;
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex};
 use std::collections::BTreeMap;

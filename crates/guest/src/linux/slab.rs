@@ -9,8 +9,8 @@
 use super::btf::Btf;
 use super::running::Running;
 use super::with_offset;
+use crate::elf::types::TypeId;
 use crate::state::Memory;
-use crate::types::TypeId;
 use trace::VirtAddr;
 
 const PAGE_BITS: u32 = 12;

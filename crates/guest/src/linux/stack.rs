@@ -6,7 +6,7 @@
 
 use super::orc::{Base, Kind, Rule};
 use super::running::Running;
-use crate::image::{Image, Space};
+use crate::elf::image::{Image, Space};
 use crate::stack::{self, Activation, FRAMES_MAX};
 use crate::state::{BP, DI, DX, Memory, Registers, SP};
 use std::sync::Arc;

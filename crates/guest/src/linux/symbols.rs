@@ -88,6 +88,6 @@ impl Symbols {
     /// Names that are nearly this one.
     #[must_use]
     pub fn nearest(&self, name: &str) -> Vec<String> {
-        crate::nearest::nearest(name, self.sorted.iter().map(|symbol| &*symbol.name))
+        crate::elf::nearest::nearest(name, self.sorted.iter().map(|symbol| &*symbol.name))
     }
 }

@@ -1,7 +1,7 @@
 //! Programs compiled on the fly, and memory made of tables.
 #![allow(dead_code)]
 
-use guest::image::Image;
+use guest::elf::image::Image;
 use guest::state::{Memory, Pieces, Registers};
 use std::process::Command;
 use std::sync::Arc;

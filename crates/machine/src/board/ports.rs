@@ -14,7 +14,7 @@ impl Board {
             let ide = &mut self.ide[usize::from(port == 0x170)];
             let value = ide.data_read(size, micros);
             if ide.at_boundary() {
-                self.settle();
+                self.carry_interrupt_lines();
             }
             return value;
         }
@@ -25,7 +25,7 @@ impl Board {
         for (offset, byte) in (0..u16::from(size)).zip(&mut bytes) {
             *byte = self.byte_read(port.wrapping_add(offset));
         }
-        self.settle();
+        self.carry_interrupt_lines();
         u32::from_le_bytes(bytes) & size_mask(size)
     }
 
@@ -89,7 +89,7 @@ impl Board {
                 }
             }
         }
-        self.settle();
+        self.carry_interrupt_lines();
     }
 
     fn byte_write(&mut self, port: u16, value: u8) {
@@ -168,7 +168,7 @@ impl Board {
         };
         if word.is_none() {
             self.unmodelled.insert(Unmodelled::Memory(addr, Direction::Read));
-            self.settle();
+            self.carry_interrupt_lines();
         }
         let value = u64::from(word.unwrap_or(0)) >> (8 * (addr.0 & 3));
         if size >= 8 { value } else { value & ((1 << (8 * size)) - 1) }
@@ -210,7 +210,7 @@ impl Board {
         if !known {
             self.unmodelled.insert(Unmodelled::Memory(addr, Direction::Write));
         }
-        self.settle();
+        self.carry_interrupt_lines();
     }
 }
 

@@ -75,7 +75,7 @@ impl Channel {
         }
     }
 
-    fn settle(&mut self, tick: u64) {
+    fn begin_next_period(&mut self, tick: u64) {
         if let Some((from, period)) = self.next_period
             && tick >= from
         {
@@ -296,7 +296,7 @@ impl Pit {
 
     pub fn port_read(&mut self, port: u16, tick: u64) -> u8 {
         for channel in &mut self.channels {
-            channel.settle(tick);
+            channel.begin_next_period(tick);
         }
         match port {
             0x40..=0x42 => self.channels[usize::from(port - 0x40)].read(tick),
@@ -314,7 +314,7 @@ impl Pit {
 
     pub fn port_write(&mut self, port: u16, value: u8, tick: u64) {
         for channel in &mut self.channels {
-            channel.settle(tick);
+            channel.begin_next_period(tick);
         }
         match port {
             0x40..=0x42 => self.channels[usize::from(port - 0x40)].write(value, tick),
@@ -346,7 +346,7 @@ impl Pit {
     /// Whether channel 0's output rose since this was last asked.
     pub fn take_rise(&mut self, tick: u64) -> bool {
         let channel = &mut self.channels[0];
-        channel.settle(tick);
+        channel.begin_next_period(tick);
         channel.note_edges(tick);
         std::mem::take(&mut channel.rose)
     }

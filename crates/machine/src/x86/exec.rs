@@ -425,7 +425,7 @@ impl Exec<'_> {
         for watch in self.stops.watch.iter() {
             let wanted = if kind == AccessKind::Read { watch.reads } else { watch.writes };
             if wanted && overlaps(watch.start.0, watch.bytes) && self.stop.is_none() {
-                self.stop = Some(Stop::Watch(Access {
+                self.stop = Some(Stop::Watchpoint(Access {
                     address: VirtAddr(linear),
                     physical: self.physical(linear),
                     size: size as u32,
@@ -662,7 +662,7 @@ impl Exec<'_> {
             self.leave = true;
         }
         if self.engine.mmu.is_table(frame) && self.table_write_matters(physical, size, value) {
-            self.events.settle(self.cpu, self.memory, &self.engine.code);
+            self.events.note_translations(self.cpu, self.memory, &self.engine.code);
             self.engine.mmu.flush();
             self.leave = true;
         }

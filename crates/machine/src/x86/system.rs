@@ -92,7 +92,7 @@ fn write_control(x: &mut Exec, register: Register, value: u64) -> Outcome<()> {
             if value >> PHYSICAL_BITS != 0 || loads_bad_pointers(x, x.cpu.cr0, x.cpu.cr4, value) {
                 return Err(Trap::GP0);
             }
-            x.events.settle(x.cpu, x.memory, &x.engine.code);
+            x.events.note_translations(x.cpu, x.memory, &x.engine.code);
             x.events.push(x.now, Happening::AddressSpace { old: x.cpu.cr3, new: value });
             x.cpu.cr3 = value & !7;
             x.leave = true;
@@ -112,7 +112,7 @@ fn write_control(x: &mut Exec, register: Register, value: u64) -> Outcome<()> {
             {
                 return Err(Trap::GP0);
             }
-            x.events.settle(x.cpu, x.memory, &x.engine.code);
+            x.events.note_translations(x.cpu, x.memory, &x.engine.code);
             x.cpu.cr4 = value;
             x.leave = true;
         }
@@ -156,13 +156,13 @@ fn switch_long_mode(x: &mut Exec, new_cr0: u64) -> Outcome<()> {
         if x.cpu.long_code() {
             return Err(Trap::GP0);
         }
-        x.events.settle(x.cpu, x.memory, &x.engine.code);
+        x.events.note_translations(x.cpu, x.memory, &x.engine.code);
         x.cpu.efer &= !efer::LMA;
     } else if x.cpu.efer & efer::LME != 0 {
         if x.cpu.cr4 & cr4::PAE == 0 || x.cpu.seg(Seg::Cs).has(Segment::LONG) {
             return Err(Trap::GP0);
         }
-        x.events.settle(x.cpu, x.memory, &x.engine.code);
+        x.events.note_translations(x.cpu, x.memory, &x.engine.code);
         x.cpu.efer |= efer::LMA;
     } else if loads_bad_pointers(x, new_cr0, x.cpu.cr4, x.cpu.cr3) {
         return Err(Trap::GP0);
@@ -172,7 +172,7 @@ fn switch_long_mode(x: &mut Exec, new_cr0: u64) -> Outcome<()> {
 
 fn set_cr0(x: &mut Exec, value: u64) {
     if (x.cpu.cr0 ^ value) & (cr0::PG | cr0::PE | cr0::WP) != 0 {
-        x.events.settle(x.cpu, x.memory, &x.engine.code);
+        x.events.note_translations(x.cpu, x.memory, &x.engine.code);
         x.leave = true;
     }
     x.cpu.cr0 = value;
@@ -412,7 +412,7 @@ fn write_efer(x: &mut Exec, value: u64) -> Outcome<()> {
     {
         return Err(Trap::GP0);
     }
-    x.events.settle(x.cpu, x.memory, &x.engine.code);
+    x.events.note_translations(x.cpu, x.memory, &x.engine.code);
     // Whether long mode is active is not the program's to say.
     x.cpu.efer = value & !efer::LMA | x.cpu.efer & efer::LMA;
     x.leave = true;

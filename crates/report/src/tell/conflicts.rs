@@ -1,6 +1,6 @@
 //! Accesses of two threads to the same memory, whose order matters: what met whom.
 
-use super::{Draft, Seen, Teller};
+use super::{Draft, SightedAccess, Teller};
 use crate::story::{Conflict, EndKind, Note, NoteKind, Place, Row, SideView, Touch};
 use crate::words;
 use detect::{Finding, FindingKind, Role};
@@ -41,10 +41,10 @@ impl Teller<'_> {
     pub(super) fn conflicts(&self, drafts: &[Draft<'_>], sides: &[SideView]) -> (Vec<Conflict>, usize) {
         let library = self.library;
         // By word: the last access of each thread and kind, and its row.
-        let mut last: BTreeMap<u64, Vec<(usize, usize, Seen<'_>)>> = BTreeMap::new();
+        let mut last: BTreeMap<u64, Vec<(usize, usize, SightedAccess<'_>)>> = BTreeMap::new();
         let mut births: BTreeMap<ThreadId, (usize, usize)> = BTreeMap::new();
         let mut found: BTreeMap<(bool, usize, usize, String), Conflict> = BTreeMap::new();
-        let touch = |seen: &Seen<'_>| {
+        let touch = |seen: &SightedAccess<'_>| {
             let stack = library.places(&library.stack_at(seen));
             Touch {
                 verb: seen.access.kind.verb(),
@@ -66,7 +66,7 @@ impl Teller<'_> {
                     access.phys.0 / 8..=(access.phys.0 + u64::from(access.size.clamp(1, 4096)) - 1) / 8;
                 for word in words {
                     let known = last.entry(word).or_default();
-                    let other = |(earlier, place, before): &&(usize, usize, Seen<'_>)| {
+                    let other = |(earlier, place, before): &&(usize, usize, SightedAccess<'_>)| {
                         drafts[*earlier].thread != draft.thread
                             && birth.is_none_or(|birth| (*earlier, *place) >= birth)
                             && before.access.conflicts(access)
@@ -87,7 +87,7 @@ impl Teller<'_> {
                                 && seen.sighting.is_some_and(|sighting| sighting.overwritten),
                         });
                     }
-                    let same = |(earlier, _, before): &(usize, usize, Seen<'_>)| {
+                    let same = |(earlier, _, before): &(usize, usize, SightedAccess<'_>)| {
                         let before = before.access;
                         drafts[*earlier].thread == draft.thread
                             && (before.kind, before.phys, before.size)

@@ -1,6 +1,6 @@
 //! Places and names for a story: what a reader looks for in a stack, what a lock or a piece of memory is called.
 
-use super::{Context, Seen, calls};
+use super::{Context, SightedAccess, calls};
 use crate::story::Place;
 use detect::{INTERRUPTS, TRANSACTION};
 use std::cell::RefCell;
@@ -125,7 +125,7 @@ impl Library<'_> {
         }
     }
 
-    pub fn data(&self, seen: &Seen<'_>) -> String {
+    pub fn data(&self, seen: &SightedAccess<'_>) -> String {
         let access = seen.access;
         self.known_data(seen).unwrap_or_else(|| {
             let size = crate::words::bytes(u64::from(access.size));
@@ -134,13 +134,13 @@ impl Library<'_> {
     }
 
     /// The name of the variable that an access touches, or of the object in the heap.
-    pub fn known_data(&self, seen: &Seen<'_>) -> Option<String> {
+    pub fn known_data(&self, seen: &SightedAccess<'_>) -> Option<String> {
         let object = || seen.sighting.and_then(|sighting| sighting.object.clone());
         self.resolve.data(seen.access.addr).or_else(object)
     }
 
     /// Where an access was made, innermost first, as far as that is known.
-    pub fn stack_at(&self, seen: &Seen<'_>) -> Stack {
+    pub fn stack_at(&self, seen: &SightedAccess<'_>) -> Stack {
         match seen.sighting {
             Some(sighting) if !sighting.stack.is_empty() => sighting.stack.clone(),
             _ => self.resolve.frames(seen.access.pc),

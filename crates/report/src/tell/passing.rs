@@ -1,7 +1,7 @@
 //! Where the nearest passing execution leaves this one: behind a row, or within one, where its thread had a point and was
 //! left to go on.
 
-use super::{Passing, Teller};
+use super::{PassingSchedule, Teller};
 use crate::story::{Note, NoteKind, PassingView, Place, Row, Story};
 use trace::{Choice, StepEnd};
 
@@ -22,7 +22,7 @@ impl Teller<'_> {
         self.library.context.passing.as_ref().is_some_and(|passing| passing.common == step + 1)
     }
 
-    pub(super) fn passing(&self, passing: &Passing, story: &Story) -> PassingView {
+    pub(super) fn passing(&self, passing: &PassingSchedule, story: &Story) -> PassingView {
         let last_common = passing.common.checked_sub(1);
         let at = last_common.and_then(|step| {
             let row = story.rows.iter().rposition(|row| row.steps.0 <= step && !row.minor)?;

@@ -18,8 +18,8 @@ use detect::{
 };
 use explore::icb::ContextBounding;
 use explore::{Found, Options, Until, Workers, World};
-use guest::lifecycle::FreeRun;
-use guest::uniprocessor::Uniprocessor;
+use guest::driving::lifecycle::FreeRun;
+use guest::driving::uniprocessor::Uniprocessor;
 use report::RaceStory;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -232,7 +232,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         (Some(root), Some(budget)) => confirm(root, &watched.findings, budget),
         _ => BTreeMap::new(),
     };
-    let result = Seen {
+    let result = CheckResult {
         watched: &watched,
         schedule: &schedule,
         root: root.as_ref(),
@@ -323,7 +323,7 @@ fn confirm(root: &KernelWorld, findings: &[Finding], budget: Duration) -> BTreeM
 }
 
 /// Everything that came of one run.
-struct Seen<'a> {
+struct CheckResult<'a> {
     watched: &'a Watched,
     schedule: &'a Schedule,
     root: Option<&'a KernelWorld>,
@@ -333,20 +333,20 @@ struct Seen<'a> {
 }
 
 /// The races of one tool, each with the schedule under which it shows, and with which points.
-struct Told<'a> {
+struct ToolRaces<'a> {
     tool: &'static str,
     races: Vec<(&'a Race, &'a Schedule)>,
     points: PointSet,
 }
 
-impl<'a> Seen<'a> {
-    fn tools(&self) -> Vec<Told<'a>> {
-        let alone = self.watched.races.iter().map(|(tool, _, races)| Told {
+impl<'a> CheckResult<'a> {
+    fn tools(&self) -> Vec<ToolRaces<'a>> {
+        let alone = self.watched.races.iter().map(|(tool, _, races)| ToolRaces {
             tool,
             races: races.iter().map(|race| (race, self.schedule)).collect(),
             points: PointSet::default(),
         });
-        let held_back = self.caught.map(|caught| Told {
+        let held_back = self.caught.map(|caught| ToolRaces {
             tool: "watchpoints",
             races: caught.races.iter().map(|caught| (&caught.race, &caught.schedule)).collect(),
             points: "everywhere".parse().expect("a set of points"),
@@ -359,11 +359,12 @@ impl<'a> Seen<'a> {
 /// one, it orders by itself.
 fn is_the_kernels(race: &Race, target: &Target) -> bool {
     let tested = target.kernel.tested.as_ref();
-    let calls = |pc: VirtAddr| tested.is_some_and(|tested| guest::code::is_system_call(&tested.image, pc));
+    let calls =
+        |pc: VirtAddr| tested.is_some_and(|tested| guest::elf::code::is_system_call(&tested.image, pc));
     calls(race.first.pc) || calls(race.second.pc)
 }
 
-fn tell(arguments: &Arguments, target: &Target, seen: &Seen<'_>) -> Result<Verdict, Failure> {
+fn tell(arguments: &Arguments, target: &Target, seen: &CheckResult<'_>) -> Result<Verdict, Failure> {
     let watched = seen.watched;
     let names = Names::of(target);
     let code = Code::new(&target.kernel);

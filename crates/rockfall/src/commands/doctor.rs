@@ -6,7 +6,7 @@ use crate::target::{self, TargetArguments};
 use crate::verdict::Verdict;
 use campaign::Failure;
 use clap::Args;
-use guest::doctor::{Severity, examine};
+use guest::hooks::doctor::{Severity, examine};
 use std::time::Duration;
 
 /// Runs a test once and checks the kernel description against what happens.

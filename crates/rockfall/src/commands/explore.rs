@@ -21,7 +21,7 @@ use explore::icb::ContextBounding;
 use explore::strategies::{DepthFirst, Dpor, Pct, Pos, RandomWalk};
 use explore::tree::Reduction;
 use explore::{Bound, Bounds, End, Found, Options, Order, Runner, Search, Until, Workers, World};
-use guest::uniprocessor::Uniprocessor;
+use guest::driving::uniprocessor::Uniprocessor;
 use report::{Summary, json};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -249,7 +249,7 @@ fn systematic<R: Reduction + Serialize + DeserializeOwned>(
 ) -> Outcome {
     let workers = how.workers.unwrap_or_else(cores).max(1);
     let late = lateness(how.budget);
-    let world = heeding(world, &late);
+    let world = cancelled_when(world, &late);
     let mut workers =
         Workers::new(workers, &world, &how.points, Options::default().depth_max, CLONE_BYTES_MAX);
     let mut search = kept.take_up().unwrap_or(new);
@@ -283,7 +283,7 @@ fn icb(
 ) -> Outcome {
     let workers = how.workers.unwrap_or_else(cores).max(1);
     let late = lateness(how.budget);
-    let world = heeding(world, &late);
+    let world = cancelled_when(world, &late);
     let mut workers = Workers::new(workers, &world, &how.points, options.depth_max, CLONE_BYTES_MAX);
     let preemptions_max = how.preemptions.unwrap_or(u32::MAX);
     let mut search: ContextBounding<()> =
@@ -318,7 +318,7 @@ fn sampled(
     let started = Instant::now();
     let late = lateness(how.budget);
     let bounds = Bounds { clone_bytes_max: 0, ..Bounds::default() };
-    let mut runner = Runner::new(heeding(world, &late), how.points.clone(), bounds);
+    let mut runner = Runner::new(cancelled_when(world, &late), how.points.clone(), bounds);
     let mut found: Vec<Found> = Vec::new();
     let mut interleavings = 0;
     let done = |interleavings: u64, found: &[Found]| {
@@ -358,9 +358,9 @@ fn sampled(
 const RANDOM_WALKS_DEFAULT: u64 = 1000;
 
 /// A copy of the world whose steps end when `late` says so.
-fn heeding(world: &KernelWorld, late: &Cancelled) -> KernelWorld {
+fn cancelled_when(world: &KernelWorld, late: &Cancelled) -> KernelWorld {
     let mut world = world.clone();
-    world.subject.heed(late.clone());
+    world.subject.cancel_when(late.clone());
     world
 }
 
@@ -444,9 +444,9 @@ fn tell(
     }
     let nothing = outcome.proves_nothing(!how.points.rules.is_empty(), alone);
     let settled = match outcome.verdict {
-        explore::Verdict::Unsupported { .. } => Verdict::OwnBug.settle(),
-        _ if nothing.is_some() => Verdict::BadInput.settle(),
-        _ => Verdict::Fine.settle(),
+        explore::Verdict::Unsupported { .. } => Verdict::OwnBug.final_verdict(),
+        _ if nothing.is_some() => Verdict::BadInput.final_verdict(),
+        _ => Verdict::Fine.final_verdict(),
     };
     if how.json {
         println!("{}", json(&outcome.summary(&scope(target, how, outcome), None)));
@@ -526,7 +526,7 @@ impl Bug {
         outcome: &Outcome,
         scope: &str,
     ) -> Result<Verdict, Failure> {
-        let verdict = Verdict::GuestBug.settle();
+        let verdict = Verdict::GuestBug.final_verdict();
         let written = write_finding(&self.file, &self.path);
         if written.is_ok() {
             crate::interrupt::finding_is_kept(&self.path);

@@ -3,7 +3,7 @@
 use crate::verdict::Verdict;
 use campaign::Failure;
 use clap::Args;
-use guest::image::Image;
+use guest::elf::image::Image;
 use std::path::PathBuf;
 
 /// Drafts a kernel description from the symbols of an ELF file.
@@ -21,6 +21,6 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let bytes = std::fs::read(path).map_err(|error| Failure::Unreadable { path: path.clone(), error })?;
     let image = Image::parse(&path.display().to_string(), &bytes)
         .map_err(|error| Failure::BadInput(error.to_string()))?;
-    print!("{}", guest::init::draft(&image));
+    print!("{}", guest::hooks::init::draft(&image));
     Ok(Verdict::Fine)
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use guest::image::ImageHash;
+use guest::elf::image::ImageHash;
 use guests::linux::debian::{self, Kernel, Store};
 use guests::linux::disk::{self, Program};
 use guests::linux::module::Modules;

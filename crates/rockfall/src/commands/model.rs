@@ -14,7 +14,7 @@ use ::explore::Found;
 use campaign::Failure;
 use campaign::target::{BUNDLED_KERNEL, Target};
 use clap::Args;
-use guest::image::Image;
+use guest::elf::image::Image;
 use indicatif::{ProgressBar, ProgressStyle};
 use promela::check::{KernelUnderTest, Source};
 use promela::spin::{self, Spin};
@@ -311,7 +311,7 @@ impl<'a> Checking<'a> {
                     _ => Ok(after.verdict),
                 }
             }
-            _ => Ok(Verdict::GuestBug.settle()),
+            _ => Ok(Verdict::GuestBug.final_verdict()),
         }
     }
 
@@ -373,7 +373,7 @@ impl<'a> Checking<'a> {
         let plan = self.plan(model, trail, &image)?;
         let world = target.world(target.start()?);
         let mut ground = Ground { world, image, machine: |subject| &subject.machine, target: Some(target) };
-        ground.heed(lateness(self.left()));
+        ground.cancel_when(lateness(self.left()));
         Ok(drive::drive(&ground, &self.check, trail, plan))
     }
 
@@ -404,7 +404,7 @@ impl<'a> Checking<'a> {
         let world = linux.ground().world;
         let bug = Bug::new(&mut linux.target, world, found, &driven.plan.points, &keeping)?;
         print!("{}", report::text(&bug.story(&linux.target)?, text_options()));
-        Ok(After { verdict: Verdict::GuestBug.settle(), proposal: None })
+        Ok(After { verdict: Verdict::GuestBug.final_verdict(), proposal: None })
     }
 
     fn drive_linux(
@@ -419,7 +419,7 @@ impl<'a> Checking<'a> {
         let mut ground = linux.ground();
         let mut plan = self.plan(model, trail, &ground.image)?;
         plan.by_address();
-        ground.heed(late);
+        ground.cancel_when(late);
         let driven = drive::drive(&ground, &self.check, trail, plan);
         Ok((linux, driven))
     }
@@ -458,7 +458,7 @@ impl<'a> Checking<'a> {
         let world = target.world(target.start()?);
         match explore::Bug::of(target, &world, &how, &outcome) {
             Some(bug) => bug.tell(target, &world, &how, &outcome, "a counterexample of a model"),
-            None => Ok(Verdict::GuestBug.settle()),
+            None => Ok(Verdict::GuestBug.final_verdict()),
         }
     }
 
@@ -520,7 +520,7 @@ impl<'a> Checking<'a> {
                 (true, true) => "mends the model, but the old counterexample still goes wrong on the kernel",
             }
         );
-        Ok(if clean && !replays { Verdict::Fine.settle() } else { Verdict::GuestBug.settle() })
+        Ok(if clean && !replays { Verdict::Fine.final_verdict() } else { Verdict::GuestBug.final_verdict() })
     }
 
     /// Tries the old counterexample, with the patched source's lines, on the kernel or the modules built from that source.

@@ -14,7 +14,7 @@ use clap::Args;
 use detect::Detectors;
 use explore::strategies::replay;
 use explore::{End, World};
-use guest::uniprocessor::Uniprocessor;
+use guest::driving::uniprocessor::Uniprocessor;
 use machine::{Events, Playback, Played, Stop, StopSet};
 use report::Story;
 use std::path::{Path, PathBuf};
@@ -213,7 +213,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         }
     }
     let story = scene.story(path)?;
-    let verdict = Verdict::GuestBug.settle();
+    let verdict = Verdict::GuestBug.final_verdict();
     let written = match &arguments.html {
         Some(path) => write_whole(path, report::html(&story).as_bytes()),
         None => Ok(()),

@@ -24,7 +24,7 @@ use clap::{Args, ValueEnum};
 use detect::{Candidate, Detectors, RaceStatus, Signature};
 use explore::jobs::{JobId, Mode};
 use explore::{Found, World};
-use guest::uniprocessor::Uniprocessor;
+use guest::driving::uniprocessor::Uniprocessor;
 use report::{Summary, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -346,7 +346,7 @@ impl Scene<'_> {
             if self.sample.alone {
                 println!("{ALONE}");
             }
-            return verdict.settle();
+            return verdict.final_verdict();
         }
         let told = match (ending, gap) {
             (Ending::Done, _) if self.sample.alone => report::Verdict::Unsupported,
@@ -369,7 +369,7 @@ impl Scene<'_> {
             story: None,
         };
         println!("{}", json(&summary));
-        verdict.settle()
+        verdict.final_verdict()
     }
 }
 

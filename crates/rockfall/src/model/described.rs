@@ -3,7 +3,7 @@
 use crate::files::Files;
 use campaign::Failure;
 use campaign::described::description;
-use guest::description::{Description, LockKind, Names};
+use guest::hooks::description::{Description, LockKind, Names};
 use promela::Check;
 use promela::check::{HeapFunctions, LockFunctions};
 

@@ -7,9 +7,9 @@ use detect::Detectors;
 use explore::strategies::guided::{Guided, Halt, Others};
 use explore::strategies::replay;
 use explore::{Bounds, End, Execution, Found, Runner, World};
-use guest::expression::{Expression, Inputs, Scope};
-use guest::image::Image;
-use guest::multiprocessor::thread_of;
+use guest::driving::multiprocessor::thread_of;
+use guest::elf::image::Image;
+use guest::hooks::expression::{Expression, Inputs, Scope};
 use guest::view::{View, registers};
 use machine::Machine;
 use promela::check::{Check, HeldLock};
@@ -66,12 +66,12 @@ pub struct NeverReached {
     /// The step of the trail that could not be done.
     pub step: usize,
     pub why: String,
-    pub standing: Vec<Standing>,
+    pub standing: Vec<JobProgress>,
     pub proposal: Option<Proposal>,
 }
 
 /// Where a thread stands.
-pub struct Standing {
+pub struct JobProgress {
     pub thread: ThreadId,
     pub process: Option<String>,
     pub stack: Stack,
@@ -178,8 +178,8 @@ impl<S: Subject> Ground<'_, S> {
     }
 
     /// Ends steps when `late` says so.
-    pub fn heed(&mut self, late: Arc<dyn Fn() -> bool + Send + Sync>) {
-        self.world.subject.heed(late);
+    pub fn cancel_when(&mut self, late: Arc<dyn Fn() -> bool + Send + Sync>) {
+        self.world.subject.cancel_when(late);
     }
 
     /// The value of a C expression over the kernel's variables.
@@ -404,7 +404,7 @@ fn never_reached<S: Subject>(
         bound.keys().chain(holding.waits.keys()).copied().collect();
     let standing = threads
         .into_iter()
-        .map(|thread| Standing {
+        .map(|thread| JobProgress {
             thread,
             process: bound.get(&thread).map(|process| check.processes[*process].name.clone()),
             stack: {

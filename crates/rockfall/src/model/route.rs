@@ -1,8 +1,8 @@
 //! A counterexample in terms of a kernel's code: lines become addresses by its debugging information.
 
 use explore::strategies::guided::{Arrival, Leg, Route, Spot, Until};
-use guest::everywhere::Everywhere;
-use guest::image::Image;
+use guest::driving::everywhere::Everywhere;
+use guest::elf::image::Image;
 use promela::c::Place;
 use promela::{Check, Model, trail::Trail};
 use std::collections::{BTreeMap, BTreeSet};

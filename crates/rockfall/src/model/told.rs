@@ -1,6 +1,6 @@
 //! What the model checker said, in words.
 
-use crate::model::drive::{self, Driven, Standing};
+use crate::model::drive::{self, Driven, JobProgress};
 use promela::Check;
 use promela::model::Model;
 use promela::spin::{Outcome, Verdict};
@@ -79,7 +79,7 @@ pub fn counterexample(model: &Model, trail: &Trail) -> String {
 }
 
 /// Where threads stand, and what they wait for.
-pub fn standing(threads: &[Standing]) -> String {
+pub fn standing(threads: &[JobProgress]) -> String {
     let mut text = String::new();
     for standing in threads {
         let process = standing.process.as_ref().map_or(String::new(), |name| format!(" ({name})"));

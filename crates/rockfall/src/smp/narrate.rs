@@ -7,8 +7,8 @@ use campaign::narrate::{quoted, shows};
 use detect::{Detectors, Limits};
 use explore::World;
 use explore::strategies::replay;
-use guest::multiprocessor::Multiprocessor;
-use report::{Context, Passing, Story, tell};
+use guest::driving::multiprocessor::Multiprocessor;
+use report::{Context, PassingSchedule, Story, tell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use trace::{CpuId, PointSet, Step, Subject as _, ThreadId};
@@ -40,7 +40,7 @@ pub fn narrate(
     let names = world.subject.knowledge().clone();
     let called: BTreeMap<ThreadId, String> = (0..world.subject.machine().cpus.len() as u8)
         .filter_map(|cpu| {
-            let thread = guest::multiprocessor::thread_of(CpuId(cpu));
+            let thread = guest::driving::multiprocessor::thread_of(CpuId(cpu));
             Some((thread, world.subject.thread_name(thread)?))
         })
         .collect();
@@ -67,7 +67,7 @@ pub fn narrate(
         passing: file
             .passing
             .as_ref()
-            .map(|(schedule, common)| Passing { schedule: schedule.clone(), common: *common }),
+            .map(|(schedule, common)| PassingSchedule { schedule: schedule.clone(), common: *common }),
         thread_name: &|thread| called.get(&thread).cloned(),
         plumbing: &|function| PLUMBING.contains(&function),
         blocking: &|function| PLUMBING.contains(&function),

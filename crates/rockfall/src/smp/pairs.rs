@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments, calls: &Path) -> Result<Verdict, Failure> {
     }
     let found = |cell: &Cell| matches!(cell.result, Outcome::Bug { .. });
     let verdict = if matrix.cells.values().any(found) { Verdict::GuestBug } else { Verdict::Fine };
-    Ok(verdict.settle())
+    Ok(verdict.final_verdict())
 }
 
 /// How many calls the list has.

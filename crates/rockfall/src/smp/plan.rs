@@ -25,7 +25,7 @@ use explore::sample::{Sample, Sampler};
 use explore::strategies::{Pcts, Poss, PreemptionBound, RandomWalks};
 use explore::tally::Tally;
 use explore::{Communication, Found, Noted, Options, Search, Sweep, Until, Workers, World};
-use guest::multiprocessor::{Classes, Knowledge, Multiprocessor};
+use guest::driving::multiprocessor::{Classes, Knowledge, Multiprocessor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -130,7 +130,7 @@ impl Plan {
         let knowledge = subject.knowledge().clone();
         let short = Arc::new(AtomicBool::new(false));
         let late = late_or_short(late, ram, short.clone());
-        subject.heed(late.clone());
+        subject.cancel_when(late.clone());
         Self {
             subject,
             detectors,

@@ -11,7 +11,7 @@ use campaign::Failure;
 use campaign::finding_file::FindingFile;
 use detect::Detectors;
 use explore::World;
-use guest::multiprocessor::Multiprocessor;
+use guest::driving::multiprocessor::Multiprocessor;
 use machine::{Machine, StopSet};
 use report::Story;
 use std::path::Path;
@@ -74,7 +74,7 @@ impl Scene {
             },
         };
         let story = scene.story(path)?;
-        let verdict = Verdict::GuestBug.settle();
+        let verdict = Verdict::GuestBug.final_verdict();
         if quiet {
             println!("{}", story.headline);
         } else {

@@ -2,7 +2,7 @@
 
 use crate::smp::plan::{Part, Plan};
 use campaign::words::counted;
-use guest::multiprocessor::{Counters, STARVATION_INSTRUCTIONS};
+use guest::driving::multiprocessor::{Counters, STARVATION_INSTRUCTIONS};
 use report::grouped;
 use std::fmt::Write as _;
 use trace::Resolve;

@@ -17,7 +17,7 @@ use campaign::finding_file::FindingFile;
 use detect::{Candidate, Config, Detectors};
 use explore::minimize::{Budget, Case};
 use explore::{Found, World};
-use guest::multiprocessor::Multiprocessor;
+use guest::driving::multiprocessor::Multiprocessor;
 use report::{RaceStory, Story, Summary, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -161,7 +161,7 @@ impl Explored {
         let line = told.lines().next().unwrap_or_default().to_owned();
         let Some((found, points)) = plan.found.clone() else {
             let verdict =
-                if *ending == Ending::Unsupported { Verdict::OwnBug } else { Verdict::Fine }.settle();
+                if *ending == Ending::Unsupported { Verdict::OwnBug } else { Verdict::Fine }.final_verdict();
             if arguments.json {
                 println!("{}", json(&summary(plan, *ending, told.trim_end(), None)));
             } else {
@@ -253,7 +253,7 @@ impl Bug {
         plan: &Plan,
         told: &str,
     ) -> Result<Verdict, Failure> {
-        let verdict = Verdict::GuestBug.settle();
+        let verdict = Verdict::GuestBug.final_verdict();
         let story = self.story(target)?;
         let page = arguments.page.of(&self.path);
         if let Some(html) = &page {
@@ -273,7 +273,7 @@ impl Bug {
 /// The subject with steps that do not end with the budget, so that what was found is told in full.
 fn without_haste(mut subject: Multiprocessor) -> Multiprocessor {
     use trace::Subject as _;
-    subject.heed(std::sync::Arc::new(|| false));
+    subject.cancel_when(std::sync::Arc::new(|| false));
     subject
 }
 

@@ -1,8 +1,8 @@
 //! How the executions of a guest end, under one reduction or another.
 
 use explore::tree::Reduction;
-use explore::{Observer, Options, Search, Seen, Until, Workers, World};
-use guest::uniprocessor::Uniprocessor;
+use explore::{Observed, Observer, Options, Search, Until, Workers, World};
+use guest::driving::uniprocessor::Uniprocessor;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{Action, Actor, Choice, ChoiceSet, Event, PointSet, Step, StepEnd, Subject, VirtAddr};
@@ -55,7 +55,7 @@ pub struct Ends(fn(&Step) -> String);
 impl Observer for Ends {
     type Note = String;
 
-    fn observe(&mut self, step: &Step, seen: &mut Seen<String>) {
+    fn observe(&mut self, step: &Step, seen: &mut Observed<String>) {
         if !matches!(step.end, StepEnd::Point(_)) {
             seen.notes.push((self.0)(step));
         }

@@ -3,11 +3,11 @@
 use detect::{Config, Constants, Detectors};
 use explore::tree::Reduction;
 use explore::{Options, Order, Search, Until, Verdict, Workers, World};
-use guest::description::Description;
-use guest::image::Image;
-use guest::kernel::Kernel;
-use guest::lifecycle::{self, Setup};
-use guest::uniprocessor::Uniprocessor;
+use guest::driving::lifecycle::{self, Setup};
+use guest::driving::uniprocessor::Uniprocessor;
+use guest::elf::image::Image;
+use guest::hooks::description::Description;
+use guest::hooks::kernel::Kernel;
 use guests::Build;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

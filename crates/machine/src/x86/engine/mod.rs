@@ -7,7 +7,7 @@ use super::flags;
 use super::mmu::{Mmu, TAG_PAGE};
 use super::state::{Cpu, Seg, Segment};
 use crate::memory::Memory;
-use crate::stop::{Kinds, StopSet, Watch};
+use crate::stop::{Kinds, StopSet, Watchpoint};
 
 pub(crate) mod code;
 mod control;
@@ -85,7 +85,7 @@ impl Engine {
         }
         self.code.stop_at(&until.code);
         self.mmu.stop_before(&until.before);
-        let pages = |w: &Watch| (w.start.0 >> 12, w.start.0.saturating_add(w.bytes.max(1) - 1) >> 12);
+        let pages = |w: &Watchpoint| (w.start.0 >> 12, w.start.0.saturating_add(w.bytes.max(1) - 1) >> 12);
         if !self.mmu.slow_pages.iter().copied().eq(until.watch.iter().map(pages)) {
             self.mmu.flush();
             self.mmu.slow_pages = until.watch.iter().map(pages).collect();

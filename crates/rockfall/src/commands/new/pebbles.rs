@@ -3,7 +3,7 @@
 use super::{Project, Ready};
 use crate::files::{read, write_whole};
 use campaign::Failure;
-use guest::image::Image;
+use guest::elf::image::Image;
 use guests::courses;
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,7 @@ impl Project {
             .map_err(|error| Failure::BadInput(error.to_string()))?;
         let path = self.output.join("p3.toml");
         if !path.exists() {
-            write_whole(&path, guest::init::draft(&image).as_bytes())?;
+            write_whole(&path, guest::hooks::init::draft(&image).as_bytes())?;
         }
         let config = String::from_utf8_lossy(&read(&self.root.join("config.mk"))?).into_owned();
         let tests = ["STUDENTTESTS", "410TESTS"].iter().flat_map(|name| words_of(&config, name));

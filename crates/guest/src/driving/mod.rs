@@ -1,0 +1,11 @@
+//! How it is driven: subjects, steps, points, the way to the test.
+
+mod cache_lines;
+pub mod compiled;
+pub mod everywhere;
+pub mod lifecycle;
+pub mod multiprocessor;
+pub mod recorder;
+pub mod spinning;
+pub mod step_builder;
+pub mod uniprocessor;

@@ -1,0 +1,705 @@
+//! A kernel on several processors as a subject: its processors are the actors, and exactly the chosen one runs.
+//!
+//! Concept (Fonseca, Rodrigues and Brandenburg 2014, sections 3 and 4): threads of the test are pinned to processors of
+//! their own, so letting a processor run or stand is letting a thread run or stand. Nothing is known of the kernel and
+//! nothing need be. A step of a processor ends
+//! - before an access to a *communication word*, one that another processor touched too, one of them writing. The set of
+//!   points names them; those that were not known are told as further accesses of the step ([`Multiprocessor::found`]);
+//! - before an instruction that the set of points names;
+//! - where it can only wait: at HLT, and in a loop that ends by nothing but another processor's write ([`repetition`]);
+//! - where the test's thread ends. The processor goes on serving interrupts, to the return to where the thread stands.
+//!
+//! Waiting is known, not guessed. A halted processor waits for an interrupt, a spinning one for a write to a word that it
+//! reads in its loop. As a last resort, a processor that runs for [`STARVATION_INSTRUCTIONS`] without coming to a point
+//! lets others go first; how often that happened is counted ([`Counters`]), because it bounds what was explored.
+//!
+//! Time passes with the instructions of all processors together. Timers do not expire while anybody can go on; when all
+//! wait, time jumps to the next expiry and that timer interrupts. Interrupts between processors are taken where the
+//! receiver next can.
+//!
+//! A transaction is executed on its processor, and another's access that conflicts aborts it: each of its steps depends on all lines that
+//! it had touched before ([`Lines`]).
+//!
+//! Limits: the moment of an interrupt is not a choice. Words of one line that no two processors share have no points, so that a
+//! transaction aborted by false sharing is met where it happens, and not looked for. Sequential consistency: stores are seen by all at once.
+
+mod aftermath;
+mod class;
+mod context;
+mod counters;
+mod ending;
+pub mod functions;
+mod halves;
+mod heap;
+mod hooks;
+mod knowledge;
+mod points;
+mod recording;
+mod repetition;
+mod sharing;
+pub mod start;
+mod waiting;
+
+use crate::driving::cache_lines::Lines;
+use class::Class;
+pub use class::Classes;
+use context::{Context, ContextState, Role};
+pub use counters::Counters;
+use counters::{Counting, Rule};
+use halves::Half;
+use heap::Heap;
+use hooks::Hooked;
+pub use knowledge::Knowledge;
+use machine::board::TimerMode;
+use machine::{Kinds, Machine, Stop, StopSet, WordSet};
+use points::Compiled;
+use recording::{Freed, Recording};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use trace::{
+    Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Event, PhysAddr, Point, PointKind, PointSet,
+    Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Words,
+};
+
+/// How many instructions a processor may run without coming to a point before others go first (the paper's
+/// h4).
+pub const STARVATION_INSTRUCTIONS: u64 = 500_000;
+/// The most instructions of a step, unless [`Subject::limit_step`] says otherwise.
+pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
+/// How many instructions are run at a time; then it is asked whether the step is still wanted, and whether it
+/// goes round in a loop.
+const STRETCH_INSTRUCTIONS: u64 = 20_000;
+/// After how many stops it is asked whether the step is still wanted and goes round in a loop, however few
+/// instructions they are apart.
+const STOPS_BETWEEN_LOOKS: u64 = 1 << 10;
+/// About how many bytes a clone takes beside its pages.
+const CLONE_BYTES: usize = 64 << 10;
+
+/// The state before an access.
+#[derive(Clone)]
+struct BeforeAccess {
+    stack: Stack,
+    object: Option<String>,
+}
+
+pub struct Multiprocessor {
+    machine: Machine,
+    /// The processors of the test, in order.
+    contexts: Vec<Context>,
+    /// The processor that ran last and could simply go on.
+    current: Option<CpuId>,
+    over: bool,
+    counting: Arc<Counting>,
+    /// Machine time that passed while nobody could go on.
+    waited: u64,
+    /// Timer interrupts in a row that found all threads of the test spinning.
+    ticks: u32,
+    /// The class of the execution so far; `None` when communication was met that its points do not show.
+    class: Option<Class>,
+    /// Classes of executions after which the test's check need not be run any more.
+    classes: Arc<Classes>,
+    compiled: Compiled,
+    /// Words that processors share without being points.
+    watched: Words,
+    recording: Recording,
+    events: Vec<Event>,
+    /// Console output that is not yet a whole line.
+    console: String,
+    knowledge: Arc<Knowledge>,
+    /// The tasks that are the test's threads, by processor.
+    tasks: Arc<[Option<VirtAddr>]>,
+    heap: Heap,
+    hooked: Hooked,
+    /// Functions by whose entry a processor has come to the end of the test, where it does not say so itself.
+    ends: Arc<[u64]>,
+    /// Addresses that functions of the allocator return to, as far as they have been seen: runs stop there.
+    returns: BTreeSet<u64>,
+    /// The state of each processor that stands before an access, if the execution is narrated: to be shown
+    /// with the access.
+    narrated: Option<Vec<Option<BeforeAccess>>>,
+    instructions_max: u64,
+    cancelled: Option<Cancelled>,
+}
+
+impl Clone for Multiprocessor {
+    fn clone(&self) -> Self {
+        let mut recording = Recording::new();
+        recording.restore(&self.recording);
+        Self {
+            machine: self.machine.clone(),
+            contexts: self.contexts.clone(),
+            current: self.current,
+            over: self.over,
+            counting: self.counting.clone(),
+            waited: self.waited,
+            ticks: self.ticks,
+            class: self.class.clone(),
+            classes: self.classes.clone(),
+            compiled: self.compiled.clone(),
+            watched: self.watched.clone(),
+            recording,
+            events: Vec::new(),
+            console: self.console.clone(),
+            knowledge: self.knowledge.clone(),
+            tasks: self.tasks.clone(),
+            heap: self.heap.clone(),
+            hooked: self.hooked.clone(),
+            ends: self.ends.clone(),
+            returns: self.returns.clone(),
+            narrated: self.narrated.clone(),
+            instructions_max: self.instructions_max,
+            cancelled: self.cancelled.clone(),
+        }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        self.machine.clone_from(&source.machine);
+        self.contexts.clone_from(&source.contexts);
+        self.current = source.current;
+        self.over = source.over;
+        self.counting.clone_from(&source.counting);
+        self.waited = source.waited;
+        self.ticks = source.ticks;
+        self.class.clone_from(&source.class);
+        self.classes.clone_from(&source.classes);
+        // A set of points that is known stays: the receiver is most often asked for the same again.
+        self.recording.restore(&source.recording);
+        self.recording.known.clone_from(&self.compiled.known);
+        self.watched.clone_from(&source.watched);
+        self.events.clear();
+        self.console.clone_from(&source.console);
+        self.knowledge.clone_from(&source.knowledge);
+        self.tasks.clone_from(&source.tasks);
+        self.heap.clone_from(&source.heap);
+        self.hooked.clone_from(&source.hooked);
+        self.ends.clone_from(&source.ends);
+        self.narrated.clone_from(&source.narrated);
+        self.instructions_max = source.instructions_max;
+        self.cancelled.clone_from(&source.cancelled);
+    }
+}
+
+/// The thread that stands for what a processor does.
+#[must_use]
+pub const fn thread_of(cpu: CpuId) -> ThreadId {
+    ThreadId(cpu.0 as u32)
+}
+
+impl Multiprocessor {
+    /// A machine whose first `threads` processors stand at the beginning of the test's bodies.
+    fn new(mut machine: Machine, threads: usize) -> Self {
+        let now = machine.instructions();
+        machine.board.set_timer_mode(now, TimerMode::Held);
+        // What was printed before is not the test's.
+        machine.board.take_serial_output();
+        let role = |id| if id < threads { Role::Tested } else { Role::Bystander };
+        let cpus = machine.cpus.len();
+        let contexts = (0..cpus).map(|id| Context::new(role(id))).collect();
+        let mut subject = Self {
+            machine,
+            contexts,
+            current: None,
+            over: false,
+            counting: Arc::default(),
+            waited: 0,
+            ticks: 0,
+            class: Some(Class::default()),
+            classes: Arc::default(),
+            compiled: Compiled::default(),
+            watched: Words::default(),
+            recording: Recording::new(),
+            events: Vec::new(),
+            console: String::new(),
+            knowledge: Arc::default(),
+            tasks: Arc::default(),
+            heap: Heap::new(cpus),
+            hooked: Hooked::default(),
+            ends: Arc::default(),
+            returns: BTreeSet::new(),
+            narrated: None,
+            instructions_max: STEP_INSTRUCTIONS_MAX,
+            cancelled: None,
+        };
+        subject.compile(&PointSet::default());
+        subject
+    }
+
+    #[must_use]
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Keeps what comes into the machine from now on ([`Machine::tape`]).
+    pub fn record(&mut self) {
+        self.machine.record();
+    }
+
+    /// How often each rule about waiting applied, in this subject and all its clones together.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counting.counters()
+    }
+
+    /// Sets what is known of the kernel, for findings and reports.
+    pub fn know(&mut self, knowledge: Knowledge) {
+        self.knowledge = Arc::new(knowledge);
+        self.tasks = self.cpus().map(|cpu| self.knowledge.current(&self.machine, cpu)).collect();
+        self.recompile();
+    }
+
+    #[must_use]
+    pub fn knowledge(&self) -> &Arc<Knowledge> {
+        &self.knowledge
+    }
+
+    /// From now on what a processor's interrupts and its tasks both touch, one of them writing, is communication too.
+    pub const fn watch_interrupts(&mut self) {
+        self.recording.interrupts = true;
+    }
+
+    /// These words are known to be shared too, without being points: accesses to them are told, and processors do not
+    /// stop before them.
+    pub fn watch_words(&mut self, words: Words) {
+        self.watched = words;
+    }
+
+    /// Classes of executions whose check has passed, and is left out from then on: it takes longer than a short test.
+    /// They belong to one set of points.
+    pub fn remember_classes(&mut self, classes: Arc<Classes>) {
+        self.classes = classes;
+    }
+
+    /// The number of the class of the execution so far, if its points show all communication.
+    #[must_use]
+    pub fn class(&self) -> Option<u64> {
+        self.class.as_ref().map(Class::number)
+    }
+
+    fn compile(&mut self, points: &PointSet) {
+        self.compiled.set(points, &self.watched);
+        self.recompile();
+    }
+
+    /// Computes anew what ends runs, from the points and from what is known of the kernel.
+    fn recompile(&mut self) {
+        let words: WordSet = self.compiled.words.iter().collect();
+        let until = StopSet {
+            instructions: Some(STRETCH_INSTRUCTIONS),
+            before: Arc::new(words),
+            code: Arc::new(self.stops().collect()),
+            on: Kinds::HALT.and(Kinds::PAUSE).and(Kinds::HYPERCALL).and(Kinds::INTERRUPT),
+            ..StopSet::default()
+        };
+        let known = self.compiled.words.iter().chain(self.compiled.watched.iter());
+        self.compiled.known =
+            if self.compiled.watched.is_empty() { until.before.clone() } else { Arc::new(known.collect()) };
+        self.recording.known = self.compiled.known.clone();
+        self.recording.sharing.clear();
+        self.compiled.until = until;
+    }
+
+    /// Instructions where a run stops to look at what the kernel does.
+    fn stops(&self) -> impl Iterator<Item = u64> {
+        let known = self.knowledge.stops().chain(self.returns.iter().copied());
+        known.chain(self.compiled.code.iter().copied()).chain(self.ends.iter().copied())
+    }
+
+    fn context(&mut self, cpu: CpuId) -> &mut Context {
+        &mut self.contexts[usize::from(cpu.0)]
+    }
+
+    fn cpus(&self) -> impl Iterator<Item = CpuId> + use<> {
+        (0..self.contexts.len() as u8).map(CpuId)
+    }
+
+    fn is_ready(&self, cpu: CpuId) -> bool {
+        self.contexts[usize::from(cpu.0)].is_ready(&self.machine, cpu)
+    }
+
+    fn ready(&self) -> impl Iterator<Item = CpuId> {
+        self.cpus().filter(|&cpu| !self.over && self.is_ready(cpu))
+    }
+
+    fn drain(&mut self, cpu: CpuId) {
+        let told = self.recording.accesses.len();
+        let freed = Freed { heap: &self.heap, allocator: &self.knowledge.allocator, hooked: &self.hooked };
+        self.recording.drain(&self.machine, cpu, &mut self.contexts, &freed);
+        let Self { recording, class, .. } = self;
+        for access in &recording.accesses[told..] {
+            match class {
+                Some(known) if recording.known.first_of(access.phys, access.size.into()).is_some() => {
+                    known.access(cpu, access, &recording.known);
+                }
+                // Communication that the points do not show, or something to end the execution.
+                _ => *class = None,
+            }
+        }
+    }
+
+    fn tell(&mut self, cpu: CpuId, action: Action) {
+        self.drain(cpu);
+        let pc = VirtAddr(self.machine.cpu(cpu).pc());
+        let accesses_before = self.recording.accesses.len();
+        let stack = self.narrated.is_some().then(|| self.knowledge.stack(&self.machine, cpu));
+        self.events.push(Event { action, pc, accesses_before, stack });
+    }
+
+    fn point(&self, kind: PointKind, cpu: CpuId) -> StepEnd {
+        let pc = VirtAddr(self.machine.cpu(cpu).pc());
+        StepEnd::Point(Point { kind, thread: thread_of(cpu), pc })
+    }
+
+    /// Runs a processor until its step ends.
+    fn advance(&mut self, cpu: CpuId) -> StepEnd {
+        let begun = self.machine.cpu(cpu).executed;
+        let stood_at = self.machine.cpu(cpu).pc();
+        if let Role::Ended { place, .. } = self.context(cpu).role {
+            self.context(cpu).role = Role::Ended { place, away: true };
+        }
+        self.context(cpu).standing = ContextState::Ready;
+        if let Some(end) = self.halve(cpu) {
+            return end;
+        }
+        let mut until = self.until(cpu);
+        let mut looked = 0;
+        let mut shadowed = false;
+        for stops in 1_u64.. {
+            // Whoever may be in a loop waits where interrupts come through, if there is such a place on the way: behind the
+            // instruction that follows STI.
+            let watches = self.contexts[usize::from(cpu.0)].repetition.watches();
+            let was_shadowed = std::mem::take(&mut shadowed);
+            let stop = if watches || was_shadowed {
+                let instructions = if was_shadowed { Some(1) } else { until.instructions };
+                let on = until.on.and(Kinds::INTERRUPT_FLAG);
+                let until = StopSet { on, instructions, ..until.clone() };
+                self.machine.run(cpu, &until, &mut self.recording.log)
+            } else {
+                self.machine.run(cpu, &until, &mut self.recording.log)
+            };
+            let executed = self.machine.cpu(cpu).executed - begun;
+            // Stops may come so often that a stretch is never run to its end.
+            if executed - looked >= STRETCH_INSTRUCTIONS || stops % STOPS_BETWEEN_LOOKS == 0 {
+                looked = executed;
+                if let Some(end) = self.stretch(cpu, executed) {
+                    self.drain(cpu);
+                    return end;
+                }
+            }
+            let end = match stop {
+                // The processor was chosen where it stood before this very access, which it may now make.
+                Stop::Before { .. } if executed == 0 && self.machine.cpu(cpu).pc() == stood_at => None,
+                Stop::Before { access, .. } => Some(self.arrive(cpu, &access)),
+                Stop::InterruptFlag { enabled } => {
+                    shadowed = enabled;
+                    None
+                }
+                Stop::Budget if was_shadowed => self.spins(cpu, true, None).then(|| self.wait(cpu)),
+                Stop::Pause => self.spins(cpu, true, None).then(|| self.wait(cpu)),
+                Stop::Code(pc) if self.ends.contains(&pc.0) => self.ended(cpu),
+                Stop::Code(_) => match self.trouble(cpu).map_or_else(|| self.follows_hooks(cpu), Err) {
+                    Err(crashed) => Some(crashed),
+                    Ok(hooked) if hooked || self.allocates(cpu) => {
+                        until.code.clone_from(&self.compiled.until.code);
+                        // Where the allocator returns to may be a place that the points name.
+                        if executed > 0 && self.is_named(cpu) {
+                            Some(self.arrive_at_code(cpu))
+                        } else {
+                            (hooked && self.spins(cpu, false, None)).then(|| self.wait(cpu))
+                        }
+                    }
+                    Ok(_) if executed > 0 && self.is_named(cpu) => Some(self.arrive_at_code(cpu)),
+                    Ok(_) => self.spins(cpu, false, None).then(|| self.wait(cpu)),
+                },
+                Stop::Halt => {
+                    self.counting.count(Rule::Halt);
+                    let context = self.context(cpu);
+                    context.standing = ContextState::Halted;
+                    context.repetition.clear();
+                    // Whatever was interrupted has been left for good, or for the idle loop.
+                    context.interrupted.clear();
+                    Some(self.point(PointKind::Halt, cpu))
+                }
+                Stop::Hypercall => self.called(cpu),
+                Stop::Interrupt { .. } => {
+                    self.drain(cpu);
+                    self.counting.count(Rule::Interrupt);
+                    let Self { machine, contexts, .. } = self;
+                    let context = &mut contexts[usize::from(cpu.0)];
+                    context.repetition.clear();
+                    context.enter_interrupt(machine, cpu);
+                    until = self.until(cpu);
+                    None
+                }
+                Stop::InterruptReturn => {
+                    self.drain(cpu);
+                    let Self { machine, contexts, .. } = self;
+                    contexts[usize::from(cpu.0)].leave_interrupt(machine.cpu(cpu));
+                    until = self.until(cpu);
+                    self.is_back(cpu).then(|| self.point(PointKind::Voluntary, cpu))
+                }
+                Stop::LogFull => {
+                    self.drain(cpu);
+                    None
+                }
+                Stop::Budget => {
+                    self.drain(cpu);
+                    // Does it come here again, as it is now?
+                    let here = self.machine.cpu(cpu).pc();
+                    until.code = Arc::new(self.stops().chain([here]).collect());
+                    None
+                }
+                Stop::TripleFault => {
+                    let tables = PhysAddr(self.machine.cpu(cpu).cr3);
+                    self.tell(cpu, Action::TripleFault { tables });
+                    Some(StepEnd::Crashed)
+                }
+                Stop::PowerOff | Stop::Reset | Stop::Exit { .. } => {
+                    let message = format!("the guest ended the run in the middle of the test: {stop}");
+                    self.tell(cpu, Action::Panic { message });
+                    Some(StepEnd::Crashed)
+                }
+                other => Some(StepEnd::Unsupported { what: other.to_string() }),
+            };
+            if let Some(end) = end {
+                self.drain(cpu);
+                return end;
+            }
+        }
+        unreachable!("stops have no end")
+    }
+
+    /// What ends a run of this processor. A processor whose thread has ended is looked at whenever it returns
+    /// from an interrupt.
+    fn until(&self, cpu: CpuId) -> StopSet {
+        let mut until = self.compiled.until.clone();
+        let context = &self.contexts[usize::from(cpu.0)];
+        if matches!(context.role, Role::Ended { .. }) || !context.interrupted.is_empty() {
+            until.on = until.on.and(Kinds::INTERRUPT_RETURN);
+        }
+        until
+    }
+
+    /// Ends the step because the processor stands before an access to a communication word.
+    fn arrive(&mut self, cpu: CpuId, access: &machine::Access) -> StepEnd {
+        let Self { narrated, knowledge, machine, .. } = self;
+        let addr = access.address;
+        if let Some(seen) = narrated {
+            let stack = knowledge.stack(machine, cpu);
+            let object = knowledge.describe(machine, cpu, addr);
+            seen[usize::from(cpu.0)] = Some(BeforeAccess { stack, object });
+        }
+        if self.spins(cpu, false, access.physical) {
+            return self.wait(cpu);
+        }
+        self.context(cpu).half = Half::of(&self.machine, cpu, access);
+        self.point(PointKind::Access, cpu)
+    }
+
+    /// Whether the points name the instruction that a processor stands before.
+    fn is_named(&self, cpu: CpuId) -> bool {
+        self.compiled.code.contains(&self.machine.cpu(cpu).pc())
+    }
+
+    /// Ends the step because the processor stands before an instruction that the points name.
+    fn arrive_at_code(&mut self, cpu: CpuId) -> StepEnd {
+        if self.spins(cpu, false, None) { self.wait(cpu) } else { self.point(PointKind::Race, cpu) }
+    }
+
+    /// Whether the processor enters or leaves the allocator.
+    fn allocates(&mut self, cpu: CpuId) -> bool {
+        let knowledge = self.knowledge.clone();
+        let Some(met) = self.heap.at(&self.machine, cpu, &knowledge.allocator) else { return false };
+        for action in met.actions {
+            let made = if let Action::Alloc { phys, size, .. } = action { Some((phys, size)) } else { None };
+            self.tell(cpu, action);
+            if let Some((phys, size)) = made {
+                self.recording.sharing.forget(phys, size);
+            }
+        }
+        if met.returns_to.is_some_and(|at| self.returns.insert(at)) {
+            self.compiled.until.code = Arc::new(self.stops().collect());
+        }
+        true
+    }
+
+    /// What the kernel's description says of the instruction that a processor stands before. `Err`: that the kernel has given
+    /// up. `Ok(true)`: something.
+    fn follows_hooks(&mut self, cpu: CpuId) -> Result<bool, StepEnd> {
+        let Some(kernel) = self.knowledge.description.clone() else { return Ok(false) };
+        // What was accessed so far is judged by what was free then.
+        self.drain(cpu);
+        let Some(met) = self.hooked.at(&self.machine, cpu, &kernel) else { return Ok(false) };
+        for action in met.actions {
+            if let Action::Alloc { phys, size, .. } = action {
+                self.recording.sharing.forget(phys, size);
+            }
+            self.tell(cpu, action);
+        }
+        if met.returns_to.is_some_and(|at| self.returns.insert(at)) {
+            self.compiled.until.code = Arc::new(self.stops().collect());
+        }
+        if met.crashed { Err(StepEnd::Crashed) } else { Ok(true) }
+    }
+
+    /// Takes note that the kernel begins to say that something is wrong.
+    fn trouble(&mut self, cpu: CpuId) -> Option<StepEnd> {
+        let (action, pc) = self.knowledge.trouble(&self.machine, cpu)?;
+        self.tell(cpu, action);
+        let event = self.events.last_mut().expect("just told");
+        event.pc = pc;
+        // What matters is where the kernel was when it met the trouble, not the functions that report it.
+        if let Some(stack) = &mut event.stack
+            && let Some(met) = stack.iter().position(|frame| frame.interrupted)
+        {
+            stack.drain(..met);
+        }
+        Some(StepEnd::Crashed)
+    }
+
+    /// Whether the processor is in a loop that only others can end; then it stands there.
+    fn spins(&mut self, cpu: CpuId, pauses: bool, about: Option<PhysAddr>) -> bool {
+        if self.contexts[usize::from(cpu.0)].repetition.watches() {
+            self.drain(cpu);
+        }
+        let Self { machine, contexts, .. } = self;
+        let context = &mut contexts[usize::from(cpu.0)];
+        let Some(reads) = context.repetition.at(machine, machine.cpu(cpu), pauses, about) else {
+            return false;
+        };
+        context.standing = ContextState::Spinning(reads);
+        true
+    }
+
+    fn wait(&mut self, cpu: CpuId) -> StepEnd {
+        self.counting.count(Rule::Loop);
+        self.point(PointKind::Blocked, cpu)
+    }
+
+    /// Decides what becomes of a step that goes on for long.
+    fn stretch(&mut self, cpu: CpuId, executed: u64) -> Option<StepEnd> {
+        if self.cancelled.as_ref().is_some_and(|cancelled| cancelled()) {
+            return Some(StepEnd::Cancelled);
+        }
+        let others = self.cpus().any(|other| other != cpu && self.is_ready(other));
+        if executed >= STARVATION_INSTRUCTIONS && others {
+            self.counting.count(Rule::Starvation);
+            self.context(cpu).standing = ContextState::Starving;
+            return Some(self.point(PointKind::Blocked, cpu));
+        }
+        (executed >= self.instructions_max).then_some(StepEnd::NoProgress { instructions: executed })
+    }
+
+    /// A step that began in a transaction, whose lines these were, depends on them; what it stands in now is kept for the next.
+    fn depend(&mut self, cpu: CpuId, before: Option<&Lines>) {
+        if let Some(lines) = before {
+            let line_bytes = self.machine.tsx().unwrap_or_default().line_bytes;
+            let pc = self.machine.pc(cpu);
+            self.events.extend(lines.clone().events(line_bytes, pc, self.recording.accesses.len()));
+        }
+        let lines = self.machine.transaction(cpu).map(|open| Arc::new(Lines::of([open].into_iter())));
+        self.context(cpu).lines = lines;
+    }
+}
+
+impl Subject for Multiprocessor {
+    fn enabled(&self) -> ChoiceSet {
+        let mut ready: ChoiceSet = self.ready().map(Choice::from).collect();
+        if ready.is_empty() && !self.over {
+            let starving = |cpu: &CpuId| self.contexts[usize::from(cpu.0)].standing == ContextState::Starving;
+            ready = self.cpus().filter(starving).map(Choice::from).collect();
+        }
+        ready
+    }
+
+    fn current(&self) -> Option<Actor> {
+        self.current.map(Actor::from)
+    }
+
+    fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
+        let cpu = choice.cpu().filter(|cpu| usize::from(cpu.0) < self.contexts.len());
+        let cpu = cpu.expect("only what is enabled is chosen");
+        let thread = thread_of(cpu);
+        if !self.compiled.is_of(points, &self.watched) {
+            self.compile(points);
+        }
+        self.recording.log.clear();
+        self.recording.accesses.clear();
+        self.events.clear();
+        let begun = self.machine.cpu(cpu).executed;
+        let seen = self.narrated.as_mut().and_then(|seen| seen[usize::from(cpu.0)].take());
+        let lines = self.context(cpu).lines.take();
+        let mut end = self.advance(cpu);
+        self.depend(cpu, lines.as_deref());
+        let instructions = self.machine.cpu(cpu).executed - begun;
+        self.hear_console(cpu);
+        let kind = if let StepEnd::Point(point) = &end { Some(point.kind) } else { None };
+        self.current = matches!(kind, Some(PointKind::Access | PointKind::Race)).then_some(cpu);
+        if kind.is_some() {
+            // Whoever was held back for this one's sake may go on.
+            for other in self.cpus().filter(|&other| other != cpu) {
+                let context = self.context(other);
+                if context.standing == ContextState::Starving {
+                    context.standing = ContextState::Ready;
+                }
+            }
+            let starving = self.contexts[usize::from(cpu.0)].standing == ContextState::Starving;
+            if !starving && let Some(stuck) = self.pass_idle_time() {
+                end = stuck;
+            }
+        }
+        let sightings =
+            seen.filter(|_| !self.recording.accesses.is_empty()).map(|BeforeAccess { stack, object }| {
+                Sighting { access: 0, stack, pointers: Vec::new(), object, overwritten: false }
+            });
+        let sightings = sightings.into_iter().collect();
+        Step {
+            choice,
+            thread,
+            accesses: self.recording.accesses.clone(),
+            events: std::mem::take(&mut self.events),
+            instructions,
+            end,
+            stack: if self.narrated.is_some() { self.standing(thread) } else { Stack::new() },
+            sightings,
+            remarks: Vec::new(),
+        }
+    }
+
+    fn narrate(&mut self) {
+        self.narrated = Some(vec![None; self.contexts.len()]);
+    }
+
+    fn standing(&self, thread: ThreadId) -> Stack {
+        let cpu = CpuId(thread.0 as u8);
+        let Some(context) = self.contexts.get(usize::from(cpu.0)) else { return Stack::new() };
+        // A thread that sleeps stands where it left the processor, not where the idle loop does.
+        let task = self.tasks.get(usize::from(cpu.0)).copied().flatten();
+        let asleep = task.filter(|&task| {
+            context.role == Role::Tested && self.knowledge.current(&self.machine, cpu) != Some(task)
+        });
+        let left_at = asleep.and_then(|task| self.knowledge.sleeping_stack(&self.machine, cpu, task));
+        left_at.unwrap_or_else(|| self.knowledge.stack(&self.machine, cpu))
+    }
+
+    fn limit_step(&mut self, instructions_max: u64) {
+        self.instructions_max = instructions_max.min(STEP_INSTRUCTIONS_MAX);
+    }
+
+    fn cancel_when(&mut self, cancelled: Cancelled) {
+        self.cancelled = Some(cancelled);
+    }
+
+    fn thread_name(&self, thread: ThreadId) -> Option<String> {
+        let cpu = CpuId(thread.0 as u8);
+        (usize::from(cpu.0) < self.contexts.len()).then_some(())?;
+        Some(match self.knowledge.task(&self.machine, cpu) {
+            Some(task) => format!("{cpu} {task}"),
+            None => cpu.to_string(),
+        })
+    }
+
+    fn bytes_apart(&self, other: &Self) -> usize {
+        let own = self.recording.sharing.bytes() + self.class.as_ref().map_or(0, Class::bytes);
+        CLONE_BYTES + own + self.machine.memory.bytes_apart(&other.machine.memory)
+    }
+}

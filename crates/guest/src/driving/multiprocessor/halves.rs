@@ -1,0 +1,96 @@
+//! Instructions that read, modify and write memory without LOCK, in two halves: another processor may come in between, and
+//! what it wrote is lost then.
+//!
+//! A machine executes an instruction at once. So where a processor stands before such an access to a point, its next step
+//! is the reading half: what the operand holds is remembered, and nothing else happens. The step after it is the writing
+//! half: the operand is given the remembered value, and the instruction is executed, which overwrites it. Nobody sees the
+//! value that was put there: an interrupt is not taken between the halves, as on hardware (one that is pending first makes
+//! the reading half void), and if the instruction raises an exception the operand gets back what it held.
+//!
+//! Limits: an instruction that reads one shared word and writes another (MOVS, PUSH from memory) is one access.
+
+use super::Multiprocessor;
+use crate::elf::code;
+use crate::state::Architecture;
+use machine::{Access as Accessed, Kinds, Machine, Stop, StopSet};
+use trace::{Access, AccessKind, CpuId, PhysAddr, PointKind, StepEnd, VirtAddr};
+
+/// The widest operand that is divided.
+const BYTES_MAX: u32 = 8;
+const PAGE_BYTES: u64 = 4096;
+const INSTRUCTION_BYTES_MAX: usize = 15;
+
+/// How far a processor has come with the instruction that it stands before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Half {
+    /// Nothing of it is done.
+    Before(Access),
+    /// It has read this, in the order of memory.
+    Read { at: PhysAddr, size: u32, bytes: [u8; BYTES_MAX as usize] },
+}
+
+impl Half {
+    /// Of an instruction that is about to make this access, if it has halves.
+    pub fn of(machine: &Machine, cpu: CpuId, access: &Accessed) -> Option<Self> {
+        let &Accessed { address: addr, size, atomic, pc, .. } = access;
+        let phys = access.physical?;
+        let fits = size <= BYTES_MAX && phys.0 % PAGE_BYTES + u64::from(size) <= PAGE_BYTES;
+        let divided = !atomic && fits && updates_memory(machine, cpu);
+        divided.then_some(Self::Before(Access { phys, addr, size, kind: AccessKind::Read, atomic, pc }))
+    }
+}
+
+/// Whether the instruction that a processor stands before reads and writes the same operand in memory, without LOCK.
+fn updates_memory(machine: &Machine, id: CpuId) -> bool {
+    let cpu = machine.cpu(id);
+    let mut bytes = [0; INSTRUCTION_BYTES_MAX];
+    let pc = VirtAddr(cpu.pc());
+    // The last bytes of a page may be all that is there.
+    let within = (PAGE_BYTES - pc.0 % PAGE_BYTES) as usize;
+    let there = machine.read_virt(id, pc, &mut bytes)
+        || machine.read_virt(id, pc, &mut bytes[..within.min(INSTRUCTION_BYTES_MAX)]);
+    if !there {
+        return false;
+    }
+    let architecture = if cpu.bitness() == 64 { Architecture::X86_64 } else { Architecture::X86 };
+    code::updates_memory(architecture, &bytes)
+}
+
+impl Multiprocessor {
+    /// Does the half that is next, if the processor stands before an instruction with halves. An end if that is all of the
+    /// step.
+    pub(super) fn halve(&mut self, cpu: CpuId) -> Option<StepEnd> {
+        let half = self.context(cpu).half.take()?;
+        let stands = self.machine.cpu(cpu);
+        if self.machine.board.interrupt_pending(cpu) && stands.interruptible() || stands.nmi_pending {
+            return None;
+        }
+        match half {
+            Half::Before(read) => {
+                let mut bytes = [0; BYTES_MAX as usize];
+                self.machine.memory.read(read.phys, &mut bytes[..read.size as usize]);
+                self.recording.accesses.push(read);
+                if let Some(class) = &mut self.class {
+                    class.access(cpu, &read, &self.recording.known);
+                }
+                self.context(cpu).half = Some(Half::Read { at: read.phys, size: read.size, bytes });
+                Some(self.point(PointKind::Access, cpu))
+            }
+            Half::Read { at, size, bytes } => {
+                let bytes = &bytes[..size as usize];
+                let mut now = [0; BYTES_MAX as usize];
+                let now = &mut now[..size as usize];
+                self.machine.memory.read(at, now);
+                if now == bytes {
+                    return None;
+                }
+                self.machine.write_phys(at, bytes);
+                let until = StopSet { instructions: Some(1), on: Kinds::EXCEPTION, ..StopSet::default() };
+                if self.machine.run(cpu, &until, &mut self.recording.log) != Stop::Budget {
+                    self.machine.write_phys(at, now);
+                }
+                None
+            }
+        }
+    }
+}

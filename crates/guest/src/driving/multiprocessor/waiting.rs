@@ -1,0 +1,76 @@
+//! When nobody can go on: the next timer expires, or the test is stuck.
+
+use super::context::{Context, ContextState, Role};
+use super::counters::Rule;
+use super::{Multiprocessor, thread_of};
+use trace::{CpuId, StepEnd, Subject as _, Waiting};
+
+/// Machine time, in microseconds, that an execution may wait for timers while nobody can go on, all waits together.
+pub const WAITING_MICROS_MAX: u64 = 10_000_000;
+/// How many timer interrupts in a row processors that all spin are given before they are taken to do so for
+/// ever.
+const SPINNING_TICKS_MAX: u32 = 16;
+
+impl Multiprocessor {
+    /// When nobody can go on, time jumps to the next timer's expiry. An end if there is none, or none that helps.
+    pub(super) fn pass_idle_time(&mut self) -> Option<StepEnd> {
+        while self.ready().next().is_none() {
+            if self.release_ended() {
+                continue;
+            }
+            let spinning = |context: &Context| matches!(context.standing, ContextState::Spinning(_));
+            let deaf = |cpu: CpuId| {
+                let context = &self.contexts[usize::from(cpu.0)];
+                spinning(context) && !self.machine.cpu(cpu).interruptible()
+            };
+            let mut tested = self.contexts.iter().filter(|context| context.role == Role::Tested);
+            self.ticks = if tested.all(spinning) { self.ticks + 1 } else { 0 };
+            // A kernel that says nothing of itself may spin where it is idle.
+            let enough = self.ticks > SPINNING_TICKS_MAX && self.ends.is_empty();
+            let allowed = self.machine.board.clock().micros(WAITING_MICROS_MAX);
+            if enough || self.cpus().all(deaf) || self.waited > allowed || !self.expire() {
+                return Some(StepEnd::Stuck { waiting: self.waiting() });
+            }
+        }
+        None
+    }
+
+    /// Where a test ends at functions, what others wait for may lie beyond: whoever stands at its end goes on then. False:
+    /// nobody does.
+    fn release_ended(&mut self) -> bool {
+        let stands = |context: &&mut Context| matches!(context.role, Role::Ended { away: false, .. });
+        let mut released = false;
+        if !self.ends.is_empty() {
+            for context in self.contexts.iter_mut().filter(stands) {
+                context.role = Role::Bystander;
+                context.standing = ContextState::Ready;
+                released = true;
+            }
+        }
+        released
+    }
+
+    /// Lets the next timer expire. False: none is armed.
+    fn expire(&mut self) -> bool {
+        let expiries = self.cpus().filter_map(|cpu| Some((self.machine.expiry(cpu)?, cpu)));
+        let Some((_, cpu)) = expiries.min() else { return false };
+        let before = self.machine.instructions();
+        self.machine.expire(cpu);
+        self.waited += self.machine.instructions() - before;
+        self.counting.count(Rule::Expiry);
+        true
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        let tested = self.cpus().filter(|cpu| self.contexts[usize::from(cpu.0)].role == Role::Tested);
+        tested
+            .map(|cpu| Waiting {
+                thread: thread_of(cpu),
+                lock: self.hooked.wanted(cpu),
+                owner: None,
+                loops: matches!(self.contexts[usize::from(cpu.0)].standing, ContextState::Spinning(_)),
+                stack: self.standing(thread_of(cpu)),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,1014 @@
+//! A kernel on one processor as a subject: its threads are the actors, and ticks of the timer decide between them.
+//!
+//! Concept (Blum 2012, 5.1–5.2): the kernel keeps its own scheduler. To make thread T run, the timer is fired until the
+//! kernel lands on T ("schedule in flight"). A decision is possible only where the kernel could take a tick: interrupts
+//! on, preemption allowed, not inside the timer's handler or the change-over. A thread that gives up the processor by
+//! itself hands it to whomever the kernel picks; the decision is due at the first place where that one could be
+//! interrupted, and what it does up to there belongs to the same step (see [`trace::Action::Switch`]).
+//!
+//! Threads that sleep count as runnable: enough ticks make them so. A thread of a program that yields in a loop and comes
+//! back to the same state waits for one of the values that it read, and that is certain, see `rounds.rs`. Other threads that
+//! yield in a loop ([`Patience`] says how often, without progress) are taken to wait for somebody to
+//! write what they read there, which every verdict on such an execution says ([`Remark::TakenToWait`]); when
+//! nobody else can run they are tried again, up to [`Patience::retries_max`] times, before the guest is declared stuck
+//! (Blum 2018, 3.4.6). Programs that spin without yielding are recognised for certain, see [`crate::driving::spinning`], and so
+//! are loops that wait for time to pass, see `clock.rs`.
+//!
+//! Limits: one processor; the timer is the only interrupt that comes at chosen moments.
+
+mod accessed;
+mod clock;
+mod doze;
+mod flight;
+mod loops;
+mod rotation;
+mod rounds;
+mod stops;
+mod store_buffers;
+pub mod transactions;
+mod turns;
+
+pub use clock::CLOCK_TICKS_MAX;
+
+use crate::driving::compiled::{self, Compiled};
+use crate::driving::spinning::QUIET_INSTRUCTIONS;
+use crate::driving::step_builder::StepBuilder;
+use crate::hooks::description::TimePasses;
+use crate::hooks::kernel::{Activity, Kernel};
+use crate::hooks::threads::{Scheduled, Thread, ThreadState};
+use crate::hooks::tracker::{Signal, Tracker};
+use accessed::Accessed;
+use machine::{Machine, Stop};
+use rotation::Rotation;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use stops::Stops;
+use store_buffers::{Overlay, StoreBuffers};
+use trace::{
+    Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Point, PointKind, PointSet, Step, StepEnd, Subject,
+    ThreadId, ThreadSet, VirtAddr, Waiting,
+};
+use transactions::{Decided, TRANSACTION_INSTRUCTIONS_MAX};
+use turns::Foreseen;
+
+/// After how many vain attempts a thread is taken to wait (Blum 2018, 3.4.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// How often a thread of the kernel may offer the processor without progress.
+    pub kernel_yields_max: u32,
+    /// How often a thread of a program may offer the processor without progress although something changes
+    /// each time; if nothing does, it is known to wait.
+    pub program_yields_max: u32,
+    /// How often a thread of a program may try an atomic instruction that changes nothing.
+    pub tries_max: u32,
+    /// How often a thread of a program may try an atomic instruction that changes nothing, where there are
+    /// points in between.
+    pub tries_between_points_max: u32,
+    /// How often threads that were taken to wait are tried again when nobody else can run.
+    pub retries_max: u32,
+}
+
+impl Patience {
+    pub const DEFAULT: Patience = Patience {
+        kernel_yields_max: 10,
+        program_yields_max: 64,
+        tries_max: 100,
+        tries_between_points_max: 20,
+        retries_max: 128,
+    };
+}
+
+/// How many ticks a thread that never gets the processor is given before it is given up.
+pub const TICKS_MAX: u32 = 4096;
+/// How many ticks a thread that does not sleep is given to get the processor: enough for many threads with
+/// long time slices.
+pub const TURN_TICKS_MAX: u32 = 1024;
+/// After how many ticks it is asked whether they go round in a circle.
+const TURN_TICKS_FIRST: u32 = 8;
+/// The most instructions of a step without a preemption point, unless [`Subject::limit_step`] says otherwise.
+pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
+/// How many instructions a kernel may take from one tick to where the next could be taken.
+const UNINTERRUPTIBLE_INSTRUCTIONS_MAX: u64 = 10_000_000;
+/// How many instructions an idle kernel may take to halt; one that has not by then does not halt when it is
+/// idle.
+const IDLE_INSTRUCTIONS_MAX: u64 = 20_000;
+/// After how many stops of the machine a device that a thread waits for is taken not to answer.
+const DEVICE_STOPS_MAX: u32 = 10_000;
+/// How many instructions code may run with interrupts off on its way round a loop.
+const STOPS_AHEAD_MAX: u64 = 5_000;
+/// After how many instructions it is asked whether the step is still wanted; no run is longer.
+const CANCEL_INSTRUCTIONS: u64 = 1_000_000;
+/// About how many bytes a clone takes beside its pages: devices, threads, locks, small lists.
+const CLONE_BYTES: usize = 32 << 10;
+/// How many instructions are run at a time while waiting for a condition that has no address of its own.
+const PATIENCE_INSTRUCTIONS: u64 = 64;
+
+/// How far the test has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Before the test: nothing is explored.
+    Before,
+    Running {
+        /// How many threads were alive before the test. `None`: hooks say when it is over.
+        population: Option<usize>,
+        /// Whether the kernel waits for input again.
+        ready: bool,
+    },
+    Over,
+}
+
+/// What a run of the machine waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Until {
+    Point,
+    InterruptsOn,
+    PreemptionAllowed,
+    /// Like a point, and also where the kernel returns to a program.
+    Program,
+}
+
+pub struct Uniprocessor {
+    pub machine: Machine,
+    pub tracker: Tracker,
+    pub(crate) phase: Phase,
+    /// How many threads there were when the test began.
+    threads_before: usize,
+    /// The thread that could simply go on.
+    current: Option<ThreadId>,
+    retries: u32,
+    pub patience: Patience,
+    limits: StepLimits,
+    pub builder: StepBuilder,
+    points: Arc<Compiled>,
+    stops: Stops,
+    /// The time at which the hooks of the next instruction were fired.
+    told_time: Option<u64>,
+    /// How many instructions of the step a thread only waited for the clock.
+    waited: u64,
+    /// What ticks do, while they are watched.
+    rotation: Option<Box<Rotation>>,
+    lookahead: Lookahead,
+    cancellation: Cancellation,
+    /// How transactions are explored.
+    transactions: transactions::Mode,
+    /// What threads have accessed, if transactions can conflict with it.
+    accessed: Arc<Accessed>,
+    /// What was chosen for the transaction that the thread is about to begin.
+    decided: Option<Decided>,
+    /// Stores that others do not see yet, if threads have store buffers.
+    buffers: Option<Box<StoreBuffers>>,
+    /// In a step of such a thread.
+    overlay: Option<Overlay>,
+}
+
+/// How many instructions a step may have.
+#[derive(Clone, Copy)]
+struct StepLimits {
+    /// A step with more instructions than this without a point makes no progress.
+    instructions_max: u64,
+    /// This many instructions are never too many.
+    instructions_allowed: u64,
+}
+
+/// Copies to try things on, kept for the next time, and what was found out by that.
+#[derive(Default)]
+struct Lookahead {
+    probe: Option<Box<Machine>>,
+    /// A copy with all that is known of threads.
+    ahead: Option<Box<Uniprocessor>>,
+    /// Which threads ticks would bring, as found out on the way here, the latest last.
+    foreseen: Vec<Arc<Foreseen>>,
+}
+
+/// Whether steps are still wanted, and the time at which that was last asked.
+#[derive(Clone, Default)]
+struct Cancellation {
+    cancelled: Option<Cancelled>,
+    asked_at: u64,
+}
+
+impl Cancellation {
+    /// Whether this is no longer wanted; asked every few instructions.
+    fn is_due(&mut self, now: u64) -> bool {
+        let Some(cancelled) = &self.cancelled else { return false };
+        // Another execution may have been further.
+        let due = now.abs_diff(self.asked_at) >= CANCEL_INSTRUCTIONS;
+        if due {
+            self.asked_at = now;
+        }
+        due && cancelled()
+    }
+}
+
+impl Clone for Uniprocessor {
+    fn clone(&self) -> Self {
+        Self {
+            machine: self.machine.clone(),
+            tracker: self.tracker.clone(),
+            phase: self.phase,
+            threads_before: self.threads_before,
+            current: self.current,
+            retries: self.retries,
+            patience: self.patience,
+            limits: self.limits,
+            builder: self.builder.clone(),
+            points: self.points.clone(),
+            stops: self.stops.clone(),
+            told_time: self.told_time,
+            waited: 0,
+            rotation: None,
+            lookahead: Lookahead { foreseen: self.lookahead.foreseen.clone(), ..Lookahead::default() },
+            cancellation: self.cancellation.clone(),
+            transactions: self.transactions,
+            accessed: self.accessed.clone(),
+            decided: self.decided.clone(),
+            buffers: self.buffers.clone(),
+            overlay: None,
+        }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        self.machine.clone_from(&source.machine);
+        self.tracker.clone_from(&source.tracker);
+        self.phase = source.phase;
+        self.threads_before = source.threads_before;
+        self.current = source.current;
+        self.retries = source.retries;
+        self.patience = source.patience;
+        self.cancellation.cancelled.clone_from(&source.cancellation.cancelled);
+        self.limits.instructions_max = source.limits.instructions_max;
+        self.builder.clone_from(&source.builder);
+        self.told_time = source.told_time;
+        self.lookahead.foreseen.clone_from(&source.lookahead.foreseen);
+        self.transactions = source.transactions;
+        self.accessed.clone_from(&source.accessed);
+        self.decided.clone_from(&source.decided);
+        self.buffers.clone_from(&source.buffers);
+        self.overlay = None;
+    }
+}
+
+impl Uniprocessor {
+    pub(crate) fn new(machine: Machine, tracker: Tracker, builder: StepBuilder) -> Self {
+        Self {
+            machine,
+            tracker,
+            phase: Phase::Before,
+            threads_before: 0,
+            current: None,
+            retries: 0,
+            patience: Patience::DEFAULT,
+            limits: StepLimits { instructions_max: STEP_INSTRUCTIONS_MAX, instructions_allowed: 0 },
+            builder,
+            points: Arc::default(),
+            stops: Stops::default(),
+            told_time: None,
+            waited: 0,
+            rotation: None,
+            lookahead: Lookahead::default(),
+            cancellation: Cancellation::default(),
+            transactions: transactions::Mode::default(),
+            accessed: Arc::default(),
+            decided: None,
+            buffers: None,
+            overlay: None,
+        }
+    }
+
+    /// Allows steps this many instructions, because whoever knows the test says so.
+    pub fn allow_step(&mut self, instructions: u64) {
+        self.limits.instructions_allowed = instructions;
+        self.limits.instructions_max = self.limits.instructions_max.max(instructions);
+    }
+
+    /// Instructions between whose iterations the machine stops with the points of the last step, see
+    /// [`machine::StopSet::iterations`]. Whoever plays its tape again needs them.
+    #[must_use]
+    pub fn iterations(&self) -> &BTreeSet<u64> {
+        &self.points.iterations
+    }
+
+    /// The one processor.
+    #[must_use]
+    pub fn cpu(&self) -> CpuId {
+        self.tracker.cpu
+    }
+
+    #[must_use]
+    pub fn kernel(&self) -> &Arc<Kernel> {
+        &self.tracker.kernel
+    }
+
+    fn run(&mut self, until: Until, instructions_max: u64) -> Stop {
+        let cpu = self.cpu();
+        self.stops.build(&self.tracker, &self.points, &self.builder, self.buffers.is_some());
+        let stops = self.stops.until(until);
+        stops.instructions = Some(instructions_max.min(CANCEL_INSTRUCTIONS));
+        let sp = self.machine.stack_pointer(cpu).0;
+        let stop = self.machine.run(cpu, stops, &mut self.builder.log);
+        if let Some(rotation) = &mut self.rotation {
+            rotation.learn(&self.machine, &self.builder.log, sp);
+        }
+        stop
+    }
+
+    /// Whether the kernel could take a tick before the next instruction.
+    pub(crate) fn interruptible(&self) -> bool {
+        let runner = self.tracker.threads.runner();
+        self.machine.can_interrupt(self.cpu())
+            && !runner.inside(Activity::Timer)
+            && !runner.inside(Activity::Switch)
+            && self.tracker.preemption_allowed(&self.machine)
+    }
+
+    fn running_id(&self) -> Option<ThreadId> {
+        self.tracker.threads.current().map(|thread| thread.id)
+    }
+
+    /// Handles a stop that means the same wherever it comes. `Err` ends the step.
+    fn handle(&mut self, stop: Stop, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
+        if self.cancellation.is_due(self.machine.instructions()) {
+            return Err(StepEnd::Cancelled);
+        }
+        match stop {
+            Stop::Code(pc) => {
+                self.tracker.seen(&self.machine, &mut self.builder);
+                if !self.is_known(pc) {
+                    return Ok(());
+                }
+                // Before the hooks, which may say that another thread runs now.
+                self.take_console();
+                self.told_time = Some(self.machine.instructions());
+                self.tracker.at(&self.machine, &mut self.builder, signals);
+                self.after_hooks(signals)
+            }
+            Stop::Hypercall => {
+                self.tracker.annotated(&self.machine, &mut self.builder, signals);
+                self.after_hooks(signals)
+            }
+            Stop::InterruptFlag { enabled } => {
+                if self.kernel().interrupts_as_lock {
+                    let action = if enabled { Action::InterruptsOn } else { Action::InterruptsOff };
+                    self.tracker.tell(&self.machine, &mut self.builder, action);
+                }
+                if enabled {
+                    signals.push(Signal::Point(PointKind::InterruptsOn));
+                }
+                Ok(())
+            }
+            Stop::TransactionBegin => {
+                self.at_transaction(signals);
+                Ok(())
+            }
+            Stop::TransactionEnd { status } => {
+                self.transaction_ended(status, signals);
+                Ok(())
+            }
+            Stop::LogFull => {
+                self.tracker.drain(&self.machine, &mut self.builder);
+                Ok(())
+            }
+            Stop::Exception(_) => {
+                self.empty_buffer();
+                Ok(())
+            }
+            Stop::InterruptReturn => {
+                self.back_in_program();
+                Ok(())
+            }
+            Stop::Fence
+            | Stop::Iteration
+            | Stop::Watchpoint(_)
+            | Stop::Budget
+            | Stop::Halt
+            | Stop::Interrupt { .. } => Ok(()),
+            Stop::TripleFault => {
+                let tables = self.machine.page_table(self.cpu()).page();
+                self.tracker.tell(&self.machine, &mut self.builder, Action::TripleFault { tables });
+                Err(StepEnd::Crashed)
+            }
+            Stop::PowerOff | Stop::Exit { .. } | Stop::Reset => Err(self.over()),
+            other => Err(StepEnd::Unsupported { what: other.to_string() }),
+        }
+    }
+
+    /// Whether an instruction that the machine stopped at has a hook or may be a point.
+    fn is_known(&self, pc: VirtAddr) -> bool {
+        self.tracker.stops.contains(&pc.0) || self.points.addresses.contains(&pc.0)
+    }
+
+    /// What hooks or annotations said may end the step.
+    fn after_hooks(&mut self, signals: &[Signal]) -> Result<(), StepEnd> {
+        if signals.contains(&Signal::Crashed) {
+            return Err(StepEnd::Crashed);
+        }
+        if signals.contains(&Signal::Ready)
+            && let Phase::Running { ready, .. } = &mut self.phase
+        {
+            *ready = true;
+        }
+        let none_left = match self.phase {
+            Phase::Running { population: Some(population), .. } => {
+                signals.contains(&Signal::TestOver) && self.alive() <= population
+            }
+            _ => false,
+        };
+        let over = signals.contains(&Signal::TestEnd) || signals.contains(&Signal::ProgramOver) || none_left;
+        if over && matches!(self.phase, Phase::Running { .. }) {
+            return Err(self.over());
+        }
+        Ok(())
+    }
+
+    /// Ends the test: what must hold now is checked.
+    fn over(&mut self) -> StepEnd {
+        let kernel = self.kernel().clone();
+        for check in &kernel.checks {
+            let registers = crate::view::registers(&self.machine, self.cpu());
+            let view = crate::view::View { machine: &self.machine, cpu: self.cpu() };
+            let inputs = crate::hooks::expression::Inputs::new(&registers);
+            let counts = |condition: &crate::hooks::expression::Expression| {
+                condition.holds(&view, &inputs) == Ok(true)
+            };
+            if !check.condition.as_ref().is_none_or(counts) {
+                continue;
+            }
+            if check.holds.holds(&view, &inputs).ok() != Some(true) {
+                let found = check.holds.text(&view, &inputs).unwrap_or_else(|why| why.to_string());
+                let action = Action::CheckFailed { check: check.name.clone(), found };
+                self.tracker.tell(&self.machine, &mut self.builder, action);
+            }
+        }
+        let alone = self.tracker.threads.len() <= self.threads_before;
+        self.tracker.tell(&self.machine, &mut self.builder, Action::TestEnd { alone });
+        self.phase = Phase::Over;
+        StepEnd::Finished
+    }
+
+    /// Runs until the kernel could take a tick, whoever is running then.
+    fn run_until_interruptible(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
+        let mut left = UNINTERRUPTIBLE_INSTRUCTIONS_MAX;
+        while !self.interruptible() {
+            let interrupts_on = self.machine.interrupts_enabled(self.cpu());
+            let (until, chunk) = match interrupts_on {
+                false => (Until::InterruptsOn, left),
+                // The instruction after STI belongs to it.
+                true if !self.machine.can_interrupt(self.cpu()) => (Until::InterruptsOn, 1),
+                true if self.stops.watch_preemption() => (Until::PreemptionAllowed, left),
+                true => (Until::InterruptsOn, PATIENCE_INSTRUCTIONS),
+            };
+            let before = self.machine.instructions();
+            let stop = self.run(until, chunk.min(left));
+            left = left.saturating_sub(self.machine.instructions() - before).max(1);
+            if left == 1 {
+                let ran = UNINTERRUPTIBLE_INSTRUCTIONS_MAX;
+                return Err(StepEnd::NoProgress { instructions: ran });
+            }
+            let halted = stop == Stop::Halt;
+            self.handle(stop, signals)?;
+            if halted {
+                return Ok(());
+            }
+            if self.only_offers() {
+                return Err(StepEnd::Stuck { waiting: self.waiting() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the next instruction is the kernel's or the program's under test, and not another program's.
+    fn is_own_code(&self) -> bool {
+        let (machine, cpu) = (&self.machine, self.cpu());
+        machine.privilege(cpu) == 0 || self.tracker.is_tested_space(machine.page_table(cpu).0)
+    }
+
+    /// Runs until a tick could be taken in what is tested: the kernel, or the program. A trusted kernel is not interrupted
+    /// where it would return to the program anyway.
+    fn settle_in_subject(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
+        self.run_until_interruptible(signals)?;
+        let switched = |signals: &[Signal]| signals.iter().any(|s| matches!(s, Signal::Switched { .. }));
+        let mut left = UNINTERRUPTIBLE_INSTRUCTIONS_MAX;
+        while self.kernel().tested.is_some() && self.machine.privilege(self.cpu()) == 0 && !switched(signals)
+        {
+            let before = self.machine.instructions();
+            let stop = self.run(Until::Program, left);
+            left = left.saturating_sub(self.machine.instructions() - before);
+            if left == 0 {
+                return Err(StepEnd::NoProgress { instructions: UNINTERRUPTIBLE_INSTRUCTIONS_MAX });
+            }
+            let halted = stop == Stop::Halt;
+            self.handle(stop, signals)?;
+            if halted {
+                break;
+            }
+        }
+        self.run_until_interruptible(signals)
+    }
+
+    /// Whether every thread waits for a lock of another one, and those that should block offer each other the
+    /// processor where no tick is taken.
+    fn only_offers(&self) -> bool {
+        // What a thread yields for may have become free since that was last brought up to date.
+        let goes_on =
+            |thread: &Thread| thread.yields_for.is_some() && self.tracker.lock_is_free(&self.machine, thread);
+        matches!(self.phase, Phase::Running { .. })
+            && self.tracker.threads.current().is_some_and(|thread| thread.yields_for.is_some())
+            && self.choices().is_empty()
+            && !self.stores_wait()
+            && !self.tracker.threads.iter().any(goes_on)
+    }
+
+    /// The kind of point that the next instruction is, if it is one.
+    fn point_here(&self) -> Option<PointKind> {
+        let registers = crate::view::registers(&self.machine, self.cpu());
+        let thread = self.tracker.threads.current();
+        let returns_to = || {
+            let view = crate::view::View { machine: &self.machine, cpu: self.cpu() };
+            let frames = crate::stack::activations(&self.tracker.space(thread), &registers, &view);
+            frames.get(1).map(crate::stack::Activation::pc)
+        };
+        let scope = self.builder.scope();
+        self.points.at(&compiled::StopPlace { thread, registers: &registers, scope, returns_to: &returns_to })
+    }
+
+    /// Runs the thread to the next point.
+    fn advance(&mut self) -> StepEnd {
+        let started = self.machine.instructions();
+        let me = self.running_id();
+        let mut signals = Vec::new();
+        let program = self.kernel().tested.is_some();
+        let mut quiet_until = QUIET_INSTRUCTIONS;
+        let mut clock = None;
+        loop {
+            let ran = self.machine.instructions() - started;
+            if ran >= self.limits.instructions_max {
+                return StepEnd::NoProgress { instructions: ran };
+            }
+            if ran >= quiet_until && self.machine.transaction(self.cpu()).is_some() {
+                if ran >= TRANSACTION_INSTRUCTIONS_MAX {
+                    return StepEnd::NoProgress { instructions: ran };
+                }
+                quiet_until = ran.saturating_mul(2);
+            } else if ran >= quiet_until {
+                if program && (self.spins() || self.tries_in_vain()) || self.spins_for_lock() {
+                    return self.spun(me);
+                }
+                clock = self.waits_for_clock();
+                if let Some(spin) = &clock {
+                    self.tracker.stop_at(spin.at.0);
+                }
+                quiet_until = ran.saturating_mul(2);
+            }
+            if let Some(spin) = clock.take_if(|spin| spin.is_here(&self.machine) && self.interruptible()) {
+                return self.wait_for_clock(spin);
+            }
+            signals.clear();
+            let until = if self.ends_round() { Until::Program } else { Until::Point };
+            let most = quiet_until.min(self.limits.instructions_max) - ran;
+            let stop = self.run(until, if self.speculates() { 1 } else { most });
+            let returned = stop == Stop::InterruptReturn;
+            let (halted, fence) = (stop == Stop::Halt, stop == Stop::Fence);
+            let at_code = stop == Stop::Iteration || matches!(stop, Stop::Code(pc) if self.is_known(pc));
+            if let Err(end) = self.handle(stop, &mut signals) {
+                return end;
+            }
+            self.empty_buffer_if_trusted();
+            if fence && self.stored_since_fence() {
+                self.current = me;
+                let pc = self.machine.pc(self.cpu());
+                return StepEnd::Point(Point { kind: PointKind::Access, thread: me.unwrap_or_default(), pc });
+            }
+            self.before_end(&mut signals);
+            if returned && self.ends_round_here() && self.repeats_itself() {
+                return self.spun(me);
+            }
+            let new = at_code && !signals.contains(&Signal::Again) && self.is_own_code();
+            if new && let Some(kind) = self.point_here() {
+                signals.push(Signal::Point(kind));
+            }
+            if halted {
+                return self.halted(me);
+            }
+            if signals.iter().any(|signal| matches!(signal, Signal::Switched { .. })) {
+                return self.gave_way(me, PointKind::Voluntary);
+            }
+            if signals.contains(&Signal::Point(PointKind::InterruptsOn))
+                && !self.machine.can_interrupt(self.cpu())
+            {
+                // The instruction after STI belongs to it.
+                let stop = self.run(Until::Point, 1);
+                if let Err(end) = self.handle(stop, &mut signals) {
+                    return end;
+                }
+            }
+            // A program that yields in vain is still at a place where another could go on.
+            if signals.contains(&Signal::YieldedInVain) {
+                if program {
+                    return self.gave_way(me, PointKind::Voluntary);
+                }
+                if self.tracker.threads.current().is_some_and(Thread::dozes) && self.interruptible() {
+                    return self.time_passed(me.unwrap_or_default());
+                }
+                if self.yields_in_vain() {
+                    return self.spun(me);
+                }
+            }
+            let inside =
+                |activity| self.tracker.threads.current().is_some_and(|thread| thread.inside(activity));
+            let (sealed, trusted) = (inside(Activity::Sealed), !program && inside(Activity::Trusted));
+            let guarded = inside(Activity::Guarded);
+            let unguarded = guarded && !self.tracker.holds_lock();
+            let wanted =
+                signals.iter().find_map(|signal| match signal {
+                    Signal::Point(PointKind::Race) if unguarded && !sealed => {
+                        self.points.wants(PointKind::Race).then_some(PointKind::Race)
+                    }
+                    Signal::Point(
+                        PointKind::Lock | PointKind::Unlock | PointKind::Race | PointKind::Access,
+                    ) if sealed || guarded => None,
+                    Signal::Point(kind) if trusted && !kind.is_named() => None,
+                    Signal::Point(kind) if self.points.wants(*kind) => Some(*kind),
+                    _ => None,
+                });
+            let Some(kind) = wanted else { continue };
+            if self.is_sealed_transaction() {
+                continue;
+            }
+            // Threads are made runnable where no tick is taken; the point comes as soon as one could be.
+            if matches!(kind, PointKind::Create | PointKind::Wake) {
+                let mut signals = Vec::new();
+                if let Err(end) = self.settle_in_subject(&mut signals) {
+                    return end;
+                }
+                if signals.iter().any(|signal| matches!(signal, Signal::Switched { .. })) {
+                    return self.gave_way(me, PointKind::Voluntary);
+                }
+            }
+            if self.interruptible() && self.points.admits(|| self.tracker.stack(&self.machine)) {
+                if self.stood_here() {
+                    if self.circles() {
+                        return self.spun(me);
+                    }
+                    let clock = self.circles_for_clock().filter(|spin| spin.is_here(&self.machine));
+                    if let Some(spin) = clock {
+                        return self.wait_for_clock(spin);
+                    }
+                }
+                self.current = me;
+                let pc = self.machine.pc(self.cpu());
+                return StepEnd::Point(Point { kind, thread: me.unwrap_or_default(), pc });
+            }
+            if kind.is_named() || kind == PointKind::Race {
+                self.builder.pass(me.unwrap_or_default(), self.machine.pc(self.cpu()));
+            }
+        }
+    }
+
+    /// Goes on after the thread has given up the processor; a decision is due as soon as the kernel can take
+    /// a tick.
+    fn gave_way(&mut self, me: Option<ThreadId>, kind: PointKind) -> StepEnd {
+        let pc = self.machine.pc(self.cpu());
+        let mut signals = Vec::new();
+        let until = self.machine.instructions() + IDLE_INSTRUCTIONS_MAX;
+        loop {
+            if let Err(end) = self.run_until_interruptible(&mut signals) {
+                return end;
+            }
+            // With nobody to choose, the kernel goes on until it rests or somebody is woken.
+            if self.machine.is_halted(self.cpu()) {
+                return self.halted(me);
+            }
+            let nobody =
+                self.tracker.idles(&self.machine) && self.choices().is_empty() && !self.stores_wait();
+            if !nobody {
+                break;
+            }
+            let left = until.saturating_sub(self.machine.instructions());
+            if left == 0 {
+                return self.rest(me, pc);
+            }
+            match self.run(Until::Point, left) {
+                Stop::Halt => return self.halted(me),
+                stop => {
+                    if let Err(end) = self.handle(stop, &mut signals) {
+                        return end;
+                    }
+                }
+            }
+        }
+        self.current = None;
+        StepEnd::Point(Point { kind, thread: me.unwrap_or_default(), pc })
+    }
+
+    /// Goes on where the processor waits for an interrupt.
+    fn halted(&mut self, me: Option<ThreadId>) -> StepEnd {
+        self.rest(me, self.machine.pc(self.cpu()))
+    }
+
+    /// Goes on where nobody runs: the test is over, a thread can be woken, a device will answer, or the guest
+    /// is stuck.
+    fn rest(&mut self, me: Option<ThreadId>, pc: VirtAddr) -> StepEnd {
+        let mut signals = Vec::new();
+        self.current = None;
+        for _ in 0..DEVICE_STOPS_MAX {
+            self.tracker.refresh(&self.machine, &mut self.builder, &mut signals);
+            if let Phase::Running { population: Some(population), ready: true } = self.phase
+                && self.alive() <= population
+            {
+                return self.over();
+            }
+            if !self.enabled().is_empty() {
+                return StepEnd::Point(Point { kind: PointKind::Halt, thread: me.unwrap_or_default(), pc });
+            }
+            let somebody = self.tracker.threads.iter().any(|thread| thread.inside(Activity::Device));
+            let halted = self.machine.is_halted(self.cpu());
+            // What a device has answered may not have been taken yet.
+            let pending = self.machine.interrupt_pending(self.cpu());
+            if !somebody || !pending && self.machine.next_event().is_none() {
+                break;
+            }
+            if halted && !pending {
+                self.machine.sleep();
+            }
+            let stop = self.run(Until::Point, IDLE_INSTRUCTIONS_MAX);
+            let end =
+                self.handle(stop, &mut signals).and_then(|()| self.run_until_interruptible(&mut signals));
+            if let Err(end) = end {
+                return end;
+            }
+        }
+        StepEnd::Stuck { waiting: self.waiting() }
+    }
+
+    /// Threads alive, the idle one left out.
+    pub(crate) fn alive(&self) -> usize {
+        let alive = |thread: &&Thread| {
+            thread.standing != ThreadState::Exiting && !self.tracker.is_idle(&self.machine, thread.key)
+        };
+        self.tracker.threads.iter().filter(alive).count()
+    }
+
+    fn can_go_on(&self, thread: &Thread) -> bool {
+        let runs = self.running_id() == Some(thread.id);
+        let standing = match thread.standing {
+            ThreadState::Runnable => runs || self.tracker.runnable(&self.machine, thread),
+            ThreadState::Blocked => {
+                thread.inside(Activity::Sleep) || self.tracker.runnable(&self.machine, thread)
+            }
+            // It may announce its end long before it leaves the processor for the last time.
+            ThreadState::Exiting => runs || self.tracker.runnable(&self.machine, thread),
+        };
+        let comes = matches!(thread.turn, Scheduled::Comes | Scheduled::LastChance);
+        standing
+            && comes
+            && thread.yields_for.is_none()
+            && !self.waits_to_drain(thread.id)
+            && !self.tracker.is_idle(&self.machine, thread.key)
+    }
+
+    /// The threads that can be chosen; none when the test is over.
+    pub fn enabled_threads(&self) -> ThreadSet {
+        if !matches!(self.phase, Phase::Running { .. }) {
+            return ThreadSet::new();
+        }
+        self.choices()
+    }
+
+    /// The threads that can be chosen, without those that wait in a loop, and those that wait for time to
+    /// pass while it does not.
+    fn choices(&self) -> ThreadSet {
+        let free = |thread: &&Thread| self.can_go_on(thread) && !thread.looping.waits;
+        let free = || self.tracker.threads.iter().filter(free);
+        if self.kernel().time_passes == TimePasses::AnyTime {
+            return free().map(|thread| thread.id).collect();
+        }
+        // First threads that need no time, then those that ticks reach meanwhile, then those that are asleep.
+        let rank = |thread: &Thread| match thread {
+            _ if !self.waits_for_time(thread) => 0,
+            _ if thread.dozes() => 2,
+            _ if thread.clock.is_some() => 2,
+            _ => 1 + 2 * u8::from(self.is_asleep(thread)),
+        };
+        let first = free().map(rank).min();
+        let first = free().filter(|thread| Some(rank(thread)) == first);
+        // Which of the dozing threads lets time pass makes no difference, so one of them is enough.
+        let mut dozing = false;
+        let counts = |thread: &&Thread| !(thread.dozes() && std::mem::replace(&mut dozing, true));
+        first.filter(counts).map(|thread| thread.id).collect()
+    }
+
+    /// All threads that cannot go on and should.
+    fn waiting(&self) -> Vec<Waiting> {
+        let program = self.kernel().tested.is_some();
+        // Whoever has waited since before the test has no part in it, unless nobody else waits.
+        let part = self.tracker.threads.iter().any(|thread| thread.took_part);
+        let waits = |thread: &&Thread| {
+            !thread.inside(Activity::Device)
+                && (thread.took_part || !part)
+                && !self.tracker.is_idle(&self.machine, thread.key)
+                && (!program || self.tracker.is_tested(&self.machine, thread))
+        };
+        self.tracker
+            .threads
+            .iter()
+            .filter(waits)
+            .map(|thread| Waiting {
+                thread: thread.id,
+                lock: thread.yields_for.or(self.tracker.wanted(thread).map(|(_, lock)| lock)),
+                owner: self.tracker.owner(&self.machine, thread),
+                loops: thread.looping.waits,
+                stack: self.stack_of_waiting(thread),
+            })
+            .collect()
+    }
+
+    /// The stack of a thread that waits. A thread that goes round in a loop of a program is met anywhere in
+    /// it: what it calls there is no part of the stack.
+    fn stack_of_waiting(&self, thread: &Thread) -> trace::Stack {
+        let runs = self.running_id() == Some(thread.id);
+        if self.builder.narrated && self.kernel().tested.is_some() && thread.looping.waits && runs {
+            return self.common_stack(thread.id);
+        }
+        self.tracker.stack_of(&self.machine, thread)
+    }
+
+    /// Makes actions of the lines that the guest printed since last asked.
+    fn take_console(&mut self) {
+        if !matches!(self.phase, Phase::Running { .. }) {
+            return;
+        }
+        for line in self.builder.console_lines(&mut self.machine) {
+            self.tracker.tell(&self.machine, &mut self.builder, Action::Console { line });
+        }
+    }
+
+    /// Runs without control until the test begins or something else ends it; for [`crate::driving::lifecycle`].
+    pub(crate) fn run_free(
+        &mut self,
+        instructions_max: u64,
+        signals: &mut Vec<Signal>,
+    ) -> Result<Stop, StepEnd> {
+        let stop = self.run(Until::Point, instructions_max);
+        self.handle(stop.clone(), signals)?;
+        Ok(stop)
+    }
+
+    /// Begins the test: from here on Rockfall decides when the timer ticks.
+    pub(crate) fn take_control(&mut self, population: Option<usize>) -> Result<(), StepEnd> {
+        self.machine.set_timer_mode(machine::board::TimerMode::Controlled);
+        let mut signals = Vec::new();
+        self.run_until_interruptible(&mut signals)?;
+        self.machine.take_output();
+        self.phase = Phase::Running { population, ready: false };
+        self.threads_before = self.tracker.threads.len();
+        let runs = self.running_id();
+        for thread in self.tracker.threads.iter_mut() {
+            thread.took_part = Some(thread.id) == runs || thread.standing == ThreadState::Runnable;
+        }
+        self.current = None;
+        self.ask_for_turns();
+        Ok(())
+    }
+}
+
+impl Subject for Uniprocessor {
+    fn enabled(&self) -> ChoiceSet {
+        let mut enabled = self.outcomes(self.enabled_threads().iter());
+        if matches!(self.phase, Phase::Running { .. }) {
+            let drains = self.buffers.iter().flat_map(|buffers| buffers.choices());
+            for choice in drains {
+                enabled.insert(choice);
+            }
+        }
+        enabled
+    }
+
+    fn current(&self) -> Option<Actor> {
+        // For whoever waits for its store buffer, the buffer goes on.
+        if let Some(thread) = self.current.filter(|&thread| self.waits_to_drain(thread)) {
+            return Some(Actor::ThreadBuffer(thread));
+        }
+        let can_go_on =
+            |&thread: &ThreadId| self.tracker.threads.by_id(thread).is_some_and(|t| self.can_go_on(t));
+        self.current.filter(can_go_on).map(Actor::from)
+    }
+
+    fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
+        if let Actor::ThreadBuffer(thread) = choice.actor
+            && let Some(step) = self.drain_buffer(thread, choice)
+        {
+            return step;
+        }
+        let thread = choice.thread().filter(|&thread| self.has_outcome(thread, choice.outcome));
+        let Some(thread) = thread else {
+            let what = format!("'{choice}' is no thread of a uniprocessor, or its step has no such outcome");
+            let end = StepEnd::Unsupported { what };
+            return Step {
+                choice,
+                thread: ThreadId::default(),
+                accesses: Vec::new(),
+                events: Vec::new(),
+                instructions: 0,
+                end,
+                stack: Vec::new(),
+                sightings: Vec::new(),
+                remarks: Vec::new(),
+            };
+        };
+        if self.points.set != *points {
+            self.points = Arc::new(Compiled::new(points, self.kernel()));
+            self.stops.invalidate();
+        }
+        self.builder.count_words(&points.words);
+        let started = self.machine.instructions();
+        self.waited = 0;
+        self.forget_turns();
+        self.decide(thread, choice.outcome);
+        let lines = self.lines_before(thread);
+        self.builder.begin(self.cpu(), Some(thread));
+        let end = match self.land_in_time(thread).and_then(|()| self.resume()) {
+            Ok(()) => {
+                self.lay_over(thread);
+                self.begin_here();
+                // The machine does not stop where it stands, as it does where the last step ended before an access.
+                self.tracker.seen(&self.machine, &mut self.builder);
+                self.advance()
+            }
+            Err(end) => end,
+        };
+        if !matches!(end, StepEnd::Point(Point { kind: PointKind::Transaction, .. })) {
+            self.decide(thread, 0);
+            self.decided = None;
+        }
+        self.take_console();
+        self.tracker.drain(&self.machine, &mut self.builder);
+        let mut signals = Vec::new();
+        self.tracker.refresh(&self.machine, &mut self.builder, &mut signals);
+        let held_back = self.hold_back();
+        let last = self.builder.attributed().unwrap_or(thread);
+        let stack = match self.tracker.threads.by_id(last).filter(|_| self.builder.narrated) {
+            Some(thread) => self.tracker.stack_of(&self.machine, thread),
+            None => Vec::new(),
+        };
+        let instructions = self.machine.instructions() - started - self.waited;
+        let mut step = self.builder.finish(choice, end, instructions, stack);
+        store_buffers::tell_stores(&mut step, &held_back);
+        self.depend(lines.as_deref(), &mut step);
+        self.foresee_conflicts(&step);
+        self.judge_loops(&mut step);
+        if matches!(step.end, StepEnd::Point(_)) {
+            self.ask_for_turns();
+            self.retry_loops();
+        }
+        if let Some(unfair) = self.tracker.unfair {
+            let what = format!(
+                "the scheduler left {unfair} aside, which could run, and chose it later: 'runnable.fair' is not true"
+            );
+            step.end = StepEnd::Unsupported { what };
+        }
+        if matches!(step.end, StepEnd::Point(_)) && self.enabled().is_empty() {
+            step.end = StepEnd::Stuck { waiting: self.waiting() };
+        }
+        step
+    }
+
+    fn narrate(&mut self) {
+        self.builder.narrated = true;
+    }
+
+    fn sight(&mut self, pcs: &[VirtAddr]) {
+        let kernel = &self.tracker.kernel;
+        let tested = kernel.tested.as_ref().map(|tested| &tested.image);
+        self.builder.sight(pcs, std::iter::once(&kernel.image).chain(tested));
+        self.stops.invalidate();
+    }
+
+    fn standing(&self, thread: ThreadId) -> trace::Stack {
+        self.standing_in(&self.machine, thread)
+    }
+
+    fn loop_stack(&self, thread: ThreadId) -> trace::Stack {
+        self.common_stack(thread)
+    }
+
+    fn limit_step(&mut self, instructions_max: u64) {
+        self.limits.instructions_max = instructions_max.max(self.limits.instructions_allowed);
+    }
+
+    fn cancel_when(&mut self, cancelled: Cancelled) {
+        self.cancellation.cancelled = Some(cancelled);
+    }
+
+    fn thread_name(&self, thread: ThreadId) -> Option<String> {
+        let name = self.kernel().threads.name.as_ref()?;
+        let key = self.tracker.threads.by_id(thread)?.key;
+        let registers = crate::view::registers(&self.machine, self.cpu());
+        let inputs =
+            crate::hooks::expression::Inputs { registers: &registers, arguments: None, bound: &[key] };
+        name.text(&crate::view::View { machine: &self.machine, cpu: self.cpu() }, &inputs).ok()
+    }
+
+    fn bytes_apart(&self, other: &Self) -> usize {
+        self.machine.memory.bytes_apart(&other.machine.memory) + CLONE_BYTES
+    }
+}

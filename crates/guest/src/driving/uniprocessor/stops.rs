@@ -1,0 +1,83 @@
+//! Where runs of the machine stop, by what they wait for.
+
+use super::Until;
+use crate::driving::compiled::Compiled;
+use crate::driving::step_builder::StepBuilder;
+use crate::hooks::kernel::Kernel;
+use crate::hooks::tracker::Tracker;
+use machine::{Kinds, StopSet, Watchpoint};
+use std::sync::Arc;
+
+/// The sets of stops, built from the addresses of the tracker, of the points and of what is to be seen; built
+/// again when they change.
+#[derive(Clone, Default)]
+pub(super) struct Stops {
+    running: StopSet,
+    /// Ends runs until interrupts are on.
+    settling: StopSet,
+    /// Ends runs until a variable that forbids preemption changes. Apart from `settling`, because watching
+    /// memory costs time.
+    watching: StopSet,
+    /// Ends runs until the kernel returns to a program.
+    returning: StopSet,
+    /// How many addresses of the tracker the sets know. `None`: they are to be built.
+    built: Option<usize>,
+}
+
+impl Stops {
+    /// Takes note that other points are asked for, or other accesses are to be seen.
+    pub fn invalidate(&mut self) {
+        self.built = None;
+    }
+
+    /// Builds them anew if the addresses to stop at have changed; the tracker's only ever grow.
+    /// With `buffers`, also where the program needs its store buffer to be empty.
+    pub fn build(&mut self, tracker: &Tracker, points: &Compiled, builder: &StepBuilder, buffers: bool) {
+        if self.built == Some(tracker.stops.len()) {
+            return;
+        }
+        let kernel = &tracker.kernel;
+        let known = tracker.stops.union(&points.addresses);
+        let code = Arc::new(known.chain(builder.sighted()).copied().collect());
+        let flag_matters = points.interrupts || kernel.interrupts_as_lock;
+        let always = Kinds::HALT.and(Kinds::TRANSACTION).and(Kinds::TRANSACTION_END);
+        let buffered = Kinds::USER_FENCE.and(Kinds::EXCEPTION).and(Kinds::INTERRUPT_RETURN);
+        let always = if buffers { always.and(buffered) } else { always };
+        let always = if kernel.annotations { always.and(Kinds::HYPERCALL) } else { always };
+        // Everywhere alike: how many instructions a repeated one counts for depends on it.
+        let iterations = Arc::new(points.iterations.clone());
+        let with = |on| {
+            let (code, iterations) = (Arc::clone(&code), Arc::clone(&iterations));
+            StopSet { code, iterations, on, ..StopSet::default() }
+        };
+        let flag = always.and(Kinds::INTERRUPT_FLAG);
+        *self = Self {
+            running: with(if flag_matters { flag } else { always }),
+            settling: with(flag),
+            watching: StopSet { watch: Arc::new(preemption_variables(kernel)), ..with(flag) },
+            returning: with(always.and(Kinds::INTERRUPT_RETURN)),
+            built: Some(tracker.stops.len()),
+        };
+    }
+
+    pub fn until(&mut self, until: Until) -> &mut StopSet {
+        match until {
+            Until::Point => &mut self.running,
+            Until::InterruptsOn => &mut self.settling,
+            Until::PreemptionAllowed => &mut self.watching,
+            Until::Program => &mut self.returning,
+        }
+    }
+
+    /// Whether a change of memory can allow preemption.
+    pub fn watch_preemption(&self) -> bool {
+        !self.watching.watch.is_empty()
+    }
+}
+
+/// Variables whose change can allow preemption.
+fn preemption_variables(kernel: &Kernel) -> Vec<Watchpoint> {
+    let Some(allowed) = &kernel.preemption_allowed else { return Vec::new() };
+    let variables = allowed.variables();
+    variables.iter().map(|&(start, bytes)| Watchpoint { start, bytes, reads: false, writes: true }).collect()
+}

@@ -1,0 +1,356 @@
+//! Store buffers: what a thread of the program stores, others see later.
+//!
+//! Concept (Sewell et al. 2010, "x86-TSO"): each thread runs as if it had a processor to itself. Its stores go into a buffer, from
+//! which they reach memory in their order, at moments that the explorer chooses ([`Actor::ThreadBuffer`]); its own loads see
+//! them at once. An instruction that waits for the buffer to be empty (a locked one, MFENCE, CPUID, one that enters the
+//! kernel) begins a step if the thread has stored since the last such one, and until the buffer has drained the thread cannot be chosen:
+//! so each store is drained by one step, in every execution. Exceptions empty the buffer within their step.
+//!
+//! The machine knows nothing of this. While a thread runs, its buffered stores lie over memory; when its step ends, what it
+//! stored is taken out again, and what others see is put back. Nobody else runs in between, so the thread sees what a buffer
+//! would have forwarded to it, and its code runs at full speed. What is in memory between steps is what all threads see.
+//!
+//! What a thread stores in one step leaves the buffer in one step: where others could come in between depends on the
+//! points. Stores whose form says that they go to the function's own frame ([`Everywhere`]) leave together with the one
+//! before them, or are never in the buffer. Code that is trusted, and functions whose accesses do not count, begin with an empty buffer.
+//!
+//! The kernel's own stores are in memory at once: its threads share a processor. Ticks, which only stand for time that
+//! passes on the thread's own processor, empty no buffer.
+//!
+//! Limits: a buffer holds the stores of [`STEPS_MAX`] steps and is then emptied. Memory that another thread unmaps
+//! while stores to it wait gets them nevertheless. Not together with hardware transactions.
+
+use super::Uniprocessor;
+use crate::driving::everywhere::Everywhere;
+use crate::driving::spinning::Value;
+use crate::hooks::kernel::Activity;
+use machine::memory::Memory;
+use machine::{Machine, entries::PAGE_BYTES};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use trace::{
+    Access, Action, Actor, Choice, Event, PhysAddr, Point, PointKind, Step, StepEnd, ThreadId, VirtAddr,
+};
+
+/// Steps whose stores a buffer holds. Processors hold about so many stores.
+const STEPS_MAX: usize = 56;
+
+/// A store that waits.
+#[derive(Clone, Debug)]
+struct Store {
+    addr: VirtAddr,
+    phys: PhysAddr,
+    pc: VirtAddr,
+    bytes: Vec<u8>,
+    /// It was told ([`Action::Buffered`]).
+    told: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Buffer {
+    /// The stores of a step each, the oldest first.
+    steps: VecDeque<Arc<Vec<Store>>>,
+    /// The thread has stored since it last needed the buffer to be empty.
+    used: bool,
+    /// That is what the thread's next instruction needs.
+    fenced: bool,
+}
+
+/// The buffers of all threads.
+#[derive(Clone, Debug)]
+pub(super) struct StoreBuffers {
+    known: Arc<Everywhere>,
+    program: Range<u64>,
+    of: BTreeMap<ThreadId, Buffer>,
+}
+
+/// A thread of the program runs, with its stores over memory.
+#[derive(Debug)]
+pub(super) struct Overlay {
+    thread: ThreadId,
+    /// What others see.
+    memory: Memory,
+    /// Accesses of the step from here on are behind the last moment at which the buffer was empty.
+    from: usize,
+}
+
+impl StoreBuffers {
+    /// Whether a program's own instruction made the access, and its bytes go into the buffer.
+    fn is_store(&self, access: &Access) -> bool {
+        access.kind.writes()
+            && !access.atomic
+            && self.program.contains(&access.pc.0)
+            && !self.known.is_system_call(access.pc)
+    }
+
+    fn stores(&self, thread: ThreadId) -> impl Iterator<Item = &Store> {
+        self.of.get(&thread).into_iter().flat_map(|buffer| buffer.steps.iter().flat_map(|step| step.iter()))
+    }
+
+    /// Whether no store waits.
+    pub fn are_empty(&self) -> bool {
+        self.of.values().all(|buffer| buffer.steps.is_empty())
+    }
+
+    pub fn choices(&self) -> impl Iterator<Item = Choice> {
+        let waiting = self.of.iter().filter(|(_, buffer)| !buffer.steps.is_empty());
+        waiting.map(|(&thread, _)| Actor::ThreadBuffer(thread).into())
+    }
+
+    /// Whether the thread sees another value than it did.
+    pub fn sees_change(&self, machine: &Machine, thread: ThreadId, value: &Value) -> bool {
+        value.has_changed_under(machine, |at, bytes| {
+            for store in self.stores(thread) {
+                for (offset, byte) in (store.phys.0..).zip(&store.bytes) {
+                    if let Some(seen) = offset.checked_sub(at.0).and_then(|i| bytes.get_mut(i as usize)) {
+                        *seen = *byte;
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// Whether the bytes are in one page, so that one physical address says where they are.
+fn in_one_page(access: &Access) -> bool {
+    access.addr.0 % PAGE_BYTES + u64::from(access.size) <= PAGE_BYTES
+}
+
+impl Uniprocessor {
+    /// From now on threads of the program under test have store buffers.
+    pub fn explore_store_buffers(&mut self) -> Result<(), String> {
+        let kernel = self.kernel().clone();
+        let Some(tested) = &kernel.tested else {
+            return Err(
+                "threads of one processor have no store buffers of their own: name the program to test \
+                        with --program"
+                    .to_string(),
+            );
+        };
+        if self.machine.tsx().is_some() {
+            return Err("store buffers and hardware transactions are not explored together".to_string());
+        }
+        let program = self.builder.scope().program.clone().unwrap_or_default();
+        let scope = self.builder.scope();
+        let inside = |range: &Range<u64>| program.contains(&range.start);
+        if scope.ignored_code.iter().chain(&scope.ignored_data).any(inside) {
+            return Err(
+                "the library's description ignores functions or variables of the program, whose stores \
+                        would overtake others: leave out its [ignore]"
+                    .to_string(),
+            );
+        }
+        let known = Arc::new(Everywhere::new(&tested.image, true));
+        self.buffers = Some(Box::new(StoreBuffers { known, program, of: BTreeMap::new() }));
+        self.stops.invalidate();
+        Ok(())
+    }
+
+    /// Whether somebody's stores wait to be seen.
+    pub(super) fn stores_wait(&self) -> bool {
+        self.buffers.as_ref().is_some_and(|buffers| !buffers.are_empty())
+    }
+
+    /// The thread goes on: its stores lie over memory from now on.
+    pub(super) fn lay_over(&mut self, thread: ThreadId) {
+        if self.buffers.is_none() || !self.tracker.runs_tested(&self.machine) {
+            return;
+        }
+        self.tracker.drain(&self.machine, &mut self.builder);
+        let memory = self.machine.memory.clone();
+        let Some(buffers) = &mut self.buffers else { return };
+        if let Some(buffer) = buffers.of.get_mut(&thread).filter(|buffer| buffer.fenced) {
+            (buffer.used, buffer.fenced) = (false, false);
+        }
+        for store in buffers.stores(thread) {
+            self.machine.write_phys(store.phys, &store.bytes);
+        }
+        self.overlay = Some(Overlay { thread, memory, from: self.builder.accesses().len() });
+    }
+
+    /// Whether a thread cannot go on before its buffer is empty.
+    pub(super) fn waits_to_drain(&self, thread: ThreadId) -> bool {
+        let buffer = self.buffers.as_ref().and_then(|buffers| buffers.of.get(&thread));
+        buffer.is_some_and(|buffer| buffer.fenced && !buffer.steps.is_empty())
+    }
+
+    /// Whether the running thread of the program has stored since it last needed its buffer to be empty.
+    pub(super) fn stored_since_fence(&mut self) -> bool {
+        let Some(&Overlay { thread, from, .. }) = self.overlay.as_ref() else { return false };
+        if self.running_id() != Some(thread) {
+            return false;
+        }
+        self.tracker.drain(&self.machine, &mut self.builder);
+        let Some(buffers) = &self.buffers else { return false };
+        let shared = |access: &Access| buffers.is_store(access) && buffers.known.knows(access.pc);
+        buffers.of.get(&thread).is_some_and(|buffer| buffer.used)
+            || self.builder.accesses()[from..].iter().any(shared)
+    }
+
+    /// The kernel has returned to the program: what it wrote is there for all.
+    pub(super) fn back_in_program(&mut self) {
+        let Some(thread) = self.overlay.as_ref().map(|overlay| overlay.thread) else { return };
+        if self.running_id() != Some(thread) || self.machine.privilege(self.cpu()) == 0 {
+            return;
+        }
+        self.tracker.drain(&self.machine, &mut self.builder);
+        if let Some(overlay) = &mut self.overlay {
+            overlay.memory = self.machine.memory.clone();
+            overlay.from = self.builder.accesses().len();
+        }
+    }
+
+    /// Something happened that empties the buffer.
+    pub(super) fn empty_buffer(&mut self) {
+        let Some(thread) = self.overlay.as_ref().map(|overlay| overlay.thread) else { return };
+        if self.running_id() != Some(thread) {
+            return;
+        }
+        self.tracker.drain(&self.machine, &mut self.builder);
+        let Some(buffers) = &mut self.buffers else { return };
+        let buffer = buffers.of.remove(&thread).unwrap_or_default();
+        if buffer.used {
+            self.tracker.tell(&self.machine, &mut self.builder, Action::Fence);
+        }
+        for store in buffer.steps.iter().flat_map(|step| step.iter()).filter(|store| store.told) {
+            self.tracker.tell(&self.machine, &mut self.builder, store.drained());
+        }
+        if let Some(overlay) = &mut self.overlay {
+            overlay.memory = self.machine.memory.clone();
+            overlay.from = self.builder.accesses().len();
+        }
+    }
+
+    /// What follows is code whose stores are not told: others see them at once, and so all that came before.
+    pub(super) fn empty_buffer_if_trusted(&mut self) {
+        let untold =
+            |thread: &crate::hooks::threads::Thread| thread.quiet > 0 || thread.inside(Activity::Trusted);
+        if self.overlay.is_some() && self.tracker.threads.current().is_some_and(untold) {
+            self.empty_buffer();
+        }
+    }
+
+    /// The thread's step is over: what it stored goes into its buffer, and memory is what others see. Gives the accesses that
+    /// went there.
+    pub(super) fn hold_back(&mut self) -> Vec<usize> {
+        let Some(from) = self.overlay.as_ref().map(|overlay| overlay.from) else { return Vec::new() };
+        let Some(buffers) = &self.buffers else { return Vec::new() };
+        let (earlier, recent) = self.builder.accesses().split_at(from);
+        let number = |at: usize| earlier.len() + at;
+        let (own, others): (Vec<_>, Vec<_>) = recent
+            .iter()
+            .enumerate()
+            .filter(|(_, access)| access.kind.writes())
+            .partition(|(_, access)| buffers.is_store(access));
+        // Neither is known what the kernel wrote below a store, nor where a store over two pages goes on.
+        let unclear =
+            |access: &Access| !in_one_page(access) || others.iter().any(|(_, other)| other.overlaps(access));
+        let thread = self.overlay.as_ref().map(|overlay| overlay.thread).unwrap_or_default();
+        let held = buffers.of.get(&thread).map_or(0, |buffer| buffer.steps.len());
+        if own.iter().any(|(_, access)| unclear(access)) || held >= STEPS_MAX {
+            self.empty_buffer();
+            self.overlay = None;
+            return Vec::new();
+        }
+        let told = own.iter().any(|(_, access)| buffers.known.knows(access.pc));
+        let stored = |(_, access): &(usize, &Access)| {
+            let mut bytes = vec![0; access.size as usize];
+            self.machine.memory.read(access.phys, &mut bytes);
+            Store { addr: access.addr, phys: access.phys, pc: access.pc, bytes, told }
+        };
+        let stores: Vec<Store> = own.iter().map(stored).collect();
+        let went: Vec<usize> = own.iter().filter(|_| told).map(|(at, _)| number(*at)).collect();
+        let fenced = self.running_id() == Some(thread) && self.machine.at_user_fence(self.cpu());
+        let Some(buffers) = &mut self.buffers else { return Vec::new() };
+        let buffer = buffers.of.entry(thread).or_default();
+        if told {
+            buffer.used = true;
+            buffer.steps.push_back(Arc::new(stores));
+        } else if let Some(last) = buffer.steps.back_mut().filter(|_| !stores.is_empty()) {
+            Arc::make_mut(last).extend(stores);
+        }
+        buffer.fenced = fenced;
+        self.lift();
+        went
+    }
+
+    /// Memory is what others see.
+    fn lift(&mut self) {
+        let (Some(overlay), Some(buffers)) = (self.overlay.take(), &self.buffers) else { return };
+        for store in buffers.stores(overlay.thread) {
+            let mut bytes = vec![0; store.bytes.len()];
+            overlay.memory.read(store.phys, &mut bytes);
+            self.machine.write_phys(store.phys, &bytes);
+        }
+    }
+
+    /// The step of a buffer: its oldest stores reach memory.
+    pub(super) fn drain_buffer(&mut self, thread: ThreadId, choice: Choice) -> Option<Step> {
+        let buffers = self.buffers.as_mut()?;
+        let stores = buffers.of.get_mut(&thread)?.steps.pop_front()?;
+        let pc = stores.first().map_or(VirtAddr(0), |store| store.pc);
+        let mut events = Vec::new();
+        for store in stores.iter() {
+            self.machine.write_phys(store.phys, &store.bytes);
+            if store.told {
+                let (action, pc) = (store.drained(), store.pc);
+                events.push(Event { action, pc, accesses_before: 0, stack: None });
+            }
+        }
+        self.wake_by(&stores);
+        let end = match trace::Subject::enabled(self).is_empty() {
+            true => StepEnd::Stuck { waiting: self.waiting() },
+            false => StepEnd::Point(Point { kind: PointKind::Access, thread, pc }),
+        };
+        Some(Step {
+            choice,
+            thread,
+            accesses: Vec::new(),
+            events,
+            instructions: 1,
+            end,
+            stack: Vec::new(),
+            sightings: Vec::new(),
+            remarks: Vec::new(),
+        })
+    }
+
+    /// Who waits in a loop for what was written goes on.
+    fn wake_by(&mut self, stores: &[Store]) {
+        let Some(buffers) = &self.buffers else { return };
+        let writes = |met: &Access| {
+            let end = met.phys.0 + u64::from(met.size);
+            stores.iter().any(|s| s.phys.0 < end && met.phys.0 < s.phys.0 + s.bytes.len() as u64)
+        };
+        for thread in self.tracker.threads.iter_mut().filter(|thread| thread.looping.waits) {
+            let goes_on = match &thread.looping.condition {
+                Some(condition) => {
+                    condition.iter().any(|value| buffers.sees_change(&self.machine, thread.id, value))
+                }
+                None => thread.looping.accesses.iter().any(writes),
+            };
+            if goes_on {
+                thread.looping = Arc::default();
+            }
+        }
+        self.retry_loops();
+    }
+}
+
+impl Store {
+    fn drained(&self) -> Action {
+        let size = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        Action::Drained { addr: self.addr, phys: self.phys, size }
+    }
+}
+
+/// Tells of the stores that went into a buffer, each right behind its access.
+pub(super) fn tell_stores(step: &mut Step, went: &[usize]) {
+    for &at in went.iter().rev() {
+        let Access { addr, phys, size, pc, .. } = step.accesses[at];
+        let place = step.events.partition_point(|event| event.accesses_before <= at);
+        let action = Action::Buffered { addr, phys, size };
+        step.events.insert(place, Event { action, pc, accesses_before: at + 1, stack: None });
+    }
+}

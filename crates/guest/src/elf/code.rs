@@ -1,0 +1,200 @@
+//! What can be told from the instructions themselves: the one door to decoders.
+//!
+//! Contract: callers name no processor. Each question is answered for the architecture of the image it is asked about; for one
+//! that has no answers yet (RISC-V) it is that nothing is known, which every caller allows for. Another instruction set is another
+//! folder beside `x86/` and one more arm in each `match` here.
+
+mod x86;
+
+use crate::elf::image::{Function, Image, Space};
+use crate::stack::Activation;
+use crate::state::{Architecture, Memory, Registers};
+use std::collections::BTreeSet;
+use trace::{Exception, VirtAddr};
+
+/// Where a function can be left.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Leaves {
+    /// Addresses of instructions that return to the caller.
+    pub returns: Vec<VirtAddr>,
+    /// Addresses of instructions that return from an interrupt.
+    pub interrupt_returns: Vec<VirtAddr>,
+    /// Jumps into other functions, which return in its place.
+    pub tail_calls: Vec<VirtAddr>,
+}
+
+/// Instructions that read a word in a loop until somebody else changes it, and the variables that they name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FlagReads {
+    pub instructions: BTreeSet<VirtAddr>,
+    pub variables: BTreeSet<VirtAddr>,
+}
+
+/// An instruction whose operands in memory are not by their form its function's own.
+#[derive(Clone, Debug)]
+pub struct SharedAccess(x86::SharedAccess);
+
+impl SharedAccess {
+    #[must_use]
+    pub fn pc(&self) -> VirtAddr {
+        self.0.pc()
+    }
+
+    /// Whether the instruction is a system call, for which the kernel reads and writes the program's memory.
+    #[must_use]
+    pub fn is_system_call(&self) -> bool {
+        self.0.is_system_call()
+    }
+
+    /// The address that the instruction itself names, whatever is in registers but an index: a variable, or an array.
+    #[must_use]
+    pub fn named(&self) -> Option<VirtAddr> {
+        self.0.named()
+    }
+
+    /// Where its operands are; `None` for an operand whose place cannot be told beforehand.
+    pub fn addresses(&self, registers: &Registers) -> impl Iterator<Item = Option<u64>> {
+        self.0.addresses(registers)
+    }
+}
+
+/// Ways from the entries of functions to their instructions, as far as they were followed.
+pub(crate) use x86::WaysIn;
+
+/// Answers by the module of the image's architecture, or by what is said of one without a module.
+macro_rules! ask {
+    ($architecture:expr, $answer:expr, $unknown:expr) => {
+        match $architecture {
+            Architecture::X86 | Architecture::X86_64 => $answer,
+            Architecture::Riscv64 => $unknown,
+        }
+    };
+}
+
+#[must_use]
+pub fn leaves(image: &Image, function: &Function) -> Leaves {
+    ask!(image.architecture, x86::leaves(image, function), Leaves::default())
+}
+
+/// Bytes of arguments that a function pops when it returns.
+#[must_use]
+pub fn popped(image: &Image, function: &Function) -> u16 {
+    ask!(image.architecture, x86::popped(image, function), 0)
+}
+
+/// Whether the function at `pc` begins by making the frame pointer its own.
+#[must_use]
+pub fn keeps_frame_pointer(image: &Image, pc: VirtAddr) -> bool {
+    ask!(image.architecture, x86::keeps_frame_pointer(image, pc), false)
+}
+
+/// Whether the bytes before `pc` can be a call that returns to it.
+#[must_use]
+pub fn follows_call(image: &Image, pc: VirtAddr) -> bool {
+    ask!(image.architecture, x86::follows_call(image, pc), false)
+}
+
+/// Whether the bytes before `pc` are a system call that returns to it.
+#[must_use]
+pub fn follows_system_call(image: &Image, pc: VirtAddr) -> bool {
+    ask!(image.architecture, x86::follows_system_call(image, pc), false)
+}
+
+/// Whether the instruction does the same again and again, and can be interrupted in between.
+#[must_use]
+pub fn is_repeated(image: &Image, at: VirtAddr) -> bool {
+    ask!(image.architecture, x86::is_repeated(image, at), false)
+}
+
+#[must_use]
+pub fn is_system_call(image: &Image, pc: VirtAddr) -> bool {
+    ask!(image.architecture, x86::is_system_call(image, pc), false)
+}
+
+/// Whether code begins with an instruction that reads an operand in memory, changes it and writes it back, and does not lock
+/// the memory meanwhile.
+#[must_use]
+pub fn updates_memory(architecture: Architecture, code: &[u8]) -> bool {
+    ask!(architecture, x86::updates_memory(architecture, code), false)
+}
+
+/// Whether the code begins a hardware transaction somewhere.
+#[must_use]
+pub fn begins_transaction(architecture: Architecture, code: &[u8]) -> bool {
+    ask!(architecture, x86::begins_transaction(code), false)
+}
+
+/// The exception that the processor gives this number.
+#[must_use]
+pub fn exception(architecture: Architecture, vector: u8) -> Exception {
+    ask!(architecture, x86::exception(vector), Exception::Other(vector))
+}
+
+/// Where the call at `site` returns to.
+#[must_use]
+pub fn returns_to(image: &Image, site: VirtAddr) -> Option<VirtAddr> {
+    ask!(image.architecture, x86::returns_to(image, site), None)
+}
+
+/// The instruction after the one that replaces the stack pointer by another thread's: where a thread that was switched
+/// out goes on, with the stack pointer that was saved for it. It is looked for in the functions named and in those that
+/// they call.
+#[must_use]
+pub fn resume_point(image: &Image, names: &[&str]) -> Option<VirtAddr> {
+    ask!(image.architecture, x86::resume_point(image, names), None)
+}
+
+/// Every instruction of the image that turns interrupts off.
+#[must_use]
+pub fn interrupts_off(image: &Image) -> Vec<VirtAddr> {
+    ask!(image.architecture, x86::interrupts_off(image), Vec::new())
+}
+
+/// Instructions of the image whose operands in memory are not by their form the function's own; with `system_calls`, system
+/// calls as well.
+#[must_use]
+pub fn shared_accesses(image: &Image, system_calls: bool) -> Vec<SharedAccess> {
+    let found = ask!(image.architecture, x86::shared_accesses(image, system_calls), Vec::new());
+    found.into_iter().map(SharedAccess).collect()
+}
+
+/// Reads in loops that only somebody else can end, `yields` being the functions that offer the processor to others.
+#[must_use]
+pub fn flag_reads(image: &Image, yields: &[VirtAddr]) -> FlagReads {
+    ask!(image.architecture, x86::flag_reads(image, yields), FlagReads::default())
+}
+
+/// The power of two to which a function rounds the stack pointer down.
+#[must_use]
+pub fn rounds_stack_down(image: &Image, function: &Function) -> Option<u32> {
+    ask!(image.architecture, x86::rounds_stack_down(image, function), None)
+}
+
+/// What the next instruction adds the constant offset of its operand to.
+#[must_use]
+pub fn base_of_operand<M: Memory + ?Sized>(
+    architecture: Architecture,
+    registers: &Registers,
+    memory: &M,
+) -> Option<u64> {
+    ask!(architecture, x86::base_of_operand(architecture, registers, memory), None)
+}
+
+/// The caller's frame, by following the code to where it returns.
+pub(crate) fn run_out<M: Memory + ?Sized>(
+    space: &Space,
+    frame: &Activation,
+    memory: &M,
+    sensible: &dyn Fn(&Activation) -> bool,
+) -> Option<Activation> {
+    ask!(space.kernel.architecture, x86::run_out(space, frame, memory, sensible), None)
+}
+
+/// The caller's frame, by following the function's code from its entry to where it is now.
+pub(crate) fn run_in<M: Memory + ?Sized>(
+    image: &Image,
+    frame: &Activation,
+    memory: &M,
+) -> Option<Activation> {
+    ask!(image.architecture, x86::run_in(image, frame, memory), None)
+}

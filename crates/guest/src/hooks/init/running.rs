@@ -1,0 +1,96 @@
+//! The thread that runs, as far as names, types and code tell it.
+//!
+//! Three ways to keep it are known: a global pointer to the control block; a block for each processor that holds that
+//! pointer; and a control block at the bottom of the thread's own stack, found by rounding the stack pointer down, which
+//! the code of the function that does so shows.
+
+use super::pointee;
+use crate::elf::code;
+use crate::elf::image::Image;
+use crate::elf::types::{Type, TypeId};
+use crate::state::Architecture;
+
+pub struct Running {
+    /// The expression for `threads.current`.
+    pub expression: String,
+    /// The control block's type.
+    pub block: TypeId,
+    /// What the expression is short for, if the thread is found by its stack.
+    pub definition: Option<String>,
+}
+
+/// Functions that tell who runs.
+pub const TELLERS: [&str; 7] = [
+    "thread_current",
+    "running_thread",
+    "current_thread",
+    "get_current_thread",
+    "get_current",
+    "thread_self",
+    "myproc",
+];
+
+/// Sizes of stacks that have their control block at the bottom.
+const STACK_BYTES: std::ops::RangeInclusive<u32> = 1 << 10..=1 << 16;
+
+pub fn running(image: &Image) -> Option<Running> {
+    by_variable(image).or_else(|| by_processor(image)).or_else(|| by_stack(image))
+}
+
+fn by_variable(image: &Image) -> Option<Running> {
+    const NAMES: [&str; 8] = [
+        "current",
+        "current_thread",
+        "curthread",
+        "cur_thread",
+        "running_thread",
+        "current_task",
+        "curproc",
+        "current_tcb",
+    ];
+    NAMES.iter().find_map(|name| {
+        let block = pointee(image, image.variable(name)?.ty)?;
+        Some(Running { expression: (*name).to_string(), block, definition: None })
+    })
+}
+
+fn by_processor(image: &Image) -> Option<Running> {
+    let types = image.types();
+    let cpus = image.variable("cpus")?;
+    let Type::Array { of, .. } = types.get(types.strip(cpus.ty)) else { return None };
+    ["proc", "thread", "current"].iter().find_map(|name| {
+        let block = pointee(image, types.member(*of, name)?.ty)?;
+        Some(Running { expression: format!("cpus[0].{name}"), block, definition: None })
+    })
+}
+
+fn by_stack(image: &Image) -> Option<Running> {
+    if image.architecture != Architecture::X86 {
+        return None;
+    }
+    let (block, size) = TELLERS.iter().find_map(|name| {
+        let function = image.get(*image.function(name).first()?);
+        let block = pointee(image, image.subprogram(function)?.returns?)?;
+        Some((block, code::rounds_stack_down(image, function).filter(|size| STACK_BYTES.contains(size))?))
+    })?;
+    // While a program runs, the stack is its own; the processor keeps where the kernel's begins.
+    let stack = match kernel_stack(image) {
+        Some(top) => format!("($ring ? (unsigned){top} - 4 : $esp)"),
+        None => "$esp".to_string(),
+    };
+    let display = image.types().display(block);
+    let definition = format!("({display} *)({stack} & ~{:#x})", size - 1);
+    Some(Running { expression: "running".into(), block, definition: Some(definition) })
+}
+
+/// Where the processor finds the kernel's stack when a program is interrupted.
+fn kernel_stack(image: &Image) -> Option<String> {
+    let types = image.types();
+    ["tss", "cpu_tss", "kernel_tss"].iter().find_map(|name| {
+        let ty = image.variable(name)?.ty;
+        match pointee(image, ty) {
+            Some(block) => types.member(block, "esp0").map(|_| format!("{name}->esp0")),
+            None => types.member(ty, "esp0").map(|_| format!("{name}.esp0")),
+        }
+    })
+}
