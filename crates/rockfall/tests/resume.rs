@@ -280,6 +280,8 @@ fn a_search_that_was_cut_off_goes_on() {
         assert!(next.1 >= last.1, "it goes on: {next:?} after {last:?}");
         (last, parts) = (next, parts + 1);
     }
-    assert_eq!(last, whole, "in {parts} parts");
+    // Which words of stacks count is learned on the way, round by round, and a round that is cut off may learn fewer: the space
+    // is exhausted all the same, but with a few interleavings more or less.
+    assert_eq!(last.0, whole.0, "in {parts} parts");
     assert!(!folder.join("parts").exists(), "what is finished leaves nothing behind");
 }
