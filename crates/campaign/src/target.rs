@@ -311,6 +311,7 @@ impl Target {
             leak,
             kept: self.kernel.test.keeps.clone(),
             lockdep,
+            reentry: self.kernel.tested.is_some(),
             instructions_allowed,
             known,
             ..Config::default()

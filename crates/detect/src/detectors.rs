@@ -18,6 +18,9 @@ pub struct Config {
     pub kept: Vec<u64>,
     /// Whether broken rules about locks are reported even if nothing got stuck; see [`Lockdep`].
     pub lockdep: bool,
+    /// Whether two threads in the allocator at once are looked for: in programs, whose allocators have no other way to keep others
+    /// out than locks; see [`Reentry`].
+    pub reentry: bool,
     /// Lines of the console that mean trouble; see [`Console`].
     pub console: Vec<String>,
     pub limits: Limits,
@@ -35,6 +38,7 @@ impl Default for Config {
             frees_seen: true,
             kept: Vec::new(),
             lockdep: false,
+            reentry: true,
             console: Vec::new(),
             limits,
             instructions_allowed: 0,
@@ -51,7 +55,7 @@ pub struct Detectors {
     check: Check,
     console: Console,
     use_after_free: UseAfterFree,
-    reentry: Reentry,
+    reentry: Option<Reentry>,
     deadlock: Deadlock,
     no_progress: NoProgress,
     instructions_allowed: u64,
@@ -72,7 +76,7 @@ impl Detectors {
             check: Check,
             console: Console::new(config.console.iter().map(String::as_str)),
             use_after_free: UseAfterFree { frees_seen: config.frees_seen },
-            reentry: Reentry::default(),
+            reentry: config.reentry.then(Reentry::default),
             deadlock: Deadlock::default(),
             no_progress: NoProgress::new(config.limits),
             instructions_allowed: config.instructions_allowed,
@@ -99,7 +103,7 @@ impl Detectors {
     ) {
         let mut all: [Option<&mut dyn Detector<Finding>>; DETECTORS] = [
             Some(&mut self.use_after_free),
-            Some(&mut self.reentry),
+            self.reentry.as_mut().map(|reentry| reentry as &mut dyn Detector<Finding>),
             Some(&mut self.panic),
             Some(&mut self.fault),
             Some(&mut self.deadlock),

@@ -11,10 +11,35 @@ use explore::tree::Tree;
 use explore::verdict::Found;
 use explore::world::World;
 use explore::{Execution, Observer};
-use trace::{PointSet, StepEnd, Subject};
+use trace::{Action, Actor, Choice, ChoiceSet, Event, PointSet, Step, StepEnd, Subject};
 
-fn world(program: &Program) -> World<Toy, Detectors> {
-    World::new(Toy::new(program.clone()), Detectors::new(&Config::default()))
+/// A toy that says when its test is over whether others could still go on, as a kernel does.
+#[derive(Clone)]
+struct Saying(Toy);
+
+impl Subject for Saying {
+    fn enabled(&self) -> ChoiceSet {
+        self.0.enabled()
+    }
+
+    fn current(&self) -> Option<Actor> {
+        self.0.current()
+    }
+
+    fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
+        let alone = self.0.enabled().iter().all(|other| other.actor == choice.actor);
+        let mut step = self.0.step(choice, points);
+        if step.end == StepEnd::Finished {
+            let accesses_before = step.accesses.len();
+            let (action, pc) = (Action::TestEnd { alone }, trace::VirtAddr(0));
+            step.events.push(Event { action, pc, accesses_before, stack: None });
+        }
+        step
+    }
+}
+
+fn world(program: &Program) -> World<Saying, Detectors> {
+    World::new(Saying(Toy::new(program.clone())), Detectors::new(&Config::default()))
 }
 
 fn case<'a, S: Subject, O: Observer>(

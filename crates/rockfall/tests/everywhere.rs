@@ -22,7 +22,8 @@ fn rockfall(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
         .output()
         .expect("the command starts");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.is_empty(), "{arguments:?}: {errors}");
+    let unmet = |line: &str| line.starts_with("rockfall: nobody was preempted at ");
+    assert!(errors.lines().all(unmet), "{arguments:?}: {errors}");
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -180,7 +180,7 @@ fn variants() {
         ("SPIN", mistaken, "fn:unlock,within:work", "loop"),
         ("SPIN", as_it_is, "fn:unlock,within:work", "loop"),
         ("BLOCKS", as_it_is, "", "exhausted"),
-        ("BLOCKS", ("inside = \"pages\"\n", ""), "", "leak"),
+        ("BLOCKS", ("inside = \"pages\"\n", ""), "", "double-allocation"),
     ] {
         let (_, found) = variant(name, change, points);
         assert!(found.contains(expected), "{name} with {points}, {change:?}: {found}");

@@ -333,9 +333,6 @@ impl Toy {
                 After::End => {
                     self.over = true;
                     record.event(Action::Console { line: format!("by {me}:{pc}") });
-                    if self.ready().any(|other| other != me) {
-                        record.event(Action::TestEnd { alone: false });
-                    }
                     return StepEnd::Finished;
                 }
                 After::GoOver => {

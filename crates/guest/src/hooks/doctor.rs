@@ -84,7 +84,13 @@ pub fn examine(started: &Started) -> Examination {
         let enabled = subject.enabled_threads();
         // Whoever is next in turn, so that everybody who can be chosen is chosen at some time.
         let next = enabled.iter().find(|thread| last.is_none_or(|last| *thread > last)).or(enabled.first());
-        let Some(thread) = next else { break };
+        let Some(thread) = next else {
+            // Who waits for a store buffer goes on when it has drained.
+            let Some(drain) = subject.enabled().first() else { break };
+            subject.step(drain, &points);
+            steps += 1;
+            continue;
+        };
         ticks += usize::from(needs_tick(&subject, thread));
         last = Some(thread);
         ran.insert(thread);

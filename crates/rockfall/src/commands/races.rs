@@ -47,6 +47,9 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let ending = search.verdict(None);
     let code = Code::new(&target.kernel);
     let (mut log, mut witnesses) = (RaceLog::default(), BTreeMap::new());
+    // Words of stacks on which threads meet count once they are known to.
+    let words = points.words.with(search.words().iter().copied());
+    let points = PointSet { words, ..points };
     for (race, schedule) in search.notes().iter().filter(|(race, _)| code.counts(race)) {
         log.add(race, true);
         let witness =
