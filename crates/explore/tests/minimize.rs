@@ -29,7 +29,10 @@ impl Subject for Saying {
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
         let alone = self.0.enabled().iter().all(|other| other.actor == choice.actor);
         let mut step = self.0.step(choice, points);
-        if step.end == StepEnd::Finished {
+        // A program that says 'end' is over, whoever else could go on; others are over when everybody has ended.
+        let says =
+            |event: &Event| matches!(&event.action, Action::Console { line } if line.starts_with("by "));
+        if step.events.iter().any(says) {
             let accesses_before = step.accesses.len();
             let (action, pc) = (Action::TestEnd { alone }, trace::VirtAddr(0));
             step.events.push(Event { action, pc, accesses_before, stack: None });

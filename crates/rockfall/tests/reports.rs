@@ -70,7 +70,7 @@ fn use_after_free() {
                 … row 1: t2 had no part in it …
              2  ╳  ┃  ┊   · allocates 68 bytes at 0x…  thread.c:28
                 ╳  ┃  ┊   · creates t4  sys_life.c:52
-                ╳  ┃  ┊   ≈ reads all_link.next of struct thread, written in row 3  sched.c:240
+                ╳  ┃  ┊   ≈ reads all_link.next of struct thread, written in row 3  sched.c:258
                 ╳  ┃  ┊   to preempt_disable  preempt.c:32  in system call yield
                 ╳  ┃  ┊   ⇢ preempted on entry
                 ╳  ┃  ┊   ↳ here the nearest passing schedule parts
@@ -551,13 +551,13 @@ fn what_to_look_at_in_kernels() {
         (
             "tid_given_twice",
             expect![[r#"
-            Trouble on the console  in test thread_fork_thread_fork of pebbles
-            t3 printed “WARNING: a second thread 5”.
+                Trouble on the console  in test thread_fork_thread_fork of pebbles
+                t3 printed “WARNING: a second thread 5”.
 
-            Look at: The line matches “WARNING:”: the code noticed something itself. What did it find, and who
-                     left it like that? Begin at row 2, the last preemption before it. By then t3 has read
-                     last_tid of new_tid, which row 3 changes.
-        "#]],
+                Look at: The line matches “WARNING:”: the code noticed something itself. What did it find, and who
+                         left it like that? Begin at row 2, the last preemption before it. By then t3 has read
+                         last_tid of new_tid, which row 4 changes.
+            "#]],
         ),
     ] {
         let known = guests::faults().into_iter().find(|known| known.name == fault).expect("known");

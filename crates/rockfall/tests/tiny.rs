@@ -140,7 +140,7 @@ fn an_allocator_under_test() {
         let last: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("an object");
         assert_eq!(last["verdict"] == "bug", found, "{fault:?} {flag}: {last:#}");
         if found {
-            assert!(last["finding"]["kind"].to_string().contains("double-free"), "{last:#}");
+            assert!(last["finding"]["kind"].to_string().contains("double-allocation"), "{last:#}");
             let (_, code) = rockfall(&folder, &["replay", "f.json", "--quiet"]);
             assert_eq!(code, Some(1), "the finding is seen again");
         }

@@ -325,8 +325,10 @@ pub(super) fn stale(
     threads: &[ThreadId],
     conflicts: &mut [Conflict],
 ) -> (String, Vec<usize>) {
-    let resumed = rows.iter().skip(row + 1).position(|later| later.column == rows[row].column);
-    let resumed = resumed.map_or(rows.len(), |at| row + 1 + at);
+    // Where the kernel goes over to others by itself, the thread has another row before they come in.
+    let own = |later: &&Row| later.column == rows[row].column;
+    let others = row + rows[row..].iter().take_while(own).count();
+    let resumed = rows[others..].iter().position(|later| own(&later)).map_or(rows.len(), |at| others + at);
     let changed = conflicts.iter_mut().enumerate().filter(|(_, conflict)| {
         conflict.rows.0 == row && conflict.earlier.verb == "reads" && conflict.rows.1 < resumed
     });
