@@ -73,28 +73,43 @@ where
     let context = Context {
         test: &target.recipe.test,
         kernel: &target.kernel.name,
-        points: &points,
-        schedule: &file.schedule,
-        replay: &replay,
-        preemptions: file.preemptions as u32,
-        interleavings: (file.interleavings > 0).then_some(file.interleavings),
-        fewest: file.fewest,
-        minimised_from: file.minimised_from.map(|preemptions| preemptions as u32),
-        passing: file
-            .passing
-            .as_ref()
-            .map(|(schedule, common)| PassingSchedule { schedule: schedule.clone(), common: *common }),
         thread_name: &|thread| called.get(&thread).cloned(),
         plumbing: &|function| target.kernel.is_plumbing(function),
         blocking: &|function| target.kernel.is_blocking(function),
         yields: &|function| target.kernel.is_yield(function),
         faults: &|function| target.kernel.is_fault_handler(function),
         program: target.kernel.tested.is_some(),
+        ..file.context(&points, &replay)
     };
     Ok(tell(&steps, &finding, &names, &|file| target.source(file), &context))
 }
 
 impl FindingFile {
+    /// What the file says of its finding, for a story; nothing is known of the kernel's functions.
+    #[must_use]
+    pub fn context<'a>(&'a self, points: &'a PointSet, replay: &'a str) -> Context<'a> {
+        let passing = self.passing.as_ref();
+        Context {
+            test: &self.target.test,
+            kernel: "",
+            points,
+            schedule: &self.schedule,
+            replay,
+            preemptions: self.preemptions as u32,
+            interleavings: (self.interleavings > 0).then_some(self.interleavings),
+            fewest: self.fewest,
+            minimised_from: self.minimised_from.map(|preemptions| preemptions as u32),
+            passing: passing
+                .map(|(schedule, common)| PassingSchedule { schedule: schedule.clone(), common: *common }),
+            thread_name: &|_| None,
+            plumbing: &|_| false,
+            blocking: &|_| false,
+            yields: &|_| false,
+            faults: &|_| false,
+            program: false,
+        }
+    }
+
     /// What another schedule shows in place of this finding's, if that shows anything.
     pub fn with_schedule<S, O>(
         &self,

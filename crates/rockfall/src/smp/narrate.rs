@@ -8,7 +8,7 @@ use detect::{Detectors, Limits};
 use explore::World;
 use explore::strategies::replay;
 use guest::driving::multiprocessor::Multiprocessor;
-use report::{Context, PassingSchedule, Story, tell};
+use report::{Context, Story, tell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use trace::{CpuId, PointSet, Step, Subject as _, ThreadId};
@@ -53,27 +53,15 @@ pub fn narrate(
     let steps: Vec<Step> = execution.path.into_iter().map(|taken| taken.step).collect();
     let replay = format!("rockfall replay {}", quoted(path));
     let kernel = target.kernel_name();
+    // Hundreds of addresses tell a reader nothing; the file has them.
+    let points = PointSet::default();
     let context = Context {
         test: target.test(),
         kernel: &kernel,
-        // Hundreds of addresses tell a reader nothing; the file has them.
-        points: &PointSet::default(),
-        schedule: &file.schedule,
-        replay: &replay,
-        preemptions: file.preemptions as u32,
-        interleavings: (file.interleavings > 0).then_some(file.interleavings),
-        fewest: file.fewest,
-        minimised_from: file.minimised_from.map(|preemptions| preemptions as u32),
-        passing: file
-            .passing
-            .as_ref()
-            .map(|(schedule, common)| PassingSchedule { schedule: schedule.clone(), common: *common }),
         thread_name: &|thread| called.get(&thread).cloned(),
         plumbing: &|function| PLUMBING.contains(&function),
         blocking: &|function| PLUMBING.contains(&function),
-        yields: &|_| false,
-        faults: &|_| false,
-        program: false,
+        ..file.context(&points, &replay)
     };
     Ok(tell(&steps, &finding, &*names, &|file| target.source(file), &context))
 }
