@@ -188,115 +188,136 @@ fn instructions(run: &Run, wanted: impl Fn(&str) -> bool) -> f64 {
         as f64
 }
 
+/// The runs of one guest.
+struct Runs<'a> {
+    rounds: &'a [Round],
+    name: &'static str,
+}
+
+impl Runs<'_> {
+    fn seconds(&self, round: &Round, engine: Engine, wanted: &dyn Fn(&str) -> bool) -> Option<f64> {
+        round.get(&(self.name, engine)).map(|run| seconds(run, wanted))
+    }
+
+    /// How much longer one engine takes than another, in the median of the rounds.
+    fn over(&self, above: Engine, below: Engine, wanted: &dyn Fn(&str) -> bool) -> f64 {
+        median(self.rounds.iter().filter_map(|round| {
+            Some(self.seconds(round, above, wanted)? / self.seconds(round, below, wanted)?)
+        }))
+    }
+
+    /// Millions of the `count` instructions a second.
+    fn rate(&self, count: f64, engine: Engine, wanted: &dyn Fn(&str) -> bool) -> f64 {
+        let rate = |round: &Round| Some(count / self.seconds(round, engine, wanted)? / 1e6);
+        median(self.rounds.iter().filter_map(rate))
+    }
+
+    /// The engines that every round has.
+    fn engines(&self) -> &'static [Engine] {
+        match self.has_qemu() {
+            true => &[Engine::Qemu, Engine::Untraced, Engine::Traced, Engine::Drained],
+            false => &[Engine::Untraced, Engine::Traced, Engine::Drained],
+        }
+    }
+
+    fn has_qemu(&self) -> bool {
+        self.rounds.iter().all(|round| round.contains_key(&(self.name, Engine::Qemu)))
+    }
+}
+
 fn speed(table: &mut Table, rounds: &[Round], guest: Guest) {
     let name = guest.name();
+    let runs = Runs { rounds, name };
     let steady = |phase: &str| phase != FIRST;
     let Some(reference) = rounds.first().and_then(|round| round.get(&(name, Engine::Untraced))) else {
         return;
     };
     let count = instructions(reference, steady);
-    let time = |round: &Round, engine: Engine, wanted: &dyn Fn(&str) -> bool| {
-        round.get(&(name, engine)).map(|run| seconds(run, wanted))
-    };
-    let has_qemu = rounds.iter().all(|round| round.contains_key(&(name, Engine::Qemu)));
-    let engines: &[Engine] = if has_qemu {
-        &[Engine::Qemu, Engine::Untraced, Engine::Traced, Engine::Drained]
-    } else {
-        &[Engine::Untraced, Engine::Traced, Engine::Drained]
-    };
-    let over = |above: Engine, below: Engine, wanted: &dyn Fn(&str) -> bool| {
-        median(
-            rounds.iter().filter_map(|round| Some(time(round, above, wanted)? / time(round, below, wanted)?)),
-        )
-    };
     table.section(match guest {
         Guest::Hot => "Hot code",
         Guest::HotLong => "Hot 64-bit code",
         Guest::WideLong => "Wide 64-bit code: 4,000 functions",
         _ => "Wide code: 4,000 functions",
     });
-    for &engine in engines {
-        let value =
-            median(rounds.iter().filter_map(|round| Some(count / time(round, engine, &steady)? / 1e6)));
-        table.add(
-            format!("{name}_{}", engine.name()),
-            value,
-            "M instr/s",
-            format!("{name}, {}", engine.name()),
-        );
+    for &engine in runs.engines() {
+        let value = runs.rate(count, engine, &steady);
+        let what = format!("{name}, {}", engine.name());
+        table.add(format!("{name}_{}", engine.name()), value, "M instr/s", what);
     }
-    if has_qemu {
-        let untraced = over(Engine::Qemu, Engine::Untraced, &steady);
+    if runs.has_qemu() {
+        let untraced = runs.over(Engine::Qemu, Engine::Untraced, &steady);
         table.add(format!("{name}_untraced_vs_qemu"), untraced, "×", "untraced, speed beside plain QEMU");
-        let traced = over(Engine::Qemu, Engine::Traced, &steady);
+        let traced = runs.over(Engine::Qemu, Engine::Traced, &steady);
         let limit = if guest.is_hot() { 0.40 } else { 2.0 };
         let what = "traced, speed beside plain QEMU";
         table.aim(&format!("{name}_traced_vs_qemu"), traced, "×", what, Target::AtLeast(limit));
-        let drained = over(Engine::Qemu, Engine::Drained, &steady);
+        let drained = runs.over(Engine::Qemu, Engine::Drained, &steady);
         table.add(format!("{name}_drained_vs_qemu"), drained, "×", "traced and drained, beside plain QEMU");
     }
-    let cost = (over(Engine::Traced, Engine::Untraced, &steady) - 1.0) * 100.0;
-    let suffix = if guest.is_long() { "64" } else { "" };
     if guest.is_long() {
-        let narrow = if guest.is_hot() { Guest::Hot } else { Guest::Wide }.name();
-        let rate = |round: &Round, name| {
-            let run = round.get(&(name, Engine::Untraced))?;
-            Some(instructions(run, steady) / seconds(run, steady))
-        };
-        if rounds.iter().all(|round| rate(round, narrow).is_some()) {
-            let ratio = rounds.iter().filter_map(|round| Some(rate(round, name)? / rate(round, narrow)?));
-            table.add(
-                format!("{name}_vs_{narrow}"),
-                median(ratio),
-                "×",
-                "untraced, speed beside 32-bit code",
-            );
-        }
+        beside_narrow(table, rounds, guest);
     }
+    let cost = (runs.over(Engine::Traced, Engine::Untraced, &steady) - 1.0) * 100.0;
     if guest == Guest::HotLong {
         table.add("hot64_tracing_cost", cost, "%", "what tracing costs: accesses take two words of the log");
     } else if guest == Guest::Hot {
         table.aim("tracing_cost", cost, "%", "what tracing costs", Target::AtMost(10.0));
-        for phase in reference.keys() {
-            let only = |name: &str| name == phase;
-            let count = instructions(reference, only);
-            let rate = |round: &Round| Some(count / time(round, Engine::Traced, &only)? / 1e6);
-            let value = median(rounds.iter().filter_map(rate));
-            table.add(format!("hot_{phase}_traced"), value, "M instr/s", format!("of it {phase}, traced"));
-            if has_qemu {
-                let ratio = over(Engine::Qemu, Engine::Traced, &only);
-                table.add(
-                    format!("hot_{phase}_traced_vs_qemu"),
-                    ratio,
-                    "×",
-                    format!("of it {phase}, beside QEMU"),
-                );
-            }
-        }
+        phases(table, &runs, reference);
     } else {
         table.add(format!("{name}_tracing_cost"), cost, "%", "what tracing costs");
-        table.section(if guest.is_long() {
-            "First pass over new 64-bit code"
-        } else {
-            "First pass over new code"
-        });
-        let first = |phase: &str| phase == FIRST;
-        for &engine in engines {
-            let value = median(rounds.iter().filter_map(|round| Some(time(round, engine, &first)? * 1e3)));
-            table.add(format!("first_pass{suffix}_{}", engine.name()), value, "ms", engine.name());
-        }
-        if has_qemu {
-            let ratio = over(Engine::Qemu, Engine::Traced, &first);
-            let what = "traced, speed beside plain QEMU";
-            table.aim(&format!("first_pass{suffix}_vs_qemu"), ratio, "×", what, Target::AtLeast(8.0));
-        }
-        table.add(
-            format!("first_pass{suffix}_instructions"),
-            instructions(reference, first),
-            "instr",
-            "instructions in the pass",
-        );
+        first_pass(table, &runs, reference, guest);
     }
+}
+
+/// The speed of 64-bit code beside that of the same code for 32 bits, where that was run too.
+fn beside_narrow(table: &mut Table, rounds: &[Round], guest: Guest) {
+    let steady = |phase: &str| phase != FIRST;
+    let name = guest.name();
+    let narrow = if guest.is_hot() { Guest::Hot } else { Guest::Wide }.name();
+    let rate = |round: &Round, name| {
+        let run = round.get(&(name, Engine::Untraced))?;
+        Some(instructions(run, steady) / seconds(run, steady))
+    };
+    if rounds.iter().all(|round| rate(round, narrow).is_some()) {
+        let ratio = rounds.iter().filter_map(|round| Some(rate(round, name)? / rate(round, narrow)?));
+        let what = "untraced, speed beside 32-bit code";
+        table.add(format!("{name}_vs_{narrow}"), median(ratio), "×", what);
+    }
+}
+
+/// Hot code by the kind of work it does.
+fn phases(table: &mut Table, runs: &Runs<'_>, reference: &Run) {
+    for phase in reference.keys() {
+        let only = |name: &str| name == phase;
+        let value = runs.rate(instructions(reference, only), Engine::Traced, &only);
+        table.add(format!("hot_{phase}_traced"), value, "M instr/s", format!("of it {phase}, traced"));
+        if runs.has_qemu() {
+            let ratio = runs.over(Engine::Qemu, Engine::Traced, &only);
+            let what = format!("of it {phase}, beside QEMU");
+            table.add(format!("hot_{phase}_traced_vs_qemu"), ratio, "×", what);
+        }
+    }
+}
+
+/// The pass over code that was never executed before.
+fn first_pass(table: &mut Table, runs: &Runs<'_>, reference: &Run, guest: Guest) {
+    let first = |phase: &str| phase == FIRST;
+    let (suffix, title) = match guest.is_long() {
+        true => ("64", "First pass over new 64-bit code"),
+        false => ("", "First pass over new code"),
+    };
+    table.section(title);
+    for &engine in runs.engines() {
+        let times = runs.rounds.iter().filter_map(|round| Some(runs.seconds(round, engine, &first)? * 1e3));
+        table.add(format!("first_pass{suffix}_{}", engine.name()), median(times), "ms", engine.name());
+    }
+    if runs.has_qemu() {
+        let ratio = runs.over(Engine::Qemu, Engine::Traced, &first);
+        let what = "traced, speed beside plain QEMU";
+        table.aim(&format!("first_pass{suffix}_vs_qemu"), ratio, "×", what, Target::AtLeast(8.0));
+    }
+    let count = instructions(reference, first);
+    table.add(format!("first_pass{suffix}_instructions"), count, "instr", "instructions in the pass");
 }
 
 /// Host instructions per guest instruction: the difference between a longer and a shorter run under callgrind.

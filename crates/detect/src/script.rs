@@ -170,6 +170,61 @@ fn tell(finding: &Finding) -> String {
     text
 }
 
+/// What an operation that is no access means.
+fn action(word: &str, rest: &str, names: &mut Names) -> Action {
+    let mut words = rest.split_whitespace();
+    let mut next = || words.next().unwrap_or_else(|| panic!("{word} {rest:?} needs more"));
+    match word {
+        "create" => Action::Create { child: thread(next()) },
+        "exit" => Action::Exit,
+        "block" => {
+            let mut words = rest.split_whitespace();
+            Action::Block { lock: words.next().map(|name| names.lock(name)), owner: words.next().map(thread) }
+        }
+        "wake" => Action::Wake { thread: thread(next()) },
+        "yield" => Action::Yield,
+        "switch" => Action::Switch { to: thread(next()) },
+        "init" => Action::LockInit { lock: lock(names, next()), subclass: 0 },
+        "user" => Action::ReturnToUser,
+        word if lock_action(word, rest, names).is_some() => {
+            lock_action(word, rest, names).expect("just asked")
+        }
+        "handoff" => Action::HandOff { lock: names.lock(next()), to: thread(next()) },
+        "down" => Action::Down { semaphore: names.lock(next()) },
+        "up" => Action::Up { semaphore: names.lock(next()) },
+        "xbegin" => Action::TransactionBegin,
+        "xend" => Action::TransactionCommitted,
+        "xabort" => Action::TransactionAborted { status: 2 },
+        "off" => Action::InterruptsOff,
+        "on" => Action::InterruptsOn,
+        "join" => Action::Join { thread: thread(next()) },
+        "enter" => Action::EnterTrusted { code: trusted(next()) },
+        "leave" => Action::LeaveTrusted { code: trusted(next()) },
+        "alloc" => {
+            let addr = names.place(next()).0;
+            Action::Alloc { addr: VirtAddr(addr), phys: PhysAddr(addr), size: next().parse().unwrap() }
+        }
+        "free" => {
+            let addr = names.place(next()).0;
+            let size = rest.split_whitespace().nth(1).map(|size| size.parse().unwrap());
+            Action::Free { addr: VirtAddr(addr), phys: PhysAddr(addr), size }
+        }
+        "panic" => Action::Panic { message: rest.to_string() },
+        "fault" => Action::Fault {
+            exception: serde_json::from_value(next().into()).unwrap(),
+            error: None,
+            addr: Some(VirtAddr(0)),
+        },
+        "triple" => Action::TripleFault { tables: PhysAddr(0) },
+        "console" => Action::Console { line: rest.to_string() },
+        "sys" => Action::SystemCall { number: next().parse().unwrap() },
+        "check" => Action::CheckFailed { check: rest.to_string(), found: "0".to_string() },
+        "start" => Action::TestStart,
+        "end" => Action::TestEnd { alone: rest.is_empty() },
+        _ => panic!("operation {word} {rest:?}"),
+    }
+}
+
 fn step(line: &str, names: &mut Names) -> Step {
     let (who, what) = line.split_once(':').unwrap_or_else(|| panic!("step {line:?}"));
     let (what, ending) = what.split_once("->").unwrap_or((what, ""));
@@ -203,64 +258,11 @@ fn step(line: &str, names: &mut Names) -> Step {
             accesses.push(Access { phys, addr: VirtAddr(addr), size, kind, atomic, pc });
             continue;
         }
-        let mut words = rest.split_whitespace();
-        let mut next = || words.next().unwrap_or_else(|| panic!("{operation:?} needs more"));
-        let action = match word {
-            "run" => {
-                instructions += rest.parse::<u64>().unwrap();
-                continue;
-            }
-            "create" => Action::Create { child: thread(next()) },
-            "exit" => Action::Exit,
-            "block" => {
-                let mut words = rest.split_whitespace();
-                Action::Block {
-                    lock: words.next().map(|name| names.lock(name)),
-                    owner: words.next().map(thread),
-                }
-            }
-            "wake" => Action::Wake { thread: thread(next()) },
-            "yield" => Action::Yield,
-            "switch" => Action::Switch { to: thread(next()) },
-            "init" => Action::LockInit { lock: lock(names, next()), subclass: 0 },
-            "user" => Action::ReturnToUser,
-            word if lock_action(word, rest, names).is_some() => {
-                lock_action(word, rest, names).expect("just asked")
-            }
-            "handoff" => Action::HandOff { lock: names.lock(next()), to: thread(next()) },
-            "down" => Action::Down { semaphore: names.lock(next()) },
-            "up" => Action::Up { semaphore: names.lock(next()) },
-            "xbegin" => Action::TransactionBegin,
-            "xend" => Action::TransactionCommitted,
-            "xabort" => Action::TransactionAborted { status: 2 },
-            "off" => Action::InterruptsOff,
-            "on" => Action::InterruptsOn,
-            "join" => Action::Join { thread: thread(next()) },
-            "enter" => Action::EnterTrusted { code: trusted(next()) },
-            "leave" => Action::LeaveTrusted { code: trusted(next()) },
-            "alloc" => {
-                let addr = names.place(next()).0;
-                Action::Alloc { addr: VirtAddr(addr), phys: PhysAddr(addr), size: next().parse().unwrap() }
-            }
-            "free" => {
-                let addr = names.place(next()).0;
-                let size = rest.split_whitespace().nth(1).map(|size| size.parse().unwrap());
-                Action::Free { addr: VirtAddr(addr), phys: PhysAddr(addr), size }
-            }
-            "panic" => Action::Panic { message: rest.to_string() },
-            "fault" => Action::Fault {
-                exception: serde_json::from_value(next().into()).unwrap(),
-                error: None,
-                addr: Some(VirtAddr(0)),
-            },
-            "triple" => Action::TripleFault { tables: PhysAddr(0) },
-            "console" => Action::Console { line: rest.to_string() },
-            "sys" => Action::SystemCall { number: next().parse().unwrap() },
-            "check" => Action::CheckFailed { check: rest.to_string(), found: "0".to_string() },
-            "start" => Action::TestStart,
-            "end" => Action::TestEnd { alone: rest.is_empty() },
-            _ => panic!("operation {operation:?}"),
-        };
+        if word == "run" {
+            instructions += rest.parse::<u64>().unwrap();
+            continue;
+        }
+        let action = action(word, rest, names);
         if let Action::Switch { to } = action {
             running = to;
         }

@@ -104,17 +104,9 @@ impl Toy {
         )
     }
 
-    pub(super) fn execute(&mut self, me: u8, instr: Instr, points: &PointSet, record: &mut Record) -> After {
+    /// Accesses to variables and blocks.
+    fn access(&mut self, me: u8, instr: Instr, record: &mut Record) -> Option<After> {
         let this = usize::from(me);
-        let wants = |rule: PointRule| points.rules.contains(&rule);
-        let waits = self.program.kind == Kind::Buffered && Self::drains(instr);
-        if waits || self.empties(instr) {
-            record.event(Action::Fence);
-            self.threads[this].stored = false;
-            while !self.buffers[usize::from(self.home(me))].is_empty() {
-                self.drain(self.home(me), record);
-            }
-        }
         match instr {
             Instr::Read(variable) => {
                 self.threads[this].register = self.load(me, variable, record);
@@ -131,17 +123,60 @@ impl Toy {
                 self.threads[this].register = *cell;
                 self.written(record, variable);
             }
-            Instr::SkipUnless(value, count) => {
-                if self.threads[this].register != value {
-                    self.threads[this].pc += u16::from(count);
+            Instr::Spin(variable, value) => {
+                if self.load(me, variable, record) != value {
+                    record.event(Action::Block { lock: None, owner: None });
+                    return Some(After::Blocked(Status::Write(variable, variable)));
                 }
             }
-            Instr::Point(_) => {}
+            Instr::SpinEither(a, b) => {
+                let first = self.load(me, a, record);
+                if first == 0 && self.load(me, b, record) == 0 {
+                    record.event(Action::Block { lock: None, owner: None });
+                    return Some(After::Blocked(Status::Write(a, b)));
+                }
+                self.threads[this].register = first;
+            }
+            Instr::Maybe(variable) => {
+                record.access(AccessKind::Read, VARIABLES, variable);
+                self.touch(me, variable, false);
+                self.threads[this].register = self.outcome;
+            }
+            Instr::Alloc(block) => {
+                let (addr, phys) = block_at(block);
+                record.event(Action::Alloc { addr, phys, size: BLOCK_SIZE });
+                self.allocated[block as usize] = true;
+            }
+            Instr::Free(block) => {
+                let (addr, phys) = block_at(block);
+                record.event(Action::Free { addr, phys, size: Some(BLOCK_SIZE) });
+                self.allocated[block as usize] = false;
+            }
+            Instr::Use(block) => {
+                let (addr, phys) = block_at(block);
+                record.access_at(AccessKind::Read, addr.offset(8), PhysAddr(phys.0 + 8));
+                if !self.allocated[block as usize] {
+                    return Some(After::Panic(format!(
+                        "block {block} used after free at {me}:{}",
+                        self.threads[this].pc
+                    )));
+                }
+            }
+            _ => return None,
+        }
+        Some(After::Next)
+    }
+
+    /// What threads do to each other by locks, semaphores and names.
+    fn synchronise(&mut self, me: u8, instr: Instr, points: &PointSet, record: &mut Record) -> Option<After> {
+        let this = usize::from(me);
+        let wants = |rule: PointRule| points.rules.contains(&rule);
+        match instr {
             Instr::Lock(lock) => {
                 if !self.acquire(me, lock, record, false) {
                     let owner = self.owners[lock as usize].map(|owner| ThreadId(owner.into()));
                     record.event(Action::Block { lock: Some(lock_id(lock)), owner });
-                    return After::Blocked(Status::Lock(lock));
+                    return Some(After::Blocked(Status::Lock(lock)));
                 }
             }
             Instr::TryLock(lock) => {
@@ -155,12 +190,8 @@ impl Toy {
                     self.wake(record, |_, _, status| *status == Status::Lock(lock));
                 }
                 if wants(PointRule::Unlock) {
-                    return After::Point(PointKind::Unlock);
+                    return Some(After::Point(PointKind::Unlock));
                 }
-            }
-            Instr::Yield => {
-                record.event(Action::Yield);
-                return After::Point(PointKind::Voluntary);
             }
             Instr::Wait(semaphore) => {
                 record.access(AccessKind::Update, SEMAPHORES, semaphore);
@@ -168,7 +199,7 @@ impl Toy {
                 if cell.count == 0 {
                     cell.queue.push(me);
                     record.event(Action::Block { lock: None, owner: None });
-                    return After::Blocked(Status::Semaphore(semaphore));
+                    return Some(After::Blocked(Status::Semaphore(semaphore)));
                 }
                 cell.count -= 1;
             }
@@ -186,22 +217,8 @@ impl Toy {
                     self.queue_changes(record);
                 }
                 if wants(PointRule::Wake) {
-                    return After::Point(PointKind::Wake);
+                    return Some(After::Point(PointKind::Wake));
                 }
-            }
-            Instr::Spin(variable, value) => {
-                if self.load(me, variable, record) != value {
-                    record.event(Action::Block { lock: None, owner: None });
-                    return After::Blocked(Status::Write(variable, variable));
-                }
-            }
-            Instr::SpinEither(a, b) => {
-                let first = self.load(me, a, record);
-                if first == 0 && self.load(me, b, record) == 0 {
-                    record.event(Action::Block { lock: None, owner: None });
-                    return After::Blocked(Status::Write(a, b));
-                }
-                self.threads[this].register = first;
             }
             Instr::Create(child) => {
                 record.access(AccessKind::Write, STATUSES, child);
@@ -214,7 +231,7 @@ impl Toy {
                     record.event(Action::Create { child: ThreadId(child.into()) });
                 }
                 if wants(PointRule::Create) {
-                    return After::Point(PointKind::Create);
+                    return Some(After::Point(PointKind::Create));
                 }
             }
             Instr::Join(thread) => {
@@ -223,34 +240,22 @@ impl Toy {
                 let other = bodies.get(usize::from(thread)).map(|other| other.status);
                 if thread != me && other.is_some_and(|status| status != Status::Done) {
                     record.event(Action::Block { lock: None, owner: Some(ThreadId(thread.into())) });
-                    return After::Blocked(Status::Join(thread));
+                    return Some(After::Blocked(Status::Join(thread)));
                 }
             }
-            Instr::Alloc(block) => {
-                let (addr, phys) = block_at(block);
-                record.event(Action::Alloc { addr, phys, size: BLOCK_SIZE });
-                self.allocated[block as usize] = true;
+            Instr::Yield => {
+                record.event(Action::Yield);
+                return Some(After::Point(PointKind::Voluntary));
             }
-            Instr::Free(block) => {
-                let (addr, phys) = block_at(block);
-                record.event(Action::Free { addr, phys, size: Some(BLOCK_SIZE) });
-                self.allocated[block as usize] = false;
-            }
-            Instr::Use(block) => {
-                let (addr, phys) = block_at(block);
-                record.access_at(AccessKind::Read, addr.offset(8), PhysAddr(phys.0 + 8));
-                if !self.allocated[block as usize] {
-                    return After::Panic(format!(
-                        "block {block} used after free at {me}:{}",
-                        self.threads[this].pc
-                    ));
-                }
-            }
-            Instr::Assert(value) => {
-                if self.threads[this].register != value {
-                    return After::Panic(format!("assertion at {me}:{}", self.threads[this].pc));
-                }
-            }
+            _ => return None,
+        }
+        Some(After::Next)
+    }
+
+    /// Interrupts, and what the scheduler works on.
+    fn processor(&mut self, me: u8, instr: Instr, record: &mut Record) -> Option<After> {
+        let this = usize::from(me);
+        match instr {
             Instr::Off if self.program.kind.has_threads() => self.exclusive = Some(me),
             Instr::On if self.program.kind.has_threads() => self.exclusive = None,
             // A handler runs with interrupts off.
@@ -260,19 +265,6 @@ impl Toy {
                 record.event(if off { Action::InterruptsOff } else { Action::InterruptsOn });
             }
             Instr::Off | Instr::On => {}
-            Instr::GoOver => return After::GoOver,
-            Instr::End => return After::End,
-            Instr::Peek => {
-                record.event(Action::Exposed);
-                self.threads[this].register = self.steps;
-            }
-            Instr::Coin(_) => self.threads[this].register = self.outcome,
-            Instr::Begin(body, fallback) => self.begin(me, body, fallback),
-            Instr::Maybe(variable) => {
-                record.access(AccessKind::Read, VARIABLES, variable);
-                self.touch(me, variable, false);
-                self.threads[this].register = self.outcome;
-            }
             Instr::Send(handler) => {
                 record.access(AccessKind::Write, PENDING, handler);
                 if let Some(pending) = self.pending.get_mut(usize::from(handler)) {
@@ -282,9 +274,8 @@ impl Toy {
             Instr::Halt => {
                 self.threads[this].pc += 1;
                 record.event(Action::Halt);
-                return After::Blocked(Status::Halt);
+                return Some(After::Blocked(Status::Halt));
             }
-            Instr::Fence => {}
             Instr::Poke => {
                 let home = self.home(me);
                 if home != me {
@@ -293,6 +284,50 @@ impl Toy {
                 }
                 self.threads[usize::from(home)].register = 1;
             }
+            Instr::Peek => {
+                record.event(Action::Exposed);
+                self.threads[this].register = self.steps;
+            }
+            _ => return None,
+        }
+        Some(After::Next)
+    }
+
+    /// Executes one instruction of `me`.
+    pub(super) fn execute(&mut self, me: u8, instr: Instr, points: &PointSet, record: &mut Record) -> After {
+        let this = usize::from(me);
+        let waits = self.program.kind == Kind::Buffered && Self::drains(instr);
+        if waits || self.empties(instr) {
+            record.event(Action::Fence);
+            self.threads[this].stored = false;
+            while !self.buffers[usize::from(self.home(me))].is_empty() {
+                self.drain(self.home(me), record);
+            }
+        }
+        let done = self
+            .access(me, instr, record)
+            .or_else(|| self.synchronise(me, instr, points, record))
+            .or_else(|| self.processor(me, instr, record));
+        if let Some(after) = done {
+            return after;
+        }
+        match instr {
+            Instr::SkipUnless(value, count) => {
+                if self.threads[this].register != value {
+                    self.threads[this].pc += u16::from(count);
+                }
+            }
+            Instr::Assert(value) => {
+                if self.threads[this].register != value {
+                    return After::Panic(format!("assertion at {me}:{}", self.threads[this].pc));
+                }
+            }
+            Instr::Coin(_) => self.threads[this].register = self.outcome,
+            Instr::Begin(body, fallback) => self.begin(me, body, fallback),
+            Instr::GoOver => return After::GoOver,
+            Instr::End => return After::End,
+            Instr::Point(_) | Instr::Fence => {}
+            _ => unreachable!("{instr:?} is executed above"),
         }
         After::Next
     }

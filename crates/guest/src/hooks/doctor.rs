@@ -68,12 +68,53 @@ pub struct Examination {
     pub instructions: u64,
 }
 
+/// One run of the test.
+struct TestRun {
+    subject: Uniprocessor,
+    steps: usize,
+    /// How often a tick of the timer led to the next thread.
+    ticks: usize,
+    instructions: u64,
+    ran: BTreeSet<ThreadId>,
+    strange: BTreeSet<Strange>,
+    /// Who ran when the test ended, how it ended, and the words of a panic.
+    end: Option<(ThreadId, StepEnd, Option<String>)>,
+}
+
 /// Runs the test of `started` once and tells what is odd. `started` must have counted its hooks from the boot on.
 #[must_use]
 pub fn examine(started: &Started) -> Examination {
-    let mut subject = started.subject.clone();
+    let mut run = run_test(started);
+    let subject = &run.subject;
     let kernel = subject.kernel().clone();
-    let mut advice = Vec::new();
+    let mut advice = vec![ending(&kernel, &run)];
+    let finished = matches!(run.end, Some((_, StepEnd::Finished, _)));
+    let left = left_runnable(subject).filter(|thread| !run.ran.contains(thread)).count();
+    let mut fired = subject.tracker.evidence.fired.as_deref().cloned().unwrap_or_default();
+    if ticks_seen(subject) == 0 {
+        for (hook, times) in interrupted(started, &mut run.strange).iter().flat_map(|fired| fired.iter()) {
+            fired.entry(*hook).or_insert(*times);
+        }
+    }
+    // One complaint of each kind is enough.
+    let mut told: Vec<&Strange> = run.strange.iter().collect();
+    told.dedup_by_key(|strange| std::mem::discriminant(*strange));
+    advice.extend(told.into_iter().map(|strange| strange.advice(&kernel)));
+    advice.extend(kernel.cautions.iter().map(|caution| failed(Some(caution.line), caution.message.clone())));
+    oddities(&kernel, &subject.tracker.evidence.oddities, &mut advice);
+    silent_hooks(&kernel, &fired, &mut advice);
+    no_switches(&kernel, &fired, &mut advice);
+    if subject.machine.armed_timer(subject.cpu()).is_none() {
+        advice.push(failed(None, "the kernel has set no timer, so nothing can be preempted".into()));
+    }
+    remarks(&kernel, if finished { left } else { 0 }, &mut advice);
+    advice.sort();
+    Examination { advice, threads: run.ran.len() + left, instructions: run.instructions }
+}
+
+/// Runs the test once, everybody in turn, and looks for what is strange on the way.
+fn run_test(started: &Started) -> TestRun {
+    let mut subject = started.subject.clone();
     let points = PointSet::default();
     let (mut steps, mut ticks, mut instructions) = (0, 0, 0);
     let mut strange = BTreeSet::new();
@@ -111,116 +152,97 @@ pub fn examine(started: &Started) -> Examination {
             break;
         }
     }
-    let finished = matches!(end, Some((_, StepEnd::Finished, _)));
-    match end {
-        Some((_, StepEnd::Finished, _)) => {
-            advice.push(fine(format!(
-                "the test ran to its end in {steps} steps, {} threads took part, {ticks} switches by ticks",
-                ran.len()
-            )));
-        }
-        Some((thread, StepEnd::NotScheduled { ticks }, _)) => advice.push(failed(
-            line_of(&kernel, |event| matches!(event, Event::Create { .. } | Event::QueueAdd { .. })),
+    TestRun { subject, steps, ticks, instructions, ran, strange, end }
+}
+
+/// How the run ended, and what is to be done where it did not end well.
+fn ending(kernel: &Kernel, run: &TestRun) -> Advice {
+    let (subject, steps) = (&run.subject, run.steps);
+    match &run.end {
+        Some((_, StepEnd::Finished, _)) => fine(format!(
+            "the test ran to its end in {steps} steps, {} threads took part, {} switches by ticks",
+            run.ran.len(),
+            run.ticks
+        )),
+        Some((thread, StepEnd::NotScheduled { ticks }, _)) => failed(
+            line_of(kernel, |event| matches!(event, Event::Create { .. } | Event::QueueAdd { .. })),
             format!(
                 "{thread} counts as runnable but did not get the processor in {ticks} ticks: it is announced before \
                  the scheduler knows it ('threads.create'), or 'runnable' says yes too early"
             ),
-        )),
+        ),
         Some((_, StepEnd::Stuck { waiting }, _)) => {
             let who: Vec<String> = waiting.iter().map(|waiting| waiting.thread.to_string()).collect();
             let is_exit = |event: &Event| matches!(event, Event::Exit { .. });
-            let nobody_ends = times(&subject, is_exit) == 0;
-            let hint = if nobody_ends {
-                "no thread was seen to end ('threads.exit'), "
-            } else {
-                ""
-            };
+            let nobody_ends = times(subject, is_exit) == 0;
+            let hint = if nobody_ends { "no thread was seen to end ('threads.exit'), " } else { "" };
             let complain = if nobody_ends { doubtful } else { failed };
-            advice.push(complain(
-                line_of(&kernel, is_exit).filter(|_| nobody_ends),
+            complain(
+                line_of(kernel, is_exit).filter(|_| nobody_ends),
                 format!(
                     "nobody could go on and the test was not over ({} waited): {hint}'runnable' misses a state, or \
                      the end of the test is not recognised ('test.ready', 'test.end')",
                     who.join(", ")
                 ),
-            ));
+            )
         }
-        Some((thread, StepEnd::NoProgress { instructions }, _)) => advice.push(failed(
+        Some((thread, StepEnd::NoProgress { instructions }, _)) => failed(
             None,
             format!(
                 "{thread} ran {instructions} instructions without giving way: if it has that much to do, allow more with \
                  --step-instructions; if it waits in a loop, name the function it yields with in 'functions.yield', or \
                  what it waits for in 'functions.idle'"
             ),
-        )),
-        Some((thread, StepEnd::Crashed, message)) => advice.push(failed(
+        ),
+        Some((thread, StepEnd::Crashed, message)) => failed(
             None,
-            format!("the kernel crashed in {thread}{}", message.map(|m| format!(": {m}")).unwrap_or_default()),
-        )),
+            format!(
+                "the kernel crashed in {thread}{}",
+                message.as_ref().map(|m| format!(": {m}")).unwrap_or_default()
+            ),
+        ),
         Some((_, StepEnd::Cancelled, _)) => {
             let more = "a longer test wants a larger --budget";
-            advice.push(failed(None, format!("stopped after {steps} steps, before the test was over; {more}")));
+            failed(None, format!("stopped after {steps} steps, before the test was over; {more}"))
         }
         Some((_, StepEnd::Unsupported { what }, _)) => {
             let about = [("timer.vector", kernel.lines.vector), ("runnable.fair", kernel.lines.runnable)];
             let line = about.iter().find(|(key, _)| what.contains(key)).and_then(|(_, line)| *line);
-            advice.push(failed(line, what));
+            failed(line, what.clone())
         }
-        None if steps == 0 => advice.push(never_began(&subject)),
-        Some((_, StepEnd::Point(_), _)) | None => advice.push(failed(
+        None if steps == 0 => never_began(subject),
+        Some((_, StepEnd::Point(_), _)) | None => failed(
             None,
-            format!("the test was not over after {steps} steps; if the kernel was idle, 'test.ready' or 'test.end' does not fit"),
-        )),
+            format!(
+                "the test was not over after {steps} steps; if the kernel was idle, 'test.ready' or 'test.end' does not fit"
+            ),
+        ),
     }
-    let left: Vec<ThreadId> = left_runnable(&subject).filter(|thread| !ran.contains(thread)).collect();
-    let mut fired = subject.tracker.evidence.fired.as_deref().cloned().unwrap_or_default();
-    if ticks_seen(&subject) == 0 {
-        for (hook, times) in interrupted(started, &mut strange).iter().flat_map(|fired| fired.iter()) {
-            fired.entry(*hook).or_insert(*times);
-        }
-    }
-    // One complaint of each kind is enough.
-    let mut told: Vec<&Strange> = strange.iter().collect();
-    told.dedup_by_key(|strange| std::mem::discriminant(*strange));
-    advice.extend(told.into_iter().map(|strange| strange.advice(&kernel)));
-    advice.extend(kernel.cautions.iter().map(|caution| failed(Some(caution.line), caution.message.clone())));
-    oddities(&kernel, &subject.tracker.evidence.oddities, &mut advice);
-    silent_hooks(&kernel, &fired, &mut advice);
-    no_switches(&kernel, &fired, &mut advice);
-    if subject.machine.armed_timer(subject.cpu()).is_none() {
-        advice.push(failed(None, "the kernel has set no timer, so nothing can be preempted".into()));
-    }
+}
+
+/// What is worth knowing but need not be wrong. `left` threads could have run when the test was over.
+fn remarks(kernel: &Kernel, left: usize, advice: &mut Vec<Advice>) {
+    let mut remark = |text: String| advice.push(Advice { severity: Severity::Remark, line: None, text });
     let idle = [&kernel.idle_thread, &kernel.idle_is, &kernel.idle_when];
-    if idle.iter().all(|idle| idle.is_none()) && !has(&kernel, Activity::Idle) {
-        advice.push(Advice {
-            severity: Severity::Remark,
-            line: None,
-            text: "nothing says when the kernel is idle ('idle.thread', 'idle.is', 'idle.when' or 'functions.idle'); that is right \
-                   only if it halts on the stack of the last thread"
+    if idle.iter().all(|idle| idle.is_none()) && !has(kernel, Activity::Idle) {
+        remark(
+            "nothing says when the kernel is idle ('idle.thread', 'idle.is', 'idle.when' or 'functions.idle'); that is right \
+             only if it halts on the stack of the last thread"
                 .into(),
-        });
+        );
     }
     if kernel.test.input == Input::None {
-        advice.push(Advice {
-            severity: Severity::Remark,
-            line: None,
-            text: "the kernel decides itself which test it runs ('test.input' is \"none\"): -t only names it"
+        remark(
+            "the kernel decides itself which test it runs ('test.input' is \"none\"): -t only names it"
                 .into(),
-        });
+        );
     }
-    if !left.is_empty() && finished {
-        advice.push(Advice {
-            severity: Severity::Remark,
-            line: None,
-            text: format!(
-                "{} more could have run when the test was over: what they do afterwards is not explored, so a test \
-                 should wait for them",
-                left.len()
-            ),
-        });
+    if left > 0 {
+        remark(format!(
+            "{left} more could have run when the test was over: what they do afterwards is not explored, so a test \
+             should wait for them"
+        ));
     }
-    advice.sort();
-    Examination { advice, threads: ran.len() + left.len(), instructions }
 }
 
 /// Who waits for its turn, the idle thread left out.

@@ -34,6 +34,20 @@ pub(crate) enum Exit {
     Signals,
 }
 
+/// What came of letting a halted processor sleep.
+enum Slept {
+    /// Time has gone on.
+    On,
+    /// Nothing here can wake it.
+    Halted,
+}
+
+/// What was taken between two instructions.
+enum Taken {
+    TrapOrNmi,
+    Interrupt,
+}
+
 impl Exec<'_> {
     /// Runs until something ends it or until `end` instructions have been executed by this processor.
     /// `resumed`: a stop at the first instruction's address has been reported already.
@@ -64,58 +78,23 @@ impl Exec<'_> {
             }
             match self.cpu.activity {
                 Activity::Running => {}
-                Activity::Halted => {
-                    if !self.wakes() {
-                        match self.board.next_event() {
-                            Some(t) if self.may_sleep(alone) && idle_events < IDLE_EVENTS_MAX => {
-                                idle_events += 1;
-                                self.now = t;
-                                let before = self.board.pending_elsewhere(self.id);
-                                self.board.advance(t);
-                                // Another halted processor is woken first: let the caller run it.
-                                if self.board.pending_elsewhere(self.id) & !before != 0 {
-                                    return Exit::Stop(Stop::Halt);
-                                }
-                                continue;
-                            }
-                            _ => return Exit::Stop(Stop::Halt),
-                        }
-                    }
-                }
+                Activity::Halted if self.wakes() => {}
+                Activity::Halted => match self.sleep(alone, &mut idle_events) {
+                    Slept::On => continue,
+                    Slept::Halted => return Exit::Stop(Stop::Halt),
+                },
                 Activity::WaitForSipi => return Exit::Stop(Stop::NotStarted),
                 Activity::Shutdown => return Exit::Stop(Stop::TripleFault),
             }
-            if self.cpu.trap_pending {
-                self.pass = false;
-                self.taken += 1;
-                self.cpu.trap_pending = false;
-                if self.abort(status::DEBUG) {
-                    continue;
+            if self.cpu.trap_pending || self.cpu.nmi_pending || self.board.interrupt_pending(self.id) {
+                match self.take_pending() {
+                    Some(Taken::Interrupt) => {
+                        idle_events = 0;
+                        continue;
+                    }
+                    Some(Taken::TrapOrNmi) => continue,
+                    None => {}
                 }
-                let exception = Exception { vector: 1, error: None, address: None };
-                let done = self.raise(exception);
-                self.delivered(done);
-                continue;
-            }
-            if self.cpu.nmi_pending && !self.cpu.nmi_blocked && self.cpu.shadow_at != self.cpu.executed {
-                self.pass = false;
-                self.taken += 1;
-                self.abort(0);
-                self.cpu.nmi_pending = false;
-                self.cpu.nmi_blocked = true;
-                let done = self.interrupt(2);
-                self.delivered(done);
-                continue;
-            }
-            if self.board.interrupt_pending(self.id) && self.cpu.interruptible() {
-                idle_events = 0;
-                self.pass = false;
-                self.taken += 1;
-                self.abort(0);
-                let vector = self.board.acknowledge(self.now, self.id);
-                let done = self.interrupt(vector);
-                self.delivered(done);
-                continue;
             }
             if self.cpu.executed >= end {
                 return Exit::Stop(Stop::Budget);
@@ -160,6 +139,59 @@ impl Exec<'_> {
                 Ran::Full => return Exit::Stop(Stop::LogFull),
             }
         }
+    }
+
+    /// Lets a halted processor sleep until the next device event, if it may.
+    fn sleep(&mut self, alone: bool, idle_events: &mut u32) -> Slept {
+        match self.board.next_event() {
+            Some(t) if self.may_sleep(alone) && *idle_events < IDLE_EVENTS_MAX => {
+                *idle_events += 1;
+                self.now = t;
+                let before = self.board.pending_elsewhere(self.id);
+                self.board.advance(t);
+                // Another halted processor is woken first: let the caller run it.
+                match self.board.pending_elsewhere(self.id) & !before {
+                    0 => Slept::On,
+                    _ => Slept::Halted,
+                }
+            }
+            _ => Slept::Halted,
+        }
+    }
+
+    /// Takes a debug trap, a non-maskable interrupt or an interrupt that waits, if it may be taken here.
+    fn take_pending(&mut self) -> Option<Taken> {
+        if self.cpu.trap_pending {
+            self.pass = false;
+            self.taken += 1;
+            self.cpu.trap_pending = false;
+            if !self.abort(status::DEBUG) {
+                let exception = Exception { vector: 1, error: None, address: None };
+                let done = self.raise(exception);
+                self.delivered(done);
+            }
+            return Some(Taken::TrapOrNmi);
+        }
+        if self.cpu.nmi_pending && !self.cpu.nmi_blocked && self.cpu.shadow_at != self.cpu.executed {
+            self.pass = false;
+            self.taken += 1;
+            self.abort(0);
+            self.cpu.nmi_pending = false;
+            self.cpu.nmi_blocked = true;
+            let done = self.interrupt(2);
+            self.delivered(done);
+            return Some(Taken::TrapOrNmi);
+        }
+        if self.board.interrupt_pending(self.id) && self.cpu.interruptible() {
+            self.pass = false;
+            self.taken += 1;
+            self.abort(0);
+            let vector = self.board.acknowledge(self.now, self.id);
+            let done = self.interrupt(vector);
+            self.delivered(done);
+            return Some(Taken::Interrupt);
+        }
+        None
     }
 
     /// Must every instruction be looked at? For single-stepping and debug registers, and for the one instruction
