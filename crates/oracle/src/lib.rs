@@ -14,6 +14,7 @@ pub mod kernel;
 pub mod processors;
 pub mod program;
 pub mod record;
+pub mod traces;
 
 use enumerate::{Memory, Outcome, outcomes};
 use explored::{Explored, Explores, Limits, explore};

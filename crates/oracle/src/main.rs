@@ -117,7 +117,11 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             started.elapsed().as_secs()
         );
     }
-    tell_summary(section, &record.summary(), write)?;
+    let mut summary = record.summary();
+    if !kernel && !tso {
+        summary = format!("{summary}\nOf programs that only access cells:\n\n{}", record.beside_traces());
+    }
+    tell_summary(section, &summary, write)?;
     Ok(record.disagreements() == 0)
 }
 

@@ -121,7 +121,7 @@ pub enum Op {
     },
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Program {
     pub threads: Vec<Vec<Op>>,
     pub cells: usize,

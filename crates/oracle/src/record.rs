@@ -1,6 +1,7 @@
 //! What a campaign has come to, as a text file: a line for each program, so that it can be interrupted and go on, and as a table.
 
-use crate::{Compared, Fate};
+use crate::traces::traces;
+use crate::{Compared, Fate, generate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -27,7 +28,8 @@ pub fn line(compared: &Compared) -> String {
 pub struct Record {
     pub seeds: BTreeSet<u64>,
     outcomes: u64,
-    interleavings: u64,
+    /// Of each program that agrees.
+    interleavings: BTreeMap<u64, u64>,
     /// How many programs had each result, by flavour.
     fates: BTreeMap<String, BTreeMap<String, u64>>,
 }
@@ -46,13 +48,14 @@ impl Record {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (&[seed, flavour, fate], numbers) = words.split_first_chunk::<3>().ok_or_else(bad)?;
         let numbers: Vec<u64> = numbers.iter().filter_map(|number| number.parse().ok()).collect();
-        if !self.seeds.insert(seed.parse().map_err(|_| bad())?) {
+        let seed = seed.parse().map_err(|_| bad())?;
+        if !self.seeds.insert(seed) {
             return Ok(());
         }
         match (fate, &numbers[..]) {
             ("agrees", &[outcomes, interleavings]) => {
                 self.outcomes += outcomes;
-                self.interleavings += interleavings;
+                self.interleavings.insert(seed, interleavings);
             }
             ("passed-over" | "missed" | "invented" | "missed+invented" | "odd", []) => {}
             _ => return Err(bad()),
@@ -78,6 +81,29 @@ impl Record {
         self.count(|fate| fate != "passed-over")
     }
 
+    /// The interleavings of programs that only access cells, beside the traces that the programs alone have, by the
+    /// number of threads.
+    #[must_use]
+    pub fn beside_traces(&self) -> String {
+        let mut sums: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
+        for (&seed, &interleavings) in &self.interleavings {
+            let (_, program) = generate::program(seed);
+            if let Some(traces) = traces(&program) {
+                let sum = sums.entry(program.threads.len()).or_default();
+                *sum = (sum.0 + 1, sum.1 + traces, sum.2 + interleavings);
+            }
+        }
+        let mut text =
+            "| threads | programs | traces of the program alone | interleavings explored | ratio |\n\
+                        |---|---|---|---|---|\n"
+                .to_owned();
+        for (threads, (programs, traces, interleavings)) in sums {
+            let ratio = interleavings as f64 / traces as f64;
+            let _ = writeln!(text, "| {threads} | {programs} | {traces} | {interleavings} | {ratio:.2} |");
+        }
+        text
+    }
+
     /// The result as text for people.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -88,7 +114,7 @@ impl Record {
             self.compared(),
             self.count(|fate| fate == "passed-over"),
             self.outcomes,
-            self.interleavings,
+            self.interleavings.values().sum::<u64>(),
             self.count(|fate| fate.contains("missed")),
             self.count(|fate| fate.contains("invented")),
             self.count(|fate| fate == "odd"),
@@ -119,6 +145,10 @@ mod tests {
         );
         assert!(summary.contains("missed: 1; with one invented: 0; with something that is no outcome: 1."));
         assert!(summary.contains("| stack | 2 | 1 | 2 |\n"));
+        let seed = (0..).find(|&seed| traces(&generate::program(seed).1) == Some(1)).expect("a program");
+        let record = Record::read(&format!("{seed} plain agrees 1 2\n")).expect("a record");
+        let threads = generate::program(seed).1.threads.len();
+        assert!(record.beside_traces().ends_with(&format!("| {threads} | 1 | 1 | 2 | 2.00 |\n")));
         for bad in ["x plain agrees 1 1", "1 plain", "1 plain agrees", "1 plain forgotten"] {
             assert!(Record::read(bad).is_err(), "{bad}");
         }
