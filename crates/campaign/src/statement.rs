@@ -14,6 +14,8 @@ use trace::{PointRule, PointSet, VirtAddr};
 
 /// How many places are named in one line.
 const PLACES_TOLD_MAX: usize = 8;
+/// How many names of what the description ignores are told.
+const IGNORED_TOLD_MAX: usize = 5;
 
 /// Why the run is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +46,8 @@ pub struct Statement<'a> {
     pub sealed: Vec<Arc<str>>,
     /// Functions that are taken to be right.
     pub trusted: Vec<Arc<str>>,
+    /// Functions and variables that the description ignores.
+    pub ignored: Vec<Arc<str>>,
     /// The function and line of an instruction.
     pub place: Box<dyn Fn(VirtAddr) -> String + 'a>,
 }
@@ -93,6 +97,7 @@ impl<'a> Statement<'a> {
             races: campaign.looks_for_races(),
             sealed: tested.map_or_else(Vec::new, |tested| tested.sealed.to_vec()),
             trusted: target.kernel.trusted_functions().to_vec(),
+            ignored: target.kernel.ignored_names.clone(),
             place: Box::new(|pc| code.place(pc)),
         }
     }
@@ -188,6 +193,14 @@ impl Statement<'_> {
                 "Nothing is claimed of what happens inside of {} (trusted).",
                 trusted.join(", ")
             ));
+        }
+        if !self.ignored.is_empty() {
+            let told = self.ignored[..self.ignored.len().min(IGNORED_TOLD_MAX)].join(", ");
+            let more = match self.ignored.len().saturating_sub(IGNORED_TOLD_MAX) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            lines.push(format!("Accesses by or to {told}{more} were not looked at (ignored by the description)."));
         }
     }
 
@@ -390,6 +403,7 @@ mod tests {
             races: true,
             sealed: sealed.to_vec(),
             trusted: trusted.to_vec(),
+            ignored: (1..=8).map(|number| Arc::from(format!("v{number}"))).collect(),
             place: Box::new(place),
         };
         expected.assert_eq(&statement.text());

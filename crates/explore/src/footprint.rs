@@ -282,6 +282,15 @@ mod tests {
     }
 
     #[test]
+    fn what_conflicts_with_everything_does_so_within_a_group() {
+        let (exposed, quiet) = (footprint("t1 exposed0"), footprint("t1 r1+1"));
+        for group in [[&quiet, &exposed], [&exposed, &quiet]] {
+            assert!(Footprint::union(group.into_iter()).conflicts(&footprint("t2 r9+1")));
+        }
+        assert!(!Footprint::union([&quiet, &quiet].into_iter()).conflicts(&footprint("t2 r9+1")));
+    }
+
+    #[test]
     fn conflicts() {
         for (a, b, expected) in [
             ("t1 r100+4", "t2 r100+4", false),

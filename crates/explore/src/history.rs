@@ -511,3 +511,6 @@ fn halts(taken: &Taken) -> bool {
 fn continues(path: &[Taken], at: usize) -> bool {
     at > 0 && path[at].enabled.only_actor() == Some(path[at - 1].actor())
 }
+
+#[cfg(test)]
+mod tests;

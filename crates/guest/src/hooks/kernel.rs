@@ -407,6 +407,8 @@ pub struct Kernel {
     /// In user-space mode: the program under test.
     pub tested: Option<Tested>,
     pub ignored_code: Vec<Range<u64>>,
+    /// Names of the functions and variables that the description ignores, of what is under test.
+    pub ignored_names: Vec<Arc<str>>,
     /// Functions that wait on behalf of their callers.
     pub blocking_code: Vec<Range<u64>>,
     pub ignored_data: Vec<Range<u64>>,

@@ -62,6 +62,7 @@ pub(super) fn with_program(
     resolver.joins();
     let checks = resolver.checks();
     let ignored_code = resolver.code_ranges(tables.ignore.functions.as_ref());
+    let ignored_names = resolver.ignored_names();
     let blocking_code = resolver.code_ranges(tables.functions.blocking.as_ref());
     let ignored_data = resolver.data_ranges(tables.ignore.symbols.as_ref());
     let raceless_code = resolver.code_ranges(tables.ignore.races.as_ref());
@@ -94,6 +95,7 @@ pub(super) fn with_program(
         locks,
         heaps,
         checks,
+        ignored_names,
         ignored_code: kernel.ignored_code.iter().cloned().chain(ignored_code).collect(),
         blocking_code: kernel.blocking_code.iter().cloned().chain(blocking_code).collect(),
         ignored_data: kernel.ignored_data.iter().cloned().chain(ignored_data).collect(),

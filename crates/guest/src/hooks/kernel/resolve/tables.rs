@@ -2,7 +2,7 @@
 
 use super::super::{Check, CommandLine, Event, Heap, HeapId, Lock, LockClass, Region};
 use super::{Resolver, Side, When};
-use crate::hooks::description::{self as d, Description};
+use crate::hooks::description::{self as d, Description, Names};
 use crate::hooks::expression::{Binding, Expression, Ty};
 use std::sync::Arc;
 use trace::PointSet;
@@ -220,6 +220,20 @@ impl<'a> Resolver<'a> {
             }
         }
         checks
+    }
+
+    /// Names of the functions and variables that are ignored and that there are.
+    pub(in super::super) fn ignored_names(&self) -> Vec<Arc<str>> {
+        let names = |names: Option<&Names>| names.map_or_else(Vec::new, |names| names.as_ref().0.clone());
+        let ignore = &self.description.tables.ignore;
+        let functions = names(ignore.functions.as_ref()).into_iter().chain(names(ignore.symbols.as_ref()));
+        let plain = functions.map(|name| name.trim_end_matches('?').to_owned());
+        let exists = |name: &String| {
+            !self.image.ranges(name).is_empty()
+                || !self.image.variables(name).is_empty()
+                || self.image.data_range(name).is_some()
+        };
+        plain.filter(exists).map(Arc::from).collect()
     }
 
     pub(in super::super) fn ignored_regions(&mut self) -> Vec<Region> {

@@ -51,6 +51,7 @@ impl<'a> Resolver<'a> {
             library: tables.user.library.as_deref().map(Arc::from),
             tested: None,
             ignored_code,
+            ignored_names: self.ignored_names(),
             blocking_code: self.code_ranges(tables.functions.blocking.as_ref()),
             ignored_data: self.data_ranges(tables.ignore.symbols.as_ref()),
             ignored_regions: self.ignored_regions(),

@@ -1,0 +1,215 @@
+//! Executions in a few words, and the races that the history finds in them.
+//!
+//! A line is a step: `t1 of t1 t2: w10 r20 waits` says that t1 was chosen where t1 and t2 could be, wrote byte 10, read byte 20
+//! and ended in a loop in which it waits; `taken` and `done` are the beginning and the end of an interrupt. The expectation has a line for each race: the two steps by their numbers from 0, and
+//! who must be tried in place of the first.
+
+use super::*;
+use expect_test::{Expect, expect};
+use trace::{
+    Access, AccessKind, Choice, CpuId, PhysAddr, Point, PointKind, Step, StepEnd, ThreadId, VirtAddr,
+};
+
+/// `t1` is a thread, `c0` a processor, and `i0` an interrupt on it.
+fn actor(text: &str) -> Actor {
+    let (kind, number) = text.split_at(1);
+    let number: u8 = number.parse().unwrap_or_else(|_| panic!("{text:?} is no actor"));
+    match kind {
+        "t" => Actor::Thread(ThreadId(number.into())),
+        "c" => Actor::Cpu(CpuId(number)),
+        "i" => Actor::Interrupt { cpu: CpuId(number), vector: 32 },
+        _ => panic!("{text:?} is no actor"),
+    }
+}
+
+fn taken(line: &str) -> Taken {
+    let (decision, did) = line.split_once(':').unwrap_or_else(|| panic!("{line:?}"));
+    let (chosen, enabled) = decision.split_once(" of ").unwrap_or_else(|| panic!("{line:?}"));
+    let chosen = actor(chosen.trim());
+    let mut accesses = Vec::new();
+    let mut events = Vec::new();
+    let mut kind = PointKind::Voluntary;
+    for word in did.split_whitespace() {
+        let access = match word.split_at(1) {
+            ("r", at) => Some((AccessKind::Read, at)),
+            ("w", at) if word != "waits" => Some((AccessKind::Write, at)),
+            _ => None,
+        };
+        match access {
+            Some((kind, at)) => {
+                let at = at.parse().unwrap_or_else(|_| panic!("{word:?}"));
+                let (phys, addr, pc) = (PhysAddr(at), VirtAddr(at), VirtAddr(0));
+                accesses.push(Access { phys, addr, size: 1, kind, atomic: false, pc });
+            }
+            None if word == "waits" => kind = PointKind::Blocked,
+            None if word == "taken" => events.push(Action::Interrupt { vector: 32 }),
+            None if word == "done" => events.push(Action::InterruptReturn),
+            None => panic!("{word:?} is not known"),
+        }
+    }
+    let accesses_before = accesses.len();
+    let event = |action| trace::Event { action, pc: VirtAddr(0), accesses_before, stack: None };
+    let by = match chosen {
+        Actor::Thread(thread) => thread,
+        _ => ThreadId::default(),
+    };
+    let step = Step {
+        choice: Choice::from(chosen),
+        thread: by,
+        accesses,
+        events: events.into_iter().map(event).collect(),
+        instructions: 1,
+        end: StepEnd::Point(Point { kind, thread: by, pc: VirtAddr(0) }),
+        stack: Vec::new(),
+        sightings: Vec::new(),
+        remarks: Vec::new(),
+    };
+    let enabled = enabled.split_whitespace().map(|name| Choice::from(actor(name))).collect();
+    Taken { enabled, current: None, step }
+}
+
+fn path(script: &str) -> Vec<Taken> {
+    script.lines().map(str::trim).filter(|line| !line.is_empty()).map(taken).collect()
+}
+
+fn told(races: &[Race]) -> String {
+    let line = |race: &Race| {
+        let initials: Vec<String> = race.initials.iter().map(|actor| actor.to_string()).collect();
+        let tried = if initials.is_empty() { "everybody".to_string() } else { initials.join(" or ") };
+        format!("{} and {}: {tried}\n", race.at, race.later)
+    };
+    races.iter().map(line).collect()
+}
+
+fn check(script: &str, expected: Expect) {
+    let path = path(script);
+    let (mut history, mut races) = (History::default(), Vec::new());
+    for _ in &path {
+        history.push(&path, &mut races);
+    }
+    expected.assert_eq(&told(&races));
+}
+
+#[test]
+fn whoever_must_come_first_is_tried() {
+    // t3 has nothing to wait for; it comes before t2 in the execution that has step 2 before step 0.
+    check(
+        "t1 of t1 t2 t3: w10
+         t3 of t1 t2 t3: w20
+         t2 of t1 t2 t3: r20 r10",
+        expect![[r#"
+            1 and 2: t2
+            0 and 2: t3
+        "#]],
+    );
+    // Both can begin.
+    check(
+        "t1 of t1 t2 t3: w10
+         t3 of t1 t2 t3: w20
+         t2 of t1 t2 t3: r30
+         t2 of t1 t2 t3: r20 r10",
+        expect![[r#"
+            1 and 3: t2
+            0 and 3: t2 or t3
+        "#]],
+    );
+}
+
+#[test]
+fn whoever_could_not_be_chosen_cannot_be_tried() {
+    // t2 can run because of step 1 only, though it does not touch what that step did.
+    check(
+        "t1 of t1 t3: w10
+         t3 of t1 t3: r30
+         t2 of t1 t2 t3: r10",
+        expect![[r#"
+            0 and 2: t3
+        "#]],
+    );
+}
+
+#[test]
+fn a_processor_cannot_be_tried_while_it_handles_an_interrupt() {
+    // Processor 0 goes on by itself after the interrupt: no step made it able to.
+    check(
+        "i0 of c0 c1 i0: taken
+         c1 of c1 i0: w10
+         i0 of c1 i0: done
+         c0 of c0 c1: r10",
+        expect![[r#"
+            0 and 3: everybody
+            1 and 3: irq32@0
+        "#]],
+    );
+}
+
+#[test]
+fn a_group_is_one() {
+    // Steps 1 and 2 are one group: nobody else could be chosen between them. Step 3 races with the group once.
+    check(
+        "t2 of t1 t2: r90
+         t1 of t1 t2: w10
+         t1 of t1: w20
+         t2 of t1 t2: r10 r20",
+        expect![[r#"
+            1 and 3: t2
+        "#]],
+    );
+    // What is after one step of a group is after all of it, and so is what comes after that.
+    check(
+        "t2 of t1 t2 t3: r90
+         t1 of t1 t2 t3: w10
+         t1 of t1: w20
+         t2 of t1 t2 t3: r10 w30
+         t3 of t1 t2 t3: r30 r20",
+        expect![[r#"
+            1 and 3: t2
+            3 and 4: t3
+        "#]],
+    );
+}
+
+#[test]
+fn two_wakers_of_one_race() {
+    // t3 waits for byte 10 or 11. t1 wakes it in step 2, and t2 would have in step 4, after what t1 did before in step 1.
+    check(
+        "t3 of t1 t2 t3: r10 r11 waits
+         t1 of t1 t2: w20
+         t1 of t1 t2: w10
+         t2 of t1 t2 t3: r20
+         t2 of t1 t2 t3: w11",
+        expect![[r#"
+            0 and 2: t1
+            1 and 3: t2
+            0 and 4: t1
+            2 and 4: t2
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_forgotten_leaves_nothing() {
+    let script = "t3 of t1 t2 t3: r10 waits
+                  t1 of t1 t2: w20
+                  t1 of t1 t2: w10
+                  t3 of t1 t2 t3: r20
+                  t2 of t1 t2 t3: w10";
+    let whole = path(script);
+    for kept in 0..whole.len() {
+        let (mut history, mut races) = (History::default(), Vec::new());
+        for _ in &whole {
+            history.push(&whole, &mut races);
+        }
+        history.truncate(kept);
+        let (mut again, mut anew) = (Vec::new(), Vec::new());
+        let mut fresh = History::default();
+        for at in 0..whole.len() {
+            fresh.push(&whole, &mut anew);
+            if at >= kept {
+                history.push(&whole, &mut again);
+            }
+        }
+        anew.retain(|race| race.later >= kept);
+        assert_eq!(told(&again), told(&anew), "after {kept} steps were kept");
+    }
+}
