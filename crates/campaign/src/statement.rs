@@ -200,7 +200,9 @@ impl Statement<'_> {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            lines.push(format!("Accesses by or to {told}{more} were not looked at (ignored by the description)."));
+            lines.push(format!(
+                "Accesses by or to {told}{more} were not looked at (ignored by the description)."
+            ));
         }
     }
 
@@ -425,38 +427,40 @@ mod tests {
             &plan(&RACES, &reports),
             Ending::Late,
             expect![[r#"
-            test x of y: no bug found, but this is no proof (time is up)
-              The same command again goes on from here.
-              65 interleavings in 8 state spaces, 1.5 s; 2 data races seen
-              One run of the test takes 96,000 instructions.
-            No preemption was tried inside of malloc (sealed).
-            Nothing is claimed of what happens inside of mutex_lock (trusted).
-            Exhausted, up to the order of independent steps, without a bug, each for preemptions at its own points:
-              lock: 9 interleavings
-              one racing instruction: 3 state spaces, 9 interleavings: in f1 (a.c:8) ×2, f2 (a.c:16)
-            Not exhausted:
-              unlock: 40 interleavings, 25.0 %, unknown time left
-              1 state space with racing instructions, begun; the furthest is at 50.0 %
-              1 state space, not begun
-            Data races: 1 without harm in the spaces exhausted, 1 untested.
-        "#]],
+                test x of y: no bug found, but this is no proof (time is up)
+                  The same command again goes on from here.
+                  65 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+                  One run of the test takes 96,000 instructions.
+                No preemption was tried inside of malloc (sealed).
+                Nothing is claimed of what happens inside of mutex_lock (trusted).
+                Accesses by or to v1, v2, v3, v4, v5 and 3 more were not looked at (ignored by the description).
+                Exhausted, up to the order of independent steps, without a bug, each for preemptions at its own points:
+                  lock: 9 interleavings
+                  one racing instruction: 3 state spaces, 9 interleavings: in f1 (a.c:8) ×2, f2 (a.c:16)
+                Not exhausted:
+                  unlock: 40 interleavings, 25.0 %, unknown time left
+                  1 state space with racing instructions, begun; the furthest is at 50.0 %
+                  1 state space, not begun
+                Data races: 1 without harm in the spaces exhausted, 1 untested.
+            "#]],
         );
         check(
             &plan(&RACES, &reports),
             Ending::Bug,
             expect![[r#"
 
-            The search ended with the bug.
-              65 interleavings in 8 state spaces, 1.5 s; 2 data races seen
-              One run of the test takes 96,000 instructions.
-            No preemption was tried inside of malloc (sealed).
-            Nothing is claimed of what happens inside of mutex_lock (trusted).
-            Exhausted, up to the order of independent steps, without a bug, each for preemptions at its own points:
-              lock: 9 interleavings
-              one racing instruction: 3 state spaces, 9 interleavings: in f1 (a.c:8) ×2, f2 (a.c:16)
-            Not exhausted: 3 state spaces, 1 of them not begun.
-            Data races: 0 leading to the bug, 1 without harm in the spaces exhausted, 1 untested.
-        "#]],
+                The search ended with the bug.
+                  65 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+                  One run of the test takes 96,000 instructions.
+                No preemption was tried inside of malloc (sealed).
+                Nothing is claimed of what happens inside of mutex_lock (trusted).
+                Accesses by or to v1, v2, v3, v4, v5 and 3 more were not looked at (ignored by the description).
+                Exhausted, up to the order of independent steps, without a bug, each for preemptions at its own points:
+                  lock: 9 interleavings
+                  one racing instruction: 3 state spaces, 9 interleavings: in f1 (a.c:8) ×2, f2 (a.c:16)
+                Not exhausted: 3 state spaces, 1 of them not begun.
+                Data races: 0 leading to the bug, 1 without harm in the spaces exhausted, 1 untested.
+            "#]],
         );
     }
 
@@ -467,16 +471,17 @@ mod tests {
             &plan(&RACES, &[(all, 99, 1.0)]),
             Ending::Done,
             expect![[r#"
-            test x of y: no bug, and all that is known to matter is exhausted
-              99 interleavings in 8 state spaces, 1.5 s; 2 data races seen
-              One run of the test takes 96,000 instructions.
-              The proof: lock, unlock, 4 racing instructions: 99 interleavings
-            No preemption was tried inside of malloc (sealed).
-            Nothing is claimed of what happens inside of mutex_lock (trusted).
-            Exhausted, up to the order of independent steps, without a bug:
-              all interleavings with preemptions at lock, unlock, and at every data race seen
-            Data races: all that were seen are harmless in what was exhausted.
-        "#]],
+                test x of y: no bug, and all that is known to matter is exhausted
+                  99 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+                  One run of the test takes 96,000 instructions.
+                  The proof: lock, unlock, 4 racing instructions: 99 interleavings
+                No preemption was tried inside of malloc (sealed).
+                Nothing is claimed of what happens inside of mutex_lock (trusted).
+                Accesses by or to v1, v2, v3, v4, v5 and 3 more were not looked at (ignored by the description).
+                Exhausted, up to the order of independent steps, without a bug:
+                  all interleavings with preemptions at lock, unlock, and at every data race seen
+                Data races: all that were seen are harmless in what was exhausted.
+            "#]],
         );
     }
 
@@ -491,14 +496,15 @@ mod tests {
             &plan,
             Ending::GivenUp,
             expect![[r#"
-            test x of y: no bug found, but this is no proof (what is left cannot be explored)
-              0 interleavings in 4 state spaces, 1.5 s; 0 data races seen
-              One run of the test takes 96,000 instructions.
-            No preemption was tried inside of malloc (sealed).
-            Nothing is claimed of what happens inside of mutex_lock (trusted).
-            Given up: voluntary switches only and 3 more state spaces: the machine does not know this
-            Data races: 0 without harm in the spaces exhausted, 0 untested.
-        "#]],
+                test x of y: no bug found, but this is no proof (what is left cannot be explored)
+                  0 interleavings in 4 state spaces, 1.5 s; 0 data races seen
+                  One run of the test takes 96,000 instructions.
+                No preemption was tried inside of malloc (sealed).
+                Nothing is claimed of what happens inside of mutex_lock (trusted).
+                Accesses by or to v1, v2, v3, v4, v5 and 3 more were not looked at (ignored by the description).
+                Given up: voluntary switches only and 3 more state spaces: the machine does not know this
+                Data races: 0 without harm in the spaces exhausted, 0 untested.
+            "#]],
         );
     }
 
@@ -508,16 +514,17 @@ mod tests {
             &plan(&RACES, &[]),
             Ending::Stopped,
             expect![[r#"
-            test x of y: no bug found, but this is no proof (stopped)
-              The same command again goes on from here.
-              0 interleavings in 8 state spaces, 1.5 s; 2 data races seen
-              One run of the test takes 96,000 instructions.
-            No preemption was tried inside of malloc (sealed).
-            Nothing is claimed of what happens inside of mutex_lock (trusted).
-            Not exhausted:
-              8 state spaces, not begun
-            Data races: 0 without harm in the spaces exhausted, 2 untested.
-        "#]],
+                test x of y: no bug found, but this is no proof (stopped)
+                  The same command again goes on from here.
+                  0 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+                  One run of the test takes 96,000 instructions.
+                No preemption was tried inside of malloc (sealed).
+                Nothing is claimed of what happens inside of mutex_lock (trusted).
+                Accesses by or to v1, v2, v3, v4, v5 and 3 more were not looked at (ignored by the description).
+                Not exhausted:
+                  8 state spaces, not begun
+                Data races: 0 without harm in the spaces exhausted, 2 untested.
+            "#]],
         );
     }
 }
