@@ -16,7 +16,8 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, BufRead as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -204,23 +205,32 @@ impl Copy {
         Ok(Fate::Survived)
     }
 
-    /// Runs `cargo test`; says whether it succeeded, or `None` if it took too long. `timeout` ends cargo
-    /// together with the test.
+    /// Runs `cargo test`, up to the first test that fails; says whether all succeeded, or `None` if it took too long.
+    /// `timeout` leads a group of processes, and ends cargo together with the test.
     fn cargo(&self, tests: &str, mutant: Option<usize>, limit: Duration) -> Result<Option<bool>, String> {
         let mut command = Command::new("timeout");
         command
-            .args(["--kill-after=5", &limit.as_secs().to_string(), "cargo", "test", "--release", "--quiet"])
+            .args(["--kill-after=5", &limit.as_secs().to_string(), "cargo", "test", "--release"])
             .args(tests.split_whitespace())
             .current_dir(&self.root)
             .env_remove(VARIABLE)
+            .process_group(0)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null());
         if let Some(number) = mutant {
             command.env(VARIABLE, number.to_string());
         }
-        let status = command.status().map_err(|error| format!("timeout cargo test: {error}"))?;
-        Ok((status.code() != Some(TIMED_OUT)).then_some(status.success()))
+        let told = |error: io::Error| format!("timeout cargo test: {error}");
+        let mut child = command.spawn().map_err(told)?;
+        let output = child.stdout.take().into_iter().flat_map(|pipe| io::BufReader::new(pipe).lines());
+        let failed = output.map_while(Result::ok).any(|line| line.ends_with("... FAILED"));
+        if failed {
+            let group = format!("-{}", child.id());
+            Command::new("kill").args(["-KILL", "--", &group]).status().map_err(told)?;
+        }
+        let status = child.wait().map_err(told)?;
+        Ok((status.code() != Some(TIMED_OUT)).then_some(!failed && status.success()))
     }
 }
 
