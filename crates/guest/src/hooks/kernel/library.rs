@@ -7,9 +7,9 @@
 //! Addresses of kernel and program do not overlap, so hooks of both live in one table.
 
 use super::resolve::Resolver;
-use super::{Activity, Event, Kernel, Lock, Tested};
+use super::{Activity, Event, Heap, Kernel, Lock, Tested};
 use crate::elf::image::Image;
-use crate::hooks::description::{Description, Problem};
+use crate::hooks::description::{Description, Problem, Tables};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use trace::Trusted;
@@ -26,32 +26,8 @@ pub(super) fn with_program(
     resolver.refuse_kernel_tables();
     resolver.check_definitions();
     resolver.activity(tables.functions.trusted.as_ref(), Activity::Trusted);
-    let locks = tables.lock.iter().enumerate().map(|(index, lock)| {
-        // The lock's own code: around the hooks that say what happens to the lock.
-        let tested = lock.as_ref().tested_by.iter().any(|name| *name == base(test));
-        let first = resolver.hooks.len();
-        let resolved = resolver.lock(index, lock);
-        if !tested {
-            resolver.trust(first, Trusted::Lock);
-        }
-        Lock { under_test: tested, ..resolved }
-    });
-    let locks = locks.collect();
-    let heaps = tables.heap.iter().enumerate().map(|(index, heap)| {
-        let first = resolver.hooks.len();
-        let resolved = resolver.heap(index, heap);
-        if resolved.under_test {
-            resolver.trust(first, Trusted::HeapUnderTest);
-        } else if heap.as_ref().reentrant {
-            resolver.trust(first, Trusted::Heap);
-            resolver.seal(first, Activity::Sealed);
-        } else {
-            resolver.trust(first, Trusted::GuardedHeap);
-            resolver.seal(first, Activity::Guarded);
-        }
-        resolved
-    });
-    let heaps = heaps.collect();
+    let locks = locks(&mut resolver, tables, &base(test));
+    let heaps = heaps(&mut resolver, tables);
     for sealed in &tables.sealed {
         let tests = &sealed.as_ref().tests;
         if tests.is_empty() || tests.contains(&base(test)) {
@@ -114,6 +90,40 @@ pub(super) fn with_program(
     };
     all.index();
     Ok(Arc::new(all))
+}
+
+/// The library's locks, which are trusted unless the test is there to test them.
+fn locks(resolver: &mut Resolver<'_>, tables: &Tables, test: &str) -> Vec<Lock> {
+    let locks = tables.lock.iter().enumerate().map(|(index, lock)| {
+        // The lock's own code: around the hooks that say what happens to the lock.
+        let tested = lock.as_ref().tested_by.iter().any(|name| *name == test);
+        let first = resolver.hooks.len();
+        let resolved = resolver.lock(index, lock);
+        if !tested {
+            resolver.trust(first, Trusted::Lock);
+        }
+        Lock { under_test: tested, ..resolved }
+    });
+    locks.collect()
+}
+
+/// The library's heaps, and what is known of their code.
+fn heaps(resolver: &mut Resolver<'_>, tables: &Tables) -> Vec<Heap> {
+    let heaps = tables.heap.iter().enumerate().map(|(index, heap)| {
+        let first = resolver.hooks.len();
+        let resolved = resolver.heap(index, heap);
+        if resolved.under_test {
+            resolver.trust(first, Trusted::HeapUnderTest);
+        } else if heap.as_ref().reentrant {
+            resolver.trust(first, Trusted::Heap);
+            resolver.seal(first, Activity::Sealed);
+        } else {
+            resolver.trust(first, Trusted::GuardedHeap);
+            resolver.seal(first, Activity::Guarded);
+        }
+        resolved
+    });
+    heaps.collect()
 }
 
 /// Whether the event is of no use with a kernel that is trusted as a whole.
