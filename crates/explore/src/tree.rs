@@ -412,3 +412,6 @@ impl<R: Reduction> Tree<R> {
         })?
     }
 }
+
+#[cfg(test)]
+mod tests;
