@@ -339,16 +339,21 @@ impl Target {
     /// The text of a source file as the debugging information names it.
     pub fn source(&self, file: &str) -> Option<String> {
         let read = |path: PathBuf| String::from_utf8(self.host.read(&path).ok()?).ok();
-        if self.recipe.kernel == Path::new(BUNDLED_KERNEL) {
-            return read(self.recipe.kernel.join(file));
+        let bundled = self.recipe.kernel == Path::new(BUNDLED_KERNEL);
+        if bundled && let Some(text) = read(self.recipe.kernel.join(file)) {
+            return Some(text);
         }
         // The end of the path is the same wherever the files went.
         let parts: Vec<_> = Path::new(file).components().collect();
         let named = self.recipe.sources.iter().flat_map(|root| {
             (0..parts.len()).map(|from| root.join(parts[from..].iter().collect::<PathBuf>().as_path()))
         });
-        // A kernel is mostly built below its sources.
-        let above = self.recipe.kernel.ancestors().skip(1).take(ANCESTORS_MAX).map(|root| root.join(file));
+        // Kernels and programs are mostly built below their sources.
+        let kernel = (!bundled).then_some(&self.recipe.kernel);
+        let program = self.recipe.tested.as_ref().map(|tested| &tested.program);
+        let above =
+            kernel.into_iter().chain(program).flat_map(|file| file.ancestors().skip(1).take(ANCESTORS_MAX));
+        let above = above.map(|root| root.join(file));
         read(PathBuf::from(file)).or_else(|| named.chain(above).find_map(read))
     }
 

@@ -102,7 +102,12 @@ fn a_folder_of_p2() {
         write(&folder, &format!("user/libthread/{name}"), (types.to_owned() + &text).as_bytes());
     }
     write(&folder, "config.mk", b"STUDENTTESTS = own \\\n  broken\n410TESTS =\n");
-    write(&folder, "user/progs/own.c", b"int main(void) { return 0; }\n");
+    // A library may allocate before the program's first function runs.
+    let own = "#include <thread.h>\nvoid *malloc(unsigned long);\nvoid free(void *);\nvoid *block;\n\
+               __asm__(\".globl early\\nearly: pushl $8\\n call malloc\\n addl $4, %esp\\n movl %eax, block\\n jmp _start\");\n\
+               static void *nothing(void *arg) { return arg; }\n\
+               int main(void) { thr_init(4096); thr_join(thr_create(nothing, 0), 0); free(block); return 0; }\n";
+    write(&folder, "user/progs/own.c", own.as_bytes());
     write(&folder, "user/progs/broken.c", b"int main(void) { return nowhere(); }\n");
     let makefile = format!(
         "include config.mk\nG = {guests}\n\
@@ -125,6 +130,20 @@ fn a_folder_of_p2() {
     let (code, text) = rockfall(&folder, &line.split(' ').skip(1).collect::<Vec<_>>());
     assert_eq!(code, Some(0), "{line}: {text}");
     assert!(text.contains("exhausted"), "{text}");
+    // Linkers put the file's headers into a page of their own below the code, which a kernel need not load.
+    let makefile = makefile.replace("-T $(G)/runtime/program.ld", "-Wl,-Ttext=0x1000000,-e,$(ENTRY)");
+    let makefile = format!("ENTRY = _start\ntemp/own: ENTRY = early\n{makefile}");
+    write(&folder, "Makefile", makefile.as_bytes());
+    let (code, text) = rockfall(&folder, &["new", "p2", "."]);
+    assert_eq!(code, Some(0), "{text}");
+    let headers = Command::new("readelf").args(["-lW", "temp/rf_exit_join"]).current_dir(&folder).output();
+    let headers = String::from_utf8_lossy(&headers.expect("readelf").stdout).into_owned();
+    assert!(headers.contains("0x00fff000"), "{headers}");
+    let (code, text) = rockfall(&folder, &line.split(' ').skip(1).collect::<Vec<_>>());
+    assert_eq!(code, Some(0), "{line}: {text}");
+    let line = line.replace("rf_exit_join", "own");
+    let (code, text) = rockfall(&folder, &line.split(' ').skip(1).collect::<Vec<_>>());
+    assert_eq!(code, Some(0), "{line}: {text}");
 }
 
 /// A kernel in the layout of its course: ours in one file.

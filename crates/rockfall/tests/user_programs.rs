@@ -6,6 +6,11 @@ use std::process::Command;
 
 /// Builds the bundled kernel with one program more, from `tests/programs`; where it is.
 fn build(program: &str, faults: &[&str]) -> PathBuf {
+    build_changed(program, faults, |source| source)
+}
+
+/// The same with a change of the program's text.
+fn build_changed(program: &str, faults: &[&str], change: impl Fn(String) -> String) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("user_programs")
         .join([program, &faults.concat()].concat());
@@ -16,7 +21,7 @@ fn build(program: &str, faults: &[&str]) -> PathBuf {
     let source = source.replace("#include \"", &format!("#include \"{}/", guests.display()));
     let faults = faults.iter().map(|&fault| fault.to_owned()).collect();
     let build = guests::Build { faults, ..guests::Build::default() };
-    let program = guests::Program { name: program.to_owned(), source };
+    let program = guests::Program { name: program.to_owned(), source: change(source) };
     build.image_with(&[program], &folder).unwrap_or_else(|error| panic!("{error}"));
     folder
 }
@@ -49,6 +54,25 @@ fn the_clock_is_waited_for() {
     let (code, text) = test(&folder, "clock_test", &[]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("no bug, and all that is known to matter is exhausted"), "{text}");
+}
+
+/// What a thread held when it left its program is nobody's: it may have given it back by other means than the described ones.
+/// Whoever waits for it by yielding finds out; if it is still taken, that is a bug.
+#[test]
+fn a_lock_that_its_owner_took_away_is_looked_at_again() {
+    let program = "released_by_hand";
+    let library = "name = \"gates\"\n[[lock]]\nlock = \"gate_lock\"\nunlock = \"gate_unlock\"\n";
+    for (kept, expected) in [("", 0), ("#define KEEP_GATE\n", 1)] {
+        let folder = build_changed(program, &[], |source| format!("{kept}{source}"));
+        std::fs::write(folder.join("gates.toml"), library).expect("written");
+        let (code, text) = test(&folder, program, &["--library", "gates.toml"]);
+        assert_eq!(code, Some(expected), "{text}");
+        assert_eq!(
+            text.contains("Nobody can run, yet the test is not over: t3 waits"),
+            expected == 1,
+            "{text}"
+        );
+    }
 }
 
 /// Two threads in an allocator that nobody guards are a bug, whether or not the allocator is tested; one that is made for

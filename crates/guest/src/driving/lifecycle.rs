@@ -358,22 +358,30 @@ impl Over {
     }
 }
 
-/// Runs until the program under test has begun: at its `main`, where it has one.
+/// Runs until the program under test has begun: at its `main`, where it has one. What its library does before that, such as
+/// allocating memory, is seen.
 fn begin_program(boot: &mut Boot, image: &Arc<Image>) -> Result<(), NotStarted> {
-    let main = image.function("main").first().map_or(image.entry, |main| image.get(*main).start);
-    boot.subject.tracker.stop_at(main.0);
-    boot.until("waiting for the program to start", |subject, _, _| {
-        let cpu = subject.machine.cpu(subject.cpu());
-        let thread = subject.tracker.threads.current();
-        let own = thread.and_then(|thread| thread.program.as_ref());
-        cpu.pc() == main.0 && cpu.cpl() != 0 && own.is_some_and(|own| Arc::ptr_eq(own, image))
-    })?;
+    come_to(boot, image, image.entry)?;
     if let Some(at) = crate::hooks::program::differs(&boot.subject.machine, boot.subject.cpu(), image) {
         return Err(NotStarted::OtherProgram { file: image.name.to_string(), at });
     }
     let cr3 = boot.subject.machine.page_table(boot.subject.cpu()).0;
     boot.subject.tracker.tested_space = Some(cr3);
-    Ok(())
+    match image.function("main").first().map(|main| image.get(*main).start) {
+        Some(main) if main != image.entry => come_to(boot, image, main),
+        _ => Ok(()),
+    }
+}
+
+/// Runs until the program under test comes to a place of its own.
+fn come_to(boot: &mut Boot, image: &Arc<Image>, place: VirtAddr) -> Result<(), NotStarted> {
+    boot.subject.tracker.stop_at(place.0);
+    boot.until("waiting for the program to start", |subject, _, _| {
+        let cpu = subject.machine.cpu(subject.cpu());
+        let thread = subject.tracker.threads.current();
+        let own = thread.and_then(|thread| thread.program.as_ref());
+        cpu.pc() == place.0 && cpu.cpl() != 0 && own.is_some_and(|own| Arc::ptr_eq(own, image))
+    })
 }
 
 /// The most steps of the run that tells whether the test is there at all.

@@ -110,6 +110,7 @@ pub struct Image {
     pub entry: VirtAddr,
     pub segments: Vec<Segment>,
     code: Vec<Range<u64>>,
+    constants: Vec<Range<u64>>,
     symbols: Vec<Symbol>,
     dwarf: Dwarf,
     frames: CallFrames,
@@ -175,6 +176,14 @@ impl Image {
     #[must_use]
     pub fn is_code(&self, addr: VirtAddr) -> bool {
         self.code.iter().any(|range| range.contains(&addr.0))
+    }
+
+    /// What the file says of memory that nobody may write, code and constants: each piece with its address.
+    pub fn unchanging(&self) -> impl Iterator<Item = (VirtAddr, &[u8])> {
+        self.code.iter().chain(&self.constants).filter_map(|range| {
+            let length = usize::try_from(range.end - range.start).ok()?;
+            Some((VirtAddr(range.start), self.bytes(VirtAddr(range.start), length)?))
+        })
     }
 
     /// The function that `pc` lies in, cold parts included.

@@ -57,6 +57,7 @@ impl Tracker {
         if let Some(thread) = self.threads.current_mut() {
             thread.left = true;
         }
+        self.leaves_locks();
         if self.threads.iter().all(|thread| thread.left || !self.is_tested(machine, thread)) {
             signals.push(Signal::ProgramOver);
         }
@@ -89,16 +90,17 @@ pub fn named(programs: &[Arc<Image>], name: &str) -> Option<Arc<Image>> {
     exact.or_else(underscored).or_else(cut).map(|(_, image)| image.clone())
 }
 
-/// The first place where memory is not what the file says, for what may not be written: code and constants.
+/// The first place where memory is not what the file says, for what may not be written. The file's headers do not count:
+/// kernels need not load them, and a stripped copy has others.
 #[must_use]
 pub fn differs(machine: &Machine, cpu: CpuId, image: &Image) -> Option<VirtAddr> {
-    for segment in image.segments.iter().filter(|segment| !segment.writable) {
-        let mut memory = vec![0; segment.bytes.len()];
-        if !machine.read_virt(cpu, segment.addr, &mut memory) {
-            return Some(segment.addr);
+    for (addr, bytes) in image.unchanging() {
+        let mut memory = vec![0; bytes.len()];
+        if !machine.read_virt(cpu, addr, &mut memory) {
+            return Some(addr);
         }
-        if let Some(at) = memory.iter().zip(&*segment.bytes).position(|(a, b)| a != b) {
-            return Some(segment.addr.offset(at as u64));
+        if let Some(at) = memory.iter().zip(bytes).position(|(a, b)| a != b) {
+            return Some(addr.offset(at as u64));
         }
     }
     None

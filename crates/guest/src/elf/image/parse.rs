@@ -77,17 +77,28 @@ impl<'a> Reader<'a> {
 
     /// The addresses of sections with code, in ascending order.
     fn code(&self) -> Vec<Range<u64>> {
-        let mut code: Vec<Range<u64>> = Vec::new();
+        self.sections(|_, flags| flags.contains(object::elf::SHF_EXECINSTR))
+    }
+
+    /// The addresses of sections with constants. Call frames are none: kernels that load a program by its sections leave
+    /// them out.
+    fn constants(&self) -> Vec<Range<u64>> {
+        self.sections(|name, flags| name.starts_with(".rodata") && !flags.contains(object::elf::SHF_WRITE))
+    }
+
+    /// The addresses of sections by name and flags, in ascending order.
+    fn sections(&self, is: impl Fn(&str, object::elf::SectionFlags) -> bool) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
         for section in self.file.sections() {
             if let object::SectionFlags::Elf { sh_flags, .. } = section.flags()
-                && sh_flags.contains(object::elf::SHF_EXECINSTR)
+                && is(section.name().unwrap_or_default(), sh_flags)
                 && section.size() > 0
             {
-                code.push(section.address()..section.address().saturating_add(section.size()));
+                ranges.push(section.address()..section.address().saturating_add(section.size()));
             }
         }
-        code.sort_by_key(|range| range.start);
-        code
+        ranges.sort_by_key(|range| range.start);
+        ranges
     }
 
     /// Debugging information and call frames.
@@ -167,6 +178,7 @@ impl Image {
             hash: ImageHash::of(bytes),
             entry: VirtAddr(reader.file.entry()),
             segments,
+            constants: reader.constants(),
             code,
             symbols,
             dwarf,

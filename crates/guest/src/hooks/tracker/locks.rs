@@ -50,8 +50,26 @@ impl Tracker {
             // Whether it keeps others out is the question.
             _ if kind.under_test => false,
             Some(available) => self.anywhere(machine, available, &[lock.0, thread.key]) == Some(0),
-            None => self.holders.iter().any(|held| held.lock == lock && held.by != thread.id),
+            None => {
+                let others = self.holders.iter().filter(|held| held.lock == lock && held.by != thread.id);
+                others.into_iter().any(|held| !self.has_left(held.by))
+            }
         }
+    }
+
+    /// Whether a thread has left the program under test. What it held it cannot give back any more, and it may have done so by
+    /// other means than the described ones, as libraries do that free the stack they stand on.
+    pub(super) fn has_left(&self, thread: ThreadId) -> bool {
+        let stays = |known: &Thread| known.id == thread && !known.left;
+        self.kernel.tested.is_some() && thread != NOBODY && !self.threads.iter().any(stays)
+    }
+
+    /// The running thread leaves its program: whoever waits in a loop for a lock that it held looks at that again.
+    pub(crate) fn leaves_locks(&mut self) {
+        let me = self.threads.runner().id;
+        let held: Vec<LockId> =
+            self.holders.iter().filter(|held| held.by == me).map(|held| held.lock).collect();
+        held.into_iter().for_each(|lock| self.stop_yielding_for(lock));
     }
 
     /// The lock that the running thread wants, is another's, and is waited for in a loop. Whether the thread is in that loop

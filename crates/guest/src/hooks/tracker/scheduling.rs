@@ -236,7 +236,7 @@ impl Tracker {
         };
         let lock = self.wanted(previous).map(|(_, lock)| lock);
         let owner = self.owner(machine, previous);
-        let other = owner.is_some_and(|owner| owner != previous.id);
+        let other = owner.is_some_and(|owner| owner != previous.id && !self.has_left(owner));
         let stands_at = previous.innermost(0).map(|switch| VirtAddr(switch.return_to));
         let blocks = match standing {
             _ if self.is_idle(machine, key) => false,
