@@ -93,7 +93,7 @@ fn window() -> Fault {
 }
 
 /// The check of xv6's pipes, drafted and checked as it is by one command.
-const XV6: [&str; 15] = [
+const XV6: [&str; 13] = [
     "--draft",
     "pipe.c:pipewrite",
     "pipe.c:piperead",
@@ -101,8 +101,6 @@ const XV6: [&str; 15] = [
     "xv6",
     "--flag=-m32",
     "--flag=-fno-builtin",
-    "--environment",
-    "pipe[0].readopen = 1; pipe[0].writeopen = 1;",
     "--kernel",
     "kernelmemfs",
     "-t",

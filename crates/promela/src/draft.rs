@@ -2,8 +2,10 @@
 //!
 //! What can be translated is left to the translation. For what cannot, a rule is proposed that keeps as much as possible:
 //! a call nobody knows is hidden, a value nobody knows may be true or false in a condition and is zero elsewhere, and
-//! what is stored where no model looks is stored nowhere. Every proposal is a guess for a person to look at; the comments
+//! what is stored where no model looks is stored nowhere. Objects begin as the source itself begins them. Every proposal is a guess for a person to look at; the comments
 //! say what each statement became.
+
+mod beginnings;
 
 use crate::c::tokens::tokens;
 use crate::c::{Expr, Stmt, Type, Unit};
@@ -41,12 +43,20 @@ pub fn draft(begin: Check, unit: &Unit, functions: &[String]) -> Result<Draft, S
         }
         if !changed {
             keep_used(&mut check, unit);
+            let text = model.text();
+            let begun = beginnings::beginnings(unit, &check, |field| has_word(&text, field));
+            // What a person says of it comes later, and counts.
+            check.environment.insert_str(0, &begun);
             let model = extract(&check, unit)?;
             let text = write(&check, &model)?;
             return Ok(Draft { check, model, text });
         }
     }
     Err(format!("no set of rules translates all of this after {ROUNDS_MAX} rounds: write the check by hand"))
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|part| part == word)
 }
 
 /// The functions, and those of the same files that they call.

@@ -42,6 +42,41 @@ fn accepted(model: &promela::Model, what: &str) {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
+/// Objects that processes are handed begin as the source begins them: where it allocates one, or initialises it.
+#[test]
+fn objects_begin_as_the_source_begins_them() {
+    let drafted = |text: &str| {
+        let folder = std::env::temp_dir().join(format!("promela-beginnings-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("box.c"), text).unwrap();
+        let source = Source { files: vec!["box.c".to_owned()], ..Source::default() };
+        let unit = source::read(&source, &folder, &|_| true).expect("gcc reads it");
+        let _ = std::fs::remove_dir_all(&folder);
+        let check = Check { name: "box".to_owned(), source, ..Check::default() };
+        let drafted = draft::draft(check, &unit, &["use".to_owned()]).expect("a draft");
+        accepted(&drafted.model, "box");
+        drafted.check.environment
+    };
+    let uses = "struct box { int open, left, lid, unused; };\n\
+                void use(struct box *b) { if (b->open && b->left > 0 && !b->lid) b->left--; }\n";
+    let made = "void *get(void); enum { FULL = 3 };\n\
+                struct box *make(int lid) { struct box *b; if ((b = (struct box *)get()) == 0) return 0;\n\
+                b->open = 1; b->left = 2 * FULL; b->lid = lid; b->unused = 5; return b; }\n";
+    expect![[r#"
+        box[0].left = 6;
+        box[0].open = 1;
+    "#]]
+    .assert_eq(&drafted(&format!("{uses}{made}")));
+    let given = "void box_init(struct box *b) { b->open = 1; if (b->lid) b->left = 9; }\n";
+    expect![[r#"
+        box[0].open = 1;
+    "#]]
+    .assert_eq(&drafted(&format!("{uses}{given}")));
+    // What somebody else does to one is not how it begins.
+    let other = "void shut(struct box *b) { b->lid = 1; }\n";
+    expect![[r#""#]].assert_eq(&drafted(&format!("{uses}{other}")));
+}
+
 /// Every function of a file on its own: how much is translated without a rule, and that a draft translates the rest.
 #[test]
 fn every_function_is_translated_or_listed() {

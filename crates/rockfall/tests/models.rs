@@ -473,14 +473,33 @@ fn bad_input() {
     let kept = folder("kept");
     let (_, _) = model(&[&case("remove_remove"), "--no-replay", "--keep", kept.to_str().unwrap()]);
     told += &said("other_trail", &text, &["--trail", kept.join("model.pml.trail").to_str().unwrap()]);
+    // What cannot be done at the end is told before the work begins.
+    std::fs::write(folder("models").join("not.diff"), "mend it\n").unwrap();
+    let other = "--- a/pebbles/fs.c\n+++ b/pebbles/fs.c\n@@ -1,2 +1,2 @@\n not this\n-nor this\n+but this\n";
+    let beside = folder("models").join("other.diff");
+    std::fs::write(&beside, other).unwrap();
+    let (code, patched) = model(&[&case("readdir_remove"), "--patch", beside.to_str().unwrap()]);
+    assert!(!patched.contains("Model of") && patched.contains("other.diff does not apply: "), "{patched}");
+    assert_eq!(code, Some(2));
+    let patched = |name: &str| {
+        let patch = folder("models").join(name).display().to_string();
+        let (code, text) = model(&[&case("readdir_remove"), "--patch", &patch]);
+        format!("{} {}", code.unwrap_or(-1), text.replace(&folder("models").display().to_string(), "FOLDER"))
+    };
+    told += &patched("not.diff");
+    told += &patched("absent.diff");
+    told += &said("nowhere", &text, &["--html", "absent/page.html"]);
     expect![[r#"
         2 rockfall: FOLDER/unmatched.toml: the rule for 'printk(...)' matches nothing in the extracted functions: mend its pattern or remove it
         2 rockfall: FOLDER/broken.c is not C that gcc accepts with these include paths and macros: FOLDER/broken.c:3:15: error: expected expression before ‘;’ token
         2 rockfall: Spin does not accept the model: spin: model.pml:165, Error: syntax error saw 'operator: =', in 'entry[1].name == = 1; entry[1].next = 2; entry[1].parent = open_root; entry[1].subdir = NULL;'; look at the rules and declarations of the check file
-        0 Spin: no proof: the search ran out of its 1 MB after 0 states; raise search.memory-megabytes, or let search.bitstate be true.
+        0 Spin: no proof: the search ran out of its 1 MB before the first state; raise search.memory-megabytes, or let search.bitstate be true.
         0 Spin: nothing is wrong in 1,718 states, but that is no proof: the search was bounded by keeping states as bits, which may miss some.
         0 No proof: the time was up before the source was read.
         2 rockfall: there is no trail absent.trail: --trail reads one that Spin has left
         2 rockfall: the trail is not of this model (Spin says 'no matching stmnt'): check the model again to get one of its own
+        2 rockfall: FOLDER/not.diff is no patch: it has no line '--- a/FILE'
+        2 rockfall: cannot read FOLDER/absent.diff: No such file or directory (os error 2)
+        2 rockfall: cannot write absent/page.html: there is no folder absent; name another file
     "#]].assert_eq(&told);
 }

@@ -1,7 +1,7 @@
 //! `rockfall model`: from C functions to a Promela model, Spin's verdict on it, and back.
 
 use crate::commands::explore::{self, How, cores, default_path, parse_duration};
-use crate::files::write_whole;
+use crate::files::{expect_folder, write_whole};
 use crate::interrupt::lateness;
 use crate::model::drive::{self, Driven, Ground, Proposal};
 use crate::model::linux::{self, LinuxKernel};
@@ -268,7 +268,34 @@ impl<'a> Checking<'a> {
         Err(bad(problems.iter().map(|problem| format!("{begin}{problem}")).collect::<Vec<_>>().join("\n")))
     }
 
+    /// Looks at what the command line and the check name before the long work begins.
+    fn expect_files(&self) -> Result<(), Failure> {
+        let Arguments { output, html, kernel: instead, patched_kernel, no_replay, .. } = self.arguments;
+        [output, html].into_iter().flatten().try_for_each(|path| expect_folder(path))?;
+        let Some(kernel) = self.check.kernel.as_ref().filter(|_| !no_replay) else { return Ok(()) };
+        kernel::expect_files(kernel, self.home(), instead.as_deref())?;
+        if self.arguments.patch.is_none() || kernel.image.is_empty() {
+            return Ok(());
+        }
+        match patched_kernel {
+            Some(path) => kernel::expect_files(kernel, self.home(), Some(path)),
+            None if kernel.image == BUNDLED_KERNEL || !kernel.modules.is_empty() => Ok(()),
+            None => Err(Failure::BadFlag(
+                "--patch: give the kernel that is built from the patched source with --patched-kernel"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// The tree with the patch, if one is to be tried.
+    fn patched_tree(&self) -> Result<Option<Patched>, Failure> {
+        let into = self.folder.path.join("patched");
+        self.arguments.patch.as_ref().map(|file| Patched::new(file, &self.path, &into)).transpose()
+    }
+
     fn run(&self) -> Result<Verdict, Failure> {
+        self.expect_files()?;
+        let patched = self.patched_tree()?;
         let model = match self.extract() {
             Err(_) if crate::interrupt::asked() => return Ok(Verdict::Interrupted),
             Err(_) if !self.may_go_on() => {
@@ -289,15 +316,21 @@ impl<'a> Checking<'a> {
         if self.arguments.extract_only {
             return self.write_model(&model);
         }
+        let begun = Instant::now();
         if let Some(outcome) = self.spin(&model)? {
-            println!(
-                "Spin: {}.\n  {} states, {} transitions, {:.1} s",
-                told::verdict(&outcome),
-                grouped(outcome.states),
-                grouped(outcome.transitions),
-                self.started.elapsed().as_secs_f64()
-            );
+            println!("Spin: {}.", told::verdict(&outcome));
+            if outcome.states > 0 {
+                println!(
+                    "  {} states, {} transitions, {:.1} s",
+                    grouped(outcome.states),
+                    grouped(outcome.transitions),
+                    begun.elapsed().as_secs_f64()
+                );
+            }
             if !matches!(outcome.verdict, spin::Verdict::Violated { .. }) {
+                if patched.is_some() {
+                    println!("The patch was not tried: there is no counterexample that it could mend.");
+                }
                 return Ok(if crate::interrupt::asked() { Verdict::Interrupted } else { Verdict::Fine });
             }
         }
@@ -305,13 +338,16 @@ impl<'a> Checking<'a> {
         match &self.check.kernel {
             Some(kernel) if !kernel.image.is_empty() && !self.arguments.no_replay => {
                 let after = self.on_kernel(kernel, &model, &trail)?;
-                match (&self.arguments.patch, after.proposal) {
-                    (Some(patch), _) => self.patched(patch, kernel, &model, &trail),
+                match (&patched, after.proposal) {
+                    (Some(patched), _) => self.patched(patched, Some(kernel), &model, &trail),
                     (None, Some(proposal)) if self.arguments.refine => self.refine(&proposal),
                     _ => Ok(after.verdict),
                 }
             }
-            _ => Ok(Verdict::GuestBug.final_verdict()),
+            _ => match &patched {
+                Some(patched) => self.patched(patched, None, &model, &trail),
+                None => Ok(Verdict::GuestBug.final_verdict()),
+            },
         }
     }
 
@@ -489,16 +525,15 @@ impl<'a> Checking<'a> {
     }
 
     /// Whether a patch mends the source: the model of the patched source is clean, and the counterexample
-    /// does not replay on the patched kernel.
+    /// does not replay on the patched kernel, where the check has one.
     fn patched(
         &self,
-        file: &Path,
-        kernel: &KernelUnderTest,
+        patched: &Patched,
+        kernel: Option<&KernelUnderTest>,
         model: &Model,
         trail: &trail::Trail,
     ) -> Result<Verdict, Failure> {
-        let patched = Patched::new(file, &self.path, &self.folder.path.join("patched"))?;
-        println!("\nWith the patch {}:", file.display());
+        println!("\nWith the patch {}:", patched.file.display());
         let folder = Folder { path: self.folder.path.join("again"), kept: true };
         let again = Checking { check: self.check.clone(), folder, path: patched.check.clone(), ..*self };
         let clean = again.extract()?;
@@ -508,18 +543,24 @@ impl<'a> Checking<'a> {
             println!("Spin: {}.", told::verdict(outcome));
         }
         let (model, trail) = patched.moved(model, trail);
-        let driven = again.drive_patched(kernel, &patched, &model, &trail)?;
-        println!("On the patched kernel: {}", told::driven(&self.check, &trail, &driven));
-        let replays = matches!(driven.verdict, drive::Verdict::Violated { .. });
+        let mut replays = None;
+        if let Some(kernel) = kernel {
+            let driven = again.drive_patched(kernel, patched, &model, &trail)?;
+            println!("On the patched kernel: {}", told::driven(&self.check, &trail, &driven));
+            replays = Some(matches!(driven.verdict, drive::Verdict::Violated { .. }));
+        }
         println!(
             "The patch {}.",
             match (clean, replays) {
-                (true, false) =>
+                (true, Some(false)) =>
                     "mends it: the model is clean, and the old counterexample no longer goes wrong",
                 (false, _) => "does not mend the model",
-                (true, true) => "mends the model, but the old counterexample still goes wrong on the kernel",
+                (true, Some(true)) =>
+                    "mends the model, but the old counterexample still goes wrong on the kernel",
+                (true, None) => "mends the model; there is no kernel to try the old counterexample on",
             }
         );
+        let replays = replays.unwrap_or(false);
         Ok(if clean && !replays { Verdict::Fine.final_verdict() } else { Verdict::GuestBug.final_verdict() })
     }
 

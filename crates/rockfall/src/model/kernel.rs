@@ -9,6 +9,23 @@ use campaign::target::{BUNDLED_KERNEL, Target};
 use promela::check::KernelUnderTest;
 use std::path::{Path, PathBuf};
 
+/// Whether the files that a check names for its kernel are there, so that this is known before the work begins.
+pub fn expect_files(kernel: &KernelUnderTest, folder: &Path, instead: Option<&Path>) -> Result<(), Failure> {
+    let image = match instead {
+        Some(path) => Some(path.to_owned()),
+        None if kernel.image == BUNDLED_KERNEL || kernel.image.is_empty() || !kernel.modules.is_empty() => {
+            None
+        }
+        None => Some(folder.join(&kernel.image)),
+    };
+    let others =
+        kernel.disks.iter().chain(&kernel.symbols).chain(&kernel.modules).map(|path| folder.join(path));
+    for path in image.into_iter().chain(others) {
+        std::fs::metadata(&path).map_err(|error| Failure::Unreadable { path, error })?;
+    }
+    Ok(())
+}
+
 /// Makes the target; `folder` is that of the check file, `work` one for what is built, `instead` another kernel file.
 pub fn target(
     kernel: &KernelUnderTest,

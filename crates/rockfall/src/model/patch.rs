@@ -10,6 +10,8 @@ use std::process::Command;
 
 /// A tree with a patch.
 pub struct Patched {
+    /// The patch.
+    pub file: PathBuf,
     /// The check file in the copy.
     pub check: PathBuf,
     root: PathBuf,
@@ -70,7 +72,7 @@ impl Patched {
             return Err(bad(format!("{} does not apply: {said}", patch.display())));
         }
         let inside = check.strip_prefix(root).unwrap_or(&check);
-        Ok(Self { check: copy.join(inside), root: copy, hunks })
+        Ok(Self { file: patch.to_owned(), check: copy.join(inside), root: copy, hunks })
     }
 
     /// Builds the bundled kernel from the patched tree.
@@ -194,7 +196,8 @@ mod tests {
     #[test]
     fn lines_move_with_a_patch() {
         let text = "--- a/x/f.c\n+++ b/x/f.c\n@@ -3,3 +3,4 @@\n three\n-four\n+FOUR\n+more\n five\n";
-        let patched = Patched { check: PathBuf::new(), root: PathBuf::new(), hunks: parse(text) };
+        let patched =
+            Patched { file: PathBuf::new(), check: PathBuf::new(), root: PathBuf::new(), hunks: parse(text) };
         let line = |line| patched.place(&promela::c::parse::place("../x/f.c", line)).line;
         assert_eq!([1, 2, 3, 4, 5, 6, 90].map(line), [1, 2, 3, 0, 6, 7, 91]);
         let other = promela::c::parse::place("g.c", 4);

@@ -11,6 +11,11 @@ use std::fmt::Write as _;
 /// The verdict in a sentence.
 pub fn verdict(outcome: &Outcome) -> String {
     let states = grouped(outcome.states);
+    let after = if outcome.states == 0 {
+        "before the first state".to_owned()
+    } else {
+        format!("after {states} states")
+    };
     match &outcome.verdict {
         Verdict::Violated { what } => format!("the model violates its property: {}", violation(what)),
         Verdict::Exhausted => format!("the model is correct: all {states} states were visited"),
@@ -20,10 +25,11 @@ pub fn verdict(outcome: &Outcome) -> String {
             )
         }
         Verdict::OutOfMemory { megabytes } => format!(
-            "no proof: the search ran out of its {megabytes} MB after {states} states; raise search.memory-megabytes, \
+            "no proof: the search ran out of its {megabytes} MB {after}; raise search.memory-megabytes, \
              or let search.bitstate be true"
         ),
-        Verdict::Stopped => format!("no proof: it was stopped after {states} states"),
+        Verdict::Stopped if crate::interrupt::asked() => format!("no proof: it was interrupted {after}"),
+        Verdict::Stopped => format!("no proof: the time was up {after}"),
     }
 }
 
