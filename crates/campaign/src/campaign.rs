@@ -13,9 +13,11 @@ use crate::searching::Searching;
 use crate::statement::Ending;
 use crate::store::{Ended, Nowhere, Record, Store};
 use crate::target::{Races, Target};
+use crate::unmet::PointsMet;
 use crate::view::View;
 use detect::{Constants, Detectors, Race, RaceKey, Signature};
 use explore::jobs::{Capacity, Job, JobId, JobProgress, Outcome, Plan, State};
+use explore::tally::Told;
 use explore::{Bound, Found, Options, RaceWatch, Workers, World};
 use guest::driving::uniprocessor::Uniprocessor;
 use serde::{Deserialize, Serialize};
@@ -111,6 +113,8 @@ struct Slice {
     workers: Workers<Uniprocessor, RaceWatch>,
     cores: usize,
     watched: bool,
+    /// Its executions, where somebody wants to hear of each.
+    told: Vec<Told>,
     /// The slice ends when the search has so many interleavings, if it is a mere look.
     interleavings_max: u64,
 }
@@ -152,6 +156,8 @@ pub struct Campaign<'a> {
     news: bool,
     /// The bug to be reported next.
     found: Option<(JobId, Found)>,
+    /// The points at which a thread stood in any space.
+    pub met: PointsMet,
     /// Causes of the bugs that were reported, and set aside to look for the next one.
     told: Vec<Signature>,
 }
@@ -175,6 +181,8 @@ pub struct Setting<'a> {
     pub limits: Limits,
     /// Whether spaces are searched by the number of preemptions, the fewest first.
     pub fewest_first: bool,
+    /// Whether the view is told of each execution.
+    pub tells: bool,
     pub code: &'a Code<'a>,
 }
 
@@ -200,6 +208,7 @@ impl<'a> Setting<'a> {
             memory_is_short: &|| false,
             limits: target.limits,
             fewest_first: false,
+            tells: false,
             code,
         }
     }
@@ -225,6 +234,7 @@ impl<'a> Campaign<'a> {
             recorded: None,
             news: true,
             found: None,
+            met: PointsMet::new(),
             told: Vec::new(),
         }
     }
@@ -278,6 +288,7 @@ impl<'a> Campaign<'a> {
     pub fn resume(setting: Setting<'a>, record: Record) -> Self {
         let mut campaign = Self::new(setting, record.plan, record.seconds);
         campaign.found = record.found;
+        campaign.met = record.met;
         record.told.iter().for_each(|cause| campaign.disregard(cause));
         campaign.told = record.told;
         let witnesses = record.witnesses.into_iter();
@@ -339,6 +350,7 @@ impl<'a> Campaign<'a> {
 
     /// Tells the plan where a search stands, and keeps it if it can go on, or the bug, if it found the first one.
     fn report_to_plan(&mut self, id: JobId, job: Box<Begun>) {
+        self.met.extend(job.search.points_met());
         let verdict = job.search.verdict();
         let outcome = match &verdict {
             explore::Verdict::Bug(_) => Outcome::Bug,
@@ -378,16 +390,19 @@ impl<'a> Campaign<'a> {
             if busy.is_empty() {
                 break;
             }
-            let slice = receive(&slices);
+            let mut slice = receive(&slices);
             busy.remove(&slice.id);
             let id = slice.id;
+            let told = std::mem::take(&mut slice.told);
             self.take_back(slice);
             self.mind_memory(&busy);
             self.keep_record();
             self.warn(view);
+            let place = |pc| self.setting.code.place(pc);
+            view.tell(self.plan.job(id), &told, &place);
             let times = (self.seconds(), self.seconds_left());
             let running: Vec<JobId> = busy.keys().copied().chain([id]).collect();
-            view.show(&self.plan, &running, times, &|pc| self.setting.code.place(pc));
+            view.show(&self.plan, &running, times, &place);
         }
         self.warn(view);
         self.found.clone()
@@ -433,7 +448,7 @@ impl<'a> Campaign<'a> {
     }
 
     fn slice(&mut self, id: JobId, cores: usize) -> Slice {
-        let job = match self.kept.remove(&id) {
+        let mut job = match self.kept.remove(&id) {
             Some(Kept::Here(job)) => job,
             Some(Kept::Written) => {
                 let job = self.setting.store.load_job(id).map(Box::new);
@@ -441,6 +456,9 @@ impl<'a> Campaign<'a> {
             }
             None => Box::new(Begun::new(self.plan.job(id), &self.setting)),
         };
+        if self.setting.tells {
+            job.search.tell();
+        }
         let watched = self.plan.is_proof(id) || !job.is_quiet();
         let at = self.warm.iter().position(|(warm, ..)| *warm == id);
         let warm = at.map(|at| self.warm.remove(at));
@@ -453,7 +471,7 @@ impl<'a> Campaign<'a> {
             }
         };
         let interleavings_max = if self.plan.is_look(id) { self.plan.interleavings_min() } else { u64::MAX };
-        Slice { id, job, workers, cores, watched, interleavings_max }
+        Slice { id, job, workers, cores, watched, told: Vec::new(), interleavings_max }
     }
 
     fn take_back(&mut self, slice: Slice) {
@@ -524,6 +542,7 @@ impl<'a> Campaign<'a> {
             plan,
             witnesses,
             found,
+            met: self.met.clone(),
             told: self.told.clone(),
         });
         for (at, job) in self.plan.jobs().iter().enumerate() {
@@ -555,6 +574,11 @@ impl<'a> Campaign<'a> {
     /// Whether some space contains what cannot be run.
     pub fn has_gap(&self) -> bool {
         self.plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }))
+    }
+
+    /// Whether points were asked for and nobody came to any of them, so that nobody was preempted.
+    pub fn met_nothing(&self) -> bool {
+        self.met.is_empty() && self.plan.jobs().iter().any(|job| !job.points.rules.is_empty())
     }
 
     /// Why the campaign is over when no bug is left to be reported.
@@ -611,10 +635,11 @@ fn run_slice(
     let begun = host.now();
     // A round is finished once it has begun, unless the run as a whole is to end.
     let stop = || enough.load(Ordering::Relaxed) || host.stop_asked();
-    let Slice { id, job, workers, cores, interleavings_max, .. } = &mut slice;
+    let Slice { id, job, workers, cores, told, interleavings_max, .. } = &mut slice;
     let looked = |job: &Begun| job.search.counts().interleavings >= *interleavings_max;
     while !job.search.is_over() && !looked(job) && !stop() && host.now() < until {
         job.search.round(workers, &stop);
+        told.extend_from_slice(job.search.told());
     }
     job.seconds += host.now().saturating_sub(begun).as_secs_f64() * *cores as f64;
     if job.is_writing_due() && !job.search.is_over() {

@@ -3,7 +3,7 @@
 //! - [`recipe`]: how to make a target again; part of every finding file.
 //! - [`target`]: files read and descriptions resolved, then machines and worlds at the beginning of the test.
 //! - [`initial`], [`campaign`]: the planner's loop over many state spaces, within one budget.
-//! - [`statement`]: what the campaign claims at its end.
+//! - [`statement`], [`unmet`]: what the campaign claims at its end, and the points that nobody came to.
 //! - [`finding_file`], [`narrate`], [`race_witness`], [`shorten`]: a bug made short, kept, and told.
 //! - [`host`], [`store`], [`view`]: what the program around it provides: files, clock, a place to keep things, a listener.
 //!
@@ -27,6 +27,7 @@ pub mod size;
 pub mod statement;
 pub mod store;
 pub mod target;
+pub mod unmet;
 pub mod view;
 pub mod words;
 

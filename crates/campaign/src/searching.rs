@@ -1,12 +1,13 @@
 //! The search of one job, whichever way it goes: all executions of a space, all with the fewest preemptions first, or only
 //! those with few of them.
 
+use crate::unmet::PointsMet;
 use detect::Race;
 use explore::estimate::Forecast;
 use explore::icb::ContextBounding;
 use explore::jobs::Job;
 use explore::strategies::{DelayBound, Dpor, PreemptionBound};
-use explore::tally::Counts;
+use explore::tally::{Counts, Told};
 use explore::{Bound, Observer, Options, Search, Verdict, Workers};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -70,6 +71,26 @@ impl Searching {
     /// The words of memory, found on the way, at which accesses count as points.
     pub fn words(&self) -> &[PhysAddr] {
         ask!(self, search => search.words())
+    }
+
+    /// The points that were asked for and at which a thread stood.
+    pub fn points_met(&self) -> &PointsMet {
+        ask!(self, search => search.points_met())
+    }
+
+    /// From now on each execution is told.
+    pub const fn tell(&mut self) {
+        match self {
+            Self::Whole(search) => search.tell(),
+            Self::Bounded(_, search) => search.tell(),
+            Self::Delayed(_, search) => search.tell(),
+            Self::FewestFirst(bounding) => bounding.tell(),
+        }
+    }
+
+    /// The executions of the last round, if they are told.
+    pub fn told(&self) -> &[Told] {
+        ask!(self, search => search.told())
     }
 
     pub fn forecast(&self) -> Option<Forecast> {

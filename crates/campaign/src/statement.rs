@@ -5,9 +5,11 @@
 
 use crate::campaign::Campaign;
 use crate::target::Target;
+use crate::unmet::is_met;
 use crate::words::{bounded, counted, in_number, name, standing};
 use detect::RaceStatus;
 use explore::jobs::{Job, JobId, Plan, Purpose, State};
+use guest::hooks::kernel::Kernel;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{PointRule, PointSet, VirtAddr};
@@ -48,6 +50,8 @@ pub struct Statement<'a> {
     pub trusted: Vec<Arc<str>>,
     /// Functions and variables that the description ignores.
     pub ignored: Vec<Arc<str>>,
+    /// Rules of exhausted spaces whose points nobody stood at.
+    pub unmet: Vec<PointRule>,
     /// The function and line of an instruction.
     pub place: Box<dyn Fn(VirtAddr) -> String + 'a>,
 }
@@ -98,9 +102,17 @@ impl<'a> Statement<'a> {
             sealed: tested.map_or_else(Vec::new, |tested| tested.sealed.to_vec()),
             trusted: target.kernel.trusted_functions().to_vec(),
             ignored: target.kernel.ignored_names.clone(),
+            unmet: unmet(campaign, &target.kernel),
             place: Box::new(|pc| code.place(pc)),
         }
     }
+}
+
+/// The rules of spaces that were exhausted by themselves and whose points nobody stood at, in any space.
+fn unmet(campaign: &Campaign<'_>, kernel: &Kernel) -> Vec<PointRule> {
+    let exhausted = campaign.plan.jobs().iter().filter(|job| job.state == State::Exhausted);
+    let rules: BTreeSet<&PointRule> = exhausted.flat_map(|job| &job.points.rules).collect();
+    rules.into_iter().filter(|rule| !is_met(rule, kernel, &campaign.met)).cloned().collect()
 }
 
 impl Statement<'_> {
@@ -109,6 +121,7 @@ impl Statement<'_> {
         let mut lines = self.opening();
         self.left_out(&mut lines);
         self.exhausted(&mut lines);
+        self.never_met(&mut lines);
         self.unfinished(&mut lines);
         self.given_up(&mut lines);
         lines.push(self.races());
@@ -172,11 +185,11 @@ impl Statement<'_> {
     fn searched(&self, job: &Job) -> String {
         let (name, n) = (bounded(job, &*self.place), job.standing.interleavings);
         let share = job.standing.explored;
-        let size = if share > 0.0 {
+        let size = if n > 1 && share > 0.0 {
             let (percent, all) = (100.0 * share, n as f64 / share);
             format!(", about {percent:.1} % of {all:.0} in that space")
         } else {
-            String::new()
+            ", too early to say how large that space is".to_owned()
         };
         format!("  It showed with {name}, after {}{size}", in_number(n))
     }
@@ -228,6 +241,23 @@ impl Statement<'_> {
         lines.extend(swept.iter().map(|job| {
             format!("  {}: {}", bounded(job, &*self.place), in_number(job.standing.interleavings))
         }));
+    }
+
+    /// Adds the points that the test did not come to, so that nothing that was exhausted is about them.
+    fn never_met(&self, lines: &mut Vec<String>) {
+        if self.unmet.is_empty() || self.ending == Ending::Bug {
+            return;
+        }
+        let mut points: Vec<String> =
+            self.unmet.iter().filter(|rule| raced(rule).is_none()).map(ToString::to_string).collect();
+        let races: BTreeSet<VirtAddr> = self.unmet.iter().filter_map(raced).collect();
+        if !races.is_empty() {
+            points.push(format!("racing instructions in {}", self.places(races)));
+        }
+        lines.push(format!(
+            "Never met: nobody was preempted at {}: this test does not come there, or only where no tick can be taken.",
+            points.join(", ")
+        ));
     }
 
     /// One line for spaces of a kind.
@@ -392,6 +422,10 @@ mod tests {
     }
 
     fn check(plan: &Plan, ending: Ending, expected: Expect) {
+        check_with(plan, &[], ending, expected);
+    }
+
+    fn check_with(plan: &Plan, unmet: &[&str], ending: Ending, expected: Expect) {
         let place = |pc: VirtAddr| format!("f{} (a.c:{})", pc.0 / 16, pc.0 / 2);
         let (sealed, trusted) = (["malloc".into()], ["malloc".into(), "mutex_lock".into()]);
         let what = "test x of y".to_owned();
@@ -406,6 +440,7 @@ mod tests {
             sealed: sealed.to_vec(),
             trusted: trusted.to_vec(),
             ignored: (1..=8).map(|number| Arc::from(format!("v{number}"))).collect(),
+            unmet: unmet.iter().map(|rule| rule.parse().expect("a rule")).collect(),
             place: Box::new(place),
         };
         expected.assert_eq(&statement.text());
@@ -481,6 +516,30 @@ mod tests {
                 Exhausted, up to the order of independent steps, without a bug:
                   all interleavings with preemptions at lock, unlock, and at every data race seen
                 Data races: all that were seen are harmless in what was exhausted.
+            "#]],
+        );
+    }
+
+    #[test]
+    fn points_that_nobody_came_to_are_named() {
+        check_with(
+            &plan(&RACES, &[("lock", 9, 1.0), ("race:0x10", 2, 1.0), ("race:0x11", 3, 1.0)]),
+            &["lock", "fn:f7", "race:0x10", "race:0x11"],
+            Ending::Late,
+            expect![[r#"
+                test x of y: no bug found, but this is no proof (time is up)
+                  The same command again goes on from here.
+                  14 interleavings in 8 state spaces, 1.5 s; 2 data races seen
+                  One run of the test takes 96,000 instructions.
+                No preemption was tried inside of malloc (sealed).
+                Nothing is claimed of what happens inside of mutex_lock (trusted).
+                Exhausted, up to the order of independent steps, without a bug, each for preemptions at its own points:
+                  lock: 9 interleavings
+                  one racing instruction: 2 state spaces, 5 interleavings: in f1 (a.c:8) ×2
+                Never met: nobody was preempted at lock, fn:f7, racing instructions in f1 (a.c:8) ×2: this test does not come there, or only where no tick can be taken.
+                Not exhausted:
+                  4 state spaces, not begun
+                Data races: 1 without harm in the spaces exhausted, 1 untested.
             "#]],
         );
     }

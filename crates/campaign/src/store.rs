@@ -4,6 +4,7 @@
 //! that cannot keep something says so once through [`Store::take_warning`], and the campaign goes on.
 
 use crate::race_witness::RaceWitness;
+use crate::unmet::PointsMet;
 use detect::Signature;
 use explore::Found;
 use explore::jobs::{JobId, Plan};
@@ -29,6 +30,8 @@ pub struct Record {
     pub witnesses: Vec<RaceWitness>,
     /// The bug that was found and, unless the run has ended with it, perhaps not yet reported.
     pub found: Option<(JobId, Found)>,
+    /// The points at which a thread stood in any space.
+    pub met: PointsMet,
     /// The causes of what was found and reported before, and set aside to look for the next one.
     pub told: Vec<Signature>,
 }

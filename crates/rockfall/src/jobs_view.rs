@@ -6,12 +6,14 @@
 //! The table is one message, drawn whole and cut to the present size of the terminal, so that all its lines
 //! are of the same moment and none is broken. Numbers come first: on a narrow terminal names are cut.
 
+use crate::progress::in_detail;
 use crate::terminal::error_size;
 use campaign::shorten::TELLING_SECONDS;
 use campaign::view::View;
 use campaign::words::{bounded, counted, in_words, in_words_exactly, standing};
 use detect::{Candidate, Finding, Order, RaceKey, RaceSide, RaceStatus};
 use explore::jobs::{Job, JobId, Plan, Purpose, State};
+use explore::tally::Told;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +35,7 @@ const RACES_TOLD_MAX: usize = 3;
 
 pub enum JobsView {
     Plain {
+        verbose: u8,
         every: Duration,
         told: Instant,
         /// The state of each job as it was last told.
@@ -40,6 +43,7 @@ pub enum JobsView {
         races: BTreeSet<RaceKey>,
     },
     Live {
+        verbose: u8,
         every: Duration,
         table: ProgressBar,
         drawn: Option<Instant>,
@@ -320,17 +324,23 @@ impl Sight<'_> {
 
 impl JobsView {
     /// A view; `every` is how often to tell, if not as usual.
-    pub fn new(for_programs: bool, every: Option<Duration>) -> Self {
+    pub fn new(for_programs: bool, verbose: u8, every: Option<Duration>) -> Self {
         if for_programs {
             let every = every.unwrap_or(EVENT_EVERY);
             return Self::Events { every, told: None, jobs: Vec::new(), races: BTreeMap::new() };
         }
         if error_size().is_none() {
             let every = every.unwrap_or(LINE_EVERY);
-            return Self::Plain { every, told: Instant::now(), states: Vec::new(), races: BTreeSet::new() };
+            return Self::Plain {
+                verbose,
+                every,
+                told: Instant::now(),
+                states: Vec::new(),
+                races: BTreeSet::new(),
+            };
         }
         let (every, table) = (every.unwrap_or(REDRAW), Self::table());
-        Self::Live { every, table, drawn: None, races: BTreeSet::new() }
+        Self::Live { verbose, every, table, drawn: None, races: BTreeSet::new() }
     }
 
     fn table() -> ProgressBar {
@@ -394,7 +404,7 @@ impl View for JobsView {
     ) {
         let sight = Sight { plan, running, seconds, seconds_left, place };
         match self {
-            Self::Plain { every, told, states, races } => {
+            Self::Plain { every, told, states, races, .. } => {
                 if told.elapsed() >= *every {
                     *told = Instant::now();
                     let [done, spaces] = sight.summary();
@@ -402,7 +412,7 @@ impl View for JobsView {
                     sight.news(states, races).iter().for_each(|line| eprintln!("       {line}"));
                 }
             }
-            Self::Live { every, table, drawn, races } => {
+            Self::Live { every, table, drawn, races, .. } => {
                 if drawn.is_some_and(|drawn| drawn.elapsed() < *every) {
                     return;
                 }
@@ -443,6 +453,18 @@ impl View for JobsView {
                     });
                 }
             }
+        }
+    }
+
+    fn tell(&mut self, job: &Job, executions: &[Told], place: &dyn Fn(VirtAddr) -> String) {
+        let told = |level: u8| {
+            let points = bounded(job, place);
+            executions.iter().for_each(|told| eprintln!("{points}: {}", in_detail(level, told)));
+        };
+        match self {
+            Self::Live { verbose, table, .. } if !executions.is_empty() => table.suspend(|| told(*verbose)),
+            Self::Plain { verbose, .. } => told(*verbose),
+            Self::Live { .. } | Self::Events { .. } => {}
         }
     }
 

@@ -1,6 +1,8 @@
 //! What came out of one search: its verdict, what it is worth, and how far it came.
 
 use campaign::target::ALONE;
+use campaign::unmet::NOWHERE;
+use campaign::words::in_number;
 use detect::Signature;
 use explore::Found;
 use explore::estimate::Forecast;
@@ -35,23 +37,21 @@ impl Outcome {
             return Some(ALONE);
         }
         let none_met = self.points_met.as_ref().is_some_and(BTreeSet::is_empty);
-        (finished && asked && none_met).then_some(
-            "This is no proof: the test came to none of the points, so nobody was preempted. 'rockfall explore \
-             --list-points' tells where this test comes.",
-        )
+        (finished && asked && none_met).then_some(NOWHERE)
     }
 
     /// How much of the space was searched when the bug showed.
     pub fn searched(&self) -> Option<String> {
         let explore::Verdict::Bug(bug) = &self.verdict else { return None };
         let Forecast { explored, interleavings, interleavings_min, interleavings_max, .. } = self.forecast?;
-        let n = bug.interleaving;
-        Some(format!(
-            "Searched: {n} interleaving{}, about {:.1} % of {interleavings:.0} ({interleavings_min:.0} to \
-             {interleavings_max:.0}) with these points\n",
-            if n == 1 { "" } else { "s" },
-            100.0 * explored
-        ))
+        let size = match bug.interleaving {
+            1 => "too early to say how large the space with these points is".to_owned(),
+            _ => format!(
+                "about {:.1} % of {interleavings:.0} ({interleavings_min:.0} to {interleavings_max:.0}) with these points",
+                100.0 * explored
+            ),
+        };
+        Some(format!("Searched: {}, {size}\n", in_number(bug.interleaving)))
     }
 
     /// For programs; `best`: the bug that is told.

@@ -4,6 +4,7 @@
 //! nothing no point is worth having.
 
 use campaign::Failure;
+use campaign::unmet::{PointsMet, is_met};
 use explore::{Observer, Order, World};
 use guest::elf::image::Image;
 use guest::elf::nearest::suggestion;
@@ -11,8 +12,7 @@ use guest::hooks::kernel::Kernel;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{
-    Access, Action, Actor, Filter, Point, PointKind, PointRule, PointSet, Stack, Step, StepEnd, Subject,
-    VirtAddr,
+    Access, Action, Actor, Filter, Point, PointRule, PointSet, Stack, Step, StepEnd, Subject, VirtAddr,
 };
 
 /// Every function and line that the set names must be there. Filters may name functions of user programs, which are on the
@@ -66,29 +66,8 @@ pub fn check(points: &PointSet, kernel: &Kernel, programs: &[Arc<Image>]) -> Res
 }
 
 /// The rules of a set whose points nobody stood at, though others did.
-pub fn unmet(points: &PointSet, kernel: &Kernel, met: &BTreeSet<(PointKind, VirtAddr)>) -> Vec<String> {
-    let image = kernel.subject();
-    let any = |kind: PointKind| met.iter().any(|(met, _)| *met == kind);
-    let one_of = |kind: PointKind, mut places: Vec<VirtAddr>| {
-        places.retain(|place| met.contains(&(kind, *place)));
-        !places.is_empty()
-    };
-    let is_met = |rule: &PointRule| match rule {
-        PointRule::Lock => any(PointKind::Lock),
-        PointRule::Unlock => any(PointKind::Unlock),
-        PointRule::InterruptsOff => any(PointKind::InterruptsOff),
-        PointRule::InterruptsOn => any(PointKind::InterruptsOn),
-        PointRule::Wake => any(PointKind::Wake),
-        PointRule::Create => any(PointKind::Create),
-        PointRule::Everywhere => any(PointKind::Access),
-        PointRule::Function(name) => {
-            let entries = image.function(name).iter().map(|&function| image.get(function).start);
-            one_of(PointKind::Function, entries.chain(image.inlined_at(name)).collect())
-        }
-        PointRule::Line { file, line } => one_of(PointKind::Line, image.lines(file, *line)),
-        PointRule::Race { pc, .. } => one_of(PointKind::Race, vec![*pc]),
-    };
-    points.rules.iter().filter(|rule| !is_met(rule)).map(ToString::to_string).collect()
+pub fn unmet(points: &PointSet, kernel: &Kernel, met: &PointsMet) -> Vec<String> {
+    points.rules.iter().filter(|rule| !is_met(rule, kernel, met)).map(ToString::to_string).collect()
 }
 
 /// How many places are named for a pair of transitions.

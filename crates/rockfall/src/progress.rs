@@ -19,6 +19,8 @@ pub struct Progress {
     noted: String,
     /// Executions that were told one by one.
     told: u64,
+    /// The part that was told last.
+    part: String,
 }
 
 /// What was known of a search, and when.
@@ -39,7 +41,7 @@ impl Progress {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
         bar.set_draw_target(if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
         bar.set_message(format!("exploring: {what}"));
-        Self { bar, started: Instant::now(), drawn: None, noted: String::new(), told: 0 }
+        Self { bar, started: Instant::now(), drawn: None, noted: String::new(), told: 0, part: String::new() }
     }
 
     /// Remembers what forecasts are made from.
@@ -94,21 +96,32 @@ impl Progress {
     pub fn tell(&mut self, level: u8, executions: &[Told]) {
         for told in executions {
             self.told += 1;
-            let Told { complete, preemptions, findings, schedule } = told;
-            let end = match (complete, findings) {
-                (_, 1..) => "a finding",
-                (true, _) => "to the end",
-                (false, _) => "what follows is known",
-            };
-            let (number, decisions) = (self.told, schedule.0.len());
-            let line =
-                format!("interleaving {number}: {decisions} decisions, {preemptions} preemptions, {end}");
-            let line = if level > 1 { format!("{line}: {schedule}") } else { line };
+            let line = format!("interleaving {}: {}", self.told, in_detail(level, told));
             self.bar.suspend(|| eprintln!("{line}"));
+        }
+    }
+
+    /// Tells of the part of a search that is being explored, once.
+    pub fn tell_part(&mut self, level: u8, interleavings: u64, part: &str) {
+        if level > 0 && self.part != part {
+            part.clone_into(&mut self.part);
+            self.bar.suspend(|| eprintln!("after {interleavings} interleavings: {part}"));
         }
     }
 
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// An execution in words; from level 2 on with its schedule.
+pub fn in_detail(level: u8, told: &Told) -> String {
+    let Told { complete, preemptions, findings, schedule } = told;
+    let end = match (complete, findings) {
+        (_, 1..) => "a finding",
+        (true, _) => "to the end",
+        (false, _) => "what follows is known",
+    };
+    let line = format!("{} decisions, {preemptions} preemptions, {end}", schedule.0.len());
+    if level > 1 { format!("{line}: {schedule}") } else { line }
 }

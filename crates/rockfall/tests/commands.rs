@@ -363,6 +363,23 @@ fn points_that_are_never_met_prove_nothing() {
     let some = [&explore[..], &["lock,fn:sys_new_pages,within:sys_vanish,without:sys_fork"]].concat();
     let told = check(&folder, &some, 0, &["Never met: nobody was preempted at fn:sys_new_pages"]);
     assert!(!told.contains("preempted at lock"), "{told}");
+    // The same of the spaces that a test chooses itself, or is told to begin with.
+    let test =
+        ["test", "bundled", "-t", "vanish_vanish", "--fresh", "--budget", "60s", "--races", "none", "-k"];
+    let pebbles = include_str!("../../../kernels/pebbles.toml");
+    let with = |points: &str| pebbles.replace("[test]\n", &format!("[test]\npoints = [{points}]\n"));
+    std::fs::write(folder.join("some.toml"), with("\"create\", \"create,fn:sys_new_pages\""))
+        .expect("written");
+    std::fs::write(folder.join("none.toml"), with("\"fn:sys_new_pages\"")).expect("written");
+    let told = check(
+        &folder,
+        &[&test[..], &["some.toml"]].concat(),
+        0,
+        &["Never met: nobody was preempted at fn:sys_new_pages: this test does not come there"],
+    );
+    assert!(!told.contains("preempted at create"), "{told}");
+    let none = [&test[..], &["none.toml"]].concat();
+    check(&folder, &none, 2, &["This is no proof: the test came to none of the points"]);
 }
 
 /// A filter may name a function of the program on whose behalf the kernel works.
@@ -395,6 +412,14 @@ fn a_search_is_told_in_detail() {
     check(&folder, &bug, 1, &["Searched: ", " % of ", "with these points"]);
     let test = ["test", "bundled", "-k", "pebbles", "-t", "double_thread_fork", "--fresh", "--budget", "60s"];
     check(&folder, &test, 1, &["The search ended with the bug.\n  It showed with "]);
+    // The same of each of the spaces that a test explores.
+    let quiet = ["test", "bundled", "-k", "pebbles", "-t", "vanish_vanish", "--budget", "2s", "--fresh"];
+    let loud = [&quiet[..], &["-v"]].concat();
+    let told = check(&folder, &loud, 0, &["at most one preemption: ", " decisions, ", ", to the end\n"]);
+    assert!(!told.contains("to the end: t"), "{told}");
+    check(&folder, &[&quiet[..], &["-vv"]].concat(), 0, &[", to the end: t"]);
+    let told = check(&folder, &quiet, 0, &[]);
+    assert!(!told.contains("to the end"), "{told}");
 }
 
 /// To read what was freed is no bug of functions that are named for it, as a paper has it for one system call; to write is.
@@ -511,8 +536,8 @@ fn options_of_test() {
     check(
         &folder,
         &["doctor", kernel, "-k", "pebbles", "-t", "neighbour_pages", "--budget", "0.001s"],
-        130,
-        &[],
+        2,
+        &["the time was up before the test began"],
     );
 }
 

@@ -28,7 +28,13 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     if let Some(tested) = &target.recipe.tested {
         println!("ok      every name in {} exists in the program, or may be missing", tested.library_name);
     }
-    let started = target.start_counting()?;
+    let started = target.start_counting().map_err(|failure| match failure {
+        Failure::Interrupted(_) if !crate::interrupt::asked() => Failure::BadInput(format!(
+            "the time was up before the test began: give more with --budget, which was {} s",
+            arguments.budget.as_secs_f64()
+        )),
+        failure => failure,
+    })?;
     let test = match target.recipe.test.as_str() {
         "" => "the test".into(),
         test => format!("the test '{test}'"),

@@ -19,6 +19,7 @@ use campaign::race_witness::{leading_to, stories};
 use campaign::statement::{Ending, Statement};
 use campaign::store::{Ended, Record, checksum};
 use campaign::target::{ALONE, Checked, Sample, Target};
+use campaign::unmet::NOWHERE;
 use campaign::words::counted;
 use clap::{Args, ValueEnum};
 use detect::{Candidate, Detectors, RaceStatus, Signature};
@@ -106,6 +107,9 @@ pub struct Arguments {
     /// How often to tell how far things are [default: 5s, on a terminal 0.2s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub interval: Option<Duration>,
+    /// Tell of each interleaving on standard error, with its state space; twice: with its schedule
+    #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "json")]
+    pub verbose: u8,
     /// For programs, in place of text: one object a line for whatever happens; the last one sums up
     #[arg(long)]
     pub json: bool,
@@ -228,13 +232,14 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         store: Arc::new(folder),
         memory_is_short: &|| ram.is_short(),
         fewest_first: arguments.icb,
+        tells: arguments.verbose > 0,
         ..Setting::new(&target, &plain, &code, arguments.races.into(), arguments.budget)
     };
     let mut campaign = match record {
         Some(record) => Campaign::resume(setting, record),
         None => Campaign::begin(setting, plan),
     };
-    let mut view = JobsView::new(arguments.json, arguments.interval);
+    let mut view = JobsView::new(arguments.json, arguments.verbose, arguments.interval);
     let mut scene = Scene { arguments, target, plain, sample };
     for cause in campaign.told().to_vec() {
         scene.set_aside(cause);
@@ -333,9 +338,15 @@ impl Scene<'_> {
     fn conclude(&self, campaign: &Campaign<'_>, code: &Code<'_>) -> Verdict {
         let ending = campaign.ending();
         let gap = campaign.has_gap();
+        // Why an exhausted space proves nothing, if it does not.
+        let nothing = match ending {
+            Ending::Done if self.sample.alone => Some(ALONE),
+            Ending::Done if campaign.met_nothing() => Some(NOWHERE),
+            _ => None,
+        };
         let verdict = match ending {
             _ if !campaign.told().is_empty() => Verdict::GuestBug,
-            Ending::Done if self.sample.alone => Verdict::BadInput,
+            Ending::Done if nothing.is_some() => Verdict::BadInput,
             Ending::Done => Verdict::Fine,
             _ if gap => Verdict::OwnBug,
             _ => Verdict::Fine,
@@ -343,13 +354,13 @@ impl Scene<'_> {
         let covered = self.statement(campaign, code, ending);
         if !self.arguments.json {
             print!("{covered}");
-            if self.sample.alone {
-                println!("{ALONE}");
+            if let Some(nothing) = nothing {
+                println!("{nothing}");
             }
             return verdict.final_verdict();
         }
         let told = match (ending, gap) {
-            (Ending::Done, _) if self.sample.alone => report::Verdict::Unsupported,
+            (Ending::Done, _) if nothing.is_some() => report::Verdict::Unsupported,
             (Ending::Done, _) => report::Verdict::Exhausted,
             (Ending::Bounded, _) => report::Verdict::Bounded,
             (_, true) => report::Verdict::Unsupported,

@@ -139,7 +139,10 @@ pub fn explore(
     }
     let what = if said.is_empty() { target.what() } else { format!("{} ({said})", target.what()) };
     let mut progress = Progress::new(arguments.json, &what);
-    plan.run(&mut |what, interleavings| progress.show_part(interleavings, None, what));
+    plan.run(&mut |what, interleavings| {
+        progress.show_part(interleavings, None, what);
+        progress.tell_part(arguments.verbose, interleavings, what);
+    });
     progress.finish();
     let ending = match &plan {
         Plan { found: Some(_), .. } => Ending::Bug,
