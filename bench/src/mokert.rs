@@ -195,7 +195,7 @@ fn document(first: &Run, mended: &Run, second: &Run, third: &Run, xv6: &[Run], l
     section(&mut text, "1. A listing stands at an entry that is freed", "", &[first, mended]);
     section(&mut text, "2. The callers' mutex excludes the race", "", &[second]);
     section(&mut text, "3. Two removals, of a directory and of what is in it", "", &[third]);
-    let why = "The draft is checked as it is: none of its rules is written by hand. The first is xv6 as it is; the second a copy in \
+    let why = "The draft is checked as it is: nothing in it is written by hand, neither a rule nor a line of environment. The first is xv6 as it is; the second a copy in \
                which `piperead` gives the lock back and takes it again before it sleeps. The test is a letter that goes to a child \
                and back through two pipes. xv6 holds spin locks with interrupts off.\n\n";
     section(&mut text, "4. Pipes of xv6, which nobody here wrote", why, &xv6.iter().collect::<Vec<_>>());
