@@ -156,8 +156,8 @@ pub struct Campaign<'a> {
     news: bool,
     /// The bug to be reported next.
     found: Option<(JobId, Found)>,
-    /// The points at which a thread stood in any space.
-    pub met: PointsMet,
+    /// The points at which a thread stood, for each exhausted space: what others met depends on how far they came.
+    met: BTreeMap<JobId, PointsMet>,
     /// Causes of the bugs that were reported, and set aside to look for the next one.
     told: Vec<Signature>,
 }
@@ -234,7 +234,7 @@ impl<'a> Campaign<'a> {
             recorded: None,
             news: true,
             found: None,
-            met: PointsMet::new(),
+            met: BTreeMap::new(),
             told: Vec::new(),
         }
     }
@@ -350,7 +350,6 @@ impl<'a> Campaign<'a> {
 
     /// Tells the plan where a search stands, and keeps it if it can go on, or the bug, if it found the first one.
     fn report_to_plan(&mut self, id: JobId, job: Box<Begun>) {
-        self.met.extend(job.search.points_met());
         let verdict = job.search.verdict();
         let outcome = match &verdict {
             explore::Verdict::Bug(_) => Outcome::Bug,
@@ -364,6 +363,9 @@ impl<'a> Campaign<'a> {
             explore::Verdict::Unsupported { .. } => Outcome::GivenUp { why: verdict.to_string() },
         };
         self.news |= outcome != Outcome::GoesOn;
+        if outcome == Outcome::Exhausted {
+            self.met.insert(id, job.search.points_met().clone());
+        }
         let goes_on = outcome == Outcome::GoesOn;
         self.plan.report(id, job.standing(), outcome);
         if goes_on && self.plan.job(id).state.is_open() {
@@ -576,9 +578,17 @@ impl<'a> Campaign<'a> {
         self.plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }))
     }
 
-    /// Whether points were asked for and nobody came to any of them, so that nobody was preempted.
-    pub fn met_nothing(&self) -> bool {
-        self.met.is_empty() && self.plan.jobs().iter().any(|job| !job.points.rules.is_empty())
+    /// The rules for points in what was exhausted, and the points at which a thread stood there. With a proof these are the
+    /// rules that there were from the beginning, and its own points, whatever else was exhausted on the way.
+    pub fn met(&self) -> (BTreeSet<PointRule>, PointsMet) {
+        let proof = self.plan.completed_by();
+        let counts = |id: &JobId| proof.is_none_or(|proof| std::ptr::eq(proof, self.plan.job(*id)));
+        let exhausted = || self.met.iter().filter(|(id, _)| counts(id));
+        let rules = match proof {
+            Some(_) => self.plan.beforehand().rules,
+            None => exhausted().flat_map(|(id, _)| self.plan.job(*id).points.rules.clone()).collect(),
+        };
+        (rules, exhausted().flat_map(|(_, met)| met).copied().collect())
     }
 
     /// Why the campaign is over when no bug is left to be reported.

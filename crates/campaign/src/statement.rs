@@ -108,11 +108,10 @@ impl<'a> Statement<'a> {
     }
 }
 
-/// The rules of spaces that were exhausted by themselves and whose points nobody stood at, in any space.
+/// The rules of what was exhausted whose points nobody stood at.
 fn unmet(campaign: &Campaign<'_>, kernel: &Kernel) -> Vec<PointRule> {
-    let exhausted = campaign.plan.jobs().iter().filter(|job| job.state == State::Exhausted);
-    let rules: BTreeSet<&PointRule> = exhausted.flat_map(|job| &job.points.rules).collect();
-    rules.into_iter().filter(|rule| !is_met(rule, kernel, &campaign.met)).cloned().collect()
+    let (rules, met) = campaign.met();
+    rules.into_iter().filter(|rule| !is_met(rule, kernel, &met)).collect()
 }
 
 impl Statement<'_> {

@@ -9,6 +9,7 @@ use detect::Signature;
 use explore::Found;
 use explore::jobs::{JobId, Plan};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// How a run ended, if it did by itself and said so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -30,8 +31,8 @@ pub struct Record {
     pub witnesses: Vec<RaceWitness>,
     /// The bug that was found and, unless the run has ended with it, perhaps not yet reported.
     pub found: Option<(JobId, Found)>,
-    /// The points at which a thread stood in any space.
-    pub met: PointsMet,
+    /// The points at which a thread stood, for each exhausted space.
+    pub met: BTreeMap<JobId, PointsMet>,
     /// The causes of what was found and reported before, and set aside to look for the next one.
     pub told: Vec<Signature>,
 }

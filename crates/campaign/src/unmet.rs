@@ -11,7 +11,14 @@ pub type PointsMet = BTreeSet<(PointKind, VirtAddr)>;
 pub const NOWHERE: &str = "This is no proof: the test came to none of the points, so nobody was preempted. 'rockfall explore \
                            --list-points' tells where this test comes.";
 
-/// Whether a thread stood at one of the rule's points.
+/// Whether it is known if a thread stood at one of the rule's points. Where a thread is created or woken, the kernel may go over
+/// to it by itself: then everybody can be chosen there, and the point has no name.
+#[must_use]
+pub fn is_known(rule: &PointRule) -> bool {
+    !matches!(rule, PointRule::Wake | PointRule::Create)
+}
+
+/// Whether a thread stood at one of the rule's points, as far as that is known.
 #[must_use]
 pub fn is_met(rule: &PointRule, kernel: &Kernel, met: &PointsMet) -> bool {
     let image = kernel.subject();
@@ -23,8 +30,7 @@ pub fn is_met(rule: &PointRule, kernel: &Kernel, met: &PointsMet) -> bool {
         PointRule::Unlock => any(PointKind::Unlock),
         PointRule::InterruptsOff => any(PointKind::InterruptsOff),
         PointRule::InterruptsOn => any(PointKind::InterruptsOn),
-        PointRule::Wake => any(PointKind::Wake),
-        PointRule::Create => any(PointKind::Create),
+        PointRule::Wake | PointRule::Create => true,
         PointRule::Everywhere => any(PointKind::Access),
         PointRule::Function(name) => {
             let entries = image.function(name).iter().map(|&function| image.get(function).start);

@@ -15,6 +15,7 @@ use campaign::limits::Limits;
 use campaign::narrate::narrate;
 use campaign::shorten::Shortened;
 use campaign::target::{Checked, Sample, Target};
+use campaign::unmet::is_known;
 use clap::{Args, ValueEnum};
 use detect::Detectors;
 use explore::icb::ContextBounding;
@@ -442,7 +443,7 @@ fn tell(
     if let Some(bug) = Bug::of(target, world, how, outcome) {
         return bug.tell(target, world, how, outcome, &scope(target, how, outcome));
     }
-    let nothing = outcome.proves_nothing(!how.points.rules.is_empty(), alone);
+    let nothing = outcome.proves_nothing(how.points.rules.iter().any(is_known), alone);
     let settled = match outcome.verdict {
         explore::Verdict::Unsupported { .. } => Verdict::OwnBug.final_verdict(),
         _ if nothing.is_some() => Verdict::BadInput.final_verdict(),

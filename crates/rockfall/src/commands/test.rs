@@ -19,7 +19,7 @@ use campaign::race_witness::{leading_to, stories};
 use campaign::statement::{Ending, Statement};
 use campaign::store::{Ended, Record, checksum};
 use campaign::target::{ALONE, Checked, Sample, Target};
-use campaign::unmet::NOWHERE;
+use campaign::unmet::{NOWHERE, is_known};
 use campaign::words::counted;
 use clap::{Args, ValueEnum};
 use detect::{Candidate, Detectors, RaceStatus, Signature};
@@ -338,10 +338,12 @@ impl Scene<'_> {
     fn conclude(&self, campaign: &Campaign<'_>, code: &Code<'_>) -> Verdict {
         let ending = campaign.ending();
         let gap = campaign.has_gap();
+        let (rules, met) = campaign.met();
+        let met_nothing = met.is_empty() && rules.iter().any(is_known);
         // Why an exhausted space proves nothing, if it does not.
         let nothing = match ending {
             Ending::Done if self.sample.alone => Some(ALONE),
-            Ending::Done if campaign.met_nothing() => Some(NOWHERE),
+            Ending::Done if met_nothing => Some(NOWHERE),
             _ => None,
         };
         let verdict = match ending {
