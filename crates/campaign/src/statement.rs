@@ -532,6 +532,7 @@ mod tests {
                   One run of the test takes 96,000 instructions.
                 No preemption was tried inside of malloc (sealed).
                 Nothing is claimed of what happens inside of mutex_lock (trusted).
+                Accesses by or to v1, v2, v3, v4, v5 and 3 more were not looked at (ignored by the description).
                 Exhausted, up to the order of independent steps, without a bug, each for preemptions at its own points:
                   lock: 9 interleavings
                   one racing instruction: 2 state spaces, 5 interleavings: in f1 (a.c:8) ×2
