@@ -272,12 +272,14 @@ fn a_search_that_was_cut_off_goes_on() {
     let whole = explore(&["--fresh", "--run", "whole"]);
     assert_eq!(whole.0, "exhausted");
     let cut = explore(&["--fresh", "--run", "parts", "--budget", "0.01s"]);
-    let mut parts = 1;
+    let (mut parts, mut anew) = (1, 0);
     let mut last = cut;
     while last.0 == "out-of-budget" && parts < 10_000 {
         assert!(folder.join("parts/job-0").exists(), "it is kept");
         let next = explore(&["--run", "parts", "--budget", "0.2s"]);
-        assert!(next.1 >= last.1, "it goes on: {next:?} after {last:?}");
+        // Where words of memory are found to matter, the space is begun again, and counted anew.
+        anew += usize::from(next.1 < last.1);
+        assert!(anew < 8, "it goes on: {next:?} after {last:?}");
         (last, parts) = (next, parts + 1);
     }
     // Which words of stacks count is learned on the way, round by round, and a round that is cut off may learn fewer: the space
