@@ -29,7 +29,7 @@ static int begin(void)
 /* The timer belongs to the processor that arms it. */
 static long arm(unsigned long unused)
 {
-    hrtimer_start(&timer, us_to_ktime(100), HRTIMER_MODE_REL_PINNED);
+    hrtimer_start(&timer, ns_to_ktime(100 * NSEC_PER_USEC), HRTIMER_MODE_REL_PINNED);
     return 0;
 }
 
