@@ -68,6 +68,9 @@ fn module_cases() -> Vec<Case> {
         if mended {
             more.extend(["--module-define".to_owned(), ModuleFault::MENDED.to_owned()]);
         }
+        if fault.interrupts {
+            more.push("--interrupts".to_owned());
+        }
         Case {
             name: format!("{}{}", fault.name, if mended { ", mended" } else { "" }),
             kernel: KERNEL.to_owned(),

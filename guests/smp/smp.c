@@ -1,7 +1,7 @@
 /*
  * A kernel for several processors in one file: it starts them, lets each do its part of a test, and checks what is left when
- * the last one has come to its end. Interrupts are off all the time, so a processor that waits for a lock waits for ever if
- * nobody releases it.
+ * the last one has come to its end. Interrupts are off, except where a test turns them on, so a processor that waits for a lock
+ * waits for ever if nobody releases it.
  *
  * CPUS: how many processors there are; 2 unless that is said.
  *
@@ -12,6 +12,9 @@
  * TEST_BLOCKS: a block is freed, outside of the lock, while another processor may still read it.
  * TEST_TAS: the same sum under a lock that is waited for without PAUSE. (Without a fault.)
  * TEST_RING: CPUS processors take two of CPUS locks each, in a ring.
+ * TEST_TABLES: files are opened in two big tables, each with its lock, and blocks are allocated and freed for them; who has the
+ *     one lock looks into the other table.
+ * TEST_TIMER: a lock that the handler of a timer takes too is held with interrupts on.
  *
  * TEST_PROGRAM: each processor carries out the program that lies in `programs`, which whoever loads the kernel fills in.
  */
@@ -146,13 +149,13 @@ static void check(void)
 #elif defined(TEST_COUNT)
 static volatile uint32_t sum;
 
-static __attribute__((noinline)) void work(int cpu)
+/* The addition is its very first instruction. */
+static __attribute__((naked, noinline)) void work(int cpu __attribute__((unused)))
 {
-    (void)cpu;
 #ifdef MENDED
-    __asm__ volatile("lock incl %0" : "+m"(sum));
+    __asm__ volatile("lock incl sum\n ret");
 #else
-    __asm__ volatile("incl %0" : "+m"(sum));
+    __asm__ volatile("incl sum\n ret");
 #endif
 }
 
@@ -258,9 +261,137 @@ static void work(int cpu)
 
 static void check(void) {}
 
+#elif defined(TEST_TABLES)
+enum { ENTRIES = 24 };
+struct table {
+    struct spin_lock lock;
+    struct block *entries[ENTRIES];
+};
+static struct table files, nodes;
+
+static __attribute__((noinline)) uint32_t used(struct table *table)
+{
+    uint32_t count = 0;
+    acquire(&table->lock);
+    for (int i = 0; i < ENTRIES; i++)
+        count += table->entries[i] != 0;
+    release(&table->lock);
+    return count;
+}
+
+/* Puts a block into a table; its value says how many entries the other table had at that moment. */
+static int put(struct table *table, struct table *other, struct block *block)
+{
+    int at = 0;
+#ifdef MENDED
+    block->value = used(other);
+    acquire(&table->lock);
+#else
+    acquire(&table->lock);
+    block->value = used(other);
+#endif
+    while (table->entries[at])
+        at++;
+    table->entries[at] = block;
+    release(&table->lock);
+    return at;
+}
+
+static void take(struct table *table, int at)
+{
+    acquire(&table->lock);
+    struct block *block = table->entries[at];
+    table->entries[at] = 0;
+    release(&table->lock);
+    block_free(block);
+}
+
+static void work(int cpu)
+{
+    (void)cpu;
+    int node = put(&nodes, &files, block_alloc());
+    int file = put(&files, &nodes, block_alloc());
+    take(&files, file);
+    take(&nodes, node);
+}
+
+static void check(void)
+{
+    if (used(&files) || used(&nodes))
+        panic("an entry was left");
+}
+
+#elif defined(TEST_TIMER)
+#define PREPARES
+enum { LOCAL_APIC = 0xfee00000, END_OF_INTERRUPT = 0xb0, SPURIOUS_VECTOR = 0xf0, TIMER = 0x320, COUNT = 0x380, DIVISION = 0x3e0 };
+enum { TIMER_VECTOR = 0x40, ONCE = 0, NEVER_BY_ITSELF = 0x40000000 };
+
+struct gate {
+    uint16_t low, selector, kind, high;
+} __attribute__((packed));
+static struct gate gates[STACKS][TIMER_VECTOR + 1];
+static struct spin_lock lock;
+static volatile uint32_t sum, ticks;
+extern uint8_t timer_entry[];
+
+static volatile uint32_t *apic(uint32_t at) { return (volatile uint32_t *)(LOCAL_APIC + at); }
+
+/* Arms the timer of a processor, which expires only when somebody lets it. */
+static void prepare(int cpu)
+{
+    struct {
+        uint16_t bytes;
+        struct gate *at;
+    } __attribute__((packed)) table = {sizeof gates[cpu] - 1, gates[cpu]};
+    struct gate *gate = &gates[cpu][TIMER_VECTOR];
+    uint32_t selector;
+    __asm__ volatile("movl %%cs, %0" : "=r"(selector));
+    *gate = (struct gate){(uint32_t)timer_entry & 0xffff, (uint16_t)selector, 0x8e00, (uint32_t)timer_entry >> 16};
+    __asm__ volatile("lidt %0" ::"m"(table));
+    *apic(SPURIOUS_VECTOR) = 0x1ff;
+    *apic(DIVISION) = 0xb;
+    *apic(TIMER) = ONCE | TIMER_VECTOR;
+    *apic(COUNT) = NEVER_BY_ITSELF;
+}
+
+HOOKED void timer_handler(void)
+{
+    acquire(&lock);
+    ticks++;
+    release(&lock);
+    *apic(END_OF_INTERRUPT) = 0;
+}
+
+__asm__(".text\n"
+        ".globl timer_entry\n"
+        "timer_entry:\n"
+        "    pushal\n"
+        "    call timer_handler\n"
+        "    popal\n"
+        "    iretl\n");
+
+static void work(int cpu)
+{
+    (void)cpu;
+    __asm__ volatile("sti\n nop" ::: "memory");
+#ifdef MENDED
+    __asm__ volatile("cli" ::: "memory");
+#endif
+    acquire(&lock);
+    sum++;
+    release(&lock);
+    __asm__ volatile("sti\n nop\n cli" ::: "memory");
+}
+
+static void check(void)
+{
+    if (sum != CPUS)
+        panic("an addition was lost");
+}
+
 #elif defined(TEST_PROGRAM)
-enum { OPERATIONS = 16, VARIABLES = 4, LOCKS = 2, REGISTERS = 6 };
-enum operation { END, LOAD, STORE, COPY, ADD, FETCH_ADD, EXCHANGE, COMPARE_EXCHANGE, LOCK, UNLOCK, LOCK_PLAIN };
+enum { OPERATIONS = 16, VARIABLES = 4, LOCKS = 2, BLOCKS = 2, REGISTERS = 6 };
+enum operation { END, LOAD, STORE, COPY, ADD, FETCH_ADD, EXCHANGE, COMPARE_EXCHANGE, LOCK, UNLOCK, LOCK_PLAIN, USE, FREE };
 
 struct instruction {
     uint32_t operation, variable, value, target;
@@ -269,6 +400,8 @@ struct instruction {
 struct instruction programs[CPUS][OPERATIONS] = {{{1, 0, 0, 0}}};
 volatile uint32_t variables[VARIABLES];
 struct spin_lock program_locks[LOCKS];
+/* As if allocated before the test. */
+struct block program_blocks[BLOCKS];
 /* Of each processor its own, in words of memory that no other touches. */
 uint32_t registers[CPUS][REGISTERS] __attribute__((aligned(64)));
 
@@ -309,6 +442,12 @@ static void work(int cpu)
         case UNLOCK:
             release(&program_locks[at->variable]);
             break;
+        case USE:
+            *target = *(volatile uint32_t *)&program_blocks[at->variable].value;
+            break;
+        case FREE:
+            block_free(&program_blocks[at->variable]);
+            break;
         }
     }
 }
@@ -338,6 +477,9 @@ HOOKED void processor(int cpu)
 {
     if (cpu >= CPUS)
         halt();
+#ifdef PREPARES
+    prepare(cpu);
+#endif
     fetch_add(&started, 1);
     while (started != CPUS)
         __asm__ volatile("pause");

@@ -10,6 +10,9 @@
 //! so that a race that another order would show is seen when that order is explored. A race is a hint and no verdict:
 //! kernels race on purpose (a lock's owner that is only looked at, walks under RCU).
 //!
+//! A block that is freed is written by whoever frees it, which the step tells as accesses; so a free that nothing orders with
+//! another's access is a race. A block that is allocated is new: what was accessed there before was something else.
+//!
 //! Limits: threads are processors, up to [`CPUS_MAX`] of them. A word is taken to synchronise from the first locked
 //! instruction that touches it on, and from the beginning where it is known from earlier executions.
 
@@ -78,13 +81,19 @@ impl RaceWords {
         if cpu >= CPUS_MAX {
             return;
         }
-        for access in &step.accesses {
-            self.access(cpu, access, races);
-        }
-        for Event { action, .. } in &step.events {
+        let mut done = 0;
+        for Event { action, accesses_before, .. } in &step.events {
             if let Action::Alloc { phys, size, .. } = action {
+                let upto = (*accesses_before).clamp(done, step.accesses.len());
+                for access in &step.accesses[done..upto] {
+                    self.access(cpu, access, races);
+                }
+                done = upto;
                 self.forget(*phys, *size);
             }
+        }
+        for access in &step.accesses[done..] {
+            self.access(cpu, access, races);
         }
     }
 

@@ -145,10 +145,14 @@ fn run_processors(arguments: &Arguments) -> Result<bool, String> {
     let started = Instant::now();
     let mut sums = Sums::default();
     for seed in first..first + programs {
-        let program = processors::program::program(seed);
-        let bench = if program.parts.len() == 3 { &three } else { &two };
-        for points in [Points::All, Points::Ordering] {
-            let fate = bench.compare(&program, points, interleavings_max);
+        use processors::program::{program, program_with_heap};
+        let programs = [program(seed), program_with_heap(seed)];
+        let ways = programs
+            .iter()
+            .flat_map(|program| [Points::All, Points::Ordering].map(|points| (program, points)));
+        for (program, points) in ways {
+            let bench = if program.parts.len() == 3 { &three } else { &two };
+            let fate = bench.compare(program, points, interleavings_max);
             if !matches!(fate, Fate::Agrees { .. } | Fate::PassedOver) {
                 println!("seed {seed}, {points:?}:\n{program}");
                 tell_fate(&fate);

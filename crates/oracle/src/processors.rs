@@ -15,19 +15,22 @@ use detect::{Config, Detectors};
 use enumerate::{outcome, outcomes};
 use explore::strategies::Dpor;
 use explore::{Communication, Noted, Observed, Observer, Options, Search, Until, Workers, World};
-use guest::driving::multiprocessor::Multiprocessor;
 use guest::driving::multiprocessor::functions::{Functions, boot_to_functions};
+use guest::driving::multiprocessor::{Knowledge, Multiprocessor};
 use guest::elf::image::Image;
+use guest::hooks::description::Description;
+use guest::hooks::kernel::Kernel;
 use machine::Machine;
 use machine::board::BoardConfig;
 use machine::boot::{Boot, BootOptions};
-use program::{Program, REGISTERS, VARIABLES};
+use program::{BLOCKS, Program, REGISTERS, VARIABLES};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use trace::{
-    Action, Actor, Choice, ChoiceSet, Event, PhysAddr, PointSet, Step, StepEnd, Subject, VirtAddr, Words,
+    Access, AccessKind, Action, Actor, Choice, ChoiceSet, Event, PhysAddr, PointSet, Step, StepEnd, Subject,
+    VirtAddr, Words,
 };
 
 const MEMORY_BYTES: u64 = 16 << 20;
@@ -35,6 +38,8 @@ const CLONE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of an instruction of a program, and instructions of a processor.
 const OP_BYTES: u64 = 16;
 const OPS: u64 = 16;
+/// Bytes of a block of the kernel's heap.
+const BLOCK_BYTES: u64 = 8;
 
 /// Before which shared words others are let in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,12 +53,14 @@ pub struct Bench {
     machine: Machine,
     functions: Functions,
     places: Arc<Places>,
+    kernel: Arc<Kernel>,
 }
 
 struct Places {
     programs: u64,
     variables: u64,
     registers: u64,
+    blocks: u64,
     cpus: usize,
 }
 
@@ -67,10 +74,16 @@ impl Places {
         (0..u64::from(count)).map(word).collect()
     }
 
-    fn read(&self, machine: &Machine, stuck: bool) -> String {
+    /// The block that lies at an address.
+    fn block(&self, at: PhysAddr) -> Option<usize> {
+        let block = at.0.checked_sub(self.blocks)? / BLOCK_BYTES;
+        (block < u64::from(BLOCKS)).then_some(block as usize)
+    }
+
+    fn read(&self, machine: &Machine, stuck: bool, used: &[bool]) -> String {
         let own = |cpu: u64| Self::words(machine, self.registers + 4 * u64::from(REGISTERS) * cpu, REGISTERS);
         let registers: Vec<Vec<u32>> = (0..self.cpus as u64).map(own).collect();
-        outcome(stuck, &Self::words(machine, self.variables, VARIABLES), &registers)
+        outcome(stuck, &Self::words(machine, self.variables, VARIABLES), &registers, used)
     }
 }
 
@@ -82,7 +95,10 @@ impl Bench {
         let path =
             guests::smp::build(&macros, &folder.join(cpus.to_string())).map_err(|error| error.to_string())?;
         let file = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let image = Image::parse("smp", &file).map_err(|error| error.to_string())?;
+        let image = Arc::new(Image::parse("smp", &file).map_err(|error| error.to_string())?);
+        let described = Description::parse("smp.toml", guests::smp::DESCRIPTION);
+        let kernel = Kernel::resolve(&described.map_err(|problem| problem.to_string())?, &image)
+            .map_err(|problems| format!("{problems:?}"))?;
         let entry = |name: &str| image.function(name).iter().map(|id| image.get(*id).start.0).collect();
         let functions = Functions { begin: entry("part"), end: entry("done"), ..Functions::default() };
         let place = |name: &str| {
@@ -95,6 +111,7 @@ impl Bench {
             programs: place("programs")?,
             variables: place("variables")?,
             registers: place("registers")?,
+            blocks: place("program_blocks")?,
             cpus: usize::from(cpus),
         };
         let board = BoardConfig { cpus, memory_bytes: MEMORY_BYTES, ..BoardConfig::default() };
@@ -102,7 +119,7 @@ impl Bench {
         let mut machine = Machine::boot(boot).map_err(|error| error.to_string())?;
         boot_to_functions(&mut machine, &functions, &(Arc::new(|| false) as trace::Cancelled))
             .map_err(|error| error.to_string())?;
-        Ok(Self { machine, functions, places: Arc::new(places) })
+        Ok(Self { machine, functions, places: Arc::new(places), kernel })
     }
 
     /// The machine before this program.
@@ -119,7 +136,10 @@ impl Bench {
 
     /// The subject of a machine that stands before a program.
     pub fn subject(&self, machine: Machine) -> Result<Multiprocessor, String> {
-        Multiprocessor::at_functions(machine, &self.functions).map_err(|error| error.to_string())
+        let subject = Multiprocessor::at_functions(machine, &self.functions);
+        let mut subject = subject.map_err(|error| error.to_string())?;
+        subject.know(Knowledge::described(self.kernel.clone()));
+        Ok(subject)
     }
 
     /// Compares the outcomes that exploration reaches with those that there are.
@@ -149,6 +169,33 @@ impl Bench {
 struct Ending {
     guest: Multiprocessor,
     places: Arc<Places>,
+    free: [bool; BLOCKS as usize],
+    used: [bool; BLOCKS as usize],
+}
+
+impl Ending {
+    /// Takes note of which blocks a step uses while they are free.
+    fn follow_blocks(&mut self, step: &Step) {
+        let Self { places, free, used, .. } = self;
+        let mut uses = |accesses: &[Access], free: &[bool]| {
+            for block in accesses.iter().filter(|access| access.kind == AccessKind::Read) {
+                if let Some(block) = places.block(block.phys) {
+                    used[block] |= free[block];
+                }
+            }
+        };
+        let mut done = 0;
+        for event in &step.events {
+            if let Action::Free { phys, .. } = event.action
+                && let Some(block) = places.block(phys)
+            {
+                uses(&step.accesses[done..event.accesses_before], &*free);
+                done = event.accesses_before;
+                free[block] = true;
+            }
+        }
+        uses(&step.accesses[done..], &*free);
+    }
 }
 
 impl Subject for Ending {
@@ -162,9 +209,10 @@ impl Subject for Ending {
 
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
         let mut step = self.guest.step(choice, points);
+        self.follow_blocks(&step);
         let stuck = matches!(step.end, StepEnd::Stuck { .. });
         if stuck || step.end == StepEnd::Finished {
-            let action = Action::Console { line: self.places.read(self.guest.machine(), stuck) };
+            let action = Action::Console { line: self.places.read(self.guest.machine(), stuck, &self.used) };
             let accesses_before = step.accesses.len();
             step.events.push(Event { action, pc: VirtAddr(0), accesses_before, stack: None });
         }
@@ -220,7 +268,10 @@ fn explore(
         guest.watch_words(all.clone());
         let detectors = Detectors::new(&Config { leak: false, ..Config::default() });
         let observer = Communication::new(detectors, all, synchronising.iter().copied().collect());
-        let world = World::new(Ending { guest, places: Arc::clone(places) }, Ends(observer));
+        let world = World::new(
+            Ending { guest, places: Arc::clone(places), free: Default::default(), used: Default::default() },
+            Ends(observer),
+        );
         let left = interleavings_max.saturating_sub(interleavings);
         let options =
             Options { until: Until::Exhausted, interleavings_max: Some(left), ..Options::default() };

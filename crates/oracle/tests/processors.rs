@@ -2,12 +2,18 @@
 //! same wherever it begins.
 
 use guest::driving::multiprocessor::Multiprocessor;
+use guest::driving::multiprocessor::functions::{Functions, boot_to_functions};
+use guest::elf::image::Image;
+use machine::Machine;
+use machine::board::BoardConfig;
+use machine::boot::{Boot, BootOptions};
 use oracle::Fate;
 use oracle::processors::enumerate::outcomes;
-use oracle::processors::program::{Op, Program, program};
+use oracle::processors::program::{Op, Program, program, program_with_heap};
 use oracle::processors::{Bench, Points, Sums};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use trace::{Choice, PhysAddr, PointSet, Schedule, StepEnd, Subject as _, Words};
 
 fn folder(name: &str) -> PathBuf {
@@ -32,6 +38,26 @@ fn exploration_reaches_every_outcome_and_no_other() {
     assert!(sums.compared() >= 150, "only {} were small enough", sums.compared());
 }
 
+/// A block that is freed while another processor may use it is found to be, although the one that frees it never touches
+/// what the other reads, and others are let in only before words that synchronise or race.
+#[test]
+fn exploration_finds_every_use_after_free_and_no_other() {
+    let folder = folder("heap");
+    let (two, three) = (Bench::new(2, &folder).unwrap(), Bench::new(3, &folder).unwrap());
+    let mut sums = Sums::default();
+    for seed in 0..30 {
+        let program = program_with_heap(seed);
+        let bench = if program.parts.len() == 3 { &three } else { &two };
+        for points in [Points::All, Points::Ordering] {
+            let fate = bench.compare(&program, points, 2000);
+            let fine = matches!(fate, Fate::Agrees { .. } | Fate::PassedOver);
+            assert!(fine, "seed {seed}, {points:?}:\n{program}{fate:?}");
+            sums.add(points, &fate);
+        }
+    }
+    assert!(sums.compared() >= 40, "only {} were small enough", sums.compared());
+}
+
 /// The enumerator itself, on programs whose outcomes are known.
 #[test]
 fn the_enumerator_knows_the_classics() {
@@ -51,10 +77,54 @@ fn the_enumerator_knows_the_classics() {
         ("who came first is in a register", vec![fetch_add(), fetch_add()], 2),
         ("ABBA", vec![both(0, 1), both(1, 0)], 2),
         ("store buffers, in order", vec![buffers(0, 1), buffers(1, 0)], 3),
+        (
+            "a block may be free",
+            vec![vec![Op::Free { block: 0 }], vec![Op::Use { block: 0, register: 0 }]],
+            2,
+        ),
     ] {
         let found = outcomes(&Program { parts }).expect("small");
         assert_eq!(found.len(), expected, "{what}: {found:?}");
     }
+}
+
+/// What `read` says at the end of every schedule.
+fn ends(subject: &Multiprocessor, points: &PointSet, read: &dyn Fn(&Machine) -> u32) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    for choice in subject.enabled().iter() {
+        let mut subject = subject.clone();
+        match subject.step(choice, points).end {
+            StepEnd::Point(_) => found.append(&mut ends(&subject, points, read)),
+            _ => _ = found.insert(read(subject.machine())),
+        }
+    }
+    found
+}
+
+/// An addition without LOCK is a read and a write even where it is the very first instruction of a processor's part.
+#[test]
+fn the_first_instruction_of_a_part_has_halves() {
+    let path = guests::smp::build(&["TEST_COUNT"], &folder("first")).unwrap();
+    let file = std::fs::read(path).unwrap();
+    let image = Image::parse("smp", &file).unwrap();
+    let entry = |name: &str| image.function(name).iter().map(|id| image.get(*id).start.0).collect();
+    let functions = Functions { begin: entry("work"), end: entry("done"), ..Functions::default() };
+    let sum = PhysAddr(image.data_range("sum").unwrap().start);
+    let board = BoardConfig { cpus: 2, memory_bytes: 16 << 20, ..BoardConfig::default() };
+    let boot = Boot { kernel: &file, options: BootOptions::default(), board };
+    let mut machine = Machine::boot(boot).unwrap();
+    boot_to_functions(&mut machine, &functions, &(Arc::new(|| false) as trace::Cancelled)).unwrap();
+    let subject = Multiprocessor::at_functions(machine, &functions).unwrap();
+    let points = PointSet { words: [Words::of(sum)].into_iter().collect(), ..PointSet::default() };
+    let read = |machine: &Machine| {
+        let mut bytes = [0; 4];
+        machine.memory.read(sum, &mut bytes);
+        u32::from_le_bytes(bytes)
+    };
+    // It is where each processor stands when the test begins.
+    let mut first = subject.clone();
+    assert_eq!(first.step(first.enabled().iter().next().unwrap(), &points).instructions, 0);
+    assert_eq!(ends(&subject, &points, &read), BTreeSet::from([1, 2]));
 }
 
 /// Runs the schedule of this number, and says what choices it made and what the machine is like in the end.

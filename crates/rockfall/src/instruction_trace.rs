@@ -2,10 +2,12 @@
 //!
 //! The execution is played from its tape on the machine alone, one instruction at a time, so that looking does not change it.
 //!
-//! A line is the number of the instruction, the processor and who runs on it, the address and the function, then what changed:
+//! A line is the number of the instruction, the processor and who runs on it, the address, the function and, where it is known, the
+//! source line; then what changed in registers, and the accesses. What happens before the instruction, such as an
+//! interrupt, stands with it:
 //!
 //! ```text
-//! 17 cpu1 append[88] ring 0 0xffffffff81a2c3d1 _raw_spin_lock: rax=1 | read+write 4 at 0xffff888003a10058 locked
+//! 17 cpu1 append[88] ring 0 0xffffffff81a2c3d1 _raw_spin_lock: rax=0x1 | read+write 4 at 0xffff888003a10058 locked
 //! ```
 
 use machine::{Event, Events, Happening, Machine, Playback, Played, StopSet, Tape};
@@ -52,9 +54,7 @@ pub fn trace(
             number += 1;
             let task = who(&machine, cpu).map(|task| format!(" {task}")).unwrap_or_default();
             let pc = VirtAddr(old.pc());
-            let function = names.frames(pc).into_iter().next_back().and_then(|frame| frame.function);
-            let function = function.map(|function| format!(" {function}")).unwrap_or_default();
-            let _ = write!(out, "{number} {cpu}{task} ring {} {pc}{function}:", old.cpl());
+            let _ = write!(out, "{number} {cpu}{task} ring {} {pc}{}:", old.cpl(), place(names, pc));
             let wide = old.bitness() == 64;
             let name = |register: usize| if wide { REGISTERS_64[register] } else { REGISTERS_32[register] };
             for register in (0..if wide { 16 } else { 8 }).filter(|&r| old.regs[r] != new.regs[r]) {
@@ -73,6 +73,18 @@ pub fn trace(
             return Ok(out);
         }
     }
+}
+
+/// The function that an instruction is in, and its line of the source, as far as they are known.
+fn place(names: &dyn Resolve, pc: VirtAddr) -> String {
+    let frames = names.frames(pc);
+    let function = frames.last().and_then(|frame| frame.function.as_ref());
+    let line = frames.first().and_then(|frame| Some((frame.file.as_ref()?, frame.line?)));
+    let mut place = function.map(|function| format!(" {function}")).unwrap_or_default();
+    if let Some((file, line)) = line {
+        let _ = write!(place, " {}:{line}", file.rsplit('/').next().unwrap_or(file));
+    }
+    place
 }
 
 fn tell_event(event: &Event, out: &mut String) {

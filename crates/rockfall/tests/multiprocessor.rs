@@ -33,7 +33,8 @@ fn test(name: &str, source: &str, more: &[&str]) -> Option<(Option<i32>, String)
     let (folder, kernel) = (folder(name), kernel()?);
     let file = format!("{name}.c");
     fs::write(folder.join(&file), source).unwrap();
-    let arguments = [&["test", &kernel, "--linux", &file, "--budget", "5m"], more].concat();
+    let budget: &[&str] = if more.contains(&"--budget") { &[] } else { &["--budget", "5m"] };
+    let arguments = [&["test", &kernel, "--linux", &file], more, budget].concat();
     Some(rockfall(&folder, &arguments))
 }
 
@@ -58,6 +59,14 @@ fn a_lost_update_is_found_and_replays_and_its_mended_twin_is_exhausted() {
     let (code, again) = rockfall(&folder, &["replay", "lost.finding.json"]);
     assert_eq!(code, Some(1), "{again}");
     assert!(told.starts_with(again.trim_end()), "{again}");
+    let (code, again) = rockfall(&folder, &["replay", "lost.finding.json", "--trace", "lost.trace"]);
+    assert_eq!(code, Some(1), "{again}");
+    let trace = fs::read_to_string(folder.join("lost.trace")).unwrap();
+    let of_body = |cpu: &str| {
+        trace.lines().any(|line| line.contains(&format!(" {cpu} lost[")) && line.contains(" ring 3 "))
+    };
+    assert!(of_body("cpu0") && of_body("cpu1"), "{}", &trace[..trace.len().min(4000)]);
+    assert!(trace.lines().all(|line| line.contains(" cpu") && line.contains(" ring ")));
     let (code, passing) = rockfall(&folder, &["replay", "lost.finding.json", "--passing"]);
     assert_eq!((code, passing.trim()), (Some(0), "The test passes with this schedule."));
 
@@ -87,6 +96,40 @@ const struct rockfall_test rockfall_test = {.setup = setup, .threads = {first, s
     let Some((code, told)) = test("abba", source, &["--json"]) else { return };
     assert_eq!(code, Some(1), "{told}");
     assert!(told.contains("lost-wakeup") && told.contains("futex_wait"), "{told}");
+}
+
+/// Bodies that do what no body should: each is told as what it is.
+#[test]
+fn bodies_that_end_the_test_or_wait_for_ever_are_told() {
+    let source = |body: &str| {
+        format!(
+            "#include <sys/wait.h>\n#include <unistd.h>\n#include \"rockfall_test.h\"\n\
+             static void first(void) {{ {body} }}\nstatic void second(void) {{ getppid(); }}\n\
+             const struct rockfall_test rockfall_test = {{0, {{first, second}}, 0}};"
+        )
+    };
+    for (name, body, expected, words) in [
+        (
+            "exits",
+            "_exit(3);",
+            Some(1),
+            &["every body of test exits comes to its end", "the program ended early with status 3"][..],
+        ),
+        ("pauses", "for (;;) pause();", Some(1), &["the test is not over", "t0 waits in __do_sys_pause"]),
+        ("spins", "for (;;) ;", Some(1), &["the test is not over", "t0 goes round in a loop"]),
+        (
+            "forks",
+            "pid_t child = fork(); if (!child) _exit(0); expect(waitpid(child, 0, 0) == child);",
+            Some(0),
+            &["no bug"],
+        ),
+    ] {
+        let Some((code, told)) = test(name, &source(body), &["--budget", "5s"]) else { return };
+        assert_eq!(code, expected, "{name}: {told}");
+        for words in words {
+            assert!(told.contains(words), "{name}: {words}: {told}");
+        }
+    }
 }
 
 /// Two calls, of which the second goes wrong with itself alone.
@@ -162,6 +205,13 @@ fn what_cannot_be_tested_is_refused() {
              const struct rockfall_test rockfall_test = {.threads = {f, f, f}};",
             &[],
             "give --cpus 3",
+        ),
+        (
+            "waits",
+            "#include <unistd.h>\n#include \"rockfall_test.h\"\nstatic void f(void) {}\n\
+             static void s(void) { for (;;) pause(); }\nconst struct rockfall_test rockfall_test = {s, {f, f}, 0};",
+            &[],
+            "does the test's setup wait for something that never happens?",
         ),
         ("wrong", "this is no C", &[], "wrong.c"),
         ("described", "", &["-k", "xv6"], "leave out -k"),

@@ -35,6 +35,7 @@ fn faults_are_found_and_replay_and_their_mended_twins_are_exhausted() {
         ("count", &["TEST_COUNT"], &["-k", "smp.toml"], &["an addition was lost", "sum"]),
         ("queue", &["TEST_QUEUE"], &["-k", "smp.toml"], &["the slot was taken before it was filled"]),
         ("blocks", &["TEST_BLOCKS"], &["-k", "smp.toml"], &["Use after free", "work"]),
+        ("tables", &["TEST_TABLES"], &["-k", "smp.toml"], &["Deadlock", "files.lock", "nodes.lock"]),
         ("ring", &["TEST_RING", "CPUS=3"], &["--cpus", "3"], &["wait", "acquire"]),
         ("ring_described", &["TEST_RING", "CPUS=3"], &["--cpus", "3", "-k", "smp.toml"], &["Deadlock"]),
     ] {
@@ -57,6 +58,59 @@ fn faults_are_found_and_replay_and_their_mended_twins_are_exhausted() {
         let verdict = if small { "no bug in any schedule" } else { "no bug" };
         assert!(told.contains(verdict), "{name}: {told}");
     }
+}
+
+/// The moment of a timer is a choice if that is asked for: the handler waits for the lock that was held when it came. It never
+/// does where interrupts are off then.
+#[test]
+fn the_moment_of_a_timer_is_a_choice() {
+    let faulty = folder("timer", &["TEST_TIMER"]);
+    let (code, told) = test(&faulty, &["-k", "smp.toml"]);
+    assert_eq!(code, Some(0), "timers do not expire while a processor can go on: {told}");
+    let (code, told) = test(&faulty, &["-k", "smp.toml", "--interrupts"]);
+    assert_eq!(code, Some(1), "{told}");
+    for words in ["irq0@", "takes interrupt 64", "timer_handler", "acquire"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let (code, again) = rockfall(&faulty, &["replay", "part.finding.json"]);
+    assert_eq!(code, Some(1), "{again}");
+    assert!(told.starts_with(again.trim_end()), "{again}\nis not\n{told}");
+
+    let mended = folder("timer_mended", &["TEST_TIMER", "MENDED"]);
+    // There are too many schedules to run all of them in a test.
+    let (code, told) = test(&mended, &["-k", "smp.toml", "--interrupts", "--budget", "5s"]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("no bug") && !told.contains(" 0 interrupts"), "{told}");
+    assert!(told.contains("at most 2 timer interrupts at moments of choice"), "{told}");
+}
+
+/// Every instruction of a finding, with its processor, its place, the registers it changed and its accesses: as many as
+/// the schedule runs, one processor at a time, up to where both wait.
+#[test]
+fn the_full_trace_of_a_finding_has_every_instruction() {
+    let folder = folder("trace", &["TEST_ABBA"]);
+    let (code, told) = test(&folder, &[]);
+    assert_eq!(code, Some(1), "{told}");
+    let (code, told) = rockfall(&folder, &["replay", "part.finding.json", "--trace", "abba.trace"]);
+    assert_eq!(code, Some(1), "{told}");
+    let text = fs::read_to_string(folder.join("abba.trace")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    for (number, line) in lines.iter().enumerate() {
+        assert!(line.starts_with(&format!("{} cpu", number + 1)), "{line}");
+    }
+    // One preemption: the one, the other up to where it waits, and the one again.
+    let mut turns: Vec<&str> = lines.iter().map(|line| line.split(' ').nth(1).unwrap()).collect();
+    turns.dedup();
+    assert!(turns == ["cpu0", "cpu1", "cpu0"] || turns == ["cpu1", "cpu0", "cpu1"], "{turns:?}");
+    let exchanges = |cpu: &str| {
+        let is = |line: &&&str| line.contains(cpu) && line.contains("acquire smp.c:");
+        lines.iter().filter(is).filter(|line| line.contains("read+write 4 at")).count()
+    };
+    // Each takes its own lock, and tries for the other's until it is known to wait.
+    assert!(exchanges("cpu0") >= 2 && exchanges("cpu1") >= 2, "{text}");
+    assert!(lines.iter().all(|line| !line.contains("read+write") || line.ends_with("locked")), "{text}");
+    assert!(lines.last().unwrap().contains("acquire"), "{text}");
+    assert!(lines.iter().any(|line| line.contains("esp=0x")), "{text}");
 }
 
 #[test]

@@ -1,6 +1,10 @@
 /*
  * A file system for a test: an image from the initramfs is put on a loop device and mounted at /tmp/disk; after the test it is
- * taken off again and looked at by the file system's own checker. What must be packed, for ext4:
+ * taken off again and looked at by the file system's own checker. All that it needs is brought by
+ *
+ *     rockfall test VERSION --linux ext4.c --filesystem ext4
+ *
+ * or packed by hand:
  *
  *     rockfall linux image ext4 -o ext4.image
  *     rockfall linux pack ext4.c --kernel VERSION --module loop --module ext4 --file ext4.image=images/ext4 --program e2fsck

@@ -14,6 +14,9 @@ pub struct ModuleFault {
     pub shows: Vec<String>,
     /// The fewest preemptions that expose it, as far as we know.
     pub preemptions: u32,
+    /// Whether it is exposed only if the moments of interrupts are chosen (`--interrupts`).
+    #[serde(default)]
+    pub interrupts: bool,
     /// What goes wrong, and the interleaving.
     pub story: String,
 }

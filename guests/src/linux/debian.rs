@@ -107,6 +107,12 @@ impl Store {
         Some(Store { folder: cache.join("rockfall/linux") })
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The kernels that are there, oldest first.
     #[must_use]
     pub fn kernels(&self) -> Vec<Kernel> {

@@ -155,6 +155,25 @@ pub fn make(name: &str, store: &Store, say: &dyn Fn(&str)) -> Result<Vec<u8>> {
     Ok(sparse(&fs::read(&path).map_err(io(&path))?))
 }
 
+/// What the image of a test on a file system must hold: the file system, as it was made when it was first asked for, and its checker.
+pub fn files(name: &str, store: &Store, say: &dyn Fn(&str)) -> Result<Vec<Placed>> {
+    let path = store.folder().join(name).with_extension("image");
+    if !path.is_file() {
+        let image = make(name, store, say)?;
+        fs::create_dir_all(store.folder()).map_err(io(store.folder()))?;
+        // Whole or not at all, whoever else makes it at the same time.
+        let part = path.with_extension(format!("{}.part", std::process::id()));
+        fs::write(&part, image).map_err(io(&part))?;
+        fs::rename(&part, &path).map_err(io(&path))?;
+    }
+    let mut files = vec![Placed { from: path, to: format!("images/{name}") }];
+    let package = RECIPES.iter().find(|recipe| recipe.name == name).map(|recipe| recipe.package);
+    for (checker, _) in CHECKERS.iter().filter(|(_, of)| package == Some(of)) {
+        files.extend(Program::find(checker, store, say)?.files()?);
+    }
+    Ok(files)
+}
+
 /// The pieces of an image that are not zero.
 fn sparse(image: &[u8]) -> Vec<u8> {
     let mut packed = MAGIC.to_vec();

@@ -15,12 +15,14 @@
 //!
 //! Time passes with the instructions of all processors together. Timers do not expire while anybody can go on; when all
 //! wait, time jumps to the next expiry and that timer interrupts. Interrupts between processors are taken where the
-//! receiver next can.
+//! receiver next can. With [`Multiprocessor::choose_interrupts`] the moment of a timer is a choice too: time jumps to the expiry
+//! of a processor's timer while others could go on, and that processor takes the interrupt at once; at most
+//! [`TICKS_CHOSEN_MAX`] times in an execution.
 //!
 //! A transaction is executed on its processor, and another's access that conflicts aborts it: each of its steps depends on all lines that
 //! it had touched before ([`Lines`]).
 //!
-//! Limits: the moment of an interrupt is not a choice. Words of one line that no two processors share have no points, so that a
+//! Limits: an interrupt between processors is not delayed beyond the moment where its receiver could take it. Words of one line that no two processors share have no points, so that a
 //! transaction aborted by false sharing is met where it happens, and not looked for. Sequential consistency: stores are seen by all at once.
 
 mod aftermath;
@@ -33,6 +35,7 @@ mod halves;
 mod heap;
 mod hooks;
 mod knowledge;
+mod meanings;
 mod points;
 mod recording;
 mod repetition;
@@ -66,6 +69,8 @@ use trace::{
 pub const STARVATION_INSTRUCTIONS: u64 = 500_000;
 /// The most instructions of a step, unless [`Subject::limit_step`] says otherwise.
 pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
+/// How many timer interrupts of one execution come at a moment of choice.
+pub const TICKS_CHOSEN_MAX: u32 = 2;
 /// How many instructions are run at a time; then it is asked whether the step is still wanted, and whether it
 /// goes round in a loop.
 const STRETCH_INSTRUCTIONS: u64 = 20_000;
@@ -94,6 +99,8 @@ pub struct Multiprocessor {
     waited: u64,
     /// Timer interrupts in a row that found all threads of the test spinning.
     ticks: u32,
+    /// Timer interrupts that may still come at a moment of choice.
+    ticks_to_choose: u32,
     /// The class of the execution so far; `None` when communication was met that its points do not show.
     class: Option<Class>,
     /// Classes of executions after which the test's check need not be run any more.
@@ -133,6 +140,7 @@ impl Clone for Multiprocessor {
             counting: self.counting.clone(),
             waited: self.waited,
             ticks: self.ticks,
+            ticks_to_choose: self.ticks_to_choose,
             class: self.class.clone(),
             classes: self.classes.clone(),
             compiled: self.compiled.clone(),
@@ -160,6 +168,7 @@ impl Clone for Multiprocessor {
         self.counting.clone_from(&source.counting);
         self.waited = source.waited;
         self.ticks = source.ticks;
+        self.ticks_to_choose = source.ticks_to_choose;
         self.class.clone_from(&source.class);
         self.classes.clone_from(&source.classes);
         // A set of points that is known stays: the receiver is most often asked for the same again.
@@ -203,6 +212,7 @@ impl Multiprocessor {
             counting: Arc::default(),
             waited: 0,
             ticks: 0,
+            ticks_to_choose: 0,
             class: Some(Class::default()),
             classes: Arc::default(),
             compiled: Compiled::default(),
@@ -255,6 +265,11 @@ impl Multiprocessor {
     /// From now on what a processor's interrupts and its tasks both touch, one of them writing, is communication too.
     pub const fn watch_interrupts(&mut self) {
         self.recording.interrupts = true;
+    }
+
+    /// From now on the moment of a timer is a choice: see the head of this file.
+    pub const fn choose_interrupts(&mut self) {
+        self.ticks_to_choose = TICKS_CHOSEN_MAX;
     }
 
     /// These words are known to be shared too, without being points: accesses to them are told, and processors do not
@@ -324,6 +339,11 @@ impl Multiprocessor {
         let told = self.recording.accesses.len();
         let freed = Freed { heap: &self.heap, allocator: &self.knowledge.allocator, hooked: &self.hooked };
         self.recording.drain(&self.machine, cpu, &mut self.contexts, &freed);
+        self.classify(cpu, told);
+    }
+
+    /// Takes the accesses of the step from this one on into account for the class of the execution.
+    fn classify(&mut self, cpu: CpuId, told: usize) {
         let Self { recording, class, .. } = self;
         for access in &recording.accesses[told..] {
             match class {
@@ -344,6 +364,12 @@ impl Multiprocessor {
         self.events.push(Event { action, pc, accesses_before, stack });
     }
 
+    /// Whether the processor takes an interrupt before anything else.
+    fn is_interrupted_next(&self, cpu: CpuId) -> bool {
+        let stands = self.machine.cpu(cpu);
+        self.machine.board.interrupt_pending(cpu) && stands.interruptible() || stands.nmi_pending
+    }
+
     fn point(&self, kind: PointKind, cpu: CpuId) -> StepEnd {
         let pc = VirtAddr(self.machine.cpu(cpu).pc());
         StepEnd::Point(Point { kind, thread: thread_of(cpu), pc })
@@ -357,9 +383,14 @@ impl Multiprocessor {
             self.context(cpu).role = Role::Ended { place, away: true };
         }
         self.context(cpu).standing = ContextState::Ready;
+        let mut divided = self.context(cpu).half.is_some();
         if let Some(end) = self.halve(cpu) {
             return end;
         }
+        let told = match self.enter_free(cpu) {
+            Ok(told) => told,
+            Err(crashed) => return crashed,
+        };
         let mut until = self.until(cpu);
         let mut looked = 0;
         let mut shadowed = false;
@@ -368,10 +399,13 @@ impl Multiprocessor {
             // instruction that follows STI.
             let watches = self.contexts[usize::from(cpu.0)].repetition.watches();
             let was_shadowed = std::mem::take(&mut shadowed);
-            let stop = if watches || was_shadowed {
-                let instructions = if was_shadowed { Some(1) } else { until.instructions };
-                let on = until.on.and(Kinds::INTERRUPT_FLAG);
-                let until = StopSet { on, instructions, ..until.clone() };
+            // An interrupt that is taken changes the flag too; that it is taken is what counts then.
+            let flags = (watches || self.ticks_to_choose > 0) && !self.is_interrupted_next(cpu);
+            let stop = if was_shadowed {
+                let until = StopSet { instructions: Some(1), ..until.clone() };
+                self.machine.run(cpu, &until, &mut self.recording.log)
+            } else if flags {
+                let until = StopSet { on: until.on.and(Kinds::INTERRUPT_FLAG), ..until.clone() };
                 self.machine.run(cpu, &until, &mut self.recording.log)
             } else {
                 self.machine.run(cpu, &until, &mut self.recording.log)
@@ -387,15 +421,34 @@ impl Multiprocessor {
             }
             let end = match stop {
                 // The processor was chosen where it stood before this very access, which it may now make.
-                Stop::Before { .. } if executed == 0 && self.machine.cpu(cpu).pc() == stood_at => None,
+                Stop::Before { access, .. } if executed == 0 && self.machine.cpu(cpu).pc() == stood_at => {
+                    // It may stand there for another reason than that access, which has its halves all the same.
+                    if !std::mem::replace(&mut divided, true) {
+                        self.context(cpu).half = Half::of(&self.machine, cpu, &access);
+                    }
+                    self.halve(cpu)
+                }
                 Stop::Before { access, .. } => Some(self.arrive(cpu, &access)),
                 Stop::InterruptFlag { enabled } => {
                     shadowed = enabled;
                     None
                 }
+                // Where interrupts come through is a place for a timer's, if its moment is chosen.
+                Stop::Budget if was_shadowed && self.timers().any(|timer| timer.cpu() == Some(cpu)) => {
+                    Some(if self.spins(cpu, true, None) {
+                        self.wait(cpu)
+                    } else {
+                        self.point(PointKind::Access, cpu)
+                    })
+                }
                 Stop::Budget if was_shadowed => self.spins(cpu, true, None).then(|| self.wait(cpu)),
                 Stop::Pause => self.spins(cpu, true, None).then(|| self.wait(cpu)),
                 Stop::Code(pc) if self.ends.contains(&pc.0) => self.ended(cpu),
+                Stop::Code(_) if told && executed == 0 => None,
+                Stop::Code(_) if self.frees_point(cpu) => {
+                    self.context(cpu).frees = true;
+                    Some(self.point(PointKind::Access, cpu))
+                }
                 Stop::Code(_) => match self.trouble(cpu).map_or_else(|| self.follows_hooks(cpu), Err) {
                     Err(crashed) => Some(crashed),
                     Ok(hooked) if hooked || self.allocates(cpu) => {
@@ -420,8 +473,8 @@ impl Multiprocessor {
                     Some(self.point(PointKind::Halt, cpu))
                 }
                 Stop::Hypercall => self.called(cpu),
-                Stop::Interrupt { .. } => {
-                    self.drain(cpu);
+                Stop::Interrupt { vector, .. } => {
+                    self.tell(cpu, Action::Interrupt { vector });
                     self.counting.count(Rule::Interrupt);
                     let Self { machine, contexts, .. } = self;
                     let context = &mut contexts[usize::from(cpu.0)];
@@ -505,57 +558,6 @@ impl Multiprocessor {
         if self.spins(cpu, false, None) { self.wait(cpu) } else { self.point(PointKind::Race, cpu) }
     }
 
-    /// Whether the processor enters or leaves the allocator.
-    fn allocates(&mut self, cpu: CpuId) -> bool {
-        let knowledge = self.knowledge.clone();
-        let Some(met) = self.heap.at(&self.machine, cpu, &knowledge.allocator) else { return false };
-        for action in met.actions {
-            let made = if let Action::Alloc { phys, size, .. } = action { Some((phys, size)) } else { None };
-            self.tell(cpu, action);
-            if let Some((phys, size)) = made {
-                self.recording.sharing.forget(phys, size);
-            }
-        }
-        if met.returns_to.is_some_and(|at| self.returns.insert(at)) {
-            self.compiled.until.code = Arc::new(self.stops().collect());
-        }
-        true
-    }
-
-    /// What the kernel's description says of the instruction that a processor stands before. `Err`: that the kernel has given
-    /// up. `Ok(true)`: something.
-    fn follows_hooks(&mut self, cpu: CpuId) -> Result<bool, StepEnd> {
-        let Some(kernel) = self.knowledge.description.clone() else { return Ok(false) };
-        // What was accessed so far is judged by what was free then.
-        self.drain(cpu);
-        let Some(met) = self.hooked.at(&self.machine, cpu, &kernel) else { return Ok(false) };
-        for action in met.actions {
-            if let Action::Alloc { phys, size, .. } = action {
-                self.recording.sharing.forget(phys, size);
-            }
-            self.tell(cpu, action);
-        }
-        if met.returns_to.is_some_and(|at| self.returns.insert(at)) {
-            self.compiled.until.code = Arc::new(self.stops().collect());
-        }
-        if met.crashed { Err(StepEnd::Crashed) } else { Ok(true) }
-    }
-
-    /// Takes note that the kernel begins to say that something is wrong.
-    fn trouble(&mut self, cpu: CpuId) -> Option<StepEnd> {
-        let (action, pc) = self.knowledge.trouble(&self.machine, cpu)?;
-        self.tell(cpu, action);
-        let event = self.events.last_mut().expect("just told");
-        event.pc = pc;
-        // What matters is where the kernel was when it met the trouble, not the functions that report it.
-        if let Some(stack) = &mut event.stack
-            && let Some(met) = stack.iter().position(|frame| frame.interrupted)
-        {
-            stack.drain(..met);
-        }
-        Some(StepEnd::Crashed)
-    }
-
     /// Whether the processor is in a loop that only others can end; then it stands there.
     fn spins(&mut self, cpu: CpuId, pauses: bool, about: Option<PhysAddr>) -> bool {
         if self.contexts[usize::from(cpu.0)].repetition.watches() {
@@ -573,20 +575,6 @@ impl Multiprocessor {
     fn wait(&mut self, cpu: CpuId) -> StepEnd {
         self.counting.count(Rule::Loop);
         self.point(PointKind::Blocked, cpu)
-    }
-
-    /// Decides what becomes of a step that goes on for long.
-    fn stretch(&mut self, cpu: CpuId, executed: u64) -> Option<StepEnd> {
-        if self.cancelled.as_ref().is_some_and(|cancelled| cancelled()) {
-            return Some(StepEnd::Cancelled);
-        }
-        let others = self.cpus().any(|other| other != cpu && self.is_ready(other));
-        if executed >= STARVATION_INSTRUCTIONS && others {
-            self.counting.count(Rule::Starvation);
-            self.context(cpu).standing = ContextState::Starving;
-            return Some(self.point(PointKind::Blocked, cpu));
-        }
-        (executed >= self.instructions_max).then_some(StepEnd::NoProgress { instructions: executed })
     }
 
     /// A step that began in a transaction, whose lines these were, depends on them; what it stands in now is kept for the next.
@@ -608,7 +596,7 @@ impl Subject for Multiprocessor {
             let starving = |cpu: &CpuId| self.contexts[usize::from(cpu.0)].standing == ContextState::Starving;
             ready = self.cpus().filter(starving).map(Choice::from).collect();
         }
-        ready
+        if ready.is_empty() { ready } else { ready.iter().chain(self.timers().map(Choice::from)).collect() }
     }
 
     fn current(&self) -> Option<Actor> {
@@ -616,7 +604,7 @@ impl Subject for Multiprocessor {
     }
 
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
-        let cpu = choice.cpu().filter(|cpu| usize::from(cpu.0) < self.contexts.len());
+        let cpu = choice.actor.cpu().filter(|cpu| usize::from(cpu.0) < self.contexts.len());
         let cpu = cpu.expect("only what is enabled is chosen");
         let thread = thread_of(cpu);
         if !self.compiled.is_of(points, &self.watched) {
@@ -624,10 +612,14 @@ impl Subject for Multiprocessor {
         }
         self.recording.log.clear();
         self.recording.accesses.clear();
+        self.recording.sharing.begin_step();
         self.events.clear();
         let begun = self.machine.cpu(cpu).executed;
         let seen = self.narrated.as_mut().and_then(|seen| seen[usize::from(cpu.0)].take());
         let lines = self.context(cpu).lines.take();
+        if let Actor::Interrupt { .. } = choice.actor {
+            self.expire_at_choice(cpu);
+        }
         let mut end = self.advance(cpu);
         self.depend(cpu, lines.as_deref());
         let instructions = self.machine.cpu(cpu).executed - begun;

@@ -2,9 +2,9 @@
 //! nothing of machines, steps or reductions.
 //!
 //! Memory is sequentially consistent. An addition without LOCK is a read and a write. Whoever wants a lock that another
-//! holds waits.
+//! holds waits. A block is free from the call on that frees it; which were used later is part of the outcome.
 
-use super::program::{LOCKS, Op, Program, REGISTERS, VARIABLES};
+use super::program::{BLOCKS, LOCKS, Op, Program, REGISTERS, VARIABLES};
 use std::collections::BTreeSet;
 
 /// States beyond which a program is passed over.
@@ -18,13 +18,18 @@ struct State {
     variables: [u32; VARIABLES as usize],
     held: [bool; LOCKS as usize],
     registers: Vec<[u32; REGISTERS as usize]>,
+    /// What is free, and what was used while it was.
+    free: [bool; BLOCKS as usize],
+    used: [bool; BLOCKS as usize],
 }
 
 /// How a program ended, in words.
 #[must_use]
-pub fn outcome(stuck: bool, variables: &[u32], registers: &[Vec<u32>]) -> String {
+pub fn outcome(stuck: bool, variables: &[u32], registers: &[Vec<u32>], used: &[bool]) -> String {
     let how = if stuck { "stuck" } else { "finished" };
-    format!("{how} v={variables:?} r={registers:?}")
+    let used: Vec<usize> =
+        used.iter().enumerate().filter(|(_, used)| **used).map(|(block, _)| block).collect();
+    format!("{how} v={variables:?} r={registers:?} used after free={used:?}")
 }
 
 /// The outcomes in words. `None`: it has too many states.
@@ -37,6 +42,8 @@ pub fn outcomes(program: &Program) -> Option<BTreeSet<String>> {
         variables: [0; VARIABLES as usize],
         held: [false; LOCKS as usize],
         registers: vec![[0; REGISTERS as usize]; cpus],
+        free: [false; BLOCKS as usize],
+        used: [false; BLOCKS as usize],
     };
     let mut known = BTreeSet::from([first.clone()]);
     let mut open = vec![first];
@@ -57,7 +64,7 @@ pub fn outcomes(program: &Program) -> Option<BTreeSet<String>> {
         if !goes_on {
             let stuck = (0..cpus).any(|cpu| state.next[cpu] < program.parts[cpu].len());
             let registers: Vec<Vec<u32>> = state.registers.iter().map(|of| of.to_vec()).collect();
-            outcomes.insert(outcome(stuck, &state.variables, &registers));
+            outcomes.insert(outcome(stuck, &state.variables, &registers, &state.used));
         }
     }
     Some(outcomes)
@@ -66,7 +73,7 @@ pub fn outcomes(program: &Program) -> Option<BTreeSet<String>> {
 /// What follows if this processor goes on; `None` if it cannot.
 fn after(state: &State, cpu: usize, op: Op) -> Option<State> {
     let mut after = state.clone();
-    let State { next, read, variables, held, registers } = &mut after;
+    let State { next, read, variables, held, registers, free, used } = &mut after;
     let own = &mut registers[cpu];
     match op {
         Op::Load { variable, register } => own[register as usize] = variables[variable as usize],
@@ -96,6 +103,11 @@ fn after(state: &State, cpu: usize, op: Op) -> Option<State> {
         Op::Lock { lock, .. } if held[lock as usize] => return None,
         Op::Lock { lock, .. } => held[lock as usize] = true,
         Op::Unlock { lock } => held[lock as usize] = false,
+        Op::Use { block, register } => {
+            own[register as usize] = 0;
+            used[block as usize] |= free[block as usize];
+        }
+        Op::Free { block } => free[block as usize] = true,
     }
     next[cpu] += 1;
     Some(after)

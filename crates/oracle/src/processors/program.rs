@@ -1,11 +1,12 @@
 //! Programs for several processors, which the bundled kernel for several processors carries out: each has a few
-//! instructions on shared variables, plain ones and locked ones, and spin locks.
+//! instructions on shared variables, plain ones and locked ones, spin locks, and blocks of a heap that are used and freed.
 
 use std::fmt;
 
 /// As many as the kernel has.
 pub const VARIABLES: u32 = 4;
 pub const LOCKS: u32 = 2;
+pub const BLOCKS: u32 = 2;
 pub const REGISTERS: u32 = 6;
 /// Instructions of a program, the end not counted.
 pub const OPS_MAX: usize = 15;
@@ -54,6 +55,15 @@ pub enum Op {
     Unlock {
         lock: u32,
     },
+    /// Reads a block, which may be free by then.
+    Use {
+        block: u32,
+        register: u32,
+    },
+    /// Frees a block; a program frees none twice.
+    Free {
+        block: u32,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,6 +87,8 @@ impl Op {
             Self::Lock { lock, pauses: true } => [8, lock, 0, 0],
             Self::Unlock { lock } => [9, lock, 0, 0],
             Self::Lock { lock, pauses: false } => [10, lock, 0, 0],
+            Self::Use { block, register } => [11, block, 0, register],
+            Self::Free { block } => [12, block, 0, 0],
         }
     }
 }
@@ -100,6 +112,8 @@ impl fmt::Display for Op {
             Self::Lock { lock, pauses: true } => write!(f, "lock({lock})"),
             Self::Lock { lock, pauses: false } => write!(f, "lock_without_pause({lock})"),
             Self::Unlock { lock } => write!(f, "unlock({lock})"),
+            Self::Use { block, register } => write!(f, "r{register} = b{block}"),
+            Self::Free { block } => write!(f, "free(b{block})"),
         }
     }
 }
@@ -185,4 +199,26 @@ pub fn program(seed: u64) -> Program {
         draw.part(cpu, length)
     });
     Program { parts: parts.collect() }
+}
+
+/// The same program with blocks: some of its instructions use one instead, and each block is freed at one place at most.
+#[must_use]
+pub fn program_with_heap(seed: u64) -> Program {
+    let mut program = program(seed);
+    let mut draw = Draw(seed.wrapping_mul(0x9e6c_63d0_876a_3f6b));
+    let ordinary = |op: &Op| !matches!(op, Op::Lock { .. } | Op::Unlock { .. });
+    for op in program.parts.iter_mut().flatten().filter(|op| ordinary(op)) {
+        if draw.below(2) == 0 {
+            *op = Op::Use { block: draw.below(BLOCKS), register: draw.below(REGISTERS) };
+        }
+    }
+    for block in 0..BLOCKS {
+        let cpu = draw.below(program.parts.len() as u32) as usize;
+        let part = &mut program.parts[cpu];
+        if part.len() < OPS_MAX {
+            let at = draw.below(part.len() as u32 + 1) as usize;
+            part.insert(at, Op::Free { block });
+        }
+    }
+    program
 }

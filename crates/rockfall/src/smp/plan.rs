@@ -13,9 +13,9 @@
 //! Not every shared word is a point. A word that locked instructions touch is, and one with accesses that race. Accesses to
 //! any other word are ordered by what happens at those, in every execution that was run; letting others in before such an
 //! access comes to the same as letting them in before the next point (Musuvathi and Qadeer 2007, section 3: preempt where
-//! threads synchronise, and watch for races). That takes a free for no access, so where a heap is watched every shared word is
-//! a point; and so it is once what processors share with their own interrupts counts, because no race says which of those
-//! matter.
+//! threads synchronise, and watch for races). To free or allocate a block is to write it, so that a free that nothing orders
+//! with another's access is a race too. Once what processors share with their own interrupts counts, every shared word is a
+//! point, because no race says which of those matter.
 //!
 //! Memory is a budget like time: when the process has as much as it may, the run ends and says so.
 
@@ -25,7 +25,7 @@ use explore::sample::{Sample, Sampler};
 use explore::strategies::{Pcts, Poss, PreemptionBound, RandomWalks};
 use explore::tally::Tally;
 use explore::{Communication, Found, Noted, Options, Search, Sweep, Until, Workers, World};
-use guest::driving::multiprocessor::{Classes, Knowledge, Multiprocessor};
+use guest::driving::multiprocessor::{Classes, Multiprocessor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use trace::{Access, Cancelled, PhysAddr, PointSet, Schedule, Subject as _, VirtAddr, Words};
 
 /// The most decisions of one execution.
-const DEPTH_MAX: usize = 1 << 18;
+pub const DEPTH_MAX: usize = 1 << 18;
 /// Bytes of memory for clones of the machine in a search that goes back and forth.
 const CLONE_BYTES_MAX: usize = 256 << 20;
 /// The share of the remaining time that the reduced search may take when it begins.
@@ -90,6 +90,8 @@ pub struct Plan {
     seed: u64,
     /// Whether what processors share with their own interrupts counts.
     pub interrupts: bool,
+    /// Whether the moments of timers are chosen.
+    pub moments: bool,
     /// The workers of the last part: what they have compiled of the guest is of use for the next.
     idle: Option<Workers<Multiprocessor, Communication>>,
     /// All that is known to be shared.
@@ -104,7 +106,9 @@ pub struct Plan {
     pub races: RaceLog,
     pub done: Vec<Done>,
     pub interleavings: u64,
+    /// Instructions and steps that were executed for them.
     pub instructions: u64,
+    pub steps: u64,
     pub classes: Arc<Classes>,
     /// The number of preemptions up to which all executions at the words known now were run.
     pub exhausted: Option<u32>,
@@ -127,7 +131,6 @@ impl Plan {
         ram: Ram,
     ) -> Self {
         let mut subject = subject;
-        let knowledge = subject.knowledge().clone();
         let short = Arc::new(AtomicBool::new(false));
         let late = late_or_short(late, ram, short.clone());
         subject.cancel_when(late.clone());
@@ -140,17 +143,19 @@ impl Plan {
             budget,
             seed: 1,
             interrupts: false,
+            moments: false,
             idle: None,
             words: Words::default(),
             synchronising: Words::default(),
             racing: Words::default(),
-            every_word: watches_heap(&knowledge),
+            every_word: false,
             short,
             places: BTreeMap::new(),
             races: RaceLog::default(),
             done: Vec::new(),
             interleavings: 0,
             instructions: 0,
+            steps: 0,
             classes: Arc::default(),
             exhausted: None,
             complete: false,
@@ -240,6 +245,12 @@ impl Plan {
         self.complete = false;
         self.exhausted = None;
         self.subject.watch_interrupts();
+    }
+
+    /// Makes the moments of timers a choice from now on.
+    pub fn choose_interrupts(&mut self) {
+        self.moments = true;
+        self.subject.choose_interrupts();
     }
 
     fn explore(&mut self, report: Report<'_>) {
@@ -402,6 +413,7 @@ impl Plan {
         }
         self.interleavings += tally.counts.interleavings;
         self.instructions += tally.counts.effort.instructions;
+        self.steps += tally.counts.effort.steps;
         let learned = tally.notes.keys().any(|noted| self.teaches(noted));
         let (mut words, mut synchronising, mut racing) = (Vec::new(), Vec::new(), Vec::new());
         for noted in tally.notes.keys() {
@@ -436,12 +448,6 @@ impl Plan {
         let near = |addr: VirtAddr| addr.0 & !7 == race.addr.0 & !7;
         self.places.iter().any(|(&word, &addr)| near(addr) && self.synchronising.contains(word))
     }
-}
-
-/// Whether frees are told of.
-fn watches_heap(knowledge: &Knowledge) -> bool {
-    let described = knowledge.description.as_ref().is_some_and(|kernel| !kernel.heaps.is_empty());
-    described || knowledge.allocator.entries().next().is_some()
 }
 
 /// Whether the time is over, or the memory used up; the latter is kept in `short`.

@@ -16,7 +16,7 @@ use machine::{Machine, StopSet};
 use report::Story;
 use std::path::Path;
 use std::sync::Arc;
-use trace::{CpuId, Schedule, Subject as _};
+use trace::{Actor, CpuId, Schedule, Subject as _};
 
 /// A finding, and the world in which it was found.
 pub struct Scene {
@@ -33,7 +33,10 @@ impl Scene {
             recipe.kernel = kernel.to_owned();
         }
         let target = SmpTarget::make_again(recipe, path.parent().unwrap_or(Path::new("")))?;
-        let subject = target.start(&(Arc::new(crate::interrupt::asked) as trace::Cancelled))?;
+        let mut subject = target.start(&(Arc::new(crate::interrupt::asked) as trace::Cancelled))?;
+        if chooses_interrupts(&file) {
+            subject.choose_interrupts();
+        }
         Ok(Self { file, target, world: World::new(subject, detectors()) })
     }
 
@@ -88,4 +91,11 @@ impl Scene {
     pub const fn passing(&self) -> Option<&(Schedule, usize)> {
         self.file.passing.as_ref()
     }
+}
+
+/// Whether a schedule of the finding chooses the moment of an interrupt.
+fn chooses_interrupts(file: &FindingFile) -> bool {
+    let passing = file.passing.iter().map(|(schedule, _)| schedule);
+    let mut choices = std::iter::once(&file.schedule).chain(passing).flat_map(|schedule| &schedule.0);
+    choices.any(|choice| matches!(choice.actor, Actor::Interrupt { .. }))
 }

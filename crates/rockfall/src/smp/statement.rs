@@ -2,7 +2,7 @@
 
 use crate::smp::plan::{Part, Plan};
 use campaign::words::counted;
-use guest::driving::multiprocessor::{Counters, STARVATION_INSTRUCTIONS};
+use guest::driving::multiprocessor::{Counters, STARVATION_INSTRUCTIONS, TICKS_CHOSEN_MAX};
 use report::grouped;
 use std::fmt::Write as _;
 use trace::Resolve;
@@ -38,11 +38,14 @@ pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, na
     };
     let _ = writeln!(out, "{what}: {first}");
     let rate = plan.interleavings as f64 / seconds.max(1e-3);
+    let each = |sum: u64| grouped(sum / plan.interleavings.max(1));
     let _ = writeln!(
         out,
-        "  {} in {seconds:.1} s, {} a second",
+        "  {} in {seconds:.1} s, {} a second, of about {} instructions and {} steps each",
         schedules(plan.interleavings),
-        grouped(rate as u64)
+        grouped(rate as u64),
+        each(plan.instructions),
+        each(plan.steps)
     );
     let words = plan.words.len();
     let places = if plan.interrupts {
@@ -93,6 +96,9 @@ pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, na
         }
     }
     out += &shared(plan, names);
+    if plan.moments {
+        let _ = writeln!(out, "  a bound: at most {TICKS_CHOSEN_MAX} timer interrupts at moments of choice");
+    }
     let Counters { halts, loops, starvations, expiries, interrupts } = counters;
     let _ = writeln!(
         out,

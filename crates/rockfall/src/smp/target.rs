@@ -20,6 +20,7 @@ use guest::linux::Linux;
 use guest::linux::running::Running;
 use guest::view::View;
 use guests::linux::debian::Kernel;
+use guests::linux::disk;
 use guests::linux::{Pack, Placed};
 use machine::Machine;
 use machine::board::{BoardConfig, CPUS_MAX};
@@ -61,13 +62,18 @@ pub struct SmpArguments {
     /// With --linux: a further file for the test's image, and after '=' its place there
     #[arg(long = "file", value_name = "FILE=PLACE", value_parser = parse_placed)]
     pub files: Vec<Placed>,
+    /// With --linux: a file system for the test (ext4, btrfs, jfs or xfs): makes one, loads the kernel's modules for it, and packs
+    /// its checker (see docs/linux.md)
+    #[arg(long, value_name = "NAME")]
+    pub filesystem: Option<String>,
     /// With --linux: a kernel module to build and load before the test, a C file
     #[arg(long, value_name = "FILE.c")]
     pub module_source: Vec<PathBuf>,
     /// A macro that is defined when modules are built
     #[arg(long, value_name = "NAME")]
     pub module_define: Vec<String>,
-    /// Let others in also where a processor touches what its own interrupts touch, from the beginning on
+    /// Let others in also where a processor touches what its own interrupts touch, from the beginning on, and choose the moments
+    /// of timers: at most twice in a schedule one expires while others could go on
     #[arg(long)]
     pub interrupts: bool,
     /// With --linux: boot anew, whatever is kept of earlier boots
@@ -218,14 +224,21 @@ impl SmpTarget {
             return Err(Failure::BadFlag(what));
         }
         let linux = parse_linux(&path, &kernel);
-        let named: Vec<String> = arguments.module.iter().map(|module| module.display().to_string()).collect();
+        let mut named: Vec<String> =
+            arguments.module.iter().map(|module| module.display().to_string()).collect();
+        let mut files = arguments.smp.files.clone();
+        if let Some(name) = &arguments.smp.filesystem {
+            let made = disk::files(name, &store(None)?, &|text| eprintln!("rockfall: {text}"));
+            files.extend(made.map_err(|error| Failure::BadInput(error.to_string()))?);
+            named.extend(["loop".to_owned(), name.clone()]);
+        }
         let wanted = WantedModules {
             modules: &named,
             sources: &arguments.smp.module_source,
             macros: &arguments.smp.module_define,
         };
         let modules = wanted.files(|| fetched(linux.as_deref()))?;
-        let pack = Pack { tests: vec![test.to_owned()], modules, files: arguments.smp.files.clone() };
+        let pack = Pack { tests: vec![test.to_owned()], modules, files };
         let initramfs = pack.build().map_err(|error| Failure::BadInput(error.to_string()))?;
         let name = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let recipe = Recipe {

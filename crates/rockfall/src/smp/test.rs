@@ -7,14 +7,14 @@ use crate::interrupt::lateness;
 use crate::progress::Progress;
 use crate::ram::Ram;
 use crate::smp::narrate::narrate;
-use crate::smp::plan::Plan;
+use crate::smp::plan::{DEPTH_MAX, Plan};
 use crate::smp::statement::{Ending, statement};
 use crate::smp::target::{Booted, SmpTarget, tests};
 use crate::terminal::text_options;
 use crate::verdict::Verdict;
 use campaign::Failure;
 use campaign::finding_file::FindingFile;
-use detect::{Candidate, Config, Detectors};
+use detect::{Candidate, Config, Detectors, Limits};
 use explore::minimize::{Budget, Case};
 use explore::{Found, World};
 use guest::driving::multiprocessor::Multiprocessor;
@@ -50,7 +50,9 @@ const MINIMISE_SECONDS_MAX: f64 = 10.0;
 /// The detectors of tests on several processors.
 pub fn detectors() -> Detectors {
     let console = CONSOLE.iter().map(|&pattern| pattern.to_owned()).collect();
-    Detectors::new(&Config { leak: false, frees_seen: false, console, ..Config::default() })
+    // Single accesses are points here, so a test has many; as many as are ever explored are too many.
+    let limits = Limits { points_max: DEPTH_MAX as u64 - 1, ..Config::default().limits };
+    Detectors::new(&Config { leak: false, frees_seen: false, console, limits, ..Config::default() })
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
@@ -136,6 +138,7 @@ pub fn explore(
     let mut plan = Plan::new(subject.clone(), detectors(), cores, budget, late, Ram::new(arguments.ram));
     if arguments.target.smp.interrupts {
         plan.watch_interrupts();
+        plan.choose_interrupts();
     }
     let what = if said.is_empty() { target.what() } else { format!("{} ({said})", target.what()) };
     let mut progress = Progress::new(arguments.json, &what);

@@ -53,6 +53,8 @@ pub struct Context {
     pub repetition: Repetition,
     /// Where it stands before an instruction that has halves.
     pub half: Option<Half>,
+    /// It stands before a function that frees a block, because others may be let in there.
+    pub frees: bool,
     /// Where the interrupts that the processor serves came in, the innermost last.
     pub interrupted: Vec<(u64, u64)>,
     /// Of the transaction that the processor stands in.
@@ -68,6 +70,7 @@ impl Context {
             role,
             repetition: Repetition::default(),
             half: None,
+            frees: false,
             interrupted: Vec::new(),
             lines: None,
         }

@@ -33,6 +33,13 @@ impl Multiprocessor {
                 self.tell(cpu, Action::Console { line: text });
                 None
             }
+            // Its program is gone while bodies have not come to their ends.
+            Annotation::Result { status, test } => {
+                let check = format!("every body of test {test} comes to its end");
+                let found = format!("the program ended early with status {status}");
+                self.tell(cpu, Action::CheckFailed { check, found });
+                Some(StepEnd::Crashed)
+            }
             Annotation::Panic { message } => {
                 self.tell(cpu, Action::Panic { message });
                 Some(StepEnd::Crashed)

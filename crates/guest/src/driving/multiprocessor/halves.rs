@@ -61,8 +61,7 @@ impl Multiprocessor {
     /// step.
     pub(super) fn halve(&mut self, cpu: CpuId) -> Option<StepEnd> {
         let half = self.context(cpu).half.take()?;
-        let stands = self.machine.cpu(cpu);
-        if self.machine.board.interrupt_pending(cpu) && stands.interruptible() || stands.nmi_pending {
+        if self.is_interrupted_next(cpu) {
             return None;
         }
         match half {

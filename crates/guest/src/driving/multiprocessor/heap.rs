@@ -11,6 +11,7 @@
 //!
 //! Limits: objects of pages (large allocations) are not followed.
 
+use super::recording::Block;
 use crate::linux::running::Running;
 use crate::state::{AX, CX, DI, DX, Memory, SI, SP};
 use crate::view::{View, registers};
@@ -106,14 +107,6 @@ impl Allocator {
     }
 }
 
-/// An object of a slab.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Object {
-    addr: VirtAddr,
-    phys: PhysAddr,
-    size: u64,
-}
-
 impl Layout {
     fn find(running: &Running, memory: &impl Memory) -> Option<Self> {
         let btf = running.linux.btf()?;
@@ -144,7 +137,7 @@ impl Layout {
     }
 
     /// An object by its address; `None` if it is of no slab, or of one whose objects may be used while they are free.
-    fn object(&self, addr: u64, cache: Option<u64>, memory: &impl Memory) -> Option<Object> {
+    fn object(&self, addr: u64, cache: Option<u64>, memory: &impl Memory) -> Option<Block> {
         if addr <= NOTHING_MAX {
             return None;
         }
@@ -154,7 +147,7 @@ impl Layout {
             return None;
         }
         let size = memory.read_uint(VirtAddr(cache + self.object_size), 4)?;
-        Some(Object { addr: VirtAddr(addr), phys: PhysAddr(addr.checked_sub(self.direct)?), size })
+        Some(Block { addr: VirtAddr(addr), phys: PhysAddr(addr.checked_sub(self.direct)?), size })
     }
 }
 
@@ -234,7 +227,7 @@ impl Heap {
             Function::AllocateMany => array(&view, call.array, call.count.min(registers.general[AX])),
             _ => Vec::new(),
         };
-        for Object { addr, phys, size } in made.into_iter().filter_map(|at| layout.object(at, None, &view)) {
+        for Block { addr, phys, size } in made.into_iter().filter_map(|at| layout.object(at, None, &view)) {
             self.free.remove(&phys.0);
             actions.push(Action::Alloc { addr, phys, size });
         }
@@ -242,6 +235,18 @@ impl Heap {
             actions.push(Action::LeaveTrusted { code: Trusted::Heap });
         }
         Some(Met { actions, returns_to: None })
+    }
+
+    /// The objects that the function frees before whose first instruction the processor stands.
+    #[must_use]
+    pub fn freeing(&self, machine: &Machine, cpu: CpuId, allocator: &Allocator) -> Vec<Block> {
+        let registers = registers(machine, cpu);
+        match (&allocator.layout, allocator.functions.get(&registers.pc)) {
+            (Some(layout), Some(&function)) if !self.is_busy(cpu) => {
+                freed(function, layout, &registers.general, &View { machine, cpu })
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn enter(
@@ -253,20 +258,10 @@ impl Heap {
         own: usize,
     ) -> Met {
         let mut actions = Vec::new();
-        let gone = match function {
-            Function::Free => layout.object(general[DI], None, view).into_iter().collect(),
-            Function::FreeOfCache => {
-                layout.object(general[SI], Some(general[DI]), view).into_iter().collect()
-            }
-            Function::FreeMany => {
-                let all = array(view, general[DX], general[SI]).into_iter();
-                all.filter_map(|at| layout.object(at, None, view)).collect()
-            }
-            Function::Allocate | Function::AllocateMany => Vec::new(),
-        };
+        let gone = freed(function, layout, general, view);
         // A function that is called by another one of these frees what the outer one frees.
         let outermost = self.calls[own].is_empty();
-        for Object { addr, phys, size } in gone.into_iter().filter(|_| outermost) {
+        for Block { addr, phys, size } in gone.into_iter().filter(|_| outermost) {
             let again = self.free.contains_key(&phys.0);
             actions.push(Action::Free { addr, phys, size: (!again).then_some(size) });
             self.free.insert(phys.0, (phys.0 + size, addr));
@@ -283,6 +278,19 @@ impl Heap {
             self.calls[own].push(Call { function, returns_to, stack, array, count });
         }
         Met { actions, returns_to }
+    }
+}
+
+/// What a function frees that is called with these registers.
+fn freed(function: Function, layout: &Layout, general: &[u64], view: &View<'_>) -> Vec<Block> {
+    match function {
+        Function::Free => layout.object(general[DI], None, view).into_iter().collect(),
+        Function::FreeOfCache => layout.object(general[SI], Some(general[DI]), view).into_iter().collect(),
+        Function::FreeMany => {
+            let all = array(view, general[DX], general[SI]).into_iter();
+            all.filter_map(|at| layout.object(at, None, view)).collect()
+        }
+        Function::Allocate | Function::AllocateMany => Vec::new(),
     }
 }
 

@@ -9,6 +9,7 @@
 //!
 //! Limits: `[[check]]`s, threads and what `[functions]` says is for one processor. Heaps inside heaps are not told apart.
 
+use super::recording::Block;
 use crate::elf::code;
 use crate::hooks::expression::Inputs;
 use crate::hooks::kernel::{Event, HeapId, Hook, HookId, Kernel, LockClass, Place};
@@ -98,6 +99,26 @@ impl Hooked {
     #[must_use]
     pub fn is_free(&self, at: PhysAddr) -> bool {
         self.free.range(..=at.0).next_back().is_some_and(|(_, &end)| at.0 < end)
+    }
+
+    /// The block that the function frees before whose first instruction the processor stands.
+    #[must_use]
+    pub fn freeing(&self, machine: &Machine, cpu: CpuId, kernel: &Kernel) -> Option<Block> {
+        let registers = registers(machine, cpu);
+        let (view, inputs) = (View { machine, cpu }, Inputs::new(&registers));
+        let holds = |hook: &&Hook| {
+            let condition = hook.condition.as_ref();
+            let enters = matches!(hook.place, Place::Enter { .. });
+            enters && condition.is_none_or(|condition| condition.value(&view, &inputs).unwrap_or(0) != 0)
+        };
+        let hooks = kernel.entered(VirtAddr(registers.pc)).iter().map(|id| kernel.hook(*id));
+        let (heap, addr) = hooks.filter(holds).find_map(|hook| match &hook.event {
+            Event::Free { heap, address } => Some((*heap, address.value(&view, &inputs).ok()?)),
+            _ => None,
+        })?;
+        let phys = machine.translate(cpu, VirtAddr(addr))?;
+        let size = self.size(kernel, heap, addr, &view)?;
+        Some(Block { addr: VirtAddr(addr), phys, size })
     }
 
     /// The processor stands at an instruction: what that means, if a hook is there or a hooked function returns to it.
@@ -264,7 +285,15 @@ impl Hooked {
         if self.free.contains_key(&phys.0) {
             return Some(Action::Free { addr: VirtAddr(addr), phys, size: None });
         }
-        let size = self.blocks.remove(&addr).or_else(|| {
+        let size = self.size(kernel, heap, addr, view)?;
+        self.blocks.remove(&addr);
+        self.free.insert(phys.0, phys.0 + size);
+        Some(Action::Free { addr: VirtAddr(addr), phys, size: Some(size) })
+    }
+
+    /// How big a block is: as it was allocated, or as all blocks of its heap are.
+    fn size(&self, kernel: &Kernel, heap: HeapId, addr: u64, view: &View<'_>) -> Option<u64> {
+        self.blocks.get(&addr).copied().or_else(|| {
             let allocation = kernel.hooks.iter().find_map(|hook| match &hook.event {
                 Event::Alloc { heap: other, size, .. } if *other == heap && hook.arguments.is_empty() => {
                     Some(size)
@@ -273,9 +302,7 @@ impl Hooked {
             })?;
             let registers = registers(view.machine, view.cpu);
             allocation.value(view, &Inputs { registers: &registers, arguments: Some(&[]), bound: &[] }).ok()
-        })?;
-        self.free.insert(phys.0, phys.0 + size);
-        Some(Action::Free { addr: VirtAddr(addr), phys, size: Some(size) })
+        })
     }
 }
 

@@ -10,7 +10,15 @@ use super::hooks::Hooked;
 use super::sharing::{Contact, Sharing};
 use machine::{Distinct, Event, Events, Machine, WordSet};
 use std::sync::Arc;
-use trace::{Access, AccessKind, CpuId, PhysAddr};
+use trace::{Access, AccessKind, CpuId, PhysAddr, VirtAddr, WORD_BYTES};
+
+/// A block of a heap that is allocated or freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    pub addr: VirtAddr,
+    pub phys: PhysAddr,
+    pub size: u64,
+}
 
 /// What is free, so that accesses to it are told.
 pub struct Freed<'a> {
@@ -55,18 +63,42 @@ impl Recording {
         self.interrupts = source.interrupts;
     }
 
+    /// Who touches what on this processor now: what its interrupts touch is told apart from what its tasks do, where there
+    /// is room for both.
+    fn lane(&self, cpu: CpuId, contexts: &[Context]) -> CpuId {
+        let interrupted = !contexts[usize::from(cpu.0)].interrupted.is_empty();
+        let apart = self.interrupts && contexts.len() <= CPUS_APART && interrupted;
+        if apart { CpuId(cpu.0 + CPUS_APART as u8) } else { cpu }
+    }
+
+    /// Takes note that a processor allocates or frees a block: that is a write to all of it. An access on the other side of
+    /// either is another matter, even if nobody else touches that byte (Blum 2012, 5.4.2). Only what others touch
+    /// too is told.
+    pub fn write_block(&mut self, cpu: CpuId, contexts: &[Context], block: Block, pc: VirtAddr) {
+        let lane = self.lane(cpu, contexts);
+        let end = block.phys.0 + block.size;
+        let mut from = block.phys.0;
+        while from < end {
+            let upto = ((from & !(WORD_BYTES - 1)) + WORD_BYTES).min(end);
+            let (phys, size) = (PhysAddr(from), (upto - from) as u32);
+            if self.sharing.touch(lane, phys, size, true, &self.known) > Contact::Again {
+                let addr = VirtAddr(block.addr.0 + (from - block.phys.0));
+                self.accesses.push(Access { phys, addr, size, kind: AccessKind::Write, atomic: false, pc });
+            }
+            from = upto;
+        }
+    }
+
     /// Takes what `cpu` did out of the log; others hear of what it wrote.
     pub fn drain(&mut self, machine: &Machine, cpu: CpuId, contexts: &mut [Context], freed: &Freed<'_>) {
         if self.log.is_empty() {
             return;
         }
-        let Self { log, known, accesses, sharing, interrupts } = self;
+        let lane = self.lane(cpu, contexts);
+        let Self { log, known, accesses, sharing, .. } = self;
         let end = machine.memory.size();
         let own = usize::from(cpu.0);
         let watched = contexts[own].repetition.watches();
-        // What a processor's interrupts touch is told apart from what its tasks do, where there is room for both.
-        let apart = *interrupts && contexts.len() <= CPUS_APART && !contexts[own].interrupted.is_empty();
-        let lane = if apart { CpuId(cpu.0 + CPUS_APART as u8) } else { cpu };
         let busy = freed.heap.is_busy(cpu) || freed.hooked.is_busy(cpu);
         let heard = contexts.iter().enumerate().any(|(id, context)| id != own && context.listens());
         machine.drain_unknown(log, &mut Distinct, |event| {
@@ -89,9 +121,11 @@ impl Recording {
                     && (heap.may_be_free(phys) && heap.is_free(phys, allocator, machine, cpu)
                         || hooked.is_free(phys))
             };
+            // What synchronises is told each time.
+            let least = if access.atomic { Contact::Again } else { Contact::Known };
             let mut meets = false;
             for (made, writes) in [(reads, false), (writes, true)] {
-                meets |= made && sharing.touch(lane, phys, access.size, writes, known) != Contact::Alone;
+                meets |= made && sharing.touch(lane, phys, access.size, writes, known) >= least;
             }
             if meets || gone() {
                 keep(accesses, &access, phys);

@@ -17,6 +17,10 @@ struct Touch {
     known: bool,
     /// Whether the word was found to be a communication word.
     told: bool,
+    /// The last step in which a known word was touched, and the bytes that were read and written in it.
+    step: u32,
+    read: u8,
+    written: u8,
 }
 
 /// One bit in each byte: multiplied by the bytes of a word that are touched, it gives the same bytes for
@@ -26,13 +30,18 @@ const LANES: u64 = 0x0101_0101_0101_0101;
 #[derive(Clone, Debug, Default)]
 pub struct Sharing {
     words: FxHashMap<u64, Touch>,
+    /// The number of the step that is being taken.
+    step: u32,
 }
 
 /// What an access has to do with others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Contact {
     /// Nobody else touched those bytes, or nobody wrote them.
     Alone,
+    /// The word is known as one through which processors communicate, and the same was done to those bytes in this step
+    /// before. Nobody else came in between, so this tells nothing new.
+    Again,
     /// The word is known as one through which processors communicate.
     Known,
     /// The word turns out to be one.
@@ -59,11 +68,17 @@ impl Sharing {
 
     /// Becomes equal to another; the room it has stays.
     pub fn restore(&mut self, source: &Self) {
+        self.step = source.step;
         if source.words.is_empty() {
             self.words.clear();
         } else {
             self.words.clone_from(&source.words);
         }
+    }
+
+    /// A step begins.
+    pub const fn begin_step(&mut self) {
+        self.step = self.step.wrapping_add(1);
     }
 
     /// Notes an access.
@@ -79,10 +94,7 @@ impl Sharing {
                 .words
                 .entry(word)
                 .or_insert_with(|| Touch { known: known.contains(PhysAddr(word)), ..Touch::default() });
-            let one = touch.note(cpu, bytes, write);
-            if one == Contact::Found || contact == Contact::Alone {
-                contact = one;
-            }
+            contact = contact.max(touch.note(cpu, bytes, write, self.step));
             from = upto;
         }
         contact
@@ -90,7 +102,7 @@ impl Sharing {
 }
 
 impl Touch {
-    fn note(&mut self, cpu: CpuId, bytes: u64, write: bool) -> Contact {
+    fn note(&mut self, cpu: CpuId, bytes: u64, write: bool, step: u32) -> Contact {
         let lane = 8 * u32::from(cpu.0 % 8);
         let mine = bytes << lane;
         if write {
@@ -99,7 +111,13 @@ impl Touch {
             self.reads |= mine;
         }
         if self.known {
-            return Contact::Known;
+            if self.step != step {
+                (self.step, self.read, self.written) = (step, 0, 0);
+            }
+            let done = if write { &mut self.written } else { &mut self.read };
+            let new = bytes as u8 & !*done;
+            *done |= bytes as u8;
+            return if new == 0 { Contact::Again } else { Contact::Known };
         }
         if self.told {
             return Contact::Alone;
@@ -122,7 +140,7 @@ mod tests {
     fn words_are_shared_by_a_common_byte_that_somebody_writes() {
         // processor, address, size, write: in order; whether the last one makes contact
         type Touches = &'static [(u8, u64, u32, bool)];
-        let table: [(Touches, Contact); 8] = [
+        let table: [(Touches, Contact); 10] = [
             (&[(0, 8, 8, false), (1, 8, 8, false)], Contact::Alone),
             (&[(0, 8, 8, true), (1, 8, 8, false)], Contact::Found),
             (&[(0, 8, 8, false), (1, 8, 8, true)], Contact::Found),
@@ -131,15 +149,34 @@ mod tests {
             (&[(7, 15, 1, true), (1, 14, 4, false)], Contact::Found),
             (&[(0, 8, 8, true), (1, 8, 8, false), (1, 8, 8, false)], Contact::Alone),
             (&[(0, 64, 8, false)], Contact::Known),
+            (&[(0, 64, 8, false), (0, 68, 4, false)], Contact::Again),
+            (&[(0, 64, 4, true), (0, 64, 8, true)], Contact::Known),
         ];
         let known: WordSet = [PhysAddr(64)].into_iter().collect();
         for (touches, expected) in table {
             let mut sharing = Sharing::default();
+            sharing.begin_step();
             let mut last = Contact::Alone;
             for &(cpu, at, size, write) in touches {
                 last = sharing.touch(CpuId(cpu), PhysAddr(at), size, write, &known);
             }
             assert_eq!(last, expected, "{touches:?}");
         }
+    }
+
+    #[test]
+    fn what_is_done_again_in_the_same_step_tells_nothing_new() {
+        let known: WordSet = [PhysAddr(64)].into_iter().collect();
+        let mut sharing = Sharing::default();
+        let mut told = Vec::new();
+        for (begins, cpu, write) in
+            [(true, 0, false), (false, 0, false), (false, 0, true), (true, 0, true), (true, 1, true)]
+        {
+            if begins {
+                sharing.begin_step();
+            }
+            told.push(sharing.touch(CpuId(cpu), PhysAddr(64), 8, write, &known) == Contact::Known);
+        }
+        assert_eq!(told, [true, false, true, true, true]);
     }
 }

@@ -16,6 +16,8 @@ use trace::{Cancelled, CpuId, PhysAddr};
 
 /// How many instructions boot and setup may take together.
 pub const START_INSTRUCTIONS_MAX: u64 = 20_000_000_000;
+/// How long the guest may take for them by its own clock, which goes on where it only waits.
+pub const START_SECONDS_MAX: u64 = 200;
 /// How many instructions processors without a thread are given to come to rest before they are left as they
 /// are.
 const REST_INSTRUCTIONS_MAX: u64 = 5_000_000;
@@ -89,7 +91,8 @@ impl fmt::Display for StartError {
             }
             Self::Endless { console } => write!(
                 f,
-                "boot and setup did not come to the test within {START_INSTRUCTIONS_MAX} instructions{}",
+                "boot and setup did not come to the test within {START_INSTRUCTIONS_MAX} instructions and {START_SECONDS_MAX} s of \
+                 the guest's time: does the test's setup wait for something that never happens?{}",
                 shown(console)
             ),
             Self::NotBeforeTest => {
@@ -204,7 +207,8 @@ impl<'a> Starting<'a> {
                     return Err(StartError::Cancelled);
                 }
             }
-            if self.executed >= START_INSTRUCTIONS_MAX {
+            let late = self.machine.board.clock().micros(START_SECONDS_MAX * 1_000_000);
+            if self.executed >= START_INSTRUCTIONS_MAX || self.machine.instructions() >= late {
                 return Err(StartError::Endless { console: self.heard() });
             }
             let Some(turn) = self.turns.take(self.machine, ASK_INSTRUCTIONS, Kinds::HYPERCALL, &mut silent)

@@ -1,15 +1,20 @@
-//! When nobody can go on: the next timer expires, or the test is stuck.
+//! When nobody can go on: the next timer expires, or the test is stuck; and when one goes on for too long. Which timers may expire
+//! at a moment of choice.
 
 use super::context::{Context, ContextState, Role};
 use super::counters::Rule;
-use super::{Multiprocessor, thread_of};
-use trace::{CpuId, StepEnd, Subject as _, Waiting};
+use super::halves::Half;
+use super::{Multiprocessor, STARVATION_INSTRUCTIONS, thread_of};
+use trace::{Actor, CpuId, PointKind, StepEnd, Subject as _, Waiting};
 
 /// Machine time, in microseconds, that an execution may wait for timers while nobody can go on, all waits together.
 pub const WAITING_MICROS_MAX: u64 = 10_000_000;
 /// How many timer interrupts in a row processors that all spin are given before they are taken to do so for
 /// ever.
 const SPINNING_TICKS_MAX: u32 = 16;
+
+/// The name of a processor's timer among its interrupts: whatever its vector is, the timer of a PC is interrupt request 0.
+const TIMER: u8 = 0;
 
 impl Multiprocessor {
     /// When nobody can go on, time jumps to the next timer's expiry. An end if there is none, or none that helps.
@@ -59,6 +64,40 @@ impl Multiprocessor {
         self.waited += self.machine.instructions() - before;
         self.counting.count(Rule::Expiry);
         true
+    }
+
+    /// Decides what becomes of a step that goes on for long.
+    pub(super) fn stretch(&mut self, cpu: CpuId, executed: u64) -> Option<StepEnd> {
+        if self.cancelled.as_ref().is_some_and(|cancelled| cancelled()) {
+            return Some(StepEnd::Cancelled);
+        }
+        let others = self.cpus().any(|other| other != cpu && self.is_ready(other));
+        if executed >= STARVATION_INSTRUCTIONS && others {
+            self.counting.count(Rule::Starvation);
+            self.context(cpu).standing = ContextState::Starving;
+            return Some(self.point(PointKind::Blocked, cpu));
+        }
+        (executed >= self.instructions_max).then_some(StepEnd::NoProgress { instructions: executed })
+    }
+
+    /// The timers whose interrupts may come now, by choice: those of processors of the test that would take them at once.
+    pub(super) fn timers(&self) -> impl Iterator<Item = Actor> {
+        let cpus = self.cpus().filter(|_| self.ticks_to_choose > 0 && !self.over);
+        cpus.filter_map(|cpu| {
+            let context = &self.contexts[usize::from(cpu.0)];
+            let divided = matches!(context.half, Some(Half::Read { .. }));
+            let free = context.role == Role::Tested && context.interrupted.is_empty() && !divided;
+            let due = self.machine.board.interrupt_pending(cpu);
+            let takes = free && !due && self.machine.cpu(cpu).interruptible();
+            (takes && self.machine.expiry(cpu).is_some()).then_some(Actor::Interrupt { cpu, vector: TIMER })
+        })
+    }
+
+    /// Lets the timer of a processor expire, because that was chosen.
+    pub(super) fn expire_at_choice(&mut self, cpu: CpuId) {
+        self.ticks_to_choose = self.ticks_to_choose.saturating_sub(1);
+        self.machine.expire(cpu);
+        self.counting.count(Rule::Expiry);
     }
 
     fn waiting(&self) -> Vec<Waiting> {
