@@ -20,6 +20,7 @@ use explore::jobs::{Capacity, Job, JobId, JobProgress, Outcome, Plan, State};
 use explore::tally::Told;
 use explore::{Bound, Found, Options, RaceWatch, Workers, World};
 use guest::driving::uniprocessor::Uniprocessor;
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,8 @@ const DEFERRED_DROPPED: f64 = 0.5;
 /// After so many interleavings without a new race a job is no longer watched for races, unless it may become
 /// the proof, which makes a claim about all races.
 const QUIET_INTERLEAVINGS_MAX: u64 = 1000;
+/// How many jobs keep their workers beside those that can be at work at the same time.
+const WARM_SPARE: usize = 2;
 const SLICE: Duration = Duration::from_millis(250);
 /// How many executions a task runs in one round; few, so that a slice can end in time.
 const QUANTUM: u64 = 8;
@@ -148,6 +151,9 @@ pub struct Campaign<'a> {
     /// their number.
     warm: Vec<(JobId, bool, usize, Workers<Uniprocessor, RaceWatch>)>,
     clone_bytes_max: usize,
+    /// A thread for each core, which stays: what it has freed is at hand for what it allocates next. Without them, because the
+    /// system has no more threads, each slice has a thread of its own.
+    threads: Option<ThreadPool>,
     /// Tells everybody still at work that nothing more is wanted.
     enough: Arc<AtomicBool>,
     /// When the plan was last stored, and how long that took.
@@ -222,7 +228,9 @@ impl<'a> Campaign<'a> {
         for world in [&mut setting.watched, &mut setting.unwatched] {
             world.subject.cancel_when(unwanted.clone());
         }
+        let threads = ThreadPoolBuilder::new().num_threads(setting.cores).build().ok();
         Self {
+            threads,
             enough,
             plan,
             witnesses: BTreeMap::new(),
@@ -439,13 +447,16 @@ impl<'a> Campaign<'a> {
             let (done, enough, store) =
                 (done.clone(), Arc::clone(&self.enough), Arc::clone(&self.setting.store));
             let host = Arc::clone(&self.setting.host);
-            let until = (host.now() + SLICE).min(self.setting.started + self.setting.budget);
-            std::thread::spawn(move || {
-                let ran =
-                    catch_unwind(AssertUnwindSafe(|| run_slice(slice, until, &enough, &*host, &*store)));
+            let end = self.setting.started + self.setting.budget;
+            let work = move || {
+                let ran = catch_unwind(AssertUnwindSafe(|| run_slice(slice, end, &enough, &*host, &*store)));
                 // Nobody listens any more only if the whole process is going down.
                 let _ = done.send(ran);
-            });
+            };
+            match &self.threads {
+                Some(threads) => threads.spawn(work),
+                None => _ = std::thread::spawn(work),
+            }
         }
     }
 
@@ -462,18 +473,35 @@ impl<'a> Campaign<'a> {
             job.search.tell();
         }
         let watched = self.plan.is_proof(id) || !job.is_quiet();
-        let at = self.warm.iter().position(|(warm, ..)| *warm == id);
-        let warm = at.map(|at| self.warm.remove(at));
-        let workers = match warm {
-            Some((_, as_watched, as_many, workers)) if (as_watched, as_many) == (watched, cores) => workers,
-            _ => {
-                let world = if watched { &self.setting.watched } else { &self.setting.unwatched };
-                let points = &self.plan.job(id).points;
-                Workers::new(cores, world, points, options().depth_max, self.clone_bytes_max)
-            }
-        };
+        let workers = self.workers(id, cores, watched);
         let interleavings_max = if self.plan.is_look(id) { self.plan.interleavings_min() } else { u64::MAX };
         Slice { id, job, workers, cores, watched, told: Vec::new(), interleavings_max }
+    }
+
+    /// Workers for a job: those that had it last, or others who know at least the code; new ones as long as there are few.
+    fn workers(&mut self, id: JobId, cores: usize, watched: bool) -> Workers<Uniprocessor, RaceWatch> {
+        let own = self.warm.iter().position(|(warm, _, as_many, _)| (*warm, *as_many) == (id, cores));
+        let all_kept = self.warm.len() >= self.warm_max();
+        let oldest = || self.warm.iter().position(|(_, _, as_many, _)| all_kept && *as_many == cores);
+        let at = own.or_else(oldest);
+        let (world, points) = (self.world(watched), &self.plan.job(id).points);
+        match at.map(|at| self.warm.remove(at)) {
+            Some((as_id, as_watched, _, workers)) if (as_id, as_watched) == (id, watched) => workers,
+            Some((.., mut workers)) => {
+                workers.change(&world, points, self.clone_bytes_max);
+                workers
+            }
+            None => Workers::new(cores, &world, points, options().depth_max, self.clone_bytes_max),
+        }
+    }
+
+    fn world(&self, watched: bool) -> WatchedWorld {
+        if watched { self.setting.watched.clone() } else { self.setting.unwatched.clone() }
+    }
+
+    /// How many idle workers are kept with their worlds: as many as can be at work, and some to change with.
+    const fn warm_max(&self) -> usize {
+        self.setting.cores + WARM_SPARE
     }
 
     fn take_back(&mut self, slice: Slice) {
@@ -487,8 +515,7 @@ impl<'a> Campaign<'a> {
         self.warm.retain(|(id, ..)| plan.job(*id).state.is_open());
         if self.kept.contains_key(&id) {
             self.warm.push((id, watched, cores, workers));
-            // As many as can be at work, and one to change with.
-            if self.warm.len() > self.setting.cores + 1 {
+            if self.warm.len() > self.warm_max() {
                 self.warm.remove(0);
             }
         }
@@ -635,16 +662,18 @@ impl<'a> Campaign<'a> {
     }
 }
 
+/// Works on a job for a while. `end` is when the budget does.
 fn run_slice(
     mut slice: Slice,
-    until: Duration,
+    end: Duration,
     enough: &AtomicBool,
     host: &dyn Host,
     store: &dyn Store,
 ) -> Slice {
     let begun = host.now();
     // A round is finished once it has begun, unless the run as a whole is to end.
-    let stop = || enough.load(Ordering::Relaxed) || host.stop_asked();
+    let stop = || enough.load(Ordering::Relaxed) || host.stop_asked() || host.now() >= end;
+    let until = begun + SLICE;
     let Slice { id, job, workers, cores, told, interleavings_max, .. } = &mut slice;
     let looked = |job: &Begun| job.search.counts().interleavings >= *interleavings_max;
     while !job.search.is_over() && !looked(job) && !stop() && host.now() < until {

@@ -271,9 +271,13 @@ impl History {
             Event { thread, head, section, open, footprint: footprint.clone(), clock: Clock::default() };
         self.events.push(event);
 
-        for earlier in (0..at).rev() {
+        // Back from here, passing over what happens before: of each thread all up to what the clock says.
+        let mut ends: Vec<usize> = self.steps_of.iter().map(Vec::len).collect();
+        ends[thread] -= 1;
+        while let Some((earlier, by)) = self.latest_apart(&ends, &clock) {
+            ends[by] -= 1;
             let event = &self.events[earlier];
-            if clock.get(event.thread) > earlier || !event.footprint.conflicts(&footprint) {
+            if !event.footprint.conflicts(&footprint) {
                 continue;
             }
             races.push(match self.shares_cpu(event.thread, thread) && event.section < event.head {
@@ -294,6 +298,15 @@ impl History {
         clock.raise(thread, at + 1);
         self.events[at].clock = clock;
         closing
+    }
+
+    /// Of the first `ends` steps of each thread the latest that is not known to happen before, and its thread.
+    fn latest_apart(&self, ends: &[usize], clock: &Clock) -> Option<(usize, usize)> {
+        let last = |(thread, &end): (usize, &usize)| {
+            let step = self.steps_of[thread][..end].last().copied()?;
+            (clock.get(thread) <= step).then_some((step, thread))
+        };
+        ends.iter().enumerate().filter_map(last).max()
     }
 
     /// Where the section of `taken` was entered, which begins a group at `head`; its actor's step before it was `last`.

@@ -291,9 +291,10 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             workers.forget_trails();
         }
         workers.count_words(&self.words);
-        let bytes_max = workers.lay_trails(&self.tasks.iter().map(|(&id, task)| (id, &task.tree)).collect());
+        let trees = self.tasks.iter().map(|(&id, task)| (id, &task.tree)).collect();
+        let bytes_max = workers.lay_trails(&trees, &turn);
         let work = self.tasks.iter_mut().filter(|(id, _)| turn.contains(id));
-        let work: Vec<_> = work
+        let slots: Vec<_> = work
             .map(|(&id, task)| {
                 let Kept { worker, trail } = workers.take_trail(id);
                 let work = Work {
@@ -311,15 +312,22 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             if let Some(limits) = limits {
                 runner.set_limits(limits);
             }
-            let is_own = |&at: &usize| work[at].worker.load(Ordering::Relaxed) == worker;
-            let (own, others): (Vec<_>, Vec<_>) = (0..work.len()).partition(is_own);
+            let is_own = |&at: &usize| slots[at].worker.load(Ordering::Relaxed) == worker;
+            let (own, others): (Vec<_>, Vec<_>) = (0..slots.len()).partition(is_own);
+            let mut last: Option<usize> = None;
             for at in own.into_iter().chain(others) {
-                if work[at].taken.swap(true, Ordering::Relaxed) {
+                if slots[at].taken.swap(true, Ordering::Relaxed) {
                     continue;
                 }
-                work[at].worker.store(worker, Ordering::Relaxed);
-                let mut work = work[at].work.lock().expect("no worker panicked");
+                slots[at].worker.store(worker, Ordering::Relaxed);
+                let mut work = slots[at].work.lock().expect("no worker panicked");
                 let Work { tree, trail, brought, .. } = &mut *work;
+                // A part of the space that has no clones of its own begins with one of its neighbour's.
+                if let Some(last) = last.filter(|_| trail.is_bare()) {
+                    let neighbour = &slots[last].work.lock().expect("no worker panicked").trail;
+                    *trail = neighbour.fork(&tree.schedule(), runner.root());
+                }
+                last = Some(at);
                 let stop = || cancelled() || first.load(Ordering::Relaxed) < at;
                 let own = runner.change_trail(std::mem::take(trail), bytes_max);
                 run_task(tree, runner, share, until, &stop, brought);
@@ -330,8 +338,8 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             }
         };
         workers.each(run_share);
-        let mut brought = Vec::with_capacity(work.len());
-        for slot in work {
+        let mut brought = Vec::with_capacity(slots.len());
+        for slot in slots {
             let Work { id, trail, brought: tally, .. } = slot.work.into_inner().expect("no worker panicked");
             workers.keep_trail(id, Kept { worker: slot.worker.into_inner(), trail });
             brought.push(tally);

@@ -2,18 +2,33 @@
 //!
 //! A trail saves steps and nothing else: whatever it holds, an execution that begins from it is the one that would have
 //! begun at the root. So it may be cut, thinned, forked or thrown away at any time. What it may hold is given in bytes
-//! that its clones do not share with one another; past that, the clone goes whose loss costs least re-execution.
+//! that its clones do not share with one another; past that, the clone goes whose loss costs least re-execution, by the
+//! instructions that lie between its neighbours: one step of a real kernel may be as long as a thousand others.
 
-use crate::execution::Execution;
+use crate::execution::{Execution, Taken};
 use crate::world::{Observer, World};
 use trace::{Schedule, Subject};
+
+/// What a step costs beside its instructions, as a number of them.
+const STEP_INSTRUCTIONS: u64 = 2000;
+
+/// A trail with less than one part in this many of its room left is full.
+const FULL: usize = 8;
+
+/// What it costs to take these steps again.
+fn cost(steps: &[Taken]) -> u64 {
+    steps.iter().map(|taken| taken.step.instructions + STEP_INSTRUCTIONS).sum()
+}
 
 /// A clone from just before a decision.
 struct Saved<S, O> {
     depth: usize,
+    /// What it costs to come here from the root.
+    cost: u64,
     /// Bytes of memory that this clone does not share with the one before it.
     bytes: usize,
-    world: World<S, O>,
+    /// In a box, because others move up when one is given up.
+    world: Box<World<S, O>>,
 }
 
 pub struct Trail<S, O> {
@@ -44,10 +59,23 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         }
     }
 
+    /// Whether there is no clone to go back to.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        self.saved.is_empty()
+    }
+
     /// The deepest clone.
     #[must_use]
     pub fn deepest(&self) -> Option<(usize, &World<S, O>)> {
-        self.saved.last().map(|saved| (saved.depth, &saved.world))
+        self.saved.last().map(|saved| (saved.depth, &*saved.world))
+    }
+
+    /// What a fork for this prefix would save: the cost of coming to the deepest clone on the way.
+    #[must_use]
+    pub fn saves(&self, prefix: &Schedule) -> u64 {
+        let common = self.common(prefix);
+        self.saved.iter().rfind(|saved| saved.depth <= common).map_or(0, |saved| saved.cost)
     }
 
     /// A trail of its own for executions with this prefix.
@@ -57,11 +85,30 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         let path = self.execution.path[..common].to_vec();
         let mut fork = Self { execution: Execution { path, ..Execution::empty() }, ..Self::default() };
         if let Some(Saved { depth, world, .. }) = self.saved.iter().rfind(|saved| saved.depth <= common) {
-            let bytes = world.bytes_apart(root);
-            fork.saved.push(Saved { depth: *depth, bytes, world: world.clone() });
+            let world = World::clone(world);
+            let (bytes, cost) = (world.bytes_apart(root), cost(&fork.execution.path[..*depth]));
+            fork.saved.push(Saved { depth: *depth, cost, bytes, world: Box::new(world) });
             fork.bytes = bytes;
         }
         fork
+    }
+
+    /// The same trail with few of its clones, between which lies about the same cost.
+    #[must_use]
+    pub fn sparse(&self, clones_max: u64, root: &World<S, O>) -> Self {
+        let path = self.execution.path.clone();
+        let mut sparse = Self { execution: Execution { path, ..Execution::empty() }, ..Self::default() };
+        let apart = self.saved.last().map_or(0, |last| last.cost) / clones_max.max(1);
+        for Saved { depth, cost, world, .. } in &self.saved {
+            let last = sparse.saved.last();
+            if last.is_some_and(|last| cost - last.cost < apart) {
+                continue;
+            }
+            let bytes = world.bytes_apart(last.map_or(root, |last| &*last.world));
+            sparse.bytes += bytes;
+            sparse.saved.push(Saved { depth: *depth, cost: *cost, bytes, world: world.clone() });
+        }
+        sparse
     }
 
     /// Keeps a clone of `world`, which has come to `depth`, if there is none yet.
@@ -69,9 +116,17 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         if depth == 0 || bytes_max == 0 || self.saved.last().is_some_and(|last| last.depth >= depth) {
             return;
         }
-        let bytes = world.bytes_apart(self.saved.last().map_or(root, |last| &last.world));
+        let last = self.saved.last();
+        let (from, before) = last.map_or((0, 0), |last| (last.depth, last.cost));
+        let cost = before + cost(&self.execution.path[from..depth]);
+        // A long execution has more decisions than there is room for clones: then they come at the distance that they have.
+        let is_full = self.bytes > bytes_max - bytes_max / FULL;
+        if is_full && cost - before < cost / self.saved.len() as u64 {
+            return;
+        }
+        let bytes = world.bytes_apart(last.map_or(root, |last| &*last.world));
         self.bytes += bytes;
-        self.saved.push(Saved { depth, bytes, world: world.clone() });
+        self.saved.push(Saved { depth, cost, bytes, world: Box::new(world.clone()) });
         self.thin(root, bytes_max);
     }
 
@@ -90,9 +145,9 @@ impl<S: Subject, O: Observer> Trail<S, O> {
     fn thin(&mut self, root: &World<S, O>, bytes_max: usize) {
         while self.bytes > bytes_max {
             let gap = |at: usize| {
-                let before = if at == 0 { 0 } else { self.saved[at - 1].depth };
-                let after = self.saved.get(at + 1).map_or(self.saved[at].depth + 1, |saved| saved.depth);
-                after - before
+                let before = if at == 0 { 0 } else { self.saved[at - 1].cost };
+                let end = self.saved[at].cost + STEP_INSTRUCTIONS;
+                self.saved.get(at + 1).map_or(end, |saved| saved.cost) - before
             };
             let least = (0..self.saved.len()).min_by_key(|&at| gap(at)).expect("only clones take bytes");
             self.remove(least, root);
@@ -103,7 +158,7 @@ impl<S: Subject, O: Observer> Trail<S, O> {
     fn remove(&mut self, at: usize, root: &World<S, O>) {
         self.bytes -= self.saved.remove(at).bytes;
         if at < self.saved.len() {
-            let before = if at == 0 { root } else { &self.saved[at - 1].world };
+            let before = if at == 0 { root } else { &*self.saved[at - 1].world };
             let bytes = self.saved[at].world.bytes_apart(before);
             self.bytes = self.bytes - self.saved[at].bytes + bytes;
             self.saved[at].bytes = bytes;

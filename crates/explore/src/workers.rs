@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use trace::{PhysAddr, PointSet, Subject, Words};
 
+/// How many clones of the first execution are kept for all parts of the space.
+const STEM_CLONES_MAX: u64 = 32;
+
 pub struct Workers<S: Subject, O: Observer> {
     runners: Vec<Mutex<Runner<S, O>>>,
     /// The threads of the workers. Without them, because there is a single worker or the system has no more
@@ -22,6 +25,9 @@ pub struct Workers<S: Subject, O: Observer> {
     /// The words of memory that the point set names.
     words: Words,
     trails: BTreeMap<u32, Kept<S, O>>,
+    /// The first trail as it was when it reached from the root to the end: the others leave it early, and give up what they have
+    /// in common with it.
+    stem: Option<Kept<S, O>>,
     clone_bytes_max: usize,
 }
 
@@ -50,6 +56,7 @@ impl<S: Subject, O: Observer> Workers<S, O> {
             root: world.clone(),
             words: points.words.clone(),
             trails: BTreeMap::new(),
+            stem: None,
             clone_bytes_max,
         }
     }
@@ -76,22 +83,29 @@ impl<S: Subject, O: Observer> Workers<S, O> {
 
     pub(crate) fn forget_trails(&mut self) {
         self.trails.clear();
+        self.stem = None;
     }
 
-    /// Sees to it that every task has a trail, and says how many bytes each may have. A new one is forked from what
-    /// comes closest.
-    pub(crate) fn lay_trails<R: Reduction>(&mut self, tasks: &BTreeMap<u32, &Tree<R>>) -> usize {
+    /// Sees to it that every task whose turn it is has a trail, and says how many bytes each may have. One without clones is
+    /// forked from what comes closest.
+    pub(crate) fn lay_trails<R: Reduction>(
+        &mut self,
+        tasks: &BTreeMap<u32, &Tree<R>>,
+        turn: &[u32],
+    ) -> usize {
         let bytes_max = self.clone_bytes_max / tasks.len().max(self.runners.len());
-        let fork = |(&id, tree): (&u32, &&Tree<R>)| {
-            let prefix = tree.schedule();
-            let nearest = self.trails.values().max_by_key(|kept| kept.trail.common(&prefix));
+        let is_bare = |id: &u32| self.trails.get(id).is_none_or(|kept| kept.trail.is_bare());
+        let fork = |&id: &u32| {
+            let prefix = tasks[&id].schedule();
+            let saves = |kept: &&Kept<S, O>| kept.trail.saves(&prefix);
+            let nearest = self.trails.values().chain(&self.stem).max_by_key(saves);
             let kept = nearest.map_or_else(
                 || Kept { worker: 0, trail: Trail::default() },
                 |kept| Kept { worker: kept.worker, trail: kept.trail.fork(&prefix, &self.root) },
             );
             (id, kept)
         };
-        let forked: Vec<_> = tasks.iter().filter(|(id, _)| !self.trails.contains_key(id)).map(fork).collect();
+        let forked: Vec<_> = turn.iter().filter(|id| is_bare(id)).map(fork).collect();
         self.trails.extend(forked);
         self.trails.retain(|id, kept| {
             let Some(tree) = tasks.get(id) else { return false };
@@ -106,6 +120,10 @@ impl<S: Subject, O: Observer> Workers<S, O> {
     }
 
     pub(crate) fn keep_trail(&mut self, task: u32, kept: Kept<S, O>) {
+        if self.stem.is_none() && !kept.trail.is_bare() {
+            self.stem =
+                Some(Kept { worker: kept.worker, trail: kept.trail.sparse(STEM_CLONES_MAX, &self.root) });
+        }
         self.trails.insert(task, kept);
     }
 

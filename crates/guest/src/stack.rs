@@ -99,7 +99,9 @@ pub fn activations<M: Memory + ?Sized>(space: &Space, registers: &Registers, mem
         if !to_user && !grows {
             break;
         }
-        let known = is_code(space, next.lookup());
+        // A program has code at addresses that mean nothing on the kernel's own stacks, often at 0, where these end.
+        let ours = next.registers.ring != 0 || space.kernel.is_code(next.lookup());
+        let known = ours && is_code(space, next.lookup());
         // User code of an unknown program is worth an address; beyond it nothing can be told.
         if !known && !to_user {
             break;

@@ -450,3 +450,30 @@ fn locals_are_known_at_lines() {
         }
     }
 }
+
+/// A program may have a function at address 0, to which the frames of a stack that was cleared lead.
+#[test]
+fn a_stack_of_the_kernel_does_not_go_on_in_a_program_s_code() {
+    let plain = ["-O0", "-fno-asynchronous-unwind-tables", "-fno-omit-frame-pointer"];
+    let at_zero = [&plain[..], &["-Wl,-Ttext=0x0"]].concat();
+    let kernel = support::image("kernel.c", "void inner(void) {} void start(void) { inner(); }", &plain);
+    let program = support::image("program.c", "void start(void) { for (;;); }", &at_zero);
+    assert_eq!(support::address(&program, "start"), 0);
+    let start = support::address(&kernel, "start");
+    let calls = |at: &u64| {
+        let mut byte = [0];
+        kernel.read(VirtAddr(*at), &mut byte).is_some() && byte[0] == 0xe8
+    };
+    let returns_to = (start..start + 32).find(calls).unwrap() + 5;
+    // Each frame: the caller's frame pointer, and where it is returned to.
+    let frames = [(0x9010, returns_to), (0x9020, 0), (0x9030, 0), (0x9040, 0)];
+    let mut world = support::World::new(&kernel);
+    for (at, (frame, to)) in frames.into_iter().enumerate() {
+        world = world.words(0x9000 + 0x10 * at as u64, &[frame, to as u32]);
+    }
+    let here = support::registers(support::address(&kernel, "inner") + 3, 0x9000, 0x9000);
+    let space = Space { kernel, program: Some(program), timer: Arc::default() };
+    let found = stack::activations(&space, &here, &world);
+    let found: Vec<u64> = found.iter().map(|activation| activation.registers.pc).collect();
+    assert_eq!(found, [here.pc, returns_to]);
+}

@@ -26,7 +26,7 @@ use trace::PhysAddr;
 pub const PAGE: usize = 4096;
 const FANOUT: usize = 64;
 /// Recycled page buffers that a thread keeps at most.
-const POOL_PAGES_MAX: usize = 1024;
+const POOL_PAGES_MAX: usize = 8192;
 /// External writes remembered one by one; beyond it everything counts as touched.
 const TOUCHED_MAX: usize = 4096;
 

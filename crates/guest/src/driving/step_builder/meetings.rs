@@ -28,6 +28,7 @@
 //! the scheduler knows.
 
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use trace::{PhysAddr, Remark, ThreadId, WORD_BYTES, Words};
 
@@ -177,7 +178,7 @@ impl Meetings {
     /// Stack traffic of a thread. Says whether it counts.
     pub fn traffic(&mut self, thread: ThreadId, phys: PhysAddr, size: u32) -> bool {
         let size = u64::from(size);
-        for word in numbers(phys, size) {
+        for word in words_of(phys, size) {
             let (at, bit) = (self.page_of(word), Bit::of(word));
             let page = &self.pages[at];
             if page.find(thread).is_some_and(|marks| marks.step == self.step && bit.is_in(&marks.fresh)) {
@@ -193,12 +194,12 @@ impl Meetings {
             }
         }
         !self.words.is_empty()
-            && numbers(phys, size).any(|word| self.words.contains(PhysAddr(word * WORD_BYTES)))
+            && words_of(phys, size).any(|word| self.words.contains(PhysAddr(word * WORD_BYTES)))
     }
 
     /// Any other access of a thread.
     pub fn explicit(&mut self, thread: ThreadId, phys: PhysAddr, size: u32, writes: bool) {
-        for word in numbers(phys, u64::from(size)) {
+        for word in words_of(phys, u64::from(size)) {
             let Some(&at) = self.index.get(&(word / PAGE_WORDS)) else {
                 self.elsewhere
                     .push(u64::from(thread.0) << THREAD_SHIFT | u64::from(writes) << WRITES_SHIFT | word);
@@ -264,8 +265,16 @@ impl Meetings {
     /// A thread frees memory: what becomes of it then has nothing to do with what was there. Where that is `counted`, it is
     /// an access to all of it.
     pub fn freed(&mut self, thread: ThreadId, phys: PhysAddr, size: u64, counted: bool) {
-        for word in numbers(phys, size) {
-            let Some(&at) = self.index.get(&(word / PAGE_WORDS)) else { continue };
+        let words = words_of(phys, size);
+        // Of most pages that are freed nothing is known, and kernels free many.
+        let pages = words.start / PAGE_WORDS..words.end.div_ceil(PAGE_WORDS);
+        let known: Vec<(u64, usize)> =
+            pages.filter_map(|page| Some((page * PAGE_WORDS, *self.index.get(&page)?))).collect();
+        let all = known.into_iter().flat_map(|(first, at)| {
+            let words = words.start.max(first)..words.end.min(first + PAGE_WORDS);
+            words.map(move |word| (word, at))
+        });
+        for (word, at) in all {
             let (page, bit) = (&self.pages[at], Bit::of(word));
             if counted && page.others(thread).any(|marks| marks.has_traffic(bit)) {
                 self.remark(word);
@@ -342,7 +351,7 @@ impl Meetings {
 }
 
 /// The numbers of the words that an access touches.
-fn numbers(phys: PhysAddr, size: u64) -> impl Iterator<Item = u64> {
+fn words_of(phys: PhysAddr, size: u64) -> Range<u64> {
     phys.0 / WORD_BYTES..(phys.0 + size.max(1)).div_ceil(WORD_BYTES)
 }
 
