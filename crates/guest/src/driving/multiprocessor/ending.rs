@@ -37,8 +37,10 @@ impl Multiprocessor {
             Annotation::Result { status, test } => {
                 let check = format!("every body of test {test} comes to its end");
                 let found = format!("the program ended early with status {status}");
+                self.over = true;
+                self.tell(cpu, Action::TestEnd { alone: false });
                 self.tell(cpu, Action::CheckFailed { check, found });
-                Some(StepEnd::Crashed)
+                Some(StepEnd::Finished)
             }
             Annotation::Panic { message } => {
                 self.tell(cpu, Action::Panic { message });

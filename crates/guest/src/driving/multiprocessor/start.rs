@@ -17,7 +17,7 @@ use trace::{Cancelled, CpuId, PhysAddr};
 /// How many instructions boot and setup may take together.
 pub const START_INSTRUCTIONS_MAX: u64 = 20_000_000_000;
 /// How long the guest may take for them by its own clock, which goes on where it only waits.
-pub const START_SECONDS_MAX: u64 = 200;
+pub const START_SECONDS_MAX: u64 = 60;
 /// How many instructions processors without a thread are given to come to rest before they are left as they
 /// are.
 const REST_INSTRUCTIONS_MAX: u64 = 5_000_000;
@@ -91,7 +91,7 @@ impl fmt::Display for StartError {
             }
             Self::Endless { console } => write!(
                 f,
-                "boot and setup did not come to the test within {START_INSTRUCTIONS_MAX} instructions and {START_SECONDS_MAX} s of \
+                "boot and setup did not come to the test within {START_INSTRUCTIONS_MAX} instructions or {START_SECONDS_MAX} s of \
                  the guest's time: does the test's setup wait for something that never happens?{}",
                 shown(console)
             ),
