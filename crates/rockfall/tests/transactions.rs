@@ -49,6 +49,10 @@ const MORE: [(&str, &str); 5] = [
     ),
 ];
 
+fn small_name(program: &str, iterations: u8) -> String {
+    format!("{program}_2_{iterations}")
+}
+
 /// The kernel with its programs, built once.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("transactions");
@@ -62,7 +66,14 @@ static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
             calls.display()
         ),
     };
-    let more: Vec<Program> = MORE.iter().map(program).collect();
+    let small = SMALL.iter().map(|&(name, iterations, _)| Program {
+        name: small_name(name, iterations),
+        source: format!(
+            "#define HTM_ITERATIONS {iterations}\n#include \"{}\"\n",
+            guests::sources().join("programs").join(name).with_extension("c").display()
+        ),
+    });
+    let more: Vec<Program> = MORE.iter().map(program).chain(small).collect();
     Build::default().image_with(&more, &folder).unwrap_or_else(|error| panic!("{error}"));
     folder
 });
@@ -248,26 +259,53 @@ fn world(program: &str, mode: Mode, variables: &'static [(&'static str, usize)])
     ends::world(started.subject, Arc::new(says), in_words)
 }
 
+/// A program, how many iterations its two threads have, and what counts in the end, in bytes.
+type Small = (&'static str, u8, &'static [(&'static str, usize)]);
+
+/// Every program with transactions, so small that it can be executed speculatively with every interleaving of its work.
+const SMALL: [Small; 16] = [
+    ("htm1", 1, &[("counter", 4)]),
+    ("counter", 1, &[("counter", 4)]),
+    ("fig63", 1, &[("cells", 8)]),
+    ("htm2", 1, &[("counter", 4)]),
+    ("swap", 1, &[("elements", 24)]),
+    ("swapbug", 1, &[("elements", 24)]),
+    ("avl_insert", 1, &[("root", 4), ("nodes", 32)]),
+    ("avl_fixed", 1, &[("root", 4), ("nodes", 32)]),
+    ("map_basic", 1, &[("size", 4), ("buckets", 4), ("table", 4), ("tables", 512), ("entries", 16)]),
+    ("map_basicer", 1, &[("size", 4), ("buckets", 4), ("table", 4), ("tables", 512), ("entries", 16)]),
+    ("lock_spinlock", 1, &[("inside", 4), ("lock_word", 4)]),
+    ("lock_spin_fixed", 1, &[("inside", 4), ("lock_word", 4)]),
+    ("lock_mutex", 1, &[("inside", 4), ("lock_taken", 4)]),
+    ("lock_fast_spinlock", 1, &[("lock_word", 4)]),
+    ("lock_fast_spin_fixed", 1, &[("lock_word", 4)]),
+    ("lock_fast_mutex", 1, &[("lock_taken", 4)]),
+];
+
+/// Programs whose threads are preempted in a transaction only before it ends, because elsewhere there is too much to preempt at.
+const LARGEST: [&str; 5] = ["map_basic", "map_basicer", "lock_spinlock", "lock_spin_fixed", "lock_mutex"];
+
+/// Programs with so few interleavings that all of them are run.
+const SMALLEST: [&str; 3] = ["htm1", "counter", "fig63"];
+
 /// Theorem 3 of Blum 2018, tested: a transaction that is one step or aborts at once ends as one that is preempted inside and
-/// rolled back. The reduction of the latter is held against every interleaving where those are few.
+/// rolled back. The reduction of the latter is held against every interleaving where those are few. Where other codes are chosen
+/// too, a program that looks at them may end in more ways: a conflict that says nothing of trying again.
 #[test]
 fn speculation_ends_as_emulation() {
-    for (program, variables, all) in [
-        ("htm1", &[("counter", 4)][..], true),
-        ("counter", &[("counter", 4)], true),
-        ("fig63", &[("cells", 8)], true),
-        ("htm2", &[("counter", 4)], false),
-        ("swapbug", &[("elements", 24)], false),
-    ] {
-        let points: PointSet = "everywhere,within:work".parse().expect("points");
+    for (name, iterations, variables) in SMALL {
+        let points = if LARGEST.contains(&name) { "lock,unlock" } else { "everywhere,within:work" };
+        let points: PointSet = points.parse().expect("points");
+        let program = &small_name(name, iterations);
         let (emulated, few) = ends(&world(program, Mode::Retry, variables), &points, Dpor::default());
         let real = world(program, Mode::Real, variables);
         let (executed, many) = ends(&real, &points, Dpor::default());
         println!("{program}: {} ends, {few} interleavings emulated, {many} executed", emulated.len());
         assert_eq!(emulated, executed, "{program}");
         let (coded, _) = ends(&world(program, Mode::Codes, variables), &points, Dpor::default());
-        assert_eq!(emulated, coded, "{program}");
-        if all {
+        assert!(emulated.is_subset(&coded), "{program}");
+        assert!(emulated == coded || name.starts_with("lock"), "{program}: {coded:?}");
+        if SMALLEST.contains(&name) {
             let (every, interleavings) = ends(&real, &points, DepthFirst);
             println!("{program}: {interleavings} interleavings without reduction");
             assert_eq!(executed, every, "{program}");
