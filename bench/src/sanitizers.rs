@@ -5,6 +5,8 @@
 //! processor times, and the fastest of several runs counts. The plain run does the same instructions: text is typed at the
 //! same instruction.
 
+mod store_buffers;
+
 use crate::cpu_time::CpuClock;
 use ::guests::Build;
 use detect::{
@@ -235,6 +237,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         let _ =
             writeln!(text, "| {what} | {fault}, {test} | {tool} | {} |", if found { "yes" } else { "no" });
     }
+    store_buffers::table(&mut text, options.runs)?;
     print!("{text}");
     if options.write {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results/sanitizers.md");
@@ -247,6 +250,8 @@ fn document(tables: &str) -> String {
     format!(
         "# Sanitizers: what they cost and find\n\nWritten by `cargo run --release -p bench -- sanitizers --write`. Each guest runs from \
          its first instruction by its own time, on the machine alone and with one tool. For comparison: the watchpoint sanitizer \
-         of the Mimiker kernel slows its test suite down by 3.25 (Urbańczyk 2021, 4.2.3), and compiled-in ones by 5 to 15.\n\n{tables}"
+         of the Mimiker kernel slows its test suite down by 3.25 (Urbańczyk 2021, 4.2.3), and compiled-in ones by 5 to 15. \
+         Findings and races are those of guests that are taken to be right: each is a false report, or one that nobody knew. \
+         Watchpoints hold threads back in a test and not in a guest that just runs, so that they have no row.\n\n{tables}"
     )
 }

@@ -3,22 +3,20 @@
 //!
 //! Bugs: interleavings and seconds until they are found, by iterative deepening and in the maximal space. Verification: the
 //! maximal spaces of mended programs of K threads and N iterations each, with each way to explore transactions. Each cell runs the
-//! command as its users do, in a process of its own, with one worker, for at most so many seconds. A size is not tried if
-//! one with neither more threads nor more iterations was not finished. As in the thesis, the functions that make, end and join
-//! threads are trusted.
+//! command as its users do, in a process of its own, with one worker; a [`record`] shares the time and keeps what came of it. As in
+//! the thesis, the functions that make, end and join threads are trusted.
 
 mod events;
+mod record;
 mod thesis;
 
 use crate::guests::folder;
-use crate::run::{self, Summary};
+use crate::run::Ending;
 use ::guests::{Build, Program};
-use serde::Deserialize;
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use record::{Answer, Question, Record};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::process::Command;
 use thesis::{Count, EVENTS, LOCKS, MENDED, Size, Until, WRONG};
 
 #[derive(clap::Args, Debug)]
@@ -26,9 +24,9 @@ pub struct Options {
     /// Also write docs/results/transactions.md.
     #[arg(long)]
     write: bool,
-    /// Seconds for a cell; the thesis had an hour for bugs, and ten for verification.
-    #[arg(long, default_value_t = 10.0)]
-    seconds: f64,
+    /// Processor time for all tables together, with that of earlier runs, which are gone on with; 0 shows what there is.
+    #[arg(long, default_value_t = 1.0)]
+    hours: f64,
     /// Only programs whose name contains this.
     #[arg(long)]
     only: Option<String>,
@@ -42,36 +40,11 @@ fn trusted_library() -> String {
     LIBRARY.replacen("[functions]", trusted, 1)
 }
 
+/// The tables: what they ask, and what they say of the answers.
 struct Bench<'a> {
     options: &'a Options,
     built: PathBuf,
-    rockfall: PathBuf,
-    done: RefCell<Done>,
-}
-
-/// What the tables have told so far.
-#[derive(Default)]
-struct Done {
-    /// Program and way with a size that was not finished.
-    unfinished: BTreeSet<(String, String, Size)>,
-    /// For each program the racing instructions of two threads and one iteration, and the most threads times iterations that were
-    /// verified.
-    verified: BTreeMap<String, Verified>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Verified {
-    racing: Option<usize>,
-    most: u32,
-}
-
-/// What the command said of one of its spaces.
-#[derive(Deserialize)]
-struct JobEvent {
-    points: String,
-    state: String,
-    interleavings: u64,
-    explored: Option<f64>,
+    record: Record,
 }
 
 fn sized(program: &str, (threads, iterations): Size) -> String {
@@ -107,93 +80,88 @@ fn count_told(count: Count) -> String {
     count.map_or_else(|| "–".to_owned(), |count| count.to_string())
 }
 
+const MAXIMAL: [&str; 2] = ["test", "--maximal"];
+
+fn bug(program: &'static str, size: Size, how: &'static str, maximal: bool) -> Question {
+    let mut way = if maximal { MAXIMAL.to_vec() } else { vec!["test"] };
+    way.extend(["--transactions", how]);
+    Question { program, size, way, grows: false }
+}
+
+fn space(program: &'static str, size: Size, how: Option<&'static str>) -> Question {
+    let way = MAXIMAL.into_iter().chain(how.into_iter().flat_map(|how| ["--transactions", how]));
+    Question { program, size, way: way.collect(), grows: true }
+}
+
+/// Locks alone are explored as software's transactions; what has none in no way at all.
+fn lock_space(program: &'static str, size: Size) -> Question {
+    space(program, size, program.starts_with("lock").then_some("stm"))
+}
+
+fn reduced_space(program: &'static str, size: Size, strategy: &'static str) -> Question {
+    let way = ["explore", "--points", "lock,unlock", "--transactions", "retry", "--strategy", strategy];
+    Question { program, size, way: way.to_vec(), grows: true }
+}
+
+const WAYS: [&str; 3] = ["retry", "codes", "stm"];
+const STRATEGIES: [&str; 2] = ["depth-first", "dpor"];
+
+/// Sizes whose reduction is told.
+fn is_small((threads, iterations): Size) -> bool {
+    threads * iterations <= 4
+}
+
+/// Everything that the tables ask, in their order.
+fn questions() -> Vec<Question> {
+    let mut all = Vec::new();
+    for (name, how, bugs) in WRONG {
+        all.extend(
+            bugs.iter().flat_map(|wrong| [false, true].map(|maximal| bug(name, wrong.size, how, maximal))),
+        );
+    }
+    for (name, spaces) in MENDED {
+        all.extend(spaces.iter().flat_map(|(size, _)| WAYS.map(|how| space(name, *size, Some(how)))));
+    }
+    for (name, spaces) in MENDED {
+        let sizes = spaces.iter().map(|(size, _)| *size).filter(|size| is_small(*size));
+        all.extend(sizes.flat_map(|size| STRATEGIES.map(|strategy| reduced_space(name, size, strategy))));
+    }
+    for (name, spaces) in LOCKS {
+        all.extend(spaces.iter().map(|(size, _)| lock_space(name, *size)));
+    }
+    all
+}
+
 impl Bench<'_> {
     fn selects(&self, name: &str) -> bool {
         self.options.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
     }
 
-    /// What the command said, on the standard output.
-    fn said(&self, program: &str, size: Size, arguments: &[&str]) -> Result<String, String> {
-        let name = sized(program, size);
-        let (subcommand, more) = arguments.split_first().ok_or("no command")?;
-        let mut command = Command::new(&self.rockfall);
-        command.current_dir(&self.built).arg(subcommand);
-        command.args([
-            "kernel",
-            "-k",
-            "pebbles",
-            "--library",
-            "trusted.toml",
-            "--json",
-            "--no-minimise",
-            "--fresh",
-        ]);
-        command.args(["--program", &format!("programs/{name}"), "--workers", "1"]);
-        command.args(["--budget", &format!("{}s", self.options.seconds)]).args(more);
-        let output = command.output().map_err(|e| format!("{}: {e}", self.rockfall.display()))?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        match Summary::last_of(&said) {
-            Some(summary) => {
-                let Summary { verdict, interleavings, seconds, .. } = summary;
-                eprintln!("bench: {name} {}: {verdict} {interleavings} {seconds:.1} s", arguments.join(" "));
-                Ok(said)
-            }
-            None => Err(format!("{name}: {}", errors.lines().next_back().unwrap_or("no result"))),
+    /// What became of it. Empty: it was not asked.
+    fn cell(&self, question: &Question) -> String {
+        let Some(answer) = self.record.answer(question) else { return String::new() };
+        let Answer { interleavings, seconds, .. } = answer;
+        match (&answer.ending, answer.estimate) {
+            (Ending::Found(kind), _) => format!("**{kind}** {interleavings}, {seconds:.1} s"),
+            (Ending::Exhausted, _) => format!("**{interleavings}**, {seconds:.1} s"),
+            (Ending::Failed(why), _) => format!("failed: {why}"),
+            (_, Some(all)) => format!("– ({interleavings} of about {all:.0e}, {seconds:.0} s)"),
+            (_, None) => format!("– ({interleavings}, {seconds:.0} s)"),
         }
     }
 
-    /// What became of a bug: interleavings and seconds.
-    fn bug(&self, program: &str, size: Size, arguments: &[&str]) -> Result<String, String> {
-        let said = self.said(program, size, arguments)?;
-        let summary = Summary::last_of(&said).ok_or("no result")?;
-        let (interleavings, seconds) = (summary.interleavings, summary.seconds);
-        Ok(match summary.finding {
-            Some(finding) => format!("**{}** {interleavings}, {seconds:.1} s", finding.kind),
-            None => format!("– ({interleavings})"),
-        })
-    }
-
-    /// What became of a space: its size and seconds, or what it is estimated to have. Empty: it was not tried.
-    fn space(&self, program: &str, size: Size, arguments: &[&str]) -> Result<String, String> {
-        let way = arguments.join(" ");
-        let too_large = self.done.borrow().unfinished.iter().any(|(name, other, (threads, iterations))| {
-            name == program && *other == way && *threads <= size.0 && *iterations <= size.1
-        });
-        if too_large {
-            return Ok(String::new());
-        }
-        let said = self.said(program, size, arguments)?;
-        let summary = Summary::last_of(&said).ok_or("no result")?;
-        let jobs = said.lines().filter_map(|line| serde_json::from_str::<JobEvent>(line).ok());
-        let jobs: Vec<JobEvent> = jobs.collect();
-        let mut done = self.done.borrow_mut();
-        if let Some(finding) = summary.finding {
-            return Ok(format!("**{}** {}, {:.1} s", finding.kind, summary.interleavings, summary.seconds));
-        }
-        if summary.verdict == "exhausted" {
-            let proof = jobs.iter().rev().find(|job| job.state == "exhausted");
-            let Some(proof) = proof else {
-                return Ok(format!("**{}**, {:.1} s", summary.interleavings, summary.seconds));
-            };
-            let verified = done.verified.entry(program.to_owned()).or_default();
-            verified.most = verified.most.max(u32::from(size.0) * u32::from(size.1));
-            if size == (2, 1) {
-                let racing = proof.points.split(',').filter(|rule| rule.starts_with("race:")).count();
-                verified.racing = Some(verified.racing.unwrap_or(0).max(racing));
-            }
-            return Ok(format!("**{}**, {:.1} s", proof.interleavings, summary.seconds));
-        }
-        done.unfinished.insert((program.to_owned(), way, size));
-        let largest = jobs.iter().rev().max_by_key(|job| (job.points.len(), job.interleavings));
-        let estimate = largest.and_then(|job| {
-            let explored = job.explored.filter(|explored| *explored > 0.0)?;
-            Some((job.interleavings, job.interleavings as f64 / explored))
-        });
-        Ok(match estimate {
-            Some((ran, all)) => format!("– ({ran} of about {all:.0e})"),
-            None => format!("– ({})", summary.interleavings),
-        })
+    /// The racing instructions of two threads and one iteration, and the most threads times iterations, of all spaces of a program
+    /// that were verified.
+    fn verified(&self, program: &str) -> (Option<usize>, usize) {
+        let exhausted = |question: &Question| {
+            let answer = self.record.answer(question)?;
+            let maximal = question.way.starts_with(&MAXIMAL) && question.program == program;
+            (maximal && answer.ending == Ending::Exhausted).then_some((question.size, answer.racing))
+        };
+        let spaces: Vec<(Size, usize)> = questions().iter().filter_map(exhausted).collect();
+        let racing = spaces.iter().filter(|(size, _)| *size == (2, 1)).map(|(_, racing)| *racing).max();
+        let most = spaces.iter().map(|((threads, iterations), _)| usize::from(threads * iterations)).max();
+        (racing, most.unwrap_or(0))
     }
 }
 
@@ -208,20 +176,21 @@ pub fn run(options: &Options) -> Result<(), String> {
     Build::default().image_with(&programs(), &built).map_err(|e| e.to_string())?;
     let library = trusted_library();
     std::fs::write(built.join("trusted.toml"), &library).map_err(|e| e.to_string())?;
-    let bench = Bench { options, built, rockfall: run::rockfall()?, done: RefCell::default() };
+    let mut bench = Bench { options, record: Record::open(&built)?, built };
+    let mut asked = questions();
+    asked.retain(|question| bench.selects(question.program));
+    bench.record.ask(&asked, options.hours * 3600.0)?;
     let mut text = String::new();
-    bugs(&bench, &mut text)?;
-    verification(&bench, &mut text)?;
-    reduction(&bench, &mut text)?;
-    let mut locks_text = String::new();
-    locks(&bench, &mut locks_text)?;
+    bugs(&bench, &mut text);
+    verification(&bench, &mut text);
+    reduction(&bench, &mut text);
     count_events(&bench, &library, &mut text)?;
-    text += &locks_text;
+    locks(&bench, &mut text);
     print!("{text}");
-    if options.write { write_document(&text, options) } else { Ok(()) }
+    if options.write { write_document(&text, &bench) } else { Ok(()) }
 }
 
-fn bugs(bench: &Bench<'_>, text: &mut String) -> Result<(), String> {
+fn bugs(bench: &Bench<'_>, text: &mut String) {
     head(
         text,
         "Bugs (table 6.1)",
@@ -231,19 +200,17 @@ fn bugs(bench: &Bench<'_>, text: &mut String) -> Result<(), String> {
         &["K, N", "deepening", "maximal", "thesis: deepening", "thesis: maximal"],
     );
     for (name, how, bugs) in WRONG.iter().filter(|(name, ..)| bench.selects(name)) {
-        for bug in *bugs {
-            let deepening = bench.bug(name, bug.size, &["test", "--transactions", how])?;
-            let maximal = bench.bug(name, bug.size, &["test", "--maximal", "--transactions", how])?;
-            let (threads, iterations) = bug.size;
-            let thesis = [bug.deepening, bug.maximal].map(until_told).join(" | ");
-            let _ =
-                writeln!(text, "| {name} | {threads}, {iterations} | {deepening} | {maximal} | {thesis} |");
+        for known in *bugs {
+            let (threads, iterations) = known.size;
+            let cells =
+                [false, true].map(|maximal| bench.cell(&bug(name, known.size, how, maximal))).join(" | ");
+            let thesis = [known.deepening, known.maximal].map(until_told).join(" | ");
+            let _ = writeln!(text, "| {name} | {threads}, {iterations} | {cells} | {thesis} |");
         }
     }
-    Ok(())
 }
 
-fn verification(bench: &Bench<'_>, text: &mut String) -> Result<(), String> {
+fn verification(bench: &Bench<'_>, text: &mut String) {
     head(
         text,
         "Verification (table 6.2)",
@@ -253,16 +220,14 @@ fn verification(bench: &Bench<'_>, text: &mut String) -> Result<(), String> {
     );
     for (name, spaces) in MENDED.iter().filter(|(name, _)| bench.selects(name)) {
         for (size, thesis) in *spaces {
-            let cell = |how| bench.space(name, *size, &["test", "--maximal", "--transactions", how]);
-            let cells = [cell("retry")?, cell("codes")?, cell("stm")?].join(" | ");
+            let cells = WAYS.map(|how| bench.cell(&space(name, *size, Some(how)))).join(" | ");
             let thesis = thesis.map(count_told).join(" | ");
             let _ = writeln!(text, "| {name} | {}, {} | {cells} | {thesis} |", size.0, size.1);
         }
     }
-    Ok(())
 }
 
-fn reduction(bench: &Bench<'_>, text: &mut String) -> Result<(), String> {
+fn reduction(bench: &Bench<'_>, text: &mut String) {
     head(
         text,
         "Reduction (retry sets, section 6.2.5)",
@@ -272,20 +237,16 @@ fn reduction(bench: &Bench<'_>, text: &mut String) -> Result<(), String> {
         &["K, N", "every interleaving", "reduced", "thesis: without retry sets", "with"],
     );
     for (name, spaces) in MENDED.iter().filter(|(name, _)| bench.selects(name)) {
-        for (size, [plain, sets, _]) in spaces.iter().filter(|(size, _)| size.0 * size.1 <= 4) {
-            let cell = |strategy| {
-                let points = ["explore", "--points", "lock,unlock", "--transactions", "retry", "--strategy"];
-                bench.space(name, *size, &[&points[..], &[strategy]].concat())
-            };
-            let cells = [cell("depth-first")?, cell("dpor")?].join(" | ");
+        for (size, [plain, sets, _]) in spaces.iter().filter(|(size, _)| is_small(*size)) {
+            let cells =
+                STRATEGIES.map(|strategy| bench.cell(&reduced_space(name, *size, strategy))).join(" | ");
             let thesis = [*plain, *sets].map(count_told).join(" | ");
             let _ = writeln!(text, "| {name} | {}, {} | {cells} | {thesis} |", size.0, size.1);
         }
     }
-    Ok(())
 }
 
-fn locks(bench: &Bench<'_>, text: &mut String) -> Result<(), String> {
+fn locks(bench: &Bench<'_>, text: &mut String) {
     head(
         text,
         "Locks apart from what uses them (table 6.4)",
@@ -295,15 +256,10 @@ fn locks(bench: &Bench<'_>, text: &mut String) -> Result<(), String> {
     );
     for (name, spaces) in LOCKS.iter().filter(|(name, _)| bench.selects(name)) {
         for (size, thesis) in *spaces {
-            let way: &[&str] = match name.starts_with("lock") {
-                true => &["test", "--maximal", "--transactions", "stm"],
-                false => &["test", "--maximal"],
-            };
-            let cell = bench.space(name, *size, way)?;
+            let cell = bench.cell(&lock_space(name, *size));
             let _ = writeln!(text, "| {name} | {}, {} | {cell} | {} |", size.0, size.1, count_told(*thesis));
         }
     }
-    Ok(())
 }
 
 fn count_events(bench: &Bench<'_>, library: &str, text: &mut String) -> Result<(), String> {
@@ -318,27 +274,27 @@ fn count_events(bench: &Bench<'_>, library: &str, text: &mut String) -> Result<(
     for (name, thesis) in EVENTS.iter().filter(|(name, _)| bench.selects(name)) {
         let [one, two] = [(2, 1), (2, 2)].map(|size| sized(name, size));
         let events = events::of_iteration(&bench.built, library, &one, &two)?;
-        let verified = bench.done.borrow().verified.get(*name).copied().unwrap_or_default();
-        let racing = verified.racing.map_or_else(|| "–".to_owned(), |racing| racing.to_string());
-        let all = events.transactions + events.synchronisation + verified.racing.unwrap_or(0);
-        let most =
-            if verified.most == 0 { "–".to_owned() } else { (all * verified.most as usize).to_string() };
+        let (racing, most) = bench.verified(name);
+        let all = events.transactions + events.synchronisation + racing.unwrap_or(0);
+        let racing = racing.map_or_else(|| "–".to_owned(), |racing| racing.to_string());
+        let most = if most == 0 { "–".to_owned() } else { (all * most).to_string() };
         let (transactions, locks) = (events.transactions, events.synchronisation);
         let _ = writeln!(text, "| {name} | {transactions} | {locks} | {racing} | {most} | {thesis} |");
     }
     Ok(())
 }
 
-fn write_document(text: &str, options: &Options) -> Result<(), String> {
+fn write_document(text: &str, bench: &Bench<'_>) -> Result<(), String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/results/transactions.md");
-    let seconds = options.seconds;
+    let (hours, minutes) = (bench.options.hours, bench.record.cpu_seconds() / 60.0);
     let document = format!(
-        "# Programs with transactions\n\nWritten by `cargo run --release -p bench -- transactions --seconds {seconds} --write`: one \
-         worker and {seconds} seconds of wall-clock time for each cell, on a machine that did other work too. **Bold** is a bug that \
-         was found, or a space that was exhausted. – is a search that its {seconds} seconds did not finish, with how far it came; an \
-         empty cell was not tried, because a smaller size was not finished. K threads run N iterations each. As in the thesis, the \
-         functions that make, end and join threads are trusted (`trusted` in the library's description), and nothing is claimed of \
-         what happens inside of them.\n\n\
+        "# Programs with transactions\n\nWritten by `cargo run --release -p bench -- transactions --hours {hours} --write`, after \
+         {minutes:.0} minutes of processor time for all tables together, with one worker, on a machine that did other work too. The \
+         time is shared in rounds: every cell that is not finished goes on, for twice as long each time. Seconds are of wall-clock \
+         time. **Bold** is a bug that was found, or a space that was exhausted. – is a search that is not finished, with how far it \
+         came; an empty cell was not tried, because a smaller size is not finished. K threads run N iterations each. As in the \
+         thesis, the functions that make, end and join threads are trusted (`trusted` in the library's description), and nothing is \
+         claimed of what happens inside of them.\n\n\
          The thesis (Blum 2018, chapter 6) had an hour for each bug and ten hours for each verification, on eight cores; – is what it \
          did not finish. Its programs, thread library and kernel are others, so that sizes compare in kind only.\n{text}"
     );

@@ -13,6 +13,9 @@
 //! A block that is freed is written by whoever frees it, which the step tells as accesses; so a free that nothing orders with
 //! another's access is a race. A block that is allocated is new: what was accessed there before was something else.
 //!
+//! Two accesses in transactions do not race: transactions that succeed exclude each other, as by one lock, and what is committed
+//! happens before what a later one does.
+//!
 //! Limits: threads are processors, up to [`CPUS_MAX`] of them. A word is taken to synchronise from the first locked
 //! instruction that touches it on, and from the beginning where it is known from earlier executions.
 
@@ -36,6 +39,7 @@ struct Past {
     bytes: u8,
     epoch: u32,
     pc: VirtAddr,
+    in_transaction: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -51,6 +55,9 @@ pub struct RaceWords {
     synchronising: Words,
     clocks: Vec<Clock>,
     words: FxHashMap<u64, Word>,
+    /// The processors that are in transactions, and the clock that committed ones released.
+    in_transaction: [bool; CPUS_MAX],
+    committed: Clock,
     told: BTreeSet<(VirtAddr, VirtAddr)>,
     /// Words on which there was a race since that was last asked.
     raced: Vec<PhysAddr>,
@@ -73,7 +80,15 @@ impl RaceWords {
         let mut clocks = vec![[0; CPUS_MAX]; CPUS_MAX];
         // Knowing nothing of a processor is less than its first epoch.
         (0..CPUS_MAX).for_each(|cpu| clocks[cpu][cpu] = 1);
-        Self { synchronising, clocks, words: FxHashMap::default(), told: BTreeSet::new(), raced: Vec::new() }
+        Self {
+            synchronising,
+            clocks,
+            words: FxHashMap::default(),
+            in_transaction: [false; CPUS_MAX],
+            committed: [0; CPUS_MAX],
+            told: BTreeSet::new(),
+            raced: Vec::new(),
+        }
     }
 
     pub fn observe(&mut self, step: &Step, races: &mut Vec<Race>) {
@@ -83,17 +98,34 @@ impl RaceWords {
         }
         let mut done = 0;
         for Event { action, accesses_before, .. } in &step.events {
-            if let Action::Alloc { phys, size, .. } = action {
-                let upto = (*accesses_before).clamp(done, step.accesses.len());
-                for access in &step.accesses[done..upto] {
-                    self.access(cpu, access, races);
-                }
-                done = upto;
-                self.forget(*phys, *size);
+            let upto = (*accesses_before).clamp(done, step.accesses.len());
+            for access in &step.accesses[done..upto] {
+                self.access(cpu, access, races);
+            }
+            done = upto;
+            match action {
+                Action::Alloc { phys, size, .. } => self.forget(*phys, *size),
+                action => self.transact(cpu, action),
             }
         }
         for access in &step.accesses[done..] {
             self.access(cpu, access, races);
+        }
+    }
+
+    fn transact(&mut self, cpu: usize, action: &Action) {
+        match action {
+            Action::TransactionBegin => {
+                self.in_transaction[cpu] = true;
+                join(&mut self.clocks[cpu], &self.committed);
+            }
+            Action::TransactionAborted { .. } => self.in_transaction[cpu] = false,
+            Action::TransactionCommitted => {
+                self.in_transaction[cpu] = false;
+                join(&mut self.committed, &self.clocks[cpu]);
+                self.clocks[cpu][cpu] += 1;
+            }
+            _ => {}
         }
     }
 
@@ -139,7 +171,16 @@ impl RaceWords {
                     }
                 }
                 None => {
-                    let raced = race(state, &self.clocks[cpu], cpu, bytes, access, &mut self.told, races);
+                    let now = Past {
+                        cpu: cpu as u8,
+                        kind: access.kind,
+                        atomic: access.atomic,
+                        bytes,
+                        epoch: self.clocks[cpu][cpu],
+                        pc: access.pc,
+                        in_transaction: self.in_transaction[cpu],
+                    };
+                    let raced = race(state, &self.clocks[cpu], now, access, &mut self.told, races);
                     if raced && !std::mem::replace(&mut state.raced, true) {
                         self.raced.push(PhysAddr(word));
                     }
@@ -153,31 +194,26 @@ impl RaceWords {
 fn race(
     word: &mut Word,
     clock: &Clock,
-    cpu: usize,
-    bytes: u8,
+    now: Past,
     access: &Access,
     told: &mut BTreeSet<(VirtAddr, VirtAddr)>,
     races: &mut Vec<Race>,
 ) -> bool {
     let mut raced = false;
-    let now = Past {
-        cpu: cpu as u8,
-        kind: access.kind,
-        atomic: access.atomic,
-        bytes,
-        epoch: clock[cpu],
-        pc: access.pc,
-    };
-    for before in word.past.iter().filter(|before| usize::from(before.cpu) != cpu) {
-        let conflict = before.bytes & bytes != 0 && (before.kind.writes() || access.kind.writes());
-        let ordered = clock[usize::from(before.cpu)] >= before.epoch;
+    for before in word.past.iter().filter(|before| before.cpu != now.cpu) {
+        let conflict = before.bytes & now.bytes != 0 && (before.kind.writes() || now.kind.writes());
+        let excluded = before.in_transaction && now.in_transaction;
+        let ordered = excluded || clock[usize::from(before.cpu)] >= before.epoch;
         raced |= conflict && !ordered;
         if conflict && !ordered && told.insert((before.pc, access.pc)) {
             let (addr, size) = (access.addr, access.size);
             races.push(Race { first: side(before), second: side(&now), addr, size });
         }
     }
-    let same = |past: &&mut Past| past.cpu == now.cpu && past.kind == now.kind && past.bytes == now.bytes;
+    let same = |past: &&mut Past| {
+        (past.cpu, past.kind, past.bytes, past.in_transaction)
+            == (now.cpu, now.kind, now.bytes, now.in_transaction)
+    };
     match word.past.iter_mut().find(same) {
         Some(past) => *past = now,
         None => word.past.push(now),

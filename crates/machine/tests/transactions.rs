@@ -202,6 +202,7 @@ fn processors_without_it_know_none_of_it() {
         assert_eq!(run(&mut m, 0), Stop::TripleFault, "there is no table of handlers");
         assert_eq!(m.cpus[0].executed, executed + 1);
     }
+    // Bit 11 is RTM; bit 4 would be the prefixes of lock elision.
     for (tsx, rtm) in [(None, 0), (Some(Tsx::default()), 1)] {
         let mut m = machine(32, 1, tsx, |a| {
             a.mov(eax, 7)?;
@@ -211,6 +212,88 @@ fn processors_without_it_know_none_of_it() {
         });
         assert_eq!(run(&mut m, 0), Stop::Halt);
         assert_eq!(m.cpus[0].regs[reg::BX] >> 11 & 1, rtm);
+        assert_eq!(m.cpus[0].regs[reg::BX] >> 4 & 1, 0);
+    }
+}
+
+/// The manual lets a processor ignore the prefixes of lock elision (volume 1, "Hardware lock elision"), and one whose CPUID does not
+/// report them does: the lock is taken and released, and there is no transaction.
+#[test]
+fn prefixes_of_lock_elision_are_ignored() {
+    let plain: [Build; 5] = [
+        |a| a.lock().add(dword_ptr(ebx), 5),
+        |a| a.lock().cmpxchg(dword_ptr(ebx), ecx),
+        |a| a.xchg(dword_ptr(ebx), ecx),
+        |a| a.lock().bts(dword_ptr(ebx), 3),
+        |a| a.mov(dword_ptr(ebx), ecx),
+    ];
+    let prefixed: [[Build; 2]; 5] = [
+        [|a| a.xacquire().lock().add(dword_ptr(ebx), 5), |a| a.xrelease().lock().add(dword_ptr(ebx), 5)],
+        [
+            |a| a.xacquire().lock().cmpxchg(dword_ptr(ebx), ecx),
+            |a| a.xrelease().lock().cmpxchg(dword_ptr(ebx), ecx),
+        ],
+        [|a| a.xacquire().xchg(dword_ptr(ebx), ecx), |a| a.xrelease().xchg(dword_ptr(ebx), ecx)],
+        [|a| a.xacquire().lock().bts(dword_ptr(ebx), 3), |a| a.xrelease().lock().bts(dword_ptr(ebx), 3)],
+        [|a| a.xrelease().mov(dword_ptr(ebx), ecx), |a| a.xrelease().mov(dword_ptr(ebx), ecx)],
+    ];
+    // What the instruction leaves, and whether a transaction was open behind it.
+    let after = |bitness, tsx, slow, build: Build| {
+        let mut m = machine(bitness, 1, tsx, |a| {
+            a.mov(ecx, 9)?;
+            build(a)?;
+            a.hlt()
+        });
+        if slow {
+            m.compile_nothing();
+        }
+        m.run(BSP, &StopSet::after(2), &mut Events::off());
+        assert_eq!(m.transaction(BSP), None);
+        assert_eq!(run(&mut m, 0), Stop::Halt);
+        (outcome(&m), m.cpus[0].flags.image(), m.cpus[0].executed)
+    };
+    for (bitness, tsx) in [(32, None), (64, None), (32, Some(Tsx::default())), (64, Some(Tsx::default()))] {
+        for (plain, prefixed) in plain.into_iter().zip(prefixed) {
+            let expected = after(bitness, tsx, true, plain);
+            assert_ne!(expected.0.2, 0, "the instruction writes");
+            for build in prefixed {
+                assert_eq!(after(bitness, tsx, false, build), expected);
+                assert_eq!(after(bitness, tsx, true, build), expected);
+            }
+        }
+    }
+    // Inside a transaction too, and XTEST between the two finds none.
+    let mut m =
+        machine(64, 1, Some(Tsx::default()), |a| around(a, |a| a.xacquire().lock().add(dword_ptr(ebx), 5)));
+    assert_eq!(run(&mut m, 0), Stop::Halt);
+    assert_eq!(outcome(&m), (7, 10, 6));
+    let mut m = machine(64, 1, Some(Tsx::default()), |a| {
+        a.xacquire().lock().add(dword_ptr(ebx), 5)?;
+        a.xtest()?;
+        a.xrelease().mov(dword_ptr(ebx), 8)?;
+        a.hlt()
+    });
+    assert_eq!(run(&mut m, 0), Stop::Halt);
+    assert_eq!(m.cpus[0].flags.image() & ZF, ZF);
+    assert_eq!(m.memory.read_u32(PhysAddr(DATA)), 8);
+}
+
+/// A page that is not there: the fault is not delivered, and nothing tells where it was.
+#[test]
+fn page_faults_abort_and_are_not_delivered() {
+    for slow in [false, true] {
+        let mut m = machine(64, 1, Some(Tsx::default()), |a| {
+            around(a, |a| {
+                a.mov(rdi, 0x7fff_0000_0000u64)?;
+                a.mov(dword_ptr(rdi), 1)
+            })
+        });
+        if slow {
+            m.compile_nothing();
+        }
+        let before = m.cpus[0].cr2;
+        assert_eq!(run(&mut m, 0), Stop::Halt);
+        assert_eq!((outcome(&m), m.cpus[0].cr2), ((0, 9, 0), before));
     }
 }
 

@@ -9,9 +9,9 @@ use crate::escape::{html as escape, json_in_script, visible};
 use crate::story::{EndKind, Lane, Note, NoteKind, Place, Row, SideView, Story};
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("page/report.css");
+pub(crate) const STYLE: &str = include_str!("page/report.css");
 const SCRIPT: &str = include_str!("page/report.js");
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
+pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'";
 /// How many columns fit; with more, the trace scrolls sideways.
 const COLUMNS_FIT: usize = 4;

@@ -15,6 +15,7 @@ pub mod section;
 pub mod story;
 mod tell;
 pub mod text;
+mod watched;
 mod words;
 
 pub use brief::brief;
@@ -24,4 +25,5 @@ pub use races::{RaceStory, races, races_json};
 pub use story::Story;
 pub use tell::{Context, PassingSchedule, tell, worth_seeing};
 pub use text::{TextOptions, text};
+pub use watched::{WatchedPage, watched_html};
 pub use words::grouped;

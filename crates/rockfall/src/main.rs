@@ -1,6 +1,7 @@
 //! The `rockfall` command.
 
 mod commands;
+mod confirm;
 mod console;
 mod files;
 mod instruction_trace;

@@ -3,7 +3,7 @@
 //! race in the memory management is found by exploring, or by `races`: in one run without preemptions nothing of it shows to
 //! happens-before.)
 
-use guests::Build;
+use guests::{Build, Program};
 use std::path::Path;
 use std::process::Command;
 
@@ -55,6 +55,90 @@ fn contradicting_orders_are_found_and_confirmed() {
 
     let told = check(Some("circular_lock_order"), &["--program", "programs/lock_order_test", "--lockdep"]);
     assert!(classes(&told).contains(&"lock-order"), "{told:#}");
+}
+
+/// Two threads that take two locks in contradicting orders, with a third one around both that keeps them apart.
+const GATED: &str = r#"
+#include <stddef.h>
+#include "threadlib/mutex.h"
+#include "threadlib/thr.h"
+
+static struct mutex gate = MUTEX_INIT, a = MUTEX_INIT, b = MUTEX_INIT;
+
+static void take(struct mutex *first, struct mutex *second)
+{
+    mutex_lock(&gate);
+    mutex_lock(first);
+    mutex_lock(second);
+    mutex_unlock(second);
+    mutex_unlock(first);
+    mutex_unlock(&gate);
+}
+
+static void *backwards(void *arg)
+{
+    take(&b, &a);
+    return arg;
+}
+
+int main(void)
+{
+    thr_init(2048);
+    int other = thr_create(backwards, NULL);
+    take(&a, &b);
+    return thr_join(other, NULL);
+}
+"#;
+
+fn run(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let output = command.args(arguments).current_dir(folder).output().expect("the command starts");
+    let text =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    (output.status.code(), text)
+}
+
+/// `test` goes on from a lock order to the deadlock itself, which is a finding of its own, or says what it looked at.
+#[test]
+fn tests_confirm_lock_orders_or_say_that_they_are_not_reached() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check").join("confirmed");
+    let sources = guests::sources().display().to_string();
+    let gated = GATED.replace("threadlib/", &format!("{sources}/threadlib/"));
+    let programs = [Program { name: "gated".to_owned(), source: gated }];
+    let faults = vec!["circular_lock_order".to_owned()];
+    let build = Build { faults, ..Build::default() };
+    build.image_with(&programs, &folder).unwrap_or_else(|error| panic!("{error}"));
+    let on = |program: &'static str| ["test", "kernel", "-k", "pebbles", "--program", program, "--lockdep"];
+    let more = ["--budget", "5m", "--fresh"];
+
+    let (code, told) = run(&folder, &[&on("programs/lock_order_test")[..], &more].concat());
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("The lock order is confirmed, with a schedule: "), "{told}");
+    let (code, told) = run(&folder, &["replay", "lock_order_test-deadlock.finding.json"]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.starts_with("Deadlock"), "{told}");
+
+    let (code, told) = run(&folder, &[&on("programs/gated")[..], &more].concat());
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("The lock order is possible, not reached in this space: "), "{told}");
+    assert!(!folder.join("gated-deadlock.finding.json").exists());
+}
+
+/// The page has what the text has.
+#[test]
+fn pages_tell_what_was_watched() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check").join("page");
+    let build = Build { faults: vec!["circular_lock_order".to_owned()], ..Build::default() };
+    build.image(&folder).unwrap_or_else(|error| panic!("{error}"));
+    let program = ["check", "kernel", "-k", "pebbles", "--program", "programs/lock_order_test"];
+    let (code, told) = run(&folder, &[&program[..], &["--lockdep", "--hb", "--html", "out.html"]].concat());
+    assert_eq!(code, Some(1), "{told}");
+    let page = std::fs::read_to_string(folder.join("out.html")).expect("a page");
+    let first = told.lines().next().expect("a line");
+    assert!(first.starts_with("Lock order") && page.contains(first), "{told}");
+    assert!(page.contains("happens-before: "), "{page}");
+    let (code, told) = run(&folder, &[&program[..], &["--html", "nowhere/out.html"]].concat());
+    assert_eq!(code, Some(2), "{told}");
 }
 
 #[test]

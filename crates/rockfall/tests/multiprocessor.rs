@@ -235,6 +235,31 @@ fn what_cannot_be_tested_is_refused() {
     }
 }
 
+/// Transactions abort by false sharing and for no reason at all, and what they do is whole to others.
+#[test]
+fn transactions_abort_by_lines_and_whenever_the_processor_likes() {
+    let Some(kernel) = kernel() else { return };
+    let sources = guests::sources().join("linux/transactions/tests");
+    for (name, line_bytes, wrong) in [
+        ("neighbours", "64", Some("conflicts == 0")),
+        ("neighbours", "8", None),
+        ("unlucky", "64", Some("counter == 1")),
+        ("whole", "64", None),
+    ] {
+        let file = sources.join(name).with_extension("c").display().to_string();
+        let folder = folder(&format!("{name}-{line_bytes}"));
+        let budget = if wrong.is_some() { "5m" } else { "10s" };
+        let flags = ["--transactions", "real", "--line-size", line_bytes, "--budget", budget];
+        let (code, told) = rockfall(&folder, &[&["test", &kernel, "--linux", &file], &flags[..]].concat());
+        assert_eq!(code, Some(i32::from(wrong.is_some())), "{name} {line_bytes}: {told}");
+        assert!(told.contains(wrong.unwrap_or("no bug")), "{name} {line_bytes}: {told}");
+        if wrong.is_some() {
+            let (code, told) = rockfall(&folder, &["replay", &format!("{name}.finding.json")]);
+            assert_eq!(code, Some(1), "{name} is seen again: {told}");
+        }
+    }
+}
+
 /// A lock that is elided in transactions which the processors execute.
 #[test]
 fn elided_locks_are_tested_with_transactions() {

@@ -4,8 +4,8 @@
 mod ends;
 
 use ends::{Ends, Told, ends};
-use explore::World;
 use explore::strategies::{DepthFirst, Dpor};
+use explore::{Options, Search, Until, Workers, World};
 use guest::driving::lifecycle::{self, Setup};
 use guest::driving::uniprocessor::Uniprocessor;
 use guest::driving::uniprocessor::transactions::Mode;
@@ -14,6 +14,7 @@ use guest::hooks::description::Description;
 use guest::hooks::kernel::Kernel;
 use guests::{Build, Program};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
@@ -49,6 +50,10 @@ const MORE: [(&str, &str); 5] = [
     ),
 ];
 
+fn small_name(program: &str, iterations: u8) -> String {
+    format!("{program}_2_{iterations}")
+}
+
 /// The kernel with its programs, built once.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("transactions");
@@ -62,7 +67,14 @@ static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
             calls.display()
         ),
     };
-    let more: Vec<Program> = MORE.iter().map(program).collect();
+    let small = SMALL.iter().map(|&(name, iterations, _)| Program {
+        name: small_name(name, iterations),
+        source: format!(
+            "#define HTM_ITERATIONS {iterations}\n#include \"{}\"\n",
+            guests::sources().join("programs").join(name).with_extension("c").display()
+        ),
+    });
+    let more: Vec<Program> = MORE.iter().map(program).chain(small).collect();
     Build::default().image_with(&more, &folder).unwrap_or_else(|error| panic!("{error}"));
     folder
 });
@@ -248,26 +260,71 @@ fn world(program: &str, mode: Mode, variables: &'static [(&'static str, usize)])
     ends::world(started.subject, Arc::new(says), in_words)
 }
 
+/// A program, how many iterations its two threads have, and what counts in the end, in bytes.
+type Small = (&'static str, u8, &'static [(&'static str, usize)]);
+
+/// Every program with transactions, so small that it can be executed speculatively with every interleaving of its work.
+const SMALL: [Small; 16] = [
+    ("htm1", 1, &[("counter", 4)]),
+    ("counter", 1, &[("counter", 4)]),
+    ("fig63", 1, &[("cells", 8)]),
+    ("htm2", 1, &[("counter", 4)]),
+    ("swap", 1, &[("elements", 24)]),
+    ("swapbug", 1, &[("elements", 24)]),
+    ("avl_insert", 1, &[("root", 4), ("nodes", 32)]),
+    ("avl_fixed", 1, &[("root", 4), ("nodes", 32)]),
+    ("map_basic", 1, &[("size", 4), ("buckets", 4), ("table", 4), ("tables", 512), ("entries", 16)]),
+    ("map_basicer", 1, &[("size", 4), ("buckets", 4), ("table", 4), ("tables", 512), ("entries", 16)]),
+    ("lock_spinlock", 1, &[("inside", 4), ("lock_word", 4)]),
+    ("lock_spin_fixed", 1, &[("inside", 4), ("lock_word", 4)]),
+    ("lock_mutex", 1, &[("inside", 4), ("lock_taken", 4)]),
+    ("lock_fast_spinlock", 1, &[("lock_word", 4)]),
+    ("lock_fast_spin_fixed", 1, &[("lock_word", 4)]),
+    ("lock_fast_mutex", 1, &[("lock_taken", 4)]),
+];
+
+/// Programs whose threads are preempted in a transaction only before it ends, because elsewhere there is too much to preempt at.
+const LARGEST: [&str; 2] = ["map_basic", "map_basicer"];
+
+/// Programs whose transactions can abort each other for ever, because they try again: some of their interleavings are run.
+const ENDLESS: [&str; 4] = ["lock_spinlock", "lock_spin_fixed", "lock_mutex", "lock_fast_spinlock"];
+const INTERLEAVINGS_OF_ENDLESS: u64 = 1_000;
+
+/// Programs with so few interleavings that all of them are run.
+const SMALLEST: [&str; 3] = ["htm1", "counter", "fig63"];
+
+/// How the first interleavings end.
+fn some_ends(world: &World<Told, Ends>, points: &PointSet) -> (BTreeSet<String>, u64) {
+    let interleavings_max = Some(INTERLEAVINGS_OF_ENDLESS);
+    let options = Options { until: Until::Exhausted, interleavings_max, ..Options::default() };
+    let mut workers = Workers::new(2, world, points, options.depth_max, 64 << 20);
+    let mut search: Search<Dpor, String> = Search::new(Dpor::default(), options);
+    search.run(&mut workers, &|| false, &mut |_| {});
+    (search.notes().keys().cloned().collect(), search.counts().interleavings)
+}
+
 /// Theorem 3 of Blum 2018, tested: a transaction that is one step or aborts at once ends as one that is preempted inside and
-/// rolled back. The reduction of the latter is held against every interleaving where those are few.
+/// rolled back. The reduction of the latter is held against every interleaving where those are few. Where other codes are chosen
+/// too, a program that looks at them may end in more ways: a conflict that says nothing of trying again.
 #[test]
 fn speculation_ends_as_emulation() {
-    for (program, variables, all) in [
-        ("htm1", &[("counter", 4)][..], true),
-        ("counter", &[("counter", 4)], true),
-        ("fig63", &[("cells", 8)], true),
-        ("htm2", &[("counter", 4)], false),
-        ("swapbug", &[("elements", 24)], false),
-    ] {
-        let points: PointSet = "everywhere,within:work".parse().expect("points");
+    for (name, iterations, variables) in SMALL {
+        let large = LARGEST.contains(&name) || ENDLESS.contains(&name);
+        let points = if large { "lock,unlock" } else { "everywhere,within:work" };
+        let points: PointSet = points.parse().expect("points");
+        let program = &small_name(name, iterations);
         let (emulated, few) = ends(&world(program, Mode::Retry, variables), &points, Dpor::default());
         let real = world(program, Mode::Real, variables);
-        let (executed, many) = ends(&real, &points, Dpor::default());
+        let (executed, many) = match ENDLESS.contains(&name) {
+            true => some_ends(&real, &points),
+            false => ends(&real, &points, Dpor::default()),
+        };
         println!("{program}: {} ends, {few} interleavings emulated, {many} executed", emulated.len());
         assert_eq!(emulated, executed, "{program}");
         let (coded, _) = ends(&world(program, Mode::Codes, variables), &points, Dpor::default());
-        assert_eq!(emulated, coded, "{program}");
-        if all {
+        assert!(emulated.is_subset(&coded), "{program}");
+        assert!(emulated == coded || name.starts_with("lock"), "{program}: {coded:?}");
+        if SMALLEST.contains(&name) {
             let (every, interleavings) = ends(&real, &points, DepthFirst);
             println!("{program}: {interleavings} interleavings without reduction");
             assert_eq!(executed, every, "{program}");

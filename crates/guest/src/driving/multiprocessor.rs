@@ -19,11 +19,10 @@
 //! of a processor's timer while others could go on, and that processor takes the interrupt at once; at most
 //! [`TICKS_CHOSEN_MAX`] times in an execution.
 //!
-//! A transaction is executed on its processor, and another's access that conflicts aborts it: each of its steps depends on all lines that
-//! it had touched before ([`Lines`]).
+//! A transaction is executed on its processor, and another's access that conflicts aborts it: see [`transactions`].
 //!
-//! Limits: an interrupt between processors is not delayed beyond the moment where its receiver could take it. Words of one line that no two processors share have no points, so that a
-//! transaction aborted by false sharing is met where it happens, and not looked for. Sequential consistency: stores are seen by all at once.
+//! Limits: an interrupt between processors is not delayed beyond the moment where its receiver could take it. Sequential consistency:
+//! stores are seen by all at once.
 
 mod aftermath;
 mod class;
@@ -41,9 +40,9 @@ mod recording;
 mod repetition;
 mod sharing;
 pub mod start;
+mod transactions;
 mod waiting;
 
-use crate::driving::cache_lines::Lines;
 use class::Class;
 pub use class::Classes;
 use context::{Context, ContextState, Role};
@@ -63,6 +62,7 @@ use trace::{
     Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Event, PhysAddr, Point, PointKind, PointSet,
     Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Words,
 };
+use transactions::{SharedLines, TRANSACTION_INSTRUCTIONS_MAX};
 
 /// How many instructions a processor may run without coming to a point before others go first (the paper's
 /// h4).
@@ -204,6 +204,10 @@ impl Multiprocessor {
         let role = |id| if id < threads { Role::Tested } else { Role::Bystander };
         let cpus = machine.cpus.len();
         let contexts = (0..cpus).map(|id| Context::new(role(id))).collect();
+        // Classes know of words alone, and transactions conflict by lines.
+        let class = machine.tsx().is_none().then(Class::default);
+        let mut recording = Recording::new();
+        recording.lines = machine.tsx().map(SharedLines::new);
         let mut subject = Self {
             machine,
             contexts,
@@ -213,11 +217,11 @@ impl Multiprocessor {
             waited: 0,
             ticks: 0,
             ticks_to_choose: 0,
-            class: Some(Class::default()),
+            class,
             classes: Arc::default(),
             compiled: Compiled::default(),
             watched: Words::default(),
-            recording: Recording::new(),
+            recording,
             events: Vec::new(),
             console: String::new(),
             knowledge: Arc::default(),
@@ -302,7 +306,7 @@ impl Multiprocessor {
             instructions: Some(STRETCH_INSTRUCTIONS),
             before: Arc::new(words),
             code: Arc::new(self.stops().collect()),
-            on: Kinds::HALT.and(Kinds::PAUSE).and(Kinds::HYPERCALL).and(Kinds::INTERRUPT),
+            on: self.kinds(),
             ..StopSet::default()
         };
         let known = self.compiled.words.iter().chain(self.compiled.watched.iter());
@@ -310,7 +314,17 @@ impl Multiprocessor {
             if self.compiled.watched.is_empty() { until.before.clone() } else { Arc::new(known.collect()) };
         self.recording.known = self.compiled.known.clone();
         self.recording.sharing.clear();
+        self.recording.lines.iter_mut().for_each(SharedLines::clear);
         self.compiled.until = until;
+    }
+
+    /// What a run stops at beside words and code.
+    fn kinds(&self) -> Kinds {
+        let always = Kinds::HALT.and(Kinds::PAUSE).and(Kinds::HYPERCALL).and(Kinds::INTERRUPT);
+        match self.machine.tsx() {
+            Some(_) => always.and(Kinds::TRANSACTION).and(Kinds::TRANSACTION_END),
+            None => always,
+        }
     }
 
     /// Instructions where a run stops to look at what the kernel does.
@@ -376,7 +390,7 @@ impl Multiprocessor {
     }
 
     /// Runs a processor until its step ends.
-    fn advance(&mut self, cpu: CpuId) -> StepEnd {
+    fn advance(&mut self, cpu: CpuId, outcome: u8) -> StepEnd {
         let begun = self.machine.cpu(cpu).executed;
         let stood_at = self.machine.cpu(cpu).pc();
         if let Role::Ended { place, .. } = self.context(cpu).role {
@@ -387,6 +401,7 @@ impl Multiprocessor {
         if let Some(end) = self.halve(cpu) {
             return end;
         }
+        self.decide(cpu, outcome);
         let told = match self.enter_free(cpu) {
             Ok(told) => told,
             Err(crashed) => return crashed,
@@ -401,7 +416,14 @@ impl Multiprocessor {
             let was_shadowed = std::mem::take(&mut shadowed);
             // An interrupt that is taken changes the flag too; that it is taken is what counts then.
             let flags = (watches || self.ticks_to_choose > 0) && !self.is_interrupted_next(cpu);
-            let stop = if was_shadowed {
+            let stop = if self.machine.transaction(cpu).is_some() {
+                if executed_since(&self.machine, cpu, begun) > 0 && self.stands_before_end(cpu) {
+                    self.drain(cpu);
+                    return self.point(PointKind::TransactionEnd, cpu);
+                }
+                let until = StopSet { instructions: Some(1), ..until.clone() };
+                self.machine.run(cpu, &until, &mut self.recording.log)
+            } else if was_shadowed {
                 let until = StopSet { instructions: Some(1), ..until.clone() };
                 self.machine.run(cpu, &until, &mut self.recording.log)
             } else if flags {
@@ -410,7 +432,7 @@ impl Multiprocessor {
             } else {
                 self.machine.run(cpu, &until, &mut self.recording.log)
             };
-            let executed = self.machine.cpu(cpu).executed - begun;
+            let executed = executed_since(&self.machine, cpu, begun);
             // Stops may come so often that a stretch is never run to its end.
             if executed - looked >= STRETCH_INSTRUCTIONS || stops % STOPS_BETWEEN_LOOKS == 0 {
                 looked = executed;
@@ -432,6 +454,15 @@ impl Multiprocessor {
                 Stop::InterruptFlag { enabled } => {
                     shadowed = enabled;
                     None
+                }
+                Stop::TransactionBegin => Some(self.arrive_at_transaction(cpu)),
+                Stop::TransactionEnd { status } => {
+                    self.transaction_ended(cpu, status);
+                    None
+                }
+                Stop::Budget if self.machine.transaction(cpu).is_some() => {
+                    let endless = executed >= TRANSACTION_INSTRUCTIONS_MAX;
+                    endless.then_some(StepEnd::NoProgress { instructions: executed })
                 }
                 // Where interrupts come through is a place for a timer's, if its moment is chosen.
                 Stop::Budget if was_shadowed && self.timers().any(|timer| timer.cpu() == Some(cpu)) => {
@@ -576,22 +607,15 @@ impl Multiprocessor {
         self.counting.count(Rule::Loop);
         self.point(PointKind::Blocked, cpu)
     }
+}
 
-    /// A step that began in a transaction, whose lines these were, depends on them; what it stands in now is kept for the next.
-    fn depend(&mut self, cpu: CpuId, before: Option<&Lines>) {
-        if let Some(lines) = before {
-            let line_bytes = self.machine.tsx().unwrap_or_default().line_bytes;
-            let pc = self.machine.pc(cpu);
-            self.events.extend(lines.clone().events(line_bytes, pc, self.recording.accesses.len()));
-        }
-        let lines = self.machine.transaction(cpu).map(|open| Arc::new(Lines::of([open].into_iter())));
-        self.context(cpu).lines = lines;
-    }
+fn executed_since(machine: &Machine, cpu: CpuId, begun: u64) -> u64 {
+    machine.cpu(cpu).executed - begun
 }
 
 impl Subject for Multiprocessor {
     fn enabled(&self) -> ChoiceSet {
-        let mut ready: ChoiceSet = self.ready().map(Choice::from).collect();
+        let mut ready: ChoiceSet = self.ready().flat_map(|cpu| self.outcomes(cpu)).collect();
         if ready.is_empty() && !self.over {
             let starving = |cpu: &CpuId| self.contexts[usize::from(cpu.0)].standing == ContextState::Starving;
             ready = self.cpus().filter(starving).map(Choice::from).collect();
@@ -620,12 +644,18 @@ impl Subject for Multiprocessor {
         if let Actor::Interrupt { .. } = choice.actor {
             self.expire_at_choice(cpu);
         }
-        let mut end = self.advance(cpu);
+        let mut end = self.advance(cpu, choice.outcome);
         self.depend(cpu, lines.as_deref());
         let instructions = self.machine.cpu(cpu).executed - begun;
         self.hear_console(cpu);
         let kind = if let StepEnd::Point(point) = &end { Some(point.kind) } else { None };
-        self.current = matches!(kind, Some(PointKind::Access | PointKind::Race)).then_some(cpu);
+        let goes_on = |kind| {
+            matches!(
+                kind,
+                PointKind::Access | PointKind::Race | PointKind::Transaction | PointKind::TransactionEnd
+            )
+        };
+        self.current = kind.is_some_and(goes_on).then_some(cpu);
         if kind.is_some() {
             // Whoever was held back for this one's sake may go on.
             for other in self.cpus().filter(|&other| other != cpu) {

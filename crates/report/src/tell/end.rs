@@ -165,7 +165,7 @@ impl<'a> Teller<'a> {
             }
             PointKind::InterruptsOff => "where it turns interrupts off".to_string(),
             PointKind::Transaction => "before a transaction".to_string(),
-            PointKind::TransactionEnd => "after a transaction".to_string(),
+            PointKind::TransactionEnd => "at the end of a transaction".to_string(),
             PointKind::InterruptsOn => "where it turns interrupts on".to_string(),
             PointKind::Outcome => "before what can go several ways".to_string(),
             PointKind::Function => "on entry".to_string(),

@@ -2,6 +2,8 @@
 //! order that is reported can be confirmed by steering into the deadlock.
 
 use crate::commands::explore::parse_duration;
+use crate::confirm::{Confirmation, confirm};
+use crate::files::{expect_folder, write_whole};
 use crate::target::{self, TargetArguments};
 use crate::verdict::Verdict;
 use crate::watchpoints::{self, Caught, Sampling};
@@ -16,12 +18,12 @@ use detect::{
     Atomics, Config, Detectors, FastTrack, Finding, FindingKind, Limits, Lockset, Race, RaceDetector,
     RaceLog, RaceObserver, Signature,
 };
-use explore::icb::ContextBounding;
-use explore::{Found, Options, Until, Workers, World};
+use explore::World;
 use guest::driving::lifecycle::FreeRun;
 use guest::driving::uniprocessor::Uniprocessor;
-use report::RaceStory;
+use report::{RaceStory, WatchedPage};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use trace::{PointSet, Resolve as _, Schedule, Step, StepEnd, Subject as _, VirtAddr};
 
@@ -71,6 +73,9 @@ pub struct Arguments {
     /// Print one object for programs instead of text
     #[arg(long)]
     pub json: bool,
+    /// Also write a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -182,6 +187,7 @@ fn run_free(run: &mut FreeRun, watched: &mut Watched, target: &Target) -> Result
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
+    arguments.html.iter().try_for_each(|path| expect_folder(path))?;
     let target =
         if arguments.free { target::load_any(&arguments.target)? } else { target::load(&arguments.target)? };
     crate::target::caution(&target);
@@ -229,7 +235,11 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     }
     let seconds = started.elapsed().as_secs_f64();
     let confirmed = match (&root, arguments.confirm) {
-        (Some(root), Some(budget)) => confirm(root, &watched.findings, budget),
+        (Some(root), Some(budget)) => {
+            let began = Instant::now();
+            let late = || began.elapsed() >= budget || crate::interrupt::asked();
+            confirm(root, &watched.findings, crate::commands::explore::cores(), &late)
+        }
         _ => BTreeMap::new(),
     };
     let result = CheckResult {
@@ -246,8 +256,15 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 /// The arguments of this command with nothing watched but rules about locks.
 fn only_locks(arguments: &Arguments) -> Arguments {
     let target = TargetArguments { lockdep: true, ..arguments.target.clone() };
-    let ignore = Vec::new();
-    Arguments { target, hb: false, lockset: false, confirm: None, ignore, ..*arguments }
+    Arguments {
+        target,
+        hb: false,
+        lockset: false,
+        confirm: None,
+        html: None,
+        ignore: Vec::new(),
+        ..*arguments
+    }
 }
 
 const fn is_about_locks(finding: &Finding) -> bool {
@@ -261,65 +278,6 @@ fn take_stacks(watched: &mut Watched, again: &Watched) {
             *finding = same.clone();
         }
     }
-}
-
-/// The result of steering into a lock order.
-enum Confirmation {
-    Confirmed(Box<Found>),
-    NotReached { space: String },
-}
-
-/// How many preemptions a deadlock is looked for with: each of two threads between its two locks needs one at
-/// most.
-const CONFIRM_PREEMPTIONS: u32 = 3;
-/// Bytes of memory for clones while a deadlock is looked for.
-const CONFIRM_CLONE_BYTES: usize = 256 << 20;
-
-/// Looks for a deadlock on the locks of each cycle: preemptions where locks are taken and given back, fewest first.
-fn confirm(root: &KernelWorld, findings: &[Finding], budget: Duration) -> BTreeMap<Signature, Confirmation> {
-    let cycles: Vec<(&Finding, BTreeSet<_>)> = findings
-        .iter()
-        .filter_map(|finding| match &finding.kind {
-            FindingKind::LockOrder { cycle, .. } => Some((finding, cycle.iter().copied().collect())),
-            _ => None,
-        })
-        .collect();
-    if cycles.is_empty() {
-        return BTreeMap::new();
-    }
-    let points: PointSet = "lock,unlock".parse().expect("a set of points");
-    let options = Options { until: Until::Exhausted, ..campaign::campaign::options() };
-    let mut workers = Workers::new(
-        crate::commands::explore::cores(),
-        root,
-        &points,
-        options.depth_max,
-        CONFIRM_CLONE_BYTES,
-    );
-    let mut search = ContextBounding::new(options, CONFIRM_PREEMPTIONS);
-    let began = Instant::now();
-    let is_of = |found: &Found, locks: &BTreeSet<_>| match &found.finding.kind {
-        FindingKind::Deadlock { cycle } => {
-            cycle.iter().filter_map(|wait| wait.lock).all(|lock| locks.contains(&lock))
-        }
-        _ => false,
-    };
-    let late = || began.elapsed() >= budget || crate::interrupt::asked();
-    search.run(&mut workers, &late, &mut |_| {});
-    let found = search.found();
-    let space =
-        format!("{} (points lock,unlock, at most {CONFIRM_PREEMPTIONS} preemptions)", search.verdict());
-    cycles
-        .into_iter()
-        .map(|(finding, locks)| {
-            let deadlock = found.iter().find(|found| is_of(found, &locks));
-            let confirmation = match deadlock {
-                Some(found) => Confirmation::Confirmed(Box::new(found.clone())),
-                None => Confirmation::NotReached { space: space.clone() },
-            };
-            (finding.signature(), confirmation)
-        })
-        .collect()
 }
 
 /// Everything that came of one run.
@@ -368,7 +326,7 @@ fn tell(arguments: &Arguments, target: &Target, seen: &CheckResult<'_>) -> Resul
     let watched = seen.watched;
     let names = Names::of(target);
     let code = Code::new(&target.kernel);
-    let (mut text, mut json_races, mut races_count) = (String::new(), Vec::new(), 0);
+    let (mut tools, mut json_races, mut races_count) = (Vec::new(), Vec::new(), 0);
     for told in seen.tools() {
         let (mut log, mut witnesses) = (RaceLog::default(), BTreeMap::new());
         let wanted = |race: &Race| {
@@ -390,15 +348,14 @@ fn tell(arguments: &Arguments, target: &Target, seen: &CheckResult<'_>) -> Resul
         races_count += log.iter().count();
         if arguments.json {
             let races: serde_json::Value =
-                serde_json::from_str(&report::races_json(stories, &names)).unwrap_or_default();
+                serde_json::from_str(&report::races_json(stories.clone(), &names)).unwrap_or_default();
             json_races.push(serde_json::json!({ "tool": told.tool, "races": races }));
-        } else {
-            text += &format!("{}: {}\n", told.tool, counted(log.iter().count(), "data race"));
-            text += &report::races(stories, &names, &|file| target.source(file));
         }
+        let title = format!("{}: {}\n", told.tool, counted(log.iter().count(), "data race"));
+        tools.push(title + &report::races(stories, &names, &|file| target.source(file)));
     }
     if let Some(caught) = seen.caught {
-        text += &format!("watchpoints: {} set\n", caught.watchpoints);
+        let mut text = format!("watchpoints: {} set\n", caught.watchpoints);
         for (pc, addr) in &caught.changed {
             let frames = names.frames(*pc);
             let place =
@@ -407,21 +364,28 @@ fn tell(arguments: &Arguments, target: &Target, seen: &CheckResult<'_>) -> Resul
                 "  the value at {addr} changed while {place} was held back: a device wrote it, or code whose accesses do not count\n"
             );
         }
+        tools.push(text);
     }
+    let end = format!(
+        "{}: {}, {} in one run of {} instructions, {:.1} s{}",
+        target.what(),
+        counted(watched.findings.len(), "finding"),
+        counted(races_count, "data race"),
+        report::grouped(watched.instructions),
+        seen.seconds,
+        ending(watched.end.as_ref())
+    );
+    let findings = findings_told(watched, seen.confirmed, &names);
     if arguments.json {
         println!("{}", as_json(target, watched, seen.confirmed, &json_races, seen.seconds));
     } else {
-        print_findings(watched, seen.confirmed, &names);
-        print!("{text}");
-        println!(
-            "{}: {}, {} in one run of {} instructions, {:.1} s{}",
-            target.what(),
-            counted(watched.findings.len(), "finding"),
-            counted(races_count, "data race"),
-            report::grouped(watched.instructions),
-            seen.seconds,
-            ending(watched.end.as_ref())
-        );
+        findings.iter().for_each(|finding| println!("{finding}"));
+        tools.iter().for_each(|tool| print!("{tool}"));
+        println!("{end}");
+    }
+    if let Some(path) = &arguments.html {
+        let page = WatchedPage { test: &target.what(), findings, races: tools, end: &end };
+        write_whole(path, report::watched_html(&page).as_bytes())?;
     }
     Ok(match (watched.findings.is_empty(), &watched.end) {
         (_, Some(StepEnd::Unsupported { .. })) => Verdict::OwnBug,
@@ -442,21 +406,18 @@ fn is_ignored(race: &Race, ignored: &[String], names: &Names) -> bool {
         })
 }
 
-fn print_findings(watched: &Watched, confirmed: &BTreeMap<Signature, Confirmation>, names: &Names) {
-    for finding in &watched.findings {
-        println!("{}", report::brief(finding, names));
-        match confirmed.get(&finding.signature()) {
-            Some(Confirmation::Confirmed(found)) => println!(
-                "  confirmed: {}\n  schedule: {} (points lock,unlock)\n",
-                found.finding.headline(),
-                found.schedule
-            ),
-            Some(Confirmation::NotReached { space }) => {
-                println!("  possible, not reached in this space: {space}\n");
-            }
-            None => {}
-        }
-    }
+/// Each finding with its sides, and whether it was confirmed.
+fn findings_told(
+    watched: &Watched,
+    confirmed: &BTreeMap<Signature, Confirmation>,
+    names: &Names,
+) -> Vec<String> {
+    let told = |finding: &Finding| {
+        let confirmation = confirmed.get(&finding.signature());
+        let confirmation = confirmation.map(|confirmation| format!("  {confirmation}\n"));
+        report::brief(finding, names) + &confirmation.unwrap_or_default()
+    };
+    watched.findings.iter().map(told).collect()
 }
 
 /// A sentence about how the run ended, if that is worth one.

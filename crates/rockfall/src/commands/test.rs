@@ -2,7 +2,8 @@
 //! that show; see [`explore::jobs`] for the plan and `docs/test.md` for what the statement at the end means.
 
 use crate::commands::explore::{Bug, How, PageArguments, cores, default_path, parse_duration, parse_workers};
-use crate::files::{Files, expect_folder};
+use crate::confirm::Confirmation;
+use crate::files::{Files, expect_folder, write_finding};
 use crate::jobs_view::JobsView;
 use crate::outcome::Outcome;
 use crate::ram::{Ram, parse_limit};
@@ -16,20 +17,22 @@ use campaign::host::Host as _;
 use campaign::initial::plan;
 use campaign::narrate::Names;
 use campaign::race_witness::{leading_to, stories};
+use campaign::recipe::Recipe;
+use campaign::shorten::Shortened;
 use campaign::statement::{Ending, Statement};
 use campaign::store::{Ended, Record, checksum};
 use campaign::target::{ALONE, Checked, Sample, Target};
 use campaign::unmet::{NOWHERE, is_known};
 use campaign::words::counted;
 use clap::{Args, ValueEnum};
-use detect::{Candidate, Detectors, RaceStatus, Signature};
+use detect::{Candidate, Detectors, Finding, RaceStatus, Signature};
 use explore::jobs::{JobId, Mode};
 use explore::{Found, World};
 use guest::driving::uniprocessor::Uniprocessor;
 use report::{Summary, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use trace::Filter;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -324,7 +327,13 @@ impl Scene<'_> {
         let bug = Bug::of(target, plain, &how, &outcome).expect("it was found");
         campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), plain));
         view.finish(&campaign.plan);
-        let statement = self.statement(campaign, code, Ending::Bug);
+        let mut statement = self.statement(campaign, code, Ending::Bug);
+        if crate::confirm::is_cycle(&bug.file.finding) {
+            let budget = arguments.budget.as_secs_f64() - seconds;
+            let path = with_deadlock(how.output.as_deref().unwrap_or(&first));
+            let told = self.confirm(&bug.file.finding, budget, &path)?;
+            statement = format!("The lock order is {told}\n\n{statement}");
+        }
         let verdict = bug.tell(target, plain, &how, &outcome, statement.trim_end())?;
         match (arguments.json, arguments.all) {
             (false, false) => print!("{statement}"),
@@ -332,6 +341,25 @@ impl Scene<'_> {
             (true, _) => {}
         }
         Ok((verdict, bug.file.finding.cause()))
+    }
+
+    /// Steers into the deadlock of a lock order, for as long as is left, and keeps it as a finding of its own. What came of it.
+    fn confirm(&self, cycle: &Finding, seconds: f64, path: &Path) -> Result<String, Failure> {
+        let began = Instant::now();
+        let late = || began.elapsed().as_secs_f64() >= seconds || crate::interrupt::asked();
+        let root = self.target.world_with(self.target.start()?, false);
+        let cores = self.arguments.workers.unwrap_or_else(cores).max(1);
+        let mut confirmed = crate::confirm::confirm(&root, std::slice::from_ref(cycle), cores, &late);
+        let Some(confirmation) = confirmed.remove(&cycle.signature()) else { return Ok(String::new()) };
+        let mut told = confirmation.to_string();
+        if let Confirmation::Confirmed(found) = &confirmation {
+            let points = crate::confirm::points();
+            let short = Shortened::of(&root, &points, &[], found, cores, self.target.host());
+            let recipe = Recipe { lockdep: false, ..self.target.recipe.clone() };
+            write_finding(&short.file(&recipe, found.interleaving), path)?;
+            told += &format!("\n  rockfall replay {}", path.display());
+        }
+        Ok(told)
     }
 
     /// Tells the result when no bug is left, as far as anybody looked.
@@ -391,4 +419,11 @@ fn numbered(path: &Path, number: usize) -> PathBuf {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("test");
     let (stem, rest) = name.split_at(name.find('.').unwrap_or(name.len()));
     if number == 1 { path.to_owned() } else { path.with_file_name(format!("{stem}-{number}{rest}")) }
+}
+
+/// The path of the deadlock that confirms a finding.
+fn with_deadlock(path: &Path) -> PathBuf {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("test");
+    let (stem, rest) = name.split_at(name.find('.').unwrap_or(name.len()));
+    path.with_file_name(format!("{stem}-deadlock{rest}"))
 }

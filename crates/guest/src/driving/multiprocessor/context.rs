@@ -2,6 +2,7 @@
 
 use super::halves::Half;
 use super::repetition::{ReadSet, Repetition, words};
+use super::transactions::Transacting;
 use crate::driving::cache_lines::Lines;
 use crate::state::Memory as _;
 use crate::view::View;
@@ -59,6 +60,7 @@ pub struct Context {
     pub interrupted: Vec<(u64, u64)>,
     /// Of the transaction that the processor stands in.
     pub lines: Option<Arc<Lines>>,
+    pub transacting: Transacting,
 }
 
 impl Context {
@@ -73,6 +75,7 @@ impl Context {
             frees: false,
             interrupted: Vec::new(),
             lines: None,
+            transacting: Transacting::default(),
         }
     }
 

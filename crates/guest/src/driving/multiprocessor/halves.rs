@@ -7,6 +7,9 @@
 //! value that was put there: an interrupt is not taken between the halves, as on hardware (one that is pending first makes
 //! the reading half void), and if the instruction raises an exception the operand gets back what it held.
 //!
+//! A transaction is whole to others, and so is an instruction in it; nor is one divided while another processor is in a transaction,
+//! whose writes nobody may read.
+//!
 //! Limits: an instruction that reads one shared word and writes another (MOVS, PUSH from memory) is one access.
 
 use super::Multiprocessor;
@@ -61,6 +64,9 @@ impl Multiprocessor {
     /// step.
     pub(super) fn halve(&mut self, cpu: CpuId) -> Option<StepEnd> {
         let half = self.context(cpu).half.take()?;
+        if self.cpus().any(|cpu| self.machine.transaction(cpu).is_some()) {
+            return None;
+        }
         if self.is_interrupted_next(cpu) {
             return None;
         }

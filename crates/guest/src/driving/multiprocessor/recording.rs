@@ -8,6 +8,7 @@ use super::context::Context;
 use super::heap::{Allocator, Heap};
 use super::hooks::Hooked;
 use super::sharing::{Contact, Sharing};
+use super::transactions::SharedLines;
 use machine::{Distinct, Event, Events, Machine, WordSet};
 use std::sync::Arc;
 use trace::{Access, AccessKind, CpuId, PhysAddr, VirtAddr, WORD_BYTES};
@@ -33,6 +34,8 @@ pub struct Recording {
     pub known: Arc<WordSet>,
     pub accesses: Vec<Access>,
     pub sharing: Sharing,
+    /// Who touched which cache lines, where there are transactions.
+    pub lines: Option<SharedLines>,
     /// Whether a processor communicates with its own interrupts too.
     pub interrupts: bool,
 }
@@ -51,7 +54,7 @@ impl Recording {
     #[must_use]
     pub fn new() -> Self {
         let (accesses, sharing) = (Vec::new(), Sharing::default());
-        Self { log: new_log(), known: Arc::default(), accesses, sharing, interrupts: false }
+        Self { log: new_log(), known: Arc::default(), accesses, sharing, lines: None, interrupts: false }
     }
 
     /// Becomes equal to `source`; the log and the lists keep their room.
@@ -60,6 +63,7 @@ impl Recording {
         self.accesses.clear();
         self.known.clone_from(&source.known);
         self.sharing.restore(&source.sharing);
+        self.lines.clone_from(&source.lines);
         self.interrupts = source.interrupts;
     }
 
@@ -95,11 +99,12 @@ impl Recording {
             return;
         }
         let lane = self.lane(cpu, contexts);
-        let Self { log, known, accesses, sharing, .. } = self;
+        let Self { log, known, accesses, sharing, lines, .. } = self;
         let end = machine.memory.size();
         let own = usize::from(cpu.0);
         let watched = contexts[own].repetition.watches();
         let busy = freed.heap.is_busy(cpu) || freed.hooked.is_busy(cpu);
+        let transacts = contexts[own].transacting.inside;
         let heard = contexts.iter().enumerate().any(|(id, context)| id != own && context.listens());
         machine.drain_unknown(log, &mut Distinct, |event| {
             let Event::Access(access) = event else { return };
@@ -126,6 +131,9 @@ impl Recording {
             let mut meets = false;
             for (made, writes) in [(reads, false), (writes, true)] {
                 meets |= made && sharing.touch(lane, phys, access.size, writes, known) >= least;
+            }
+            if let Some(lines) = lines {
+                meets |= lines.touch(cpu, phys, access.size, writes, transacts);
             }
             if meets || gone() {
                 keep(accesses, &access, phys);

@@ -119,7 +119,7 @@ pub(super) struct Decided {
     conflicts: Arc<[Access]>,
 }
 
-/// A transaction that is out of the processor, and where its thread recent_states.
+/// A transaction that is out of the processor, and where its thread stands.
 #[derive(Clone, Debug)]
 pub struct Suspended {
     name: u32,
@@ -317,7 +317,7 @@ impl Uniprocessor {
         self.tracker.threads.runner_mut().suspended = Some(suspended);
     }
 
-    /// Lets the running thread go on with its transaction, once it stands where it recent_states.
+    /// Lets the running thread go on with its transaction, once it stands where it stood.
     pub(super) fn resume(&mut self) -> Result<(), StepEnd> {
         let thread = self.tracker.threads.current_mut();
         let Some(suspended) = thread.and_then(|thread| thread.suspended.take()) else { return Ok(()) };
