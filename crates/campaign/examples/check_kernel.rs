@@ -52,7 +52,7 @@ fn check(kernel: &str, described: &str, test: &str) -> Result<String, Failure> {
         ..Recipe::default()
     };
     let target = Target::make(recipe, host)?;
-    let world = target.world(target.start_checked()?.started);
+    let world = target.world(target.start_checked(None)?.started);
     let code = Code::new(&target.kernel);
     let setting = Setting::new(&target, &world, &code, Races::Limited, Duration::from_secs(60));
     let mut campaign = Campaign::begin(setting, plan(&target, Mode::Deepening, Races::Limited, &[]));

@@ -184,11 +184,20 @@ impl Target {
     }
 
     /// Boots the kernel to the beginning of the test, and checks its description by one run of the test. What
-    /// that shows to be wrong is refused, and what may be wrong is told.
-    pub fn start_checked(&self) -> Result<Checked, Failure> {
-        let mut started = self.start_counting()?;
-        let Examination { advice, threads, instructions } = guest::hooks::doctor::examine(&started);
+    /// that shows to be wrong is refused, and what may be wrong is told. All of it ends when `late` says so, as interrupted.
+    pub fn start_checked(&self, late: Option<Cancelled>) -> Result<Checked, Failure> {
+        let cancelled = late.or_else(|| self.setup.cancelled.clone());
+        let setup = Setup { count_hooks: true, cancelled, ..self.setup.clone() };
+        let mut started = self.start_with(&setup)?;
+        let examined = guest::hooks::doctor::examine(&started);
+        if examined.cancelled {
+            return Err(Failure::Interrupted("stopped in the first run of the test".to_owned()));
+        }
+        let Examination { advice, threads, instructions, .. } = examined;
         started.subject.tracker.evidence.fired = None;
+        if let Some(cancelled) = &self.setup.cancelled {
+            started.subject.cancel_when(cancelled.clone());
+        }
         let placed = |advice: &Advice| match advice.line {
             Some(line) => format!("{}:{line}: {}", self.recipe.description_name, advice.text),
             None => advice.text.clone(),

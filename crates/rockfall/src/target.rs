@@ -1,6 +1,7 @@
 //! The kernel, its description and its test as the command line names them.
 
 use crate::files::{self, Files};
+use crate::interrupt::lateness;
 use crate::own_failure;
 use crate::smp::target::SmpArguments;
 use crate::transactions::TransactionArguments;
@@ -14,6 +15,7 @@ use clap::Args;
 use guest::hooks::description::Input;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct TargetArguments {
@@ -115,9 +117,21 @@ fn newer_source(target: &Target) -> Option<PathBuf> {
     paths.find(|path| changed(path).is_some_and(|changed| changed > built))
 }
 
-/// Boots to the beginning of the test, once one run of it has shown that the description can be right.
-pub fn start_checked(target: &Target) -> Result<Checked, Failure> {
-    let checked = target.start_checked()?;
+/// What booting and the first run of a test may take, however short the budget is: they take a moment, but longer on a busy host.
+const FIRST_RUN_MIN: Duration = Duration::from_secs(5);
+
+/// Boots to the beginning of the test, once one run of it has shown that the description can be right. Both are part of what
+/// the budget is for.
+pub fn start_checked(target: &Target, budget: Option<Duration>) -> Result<Checked, Failure> {
+    let in_time = target.start_checked(Some(lateness(budget.map(|budget| budget.max(FIRST_RUN_MIN)))));
+    let checked = in_time.map_err(|failure| match (failure, budget) {
+        (Failure::Interrupted(_), Some(budget)) if !crate::interrupt::asked() => Failure::BadInput(format!(
+            "the time was up before the test had run once, so nothing was explored: give more with --budget, which was {} s. \
+             If the test is not meant to take that long, it may not end at all: 'rockfall run' shows what it does",
+            budget.as_secs_f64()
+        )),
+        (failure, _) => failure,
+    })?;
     for caution in &checked.cautions {
         eprintln!("rockfall: caution: {caution}");
     }

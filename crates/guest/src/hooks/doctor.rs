@@ -66,6 +66,8 @@ pub struct Examination {
     pub threads: usize,
     /// Of the whole run.
     pub instructions: u64,
+    /// Whether the run was given up before the test was over.
+    pub cancelled: bool,
 }
 
 /// One run of the test.
@@ -109,7 +111,8 @@ pub fn examine(started: &Started) -> Examination {
     }
     remarks(&kernel, if finished { left } else { 0 }, &mut advice);
     advice.sort();
-    Examination { advice, threads: run.ran.len() + left, instructions: run.instructions }
+    let cancelled = matches!(run.end, Some((_, StepEnd::Cancelled, _)));
+    Examination { advice, threads: run.ran.len() + left, instructions: run.instructions, cancelled }
 }
 
 /// Runs the test once, everybody in turn, and looks for what is strange on the way.

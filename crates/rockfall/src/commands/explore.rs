@@ -401,7 +401,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     }
     crate::target::caution(&target);
     crate::points::check(&arguments.how.points, &target.kernel, target.programs())?;
-    let Checked { started, sample, .. } = crate::target::start_checked(&target)?;
+    let Checked { started, sample, .. } = crate::target::start_checked(&target, arguments.how.budget)?;
     let world = target.world(started);
     if arguments.list_points {
         let code = campaign::code::Code::new(&target.kernel);

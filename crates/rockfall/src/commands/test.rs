@@ -223,7 +223,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     plan.jobs()
         .iter()
         .try_for_each(|job| crate::points::check(&job.points, &target.kernel, target.programs()))?;
-    let Checked { started, sample, .. } = crate::target::start_checked(&target)?;
+    let Checked { started, sample, .. } = crate::target::start_checked(&target, Some(arguments.budget))?;
     let (folder, record) = open_folder(&target, arguments)?;
     let plain = target.world(started);
     let kernel = Arc::clone(&target.kernel);
