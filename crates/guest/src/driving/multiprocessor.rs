@@ -24,6 +24,7 @@
 //! Limits: an interrupt between processors is not delayed beyond the moment where its receiver could take it. Sequential consistency:
 //! stores are seen by all at once.
 
+mod advance;
 mod aftermath;
 mod class;
 mod context;
@@ -53,7 +54,7 @@ use heap::Heap;
 use hooks::Hooked;
 pub use knowledge::Knowledge;
 use machine::board::TimerMode;
-use machine::{Kinds, Machine, Stop, StopSet, WordSet};
+use machine::{Kinds, Machine, StopSet, WordSet};
 use points::Compiled;
 use recording::{Freed, Recording};
 use std::collections::BTreeSet;
@@ -387,169 +388,6 @@ impl Multiprocessor {
     fn point(&self, kind: PointKind, cpu: CpuId) -> StepEnd {
         let pc = VirtAddr(self.machine.cpu(cpu).pc());
         StepEnd::Point(Point { kind, thread: thread_of(cpu), pc })
-    }
-
-    /// Runs a processor until its step ends.
-    fn advance(&mut self, cpu: CpuId, outcome: u8) -> StepEnd {
-        let begun = self.machine.cpu(cpu).executed;
-        let stood_at = self.machine.cpu(cpu).pc();
-        if let Role::Ended { place, .. } = self.context(cpu).role {
-            self.context(cpu).role = Role::Ended { place, away: true };
-        }
-        self.context(cpu).standing = ContextState::Ready;
-        let mut divided = self.context(cpu).half.is_some();
-        if let Some(end) = self.halve(cpu) {
-            return end;
-        }
-        self.decide(cpu, outcome);
-        let told = match self.enter_free(cpu) {
-            Ok(told) => told,
-            Err(crashed) => return crashed,
-        };
-        let mut until = self.until(cpu);
-        let mut looked = 0;
-        let mut shadowed = false;
-        for stops in 1_u64.. {
-            // Whoever may be in a loop waits where interrupts come through, if there is such a place on the way: behind the
-            // instruction that follows STI.
-            let watches = self.contexts[usize::from(cpu.0)].repetition.watches();
-            let was_shadowed = std::mem::take(&mut shadowed);
-            // An interrupt that is taken changes the flag too; that it is taken is what counts then.
-            let flags = (watches || self.ticks_to_choose > 0) && !self.is_interrupted_next(cpu);
-            let stop = if self.machine.transaction(cpu).is_some() {
-                if executed_since(&self.machine, cpu, begun) > 0 && self.stands_before_end(cpu) {
-                    self.drain(cpu);
-                    return self.point(PointKind::TransactionEnd, cpu);
-                }
-                let until = StopSet { instructions: Some(1), ..until.clone() };
-                self.machine.run(cpu, &until, &mut self.recording.log)
-            } else if was_shadowed {
-                let until = StopSet { instructions: Some(1), ..until.clone() };
-                self.machine.run(cpu, &until, &mut self.recording.log)
-            } else if flags {
-                let until = StopSet { on: until.on.and(Kinds::INTERRUPT_FLAG), ..until.clone() };
-                self.machine.run(cpu, &until, &mut self.recording.log)
-            } else {
-                self.machine.run(cpu, &until, &mut self.recording.log)
-            };
-            let executed = executed_since(&self.machine, cpu, begun);
-            // Stops may come so often that a stretch is never run to its end.
-            if executed - looked >= STRETCH_INSTRUCTIONS || stops % STOPS_BETWEEN_LOOKS == 0 {
-                looked = executed;
-                if let Some(end) = self.stretch(cpu, executed) {
-                    self.drain(cpu);
-                    return end;
-                }
-            }
-            let end = match stop {
-                // The processor was chosen where it stood before this very access, which it may now make.
-                Stop::Before { access, .. } if executed == 0 && self.machine.cpu(cpu).pc() == stood_at => {
-                    // It may stand there for another reason than that access, which has its halves all the same.
-                    if !std::mem::replace(&mut divided, true) {
-                        self.context(cpu).half = Half::of(&self.machine, cpu, &access);
-                    }
-                    self.halve(cpu)
-                }
-                Stop::Before { access, .. } => Some(self.arrive(cpu, &access)),
-                Stop::InterruptFlag { enabled } => {
-                    shadowed = enabled;
-                    None
-                }
-                Stop::TransactionBegin => Some(self.arrive_at_transaction(cpu)),
-                Stop::TransactionEnd { status } => {
-                    self.transaction_ended(cpu, status);
-                    None
-                }
-                Stop::Budget if self.machine.transaction(cpu).is_some() => {
-                    let endless = executed >= TRANSACTION_INSTRUCTIONS_MAX;
-                    endless.then_some(StepEnd::NoProgress { instructions: executed })
-                }
-                // Where interrupts come through is a place for a timer's, if its moment is chosen.
-                Stop::Budget if was_shadowed && self.timers().any(|timer| timer.cpu() == Some(cpu)) => {
-                    Some(if self.spins(cpu, true, None) {
-                        self.wait(cpu)
-                    } else {
-                        self.point(PointKind::Access, cpu)
-                    })
-                }
-                Stop::Budget if was_shadowed => self.spins(cpu, true, None).then(|| self.wait(cpu)),
-                Stop::Pause => self.spins(cpu, true, None).then(|| self.wait(cpu)),
-                Stop::Code(pc) if self.ends.contains(&pc.0) => self.ended(cpu),
-                Stop::Code(_) if told && executed == 0 => None,
-                Stop::Code(_) if self.frees_point(cpu) => {
-                    self.context(cpu).frees = true;
-                    Some(self.point(PointKind::Access, cpu))
-                }
-                Stop::Code(_) => match self.trouble(cpu).map_or_else(|| self.follows_hooks(cpu), Err) {
-                    Err(crashed) => Some(crashed),
-                    Ok(hooked) if hooked || self.allocates(cpu) => {
-                        until.code.clone_from(&self.compiled.until.code);
-                        // Where the allocator returns to may be a place that the points name.
-                        if executed > 0 && self.is_named(cpu) {
-                            Some(self.arrive_at_code(cpu))
-                        } else {
-                            (hooked && self.spins(cpu, false, None)).then(|| self.wait(cpu))
-                        }
-                    }
-                    Ok(_) if executed > 0 && self.is_named(cpu) => Some(self.arrive_at_code(cpu)),
-                    Ok(_) => self.spins(cpu, false, None).then(|| self.wait(cpu)),
-                },
-                Stop::Halt => {
-                    self.counting.count(Rule::Halt);
-                    let context = self.context(cpu);
-                    context.standing = ContextState::Halted;
-                    context.repetition.clear();
-                    // Whatever was interrupted has been left for good, or for the idle loop.
-                    context.interrupted.clear();
-                    Some(self.point(PointKind::Halt, cpu))
-                }
-                Stop::Hypercall => self.called(cpu),
-                Stop::Interrupt { vector, .. } => {
-                    self.tell(cpu, Action::Interrupt { vector });
-                    self.counting.count(Rule::Interrupt);
-                    let Self { machine, contexts, .. } = self;
-                    let context = &mut contexts[usize::from(cpu.0)];
-                    context.repetition.clear();
-                    context.enter_interrupt(machine, cpu);
-                    until = self.until(cpu);
-                    None
-                }
-                Stop::InterruptReturn => {
-                    self.drain(cpu);
-                    let Self { machine, contexts, .. } = self;
-                    contexts[usize::from(cpu.0)].leave_interrupt(machine.cpu(cpu));
-                    until = self.until(cpu);
-                    self.is_back(cpu).then(|| self.point(PointKind::Voluntary, cpu))
-                }
-                Stop::LogFull => {
-                    self.drain(cpu);
-                    None
-                }
-                Stop::Budget => {
-                    self.drain(cpu);
-                    // Does it come here again, as it is now?
-                    let here = self.machine.cpu(cpu).pc();
-                    until.code = Arc::new(self.stops().chain([here]).collect());
-                    None
-                }
-                Stop::TripleFault => {
-                    let tables = PhysAddr(self.machine.cpu(cpu).cr3);
-                    self.tell(cpu, Action::TripleFault { tables });
-                    Some(StepEnd::Crashed)
-                }
-                Stop::PowerOff | Stop::Reset | Stop::Exit { .. } => {
-                    let message = format!("the guest ended the run in the middle of the test: {stop}");
-                    self.tell(cpu, Action::Panic { message });
-                    Some(StepEnd::Crashed)
-                }
-                other => Some(StepEnd::Unsupported { what: other.to_string() }),
-            };
-            if let Some(end) = end {
-                self.drain(cpu);
-                return end;
-            }
-        }
-        unreachable!("stops have no end")
     }
 
     /// What ends a run of this processor. A processor whose thread has ended is looked at whenever it returns

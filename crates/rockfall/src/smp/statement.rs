@@ -25,7 +25,6 @@ pub enum Ending {
 pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, names: &dyn Resolve) -> String {
     let mut out = String::new();
     let seconds = plan.seconds();
-    let schedules = |count: u64| format!("{} schedule{}", grouped(count), if count == 1 { "" } else { "s" });
     let first = match ending {
         Ending::Bug => "a bug was found",
         Ending::Exhausted => "no bug in any schedule",
@@ -47,6 +46,49 @@ pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, na
         each(plan.instructions),
         each(plan.steps)
     );
+    exhausted(&mut out, plan, ending);
+    not_finished(&mut out, plan, ending);
+    out += &shared(plan, names);
+    if plan.moments {
+        let _ = writeln!(out, "  a bound: at most {TICKS_CHOSEN_MAX} timer interrupts at moments of choice");
+    }
+    let Counters { halts, loops, starvations, expiries, interrupts } = counters;
+    let _ = writeln!(
+        out,
+        "  waiting: {}, {} that only another processor ends, {}, {}",
+        counted(halts, "halt"),
+        counted(loops, "loop"),
+        counted(expiries, "jump") + " to a timer",
+        counted(interrupts, "interrupt")
+    );
+    if starvations > 0 {
+        let _ = writeln!(
+            out,
+            "  a bound: {} cut off after {} instructions without shared memory",
+            counted(starvations, "step"),
+            grouped(STARVATION_INSTRUCTIONS)
+        );
+    }
+    let classes = plan.classes.len();
+    if classes > 0 {
+        let _ = writeln!(
+            out,
+            "  the check at the end passed in {classes} classes of schedules that differ in effect"
+        );
+    }
+    if let Some((what, schedule)) = &plan.unsupported {
+        let _ = writeln!(out, "  unsupported: {what}; nothing is known of what follows: {schedule}");
+    }
+    out
+}
+
+/// So many schedules, in words.
+fn schedules(count: u64) -> String {
+    format!("{} schedule{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// Up to which bound everything was explored, and before which accesses others were let in.
+fn exhausted(out: &mut String, plan: &Plan, ending: Ending) {
     let words = plan.words.len();
     let places = if plan.interrupts {
         "before accesses to the words of memory that the processors share with one another and with their interrupts"
@@ -82,6 +124,10 @@ pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, na
         }
         None => {}
     }
+}
+
+/// What was begun and did not come to its end.
+fn not_finished(out: &mut String, plan: &Plan, ending: Ending) {
     // Only the last part of each kind: what was explored before more words were known is of no interest.
     let is_last = |at: usize| plan.done[at + 1..].iter().all(|later| later.part != plan.done[at].part);
     let last = plan.done.iter().enumerate().filter(|(at, done)| is_last(*at) && !done.exhausted);
@@ -95,38 +141,6 @@ pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, na
             let _ = writeln!(out, "  not finished: {} {how}", schedules(done.interleavings));
         }
     }
-    out += &shared(plan, names);
-    if plan.moments {
-        let _ = writeln!(out, "  a bound: at most {TICKS_CHOSEN_MAX} timer interrupts at moments of choice");
-    }
-    let Counters { halts, loops, starvations, expiries, interrupts } = counters;
-    let _ = writeln!(
-        out,
-        "  waiting: {}, {} that only another processor ends, {}, {}",
-        counted(halts, "halt"),
-        counted(loops, "loop"),
-        counted(expiries, "jump") + " to a timer",
-        counted(interrupts, "interrupt")
-    );
-    if starvations > 0 {
-        let _ = writeln!(
-            out,
-            "  a bound: {} cut off after {} instructions without shared memory",
-            counted(starvations, "step"),
-            grouped(STARVATION_INSTRUCTIONS)
-        );
-    }
-    let classes = plan.classes.len();
-    if classes > 0 {
-        let _ = writeln!(
-            out,
-            "  the check at the end passed in {classes} classes of schedules that differ in effect"
-        );
-    }
-    if let Some((what, schedule)) = &plan.unsupported {
-        let _ = writeln!(out, "  unsupported: {what}; nothing is known of what follows: {schedule}");
-    }
-    out
 }
 
 /// What is shared, by name where there is one.
