@@ -36,7 +36,7 @@ impl Multiprocessor {
             // Its program is gone while bodies have not come to their ends.
             Annotation::Result { status, test } => {
                 let check = format!("every body of test {test} comes to its end");
-                let found = format!("the program ended early with status {status}");
+                let found = format!("the program ended early {}", how_ended(status));
                 self.over = true;
                 self.tell(cpu, Action::TestEnd { alone: false });
                 self.tell(cpu, Action::CheckFailed { check, found });
@@ -102,5 +102,13 @@ impl Multiprocessor {
             let line: String = self.console.drain(..=end).collect();
             self.tell(cpu, Action::Console { line: line.trim_end().to_owned() });
         }
+    }
+}
+
+/// How a program ended, by the status that waitpid tells.
+pub(super) fn how_ended(status: u32) -> String {
+    match status & 0x7f {
+        0 => format!("with status {}", status >> 8 & 0xff),
+        signal => format!("by signal {signal}"),
     }
 }

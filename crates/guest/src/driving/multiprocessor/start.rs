@@ -7,6 +7,7 @@
 //! of it goes on with each of them ([`give_input`]): one boot serves all.
 
 use super::Multiprocessor;
+use super::ending::how_ended;
 use crate::hooks::annotation::{Annotation, decode};
 use crate::state::{CX, DX};
 use crate::view::{View, registers};
@@ -259,7 +260,7 @@ impl<'a> Starting<'a> {
                 let what = if status == 0 {
                     "it ended without a body (has the file a 'main' of its own?)".to_owned()
                 } else {
-                    format!("it ended early with status {status}")
+                    format!("it ended early {}", how_ended(status))
                 };
                 Err(StartError::Ended { what, console: self.heard() })
             }
