@@ -10,16 +10,23 @@ use trace::{
     Access, AccessKind, Choice, CpuId, PhysAddr, Point, PointKind, Step, StepEnd, ThreadId, VirtAddr,
 };
 
-/// `t1` is a thread, `c0` a processor, and `i0` an interrupt on it.
+/// `t1` is a thread, `c0` a processor, `i0` an interrupt on it, and `b0` its store buffer.
 fn actor(text: &str) -> Actor {
     let (kind, number) = text.split_at(1);
     let number: u8 = number.parse().unwrap_or_else(|_| panic!("{text:?} is no actor"));
     match kind {
         "t" => Actor::Thread(ThreadId(number.into())),
         "c" => Actor::Cpu(CpuId(number)),
+        "b" => Actor::Buffer(CpuId(number)),
         "i" => Actor::Interrupt { cpu: CpuId(number), vector: 32 },
         _ => panic!("{text:?} is no actor"),
     }
+}
+
+/// An actor with its only outcome, or `t1/2`: with that one.
+fn choice(text: &str) -> Choice {
+    let (name, outcome) = text.split_once('/').unwrap_or((text, "0"));
+    Choice { actor: actor(name), outcome: outcome.parse().unwrap_or_else(|_| panic!("{text:?}")) }
 }
 
 fn taken(line: &str) -> Taken {
@@ -43,6 +50,12 @@ fn taken(line: &str) -> Taken {
             }
             None if word == "waits" => kind = PointKind::Blocked,
             None if word == "taken" => events.push(Action::Interrupt { vector: 32 }),
+            None if word == "store" => {
+                events.push(Action::Buffered { addr: VirtAddr(0), phys: PhysAddr(0), size: 1 });
+            }
+            None if word == "drain" => {
+                events.push(Action::Drained { addr: VirtAddr(0), phys: PhysAddr(0), size: 1 });
+            }
             None if word == "done" => events.push(Action::InterruptReturn),
             None => panic!("{word:?} is not known"),
         }
@@ -64,7 +77,7 @@ fn taken(line: &str) -> Taken {
         sightings: Vec::new(),
         remarks: Vec::new(),
     };
-    let enabled = enabled.split_whitespace().map(|name| Choice::from(actor(name))).collect();
+    let enabled = enabled.split_whitespace().map(choice).collect();
     Taken { enabled, current: None, step }
 }
 
@@ -165,6 +178,43 @@ fn a_group_is_one() {
         expect![[r#"
             1 and 3: t2
             3 and 4: t3
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_drained_was_stored_before() {
+    // Step 3 drains what step 1 stored, so step 4 is after step 1 if it is after step 3.
+    check(
+        "c0 of c0 c1: store
+         c0 of b0 c0 c1: store w15
+         b0 of b0 c0 c1: drain
+         b0 of b0 c0 c1: drain w20
+         c1 of c0 c1: r20 r15",
+        expect![[r#"
+            3 and 4: cpu1
+        "#]],
+    );
+}
+
+#[test]
+fn whose_choices_change_depends_on_who_changed_them() {
+    // Step 1 disables t2.
+    check(
+        "t2 of t1 t2 t3: r5
+         t1 of t1 t2 t3: r9
+         t1 of t1 t3: r9",
+        expect![[r#"
+            0 and 1: t1
+        "#]],
+    );
+    // After step 1 the next step of t2 can go two ways.
+    check(
+        "t2 of t1 t2 t3: r5
+         t1 of t1 t2 t3: r9
+         t1 of t1 t2 t2/1 t3: r9",
+        expect![[r#"
+            0 and 1: t1
         "#]],
     );
 }
