@@ -8,6 +8,7 @@ mod fold;
 use crate::escape::{columns, visible, width};
 use crate::story::{EndKind, Lane, NoteKind, Row, SideView, Story};
 use fold::Decisive;
+use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextOptions {
@@ -479,11 +480,55 @@ fn foot(pen: &mut Pen, story: &Story) {
     let mut facts = vec![format!("{} {noun}", story.preemptions)];
     facts.extend(story.facts.iter().cloned());
     if !story.points.is_empty() {
-        facts.push(format!("points {}", story.points));
+        facts.push(format!("points {}", points_in_short(&story.points)));
     }
     pen.paragraph("Search:   ", Style::Plain, &facts.join(" · "));
     pen.paragraph("Schedule: ", Style::Plain, &story.schedule);
     pen.put(Style::Bold, "Replay:   ");
     // Unwrapped, so that it can be copied.
     pen.line(Style::Plain, &visible(&story.replay));
+}
+/// How many points are told one by one.
+const POINTS_TOLD_MAX: usize = 12;
+
+/// The points of a search; of many, lines and racing instructions are counted: the finding's file has all of them.
+fn points_in_short(points: &str) -> String {
+    let all: Vec<&str> = points.split(',').collect();
+    if all.len() <= POINTS_TOLD_MAX {
+        return points.to_owned();
+    }
+    let mut told: Vec<String> = Vec::new();
+    let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut races = 0_usize;
+    for point in all {
+        if let Some((file, _)) = point.strip_prefix("line:").and_then(|place| place.rsplit_once(':')) {
+            *lines.entry(file).or_default() += 1;
+        } else if point.starts_with("race:") {
+            races += 1;
+        } else {
+            told.push(point.to_owned());
+        }
+    }
+    let counted = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    told.extend(lines.into_iter().map(|(file, count)| format!("{} of {file}", counted(count, "line"))));
+    if races > 0 {
+        told.push(counted(races, "racing instruction"));
+    }
+    told.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::points_in_short;
+
+    #[test]
+    fn many_points_are_counted() {
+        assert_eq!(points_in_short("lock,line:a.c:1,race:0x10"), "lock,line:a.c:1,race:0x10");
+        let lines: String = (1..=12).map(|line| format!(",line:a.c:{line}")).collect();
+        let many = format!("lock{lines},line:b.c:1,race:0x10,race:0x20/t3,within:f");
+        assert_eq!(
+            points_in_short(&many),
+            "lock, within:f, 12 lines of a.c, 1 line of b.c, 2 racing instructions"
+        );
+    }
 }
