@@ -3,6 +3,7 @@
 //! - [`recipe`]: how to make a target again; part of every finding file.
 //! - [`target`]: files read and descriptions resolved, then machines and worlds at the beginning of the test.
 //! - [`initial`], [`campaign`]: the planner's loop over many state spaces, within one budget.
+//! - [`confirm`]: a lock order that was reported, and the deadlock that confirms it.
 //! - [`statement`], [`unmet`]: what the campaign claims at its end, and the points that nobody came to.
 //! - [`finding_file`], [`narrate`], [`race_witness`], [`shorten`]: a bug made short, kept, and told.
 //! - [`host`], [`store`], [`view`]: what the program around it provides: files, clock, a place to keep things, a listener.
@@ -11,6 +12,7 @@
 
 pub mod campaign;
 pub mod code;
+pub mod confirm;
 pub mod described;
 pub mod failure;
 pub mod finding_file;

@@ -1,6 +1,6 @@
 //! The machine as its software sees it: the bridge from [`machine::Machine`] to [`crate::state`].
 
-use crate::state::{Memory, Registers};
+use crate::state::{Architecture, Memory, Registers};
 use machine::Machine;
 use trace::{CpuId, VirtAddr};
 
@@ -37,4 +37,10 @@ pub fn registers(machine: &Machine, cpu: CpuId) -> Registers {
         cr2: state.cr2,
         cpu: cpu.0,
     }
+}
+
+/// The kind of code that a processor executes now.
+#[must_use]
+pub fn architecture(machine: &Machine, cpu: CpuId) -> Architecture {
+    if machine.cpu(cpu).bitness() == 64 { Architecture::X86_64 } else { Architecture::X86 }
 }

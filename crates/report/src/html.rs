@@ -9,9 +9,9 @@ use crate::escape::{html as escape, json_in_script, visible};
 use crate::story::{EndKind, Lane, Note, NoteKind, Place, Row, SideView, Story};
 use std::fmt::Write;
 
-pub(crate) const STYLE: &str = include_str!("page/report.css");
+const STYLE: &str = include_str!("page/report.css");
 const SCRIPT: &str = include_str!("page/report.js");
-pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'";
 /// How many columns fit; with more, the trace scrolls sideways.
 const COLUMNS_FIT: usize = 4;
@@ -19,18 +19,21 @@ const NOTES_MAX: usize = 8;
 /// How many frames of a stack are shown; further outer ones are folded.
 const FRAMES_SHOWN: usize = 9;
 
-/// The whole page.
-#[must_use]
-pub fn html(story: &Story) -> String {
-    let mut page = String::new();
-    let title = escape(&format!("{} in {}", story.title, story.test));
-    let _ = write!(
-        page,
+/// A page up to the beginning of its body, with more rules of style than all pages have.
+pub(crate) fn opening(title: &str, style: &str) -> String {
+    format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
-    );
+         <title>{}</title>\n<style>\n{STYLE}{style}</style>\n</head>\n<body>\n",
+        escape(title)
+    )
+}
+
+/// The whole page.
+#[must_use]
+pub fn html(story: &Story) -> String {
+    let mut page = opening(&format!("{} in {}", story.title, story.test), "");
     page.push_str("<main class=\"wrap\">\n<div class=\"top\">\n");
     head(&mut page, story);
     run(&mut page, story);

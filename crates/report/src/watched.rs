@@ -2,8 +2,11 @@
 //! findings, it needs no network and no script.
 
 use crate::escape::{html as escape, visible};
-use crate::html::{POLICY, STYLE};
+use crate::html::opening;
 use std::fmt::Write;
+
+/// What this page needs beside what all pages have.
+const STYLE: &str = "pre { white-space: pre-wrap; overflow-wrap: anywhere; }\n.side { margin-bottom: 14px; }";
 
 /// What is told on the page, each as plain text: its first line becomes a heading.
 pub struct WatchedPage<'a> {
@@ -29,13 +32,10 @@ fn card(page: &mut String, text: &str) {
 #[must_use]
 pub fn watched_html(told: &WatchedPage<'_>) -> String {
     let test = escape(&visible(told.test));
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-         <title>{test}, watched</title>\n<style>\n{STYLE}pre {{ white-space: pre-wrap; overflow-wrap: anywhere; }}\n\
-         .side {{ margin-bottom: 14px; }}</style>\n</head>\n<body>\n\
-         <main class=\"wrap\">\n<div class=\"crumbs\"><span class=\"brand\">Rockfall</span><span><code>{test}</code></span></div>\n\
+    let mut page = opening(&format!("{}, watched", visible(told.test)), STYLE);
+    let _ = write!(
+        page,
+        "<main class=\"wrap\">\n<div class=\"crumbs\"><span class=\"brand\">Rockfall</span><span><code>{test}</code></span></div>\n\
          <p class=\"headline\">{}</p>\n",
         escape(&visible(told.end))
     );

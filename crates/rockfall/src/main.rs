@@ -1,7 +1,6 @@
 //! The `rockfall` command.
 
 mod commands;
-mod confirm;
 mod console;
 mod files;
 mod instruction_trace;

@@ -8,4 +8,5 @@ pub mod multiprocessor;
 pub mod recorder;
 pub mod spinning;
 pub mod step_builder;
+mod transaction;
 pub mod uniprocessor;

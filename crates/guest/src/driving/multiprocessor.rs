@@ -63,7 +63,7 @@ use trace::{
     Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Event, PhysAddr, Point, PointKind, PointSet,
     Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Words,
 };
-use transactions::{SharedLines, TRANSACTION_INSTRUCTIONS_MAX};
+use transactions::SharedLines;
 
 /// How many instructions a processor may run without coming to a point before others go first (the paper's
 /// h4).

@@ -124,6 +124,12 @@ pub fn begins_transaction(architecture: Architecture, code: &[u8]) -> bool {
     ask!(architecture, x86::begins_transaction(code), false)
 }
 
+/// Whether code begins with an instruction that ends a hardware transaction.
+#[must_use]
+pub fn ends_transaction(architecture: Architecture, code: &[u8]) -> bool {
+    ask!(architecture, x86::ends_transaction(code), false)
+}
+
 /// The exception that the processor gives this number.
 #[must_use]
 pub fn exception(architecture: Architecture, vector: u8) -> Exception {

@@ -2,13 +2,13 @@
 //! order that is reported can be confirmed by steering into the deadlock.
 
 use crate::commands::explore::parse_duration;
-use crate::confirm::{Confirmation, confirm};
 use crate::files::{expect_folder, write_whole};
 use crate::target::{self, TargetArguments};
 use crate::verdict::Verdict;
 use crate::watchpoints::{self, Caught, Sampling};
 use campaign::Failure;
 use campaign::code::Code;
+use campaign::confirm::{Confirmation, confirm};
 use campaign::narrate::Names;
 use campaign::race_witness::{RaceWitness, stories};
 use campaign::target::Target;

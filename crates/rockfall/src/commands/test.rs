@@ -2,7 +2,6 @@
 //! that show; see [`explore::jobs`] for the plan and `docs/test.md` for what the statement at the end means.
 
 use crate::commands::explore::{Bug, How, PageArguments, cores, default_path, parse_duration, parse_workers};
-use crate::confirm::Confirmation;
 use crate::files::{Files, expect_folder, write_finding};
 use crate::jobs_view::JobsView;
 use crate::outcome::Outcome;
@@ -13,6 +12,7 @@ use crate::verdict::Verdict;
 use campaign::Failure;
 use campaign::campaign::{Campaign, Setting};
 use campaign::code::Code;
+use campaign::confirm::{self, Confirmation};
 use campaign::host::Host as _;
 use campaign::initial::plan;
 use campaign::narrate::Names;
@@ -328,9 +328,9 @@ impl Scene<'_> {
         campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), plain));
         view.finish(&campaign.plan);
         let mut statement = self.statement(campaign, code, Ending::Bug);
-        if crate::confirm::is_cycle(&bug.file.finding) {
+        if confirm::is_cycle(&bug.file.finding) {
             let budget = arguments.budget.as_secs_f64() - seconds;
-            let path = with_deadlock(how.output.as_deref().unwrap_or(&first));
+            let path = marked(how.output.as_deref().unwrap_or(&first), "deadlock");
             let told = self.confirm(&bug.file.finding, budget, &path)?;
             statement = format!("The lock order is {told}\n\n{statement}");
         }
@@ -349,11 +349,11 @@ impl Scene<'_> {
         let late = || began.elapsed().as_secs_f64() >= seconds || crate::interrupt::asked();
         let root = self.target.world_with(self.target.start()?, false);
         let cores = self.arguments.workers.unwrap_or_else(cores).max(1);
-        let mut confirmed = crate::confirm::confirm(&root, std::slice::from_ref(cycle), cores, &late);
+        let mut confirmed = confirm::confirm(&root, std::slice::from_ref(cycle), cores, &late);
         let Some(confirmation) = confirmed.remove(&cycle.signature()) else { return Ok(String::new()) };
         let mut told = confirmation.to_string();
         if let Confirmation::Confirmed(found) = &confirmation {
-            let points = crate::confirm::points();
+            let points = confirm::points();
             let short = Shortened::of(&root, &points, &[], found, cores, self.target.host());
             let recipe = Recipe { lockdep: false, ..self.target.recipe.clone() };
             write_finding(&short.file(&recipe, found.interleaving), path)?;
@@ -416,14 +416,12 @@ impl Scene<'_> {
 
 /// The path of a bug's file: `TEST.finding.json` for the first, `TEST-2.finding.json` for the second.
 fn numbered(path: &Path, number: usize) -> PathBuf {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("test");
-    let (stem, rest) = name.split_at(name.find('.').unwrap_or(name.len()));
-    if number == 1 { path.to_owned() } else { path.with_file_name(format!("{stem}-{number}{rest}")) }
+    if number == 1 { path.to_owned() } else { marked(path, &number.to_string()) }
 }
 
-/// The path of the deadlock that confirms a finding.
-fn with_deadlock(path: &Path) -> PathBuf {
+/// The path with a mark behind its stem: `TEST-MARK.finding.json`.
+fn marked(path: &Path, mark: &str) -> PathBuf {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("test");
     let (stem, rest) = name.split_at(name.find('.').unwrap_or(name.len()));
-    path.with_file_name(format!("{stem}-deadlock{rest}"))
+    path.with_file_name(format!("{stem}-{mark}{rest}"))
 }

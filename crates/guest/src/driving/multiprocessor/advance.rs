@@ -3,8 +3,9 @@
 use super::halves::Half;
 use super::{
     Context, ContextState, Multiprocessor, Role, Rule, STOPS_BETWEEN_LOOKS, STRETCH_INSTRUCTIONS,
-    TRANSACTION_INSTRUCTIONS_MAX, executed_since,
+    executed_since,
 };
+use crate::driving::transaction::{self, stands_before_end};
 use machine::{Access, Kinds, Stop, StopSet};
 use std::sync::Arc;
 use trace::{Action, CpuId, PhysAddr, PointKind, StepEnd};
@@ -85,7 +86,8 @@ impl Multiprocessor {
         // An interrupt that is taken changes the flag too; that it is taken is what counts then.
         let flags = (watches || self.ticks_to_choose > 0) && !self.is_interrupted_next(cpu);
         let transacts = self.machine.transaction(cpu).is_some();
-        if transacts && executed_since(&self.machine, cpu, begun) > 0 && self.stands_before_end(cpu) {
+        if transacts && executed_since(&self.machine, cpu, begun) > 0 && stands_before_end(&self.machine, cpu)
+        {
             self.drain(cpu);
             return Err(self.point(PointKind::TransactionEnd, cpu));
         }
@@ -118,7 +120,7 @@ impl Multiprocessor {
     fn ran_out(&mut self, going: &mut Going, was_shadowed: bool, executed: u64) -> Option<StepEnd> {
         let cpu = going.cpu;
         if self.machine.transaction(cpu).is_some() {
-            let endless = executed >= TRANSACTION_INSTRUCTIONS_MAX;
+            let endless = executed >= transaction::INSTRUCTIONS_MAX;
             return endless.then_some(StepEnd::NoProgress { instructions: executed });
         }
         if was_shadowed {

@@ -14,9 +14,9 @@
 
 use super::Multiprocessor;
 use crate::elf::code;
-use crate::state::Architecture;
+use crate::view::architecture;
 use machine::{Access as Accessed, Kinds, Machine, Stop, StopSet};
-use trace::{Access, AccessKind, CpuId, PhysAddr, PointKind, StepEnd, VirtAddr};
+use trace::{Access, AccessKind, CpuId, PhysAddr, PointKind, StepEnd};
 
 /// The widest operand that is divided.
 const BYTES_MAX: u32 = 8;
@@ -45,9 +45,8 @@ impl Half {
 
 /// Whether the instruction that a processor stands before reads and writes the same operand in memory, without LOCK.
 fn updates_memory(machine: &Machine, id: CpuId) -> bool {
-    let cpu = machine.cpu(id);
     let mut bytes = [0; INSTRUCTION_BYTES_MAX];
-    let pc = VirtAddr(cpu.pc());
+    let pc = machine.pc(id);
     // The last bytes of a page may be all that is there.
     let within = (PAGE_BYTES - pc.0 % PAGE_BYTES) as usize;
     let there = machine.read_virt(id, pc, &mut bytes)
@@ -55,8 +54,7 @@ fn updates_memory(machine: &Machine, id: CpuId) -> bool {
     if !there {
         return false;
     }
-    let architecture = if cpu.bitness() == 64 { Architecture::X86_64 } else { Architecture::X86 };
-    code::updates_memory(architecture, &bytes)
+    code::updates_memory(architecture(machine, id), &bytes)
 }
 
 impl Multiprocessor {

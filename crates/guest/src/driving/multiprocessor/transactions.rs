@@ -15,20 +15,12 @@
 use super::Multiprocessor;
 use super::context::Context;
 use crate::driving::cache_lines::Lines;
+use crate::driving::transaction::{RETRY, TRY};
 use machine::transactions::status;
 use machine::{Machine, StopSet, Tsx};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use trace::{Action, Choice, CpuId, PhysAddr, PointKind, StepEnd, VirtAddr};
-
-const XEND: [u8; 3] = [0x0f, 0x01, 0xd5];
-
-/// Outcomes of the step that begins a transaction: its body is executed, or it aborts at once.
-const TRY: u8 = 0;
-const RETRY: u8 = 1;
-
-/// How many instructions a transaction may have before it counts as endless: no timer leaves a processor alone for so long.
-pub(super) const TRANSACTION_INSTRUCTIONS_MAX: u64 = 1 << 20;
+use trace::{Action, Choice, CpuId, PhysAddr, PointKind, StepEnd};
 
 /// A processor and its transaction.
 #[derive(Clone, Debug, Default)]
@@ -108,13 +100,6 @@ impl Multiprocessor {
             // So does one on whose way there is a conflict, which may be by another's read.
             context.repetition.clear();
         }
-    }
-
-    /// Whether the next instruction ends the transaction that the processor is in, or the innermost of it.
-    pub(super) fn stands_before_end(&self, cpu: CpuId) -> bool {
-        let mut bytes = [0; XEND.len()];
-        let pc = VirtAddr(self.machine.cpu(cpu).pc());
-        self.machine.read_virt(cpu, pc, &mut bytes) && bytes == XEND
     }
 
     /// Makes a step depend on the lines of the transaction that it began in, and of the one that it ends in; these are kept for the next.

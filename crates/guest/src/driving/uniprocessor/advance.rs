@@ -1,11 +1,11 @@
 //! One step of a thread: from stop to stop of the machine until a point is met, or the thread gives up the processor.
 
-use super::transactions::TRANSACTION_INSTRUCTIONS_MAX;
 use super::{
     DEVICE_STOPS_MAX, IDLE_INSTRUCTIONS_MAX, Phase, UNINTERRUPTIBLE_INSTRUCTIONS_MAX, Uniprocessor, Until,
 };
 use crate::driving::compiled;
 use crate::driving::spinning::{QUIET_INSTRUCTIONS, Spin};
+use crate::driving::transaction;
 use crate::hooks::kernel::Activity;
 use crate::hooks::threads::Thread;
 use crate::hooks::tracker::Signal;
@@ -61,7 +61,7 @@ impl Uniprocessor {
             return Some(StepEnd::NoProgress { instructions: ran });
         }
         if ran >= going.quiet_until && self.machine.transaction(self.cpu()).is_some() {
-            if ran >= TRANSACTION_INSTRUCTIONS_MAX {
+            if ran >= transaction::INSTRUCTIONS_MAX {
                 return Some(StepEnd::NoProgress { instructions: ran });
             }
             going.quiet_until = ran.saturating_mul(2);

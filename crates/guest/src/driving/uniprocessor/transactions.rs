@@ -20,6 +20,7 @@
 use super::accessed::Accessed;
 use super::{UNINTERRUPTIBLE_INSTRUCTIONS_MAX, Uniprocessor, Until};
 use crate::driving::cache_lines::Lines;
+use crate::driving::transaction::{self, RETRY, TRY, stands_before_begin, stands_before_end};
 use crate::hooks::tracker::Signal;
 use machine::transactions::{SystemCalls, status};
 use machine::{Atomicity, Event, Events, Kinds, Machine, StopSet, Tsx};
@@ -29,20 +30,8 @@ use trace::{
     Access, Action, Choice, ChoiceSet, PhysAddr, PointKind, Step, StepEnd, ThreadId, Touched, VirtAddr,
 };
 
-/// The opcodes of XBEGIN and XEND.
-const XBEGIN: [u8; 2] = [0xc7, 0xf8];
-const XEND: [u8; 3] = [0x0f, 0x01, 0xd5];
-
-/// An outcome of the step that begins a transaction: the body is executed.
-const TRY: u8 = 0;
-/// An outcome of that step: it aborts at once, for no reason of the program's.
-const RETRY: u8 = 1;
-/// An outcome of that step: it aborts at once, because of another thread's access.
+/// An outcome of the step that begins a transaction: it aborts at once, because of another thread's access.
 const CONFLICT: u8 = 2;
-
-/// How many instructions a transaction may have before it counts as endless: no timer leaves a processor
-/// alone for so long.
-pub(super) const TRANSACTION_INSTRUCTIONS_MAX: u64 = 1 << 20;
 
 /// How transactions are explored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -183,7 +172,7 @@ impl Uniprocessor {
     /// Does what was decided for the XBEGIN that is next, where the machine does not stop because it has
     /// stopped there before.
     pub(super) fn begin_here(&mut self) {
-        if !self.stands_before(XBEGIN) {
+        if !stands_before_begin(&self.machine, self.cpu()) {
             return;
         }
         let Some(decided) = self.decided.take() else { return };
@@ -191,11 +180,6 @@ impl Uniprocessor {
         if decided.outcome == TRY {
             self.machine.run(self.cpu(), &StopSet::after(1), &mut self.builder.log);
         }
-    }
-
-    fn stands_before<const N: usize>(&self, opcode: [u8; N]) -> bool {
-        let mut bytes = [0; N];
-        self.machine.read_virt(self.cpu(), self.machine.pc(self.cpu()), &mut bytes) && bytes == opcode
     }
 
     /// Whether the running thread is in a transaction that is executed speculatively. It is then run one instruction at a time,
@@ -206,7 +190,7 @@ impl Uniprocessor {
 
     /// Tells of the point before the end of a speculative transaction.
     pub(super) fn before_end(&self, signals: &mut Vec<Signal>) {
-        if self.speculates() && self.stands_before(XEND) {
+        if self.speculates() && stands_before_end(&self.machine, self.cpu()) {
             signals.push(Signal::Point(PointKind::TransactionEnd));
         }
     }
@@ -280,7 +264,7 @@ impl Uniprocessor {
         let mut log = Events::off();
         log.accesses = true;
         let until = StopSet {
-            instructions: Some(TRANSACTION_INSTRUCTIONS_MAX),
+            instructions: Some(transaction::INSTRUCTIONS_MAX),
             on: Kinds::TRANSACTION_END,
             ..StopSet::default()
         };

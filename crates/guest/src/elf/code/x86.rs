@@ -225,3 +225,8 @@ pub fn rounds_stack_down(image: &Image, function: &Function) -> Option<u32> {
         size.is_power_of_two().then_some(size)
     })
 }
+
+/// Whether the code begins with `xend`.
+pub fn ends_transaction(code: &[u8]) -> bool {
+    code.starts_with(&[0x0f, 0x01, 0xd5])
+}

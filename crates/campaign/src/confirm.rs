@@ -67,7 +67,7 @@ pub fn confirm(
         return BTreeMap::new();
     }
     let points = points();
-    let options = Options { until: Until::Exhausted, ..campaign::campaign::options() };
+    let options = Options { until: Until::Exhausted, ..crate::campaign::options() };
     let mut workers = Workers::new(cores, root, &points, options.depth_max, CLONE_BYTES);
     let mut search = ContextBounding::new(options, PREEMPTIONS);
     let is_of = |found: &Found, locks: &BTreeSet<_>| match &found.finding.kind {
