@@ -16,6 +16,8 @@ pub struct Reached {
     pub outcomes: BTreeSet<String>,
     /// The fewest preemptions with which each outcome was reached.
     pub preemptions: BTreeMap<String, usize>,
+    /// The most preemptions of any execution.
+    pub preemptions_max: usize,
     pub interleavings: u64,
     /// Executions cut short because all that could follow was known.
     pub pruned: u64,
@@ -72,6 +74,7 @@ pub fn reached<R: Reduction>(
     let mut previous = false;
     while let Some(execution) = runner.run_next(&mut tree, previous) {
         previous = true;
+        reached.preemptions_max = reached.preemptions_max.max(execution.preemptions());
         if !execution.is_complete() {
             reached.pruned += 1;
         } else {

@@ -1,4 +1,4 @@
-//! JobProgress proofs: each reduction reaches the same final states, deadlocks and crashes as plain depth-first; the
+//! Standing proofs: each reduction reaches the same final states, deadlocks and crashes as plain depth-first; the
 //! invariants of Blum 2012, 7.3.1; replay, cloning and the memory budget change nothing.
 //! The long run is `cargo run --release -p explore --example prove`.
 
@@ -29,11 +29,17 @@ fn agree(program: &Program, points: &PointSet) -> (Reached, Reached) {
         assert!(reduced.interleavings <= plain.interleavings);
         forwards = forwards.or(Some(reduced));
     }
-    for bound in 0..3 {
-        let reduced = run(program, points, PreemptionBound::new(bound), Order::Forwards);
+    for (bound, order) in
+        [(0, Order::Forwards), (1, Order::Forwards), (2, Order::Forwards), (1, Order::Backwards)]
+    {
+        let reduced = run(program, points, PreemptionBound::new(bound), order);
         let within = plain.within(bound as usize);
-        assert!(within.is_subset(&reduced.outcomes), "bound {bound} of {program} with {points}");
+        assert!(within.is_subset(&reduced.outcomes), "bound {bound} {order:?} of {program} with {points}");
         assert!(reduced.outcomes.is_subset(&plain.outcomes));
+        assert!(
+            reduced.preemptions_max <= bound as usize,
+            "beyond bound {bound} {order:?} of {program} with {points}"
+        );
     }
     (plain, forwards.expect("the first order"))
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use trace::PointSet;
+use trace::{Actor, Choice, ChoiceSet, PointSet, Remark, Step, Subject};
 
 type ToyWorld = World<Toy, Watcher>;
 
@@ -257,6 +257,50 @@ fn verdicts_say_what_is_known() {
     let Forecast { interleavings, interleavings_min, interleavings_max, .. } = forecast;
     assert!(interleavings_min <= interleavings && interleavings <= interleavings_max, "{forecast:?}");
     assert!(interleavings_min > 5.0, "{forecast:?}");
+}
+
+/// A toy that says at its first step that somebody was taken to wait.
+#[derive(Clone)]
+struct Patient(Toy, Option<Remark>);
+
+impl Subject for Patient {
+    fn enabled(&self) -> ChoiceSet {
+        self.0.enabled()
+    }
+
+    fn current(&self) -> Option<Actor> {
+        self.0.current()
+    }
+
+    fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
+        let mut step = self.0.step(choice, points);
+        step.remarks.extend(self.1.take());
+        step
+    }
+}
+
+#[test]
+fn what_was_taken_for_granted_bounds_the_verdict() {
+    let program: Program = "add0 | add0".parse().unwrap();
+    let points: PointSet = "everywhere".parse().unwrap();
+    for (remark, expected) in [
+        (None, "exhausted: no bug in any of 2 interleavings"),
+        (
+            Some(Remark::TakenToWait { yields: 10 }),
+            "no bug in 2 interleavings, all there are if a thread that offers the processor 10 times without a sign \
+             of progress waits for another",
+        ),
+        (
+            Some(Remark::TriedInVain { tries: 3 }),
+            "no bug in 2 interleavings, all there are if a thread that tries an atomic instruction 3 times and \
+             changes nothing waits for another",
+        ),
+    ] {
+        let world = World::new(Patient(Toy::new(program.clone()), remark), Watcher { detectors: None });
+        let mut search = Search::new(Dpor::default(), Options::default());
+        search.run(&mut Workers::new(1, &world, &points, usize::MAX, PLENTY), &|| false, &mut |_| {});
+        assert_eq!(search.verdict(None).to_string(), expected);
+    }
 }
 
 /// Ever more preemptions until all is explored, or until the fewest that show a bug.

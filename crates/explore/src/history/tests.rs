@@ -81,7 +81,7 @@ fn taken(line: &str) -> Taken {
     Taken { enabled, current: None, step }
 }
 
-fn path(script: &str) -> Vec<Taken> {
+pub fn path(script: &str) -> Vec<Taken> {
     script.lines().map(str::trim).filter(|line| !line.is_empty()).map(taken).collect()
 }
 
@@ -233,6 +233,22 @@ fn two_wakers_of_one_race() {
             1 and 3: t2
             0 and 4: t1
             2 and 4: t2
+        "#]],
+    );
+}
+
+#[test]
+fn all_of_a_loop_is_waiting() {
+    // t3 came to wait in two steps, and a write to what either of them read wakes it: steps 2 and 3 both would have.
+    check(
+        "t3 of t1 t2 t3: r10
+         t3 of t1 t2 t3: r11 waits
+         t1 of t1 t2: w11
+         t2 of t1 t2 t3: w10",
+        expect![[r#"
+            1 and 2: t1
+            0 and 3: t2
+            2 and 3: t2
         "#]],
     );
 }

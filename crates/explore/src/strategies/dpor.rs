@@ -128,9 +128,8 @@ impl Reduction for Dpor {
         self.mark_races(&mut races, path, nodes);
         if let Some(parent) = nodes.list.last() {
             let step = self.history.footprint(nodes.list.len() - 1);
-            let still = |sleeper: &&Sleeper| {
-                sleeper.choice.actor != parent.chosen.actor && !sleeper.footprint.conflicts(step)
-            };
+            // Whoever ran is awake, too: all steps of an actor conflict with each other.
+            let still = |sleeper: &&Sleeper| !sleeper.footprint.conflicts(step);
             node.sleep = parent.sleep.iter().chain(&parent.done).filter(still).cloned().collect();
         }
         node.enabled.iter().filter(|&choice| !node.sleeps(choice)).collect()
@@ -140,3 +139,6 @@ impl Reduction for Dpor {
         (at < self.history.len()).then(|| self.history.group_footprint(at))
     }
 }
+
+#[cfg(test)]
+mod tests;

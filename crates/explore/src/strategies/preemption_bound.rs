@@ -91,6 +91,10 @@ impl Reduction for PreemptionBound {
     }
 
     fn arrive(&mut self, node: &mut Node, _path: &[Taken], _nodes: &mut Nodes) -> ChoiceSet {
+        // Going on costs nothing. Whatever else is tried first costs a preemption that others, later, may need.
+        if let Some(current) = node.current.filter(|&actor| node.enabled.contains_actor(actor)) {
+            node.marked.insert(current);
+        }
         node.enabled.iter().filter(|choice| self.affords(node, choice.actor)).collect()
     }
 
