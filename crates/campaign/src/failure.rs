@@ -36,6 +36,15 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Why the kernel in the file `path` could not be booted.
+    #[must_use]
+    pub fn of_boot(path: &Path, error: BootError) -> Self {
+        match error {
+            BootError::TooManyDisks => Self::BadFlag(error.to_string()),
+            error => Self::NotBootable { path: path.to_owned(), error },
+        }
+    }
+
     /// This failure for a schedule that came from the file `path`, which may be of any age.
     #[must_use]
     pub fn in_file(self, path: &Path) -> Self {

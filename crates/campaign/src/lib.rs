@@ -6,6 +6,7 @@
 //! - [`confirm`]: a lock order that was reported, and the deadlock that confirms it.
 //! - [`statement`], [`unmet`]: what the campaign claims at its end, and the points that nobody came to.
 //! - [`finding_file`], [`narrate`], [`race_witness`], [`shorten`]: a bug made short, kept, and told.
+//! - [`smp`]: the same for kernels on several processors: target, plan, statement, story.
 //! - [`host`], [`store`], [`view`]: what the program around it provides: files, clock, a place to keep things, a listener.
 //!
 //! Contract: nothing here opens files, reads the clock, prints, or ends the process. `examples/check_kernel.rs` is a whole program.
@@ -26,6 +27,7 @@ pub mod recipe;
 pub mod searching;
 pub mod shorten;
 pub mod size;
+pub mod smp;
 pub mod statement;
 pub mod store;
 pub mod target;

@@ -8,6 +8,9 @@ use crate::unmet::PointsMet;
 use detect::Signature;
 use explore::Found;
 use explore::jobs::{JobId, Plan};
+use machine::Machine;
+use machine::boot::Boot;
+use machine::hash::StableHasher;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -70,6 +73,42 @@ impl Store for Nowhere {
     }
 
     fn forget_job(&self, _: JobId) {}
+}
+
+/// Booted machines, by what they were made of ([`image`]), so that the same is not booted twice.
+///
+/// Contract: what is found was kept under that number, or it is `None`. That nothing can be kept is no failure.
+pub trait Snapshots {
+    fn find(&self, image: u64) -> Option<Machine>;
+
+    fn keep(&self, machine: &Machine, image: u64);
+}
+
+impl Snapshots for Nowhere {
+    fn find(&self, _: u64) -> Option<Machine> {
+        None
+    }
+
+    fn keep(&self, _: &Machine, _: u64) {}
+}
+
+/// A number that stands for everything a machine is made of: a snapshot of one is no snapshot of another.
+#[must_use]
+pub fn image(boot: &Boot<'_>) -> u64 {
+    let Boot { kernel, options, board } = boot;
+    let mut hasher = StableHasher::new();
+    hasher.bytes(kernel);
+    hasher.bytes(options.command_line.as_bytes());
+    for module in &options.modules {
+        hasher.bytes(module.command_line.as_bytes());
+        hasher.bytes(&module.bytes);
+    }
+    std::hash::Hash::hash(
+        &(board.cpus, board.memory_bytes, &board.disks, board.clock, board.tsx),
+        &mut hasher,
+    );
+    hasher.word(board.start_seconds);
+    hasher.finish()
 }
 
 /// A checksum of bytes, which guards against mistakes, not against malice.

@@ -260,6 +260,17 @@ mod tests {
     }
 
     #[test]
+    fn whoever_got_a_lock_no_longer_waits_for_it() {
+        // t1 waits for something else than the lock that it had asked for, and got, before.
+        check(
+            "t1: lock b; request a; lock a; unlock a
+             t2: lock a; request b; block
+             t1: block",
+            expect![""],
+        );
+    }
+
+    #[test]
     fn nobody_can_go_on() {
         check(
             "t1: block; switch t2; block -> stuck t1, t2",

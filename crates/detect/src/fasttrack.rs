@@ -90,11 +90,10 @@ impl FastTrack {
             }
             for last in known.iter_mut().filter(|last| last.bytes & bytes != 0) {
                 let first = last.record;
-                if (writes || first.kind.writes())
-                    && !(synchronises && first.atomic)
-                    && !clocks.before(first.thread, last.epoch, thread)
-                    && !quiet
-                {
+                let ordered = clocks.before(first.thread, last.epoch, thread)
+                    || contexts.are_transactions(first.context, context)
+                    || synchronises && first.atomic;
+                if (writes || first.kind.writes()) && !ordered && !quiet {
                     told.tell(&first, &now, access, contexts, races);
                 }
             }

@@ -73,6 +73,11 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
     // Blum 2018, theorem 4: successful transactions are one global lock.
     ("two transactions", "t1: xbegin; write x; xend\n t2: xbegin; write x; xend", [false, false, false]),
     (
+        "two transactions open at once",
+        "t1: xbegin; write x\n t2: xbegin; write x; xend\n t1: xend",
+        [false, false, false],
+    ),
+    (
         "a transaction and the lock of a fallback",
         "t1: xbegin; write x; xend\n t2: xabort; lock m; write x; unlock m",
         [true, true, true],

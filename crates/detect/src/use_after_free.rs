@@ -101,6 +101,12 @@ mod tests {
     }
 
     #[test]
+    fn the_byte_before_a_freed_block_is_not_in_it() {
+        // Block B begins 256 bytes behind A.
+        check("t1: alloc A 8; alloc B 8; free A 8; free B 8; read A+252", expect![""]);
+    }
+
+    #[test]
     fn flags() {
         check(
             "t1: alloc A 16; lock m; free A 16

@@ -7,7 +7,7 @@ use campaign::host::Host;
 use campaign::target::{BUNDLED_KERNEL, CORRECT};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// The files that a target is made of, as they are on this host; the kernel that comes with the tool, its program and its
@@ -74,6 +74,11 @@ impl Host for Files {
     fn stop_asked(&self) -> bool {
         interrupt::asked()
     }
+}
+
+/// This process's files, clock and signals.
+pub fn host() -> Arc<dyn Host> {
+    Arc::new(Files::default())
 }
 
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {

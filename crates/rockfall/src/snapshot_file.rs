@@ -4,29 +4,9 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use machine::board::BoardConfig;
-use machine::boot::BootOptions;
-use machine::hash::StableHasher;
 use machine::{Machine, snapshot};
 
 use campaign::Failure;
-
-/// A number that stands for everything a machine is made of: a snapshot of one is no snapshot of another.
-pub fn image(kernel: &[u8], options: &BootOptions, config: &BoardConfig) -> u64 {
-    let mut hasher = StableHasher::new();
-    hasher.bytes(kernel);
-    hasher.bytes(options.command_line.as_bytes());
-    for module in &options.modules {
-        hasher.bytes(module.command_line.as_bytes());
-        hasher.bytes(&module.bytes);
-    }
-    std::hash::Hash::hash(
-        &(config.cpus, config.memory_bytes, &config.disks, config.clock, config.tsx),
-        &mut hasher,
-    );
-    hasher.word(config.start_seconds);
-    hasher.finish()
-}
 
 /// Writes a snapshot. Whoever reads the file sees the old one or the new one, whole; a failure leaves nothing behind.
 pub fn write(path: &Path, machine: &Machine, image: u64) -> Result<(), Failure> {

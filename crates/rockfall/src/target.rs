@@ -1,6 +1,6 @@
 //! The kernel, its description and its test as the command line names them.
 
-use crate::files::{self, Files};
+use crate::files::{self, Files, host};
 use crate::interrupt::lateness;
 use crate::own_failure;
 use crate::smp::target::SmpArguments;
@@ -259,7 +259,7 @@ pub fn demo() -> Result<Target, Failure> {
 
 pub fn make(recipe: Recipe) -> Result<Target, Failure> {
     own_failure::about(&recipe);
-    Target::make(recipe, Arc::new(Files::default()))
+    Target::make(recipe, host())
 }
 
 /// Makes a target again: what is not where it was may be in the folder `beside`. Hashes that are given must be those of

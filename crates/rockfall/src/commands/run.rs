@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use machine::board::{BoardConfig, CPUS_MAX};
-use machine::boot::{Boot, BootError, BootOptions, Format, Module};
+use machine::boot::{Boot, BootOptions, Format, Module};
 use machine::devices::clock::Clock;
 use machine::devices::disk::Disk;
 use machine::{Machine, Tsx};
@@ -13,8 +13,8 @@ use machine::{Machine, Tsx};
 use crate::session::{Goal, Keys, Session, Typing};
 use crate::snapshot_file;
 use crate::verdict::Verdict;
-use campaign::Failure;
 use campaign::size::parse_size;
+use campaign::{Failure, store};
 
 const MEMORY: u64 = 64 << 20;
 const LINUX_MEMORY: u64 = 512 << 20;
@@ -87,20 +87,6 @@ fn parse_module(text: &str) -> Result<Module, Failure> {
     Ok(Module { command_line: text.to_owned(), bytes: read(Path::new(path))? })
 }
 
-/// A machine with a kernel in it, ready to run.
-pub fn boot(
-    path: &Path,
-    file: &[u8],
-    config: BoardConfig,
-    options: &BootOptions,
-) -> Result<Machine, Failure> {
-    let boot = Boot { kernel: file, options: options.clone(), board: config };
-    Machine::boot(boot).map_err(|error| match error {
-        BootError::TooManyDisks => Failure::BadFlag(error.to_string()),
-        error => Failure::NotBootable { path: path.to_owned(), error },
-    })
-}
-
 /// The boot options of the kernel, as far as kernels of this format take any.
 fn options(arguments: &Arguments, format: Format, clock: Clock) -> Result<BootOptions, Failure> {
     let refuse = |flags: &str, format_wanted| {
@@ -153,10 +139,11 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         ..BoardConfig::default()
     };
     let options = options(arguments, format, config.clock)?;
-    let image = snapshot_file::image(&file, &options, &config);
+    let boot = Boot { kernel: &file, options, board: config };
+    let image = store::image(&boot);
     let machine = match &arguments.from {
         Some(path) => snapshot_file::read(path, image)?,
-        None => boot(&arguments.kernel, &file, config, &options)?,
+        None => Machine::boot(boot).map_err(|error| Failure::of_boot(&arguments.kernel, error))?,
     };
     let goal = if arguments.save.is_some() { Goal::TestStart } else { Goal::End };
     let keys = if format == Format::Linux { Keys::Serial } else { Keys::Keyboard };

@@ -3,11 +3,12 @@
 use crate::commands::linux::{WantedModules, store};
 use crate::files::read;
 use crate::model::drive::Ground;
-use crate::smp::target::{SmpArguments, SmpTarget};
-use crate::smp::test::detectors;
+use crate::smp::snapshots::Cache;
+use crate::smp::target::{SmpArguments, load};
 use crate::target::TargetArguments;
 use campaign::Failure;
-use explore::World;
+use campaign::smp;
+use campaign::smp::target::SmpTarget;
 use guest::driving::multiprocessor::Multiprocessor;
 use guest::elf::image::Image;
 use guest::linux::placed::placed;
@@ -97,8 +98,8 @@ impl LinuxKernel {
             },
             ..TargetArguments::default()
         };
-        let target = SmpTarget::load(&arguments, &folder.join(&kernel.test))?;
-        let subject = target.start(late)?;
+        let target = load(&arguments, &folder.join(&kernel.test))?;
+        let subject = target.start(&Cache, late)?;
         let image = built.modules.iter().find_map(|module| {
             let name = module.file_stem()?.to_string_lossy().into_owned();
             let is_of = |file: &String| Path::new(file).file_stem().is_some_and(|stem| *stem == *name);
@@ -115,7 +116,7 @@ impl LinuxKernel {
 
     pub fn ground(&self) -> Ground<'static, Multiprocessor> {
         Ground {
-            world: World::new(self.subject.clone(), detectors()),
+            world: smp::world(self.subject.clone()),
             image: self.image.clone(),
             machine: Multiprocessor::machine,
             target: None,

@@ -1,10 +1,7 @@
-//! Tests of kernels on several processors: from a kernel and a test to what was found.
+//! Tests of kernels on several processors as commands: flags, files, the terminal. The tests themselves are in `campaign::smp`.
 
-pub mod narrate;
 pub mod pairs;
-pub mod plan;
 pub mod replay;
 pub mod snapshots;
-pub mod statement;
 pub mod target;
 pub mod test;

@@ -7,11 +7,12 @@
 use crate::commands::test::Arguments;
 use crate::files::write_whole;
 use crate::interrupt::lateness;
-use crate::smp::statement::Ending;
-use crate::smp::target::{Booted, SmpTarget};
+use crate::smp::target::{load, snapshots};
 use crate::smp::test::{Explored, explore};
 use crate::verdict::Verdict;
 use campaign::Failure;
+use campaign::smp::statement::Ending;
+use campaign::smp::target::{Booted, SmpTarget};
 use report::matrix::{Cell, Matrix, Result as Outcome};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,8 +23,8 @@ pub fn run(arguments: &Arguments, calls: &Path) -> Result<Verdict, Failure> {
         let what = "--output is for one test; with --pairs each finding gets its own file";
         return Err(Failure::BadFlag(what.to_owned()));
     }
-    let mut target = SmpTarget::load(&arguments.target, calls)?;
-    let booted = target.boot(&lateness(None))?;
+    let mut target = load(&arguments.target, calls)?;
+    let booted = target.boot(snapshots(&arguments.target.smp), &lateness(None))?;
     let count = side(&booted, calls)?;
     let pairs: Vec<(u32, u32)> =
         (0..count).flat_map(|first| (first..count).map(move |second| (first, second))).collect();

@@ -2,13 +2,15 @@
 
 use crate::files::write_whole;
 use crate::instruction_trace::trace;
-use crate::smp::narrate::narrate;
-use crate::smp::target::SmpTarget;
-use crate::smp::test::detectors;
+use crate::smp::snapshots::Cache;
+use crate::smp::target::make_again;
 use crate::terminal::text_options;
 use crate::verdict::Verdict;
 use campaign::Failure;
 use campaign::finding_file::FindingFile;
+use campaign::smp;
+use campaign::smp::narrate::narrate;
+use campaign::smp::target::SmpTarget;
 use detect::Detectors;
 use explore::World;
 use guest::driving::multiprocessor::Multiprocessor;
@@ -32,12 +34,12 @@ impl Scene {
         if let Some(kernel) = kernel {
             recipe.kernel = kernel.to_owned();
         }
-        let target = SmpTarget::make_again(recipe, path.parent().unwrap_or(Path::new("")))?;
-        let mut subject = target.start(&(Arc::new(crate::interrupt::asked) as trace::Cancelled))?;
+        let target = make_again(recipe, path.parent().unwrap_or(Path::new("")))?;
+        let mut subject = target.start(&Cache, &(Arc::new(crate::interrupt::asked) as trace::Cancelled))?;
         if chooses_interrupts(&file) {
             subject.choose_interrupts();
         }
-        Ok(Self { file, target, world: World::new(subject, detectors()) })
+        Ok(Self { file, target, world: smp::world(subject) })
     }
 
     pub fn story(&self, path: &Path) -> Result<Story, Failure> {

@@ -4,6 +4,7 @@
 //! kept or read back is booted again: this never fails.
 
 use crate::snapshot_file;
+use campaign::store::Snapshots;
 use machine::Machine;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -22,24 +23,29 @@ fn path(image: u64) -> Option<PathBuf> {
     Some(folder()?.join(format!("{image:016x}.{EXTENSION}")))
 }
 
-pub fn find(image: u64) -> Option<Machine> {
-    let path = path(image)?;
-    let machine = path.exists().then(|| snapshot_file::read(&path, image).ok()).flatten();
-    if machine.is_some() {
-        // Only what is not used for long goes; that it cannot be told apart then does no harm.
-        let _ = std::fs::File::options()
-            .append(true)
-            .open(&path)
-            .map(|file| file.set_modified(SystemTime::now()));
-    }
-    machine
-}
+/// The user's cache folder.
+pub struct Cache;
 
-pub fn keep(machine: &Machine, image: u64) {
-    let Some(path) = path(image) else { return };
-    let Some(folder) = path.parent() else { return };
-    if std::fs::create_dir_all(folder).is_ok() && snapshot_file::write(&path, machine, image).is_ok() {
-        thin(&folder.to_owned());
+impl Snapshots for Cache {
+    fn find(&self, image: u64) -> Option<Machine> {
+        let path = path(image)?;
+        let machine = path.exists().then(|| snapshot_file::read(&path, image).ok()).flatten();
+        if machine.is_some() {
+            // Only what is not used for long goes; that it cannot be told apart then does no harm.
+            let _ = std::fs::File::options()
+                .append(true)
+                .open(&path)
+                .map(|file| file.set_modified(SystemTime::now()));
+        }
+        machine
+    }
+
+    fn keep(&self, machine: &Machine, image: u64) {
+        let Some(path) = path(image) else { return };
+        let Some(folder) = path.parent() else { return };
+        if std::fs::create_dir_all(folder).is_ok() && snapshot_file::write(&path, machine, image).is_ok() {
+            thin(&folder.to_owned());
+        }
     }
 }
 

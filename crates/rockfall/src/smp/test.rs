@@ -2,58 +2,28 @@
 
 use crate::commands::explore::cores;
 use crate::commands::test::Arguments;
-use crate::files::{write_finding, write_whole};
+use crate::files::{host, write_finding, write_whole};
 use crate::interrupt::lateness;
 use crate::progress::Progress;
 use crate::ram::Ram;
-use crate::smp::narrate::narrate;
-use crate::smp::plan::{DEPTH_MAX, Plan};
-use crate::smp::statement::{Ending, statement};
-use crate::smp::target::{Booted, SmpTarget, tests};
+use crate::smp::target::{finding_path, keep_image, load, load_functions, snapshots, tests};
 use crate::terminal::text_options;
 use crate::verdict::Verdict;
 use campaign::Failure;
 use campaign::finding_file::FindingFile;
-use detect::{Candidate, Config, Detectors, Limits};
-use explore::minimize::{Budget, Case};
+use campaign::shorten::Shortened;
+use campaign::smp::narrate::narrate;
+use campaign::smp::plan::Plan;
+use campaign::smp::statement::{Ending, statement};
+use campaign::smp::target::{Booted, SmpTarget};
+use detect::{Candidate, Detectors};
 use explore::{Found, World};
 use guest::driving::multiprocessor::Multiprocessor;
 use report::{RaceStory, Story, Summary, json};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use trace::{PointSet, Resolve};
-
-/// What a kernel prints when it is unwell.
-const CONSOLE: [&str; 18] = [
-    "BUG:",
-    "Oops",
-    "WARNING:",
-    "Kernel panic",
-    "general protection fault",
-    "unable to handle",
-    "blocked for more than",
-    "soft lockup",
-    "hard LOCKUP",
-    "self-detected stall",
-    "detected stalls",
-    "list_add corruption",
-    "list_del corruption",
-    "refcount_t:",
-    "KASAN:",
-    "Object already free",
-    "Poison overwritten",
-    "Redzone overwritten",
-];
-/// How many seconds may go into making a finding's schedule short.
-const MINIMISE_SECONDS_MAX: f64 = 10.0;
-
-/// The detectors of tests on several processors.
-pub fn detectors() -> Detectors {
-    let console = CONSOLE.iter().map(|&pattern| pattern.to_owned()).collect();
-    // Single accesses are points here, so a test has many; as many as are ever explored are too many.
-    let limits = Limits { points_max: DEPTH_MAX as u64 - 1, ..Config::default().limits };
-    Detectors::new(&Config { leak: false, frees_seen: false, console, limits, ..Config::default() })
-}
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let tests = tests(&arguments.target.smp.linux)?;
@@ -72,10 +42,10 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         if tests.is_empty() { vec![None] } else { tests.iter().map(Some).collect() };
     for test in tests {
         let mut target = match test {
-            Some(test) => SmpTarget::load(&arguments.target, test)?,
-            None => SmpTarget::load_functions(&arguments.target)?,
+            Some(test) => load(&arguments.target, test)?,
+            None => load_functions(&arguments.target)?,
         };
-        let booted = target.boot(&lateness(None))?;
+        let booted = target.boot(snapshots(&arguments.target.smp), &lateness(None))?;
         let inputs = chosen(&booted, arguments.target.smp.input)?;
         for (done, input) in inputs.iter().enumerate() {
             if crate::interrupt::asked() {
@@ -134,8 +104,9 @@ pub fn explore(
 ) -> Result<Explored, Failure> {
     let (subject, said) = target.at_test(booted, &lateness(None))?;
     let cores = arguments.workers.unwrap_or_else(cores).max(1);
-    let late = lateness(Some(budget));
-    let mut plan = Plan::new(subject.clone(), detectors(), cores, budget, late, Ram::new(arguments.ram));
+    let ram = Ram::new(arguments.ram);
+    let memory_is_short = Arc::new(move || ram.is_short());
+    let mut plan = Plan::new(subject.clone(), cores, budget, host(), memory_is_short);
     if arguments.target.smp.interrupts {
         plan.watch_interrupts();
         plan.choose_interrupts();
@@ -147,14 +118,7 @@ pub fn explore(
         progress.tell_part(arguments.verbose, interleavings, what);
     });
     progress.finish();
-    let ending = match &plan {
-        Plan { found: Some(_), .. } => Ending::Bug,
-        Plan { unsupported: Some(_), .. } => Ending::Unsupported,
-        Plan { complete: true, .. } => Ending::Exhausted,
-        _ if crate::interrupt::asked() => Ending::Stopped,
-        plan if plan.is_short_of_memory() => Ending::OutOfMemory,
-        _ => Ending::Late,
-    };
+    let ending = Ending::of(&plan, crate::interrupt::asked());
     Ok(Explored { plan, ending, said, subject })
 }
 
@@ -175,7 +139,7 @@ impl Explored {
             }
             return Ok((verdict, line));
         };
-        let path = arguments.output.clone().unwrap_or_else(|| target.finding_path());
+        let path = arguments.output.clone().unwrap_or_else(|| finding_path(target));
         let bug = Bug::new(target, plan.plain_world(), &found, &points, &Keeping::of(arguments, path))?;
         let verdict = bug.tell(arguments, target, plan, told.trim_end())?;
         Ok((verdict, line))
@@ -184,7 +148,7 @@ impl Explored {
     /// Writes the finding to a file, if there is one; returns its path.
     pub fn keep(&self, arguments: &Arguments, target: &mut SmpTarget) -> Result<Option<PathBuf>, Failure> {
         let Some((found, points)) = &self.plan.found else { return Ok(None) };
-        let path = target.finding_path();
+        let path = finding_path(target);
         let keeping = Keeping::of(arguments, path);
         Bug::new(target, self.plan.plain_world(), found, points, &keeping).map(|bug| Some(bug.path))
     }
@@ -221,28 +185,13 @@ impl Bug {
         keeping: &Keeping,
     ) -> Result<Self, Failure> {
         let world = World::new(without_haste(world.subject), world.observer);
-        let started = Instant::now();
-        let late = || started.elapsed().as_secs_f64() > MINIMISE_SECONDS_MAX || crate::interrupt::asked();
-        let budget = Budget { executions_max: u64::MAX, workers: keeping.workers, ..Budget::default() };
-        let case = Case { world: &world, points, found, budget, cancelled: &late };
-        let least = (!keeping.no_minimise).then(|| case.minimize());
-        let best = least.as_ref().map_or(found, |least| &least.found).clone();
-        let passing = Case { found: &best, ..case }.nearest_passing();
-        let path = keeping.output.clone();
-        target.keep_image(&path)?;
-        let file = FindingFile {
-            rockfall_finding: FindingFile::VERSION,
-            headline: best.finding.headline(),
-            target: target.recipe.clone(),
-            points: points.clone(),
-            schedule: best.schedule.clone(),
-            preemptions: best.preemptions,
-            interleavings: found.interleaving,
-            minimised_from: least.is_some().then_some(found.preemptions),
-            fewest: least.as_ref().is_some_and(|least| least.fewest),
-            passing: passing.map(|passing| (passing.schedule, passing.parts_at)),
-            finding: best.finding,
+        let short = match keeping.no_minimise {
+            true => Shortened::not(points, found),
+            false => Shortened::of(&world, points, &[], found, keeping.workers, &host()),
         };
+        let path = keeping.output.clone();
+        keep_image(target, &path)?;
+        let file = short.file(&target.recipe, found.interleaving);
         write_finding(&file, &path)?;
         crate::interrupt::finding_is_kept(&path);
         Ok(Self { file, path, world })

@@ -1,7 +1,7 @@
 //! What a test on several processors covered, in words: no more than is true.
 
 use crate::smp::plan::{Part, Plan};
-use campaign::words::counted;
+use crate::words::counted;
 use guest::driving::multiprocessor::{Counters, STARVATION_INSTRUCTIONS, TICKS_CHOSEN_MAX};
 use report::grouped;
 use std::fmt::Write as _;
@@ -22,6 +22,22 @@ pub enum Ending {
     Unsupported,
 }
 
+impl Ending {
+    /// How a plan ended; `stopped` says whether somebody asked it to.
+    #[must_use]
+    pub fn of(plan: &Plan, stopped: bool) -> Self {
+        match plan {
+            Plan { found: Some(_), .. } => Self::Bug,
+            Plan { unsupported: Some(_), .. } => Self::Unsupported,
+            Plan { complete: true, .. } => Self::Exhausted,
+            _ if stopped => Self::Stopped,
+            plan if plan.is_short_of_memory() => Self::OutOfMemory,
+            _ => Self::Late,
+        }
+    }
+}
+
+#[must_use]
 pub fn statement(what: &str, plan: &Plan, counters: Counters, ending: Ending, names: &dyn Resolve) -> String {
     let mut out = String::new();
     let seconds = plan.seconds();

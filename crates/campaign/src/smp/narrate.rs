@@ -1,9 +1,9 @@
 //! A finding on several processors told: its schedule is run once more with stacks, and made into a story.
 
+use crate::failure::Failure;
+use crate::finding_file::FindingFile;
+use crate::narrate::{quoted, shows};
 use crate::smp::target::SmpTarget;
-use campaign::Failure;
-use campaign::finding_file::FindingFile;
-use campaign::narrate::{quoted, shows};
 use detect::{Detectors, Limits};
 use explore::World;
 use explore::strategies::replay;

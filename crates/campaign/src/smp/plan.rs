@@ -19,7 +19,9 @@
 //!
 //! Memory is a budget like time: when the process has as much as it may, the run ends and says so.
 
-use crate::ram::Ram;
+use crate::campaign::lateness;
+use crate::host::Host;
+use crate::smp;
 use detect::{Detectors, Race, RaceLog};
 use explore::sample::{Sample, Sampler};
 use explore::strategies::{Pcts, Poss, PreemptionBound, RandomWalks};
@@ -29,7 +31,7 @@ use guest::driving::multiprocessor::{Classes, Multiprocessor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use trace::{Access, Cancelled, PhysAddr, PointSet, Schedule, Subject as _, VirtAddr, Words};
 
 /// The most decisions of one execution.
@@ -41,7 +43,7 @@ const REDUCED_SHARE: f64 = 0.6;
 /// How many random executions are run in one go, before it is looked what they brought.
 const RANDOM_EXECUTIONS: u64 = 1024;
 /// The host is asked for the memory in use whenever so many others have asked for the time.
-const ASKS_OF_RAM: u32 = 64;
+const ASKS_OF_MEMORY: u32 = 64;
 
 /// A part of what was explored, with a set of points that was known then.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,7 +87,8 @@ pub struct Plan {
     detectors: Detectors,
     cores: usize,
     late: Cancelled,
-    began: Instant,
+    host: Arc<dyn Host>,
+    began: Duration,
     budget: Duration,
     seed: u64,
     /// Whether what processors share with their own interrupts counts.
@@ -122,24 +125,26 @@ pub struct Plan {
 pub type Report<'a> = &'a mut dyn FnMut(&str, u64);
 
 impl Plan {
+    /// A plan for `cores` workers that ends when the budget does, or when `memory_is_short` says so.
     pub fn new(
         subject: Multiprocessor,
-        detectors: Detectors,
         cores: usize,
         budget: Duration,
-        late: Cancelled,
-        ram: Ram,
+        host: Arc<dyn Host>,
+        memory_is_short: Cancelled,
     ) -> Self {
         let mut subject = subject;
+        let began = host.now();
         let short = Arc::new(AtomicBool::new(false));
-        let late = late_or_short(late, ram, short.clone());
+        let late = late_or_short(lateness(&host, began + budget), memory_is_short, short.clone());
         subject.cancel_when(late.clone());
         Self {
             subject,
-            detectors,
+            detectors: smp::detectors(),
             cores,
             late,
-            began: Instant::now(),
+            host,
+            began,
             budget,
             seed: 1,
             interrupts: false,
@@ -166,7 +171,11 @@ impl Plan {
 
     #[must_use]
     pub fn seconds(&self) -> f64 {
-        self.began.elapsed().as_secs_f64()
+        self.elapsed().as_secs_f64()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.host.now().saturating_sub(self.began)
     }
 
     /// The words before whose accesses others are let in.
@@ -275,8 +284,8 @@ impl Plan {
 
     /// Runs executions with two preemptions, then three, and so on while its share of the time lasts.
     fn deepen(&mut self, report: Report<'_>) -> Ended {
-        let left = self.budget.saturating_sub(self.began.elapsed());
-        let end = self.began.elapsed() + left.mul_f64(REDUCED_SHARE);
+        let left = self.budget.saturating_sub(self.elapsed());
+        let end = self.elapsed() + left.mul_f64(REDUCED_SHARE);
         for preemptions in 2.. {
             match self.reduced(preemptions, end, report) {
                 Ended::Exhausted { cut: true } => {}
@@ -326,8 +335,8 @@ impl Plan {
         let options = Options { depth_max: DEPTH_MAX, ..Options::default() };
         let mut search: Search<PreemptionBound, Noted> =
             Search::new(PreemptionBound::new(preemptions), options);
-        let began = self.began;
-        let stop = move || late() || began.elapsed() >= end;
+        let (host, end) = (Arc::clone(&self.host), self.began + end);
+        let stop = move || late() || host.now() >= end;
         let mut learned = false;
         while !search.is_over() && !stop() && !learned {
             search.round(&mut workers, &stop);
@@ -451,10 +460,10 @@ impl Plan {
 }
 
 /// Whether the time is over, or the memory used up; the latter is kept in `short`.
-fn late_or_short(late: Cancelled, ram: Ram, short: Arc<AtomicBool>) -> Cancelled {
+fn late_or_short(late: Cancelled, memory_is_short: Cancelled, short: Arc<AtomicBool>) -> Cancelled {
     let asked = AtomicU32::new(0);
     Arc::new(move || {
-        if asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASKS_OF_RAM) && ram.is_short() {
+        if asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASKS_OF_MEMORY) && memory_is_short() {
             short.store(true, Ordering::Relaxed);
         }
         short.load(Ordering::Relaxed) || late()
