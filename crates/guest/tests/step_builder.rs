@@ -51,3 +51,24 @@ fn two_processors_of_a_machine_without_a_description_take_steps_that_conflict() 
     .assert_eq(&format!("{}\n{}", told(&first), told(&second)));
     assert!(first.accesses[0].conflicts(&second.accesses[0]));
 }
+
+/// `mov eax, [0x1000]`; `mov [0x1008], eax`; `hlt`, in 32-bit code.
+const COPIES_32: &[u8] = &[0xa1, 0x00, 0x10, 0x00, 0x00, 0xa3, 0x08, 0x10, 0x00, 0x00, 0xf4];
+
+#[test]
+fn who_reaches_out_of_what_is_tested_depends_on_the_page_table() {
+    let mut machine = Machine::flat32(1 << 20);
+    machine.memory.write(PhysAddr(0x110), COPIES_32);
+    // One large page, which the first entry of the page directory at 0x2000 maps.
+    machine.memory.write(PhysAddr(0x2000), &0x83u32.to_le_bytes());
+    let cpu = &mut machine.cpus[0];
+    (cpu.rip, cpu.cr3, cpu.cr4) = (0x110, 0x2000, cpu.cr4 | 1 << 4);
+    cpu.cr0 |= 1 << 31;
+    // The code is under test, and the words that it copies are not.
+    let scope = Scope { tested: std::iter::once(0..0x1000).collect(), ..Scope::everything() };
+    let mut builder = StepBuilder::new(Recorder::new(Arc::new(scope), 32));
+    let step = step(&mut machine, &mut builder, CpuId(0));
+    expect_test::expect![[r#"
+        t0, 3 instructions; 110 reads 1000; 115 writes 1008; 110 reads 2000; 115 reads 2000"#]]
+    .assert_eq(&told(&step));
+}

@@ -45,6 +45,22 @@ static unsigned push_pop(unsigned value)
 }
 ";
 
+/// Yields so many times. The count is in a register that the function of the system call pushes: where it comes back, the
+/// registers are the same in each round.
+const YIELD_FOR: &str = "
+static void yield_for(int times)
+{
+    asm volatile(\"1: pushl $-1\\n\\t\"
+                 \"call yield\\n\\t\"
+                 \"addl $4, %%esp\\n\\t\"
+                 \"decl %0\\n\\t\"
+                 \"jnz 1b\"
+                 : \"+S\"(times)
+                 :
+                 : \"eax\", \"ecx\", \"edx\", \"cc\", \"memory\");
+}
+";
+
 /// Looks at a cell so many times. The count is in memory: the registers are the same in each round.
 const TRY_FOR: &str = "
 static void try_for(volatile int *cell, int value, int times)
@@ -90,11 +106,12 @@ fn statement(op: &Op) -> String {
         Op::Broadcast(condition) => format!("cond_broadcast(&conditions[{condition}]);"),
         Op::Down(semaphore) => format!("sem_wait(&semaphores[{semaphore}]);"),
         Op::Up(semaphore) => format!("sem_signal(&semaphores[{semaphore}]);"),
-        Op::Yield { times } => format!("for (int i = 0; i < {times}; i++)\n        yield(-1);"),
+        Op::Yield { times } => format!("yield_for({times});"),
         Op::Await { cell, value, how } => {
             let body = match how {
                 Waiting::Spinning => "asm volatile(\"pause\");",
                 Waiting::Yielding => "yield(-1);",
+                Waiting::Counting => "rounds++, yield(-1);",
             };
             format!("while (cells[{cell}] != {value})\n        {body}")
         }
@@ -157,6 +174,12 @@ pub fn source(program: &Program, guests: &Path) -> String {
     }
     if text_of.contains("try_for") {
         text += TRY_FOR;
+    }
+    if text_of.contains("yield_for") {
+        text += YIELD_FOR;
+    }
+    if text_of.contains("rounds++") {
+        text += "static volatile int rounds;\n";
     }
     if program.heap {
         let _ = writeln!(text, "static volatile int *volatile block;");

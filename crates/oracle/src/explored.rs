@@ -15,7 +15,7 @@ use crate::kernel::{Calls, MARKER};
 use crate::program::{Program, REGISTERS};
 use detect::{Config, Detectors, FindingKind};
 use explore::strategies::Dpor;
-use explore::{Observed, Observer, Options, Search, Until, Workers, World};
+use explore::{Observed, Observer, Options, Search, Until, Verdict, Workers, World};
 use guest::driving::everywhere::Everywhere;
 use guest::driving::lifecycle::{self, Setup};
 use guest::elf::image::Image;
@@ -54,8 +54,8 @@ pub struct Limits {
 
 /// What came of exploring a program.
 pub enum Explored {
-    /// All outcomes were reached; they are in words.
-    All { outcomes: BTreeSet<String>, interleavings: u64 },
+    /// The space is exhausted; its outcomes are in words. `bounded`: a judgement of who waits bounds what was explored.
+    All { outcomes: BTreeSet<String>, interleavings: u64, bounded: bool },
     /// There are more interleavings than were allowed.
     TooMany,
     /// The execution showed something that no outcome of a program can be.
@@ -295,6 +295,11 @@ pub fn explore(what: Explores<'_>, name: &str, built: &guests::Image, limits: Li
     }
 }
 
+/// The guest at the beginning of a program, for whoever decides alone who runs.
+pub fn begun(program: &Program, name: &str, built: &guests::Image) -> Result<Uniprocessor, String> {
+    Ok(world(Explores::Program(program, Memory::AtOnce), name, built)?.subject.guest)
+}
+
 fn world(what: Explores<'_>, name: &str, built: &guests::Image) -> Result<World<Ending, Ends>, String> {
     let file = std::fs::read(&built.kernel).map_err(|error| error.to_string())?;
     let bytes = std::fs::read(built.programs.join(name)).map_err(|error| error.to_string())?;
@@ -383,6 +388,7 @@ fn run(world: &World<Ending, Ends>, points: &str, limits: Limits) -> Explored {
             Note::Outcome(outcome) => Some(outcome.clone()),
             _ => None,
         });
-        return Explored::All { outcomes: outcomes.collect(), interleavings };
+        let bounded = matches!(search.verdict(None), Verdict::Bounded { .. });
+        return Explored::All { outcomes: outcomes.collect(), interleavings, bounded };
     }
 }

@@ -132,7 +132,7 @@ impl Fate {
         match explored {
             Explored::TooMany => Fate::PassedOver,
             Explored::Odd(what) => Fate::Odd(what),
-            Explored::All { outcomes, interleavings } if outcomes == expected => {
+            Explored::All { outcomes, interleavings, .. } if outcomes == expected => {
                 Fate::Agrees { outcomes: expected.len() as u64, interleavings }
             }
             Explored::All { outcomes, .. } => Fate::Disagrees {

@@ -22,6 +22,8 @@ pub enum Value {
 pub enum Waiting {
     Spinning,
     Yielding,
+    /// Yielding, and counting how often.
+    Counting,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -166,6 +168,7 @@ impl fmt::Display for Op {
             Op::Yield { times } => write!(f, "yield*{times}"),
             Op::Await { cell, value, how: Waiting::Spinning } => write!(f, "spin(c{cell}=={value})"),
             Op::Await { cell, value, how: Waiting::Yielding } => write!(f, "await(c{cell}=={value})"),
+            Op::Await { cell, value, how: Waiting::Counting } => write!(f, "count(c{cell}=={value})"),
             Op::Try { cell, value, times } => write!(f, "try*{times}(c{cell}=={value})"),
             Op::Rounds { times, mutex, cell } => write!(f, "rounds*{times}(lock{mutex} c{cell}++)"),
             Op::Copy => write!(f, "copy"),

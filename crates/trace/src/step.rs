@@ -19,7 +19,7 @@ pub enum StepEnd {
     NoProgress { instructions: u64 },
     /// The chosen actor could not be brought to run.
     NotScheduled { ticks: u32 },
-    /// Whoever asked for the step no longer wants it ([`crate::Subject::heed`]): it is not finished, and neither is what
+    /// Whoever asked for the step no longer wants it ([`crate::Subject::cancel_when`]): it is not finished, and neither is what
     /// the subject has become of any use.
     Cancelled,
     /// The machine cannot go on (an instruction or device it does not model): nothing is known of what follows.

@@ -287,3 +287,6 @@ fn touched(machine: &Machine, log: &mut Events) -> Round {
     });
     round
 }
+
+#[cfg(test)]
+mod tests;

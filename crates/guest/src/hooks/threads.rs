@@ -89,11 +89,10 @@ pub enum Round {
     Running { before: Vec<Access>, from: usize },
 }
 
-/// The state of a program's thread: registers by their hash, and what it wrote in the round.
+/// The state of a program's thread: registers and stack by their hash, and what it read in the round.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoundEnd {
     pub registers: u64,
-    pub written: Vec<Value>,
     pub read: Vec<Value>,
 }
 

@@ -416,6 +416,18 @@ mod tests {
                 vec![Traffic(OWNER, 0x7f80), Writes(OWNER, 0x7f00), Writes(OTHER, 0x7f00)],
                 vec![],
             ),
+            (
+                "read by who has woken its owner up, beside what the owner uses",
+                vec![
+                    Traffic(OWNER, 0x7f80),
+                    Writes(OWNER, 0x7f40),
+                    Reads(OTHER, 0x7f40),
+                    Reads(OTHER, 0x7f00),
+                    Wakes(OTHER, OWNER),
+                    mine,
+                ],
+                vec![0x7f00],
+            ),
             ("freed by another", vec![mine, Frees(OTHER, 0x7f00)], vec![0x7f00]),
             ("freed by itself", vec![mine, Frees(OWNER, 0x7f00), Traffic(OTHER, 0x7f00)], vec![]),
             ("of one that has ended", vec![mine, Ends(OWNER), Writes(OTHER, 0x7f00)], vec![]),

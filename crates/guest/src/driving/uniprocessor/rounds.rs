@@ -1,9 +1,9 @@
 //! Rounds of a loop around a yield: a program's thread that is as it was one round ago waits, and that is certain.
 //!
 //! Concept: a round begins where the system call that offered the processor returns to the program, and ends where the next
-//! offer is made. If the registers at the beginning of two rounds are equal, if whatever the thread wrote in its program's memory
-//! in between holds what it held one round before, and if nobody else has written what it accessed, then the next round will be
-//! the same again, for as long as that is so. Such a thread waits for one of the values that it read, in the program or,
+//! offer is made. If the registers and the stack at the beginning of two rounds are equal, if whatever the thread read in between
+//! holds what it held one round before, and if nobody else has written what it accessed, then the next round will be
+//! the same again, for as long as that is so. (What it wrote and never reads says nothing of the next round.) Such a thread waits for one of the values that it read, in the program or,
 //! through system calls, in the kernel. It is what [`crate::driving::spinning`] knows of loops without a yield.
 //!
 //! Contract: looked at only where a thread has yielded before. Says nothing of loops that count their rounds: what these
@@ -91,13 +91,11 @@ impl Uniprocessor {
         let Some(thread) = self.tracker.threads.current() else { return false };
         let accesses = &thread.looping.accesses;
         let own = |access: &&Access| program.as_ref().is_none_or(|program| program.contains(&access.addr.0));
-        let written = accesses.iter().filter(|access| access.kind.writes()).filter(own);
         // What the kernel reads to make the offer is not the program's concern.
         let read = accesses.iter().filter(|access| access.kind != AccessKind::Write);
         let read = read.filter(|access| !thread.looping.only_offers || own(access));
         let now = RoundEnd {
             registers: self.registers_hash() ^ self.stack_hash(),
-            written: values(&self.machine, written),
             read: values(&self.machine, read),
         };
         let same = thread.looping.last.as_ref() == Some(&now);
