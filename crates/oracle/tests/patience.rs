@@ -59,7 +59,10 @@ fn what_patience_leaves_out_is_said() {
             Explored::All { outcomes, bounded, .. } => {
                 assert_eq!(bounded, *expected, "{what}");
                 // Nobody is stuck.
-                assert!(outcomes.iter().all(|outcome| outcome.starts_with("finished")), "{what}: {outcomes:?}");
+                assert!(
+                    outcomes.iter().all(|outcome| outcome.starts_with("finished")),
+                    "{what}: {outcomes:?}"
+                );
             }
             Explored::TooMany => panic!("{what}: too many interleavings"),
             Explored::Odd(odd) => panic!("{what}: {odd}"),
