@@ -33,13 +33,6 @@ fn programs() -> Vec<(&'static str, Vec<Vec<Op>>)> {
         ("a yielder is woken", vec![waits(Waiting::Yielding), vec![store(1, 2), store(0, 1)]]),
         ("a spinner may miss it", vec![twice(Waiting::Spinning), vec![store(0, 1), store(0, 2)]]),
         ("a yielder may miss it", vec![twice(Waiting::Yielding), vec![store(0, 1), store(0, 2)]]),
-        (
-            "a yielder stands where it stood, but was disturbed",
-            vec![
-                vec![wait(0, 0, Waiting::Yielding), load(0, 1)],
-                vec![store(0, 1), store(0, 0), store(0, 1), store(0, 0)],
-            ],
-        ),
         ("two wakers", vec![twice(Waiting::Spinning), vec![store(0, 1)], vec![store(0, 2)]]),
         (
             "who tries so many times is not waiting",
