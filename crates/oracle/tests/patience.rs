@@ -1,13 +1,12 @@
 //! Threads that yield and count how often: they are taken to wait after a while, which bounds what is proved; what another does
 //! wakes them, and when nobody else can go on they are tried again.
 
-use explore::random::Random;
 use guest::driving::uniprocessor::{Patience, Uniprocessor};
 use oracle::enumerate::Memory;
 use oracle::explored::{Explored, Explores, Limits, begun, explore};
 use oracle::program::{Op, Program, Value, Waiting};
 use std::path::Path;
-use trace::{Actor, PointSet, Remark, Step, StepEnd, Subject as _};
+use trace::{Actor, Choice, PointSet, Remark, Step, StepEnd, Subject as _};
 
 /// More yields than anybody has patience for, and half as many.
 const TIMES: u32 = Patience::DEFAULT.program_yields_max + 16;
@@ -111,31 +110,32 @@ fn a_write_wakes_who_was_taken_to_wait_for_it() {
     assert!(matches!(steps.last().expect("steps").0.end, StepEnd::Finished));
 }
 
-/// How often the schedule is drawn by lot.
-const WALKS: u64 = 600;
-
 #[test]
 fn who_stands_where_it_stood_but_was_disturbed_does_not_wait() {
-    // The first thread may find 1 twice, and 0 each time that it comes back from offering the processor. Nothing is left to wait
-    // for then: the next look ends its loop.
+    // The first thread may find 1 again and again, and 0 each time that it comes back from offering the processor. Nothing is left
+    // to wait for then: a look that nobody disturbs ends its loop.
     let program = program(vec![
         vec![Op::Await { cell: 0, value: 0, how: Waiting::Yielding }],
-        vec![store(0, 1), store(0, 0), store(0, 1), store(0, 0)],
+        (0..8).map(|number| store(0, 1 - number % 2)).collect(),
     ]);
     let built = build("disturbed", std::slice::from_ref(&program));
     let begun = begun(&program, "p0", &built).unwrap_or_else(|why| panic!("{why}"));
     let points: PointSet = "everywhere".parse().expect("points");
-    let mut random = Random::new(1);
-    for walk in 0..WALKS {
-        let mut guest = begun.clone();
-        let end = loop {
-            let enabled: Vec<_> = guest.enabled().iter().collect();
-            let choice = enabled[random.below(enabled.len())];
-            let step = guest.step(choice, &points);
-            if !matches!(step.end, StepEnd::Point(_)) {
-                break step.end;
+    // Whoever runs goes on for a while, and from then on the two take turns.
+    for alone in 0..16 {
+        let (mut guest, mut last) = (begun.clone(), None);
+        for number in 0.. {
+            let enabled = guest.enabled();
+            let wanted = |choice: &Choice| (Some(choice.actor) == last) == (number < alone);
+            let choice = enabled.iter().find(wanted).or(enabled.first()).expect("somebody can go on");
+            last = Some(choice.actor);
+            match guest.step(choice, &points).end {
+                StepEnd::Point(_) => {}
+                end => {
+                    assert!(matches!(end, StepEnd::Finished), "after {alone} steps alone: {end:?}");
+                    break;
+                }
             }
-        };
-        assert!(matches!(end, StepEnd::Finished), "walk {walk}: {end:?}");
+        }
     }
 }
