@@ -139,7 +139,7 @@ fn litmus_tests_have_the_outcomes_that_processors_allow() {
         }
         let known: BTreeSet<String> = possible.iter().map(Outcome::to_string).collect();
         match explore(Explores::Program(program, Memory::Buffered), &format!("litmus_{at}"), &built, limits) {
-            Explored::All { outcomes, interleavings } if outcomes == known => {
+            Explored::All { outcomes, interleavings, .. } if outcomes == known => {
                 println!("{}: {} outcomes, {interleavings} interleavings", parts[0], known.len());
             }
             Explored::All { outcomes, .. } => wrong.push(format!(
