@@ -5,6 +5,9 @@
 //! processor times, and the fastest of several runs counts. The plain run does the same instructions: text is typed at the
 //! same instruction.
 
+mod cases;
+mod found;
+mod linux;
 mod store_buffers;
 
 use crate::cpu_time::CpuClock;
@@ -16,7 +19,7 @@ use guest::driving::lifecycle::{FreeRun, Setup};
 use guest::elf::image::Image;
 use guest::hooks::description::Description;
 use guest::hooks::kernel::Kernel;
-use machine::{Events, StopSet};
+use machine::{Events, Kinds, Stop, StopSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,15 +30,9 @@ pub struct Options {
     /// Also write docs/results/sanitizers.md.
     #[arg(long)]
     write: bool,
-    /// A disk image of xv6 (xv6.img), built from its public sources.
-    #[arg(long, value_name = "FILE", requires = "xv6_kernel")]
+    /// A folder in which xv6 was built from its public sources: xv6.img, kernel and fs.img are there.
+    #[arg(long, value_name = "FOLDER")]
     xv6: Option<PathBuf>,
-    /// The xv6 kernel with its symbols.
-    #[arg(long, value_name = "FILE", requires = "xv6_disk")]
-    xv6_kernel: Option<PathBuf>,
-    /// The disk with xv6's programs (fs.img).
-    #[arg(long, value_name = "FILE")]
-    xv6_disk: Option<PathBuf>,
     /// What xv6 is told to run.
     #[arg(long, default_value = "usertests")]
     xv6_test: String,
@@ -122,15 +119,14 @@ impl Guest {
         };
         let (mut detectors, mut findings, mut races) = (Detectors::new(&config), Vec::new(), Vec::new());
         let began = CpuClock::own().now()?;
-        let mut instructions = 0;
         while let Some(step) = run.step().map_err(|error| error.to_string())? {
-            instructions += step.instructions;
             match &mut observer {
                 Some(observer) => observer.observe(&step, &mut races),
                 None => detectors.observe(&step, &mut findings),
             }
         }
         let seconds = (CpuClock::own().now()? - began).as_secs_f64();
+        let instructions = run.subject().machine.cpu(CpuId(0)).executed;
         Ok(Outcome { seconds, instructions, findings, races })
     }
 
@@ -141,23 +137,28 @@ impl Guest {
         let mut machine = told.subject().machine.clone();
         while told.step().map_err(|error| error.to_string())?.is_some() {}
         let (typed_at, text) = told.typed();
-        let until = told.subject().machine.instructions();
+        let until = told.subject().machine.cpu(CpuId(0)).executed;
         let began = CpuClock::own().now()?;
-        let mut events = Events::off();
-        for (upto, text) in [(typed_at.unwrap_or(until), Some(text)), (until, None)] {
-            while machine.instructions() < upto {
-                let before = machine.instructions();
-                machine.run(CpuId(0), &StopSet::after(upto - before), &mut events);
-                if machine.instructions() == before {
-                    break;
-                }
+        let (mut events, mut typed) = (Events::off(), typed_at.is_none());
+        loop {
+            let executed = machine.cpu(CpuId(0)).executed;
+            if executed >= until {
+                break;
             }
-            if let Some(text) = text.filter(|_| typed_at.is_some()) {
+            // A guest that waits for a key halts; time goes on there without instructions.
+            let stop = machine.run(CpuId(0), &StopSet::after(until - executed).on(Kinds::HALT), &mut events);
+            let now = machine.instructions();
+            if !typed && typed_at.is_some_and(|at| now >= at) {
                 machine.type_text(text);
+                typed = true;
+            }
+            if !matches!(stop, Stop::Halt | Stop::Budget) {
+                break;
             }
         }
         let seconds = (CpuClock::own().now()? - began).as_secs_f64();
-        Ok(Outcome { seconds, instructions: machine.instructions(), findings: Vec::new(), races: Vec::new() })
+        let instructions = machine.cpu(CpuId(0)).executed;
+        Ok(Outcome { seconds, instructions, findings: Vec::new(), races: Vec::new() })
     }
 
     fn fastest(&self, tool: Tool, runs: u32) -> Result<Outcome, String> {
@@ -172,23 +173,11 @@ impl Guest {
     }
 }
 
-/// Kinds of bugs that the thesis tells of, as faults of the catalogue: what it is, the fault, its test, the tool.
-const FOUND: [(&str, &str, &str, Tool); 4] = [
-    ("locks taken in contradicting orders (first)", "vanish_circular", "vanish_vanish", Tool::Lockdep),
-    ("locks taken in contradicting orders (second)", "vanish_circular", "double_wait", Tool::Lockdep),
-    (
-        "unprotected access to a shared variable",
-        "thread_count_torn",
-        "double_thread_fork",
-        Tool::HappensBefore,
-    ),
-    ("data race in the virtual memory", "new_pages_unlocked", "double_new_pages", Tool::HappensBefore),
-];
-
 pub fn run(options: &Options) -> Result<(), String> {
     let mut guests = vec![Guest::bundled("vanish_vanish", &[], options.instructions)?];
-    if let (Some(image), Some(kernel), Some(disk)) = (&options.xv6, &options.xv6_kernel, &options.xv6_disk) {
-        let disk = std::fs::read(disk).map_err(|error| format!("{}: {error}", disk.display()))?;
+    if let Some(folder) = &options.xv6 {
+        let [image, kernel, disk] = ["xv6.img", "kernel", "fs.img"].map(|name| folder.join(name));
+        let disk = std::fs::read(&disk).map_err(|error| format!("{}: {error}", disk.display()))?;
         let setup = Setup {
             test: options.xv6_test.clone(),
             disks: vec![disk],
@@ -197,7 +186,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         };
         let description = ("xv6.toml", include_str!("../../kernels/xv6.toml"));
         let name = format!("xv6, {}", options.xv6_test);
-        guests.push(Guest::new(&name, image, kernel, description, setup)?);
+        guests.push(Guest::new(&name, &image, &kernel, description, setup)?);
     }
     let mut text = String::from(
         "| guest | tool | instructions | seconds | slow-down | at most | findings | races |\n|---|---|---|---|---|---|---|---|\n",
@@ -226,22 +215,45 @@ pub fn run(options: &Options) -> Result<(), String> {
             }
         }
     }
-    text.push_str("\n| kind of bug | fault | tool | found in one run |\n|---|---|---|---|\n");
-    for (what, fault, test, tool) in FOUND {
-        let outcome = Guest::bundled(test, &[fault], options.instructions)?.run(tool)?;
-        let found = match tool {
-            Tool::Lockdep => outcome.findings.iter().any(|finding| finding.kind.name() == "lock-order"),
-            _ => !outcome.races.is_empty(),
-        };
-        let tool = TOOLS.iter().find(|(known, ..)| *known == tool).map_or("", |(_, name, _)| name);
-        let _ =
-            writeln!(text, "| {what} | {fault}, {test} | {tool} | {} |", if found { "yes" } else { "no" });
-    }
+    linux_rows(&mut text, options)?;
+    found::table(&mut text)?;
     store_buffers::table(&mut text, options.runs)?;
+    cases::tables(&mut text)?;
     print!("{text}");
     if options.write {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results/sanitizers.md");
         std::fs::write(&path, document(&text)).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The fastest of several runs.
+fn fastest(runs: u32, run: impl Fn() -> Result<Outcome, String>) -> Result<Outcome, String> {
+    let mut all = (0..runs.max(1)).map(|_| run()).collect::<Result<Vec<_>, _>>()?;
+    all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    all.into_iter().next().ok_or_else(|| "no run".to_owned())
+}
+
+fn linux_rows(text: &mut String, options: &Options) -> Result<(), String> {
+    let Some(guest) = linux::LinuxGuest::find()? else {
+        eprintln!("passed over: Debian's kernel is not in target/linux; guests/linux/fetch brings it there");
+        return Ok(());
+    };
+    let name = guest.name();
+    let plain = fastest(options.runs, || guest.run_plain())?;
+    let _ = writeln!(text, "| {name} | none | {} | {:.3} | 1.00 | | | |", plain.instructions, plain.seconds);
+    let watched = fastest(options.runs, || guest.run_lockdep(u64::MAX))?;
+    let (_, tool, limit) = TOOLS[0];
+    let slower = watched.seconds / plain.seconds.max(1e-9);
+    let _ = writeln!(
+        text,
+        "| {name} | {tool} | {} | {:.3} | {slower:.2} | {limit} | {} | not looked for |",
+        watched.instructions,
+        watched.seconds,
+        watched.findings.len(),
+    );
+    for finding in &watched.findings {
+        eprintln!("{name}: {}", finding.headline());
     }
     Ok(())
 }

@@ -36,6 +36,10 @@ pub enum LockClass {
     Initialised { at: VirtAddr, subclass: u32 },
     /// All locks at this offset of heap blocks that were allocated at this place in the code.
     Allocated { at: VirtAddr, offset: u64 },
+    /// All locks of unknown making that the code at this place was the first to initialise or to take.
+    FirstUsed { at: VirtAddr },
+    /// All locks at this offset of the elements of the array at this address.
+    Element { of: VirtAddr, offset: u64 },
     /// A single lock.
     Address(LockId),
 }
@@ -45,6 +49,8 @@ impl fmt::Display for LockClass {
         match self {
             Self::Address(lock) => lock.fmt(f),
             Self::Allocated { at, offset } => write!(f, "locks at offset {offset} of blocks from {at}"),
+            Self::FirstUsed { at } => write!(f, "locks first used at {at}"),
+            Self::Element { of, offset } => write!(f, "locks at offset {offset} of the elements at {of}"),
             Self::Initialised { at, subclass: 0 } => write!(f, "locks initialised at {at}"),
             Self::Initialised { at, subclass } => write!(f, "locks initialised at {at}, subclass {subclass}"),
         }

@@ -23,8 +23,8 @@ mod flags;
 mod heap;
 mod held;
 mod leak;
-#[cfg(test)]
-mod litmus;
+#[cfg(any(test, feature = "cases"))]
+pub mod litmus;
 mod lockdep;
 mod lockset;
 mod no_progress;
@@ -35,7 +35,7 @@ mod race_limited;
 mod race_pure;
 mod race_words;
 mod reentry;
-#[cfg(test)]
+#[cfg(any(test, feature = "cases"))]
 mod script;
 mod shadow;
 mod use_after_free;
@@ -52,6 +52,8 @@ pub use flags::Flags;
 pub use held::{Held, INTERRUPTS, TRANSACTION};
 pub use leak::Leak;
 pub use lockdep::Lockdep;
+#[cfg(any(test, feature = "cases"))]
+pub use lockdep::selftest;
 pub use lockset::Lockset;
 pub use no_progress::{Constants, Limits, NoProgress, Progress};
 pub use panic::Panic;
@@ -61,3 +63,12 @@ pub use race_pure::RacePure;
 pub use race_words::RaceWords;
 pub use reentry::Reentry;
 pub use use_after_free::UseAfterFree;
+
+/// A small program whose verdict is known, for tables: what it shows, what is expected, and what was found.
+#[cfg(any(test, feature = "cases"))]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Case {
+    pub what: &'static str,
+    pub expected: String,
+    pub found: String,
+}

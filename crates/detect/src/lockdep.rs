@@ -8,6 +8,7 @@
 //! - *recursion*: asking for what one holds;
 //! - *interrupts*: a lock that a handler takes is never held where that interrupt can come, nor does anything that is
 //!   held so come behind it in the order;
+//! - *read sides* of RCU keep nobody waiting for a lock, so they have no order and no rules about interrupts; nobody sleeps in one;
 //! - *wait context*: a lock whose waiters sleep is not asked for while holding one whose waiters spin, nor in a handler;
 //! - *sleeping while atomic*: nobody gives up the processor while holding a lock whose waiters spin;
 //! - what is held is given back before returning to user mode, by whoever took it, and before its memory is freed or it is
@@ -22,8 +23,8 @@
 
 mod classes;
 mod graph;
-#[cfg(test)]
-mod selftest;
+#[cfg(any(test, feature = "cases"))]
+pub mod selftest;
 mod usage;
 
 use crate::facts::{Detector, Moment, What};
@@ -51,6 +52,8 @@ pub struct Lockdep {
     sleeping: Arc<BTreeMap<ThreadId, Side>>,
     /// Threads that run with interrupts off, on a machine with several processors.
     masked: Arc<BTreeSet<ThreadId>>,
+    /// Threads that deferred work of interrupts cannot interrupt.
+    soft_masked: Arc<BTreeSet<ThreadId>>,
     /// Whether any thread was seen to turn interrupts off.
     interrupts_told: bool,
     ran: Option<ThreadId>,
@@ -103,10 +106,9 @@ impl Lockdep {
             Action::Lock { lock, taking } => {
                 let asked = self.asked(moment, event, (*lock, *taking), None);
                 self.check(moment, &asked, findings);
-                if !self.masks(moment) {
-                    self.held_enabled(moment, event, (*lock, *taking), findings);
-                }
+                self.held_enabled(moment, event, (*lock, *taking), findings);
             }
+            Action::LockFound { lock, at, offset } => self.classes.found(*lock, *at, *offset),
             Action::InterruptsOff => {
                 self.interrupts_told = true;
                 if !self.masked.contains(&thread) {
@@ -117,9 +119,18 @@ impl Lockdep {
                 if self.masked.contains(&thread) {
                     Arc::make_mut(&mut self.masked).remove(&thread);
                 }
-                let held: Vec<_> =
-                    moment.facts.held.locks_in(thread, None).map(|held| (held.lock, held.taking)).collect();
-                held.into_iter().for_each(|held| self.held_enabled(moment, event, held, findings));
+                self.all_held_enabled(moment, event, findings);
+            }
+            Action::SoftInterruptsOff => {
+                if !self.soft_masked.contains(&thread) {
+                    Arc::make_mut(&mut self.soft_masked).insert(thread);
+                }
+            }
+            Action::SoftInterruptsOn => {
+                if self.soft_masked.contains(&thread) {
+                    Arc::make_mut(&mut self.soft_masked).remove(&thread);
+                }
+                self.all_held_enabled(moment, event, findings);
             }
             Action::InHandler { interrupt, action } => {
                 self.act_in_handler(moment, event, (*interrupt, action), findings);
@@ -174,10 +185,13 @@ impl Lockdep {
     /// Checks all rules about asking for a lock.
     fn check(&mut self, moment: &Moment<'_>, asked: &Asked<'_>, findings: &mut Vec<Finding>) {
         self.check_initialised(moment, asked, findings);
-        if asked.taking.attempt || asked.taking.semaphore {
+        if asked.taking.attempt {
             return;
         }
         self.check_wait_context(moment, asked, findings);
+        if asked.taking.semaphore {
+            return;
+        }
         let again = asked.held.iter().find(|held| held.lock == asked.lock).cloned();
         if let Some(held) = again {
             let granted = asked.taking.recursive && (!asked.taking.shared || held.taking.shared);
@@ -197,6 +211,9 @@ impl Lockdep {
         }
         Arc::make_mut(&mut self.chains).insert(chain);
         for (held, class) in asked.held.iter().zip(&classes) {
+            if held.taking.is_read_side() {
+                continue;
+            }
             self.add_edge(moment, asked, (held, *class), findings);
         }
     }
@@ -292,6 +309,14 @@ impl Lockdep {
         moment.facts.held.masks_interrupts(moment.thread) || self.masked.contains(&moment.thread)
     }
 
+    /// Takes note of all locks that the running thread holds where it can be interrupted.
+    fn all_held_enabled(&mut self, moment: &Moment<'_>, event: &Event, findings: &mut Vec<Finding>) {
+        let held = moment.facts.held.locks_in(moment.thread, None);
+        let held: Vec<_> = held.map(|held| (held.lock, held.taking)).collect();
+        held.into_iter().for_each(|held| self.held_enabled(moment, event, held, findings));
+    }
+
+    /// Takes note that the lock is held, for each kind of interrupt that can come there.
     fn held_enabled(
         &mut self,
         moment: &Moment<'_>,
@@ -299,7 +324,11 @@ impl Lockdep {
         (lock, taking): (LockId, Taking),
         findings: &mut Vec<Finding>,
     ) {
-        for interrupt in [InterruptKind::Hard, InterruptKind::Soft] {
+        if self.masks(moment) {
+            return;
+        }
+        let soft = (!self.soft_masked.contains(&moment.thread)).then_some(InterruptKind::Soft);
+        for interrupt in [Some(InterruptKind::Hard), soft].into_iter().flatten() {
             let about = (lock, taking, interrupt, Mark::Enabled);
             self.mark(moment, event, about, findings);
         }
@@ -312,6 +341,9 @@ impl Lockdep {
         (lock, taking, interrupt, mark): (LockId, Taking, InterruptKind, Mark),
         findings: &mut Vec<Finding>,
     ) {
+        if taking.is_read_side() {
+            return;
+        }
         let class = self.classes.of(lock, &moment.facts.heap);
         let role = match mark {
             Mark::InHandler => Role::TookInHandler { lock },
@@ -431,7 +463,12 @@ impl Lockdep {
                 let asked = self.asked(moment, event, (lock, taking), context);
                 self.check(moment, &asked, findings);
                 self.mark(moment, event, (lock, taking, interrupt, Mark::InHandler), findings);
+                // Deferred work is interrupted as threads are.
+                if interrupt == InterruptKind::Soft && !self.masks(moment) {
+                    self.mark(moment, event, (lock, taking, InterruptKind::Hard, Mark::Enabled), findings);
+                }
             }
+            Action::LockFound { lock, at, offset } => self.classes.found(lock, at, offset),
             Action::Block { .. } => {
                 let sides = vec![moment.side(Role::Waits, event)];
                 self.tell(moment, event.pc, (LockRule::SleepInAtomic, LockId(0), None), sides, findings);

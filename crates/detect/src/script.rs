@@ -7,6 +7,7 @@
 //! A place is `x`, `x+4` or `x+4:2` (offset, size); the size is 4 unless given. `x/2` is the same address in another
 //! address space, `NULL` is 0.
 
+#[cfg(test)]
 use crate::{Config, Detectors, Finding};
 use std::collections::BTreeMap;
 use trace::{
@@ -136,16 +137,19 @@ pub fn steps(script: &str) -> Vec<Step> {
 }
 
 /// Like `check`, with the rules about locks as well.
+#[cfg(test)]
 pub fn check_locks(script: &str, expected: expect_test::Expect) {
     check_with(Detectors::new(&Config { lockdep: true, ..Config::default() }), script, expected);
 }
 
 /// Runs the detectors that always watch over a script and compares what they say, one line for each finding.
+#[cfg(test)]
 pub fn check(script: &str, expected: expect_test::Expect) {
     let config = Config { console: vec!["BUG".to_string()], ..Config::default() };
     check_with(Detectors::new(&config), script, expected);
 }
 
+#[cfg(test)]
 pub fn check_with(mut detectors: Detectors, script: &str, expected: expect_test::Expect) {
     let mut findings = Vec::new();
     for step in steps(script) {
@@ -159,6 +163,7 @@ pub fn check_with(mut detectors: Detectors, script: &str, expected: expect_test:
     }
 }
 
+#[cfg(test)]
 fn tell(finding: &Finding) -> String {
     let mut text = format!("{}\n  = {}", finding.headline(), finding.signature());
     for side in &finding.sides {
@@ -197,6 +202,14 @@ fn action(word: &str, rest: &str, names: &mut Names) -> Action {
         "xabort" => Action::TransactionAborted { status: 2 },
         "off" => Action::InterruptsOff,
         "on" => Action::InterruptsOn,
+        "soft-off" => Action::SoftInterruptsOff,
+        "soft-on" => Action::SoftInterruptsOn,
+        "found" => {
+            let lock = names.lock(next());
+            let at = VirtAddr(u64::from_str_radix(next(), 16).unwrap());
+            let offset = rest.split_whitespace().nth(2).map(|offset| offset.parse().unwrap());
+            Action::LockFound { lock, at, offset }
+        }
         "join" => Action::Join { thread: thread(next()) },
         "enter" => Action::EnterTrusted { code: trusted(next()) },
         "leave" => Action::LeaveTrusted { code: trusted(next()) },
@@ -210,6 +223,7 @@ fn action(word: &str, rest: &str, names: &mut Names) -> Action {
             Action::Free { addr: VirtAddr(addr), phys: PhysAddr(addr), size }
         }
         "panic" => Action::Panic { message: rest.to_string() },
+        #[cfg(test)]
         "fault" => Action::Fault {
             exception: serde_json::from_value(next().into()).unwrap(),
             error: None,

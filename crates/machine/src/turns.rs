@@ -9,6 +9,7 @@
 //! Shares differ in length: equal ones can fall into step with a guest's loops, so that a lock is held at the end of each
 //! and others wait for it for ever.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::CpuId;
 
@@ -64,8 +65,8 @@ impl Turns {
     }
 
     /// Turns also end before an instruction at one of these linear addresses.
-    pub fn stop_at(&mut self, code: impl IntoIterator<Item = u64>) {
-        self.until.code = Arc::new(code.into_iter().collect());
+    pub fn stop_at(&mut self, code: &Arc<BTreeSet<u64>>) {
+        self.until.code = code.clone();
     }
 
     /// How many processors are on hold.

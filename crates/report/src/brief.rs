@@ -29,6 +29,11 @@ fn class_name(class: &LockClass, resolve: &dyn Resolve) -> String {
         LockClass::Allocated { at, offset } => {
             format!("locks at offset {offset} of blocks from {}", place(*at))
         }
+        LockClass::FirstUsed { at } => format!("locks first used in {}", place(*at)),
+        LockClass::Element { of, offset } => {
+            let array = resolve.data(*of).unwrap_or_else(|| of.to_string());
+            format!("locks at offset {offset} of the elements of {array}")
+        }
         LockClass::Initialised { at, subclass: 0 } => format!("locks initialised in {}", place(*at)),
         LockClass::Initialised { at, subclass } => {
             format!("locks initialised in {} (subclass {subclass})", place(*at))
@@ -77,7 +82,8 @@ fn side(out: &mut String, side: &Side, resolve: &dyn Resolve) {
         Role::HeldEnabled { lock } => format!("held {} with interrupts on", name(lock)),
         role => role.verb().to_string(),
     };
-    let _ = writeln!(out, "  {} {}", side.thread, visible(&did));
+    let called = resolve.thread(side.thread).map(|name| format!(" ({})", visible(&name)));
+    let _ = writeln!(out, "  {}{} {}", side.thread, called.unwrap_or_default(), visible(&did));
     let frames = side.stack.clone().unwrap_or_else(|| resolve.frames(side.pc));
     for frame in frames.iter().take(FRAMES_MAX) {
         let _ = writeln!(out, "      in {}", visible(&Place::from(frame).in_words()));

@@ -173,7 +173,7 @@ fn no_description(kernel: &Path) -> String {
 /// Reads what the arguments name, where no test need be named.
 pub fn load_any(arguments: &TargetArguments) -> Result<Target, Failure> {
     if !arguments.smp.linux.is_empty() || arguments.smp.pairs.is_some() {
-        let what = "--linux is for 'rockfall test' and 'rockfall explore'; this command needs a description";
+        let what = "--linux is for 'rockfall test', 'rockfall explore' and 'rockfall check'; this command needs a description";
         return Err(Failure::BadFlag(what.to_owned()));
     }
     if let Some(cpus) = arguments.smp.cpus.filter(|cpus| *cpus > 1 && arguments.smp.begin.is_empty()) {

@@ -65,6 +65,13 @@ impl Taking {
     pub const fn tried(self) -> Self {
         Self { attempt: true, ..self }
     }
+
+    /// Whether this is a read side that nobody who wants a lock waits for, as of RCU: it matters only in that nobody may sleep
+    /// meanwhile.
+    #[must_use]
+    pub const fn is_read_side(self) -> bool {
+        self.attempt && self.shared && self.recursive
+    }
 }
 
 /// What kind of interrupt a handler handles.
@@ -108,6 +115,13 @@ pub enum Action {
         lock: LockId,
         subclass: u32,
     },
+    /// Nobody saw `lock` being made. It follows the same rules as all that are known in the same way: that lie at this `offset`
+    /// of the elements of the array at `at`, or, without an offset, that the code at `at` was the first to use.
+    LockFound {
+        lock: LockId,
+        at: VirtAddr,
+        offset: Option<u64>,
+    },
     /// The running thread asks for `lock`; it may have to wait.
     LockRequest {
         lock: LockId,
@@ -135,6 +149,9 @@ pub enum Action {
     },
     InterruptsOff,
     InterruptsOn,
+    /// Deferred work of interrupts ([`InterruptKind::Soft`]) cannot come from here on, although interrupts may.
+    SoftInterruptsOff,
+    SoftInterruptsOn,
     /// A handler that interrupted the running thread performed `action`, which therefore is not the thread's
     /// own. Recorded only where lock order is watched.
     InHandler {

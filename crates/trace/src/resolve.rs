@@ -1,6 +1,6 @@
 //! From an address to words: function, file and line.
 
-use crate::VirtAddr;
+use crate::{ThreadId, VirtAddr};
 use serde::{Deserialize, Serialize};
 
 /// One function activation. Inlined functions give frames of their own with the same `pc`.
@@ -27,5 +27,10 @@ pub trait Resolve {
     /// The lock at an address. Its name is not that of its first member.
     fn lock(&self, addr: VirtAddr) -> Option<String> {
         self.data(addr)
+    }
+    /// What a thread is called beside its number.
+    fn thread(&self, thread: ThreadId) -> Option<String> {
+        let _ = thread;
+        None
     }
 }

@@ -10,7 +10,7 @@ use explore::World;
 use guest::driving::multiprocessor::Multiprocessor;
 
 /// What a kernel prints when it is unwell.
-const CONSOLE: [&str; 18] = [
+pub const CONSOLE: [&str; 18] = [
     "BUG:",
     "Oops",
     "WARNING:",

@@ -27,6 +27,15 @@ pub const CPUS: u8 = 2;
 /// that reports can name them by it.
 const COMMAND_LINE: &str = "slab_nomerge";
 
+/// The command line and the initial file system that a Linux kernel is booted with.
+#[must_use]
+pub fn linux_options(config: &BoardConfig, append: &str, initramfs: &[u8]) -> BootOptions {
+    let first = boot::linux::default_command_line(config.clock);
+    let command_line = [&first, COMMAND_LINE, append.trim()].join(" ").trim_end().to_owned();
+    let modules = vec![Module { command_line: String::new(), bytes: initramfs.to_vec() }];
+    BootOptions { command_line, modules }
+}
+
 /// A machine that is ready, once its input is known.
 pub struct Booted {
     machine: Machine,
@@ -188,11 +197,7 @@ impl SmpTarget {
         };
         match &self.guest {
             Guest::Linux { kernel, initramfs, .. } => {
-                let first = boot::linux::default_command_line(config.clock);
-                let command_line =
-                    [&first, COMMAND_LINE, self.recipe.append.trim()].join(" ").trim_end().to_owned();
-                let modules = vec![Module { command_line: String::new(), bytes: initramfs.clone() }];
-                let options = BootOptions { command_line, modules };
+                let options = linux_options(&config, &self.recipe.append, initramfs);
                 self.booted(kept, boot_of(kernel, options, config), "", &|machine| {
                     start::boot_to_test(machine, cancelled).map(|_| ())
                 })

@@ -1,7 +1,8 @@
 //! Lock classes: locks that follow the same rules.
 //!
 //! A class is the place in the code where its locks were initialised, as far as that was seen; else the place where the
-//! heap block was allocated that the lock lies in, with its offset there; else the lock's own address.
+//! heap block was allocated that the lock lies in, with its offset there; else, where the subject says so, the array that
+//! it is an element of or the place that was first to use it; else the lock's own address.
 
 use crate::LockClass;
 use crate::heap::Heap;
@@ -16,6 +17,8 @@ pub struct ClassId(pub u32);
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
     initialised: Arc<BTreeMap<LockId, LockClass>>,
+    /// Locks of which nobody saw how they were made.
+    found: Arc<BTreeMap<LockId, LockClass>>,
     of: Arc<BTreeMap<LockId, ClassId>>,
     numbers: Arc<BTreeMap<LockClass, ClassId>>,
     all: Arc<Vec<LockClass>>,
@@ -29,6 +32,18 @@ impl Classes {
             if self.of.contains_key(&lock) {
                 Arc::make_mut(&mut self.of).remove(&lock);
             }
+        }
+    }
+
+    /// Takes note of a lock that nobody saw being made.
+    pub fn found(&mut self, lock: LockId, at: VirtAddr, offset: Option<u64>) {
+        let class = match offset {
+            Some(offset) => LockClass::Element { of: at, offset },
+            None => LockClass::FirstUsed { at },
+        };
+        Arc::make_mut(&mut self.found).insert(lock, class);
+        if self.of.contains_key(&lock) {
+            Arc::make_mut(&mut self.of).remove(&lock);
         }
     }
 
@@ -50,8 +65,9 @@ impl Classes {
             let live = heap.block_of(VirtAddr(lock.0))?;
             Some(LockClass::Allocated { at: live.allocated.pc, offset: lock.0 - live.block.addr.0 })
         };
-        let class =
-            self.initialised.get(&lock).copied().or_else(allocated).unwrap_or(LockClass::Address(lock));
+        let found = || self.found.get(&lock).copied();
+        let made = self.initialised.get(&lock).copied().or_else(allocated).or_else(found);
+        let class = made.unwrap_or(LockClass::Address(lock));
         let id = match self.numbers.get(&class) {
             Some(known) => *known,
             None => {
@@ -73,11 +89,21 @@ impl Classes {
     pub fn forget(&mut self, bytes: Range<u64>) {
         let range = LockId(bytes.start)..LockId(bytes.end);
         if bytes.is_empty()
-            || self.of.range(range.clone()).next().is_none() && self.initialised.range(range).next().is_none()
+            || self.of.range(range.clone()).next().is_none()
+                && self.initialised.range(range.clone()).next().is_none()
         {
             return;
         }
-        Arc::make_mut(&mut self.of).retain(|lock, _| !bytes.contains(&lock.0));
-        Arc::make_mut(&mut self.initialised).retain(|lock, _| !bytes.contains(&lock.0));
+        remove(Arc::make_mut(&mut self.of), &range);
+        remove(Arc::make_mut(&mut self.initialised), &range);
+        remove(Arc::make_mut(&mut self.found), &range);
+    }
+}
+
+/// Removes the locks of a range, of which there are few.
+fn remove<T>(locks: &mut BTreeMap<LockId, T>, range: &Range<LockId>) {
+    let inside: Vec<LockId> = locks.range(range.clone()).map(|(lock, _)| *lock).collect();
+    for lock in inside {
+        locks.remove(&lock);
     }
 }

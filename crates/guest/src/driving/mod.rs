@@ -4,6 +4,7 @@ mod cache_lines;
 pub mod compiled;
 pub mod everywhere;
 pub mod lifecycle;
+pub mod linux_run;
 pub mod multiprocessor;
 pub mod recorder;
 pub mod spinning;

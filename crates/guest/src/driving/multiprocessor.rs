@@ -32,7 +32,7 @@ mod counters;
 mod ending;
 pub mod functions;
 mod halves;
-mod heap;
+pub(crate) mod heap;
 mod hooks;
 mod knowledge;
 mod meanings;

@@ -115,6 +115,9 @@ impl Teller<'_> {
             | Action::Wake { .. }
             | Action::Yield
             | Action::LockInit { .. }
+            | Action::LockFound { .. }
+            | Action::SoftInterruptsOff
+            | Action::SoftInterruptsOn
             | Action::InHandler { .. }
             | Action::LockRequest { .. }
             | Action::Lock { .. }

@@ -1,6 +1,8 @@
 //! `rockfall check`: one run of a guest, watched by the sanitizers that are asked for. Nothing is explored, but a lock
 //! order that is reported can be confirmed by steering into the deadlock.
 
+mod linux;
+
 use crate::commands::explore::parse_duration;
 use crate::files::{expect_folder, write_whole};
 use crate::target::{self, TargetArguments};
@@ -32,7 +34,9 @@ use trace::{PointSet, Resolve as _, Schedule, Step, StepEnd, Subject as _, VirtA
 #[command(after_help = "Examples:\n  \
     rockfall check kernel -k pebbles -t fork_test --lockdep --hb\n  \
     rockfall check xv6.img -k xv6 --symbols kernel -t usertests --free --lockdep\n  \
-    rockfall check kernel -k my.toml -t mytest --lockdep --confirm 60s")]
+    rockfall check kernel -k my.toml -t mytest --lockdep --confirm 60s\n  \
+    rockfall check vmlinuz --linux tests --cpus 2      a Linux kernel while it boots and runs a folder of tests\n  \
+    rockfall check vmlinuz                             while it boots")]
 pub struct Arguments {
     #[command(flatten)]
     pub target: TargetArguments,
@@ -188,6 +192,9 @@ fn run_free(run: &mut FreeRun, watched: &mut Watched, target: &Target) -> Result
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
     arguments.html.iter().try_for_each(|path| expect_folder(path))?;
+    if linux::is_meant(&arguments.target) {
+        return linux::run(arguments);
+    }
     let target =
         if arguments.free { target::load_any(&arguments.target)? } else { target::load(&arguments.target)? };
     crate::target::caution(&target);

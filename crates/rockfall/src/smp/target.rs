@@ -7,17 +7,19 @@ use crate::smp::snapshots::Cache;
 use crate::target::{self, TargetArguments};
 use campaign::Failure;
 use campaign::recipe::{FunctionsRecipe, LinuxRecipe, Recipe};
-use campaign::smp::target::{CPUS, SmpTarget};
+use campaign::smp::target::{CPUS, SmpTarget, linux_options};
 use campaign::store::{Nowhere, Snapshots};
 use campaign::target::file_hash;
 use clap::Args;
-use guest::linux::Linux;
+use guest::linux::{Linux, LinuxError};
 use guests::linux::debian::Kernel;
 use guests::linux::disk;
 use guests::linux::{Pack, Placed};
-use machine::board::CPUS_MAX;
-use machine::boot::Format;
+use machine::Machine;
+use machine::board::{BoardConfig, CPUS_MAX};
+use machine::boot::{Boot, Format};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const MEMORY_BYTES: u64 = 512 << 20;
 
@@ -135,6 +137,60 @@ pub fn load_functions(arguments: &TargetArguments) -> Result<SmpTarget, Failure>
     SmpTarget::described(recipe, target)
 }
 
+/// What a Linux kernel is booted with.
+pub struct LinuxFiles {
+    pub path: PathBuf,
+    pub kernel: Vec<u8>,
+    /// What the kernel tells of itself, or why that cannot be read.
+    pub linux: Result<Arc<Linux>, LinuxError>,
+    pub initramfs: Vec<u8>,
+}
+
+impl LinuxFiles {
+    /// Reads the kernel, and packs these tests with the modules and files that the arguments name.
+    pub fn load(arguments: &TargetArguments, tests: Vec<PathBuf>) -> Result<Self, Failure> {
+        let path = kernel_file(&arguments.kernel)?;
+        let kernel = read(&path)?;
+        let not_bootable = |error| Failure::NotBootable { path: path.clone(), error };
+        if Format::detect(&kernel).map_err(not_bootable)? != Format::Linux {
+            let path = arguments.kernel.display();
+            let what =
+                format!("--linux is for Linux kernels for amd64, and {path} is not one; give a vmlinuz");
+            return Err(Failure::BadFlag(what));
+        }
+        let linux = Linux::parse(&path.display().to_string(), &kernel);
+        let mut named: Vec<String> =
+            arguments.module.iter().map(|module| module.display().to_string()).collect();
+        let mut files = arguments.smp.files.clone();
+        if let Some(name) = &arguments.smp.filesystem {
+            let made = disk::files(name, &store(None)?, &|text| eprintln!("rockfall: {text}"));
+            files.extend(made.map_err(|error| Failure::BadInput(error.to_string()))?);
+            named.extend(["loop".to_owned(), name.clone()]);
+        }
+        let wanted = WantedModules {
+            modules: &named,
+            sources: &arguments.smp.module_source,
+            macros: &arguments.smp.module_define,
+        };
+        let modules = wanted.files(|| fetched(linux.as_deref().ok()))?;
+        let pack = Pack { tests, modules, files };
+        let initramfs = pack.build().map_err(|error| Failure::BadInput(error.to_string()))?;
+        Ok(Self { path, kernel, linux, initramfs })
+    }
+
+    /// A machine with the kernel before its first instruction.
+    pub fn machine(&self, arguments: &TargetArguments) -> Result<Machine, Failure> {
+        let config = BoardConfig {
+            cpus: arguments.smp.cpus.unwrap_or(CPUS),
+            memory_bytes: arguments.memory.unwrap_or(MEMORY_BYTES),
+            ..BoardConfig::default()
+        };
+        let options = linux_options(&config, &arguments.append, &self.initramfs);
+        let boot = Boot { kernel: &self.kernel, options, board: config };
+        Machine::boot(boot).map_err(|error| Failure::of_boot(&self.path, error))
+    }
+}
+
 /// Linux with the test in a C file.
 pub fn load(arguments: &TargetArguments, test: &Path) -> Result<SmpTarget, Failure> {
     if arguments.kernel_description.is_some() || arguments.program.is_some() {
@@ -147,30 +203,8 @@ pub fn load(arguments: &TargetArguments, test: &Path) -> Result<SmpTarget, Failu
                     have no store buffers";
         return Err(Failure::BadFlag(what.to_owned()));
     }
-    let path = kernel_file(&arguments.kernel)?;
-    let kernel = read(&path)?;
-    let not_bootable = |error| Failure::NotBootable { path: path.clone(), error };
-    if Format::detect(&kernel).map_err(not_bootable)? != Format::Linux {
-        let path = arguments.kernel.display();
-        let what = format!("--linux is for Linux kernels for amd64, and {path} is not one; give a vmlinuz");
-        return Err(Failure::BadFlag(what));
-    }
-    let linux = Linux::parse(&path.display().to_string(), &kernel).ok();
-    let mut named: Vec<String> = arguments.module.iter().map(|module| module.display().to_string()).collect();
-    let mut files = arguments.smp.files.clone();
-    if let Some(name) = &arguments.smp.filesystem {
-        let made = disk::files(name, &store(None)?, &|text| eprintln!("rockfall: {text}"));
-        files.extend(made.map_err(|error| Failure::BadInput(error.to_string()))?);
-        named.extend(["loop".to_owned(), name.clone()]);
-    }
-    let wanted = WantedModules {
-        modules: &named,
-        sources: &arguments.smp.module_source,
-        macros: &arguments.smp.module_define,
-    };
-    let modules = wanted.files(|| fetched(linux.as_deref()))?;
-    let pack = Pack { tests: vec![test.to_owned()], modules, files };
-    let initramfs = pack.build().map_err(|error| Failure::BadInput(error.to_string()))?;
+    let LinuxFiles { path, kernel, linux, initramfs } = LinuxFiles::load(arguments, vec![test.to_owned()])?;
+    let linux = linux.ok();
     let name = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let recipe = Recipe {
         kernel: path,

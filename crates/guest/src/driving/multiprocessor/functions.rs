@@ -9,6 +9,7 @@ use super::Multiprocessor;
 use super::start::{ASK_INSTRUCTIONS, StartError, heard_of};
 use machine::{Events, Kinds, Machine, Stop, Turns};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use trace::{Cancelled, CpuId};
 
 /// Instructions that the boot may take, and then the way to the test.
@@ -34,7 +35,7 @@ pub fn boot_to_functions(
     let (mut turns, mut silent) = (Turns::default(), Events::off());
     let (mut executed, mut asked, mut console) = (0, 0, String::new());
     let mut typed = functions.ready.is_empty();
-    turns.stop_at(if typed { functions.begin.clone() } else { functions.ready.clone() });
+    turns.stop_at(&Arc::new(if typed { functions.begin.clone() } else { functions.ready.clone() }));
     let cpus = machine.cpus.len() as u32;
     // Turns in a row in which nobody could do anything, and no time passed.
     let mut idle = 0;
@@ -65,7 +66,7 @@ pub fn boot_to_functions(
             Stop::Code(_) if typed => turns.hold(turn.cpu),
             Stop::Code(_) => {
                 machine.type_text(&functions.text);
-                turns.stop_at(functions.begin.clone());
+                turns.stop_at(&Arc::new(functions.begin.clone()));
                 typed = true;
                 executed = 0;
                 asked = 0;

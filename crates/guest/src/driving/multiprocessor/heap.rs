@@ -101,6 +101,20 @@ impl Allocator {
         Self { functions: functions.collect(), layout: Some(layout) }
     }
 
+    /// The function of the allocator that begins at an address.
+    #[must_use]
+    pub fn function_at(&self, pc: u64) -> Option<Function> {
+        self.functions.get(&pc).copied()
+    }
+
+    /// How many bytes the object at an address has, whatever its cache allows while it is free.
+    #[must_use]
+    pub fn object_bytes(&self, addr: u64, memory: &impl Memory) -> Option<u64> {
+        let layout = self.layout.as_ref().filter(|_| addr > NOTHING_MAX)?;
+        let cache = layout.cache_of(addr, memory)?;
+        memory.read_uint(VirtAddr(cache.wrapping_add(layout.object_size)), 4)
+    }
+
     /// Where the functions are entered.
     pub fn entries(&self) -> impl Iterator<Item = u64> {
         self.functions.keys().copied()

@@ -1,0 +1,346 @@
+//! What it means that a processor enters one of the functions that are stopped at, or returns from one.
+
+use super::places::Place;
+use super::{Call, Function, LinuxRun};
+use crate::driving::multiprocessor::heap::{Allocator, Function as Allocation};
+use crate::linux::locks::{COUNT, Masking, READ_SIDE, Verb};
+use crate::state::{AX, CX, DI, DX, FLAG_INTERRUPTS, Memory as _, SI, SP};
+use crate::view::View;
+use machine::Seg;
+use trace::{Action, CpuId, InterruptKind, LockId, PhysAddr, Taking, ThreadId, VirtAddr};
+
+/// The parts of the count that the kernel keeps of why a processor must not be preempted.
+const IN_SOFT: u32 = 0x0000_0100;
+const SOFT_MASK: u32 = 0x0000_ff00;
+const HARD_MASK: u32 = 0x000f_0000;
+const NMI_MASK: u32 = 0x00f0_0000;
+/// How many objects of one bulk call are looked at.
+const BULK_MAX: u64 = 256;
+
+/// In what context a processor runs, and what may interrupt it there.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    thread: ThreadId,
+    handler: Option<InterruptKind>,
+    nmi: bool,
+    hard_masked: bool,
+    soft_masked: bool,
+}
+
+impl LinuxRun {
+    fn argument(&self, cpu: CpuId, register: usize) -> u64 {
+        self.machine.cpu(cpu).regs[register]
+    }
+
+    fn read(&self, cpu: CpuId, addr: u64, bytes: usize) -> Option<u64> {
+        View { machine: &self.machine, cpu }.read_uint(VirtAddr(addr), bytes)
+    }
+
+    /// The base of a processor's own area, while it executes the kernel.
+    fn base(&self, cpu: CpuId) -> u64 {
+        self.machine.cpu(cpu).seg(Seg::Gs).base
+    }
+
+    /// The thread that a processor runs. Outside the kernel it is the one it ran last.
+    pub(super) fn thread_of(&mut self, cpu: CpuId) -> ThreadId {
+        let own = usize::from(cpu.0);
+        if let Some(thread) = self.processors[own].thread {
+            return thread;
+        }
+        let at = self.base(cpu).wrapping_add(self.per_cpu.current);
+        match self.read(cpu, at, 8).filter(|task| *task != 0) {
+            Some(task) if self.machine.cpu(cpu).cpl() == 0 => {
+                let thread = self.tasks.at(task, &View { machine: &self.machine, cpu });
+                self.processors[own].thread = Some(thread);
+                thread
+            }
+            _ => ThreadId::default(),
+        }
+    }
+
+    fn preempt_count(&mut self, cpu: CpuId) -> u32 {
+        let base = self.base(cpu);
+        let processor = &mut self.processors[usize::from(cpu.0)];
+        if processor.base != base || processor.count_at.is_none() {
+            processor.base = base;
+            let at = VirtAddr(base.wrapping_add(self.per_cpu.preempt_count));
+            processor.count_at = self.machine.translate(cpu, at);
+        }
+        let mut bytes = [0; 4];
+        if let Some(at) = processor.count_at {
+            self.machine.memory.read(at, &mut bytes);
+        }
+        u32::from_le_bytes(bytes)
+    }
+
+    fn standing(&mut self, cpu: CpuId) -> Standing {
+        let thread = self.thread_of(cpu);
+        let count = self.preempt_count(cpu);
+        let handler = match count {
+            count if count & HARD_MASK != 0 => Some(InterruptKind::Hard),
+            count if count & IN_SOFT != 0 => Some(InterruptKind::Soft),
+            _ => None,
+        };
+        let flags = u64::from(self.machine.cpu(cpu).flags.image());
+        Standing {
+            thread,
+            handler,
+            nmi: count & NMI_MASK != 0,
+            hard_masked: flags & FLAG_INTERRUPTS == 0,
+            soft_masked: count & SOFT_MASK != 0,
+        }
+    }
+
+    /// The instruction that called the function whose first instruction is next.
+    fn caller(&self, cpu: CpuId) -> VirtAddr {
+        let back = self.read(cpu, self.argument(cpu, SP), 8).unwrap_or(0);
+        VirtAddr(back.saturating_sub(1))
+    }
+
+    /// Acts on a stop at the instruction that is next.
+    pub(super) fn happened(&mut self, cpu: CpuId, pc: u64) {
+        if self.returns.contains(&pc) {
+            self.returned(cpu, pc);
+        }
+        if let Some(verb) = self.locks.at(pc) {
+            self.lock_function(cpu, pc, verb);
+        } else if let Some(function) = self.functions.get(&pc) {
+            self.own_function(cpu, *function);
+        } else if let Some(function) = self.allocator.as_ref().and_then(|known| known.function_at(pc)) {
+            self.allocation(cpu, pc, function);
+        }
+    }
+
+    fn find_allocator(&mut self, cpu: CpuId) {
+        if self.allocator.is_some() {
+            return;
+        }
+        let running = self.running();
+        let found = Allocator::find(&running, &View { machine: &self.machine, cpu });
+        self.allocator = Some(found);
+        self.compile();
+    }
+
+    /// Tells what is masked where a lock is taken or released, if that was different before.
+    fn tell_masks(&mut self, cpu: CpuId, standing: &Standing, pc: VirtAddr) {
+        let now = (standing.hard_masked, standing.soft_masked);
+        let before = self.masked.insert(standing.thread, now).unwrap_or((false, false));
+        let changes = [
+            (before.0, now.0, Action::InterruptsOff, Action::InterruptsOn),
+            (before.1, now.1, Action::SoftInterruptsOff, Action::SoftInterruptsOn),
+        ];
+        // What keeps more away comes first, so that nothing seems to be let in that is not.
+        let (off, on): (Vec<_>, Vec<_>) =
+            changes.into_iter().filter(|(before, now, ..)| before != now).partition(|(_, now, ..)| *now);
+        for (_, _, action, _) in off {
+            self.push(cpu, action, pc);
+        }
+        for (_, _, _, action) in on {
+            self.push(cpu, action, pc);
+        }
+    }
+
+    /// Tells an action in the context in which the processor runs.
+    fn tell(&mut self, cpu: CpuId, standing: &Standing, action: Action, pc: VirtAddr) {
+        let action = match standing.handler {
+            Some(interrupt) => Action::InHandler { interrupt, action: Box::new(action) },
+            None => action,
+        };
+        self.push(cpu, action, pc);
+    }
+
+    /// Tells the class of a lock that is first met, if its address does not.
+    fn settle(&mut self, cpu: CpuId, standing: &Standing, lock: u64, pc: VirtAddr) {
+        if !self.places.settle(lock) {
+            return;
+        }
+        let place = self.places.of(lock, self.processors.len(), |at| self.read(cpu, at.0, 8));
+        let (at, offset) = match place {
+            Place::Known => return,
+            Place::Page { at, offset } => (at, Some(offset)),
+            Place::Unknown => (pc, None),
+        };
+        self.tell(cpu, standing, Action::LockFound { lock: LockId(lock), at, offset }, pc);
+    }
+
+    fn lock_function(&mut self, cpu: CpuId, entry: u64, verb: Verb) {
+        self.find_allocator(cpu);
+        let mut standing = self.standing(cpu);
+        let lock = match verb {
+            Verb::EnterRead | Verb::LeaveRead | Verb::WaitForReaders => self.locks.read_sides,
+            _ => self.argument(cpu, DI),
+        };
+        if standing.nmi || self.tasks.is_on_stack(lock) {
+            return;
+        }
+        let pc = self.caller(cpu);
+        let id = LockId(lock);
+        self.tell_masks(cpu, &standing, pc);
+        match verb {
+            Verb::Take { taking, masking } => {
+                self.settle(cpu, &standing, lock, pc);
+                standing.hard_masked |= masking == Masking::Hard;
+                standing.soft_masked |= masking == Masking::Soft;
+                self.tell_masks(cpu, &standing, pc);
+                self.take(cpu, &standing, id, taking, pc);
+            }
+            Verb::TakeOrFail { taking } => {
+                self.settle(cpu, &standing, lock, pc);
+                self.tell(cpu, &standing, Action::LockRequest { lock: id, taking }, pc);
+                self.enter(cpu, standing.thread, entry, lock);
+            }
+            Verb::Try { .. } => {
+                self.settle(cpu, &standing, lock, pc);
+                self.enter(cpu, standing.thread, entry, lock);
+            }
+            Verb::Release | Verb::LeaveRead => self.tell(cpu, &standing, Action::Unlock { lock: id }, pc),
+            Verb::Downgrade => {
+                self.tell(cpu, &standing, Action::Unlock { lock: id }, pc);
+                let taking = Taking { attempt: true, shared: true, ..Taking::default() };
+                self.tell(cpu, &standing, Action::Lock { lock: id, taking }, pc);
+            }
+            Verb::Initialise => {
+                self.settle(cpu, &standing, lock, pc);
+                if self.unordered_code.contains(&pc.0) {
+                    self.places.leave_unordered(lock);
+                }
+            }
+            Verb::EnterRead => self.take(cpu, &standing, id, READ_SIDE, pc),
+            Verb::WaitForReaders => {
+                self.tell(cpu, &standing, Action::LockRequest { lock: id, taking: Taking::default() }, pc);
+            }
+            Verb::Down => {
+                self.tell(cpu, &standing, Action::LockRequest { lock: id, taking: COUNT }, pc);
+                self.tell(cpu, &standing, Action::Down { semaphore: id }, pc);
+            }
+            Verb::Up => self.tell(cpu, &standing, Action::Up { semaphore: id }, pc),
+        }
+    }
+
+    fn take(&mut self, cpu: CpuId, standing: &Standing, lock: LockId, taking: Taking, pc: VirtAddr) {
+        // Readers of a lock whose waiters spin wait for no waiting writer if they are in a handler.
+        let recursive = taking.recursive || taking.shared && !taking.attempt && standing.handler.is_some();
+        let attempt = taking.attempt || self.places.is_unordered(lock.0);
+        let taking = Taking { recursive, attempt, ..taking };
+        self.tell(cpu, standing, Action::Lock { lock, taking }, pc);
+    }
+
+    /// Takes note that a function was entered whose result matters.
+    fn enter(&mut self, cpu: CpuId, thread: ThreadId, entry: u64, argument: u64) {
+        let stack = self.argument(cpu, SP);
+        let Some(returns_to) = self.read(cpu, stack, 8) else { return };
+        // What the thread entered deeper on the same stack has been left without a return.
+        self.calls.retain(|call| {
+            call.thread != thread || call.stack > stack || stack - call.stack > super::STACK_NEAR
+        });
+        self.calls.push(Call { thread, returns_to, stack: stack.wrapping_add(8), entry, argument });
+        let is_seen = self.returning.get(&entry).copied().unwrap_or(false);
+        if !is_seen && self.returns.insert(returns_to) {
+            self.compile();
+        }
+    }
+
+    /// Acts on a function that is about to return, or that has just returned.
+    fn returned(&mut self, cpu: CpuId, pc: u64) {
+        let standing = self.standing(cpu);
+        let stack = self.argument(cpu, SP);
+        let is = |call: &Call| {
+            call.thread == standing.thread
+                && (call.stack.wrapping_sub(8) == stack || (call.returns_to, call.stack) == (pc, stack))
+        };
+        let Some(at) = self.calls.iter().rposition(is) else { return };
+        let call = self.calls.remove(at);
+        let (caller, result) = (VirtAddr(call.returns_to.saturating_sub(1)), self.argument(cpu, AX));
+        let lock = LockId(call.argument);
+        match self.locks.at(call.entry) {
+            Some(Verb::TakeOrFail { taking }) if result as u32 == 0 => {
+                self.take(cpu, &standing, lock, taking, caller);
+            }
+            Some(Verb::Try { taking, zero_is_success }) if (result as u32 & 0xff == 0) == zero_is_success => {
+                self.take(cpu, &standing, lock, taking, caller);
+            }
+            Some(_) => {}
+            None => self.allocated(cpu, &call, result, caller),
+        }
+    }
+
+    fn own_function(&mut self, cpu: CpuId, function: Function) {
+        let own = usize::from(cpu.0);
+        let pc = self.caller(cpu);
+        match function {
+            Function::Schedule => self.processors[own].voluntary = self.argument(cpu, DI) as u32 == 0,
+            Function::Switch => self.switched(cpu, pc),
+            Function::NewTask => {
+                let standing = self.standing(cpu);
+                let task = self.argument(cpu, DI);
+                let child = self.tasks.made(task, &View { machine: &self.machine, cpu });
+                self.tell(cpu, &standing, Action::Create { child }, pc);
+            }
+            Function::ReturnToUser => {
+                self.thread_of(cpu);
+                self.push(cpu, Action::ReturnToUser, pc);
+            }
+        }
+    }
+
+    fn switched(&mut self, cpu: CpuId, pc: VirtAddr) {
+        let own = usize::from(cpu.0);
+        let view = View { machine: &self.machine, cpu };
+        let [previous, next] = [DI, SI].map(|register| self.machine.cpu(cpu).regs[register]);
+        let (from, to) = (self.tasks.at(previous, &view), self.tasks.at(next, &view));
+        self.tasks.learn_name(previous, from, &view);
+        if self.processors[own].voluntary {
+            self.push(cpu, Action::Block { lock: None, owner: None }, pc);
+        }
+        let queue = LockId(self.base(cpu).wrapping_add(self.per_cpu.run_queue_lock));
+        self.push(cpu, Action::HandOff { lock: queue, to }, pc);
+        self.push(cpu, Action::Switch { to }, pc);
+        self.processors[own].thread = Some(to);
+    }
+
+    fn allocation(&mut self, cpu: CpuId, entry: u64, function: Allocation) {
+        let thread = self.thread_of(cpu);
+        match function {
+            Allocation::Allocate => self.enter(cpu, thread, entry, 0),
+            Allocation::AllocateMany => self.enter(cpu, thread, entry, self.argument(cpu, CX)),
+            Allocation::Free => self.free(cpu, &[self.argument(cpu, DI)]),
+            Allocation::FreeOfCache => self.free(cpu, &[self.argument(cpu, SI)]),
+            Allocation::FreeMany => {
+                let all = self.array(cpu, self.argument(cpu, DX), self.argument(cpu, SI));
+                self.free(cpu, &all);
+            }
+        }
+    }
+
+    fn array(&self, cpu: CpuId, at: u64, count: u64) -> Vec<u64> {
+        (0..count.min(BULK_MAX)).map_while(|index| self.read(cpu, at.wrapping_add(8 * index), 8)).collect()
+    }
+
+    fn allocated(&mut self, cpu: CpuId, call: &Call, result: u64, pc: VirtAddr) {
+        let made = match call.argument {
+            0 => vec![result],
+            array => self.array(cpu, array, result),
+        };
+        for addr in made {
+            let view = View { machine: &self.machine, cpu };
+            let Some(size) = self.allocator.as_ref().and_then(|known| known.object_bytes(addr, &view)) else {
+                continue;
+            };
+            self.forget(cpu, addr, pc);
+            self.places.allocated(addr, size);
+            self.push(cpu, Action::Alloc { addr: VirtAddr(addr), phys: PhysAddr(addr), size }, pc);
+        }
+    }
+
+    fn free(&mut self, cpu: CpuId, objects: &[u64]) {
+        let pc = self.caller(cpu);
+        objects.iter().for_each(|addr| self.forget(cpu, *addr, pc));
+    }
+
+    /// Tells that an object is gone, if it was known.
+    fn forget(&mut self, cpu: CpuId, addr: u64, pc: VirtAddr) {
+        if let Some(size) = self.places.freed(addr) {
+            self.push(cpu, Action::Free { addr: VirtAddr(addr), phys: PhysAddr(addr), size: Some(size) }, pc);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! `rockfall check KERNEL --linux TEST.c…`: an unmodified Linux kernel is watched while it boots and runs tests, and without `--linux` while it
+//! boots.
+
+use super::{Arguments, is_about_locks};
+use crate::files::write_whole;
+use crate::smp::target::{LinuxFiles, tests};
+use crate::target::TargetArguments;
+use crate::verdict::Verdict;
+use campaign::Failure;
+use campaign::smp::CONSOLE;
+use campaign::words::counted;
+use detect::{Config, Detectors, Finding, FindingKind, Limits, Role, Signature};
+use guest::driving::linux_run::{LinuxRun, Narration};
+use guest::linux::Linux;
+use guest::linux::running::Running;
+use machine::boot::Format;
+use report::WatchedPage;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+use trace::{Frame, LockId, Resolve, StepEnd, ThreadId, VirtAddr};
+
+/// Whether a Linux kernel is to be watched.
+pub fn is_meant(arguments: &TargetArguments) -> bool {
+    let is_linux = || {
+        std::fs::read(&arguments.kernel).is_ok_and(|file| Format::detect(&file).ok() == Some(Format::Linux))
+    };
+    !arguments.smp.linux.is_empty() || arguments.kernel_description.is_none() && is_linux()
+}
+
+/// What was seen in one run.
+struct Watched {
+    findings: Vec<Finding>,
+    instructions: u64,
+    events: u64,
+    end: Option<StepEnd>,
+    run: LinuxRun,
+}
+
+/// Runs the guest from its first instruction to its end.
+fn watch(
+    arguments: &Arguments,
+    files: &LinuxFiles,
+    linux: &Arc<Linux>,
+    narration: Option<Narration>,
+) -> Result<Watched, Failure> {
+    let machine = files.machine(&arguments.target)?;
+    let mut run = LinuxRun::new(machine, linux, arguments.instructions).map_err(Failure::BadInput)?;
+    if let Some(narration) = narration {
+        run.narrate(narration);
+    }
+    let console = CONSOLE.iter().map(|&pattern| pattern.to_owned()).collect();
+    let config = Config {
+        lockdep: true,
+        leak: false,
+        frees_seen: false,
+        reentry: false,
+        console,
+        limits: Limits::NONE,
+        ..Config::default()
+    };
+    let mut detectors = Detectors::new(&config);
+    let (mut findings, mut told) = (Vec::new(), BTreeSet::<Signature>::new());
+    let (mut instructions, mut events, mut end) = (0, 0, None);
+    while let Some(step) = run.step(&|| !crate::interrupt::asked()) {
+        let mut found = Vec::new();
+        detectors.observe(&step, &mut found);
+        findings.extend(found.into_iter().filter(|finding: &Finding| told.insert(finding.signature())));
+        instructions += step.instructions;
+        events += step.events.len() as u64;
+        end = Some(step.end);
+    }
+    Ok(Watched { findings, instructions, events, end, run })
+}
+
+/// All locks that a finding speaks of.
+fn locks_of(finding: &Finding) -> BTreeSet<LockId> {
+    let mut locks = BTreeSet::new();
+    match &finding.kind {
+        FindingKind::LockOrder { cycle, .. } => locks.extend(cycle),
+        FindingKind::Locking { lock, other, .. } => locks.extend([Some(*lock), *other].into_iter().flatten()),
+        _ => {}
+    }
+    for side in &finding.sides {
+        match side.role {
+            Role::Locked { lock, held } => locks.extend([lock, held]),
+            Role::Took { lock }
+            | Role::Asks { lock }
+            | Role::TookInHandler { lock }
+            | Role::HeldEnabled { lock } => locks.extend([lock]),
+            _ => {}
+        }
+    }
+    locks
+}
+
+/// The names of a run: its symbols, what the locks of its findings were, its tasks.
+struct Names {
+    running: Arc<Running>,
+    locks: BTreeMap<LockId, String>,
+    threads: BTreeMap<ThreadId, String>,
+}
+
+impl Names {
+    fn new(run: &LinuxRun, findings: &[Finding]) -> Self {
+        let locks = findings.iter().flat_map(locks_of);
+        let locks = locks.filter_map(|lock| Some((lock, run.lock_name(lock)?.to_owned()))).collect();
+        let threads = findings.iter().flat_map(|finding| finding.sides.iter().map(|side| side.thread));
+        let threads =
+            threads.filter_map(|thread| Some((thread, run.thread_name(thread)?.to_owned()))).collect();
+        Self { running: run.running(), locks, threads }
+    }
+}
+
+impl Resolve for Names {
+    fn frames(&self, pc: VirtAddr) -> Vec<Frame> {
+        self.running.frames(pc)
+    }
+
+    fn data(&self, addr: VirtAddr) -> Option<String> {
+        self.running.data(addr)
+    }
+
+    fn lock(&self, addr: VirtAddr) -> Option<String> {
+        self.locks.get(&LockId(addr.0)).cloned().or_else(|| self.data(addr))
+    }
+
+    fn thread(&self, thread: ThreadId) -> Option<String> {
+        self.threads.get(&thread).cloned()
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    if arguments.hb || arguments.lockset || arguments.kcsan || arguments.confirm.is_some() {
+        let what = "of a Linux kernel, 'check' watches the rules about locks (--lockdep); races of a test are looked for by \
+                    'rockfall test KERNEL --linux TEST.c'";
+        return Err(Failure::BadFlag(what.to_owned()));
+    }
+    let tests = tests(&arguments.target.smp.linux)?;
+    let files = LinuxFiles::load(&arguments.target, tests)?;
+    let unreadable =
+        |error| Failure::BadInput(format!("{error}; without symbols its locks cannot be followed"));
+    let linux = files.linux.clone().map_err(unreadable)?;
+    let started = Instant::now();
+    let mut watched = watch(arguments, &files, &linux, None)?;
+    let locks: BTreeSet<LockId> =
+        watched.findings.iter().filter(|finding| is_about_locks(finding)).flat_map(locks_of).collect();
+    if !locks.is_empty() && !crate::interrupt::asked() {
+        // Once more, with stacks of these locks.
+        let narration = Narration { running: watched.run.running(), locks };
+        watched = watch(arguments, &files, &linux, Some(narration))?;
+    }
+    tell(arguments, &linux, &watched, started.elapsed().as_secs_f64())
+}
+
+fn tell(arguments: &Arguments, linux: &Linux, watched: &Watched, seconds: f64) -> Result<Verdict, Failure> {
+    let names = Names::new(&watched.run, &watched.findings);
+    let what = format!("Linux {}", linux.release());
+    let failed: Vec<&str> = watched
+        .run
+        .results()
+        .iter()
+        .filter(|(_, status)| *status != 0)
+        .map(|(test, _)| test.as_str())
+        .collect();
+    let ran = match watched.run.results().len() {
+        0 => "its boot".to_owned(),
+        tests => format!("its boot and {}", counted(tests, "test")),
+    };
+    let failures = if failed.is_empty() { String::new() } else { format!("; failed: {}", failed.join(", ")) };
+    let end = format!(
+        "{what}: {} in {ran}, {} instructions, {} events of locks and tasks, {seconds:.1} s{failures}{}",
+        counted(watched.findings.len(), "finding"),
+        report::grouped(watched.instructions),
+        report::grouped(watched.events),
+        super::ending(watched.end.as_ref())
+    );
+    let findings: Vec<String> =
+        watched.findings.iter().map(|finding| report::brief(finding, &names)).collect();
+    if arguments.json {
+        println!("{}", as_json(&what, watched, seconds));
+    } else {
+        findings.iter().for_each(|finding| println!("{finding}"));
+        println!("{end}");
+    }
+    if let Some(path) = &arguments.html {
+        let page = WatchedPage { test: &what, findings, races: Vec::new(), end: &end };
+        write_whole(path, report::watched_html(&page).as_bytes())?;
+    }
+    Ok(match &watched.end {
+        Some(StepEnd::Unsupported { .. }) => Verdict::OwnBug,
+        Some(StepEnd::Crashed | StepEnd::Stuck { .. }) => Verdict::GuestBug,
+        _ if !watched.findings.is_empty() || !failed.is_empty() => Verdict::GuestBug,
+        _ => Verdict::Fine,
+    })
+}
+
+fn as_json(what: &str, watched: &Watched, seconds: f64) -> serde_json::Value {
+    let findings: Vec<_> = watched
+        .findings
+        .iter()
+        .map(|finding| {
+            serde_json::json!({
+                "class": finding.kind.name(),
+                "signature": finding.signature(),
+                "headline": finding.headline(),
+                "facts": finding.kind,
+                "sides": finding.sides,
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "test": what,
+        "findings": findings,
+        "races": [],
+        "results": watched.run.results(),
+        "instructions": watched.instructions,
+        "events": watched.events,
+        "seconds": seconds,
+    })
+}

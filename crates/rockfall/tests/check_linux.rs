@@ -1,0 +1,85 @@
+//! `rockfall check` of Debian's Linux kernel: its boot and the bundled tests break no rule about locks; modules with faults do, and their
+//! mended twins do not; what cannot be watched is refused with a sentence.
+
+use guests::linux::Debian;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+fn kernel() -> Option<String> {
+    let found = Debian::find().map(|debian| debian.kernel.display().to_string());
+    if found.is_none() {
+        eprintln!("passed over: Debian's kernel is not in target/linux; guests/linux/fetch brings it there");
+    }
+    found
+}
+
+fn linux(path: &str) -> String {
+    guests::sources().join("linux").join(path).display().to_string()
+}
+
+/// Exit code, standard output and standard error.
+fn check(kernel: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("check-linux");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    command.current_dir(folder).args(["check", kernel]).args(arguments).stdin(Stdio::null());
+    let output = command.output().expect("the command starts");
+    let [told, errors] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    (output.status.code(), told, errors)
+}
+
+#[test]
+fn a_boot_and_the_bundled_tests_break_no_rule() {
+    let Some(kernel) = kernel() else { return };
+    let (code, told, errors) = check(&kernel, &["--linux", &linux("tests"), "--lockdep", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap_or_else(|_| panic!("{told}{errors}"));
+    assert_eq!(told["findings"].as_array().map(Vec::len), Some(0), "{told:#}");
+    let results = told["results"].as_array().expect("the tests' results");
+    assert!(results.len() >= 3 && results.iter().all(|result| result[1] == 0), "{told:#}");
+    assert!(told["events"].as_u64() > Some(300_000), "{told:#}");
+    assert_eq!(code, Some(0));
+}
+
+/// What `check` says of a module with its fault, and of the mended one. `None`: modules cannot be built here.
+fn module(name: &str) -> Option<[String; 2]> {
+    let kernel = kernel()?;
+    let (source, test) = (linux(&format!("modules/{name}.c")), linux(&format!("modules/tests/{name}.c")));
+    let with = ["--linux", &test, "--module-source", &source, "--lockdep"];
+    let (code, broken, errors) = check(&kernel, &with);
+    if code == Some(2) {
+        assert!(errors.contains("rockfall linux fetch"), "{errors}");
+        eprintln!("passed over: {errors}");
+        return None;
+    }
+    let (_, mended, _) = check(&kernel, &[&with[..], &["--module-define", "MENDED"]].concat());
+    Some([broken, mended])
+}
+
+#[test]
+fn contradicting_orders_in_a_module_are_told_with_stacks() {
+    let Some([broken, mended]) = module("abba") else { return };
+    for words in [
+        "Lock order: ",
+        "right_lock [abba] before left_lock [abba]",
+        "asked for left_lock [abba] while it held right_lock [abba]",
+        "in to_left [abba]",
+        "in to_right [abba]",
+        "(abba[",
+    ] {
+        assert!(broken.contains(words), "{words}: {broken}");
+    }
+    assert!(mended.contains(": 0 findings in its boot and 1 test, "), "{mended}");
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused() {
+    let Some(kernel) = kernel() else { return };
+    let (code, _, errors) = check(&kernel, &["--linux", &linux("tests"), "--hb"]);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains("rockfall test KERNEL --linux TEST.c"), "{errors}");
+    let own = env!("CARGO_BIN_EXE_rockfall");
+    let (code, _, errors) = check(own, &["--linux", &linux("tests")]);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains("give a vmlinuz"), "{errors}");
+}
