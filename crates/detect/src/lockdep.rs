@@ -122,9 +122,7 @@ impl Lockdep {
                 self.all_held_enabled(moment, event, findings);
             }
             Action::SoftInterruptsOff => {
-                if !self.soft_masked.contains(&thread) {
-                    Arc::make_mut(&mut self.soft_masked).insert(thread);
-                }
+                Arc::make_mut(&mut self.soft_masked).insert(thread);
             }
             Action::SoftInterruptsOn => {
                 if self.soft_masked.contains(&thread) {
