@@ -71,6 +71,9 @@ fn module_cases() -> Vec<Case> {
         if fault.interrupts {
             more.push("--interrupts".to_owned());
         }
+        if fault.tso {
+            more.push("--tso".to_owned());
+        }
         Case {
             name: format!("{}{}", fault.name, if mended { ", mended" } else { "" }),
             kernel: KERNEL.to_owned(),

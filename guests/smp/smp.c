@@ -14,6 +14,8 @@
  * TEST_RING: CPUS processors take two of CPUS locks each, in a ring.
  * TEST_TABLES: files are opened in two big tables, each with its lock, and blocks are allocated and freed for them; who has the
  *     one lock looks into the other table.
+ * TEST_PETERSON: two processors exclude each other by plain loads and stores, without a fence. Right where stores are seen at once.
+ * TEST_SLEEP: one says that it sleeps and looks for work, the other brings work and looks for a sleeper, without fences. The same.
  * TEST_TIMER: a lock that the handler of a timer takes too is held with interrupts on.
  *
  * TEST_PROGRAM: each processor carries out the program that lies in `programs`, which whoever loads the kernel fills in.
@@ -321,6 +323,58 @@ static void check(void)
         panic("an entry was left");
 }
 
+#elif defined(TEST_PETERSON)
+static volatile uint32_t wants[2], turn, sum;
+
+static void work(int cpu)
+{
+    if (cpu >= 2)
+        return;
+    wants[cpu] = 1;
+    turn = (uint32_t)(1 - cpu);
+#ifdef MENDED
+    __asm__ volatile("mfence" ::: "memory");
+#endif
+    while (wants[1 - cpu] && turn == (uint32_t)(1 - cpu))
+        __asm__ volatile("pause");
+    sum = sum + 1;
+    wants[cpu] = 0;
+}
+
+static void check(void)
+{
+    if (sum != 2)
+        panic("an addition was lost");
+}
+
+#elif defined(TEST_SLEEP)
+static volatile uint32_t sleeps, ready, woken;
+
+static void between(void)
+{
+#ifdef MENDED
+    __asm__ volatile("lock addl $0, (%%esp)" ::: "memory");
+#endif
+}
+
+static void work(int cpu)
+{
+    if (cpu == 0) {
+        sleeps = 1;
+        between();
+        if (!ready)
+            while (!woken)
+                __asm__ volatile("pause");
+    } else if (cpu == 1) {
+        ready = 1;
+        between();
+        if (sleeps)
+            woken = 1;
+    }
+}
+
+static void check(void) {}
+
 #elif defined(TEST_TIMER)
 #define PREPARES
 enum { LOCAL_APIC = 0xfee00000, END_OF_INTERRUPT = 0xb0, SPURIOUS_VECTOR = 0xf0, TIMER = 0x320, COUNT = 0x380, DIVISION = 0x3e0 };
@@ -391,7 +445,7 @@ static void check(void)
 
 #elif defined(TEST_PROGRAM)
 enum { OPERATIONS = 16, VARIABLES = 4, LOCKS = 2, BLOCKS = 2, REGISTERS = 6 };
-enum operation { END, LOAD, STORE, COPY, ADD, FETCH_ADD, EXCHANGE, COMPARE_EXCHANGE, LOCK, UNLOCK, LOCK_PLAIN, USE, FREE };
+enum operation { END, LOAD, STORE, COPY, ADD, FETCH_ADD, EXCHANGE, COMPARE_EXCHANGE, LOCK, UNLOCK, LOCK_PLAIN, USE, FREE, FENCE };
 
 struct instruction {
     uint32_t operation, variable, value, target;
@@ -447,6 +501,9 @@ static void work(int cpu)
             break;
         case FREE:
             block_free(&program_blocks[at->variable]);
+            break;
+        case FENCE:
+            __asm__ volatile("mfence" ::: "memory");
             break;
         }
     }

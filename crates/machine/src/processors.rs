@@ -9,16 +9,15 @@ use iced_x86::{Decoder, DecoderOptions};
 use trace::{CpuId, PhysAddr, VirtAddr};
 
 impl Machine {
-    /// Is the next instruction one of a program's before which all earlier stores are in memory? See
-    /// [`Kinds::USER_FENCE`](crate::Kinds::USER_FENCE).
+    /// Is the next instruction one before which all earlier stores are in memory? See [`Kinds::FENCE`](crate::Kinds::FENCE).
     #[must_use]
-    pub fn at_user_fence(&self, cpu: CpuId) -> bool {
+    pub fn at_fence(&self, cpu: CpuId) -> bool {
         let mut bytes = [0; 15];
         let pc = self.pc(cpu);
         let there = (1..=bytes.len()).rev().find(|&n| self.read_virt(cpu, pc, &mut bytes[..n])).unwrap_or(0);
         let processor = self.cpu(cpu);
         let mut decoder = Decoder::new(processor.bitness(), &bytes[..there], DecoderOptions::NONE);
-        processor.cpl() == 3 && is_fence(&decoder.decode())
+        is_fence(&decoder.decode())
     }
 
     /// Linear address of the next instruction.

@@ -40,6 +40,8 @@ impl Kinds {
     pub const TRANSACTION_END: Self = Self(512);
     /// An instruction is next, in ring 3, before which all earlier stores are in memory. Run again, it is executed.
     pub const USER_FENCE: Self = Self(1024);
+    /// The same at whatever privilege.
+    pub const FENCE: Self = Self(2048);
 
     #[must_use]
     pub const fn has(self, kind: Self) -> bool {

@@ -121,18 +121,25 @@ fn fences_of_programs_are_stopped_before() {
     // First without, so that they are compiled.
     assert_eq!(run(&mut m, &StopSet::after(100)), Stop::Budget);
     assert_eq!(run(&mut m, &StopSet::after(1000).on(Kinds::USER_FENCE)), Stop::Budget);
-    let mut m = machine(build);
-    to_ring_3(&mut m);
+    for (ring, kind) in [(3, Kinds::USER_FENCE), (3, Kinds::FENCE), (0, Kinds::FENCE)] {
+        are_stopped_before(&mut machine(build), ring, kind);
+    }
+}
+
+fn are_stopped_before(m: &mut Machine, ring: u8, kind: Kinds) {
+    if ring == 3 {
+        to_ring_3(m);
+    }
     for round in 0..3 {
         for fence in ["xchg", "lock inc", "mfence", "cpuid"] {
-            let stop = run(&mut m, &StopSet::after(100).on(Kinds::USER_FENCE));
+            let stop = run(m, &StopSet::after(100).on(kind));
             assert_eq!(stop, Stop::Fence, "{fence}, round {round}");
-            assert!(m.at_user_fence(BSP), "{fence}, round {round}");
+            assert!(m.at_fence(BSP), "{fence}, round {round}");
         }
     }
     assert_eq!(m.memory.read_u32(PhysAddr(DATA + 4)), 6);
-    assert_eq!(run(&mut m, &StopSet::after(1)), Stop::Budget);
-    assert!(!m.at_user_fence(BSP));
+    assert_eq!(run(m, &StopSet::after(1)), Stop::Budget);
+    assert!(!m.at_fence(BSP));
 }
 
 #[test]

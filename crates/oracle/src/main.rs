@@ -139,20 +139,26 @@ fn tell_summary(section: &str, summary: &str, write: bool) -> Result<(), String>
 
 /// The same for programs for several processors.
 fn run_processors(arguments: &Arguments) -> Result<bool, String> {
-    let &Arguments { programs, seed: first, interleavings_max, ref folder, write, .. } = arguments;
+    let &Arguments { programs, seed: first, interleavings_max, tso, ref folder, write, .. } = arguments;
     let folder = folder.join("processors");
     let (two, three) = (Bench::new(2, &folder)?, Bench::new(3, &folder)?);
     let started = Instant::now();
     let mut sums = Sums::default();
     for seed in first..first + programs {
-        use processors::program::{program, program_with_heap};
-        let programs = [program(seed), program_with_heap(seed)];
-        let ways = programs
-            .iter()
-            .flat_map(|program| [Points::All, Points::Ordering].map(|points| (program, points)));
+        use processors::program::{program, program_with_fences, program_with_heap};
+        let programs = if tso {
+            vec![program(seed), program_with_fences(seed)]
+        } else {
+            vec![program(seed), program_with_heap(seed)]
+        };
+        let (memory, points) = match tso {
+            true => (Memory::Buffered, &[Points::All][..]),
+            false => (Memory::AtOnce, &[Points::All, Points::Ordering][..]),
+        };
+        let ways = programs.iter().flat_map(|program| points.iter().map(move |&points| (program, points)));
         for (program, points) in ways {
             let bench = if program.parts.len() == 3 { &three } else { &two };
-            let fate = bench.compare(program, points, interleavings_max);
+            let fate = bench.compare(program, points, memory, interleavings_max);
             if !matches!(fate, Fate::Agrees { .. } | Fate::PassedOver) {
                 println!("seed {seed}, {points:?}:\n{program}");
                 tell_fate(&fate);
@@ -163,7 +169,7 @@ fn run_processors(arguments: &Arguments) -> Result<bool, String> {
             eprintln!("{} programs, {} s", seed - first + 1, started.elapsed().as_secs());
         }
     }
-    tell_summary("processors", &sums.to_string(), write)?;
+    tell_summary(if tso { "processors with store buffers" } else { "processors" }, &sums.to_string(), write)?;
     Ok(sums.disagreements() == 0)
 }
 

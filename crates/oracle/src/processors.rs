@@ -3,7 +3,7 @@
 //!
 //! Where processors are let in is learned as `rockfall test` learns it: words that two of them touch, as they show, and of
 //! those the ones that locked instructions touch or on which there is a race ([`Points::Ordering`]); or all of them
-//! ([`Points::All`]). The space is begun again whenever there are more.
+//! ([`Points::All`], always where processors have store buffers). The space is begun again whenever there are more.
 //!
 //! Limits: a program is passed over beyond so many interleavings, counted over all beginnings.
 
@@ -11,6 +11,7 @@ pub mod enumerate;
 pub mod program;
 
 use crate::Fate;
+use crate::enumerate::Memory;
 use detect::{Config, Detectors};
 use enumerate::{outcome, outcomes};
 use explore::strategies::Dpor;
@@ -144,9 +145,15 @@ impl Bench {
 
     /// Compares the outcomes that exploration reaches with those that there are.
     #[must_use]
-    pub fn compare(&self, program: &Program, points: Points, interleavings_max: u64) -> Fate {
-        let Some(expected) = outcomes(program) else { return Fate::PassedOver };
-        let subject = match self.subject(self.machine(program)) {
+    pub fn compare(&self, program: &Program, points: Points, memory: Memory, interleavings_max: u64) -> Fate {
+        let Some(expected) = outcomes(program, memory) else { return Fate::PassedOver };
+        let subject = self.subject(self.machine(program)).and_then(|mut subject| {
+            if memory == Memory::Buffered {
+                subject.explore_store_buffers()?;
+            }
+            Ok(subject)
+        });
+        let subject = match subject {
             Ok(subject) => subject,
             Err(why) => return Fate::Odd(why),
         };

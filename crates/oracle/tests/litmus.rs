@@ -9,6 +9,7 @@ use oracle::emit;
 use oracle::enumerate::{Memory, Outcome, outcomes};
 use oracle::explored::{Explored, Explores, Limits, explore};
 use oracle::generate::Flavour;
+use oracle::processors::{self, Bench};
 use oracle::program::{Op, Program, Value};
 use oracle::{Compared, Fate, compare};
 use std::collections::BTreeSet;
@@ -153,6 +154,69 @@ fn litmus_tests_have_the_outcomes_that_processors_allow() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The same instruction for a processor. `None`: the kernel for several processors does not have it.
+fn of_processor(op: &Op) -> Option<processors::program::Op> {
+    use processors::program::Op as Done;
+    let number = |at: usize| at as u32;
+    Some(match *op {
+        Op::Store { cell, value: Value::Constant(value) } => Done::Store { variable: number(cell), value },
+        Op::Load { register, cell } => Done::Load { variable: number(cell), register: number(register) },
+        Op::Fence => Done::Fence,
+        Op::Exchange { register, cell, value } => {
+            Done::Exchange { variable: number(cell), value, register: number(register) }
+        }
+        Op::Add { register, cell, amount } => {
+            Done::FetchAdd { variable: number(cell), value: amount, register: number(register) }
+        }
+        _ => return None,
+    })
+}
+
+/// Whether an outcome of processors, in words, is the one in question.
+fn is_meant_in_words(question: &str, outcome: &str) -> bool {
+    let lists: Vec<Vec<&str>> = outcome
+        .split('[')
+        .map(|list| list.split(']').next().unwrap_or_default().split(", ").collect())
+        .filter(|list: &Vec<&str>| list.iter().all(|number| number.parse::<u32>().is_ok()))
+        .collect();
+    question.split_whitespace().all(|part| {
+        let (place, value) = part.split_once('=').unwrap_or_else(|| panic!("{part}"));
+        let found = match place.split_once(':') {
+            Some((cpu, name)) => lists[1 + cpu.parse::<usize>().expect("a processor")][register(name)],
+            None => lists[0][cell(place)],
+        };
+        found == value
+    })
+}
+
+/// The same tests on processors.
+#[test]
+fn litmus_tests_on_several_processors_have_the_outcomes_that_processors_allow() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("processors").join("litmus");
+    let bench = |cpus: u8| Bench::new(cpus, &folder).unwrap_or_else(|error| panic!("{error}"));
+    let benches = [bench(2), bench(3), bench(4)];
+    let mut done = 0;
+    for line in TESTS.trim().lines() {
+        let parts: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [question, expected] = parts[parts.len() - 2..] else { panic!("{parts:?}") };
+        let part = |text: &&str| -> Option<Vec<_>> {
+            text.split_whitespace().map(|text| of_processor(&op(text))).collect()
+        };
+        let programs: Option<Vec<_>> = parts[1..parts.len() - 2].iter().map(part).collect();
+        let Some(programs) = programs else { continue };
+        let program = processors::program::Program { parts: programs };
+        let possible = processors::enumerate::outcomes(&program, Memory::Buffered).expect("few states");
+        let allowed = possible.iter().any(|outcome| is_meant_in_words(question, outcome));
+        assert_eq!(allowed, expected == "allowed", "{}: {possible:?}", parts[0]);
+        let bench = &benches[program.parts.len() - 2];
+        let fate = bench.compare(&program, processors::Points::All, Memory::Buffered, 200_000);
+        assert!(matches!(fate, Fate::Agrees { .. }), "{}: {fate:?}", parts[0]);
+        println!("{}: {fate:?}", parts[0]);
+        done += 1;
+    }
+    assert_eq!(done, 39, "all but one are tests of processors");
 }
 
 /// Generated programs of threads with store buffers.

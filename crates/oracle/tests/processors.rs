@@ -8,8 +8,9 @@ use machine::Machine;
 use machine::board::BoardConfig;
 use machine::boot::{Boot, BootOptions};
 use oracle::Fate;
+use oracle::enumerate::Memory;
 use oracle::processors::enumerate::outcomes;
-use oracle::processors::program::{Op, Program, program, program_with_heap};
+use oracle::processors::program::{Op, Program, program, program_with_fences, program_with_heap};
 use oracle::processors::{Bench, Points, Sums};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,16 +21,23 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("processors").join(name)
 }
 
-/// Compares the programs of so many seeds, each with both sets of points; at least so many must be small enough.
-fn compare(name: &str, make: impl Fn(u64) -> Program, seeds: u64, compared_min: u64) {
+/// Compares the programs of so many seeds, with each of the sets of points; at least so many must be small enough.
+fn compare(
+    name: &str,
+    make: impl Fn(u64) -> Program,
+    how: (Memory, &[Points]),
+    seeds: u64,
+    compared_min: u64,
+) {
+    let (memory, points) = how;
     let folder = folder(name);
     let (two, three) = (Bench::new(2, &folder).unwrap(), Bench::new(3, &folder).unwrap());
     let mut sums = Sums::default();
     for seed in 0..seeds {
         let program = make(seed);
         let bench = if program.parts.len() == 3 { &three } else { &two };
-        for points in [Points::All, Points::Ordering] {
-            let fate = bench.compare(&program, points, 2000);
+        for &points in points {
+            let fate = bench.compare(&program, points, memory, 2000);
             let fine = matches!(fate, Fate::Agrees { .. } | Fate::PassedOver);
             assert!(fine, "seed {seed}, {points:?}:\n{program}{fate:?}");
             sums.add(points, &fate);
@@ -38,16 +46,24 @@ fn compare(name: &str, make: impl Fn(u64) -> Program, seeds: u64, compared_min: 
     assert!(sums.compared() >= compared_min, "only {} were small enough", sums.compared());
 }
 
+const AT_ONCE: (Memory, &[Points]) = (Memory::AtOnce, &[Points::All, Points::Ordering]);
+
 #[test]
 fn exploration_reaches_every_outcome_and_no_other() {
-    compare("short", program, 120, 150);
+    compare("short", program, AT_ONCE, 120, 150);
+}
+
+/// The same with store buffers.
+#[test]
+fn exploration_with_store_buffers_reaches_every_outcome_and_no_other() {
+    compare("buffered", program_with_fences, (Memory::Buffered, &[Points::All]), 60, 40);
 }
 
 /// A block that is freed while another processor may use it is found to be, although the one that frees it never touches
 /// what the other reads, and others are let in only before words that synchronise or race.
 #[test]
 fn exploration_finds_every_use_after_free_and_no_other() {
-    compare("heap", program_with_heap, 30, 40);
+    compare("heap", program_with_heap, AT_ONCE, 30, 40);
 }
 
 /// The enumerator itself, on programs whose outcomes are known.
@@ -75,7 +91,7 @@ fn the_enumerator_knows_the_classics() {
             2,
         ),
     ] {
-        let found = outcomes(&Program { parts }).expect("small");
+        let found = outcomes(&Program { parts }, Memory::AtOnce).expect("small");
         assert_eq!(found.len(), expected, "{what}: {found:?}");
     }
 }

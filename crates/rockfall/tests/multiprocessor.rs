@@ -235,6 +235,39 @@ fn what_cannot_be_tested_is_refused() {
     }
 }
 
+const FLAGS: &str = r#"
+#include "rockfall_test.h"
+static volatile long flags[2], saw[2];
+static void first(void) { flags[0] = 1; BETWEEN; saw[0] = flags[1]; }
+static void second(void) { flags[1] = 1; BETWEEN; saw[1] = flags[0]; }
+static void check(void) { expect(saw[0] || saw[1]); }
+const struct rockfall_test rockfall_test = {.threads = {first, second}, .check = check};
+"#;
+
+/// Two threads that each put up a flag and look at the other's both see none, if stores wait in buffers, and no fence is between.
+#[test]
+fn a_missing_fence_is_found_with_store_buffers() {
+    let unfenced = FLAGS.replace("BETWEEN", "");
+    let Some((code, told)) = test("unfenced", &unfenced, &[]) else { return };
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("no bug in any schedule"), "{told}");
+    let (code, told) = test("unfenced", &unfenced, &["--tso"]).unwrap();
+    assert_eq!(code, Some(1), "{told}");
+    for words in ["saw[0] || saw[1]", "store buffer", "buf"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let (code, again) = rockfall(&folder("unfenced"), &["replay", "unfenced.finding.json"]);
+    assert_eq!(code, Some(1), "{again}");
+    assert!(told.starts_with(again.trim_end()), "{again}");
+    let fenced = FLAGS.replace("BETWEEN", "__sync_synchronize()");
+    let (code, told) = test("fenced", &fenced, &["--tso"]).unwrap();
+    assert_eq!(code, Some(0), "{told}");
+    assert!(
+        told.contains("no bug in any schedule") && told.contains("whenever stores reach memory"),
+        "{told}"
+    );
+}
+
 /// Transactions abort by false sharing and for no reason at all, and what they do is whole to others.
 #[test]
 fn transactions_abort_by_lines_and_whenever_the_processor_likes() {

@@ -60,6 +60,43 @@ fn faults_are_found_and_replay_and_their_mended_twins_are_exhausted() {
     }
 }
 
+/// Without a fence, a store that waits in its processor's buffer is missed by the other: found with store buffers, and only with
+/// them. What has its fences is exhausted.
+#[test]
+fn a_missing_fence_is_found_with_store_buffers_only() {
+    for (name, test_of, words) in [
+        ("peterson", "TEST_PETERSON", &["an addition was lost", "store buffer"][..]),
+        ("sleep", "TEST_SLEEP", &["store buffer", "work"]),
+    ] {
+        let faulty = folder(name, &[test_of]);
+        let (code, told) = test(&faulty, &["-k", "smp.toml"]);
+        assert_eq!(code, Some(0), "{name}: {told}");
+        let (code, told) = test(&faulty, &["-k", "smp.toml", "--tso"]);
+        assert_eq!(code, Some(1), "{name}: {told}");
+        for word in words {
+            assert!(told.contains(word), "{name}: {word}: {told}");
+        }
+        let (code, again) = rockfall(&faulty, &["replay", "part.finding.json"]);
+        assert_eq!(code, Some(1), "{name}: {again}");
+        assert!(told.starts_with(again.trim_end()), "{name}: {again}\nis not\n{told}");
+
+        let mended = folder(&format!("{name}_mended"), &[test_of, "MENDED"]);
+        let (code, told) = test(&mended, &["-k", "smp.toml", "--tso"]);
+        assert_eq!(code, Some(0), "{name}: {told}");
+        assert!(told.contains("no bug in any schedule"), "{name}: {told}");
+        assert!(told.contains("whenever stores reach memory"), "{name}: {told}");
+    }
+}
+
+/// Processors that never come to where the test begins, and never halt, are given up when the budget is over.
+#[test]
+fn the_way_to_the_test_ends_with_the_budget() {
+    let folder = folder("never", &["TEST_ABBA", "CPUS=3"]);
+    let (code, told) = test(&folder, &["--cpus", "2", "--budget", "1s"]);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("the test had not begun when the time was over: 0 of 2 processors"), "{told}");
+}
+
 /// The moment of a timer is a choice if that is asked for: the handler waits for the lock that was held when it came. It never
 /// does where interrupts are off then.
 #[test]

@@ -17,6 +17,9 @@ pub struct ModuleFault {
     /// Whether it is exposed only if the moments of interrupts are chosen (`--interrupts`).
     #[serde(default)]
     pub interrupts: bool,
+    /// Whether it is exposed only if processors have store buffers (`--tso`).
+    #[serde(default)]
+    pub tso: bool,
     /// What goes wrong, and the interleaving.
     pub story: String,
 }

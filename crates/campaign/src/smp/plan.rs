@@ -7,6 +7,10 @@
 //! 3. *By chance*: what is left of the budget, beyond that bound, with priorities that change at few places (PCT), with a
 //!    priority for each step (POS), and with no rule, in turn.
 //!
+//! With store buffers ([`Plan::explore_store_buffers`]) there is no sweep, because a store may reach memory at any moment and that takes no
+//! preemption: executions in which nobody is preempted are run without buffers to learn what is shared; then come no preemption, one, two and
+//! so on, reduced, with buffers. Every shared word is a point then.
+//!
 //! Whenever new shared memory shows, it begins again, so that what is said to be exhausted at the end is exhausted at
 //! all words that are known to be shared.
 //!
@@ -95,6 +99,9 @@ pub struct Plan {
     pub interrupts: bool,
     /// Whether the moments of timers are chosen.
     pub moments: bool,
+    /// Whether store buffers are to be explored, and whether the subject has them by now.
+    stores: bool,
+    pub buffered: bool,
     /// The workers of the last part: what they have compiled of the guest is of use for the next.
     idle: Option<Workers<Multiprocessor, Communication>>,
     /// All that is known to be shared.
@@ -149,6 +156,8 @@ impl Plan {
             seed: 1,
             interrupts: false,
             moments: false,
+            stores: false,
+            buffered: false,
             idle: None,
             words: Words::default(),
             synchronising: Words::default(),
@@ -262,12 +271,32 @@ impl Plan {
         self.subject.choose_interrupts();
     }
 
+    /// Gives processors store buffers, as soon as it is known what they share. An error says why that cannot be.
+    pub fn explore_store_buffers(&mut self) -> Result<(), String> {
+        self.subject.clone().explore_store_buffers()?;
+        self.stores = true;
+        self.every_word = true;
+        Ok(())
+    }
+
     fn explore(&mut self, report: Report<'_>) {
-        loop {
-            match self.sweep(report) {
-                Ended::Learned => continue,
-                Ended::Exhausted { cut } => self.complete = !cut,
+        while self.stores && !self.buffered {
+            match self.sweep(0, report) {
+                Ended::Learned => {}
+                Ended::Exhausted { .. } => {
+                    self.buffered = self.subject.explore_store_buffers().is_ok();
+                    self.classes = Arc::default();
+                }
                 _ => return,
+            }
+        }
+        loop {
+            if !self.buffered {
+                match self.sweep(1, report) {
+                    Ended::Learned => continue,
+                    Ended::Exhausted { cut } => self.complete = !cut,
+                    _ => return,
+                }
             }
             if self.complete {
                 return;
@@ -282,11 +311,13 @@ impl Plan {
         }
     }
 
-    /// Runs executions with two preemptions, then three, and so on while its share of the time lasts.
+    /// Runs executions with two preemptions, then three, and so on while its share of the time lasts; where there was no sweep,
+    /// from none on.
     fn deepen(&mut self, report: Report<'_>) -> Ended {
         let left = self.budget.saturating_sub(self.elapsed());
         let end = self.elapsed() + left.mul_f64(REDUCED_SHARE);
-        for preemptions in 2.. {
+        let first = if self.buffered { 0 } else { 2 };
+        for preemptions in first.. {
             match self.reduced(preemptions, end, report) {
                 Ended::Exhausted { cut: true } => {}
                 Ended::Exhausted { cut: false } => {
@@ -299,10 +330,10 @@ impl Plan {
         unreachable!("bounds have no end")
     }
 
-    fn sweep(&mut self, report: Report<'_>) -> Ended {
+    fn sweep(&mut self, preemptions_max: u32, report: Report<'_>) -> Ended {
         let (points, late) = (self.points(), self.late.clone());
         let workers = self.workers(&points, 0);
-        let mut sweep: Sweep<Noted> = Sweep::new(1, Until::FirstFinding);
+        let mut sweep: Sweep<Noted> = Sweep::new(preemptions_max, Until::FirstFinding);
         while !sweep.is_over() && !late() {
             let racing = racing(sweep.notes());
             let rank = |access: &Access| u64::from(!racing.contains(&access.pc));
@@ -317,10 +348,10 @@ impl Plan {
         self.idle = Some(workers);
         let learned = self.take(sweep.tally());
         let exhausted = sweep.is_exhausted() && !learned;
-        if exhausted {
-            self.exhausted = Some(1);
+        if preemptions_max > 0 {
+            self.exhausted = exhausted.then_some(preemptions_max).or(self.exhausted);
+            self.note(Part::Sweep, sweep.counts().interleavings, exhausted);
         }
-        self.note(Part::Sweep, sweep.counts().interleavings, exhausted);
         match () {
             () if self.is_over() => Ended::Over,
             () if (self.late)() => Ended::Late,

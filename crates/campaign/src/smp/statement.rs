@@ -119,11 +119,18 @@ fn exhausted(out: &mut String, plan: &Plan, ending: Ending) {
             "{words} known, {points} of which synchronise or race and so order the accesses to the others"
         )
     };
+    let known = if plan.buffered { known + ", whenever stores reach memory" } else { known };
     match plan.exhausted {
         _ if plan.complete && ending != Ending::Bug => {
             let _ = writeln!(
                 out,
                 "  exhausted: whatever the number of preemptions {places} ({known}), up to the order of independent accesses"
+            );
+        }
+        Some(0) => {
+            let _ = writeln!(
+                out,
+                "  exhausted: no preemption, {places} ({known}), up to the order of independent accesses"
             );
         }
         Some(1) => {

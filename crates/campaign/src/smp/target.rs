@@ -169,12 +169,15 @@ impl SmpTarget {
 
     /// What is tested, as a phrase for sentences.
     pub fn what(&self) -> String {
+        let buffers = if self.recipe.tso { " with store buffers" } else { "" };
         if let (Some(how), true) = (&self.recipe.functions, self.recipe.test.is_empty()) {
             let (begin, end) = (how.begin.join(", "), how.end.join(", "));
-            return format!("{} from {begin} to {end} on {} processors", self.kernel_name(), how.cpus);
+            let kernel = self.kernel_name();
+            return format!("{kernel} from {begin} to {end} on {} processors{buffers}", how.cpus);
         }
         let input = self.input().map(|input| format!(" with input {input}")).unwrap_or_default();
-        format!("test {}{input} of {} on {} processors", self.recipe.test, self.kernel_name(), self.cpus())
+        let (test, kernel) = (&self.recipe.test, self.kernel_name());
+        format!("test {test}{input} of {kernel} on {} processors{buffers}", self.cpus())
     }
 
     pub fn kernel_name(&self) -> String {

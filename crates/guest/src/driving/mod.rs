@@ -9,5 +9,6 @@ pub mod multiprocessor;
 pub mod recorder;
 pub mod spinning;
 pub mod step_builder;
+mod store_buffers;
 mod transaction;
 pub mod uniprocessor;

@@ -21,8 +21,10 @@
 //!
 //! A transaction is executed on its processor, and another's access that conflicts aborts it: see [`transactions`].
 //!
-//! Limits: an interrupt between processors is not delayed beyond the moment where its receiver could take it. Sequential consistency:
-//! stores are seen by all at once.
+//! With [`Multiprocessor::explore_store_buffers`] processors have store buffers: see [`store_buffers`]. Without, stores are seen by
+//! all at once.
+//!
+//! Limits: an interrupt between processors is not delayed beyond the moment where its receiver could take it.
 
 mod advance;
 mod aftermath;
@@ -41,9 +43,11 @@ mod recording;
 mod repetition;
 mod sharing;
 pub mod start;
+mod store_buffers;
 mod transactions;
 mod waiting;
 
+use crate::driving::store_buffers::tell_stores;
 use class::Class;
 pub use class::Classes;
 use context::{Context, ContextState, Role};
@@ -56,12 +60,13 @@ pub use knowledge::Knowledge;
 use machine::board::TimerMode;
 use machine::{Kinds, Machine, StopSet, WordSet};
 use points::Compiled;
-use recording::{Freed, Recording};
+use recording::{Foreseen, Freed, Recording};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use store_buffers::{StoreBuffers, of_machine};
 use trace::{
-    Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Event, PhysAddr, Point, PointKind, PointSet,
-    Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Words,
+    Access, AccessKind, Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Event, PhysAddr, Point,
+    PointKind, PointSet, Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Words,
 };
 use transactions::SharedLines;
 
@@ -127,6 +132,8 @@ pub struct Multiprocessor {
     narrated: Option<Vec<Option<BeforeAccess>>>,
     instructions_max: u64,
     cancelled: Option<Cancelled>,
+    /// Stores that others do not see yet, if processors have store buffers.
+    buffers: Option<Box<StoreBuffers>>,
 }
 
 impl Clone for Multiprocessor {
@@ -158,6 +165,7 @@ impl Clone for Multiprocessor {
             narrated: self.narrated.clone(),
             instructions_max: self.instructions_max,
             cancelled: self.cancelled.clone(),
+            buffers: self.buffers.clone(),
         }
     }
 
@@ -186,6 +194,7 @@ impl Clone for Multiprocessor {
         self.narrated.clone_from(&source.narrated);
         self.instructions_max = source.instructions_max;
         self.cancelled.clone_from(&source.cancelled);
+        self.buffers.clone_from(&source.buffers);
     }
 }
 
@@ -234,6 +243,7 @@ impl Multiprocessor {
             narrated: None,
             instructions_max: STEP_INSTRUCTIONS_MAX,
             cancelled: None,
+            buffers: None,
         };
         subject.compile(&PointSet::default());
         subject
@@ -343,7 +353,7 @@ impl Multiprocessor {
     }
 
     fn is_ready(&self, cpu: CpuId) -> bool {
-        self.contexts[usize::from(cpu.0)].is_ready(&self.machine, cpu)
+        self.contexts[usize::from(cpu.0)].is_ready(&self.machine, cpu) && !self.waits_to_drain(cpu)
     }
 
     fn ready(&self) -> impl Iterator<Item = CpuId> {
@@ -360,8 +370,19 @@ impl Multiprocessor {
     /// Takes the accesses of the step from this one on into account for the class of the execution.
     fn classify(&mut self, cpu: CpuId, told: usize) {
         let Self { recording, class, .. } = self;
+        let held_back = |access: &Access| {
+            let Some(Foreseen { store: Some(store), made: true, .. }) = &recording.foreseen else {
+                return false;
+            };
+            (store.phys, store.size, store.pc) == (access.phys, access.size, access.pc)
+        };
         for access in &recording.accesses[told..] {
             match class {
+                // A store is one when it leaves the buffer.
+                Some(_) if held_back(access) && access.kind == AccessKind::Write => {}
+                Some(known) if held_back(access) => {
+                    known.access(cpu, &Access { kind: AccessKind::Read, ..*access }, &recording.known);
+                }
                 Some(known) if recording.known.first_of(access.phys, access.size.into()).is_some() => {
                     known.access(cpu, access, &recording.known);
                 }
@@ -398,6 +419,7 @@ impl Multiprocessor {
         if matches!(context.role, Role::Ended { .. }) || !context.interrupted.is_empty() {
             until.on = until.on.and(Kinds::INTERRUPT_RETURN);
         }
+        until.on = until.on.and(self.buffer_kinds(cpu));
         until
     }
 
@@ -413,7 +435,9 @@ impl Multiprocessor {
         if self.spins(cpu, false, access.physical) {
             return self.wait(cpu);
         }
-        self.context(cpu).half = Half::of(&self.machine, cpu, access);
+        let context = &mut self.contexts[usize::from(cpu.0)];
+        context.half = Half::of(&self.machine, cpu, access);
+        context.about = of_machine(access);
         self.point(PointKind::Access, cpu)
     }
 
@@ -453,7 +477,8 @@ fn executed_since(machine: &Machine, cpu: CpuId, begun: u64) -> u64 {
 
 impl Subject for Multiprocessor {
     fn enabled(&self) -> ChoiceSet {
-        let mut ready: ChoiceSet = self.ready().flat_map(|cpu| self.outcomes(cpu)).collect();
+        let able = self.ready().flat_map(|cpu| self.outcomes(cpu));
+        let mut ready: ChoiceSet = able.chain(self.drains()).collect();
         if ready.is_empty() && !self.over {
             let starving = |cpu: &CpuId| self.contexts[usize::from(cpu.0)].standing == ContextState::Starving;
             ready = self.cpus().filter(starving).map(Choice::from).collect();
@@ -462,7 +487,8 @@ impl Subject for Multiprocessor {
     }
 
     fn current(&self) -> Option<Actor> {
-        self.current.map(Actor::from)
+        // For whoever waits for its store buffer, the buffer goes on.
+        self.current.map(|cpu| if self.waits_to_drain(cpu) { Actor::Buffer(cpu) } else { cpu.into() })
     }
 
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
@@ -476,6 +502,12 @@ impl Subject for Multiprocessor {
         self.recording.accesses.clear();
         self.recording.sharing.begin_step();
         self.events.clear();
+        if let Actor::Buffer(cpu) = choice.actor
+            && let Some(step) = self.drain_buffer(cpu, choice)
+        {
+            return step;
+        }
+        let waited = self.stores_wait();
         let begun = self.machine.cpu(cpu).executed;
         let seen = self.narrated.as_mut().and_then(|seen| seen[usize::from(cpu.0)].take());
         let lines = self.context(cpu).lines.take();
@@ -484,6 +516,10 @@ impl Subject for Multiprocessor {
         }
         let mut end = self.advance(cpu, choice.outcome);
         self.depend(cpu, lines.as_deref());
+        let held_back = self.hold_back(cpu);
+        if self.is_spoiled(waited) {
+            end = self.leave_unjudged();
+        }
         let instructions = self.machine.cpu(cpu).executed - begun;
         self.hear_console(cpu);
         let kind = if let StepEnd::Point(point) = &end { Some(point.kind) } else { None };
@@ -512,7 +548,7 @@ impl Subject for Multiprocessor {
                 Sighting { access: 0, stack, pointers: Vec::new(), object, overwritten: false }
             });
         let sightings = sightings.into_iter().collect();
-        Step {
+        let mut step = Step {
             choice,
             thread,
             accesses: self.recording.accesses.clone(),
@@ -522,7 +558,9 @@ impl Subject for Multiprocessor {
             stack: if self.narrated.is_some() { self.standing(thread) } else { Stack::new() },
             sightings,
             remarks: Vec::new(),
-        }
+        };
+        tell_stores(&mut step, &held_back);
+        step
     }
 
     fn narrate(&mut self) {

@@ -34,6 +34,7 @@ pub use clock::CLOCK_TICKS_MAX;
 
 use crate::driving::compiled::Compiled;
 use crate::driving::step_builder::StepBuilder;
+use crate::driving::store_buffers::tell_stores;
 use crate::hooks::kernel::{Activity, Kernel};
 use crate::hooks::threads::ThreadState;
 use crate::hooks::tracker::{Signal, Tracker};
@@ -596,7 +597,7 @@ impl Subject for Uniprocessor {
         };
         let instructions = self.machine.instructions() - started - self.waited;
         let mut step = self.builder.finish(choice, end, instructions, stack);
-        store_buffers::tell_stores(&mut step, &held_back);
+        tell_stores(&mut step, &held_back);
         self.depend(lines.as_deref(), &mut step);
         self.foresee_conflicts(&step);
         self.judge_loops(&mut step);

@@ -1,12 +1,12 @@
 //! Instructions before which all earlier stores of the processor are in memory.
 //!
-//! Processors here have no store buffers: a store is in memory at once. Whoever plays them (see [`Kinds::USER_FENCE`])
+//! Processors here have no store buffers: a store is in memory at once. Whoever plays them (see [`Kinds::FENCE`])
 //! must know where they are empty.
 //!
 //! Source: Intel's manual, volume 3, "Store buffer" and "Serializing instructions", and Sewell et al. 2010, "x86-TSO", for
 //! what SFENCE and LFENCE do not do with ordinary memory: they order nothing that is not in order already.
 //!
-//! [`Kinds::USER_FENCE`]: crate::Kinds::USER_FENCE
+//! [`Kinds::FENCE`]: crate::Kinds::FENCE
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 

@@ -272,7 +272,7 @@ impl Exec<'_> {
         let called = if self.transactional() { self.call_outside(instr) } else { None };
         let outcome = if self.transactions.open(self.id).is_some() && aborts(instr) {
             Err(Trap::Abort(self.status_of(instr)))
-        } else if self.stops.on.has(Kinds::USER_FENCE) && self.stops_at_fence(instr) {
+        } else if self.stops.on.has(Kinds::USER_FENCE.and(Kinds::FENCE)) && self.stops_at_fence(instr) {
             self.leave = true;
             self.stop = Some(Stop::Fence);
             Err(Trap::Held)
@@ -308,7 +308,8 @@ impl Exec<'_> {
 
     /// Is this a fence that was not told of yet?
     fn stops_at_fence(&self, instr: &Instruction) -> bool {
-        !self.pass && self.cpu.cpl() == 3 && is_fence(instr)
+        let here = self.stops.on.has(Kinds::FENCE) || self.cpu.cpl() == 3;
+        !self.pass && here && is_fence(instr)
     }
 
     /// Counts an instruction and takes the exception it may have raised. One that is not modelled, or held back, does

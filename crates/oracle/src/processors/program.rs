@@ -64,6 +64,8 @@ pub enum Op {
     Free {
         block: u32,
     },
+    /// MFENCE.
+    Fence,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,6 +91,7 @@ impl Op {
             Self::Lock { lock, pauses: false } => [10, lock, 0, 0],
             Self::Use { block, register } => [11, block, 0, register],
             Self::Free { block } => [12, block, 0, 0],
+            Self::Fence => [13, 0, 0, 0],
         }
     }
 }
@@ -114,6 +117,7 @@ impl fmt::Display for Op {
             Self::Unlock { lock } => write!(f, "unlock({lock})"),
             Self::Use { block, register } => write!(f, "r{register} = b{block}"),
             Self::Free { block } => write!(f, "free(b{block})"),
+            Self::Fence => write!(f, "fence"),
         }
     }
 }
@@ -199,6 +203,27 @@ pub fn program(seed: u64) -> Program {
         draw.part(cpu, length)
     });
     Program { parts: parts.collect() }
+}
+
+/// A program for processors with store buffers: that of the seed, with some loads and stores in place of what would drain them, and
+/// fences here and there.
+#[must_use]
+pub fn program_with_fences(seed: u64) -> Program {
+    let mut program = program(seed);
+    let mut draw = Draw(seed.wrapping_mul(0xd6e8_feb8_6659_fd93));
+    for (cpu, part) in (0..).zip(&mut program.parts) {
+        for (number, op) in (0..).zip(part.iter_mut()) {
+            let drains = matches!(op, Op::FetchAdd { .. } | Op::Exchange { .. } | Op::CompareExchange { .. });
+            let (variable, register) = (draw.below(2), number % REGISTERS);
+            *op = match draw.below(4) {
+                0 if drains => Op::Store { variable, value: 1 + cpu * 8 + number },
+                1 if drains => Op::Load { variable, register },
+                2 if matches!(op, Op::Copy { .. }) => Op::Fence,
+                _ => *op,
+            };
+        }
+    }
+    program
 }
 
 /// The same program with blocks: some of its instructions use one instead, and each block is freed at one place at most.

@@ -39,6 +39,9 @@ impl Scene {
         if chooses_interrupts(&file) {
             subject.choose_interrupts();
         }
+        if target.recipe.tso {
+            subject.explore_store_buffers().map_err(Failure::BadInput)?;
+        }
         Ok(Self { file, target, world: smp::world(subject) })
     }
 

@@ -198,11 +198,6 @@ pub fn load(arguments: &TargetArguments, test: &Path) -> Result<SmpTarget, Failu
         return Err(Failure::BadFlag(what.to_owned()));
     }
     let transactions = arguments.transactions.linux_recipe()?;
-    if arguments.tso {
-        let what = "--tso is for programs on a kernel with a description (--program): the processors of a test of Linux \
-                    have no store buffers";
-        return Err(Failure::BadFlag(what.to_owned()));
-    }
     let LinuxFiles { path, kernel, linux, initramfs } = LinuxFiles::load(arguments, vec![test.to_owned()])?;
     let linux = linux.ok();
     let name = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -214,6 +209,7 @@ pub fn load(arguments: &TargetArguments, test: &Path) -> Result<SmpTarget, Failu
         append: arguments.append.clone(),
         sources: arguments.sources.clone(),
         transactions,
+        tso: arguments.tso,
         linux: Some(LinuxRecipe {
             release: linux.as_ref().map_or_else(String::new, |linux| linux.release().to_owned()),
             cpus: arguments.smp.cpus.unwrap_or(CPUS),

@@ -45,7 +45,9 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             Some(test) => load(&arguments.target, test)?,
             None => load_functions(&arguments.target)?,
         };
-        let booted = target.boot(snapshots(&arguments.target.smp), &lateness(None))?;
+        // A Linux kernel takes its time to boot, and is kept; where a test begins at a function, it may never come to it.
+        let late = lateness(test.is_none().then_some(arguments.budget));
+        let booted = target.boot(snapshots(&arguments.target.smp), &late)?;
         let inputs = chosen(&booted, arguments.target.smp.input)?;
         for (done, input) in inputs.iter().enumerate() {
             if crate::interrupt::asked() {
@@ -111,6 +113,10 @@ pub fn explore(
         plan.watch_interrupts();
         plan.choose_interrupts();
     }
+    if arguments.target.tso {
+        let refused = |why| Failure::BadFlag(format!("--tso: {why}"));
+        plan.explore_store_buffers().map_err(refused)?;
+    }
     let what = if said.is_empty() { target.what() } else { format!("{} ({said})", target.what()) };
     let mut progress = Progress::new(arguments.json, &what);
     plan.run(&mut |what, interleavings| {
@@ -140,8 +146,10 @@ impl Explored {
             return Ok((verdict, line));
         };
         let path = arguments.output.clone().unwrap_or_else(|| finding_path(target));
+        target.recipe.tso = plan.buffered;
         let bug = Bug::new(target, plan.plain_world(), &found, &points, &Keeping::of(arguments, path))?;
         let verdict = bug.tell(arguments, target, plan, told.trim_end())?;
+        target.recipe.tso = arguments.target.tso;
         Ok((verdict, line))
     }
 
@@ -149,8 +157,11 @@ impl Explored {
     pub fn keep(&self, arguments: &Arguments, target: &mut SmpTarget) -> Result<Option<PathBuf>, Failure> {
         let Some((found, points)) = &self.plan.found else { return Ok(None) };
         let path = finding_path(target);
+        target.recipe.tso = self.plan.buffered;
         let keeping = Keeping::of(arguments, path);
-        Bug::new(target, self.plan.plain_world(), found, points, &keeping).map(|bug| Some(bug.path))
+        let bug = Bug::new(target, self.plan.plain_world(), found, points, &keeping);
+        target.recipe.tso = arguments.target.tso;
+        bug.map(|bug| Some(bug.path))
     }
 }
 

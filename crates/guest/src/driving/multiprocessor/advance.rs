@@ -36,6 +36,8 @@ impl Multiprocessor {
             self.context(cpu).role = Role::Ended { place, away: true };
         }
         self.context(cpu).standing = ContextState::Ready;
+        let about = self.context(cpu).about.take();
+        self.lay_over(cpu, about);
         let divided = self.context(cpu).half.is_some();
         if let Some(end) = self.halve(cpu) {
             return end;
@@ -112,6 +114,8 @@ impl Multiprocessor {
         // another reason than that access, which has its halves all the same.
         if !std::mem::replace(&mut going.divided, true) {
             self.context(cpu).half = Half::of(&self.machine, cpu, access);
+            self.foresee(cpu, access);
+            going.until.on = going.until.on.and(self.buffer_kinds(cpu));
         }
         self.halve(cpu)
     }
@@ -191,6 +195,7 @@ impl Multiprocessor {
             }
             Stop::Hypercall => self.called(cpu),
             Stop::Interrupt { vector, .. } => {
+                self.empty_buffer(cpu);
                 self.tell(cpu, Action::Interrupt { vector });
                 self.counting.count(Rule::Interrupt);
                 let Self { machine, contexts, .. } = self;
@@ -206,6 +211,11 @@ impl Multiprocessor {
                 contexts[usize::from(cpu.0)].leave_interrupt(machine.cpu(cpu));
                 going.until = self.until(cpu);
                 self.is_back(cpu).then(|| self.point(PointKind::Voluntary, cpu))
+            }
+            Stop::Fence => self.ends_at_fence(cpu).then(|| self.point(PointKind::Access, cpu)),
+            Stop::Exception(_) => {
+                self.empty_buffer(cpu);
+                None
             }
             Stop::LogFull => {
                 self.drain(cpu);

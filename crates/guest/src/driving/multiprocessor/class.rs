@@ -23,7 +23,8 @@ struct Past {
 #[derive(Clone, Debug, Default)]
 pub struct Class {
     sum: u64,
-    made: [u32; 8],
+    /// Of each processor and of each store buffer.
+    made: [u32; 16],
     past: FxHashMap<u64, Past>,
 }
 
@@ -35,9 +36,19 @@ fn mix(a: u64, b: u64) -> u64 {
 impl Class {
     /// Takes note of an access of a processor to a word of the set.
     pub fn access(&mut self, cpu: CpuId, access: &Access, known: &WordSet) {
-        let made = &mut self.made[usize::from(cpu.0 % 8)];
+        self.by(cpu.0 % 8, access, known);
+    }
+
+    /// Takes note that a store has left a processor's store buffer. A load from the buffer counts as one from memory: whether the
+    /// store had left it by then is in the order of the two.
+    pub fn drained(&mut self, cpu: CpuId, access: &Access, known: &WordSet) {
+        self.by(8 + cpu.0 % 8, access, known);
+    }
+
+    fn by(&mut self, who: u8, access: &Access, known: &WordSet) {
+        let made = &mut self.made[usize::from(who)];
         *made += 1;
-        let own = mix(u64::from(cpu.0) << 32 | u64::from(*made), access.kind as u64 + 1);
+        let own = mix(u64::from(who) << 32 | u64::from(*made), access.kind as u64 + 1);
         for word in words(access.phys, access.size).filter(|&word| known.contains(PhysAddr(word))) {
             let past = self.past.entry(word).or_default();
             let seen = mix(own ^ word.rotate_left(20), past.write);

@@ -8,7 +8,7 @@ use crate::state::Memory as _;
 use crate::view::View;
 use machine::{Cpu, Machine};
 use std::sync::Arc;
-use trace::{CpuId, PhysAddr, VirtAddr};
+use trace::{Access, CpuId, PhysAddr, VirtAddr};
 
 /// Whether a processor can go on by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub struct Context {
     pub standing: ContextState,
     pub role: Role,
     pub repetition: Repetition,
+    /// The access to a communication word that it stands before.
+    pub about: Option<Access>,
     /// Where it stands before an instruction that has halves.
     pub half: Option<Half>,
     /// It stands before a function that frees a block, because others may be let in there.
@@ -71,6 +73,7 @@ impl Context {
             standing,
             role,
             repetition: Repetition::default(),
+            about: None,
             half: None,
             frees: false,
             interrupted: Vec::new(),

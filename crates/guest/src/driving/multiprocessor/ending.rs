@@ -61,7 +61,7 @@ impl Multiprocessor {
         context.role = Role::Ended { place, away: false };
         context.repetition.clear();
         self.tell(cpu, Action::Exit);
-        if self.contexts.iter().any(|context| context.role == Role::Tested) {
+        if self.contexts.iter().any(|context| context.role == Role::Tested) || self.stores_will_wait(cpu) {
             return Some(self.point(PointKind::Voluntary, cpu));
         }
         Some(self.finish(cpu))

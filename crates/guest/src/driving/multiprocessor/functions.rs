@@ -44,18 +44,12 @@ pub fn boot_to_functions(
             asked = executed;
             console.push_str(&heard_of(machine));
             if cancelled() {
-                return Err(StartError::Cancelled);
+                return Err(StartError::Late { what: how_far(typed, turns.held(), cpus), console });
             }
         }
         if executed >= INSTRUCTIONS_MAX || idle > cpus {
-            let what = match (typed, turns.held()) {
-                (false, _) => "the kernel did not wait for input".to_owned(),
-                (true, held) => format!(
-                    "{held} of {cpus} processors came to where it begins: is there work for each of them at the same time?"
-                ),
-            };
             console.push_str(&heard_of(machine));
-            return Err(StartError::Ended { what, console });
+            return Err(StartError::Ended { what: how_far(typed, turns.held(), cpus), console });
         }
         let Some(turn) = turns.take(machine, ASK_INSTRUCTIONS, Kinds::NONE, &mut silent) else {
             return Err(StartError::Stopped { stop: "no processor can run".to_owned(), console });
@@ -79,6 +73,16 @@ pub fn boot_to_functions(
         }
     }
     Ok(())
+}
+
+/// How far it came on the way to the test.
+fn how_far(typed: bool, held: u32, cpus: u32) -> String {
+    match typed {
+        false => "the kernel did not wait for input".to_owned(),
+        true => format!(
+            "{held} of {cpus} processors came to where it begins: is there work for each of them at the same time?"
+        ),
+    }
 }
 
 impl Multiprocessor {

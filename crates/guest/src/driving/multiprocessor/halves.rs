@@ -76,7 +76,9 @@ impl Multiprocessor {
                 if let Some(class) = &mut self.class {
                     class.access(cpu, &read, &self.recording.known);
                 }
-                self.context(cpu).half = Some(Half::Read { at: read.phys, size: read.size, bytes });
+                let context = self.context(cpu);
+                context.half = Some(Half::Read { at: read.phys, size: read.size, bytes });
+                context.about = Some(Access { kind: AccessKind::Write, ..read });
                 Some(self.point(PointKind::Access, cpu))
             }
             Half::Read { at, size, bytes } => {

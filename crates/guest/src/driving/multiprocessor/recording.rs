@@ -28,6 +28,30 @@ pub struct Freed<'a> {
     pub hooked: &'a Hooked,
 }
 
+/// A store that goes into a store buffer: the one that the first instruction of a step is about to make.
+#[derive(Clone, Debug, Default)]
+pub struct Foreseen {
+    pub store: Option<Access>,
+    /// It was made.
+    pub made: bool,
+    /// Something else was done that empties the buffer: a device was accessed, or another shared word was written.
+    pub unforeseen: bool,
+}
+
+impl Foreseen {
+    /// Takes note of a write. Whether others do not see it yet.
+    fn holds_back(&mut self, access: &machine::Access, phys: PhysAddr, known: &WordSet) -> bool {
+        if access.atomic || known.first_of(phys, access.size.into()).is_none() {
+            return false;
+        }
+        let is_it = |store: &Access| (store.phys, store.size, store.pc) == (phys, access.size, access.pc);
+        let it = self.store.as_ref().is_some_and(is_it);
+        self.made |= it;
+        self.unforeseen |= !it;
+        it
+    }
+}
+
 #[derive(Clone)]
 pub struct Recording {
     pub log: Events,
@@ -38,6 +62,8 @@ pub struct Recording {
     pub lines: Option<SharedLines>,
     /// Whether a processor communicates with its own interrupts too.
     pub interrupts: bool,
+    /// Of the running processor, while stores of its wait, or are about to.
+    pub foreseen: Option<Foreseen>,
 }
 
 /// How many processors there can be if interrupts are told apart from tasks: of the eight places for those
@@ -54,7 +80,8 @@ impl Recording {
     #[must_use]
     pub fn new() -> Self {
         let (accesses, sharing) = (Vec::new(), Sharing::default());
-        Self { log: new_log(), known: Arc::default(), accesses, sharing, lines: None, interrupts: false }
+        let (lines, foreseen) = (None, None);
+        Self { log: new_log(), known: Arc::default(), accesses, sharing, lines, interrupts: false, foreseen }
     }
 
     /// Becomes equal to `source`; the log and the lists keep their room.
@@ -65,6 +92,7 @@ impl Recording {
         self.sharing.restore(&source.sharing);
         self.lines.clone_from(&source.lines);
         self.interrupts = source.interrupts;
+        self.foreseen.clone_from(&source.foreseen);
     }
 
     /// Who touches what on this processor now: what its interrupts touch is told apart from what its tasks do, where there
@@ -99,7 +127,7 @@ impl Recording {
             return;
         }
         let lane = self.lane(cpu, contexts);
-        let Self { log, known, accesses, sharing, lines, .. } = self;
+        let Self { log, known, accesses, sharing, lines, foreseen, .. } = self;
         let end = machine.memory.size();
         let own = usize::from(cpu.0);
         let watched = contexts[own].repetition.watches();
@@ -108,7 +136,10 @@ impl Recording {
         let heard = contexts.iter().enumerate().any(|(id, context)| id != own && context.listens());
         machine.drain_unknown(log, &mut Distinct, |event| {
             let Event::Access(access) = event else { return };
-            let Some(phys) = access.physical.filter(|at| at.0 < end) else { return };
+            let Some(phys) = access.physical.filter(|at| at.0 < end) else {
+                foreseen.iter_mut().for_each(|foreseen| foreseen.unforeseen = true);
+                return;
+            };
             let (reads, writes) = (access.kind != AccessKind::Write, access.kind.writes());
             if watched && reads {
                 contexts[own].repetition.access(machine, phys, access.size, false);
@@ -116,7 +147,9 @@ impl Recording {
             if watched && writes {
                 contexts[own].repetition.access(machine, phys, access.size, true);
             }
-            if heard && writes {
+            let held_back = |foreseen: &mut Foreseen| foreseen.holds_back(&access, phys, known);
+            let held_back = writes && foreseen.as_mut().is_some_and(held_back);
+            if heard && writes && !held_back {
                 let others = contexts.iter_mut().enumerate().filter(|(id, _)| *id != own);
                 others.for_each(|(_, context)| context.hear_of_write(machine, phys, access.size));
             }

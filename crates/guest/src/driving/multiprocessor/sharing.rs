@@ -32,6 +32,8 @@ pub struct Sharing {
     words: FxHashMap<u64, Touch>,
     /// The number of the step that is being taken.
     step: u32,
+    /// Whether a word was found that processors communicate through.
+    found: bool,
 }
 
 /// What an access has to do with others.
@@ -51,6 +53,13 @@ pub enum Contact {
 impl Sharing {
     pub fn clear(&mut self) {
         self.words.clear();
+        self.found = false;
+    }
+
+    /// Whether a word was found that is not known as one through which processors communicate.
+    #[must_use]
+    pub const fn has_found(&self) -> bool {
+        self.found
     }
 
     /// Memory of its own, about.
@@ -68,7 +77,7 @@ impl Sharing {
 
     /// Becomes equal to another; the room it has stays.
     pub fn restore(&mut self, source: &Self) {
-        self.step = source.step;
+        (self.step, self.found) = (source.step, source.found);
         if source.words.is_empty() {
             self.words.clear();
         } else {
@@ -97,6 +106,7 @@ impl Sharing {
             contact = contact.max(touch.note(cpu, bytes, write, self.step));
             from = upto;
         }
+        self.found |= contact == Contact::Found;
         contact
     }
 }

@@ -61,6 +61,11 @@ pub enum StartError {
         input: u32,
     },
     Cancelled,
+    /// There was no more time for it.
+    Late {
+        what: String,
+        console: String,
+    },
 }
 
 impl fmt::Display for StartError {
@@ -76,6 +81,9 @@ impl fmt::Display for StartError {
         };
         match self {
             Self::Ended { what, console } => write!(f, "the test never began: {what}{}", shown(console)),
+            Self::Late { what, console } => {
+                write!(f, "the test had not begun when the time was over: {what}{}", shown(console))
+            }
             Self::Stopped { stop, console } => {
                 write!(f, "the guest stopped before the test began ({stop}){}", shown(console))
             }

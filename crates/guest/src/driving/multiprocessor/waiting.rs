@@ -19,7 +19,7 @@ const TIMER: u8 = 0;
 impl Multiprocessor {
     /// When nobody can go on, time jumps to the next timer's expiry. An end if there is none, or none that helps.
     pub(super) fn pass_idle_time(&mut self) -> Option<StepEnd> {
-        while self.ready().next().is_none() {
+        while self.ready().next().is_none() && !self.stores_wait() {
             if self.release_ended() {
                 continue;
             }

@@ -1,14 +1,8 @@
-//! Store buffers: what a thread of the program stores, others see later.
+//! Store buffers of threads: what a thread of the program stores, others see later ([`crate::driving::store_buffers`]).
 //!
-//! Concept (Sewell et al. 2010, "x86-TSO"): each thread runs as if it had a processor to itself. Its stores go into a buffer, from
-//! which they reach memory in their order, at moments that the explorer chooses ([`Actor::ThreadBuffer`]); its own loads see
-//! them at once. An instruction that waits for the buffer to be empty (a locked one, MFENCE, CPUID, one that enters the
+//! Each thread runs as if it had a processor to itself. An instruction that waits for the buffer to be empty (a locked one, MFENCE, CPUID, one that enters the
 //! kernel) begins a step if the thread has stored since the last such one, and until the buffer has drained the thread cannot be chosen:
 //! so each store is drained by one step, in every execution. Exceptions empty the buffer within their step.
-//!
-//! The machine knows nothing of this. While a thread runs, its buffered stores lie over memory; when its step ends, what it
-//! stored is taken out again, and what others see is put back. Nobody else runs in between, so the thread sees what a buffer
-//! would have forwarded to it, and its code runs at full speed. What is in memory between steps is what all threads see.
 //!
 //! What a thread stores in one step leaves the buffer in one step: where others could come in between depends on the
 //! points. Stores whose form says that they go to the function's own frame ([`Everywhere`]) leave together with the one
@@ -17,45 +11,20 @@
 //! The kernel's own stores are in memory at once: its threads share a processor. Ticks, which only stand for time that
 //! passes on the thread's own processor, empty no buffer.
 //!
-//! Limits: a buffer holds the stores of [`STEPS_MAX`] steps and is then emptied. Memory that another thread unmaps
+//! Limits: a buffer holds the stores of [`STEPS_MAX`](crate::driving::store_buffers::STEPS_MAX) steps and is then emptied. Memory that another thread unmaps
 //! while stores to it wait gets them nevertheless. Not together with hardware transactions.
 
 use super::Uniprocessor;
 use crate::driving::everywhere::Everywhere;
 use crate::driving::spinning::Value;
+use crate::driving::store_buffers::{Buffer, Store, reach_memory};
 use crate::hooks::kernel::Activity;
 use machine::memory::Memory;
 use machine::{Machine, entries::PAGE_BYTES};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use trace::{
-    Access, Action, Actor, Choice, Event, PhysAddr, Point, PointKind, Step, StepEnd, ThreadId, VirtAddr,
-};
-
-/// Steps whose stores a buffer holds. Processors hold about so many stores.
-const STEPS_MAX: usize = 56;
-
-/// A store that waits.
-#[derive(Clone, Debug)]
-struct Store {
-    addr: VirtAddr,
-    phys: PhysAddr,
-    pc: VirtAddr,
-    bytes: Vec<u8>,
-    /// It was told ([`Action::Buffered`]).
-    told: bool,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Buffer {
-    /// The stores of a step each, the oldest first.
-    steps: VecDeque<Arc<Vec<Store>>>,
-    /// The thread has stored since it last needed the buffer to be empty.
-    used: bool,
-    /// That is what the thread's next instruction needs.
-    fenced: bool,
-}
+use trace::{Access, Action, Actor, Choice, Point, PointKind, Step, StepEnd, ThreadId, VirtAddr};
 
 /// The buffers of all threads.
 #[derive(Clone, Debug)]
@@ -85,16 +54,16 @@ impl StoreBuffers {
     }
 
     fn stores(&self, thread: ThreadId) -> impl Iterator<Item = &Store> {
-        self.of.get(&thread).into_iter().flat_map(|buffer| buffer.steps.iter().flat_map(|step| step.iter()))
+        self.of.get(&thread).into_iter().flat_map(Buffer::stores)
     }
 
     /// Whether no store waits.
     pub fn are_empty(&self) -> bool {
-        self.of.values().all(|buffer| buffer.steps.is_empty())
+        self.of.values().all(Buffer::is_empty)
     }
 
     pub fn choices(&self) -> impl Iterator<Item = Choice> {
-        let waiting = self.of.iter().filter(|(_, buffer)| !buffer.steps.is_empty());
+        let waiting = self.of.iter().filter(|(_, buffer)| !buffer.is_empty());
         waiting.map(|(&thread, _)| Actor::ThreadBuffer(thread).into())
     }
 
@@ -160,11 +129,8 @@ impl Uniprocessor {
         self.tracker.drain(&self.machine, &mut self.builder);
         let memory = self.machine.memory.clone();
         let Some(buffers) = &mut self.buffers else { return };
-        if let Some(buffer) = buffers.of.get_mut(&thread).filter(|buffer| buffer.fenced) {
-            (buffer.used, buffer.fenced) = (false, false);
-        }
-        for store in buffers.stores(thread) {
-            self.machine.write_phys(store.phys, &store.bytes);
+        if let Some(buffer) = buffers.of.get_mut(&thread) {
+            buffer.lay_over(&mut self.machine);
         }
         self.overlay = Some(Overlay { thread, memory, from: self.builder.accesses().len() });
     }
@@ -172,7 +138,7 @@ impl Uniprocessor {
     /// Whether a thread cannot go on before its buffer is empty.
     pub(super) fn waits_to_drain(&self, thread: ThreadId) -> bool {
         let buffer = self.buffers.as_ref().and_then(|buffers| buffers.of.get(&thread));
-        buffer.is_some_and(|buffer| buffer.fenced && !buffer.steps.is_empty())
+        buffer.is_some_and(Buffer::is_waited_for)
     }
 
     /// Whether the running thread of the program has stored since it last needed its buffer to be empty.
@@ -213,7 +179,7 @@ impl Uniprocessor {
         if buffer.used {
             self.tracker.tell(&self.machine, &mut self.builder, Action::Fence);
         }
-        for store in buffer.steps.iter().flat_map(|step| step.iter()).filter(|store| store.told) {
+        for store in buffer.stores().filter(|store| store.told) {
             self.tracker.tell(&self.machine, &mut self.builder, store.drained());
         }
         if let Some(overlay) = &mut self.overlay {
@@ -247,8 +213,8 @@ impl Uniprocessor {
         let unclear =
             |access: &Access| !in_one_page(access) || others.iter().any(|(_, other)| other.overlaps(access));
         let thread = self.overlay.as_ref().map(|overlay| overlay.thread).unwrap_or_default();
-        let held = buffers.of.get(&thread).map_or(0, |buffer| buffer.steps.len());
-        if own.iter().any(|(_, access)| unclear(access)) || held >= STEPS_MAX {
+        let full = buffers.of.get(&thread).is_some_and(Buffer::is_full);
+        if own.iter().any(|(_, access)| unclear(access)) || full {
             self.empty_buffer();
             self.overlay = None;
             return Vec::new();
@@ -261,7 +227,7 @@ impl Uniprocessor {
         };
         let stores: Vec<Store> = own.iter().map(stored).collect();
         let went: Vec<usize> = own.iter().filter(|_| told).map(|(at, _)| number(*at)).collect();
-        let fenced = self.running_id() == Some(thread) && self.machine.at_user_fence(self.cpu());
+        let fenced = self.running_id() == Some(thread) && self.at_user_fence();
         let Some(buffers) = &mut self.buffers else { return Vec::new() };
         let buffer = buffers.of.entry(thread).or_default();
         if told {
@@ -273,6 +239,10 @@ impl Uniprocessor {
         buffer.fenced = fenced;
         self.lift();
         went
+    }
+
+    fn at_user_fence(&self) -> bool {
+        self.machine.privilege(self.cpu()) == 3 && self.machine.at_fence(self.cpu())
     }
 
     /// Memory is what others see.
@@ -290,14 +260,7 @@ impl Uniprocessor {
         let buffers = self.buffers.as_mut()?;
         let stores = buffers.of.get_mut(&thread)?.steps.pop_front()?;
         let pc = stores.first().map_or(VirtAddr(0), |store| store.pc);
-        let mut events = Vec::new();
-        for store in stores.iter() {
-            self.machine.write_phys(store.phys, &store.bytes);
-            if store.told {
-                let (action, pc) = (store.drained(), store.pc);
-                events.push(Event { action, pc, accesses_before: 0, stack: None });
-            }
-        }
+        let events = reach_memory(&mut self.machine, &stores);
         self.wake_by(&stores);
         let end = match trace::Subject::enabled(self).is_empty() {
             true => StepEnd::Stuck { waiting: self.waiting() },
@@ -319,10 +282,7 @@ impl Uniprocessor {
     /// Who waits in a loop for what was written goes on.
     fn wake_by(&mut self, stores: &[Store]) {
         let Some(buffers) = &self.buffers else { return };
-        let writes = |met: &Access| {
-            let end = met.phys.0 + u64::from(met.size);
-            stores.iter().any(|s| s.phys.0 < end && met.phys.0 < s.phys.0 + s.bytes.len() as u64)
-        };
+        let writes = |met: &Access| stores.iter().any(|store| store.overlaps(met.phys, met.size));
         for thread in self.tracker.threads.iter_mut().filter(|thread| thread.looping.waits) {
             let goes_on = match &thread.looping.condition {
                 Some(condition) => {
@@ -335,22 +295,5 @@ impl Uniprocessor {
             }
         }
         self.retry_loops();
-    }
-}
-
-impl Store {
-    fn drained(&self) -> Action {
-        let size = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
-        Action::Drained { addr: self.addr, phys: self.phys, size }
-    }
-}
-
-/// Tells of the stores that went into a buffer, each right behind its access.
-pub(super) fn tell_stores(step: &mut Step, went: &[usize]) {
-    for &at in went.iter().rev() {
-        let Access { addr, phys, size, pc, .. } = step.accesses[at];
-        let place = step.events.partition_point(|event| event.accesses_before <= at);
-        let action = Action::Buffered { addr, phys, size };
-        step.events.insert(place, Event { action, pc, accesses_before: at + 1, stack: None });
     }
 }

@@ -79,7 +79,7 @@ impl Engine {
             self.code.reset();
         }
         self.code.prepare();
-        if until.on.has(Kinds::USER_FENCE) && !self.code.fences_apart {
+        if until.on.has(Kinds::USER_FENCE.and(Kinds::FENCE)) && !self.code.fences_apart {
             self.forget();
             self.code.fences_apart = true;
         }
