@@ -235,6 +235,116 @@ fn what_cannot_be_tested_is_refused() {
     }
 }
 
+/// A kernel whose image has no table of its symbols: that of `file`, with the table made unreadable.
+fn without_symbols(file: &[u8]) -> Vec<u8> {
+    const PAYLOAD_OFFSET: usize = 0x248;
+    const PAYLOAD_LENGTH: usize = 0x24c;
+    const BLOCK_BYTES: usize = 64 << 10;
+    let mut inside = machine::boot::linux::unpack(file).unwrap().expect("packed as Debian packs");
+    // Where it begins: the digits are tokens of their own.
+    let digits: Vec<u8> = (b'0'..=b'9').flat_map(|digit| [digit, 0]).collect();
+    let found: Vec<usize> =
+        (0..inside.len() - digits.len()).filter(|&at| inside[at..].starts_with(&digits)).collect();
+    assert!(!found.is_empty());
+    for at in found {
+        inside[at..at + digits.len()].fill(b'x');
+    }
+    // As zstd without compressing anything: a window of a mebibyte, the size, and blocks as they are.
+    let mut payload = vec![0x28, 0xb5, 0x2f, 0xfd, 0xc0, 0x50];
+    payload.extend((inside.len() as u64).to_le_bytes());
+    let blocks = inside.chunks(BLOCK_BYTES);
+    let last = blocks.len() - 1;
+    for (at, block) in blocks.enumerate() {
+        let head = (block.len() as u32) << 3 | u32::from(at == last);
+        payload.extend(&head.to_le_bytes()[..3]);
+        payload.extend(block);
+    }
+    payload.extend((inside.len() as u32).to_le_bytes());
+    let offset = u32::from_le_bytes(file[PAYLOAD_OFFSET..][..4].try_into().unwrap()) as usize;
+    let start = (usize::from(file[0x1f1]) + 1) * 512;
+    let mut kernel = file[..start + offset].to_vec();
+    kernel[PAYLOAD_LENGTH..][..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    kernel.extend(payload);
+    kernel
+}
+
+/// What is not known of a kernel without symbols is said, and it is tested all the same.
+#[test]
+fn a_kernel_without_symbols_is_tested_with_a_caution() {
+    let Some(kernel) = kernel() else { return };
+    let folder = folder("nameless");
+    fs::write(folder.join("vmlinuz"), without_symbols(&fs::read(kernel).unwrap())).unwrap();
+    fs::write(folder.join("lost.c"), COUNTER.replace("ADD", "counter = counter + 1")).unwrap();
+    let (code, told) = rockfall(&folder, &["test", "vmlinuz", "--linux", "lost.c", "--budget", "5m"]);
+    assert_eq!(code, Some(1), "{told}");
+    for words in ["rockfall: caution: ", "The test runs all the same", "counter == 2"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
+/// A machine that was kept for something else, under the name of the one that is wanted, is not taken for it.
+#[test]
+fn a_kept_machine_of_another_kernel_is_not_used() {
+    let Some(kernel) = kernel() else { return };
+    let folder = folder("kept").join("work");
+    let cache = folder.with_file_name("cache").join("rockfall");
+    fs::create_dir_all(&folder).unwrap();
+    let _ = fs::remove_dir_all(&cache);
+    let kept = || -> Vec<PathBuf> {
+        let entries = fs::read_dir(&cache).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect()
+    };
+    let mut found = Vec::new();
+    for (name, sum) in
+        [("right", "__atomic_fetch_add(&counter, 1, __ATOMIC_SEQ_CST)"), ("wrong", "counter = counter + 1")]
+    {
+        fs::write(folder.join(name).with_extension("c"), COUNTER.replace("ADD", sum)).unwrap();
+        let before = kept();
+        let test =
+            || rockfall(&folder, &["test", &kernel, "--linux", &format!("{name}.c"), "--budget", "5m"]);
+        assert_eq!(test().0, Some(i32::from(name == "wrong")));
+        let new: Vec<PathBuf> = kept().into_iter().filter(|path| !before.contains(path)).collect();
+        assert_eq!(new.len(), 1, "{new:?}");
+        found.extend(new);
+        if let [right, wrong] = &found[..] {
+            fs::copy(right, wrong).unwrap();
+            let (code, told) = test();
+            assert_eq!(code, Some(1), "booted again: {told}");
+            assert_ne!(fs::read(right).unwrap(), fs::read(wrong).unwrap(), "and kept again");
+        }
+    }
+}
+
+/// A file system is made, mounted and checked.
+#[test]
+fn a_file_system_is_brought_into_a_test() {
+    let kernel = guests::linux::test_store()
+        .kernels()
+        .into_iter()
+        .find(|kernel| kernel.folder().join("modules").is_dir() && kernel.release.starts_with("6.1.0"));
+    let program = ["/sbin/mke2fs", "/usr/sbin/mke2fs"].iter().any(|path| Path::new(path).is_file());
+    let Some(kernel) = kernel.filter(|_| program) else {
+        eprintln!("passed over: no kernel with modules in target/linux, or no mke2fs on this host");
+        return;
+    };
+    let folder = folder("filesystem").join("work");
+    let cache = folder.with_file_name("cache").join("rockfall");
+    fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(&cache).unwrap();
+    let _ = std::os::unix::fs::symlink(guests::linux::test_store().folder(), cache.join("linux"));
+    let file = guests::sources().join("linux/filesystems/ext4.c").display().to_string();
+    let of = |name: &str| {
+        let arguments = ["test", &kernel.release, "--linux", &file, "--filesystem", name, "--budget", "3s"];
+        rockfall(&folder, &arguments)
+    };
+    let (code, told) = of("ext4");
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("no bug") && !told.contains(" 0 schedules"), "{told}");
+    let (code, told) = of("fat");
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("no file system fat; there are ext4, btrfs, jfs, xfs"), "{told}");
+}
+
 const FLAGS: &str = r#"
 #include "rockfall_test.h"
 static volatile long flags[2], saw[2];
