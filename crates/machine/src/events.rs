@@ -21,7 +21,7 @@
 //! A log has a limit ([`Events::limit_words`]); reaching it ends the run with `Stop::LogFull`.
 
 use crate::memory::Memory;
-use crate::x86::engine::Code;
+use crate::x86::engine::{Code, Engine};
 use crate::x86::paging::{Intent, Path, path, walk};
 use crate::x86::state::Cpu;
 use crate::x86::trap::Exception;
@@ -334,10 +334,11 @@ impl Events {
         &mut self,
         cpu: &Cpu,
         memory: &Memory,
-        code: &Code,
+        engine: &Engine,
         filter: &mut F,
         mut sink: impl FnMut(Event),
     ) {
+        let code = &engine.code;
         let words = std::mem::take(&mut self.words);
         let translated = std::mem::take(&mut self.translated);
         let walks = self.walks;
@@ -353,7 +354,9 @@ impl Events {
                     let (linear, page) = (access.address.0, access.address.0 >> 12);
                     let (frame, fresh) = frames.get(page, |page| match stretch {
                         Some(stretch) => stretch.pages.get(&page).copied().unwrap_or(NOT_MAPPED),
-                        None => physical_page(cpu, memory, page),
+                        None => engine
+                            .frame_of(cpu, memory, page << 12)
+                            .unwrap_or_else(|| physical_page(cpu, memory, page)),
                     });
                     access.physical = (frame != NOT_MAPPED).then_some(PhysAddr(frame | linear & 0xfff));
                     if walks && fresh {

@@ -465,6 +465,9 @@ impl Machine {
 
     /// Reads through the processor's page tables, without effects. False if part of it is not mapped.
     pub fn read_virt(&self, id: CpuId, address: VirtAddr, bytes: &mut [u8]) -> bool {
+        if self.engine.peek(self.cpu(id), &self.memory, address.0, bytes) {
+            return true;
+        }
         let mut at = address.0;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -511,6 +514,6 @@ impl Machine {
     /// As [`Machine::drain`], without the accesses that `filter` knows.
     pub fn drain_unknown(&self, events: &mut Events, filter: &mut impl Filter, sink: impl FnMut(Event)) {
         let cpu = events.cpu().unwrap_or_default();
-        events.drain(self.cpu(cpu), &self.memory, &self.engine.code, filter, sink);
+        events.drain(self.cpu(cpu), &self.memory, &self.engine, filter, sink);
     }
 }

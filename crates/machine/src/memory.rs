@@ -25,8 +25,9 @@ use trace::PhysAddr;
 /// Bytes in a page.
 pub const PAGE: usize = 4096;
 const FANOUT: usize = 64;
-/// Recycled page buffers that a thread keeps at most.
-const POOL_PAGES_MAX: usize = 8192;
+/// Recycled page buffers that a thread keeps at most, about as many as the clones of a search take: what goes back to the
+/// allocator goes on to the host, which clears a page each time that it is wanted again.
+const POOL_PAGES_MAX: usize = 1 << 15;
 /// External writes remembered one by one; beyond it everything counts as touched.
 const TOUCHED_MAX: usize = 4096;
 
@@ -233,6 +234,11 @@ impl Memory {
     /// Was this memory cloned since the last call? Then no cached write pointer holds any more.
     pub(crate) fn take_cloned(&mut self) -> bool {
         std::mem::take(self.cloned.get_mut())
+    }
+
+    /// Was anything written from outside the processor since it last looked?
+    pub(crate) fn is_touched(&self) -> bool {
+        !matches!(&self.touched, Touched::Frames(frames) if frames.is_empty())
     }
 
     pub(crate) fn take_touched(&mut self) -> Option<Touched> {

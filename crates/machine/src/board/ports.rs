@@ -156,6 +156,14 @@ impl Board {
         matches!(addr.page().0, lapic::BASE | ioapic::BASE)
     }
 
+    /// The value of a register that only a write changes and that is read without effect: nobody need look at devices for it.
+    /// Kernels read the number of their processor wherever they take a lock.
+    #[inline]
+    pub fn mmio_constant(&self, cpu: CpuId, addr: PhysAddr, size: usize) -> Option<u32> {
+        let is_number = addr.0 == lapic::BASE + lapic::NUMBER && size == 4;
+        is_number.then(|| self.lapics[usize::from(cpu.0)].number())
+    }
+
     pub fn mmio_read(&mut self, now: u64, cpu: CpuId, addr: PhysAddr, size: u8) -> u64 {
         self.advance(now);
         let aligned = addr.0 & 0xfff & !3;

@@ -9,6 +9,8 @@ use super::bits::VectorSet;
 use serde::{Deserialize, Serialize};
 
 pub const BASE: u64 = 0xfee0_0000;
+/// Where the number of the processor is, from there.
+pub const NUMBER: u64 = 0x20;
 const VERSION: u32 = 0x0005_0014;
 const MASKED: u32 = 1 << 16;
 const ILLEGAL_REGISTER: u32 = 1 << 7;
@@ -303,9 +305,15 @@ impl Lapic {
 
     // --- registers ---
 
+    /// The register that holds the number of the processor.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        u32::from(self.id) << 24
+    }
+
     pub fn read(&mut self, offset: u32, tick: u64) -> (u32, Effect) {
         let value = match offset {
-            0x020 => u32::from(self.id) << 24,
+            0x020 => self.number(),
             0x030 => VERSION,
             0x080 => u32::from(self.task_priority),
             0x090 => 0,

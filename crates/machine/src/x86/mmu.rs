@@ -188,6 +188,14 @@ impl Mmu {
         self.spaces[self.current].epoch
     }
 
+    /// What is remembered of a page for supervisor accesses by `cpu`, if it may be read.
+    #[inline]
+    pub fn known_readable(&self, cpu: &Cpu, linear: u64) -> Option<&Entry> {
+        let space = self.spaces.get(self.current).filter(|space| space.key == space_key(cpu))?;
+        let entry = &space.tlbs[0].entries[Self::index(linear)];
+        (entry.read & TAG_PAGE == linear & !0xfff).then_some(entry)
+    }
+
     #[inline]
     pub fn tlb(&mut self, user: bool) -> &mut Tlb {
         &mut self.spaces[self.current].tlbs[usize::from(user)]

@@ -56,6 +56,8 @@ impl Exec<'_> {
         let mut idle_events = 0;
         // Instructions up to here are executed one by one: a block would go too far.
         let mut steps_until = 0;
+        // The next instruction is where some run stops, but not this one.
+        let mut passing = false;
         loop {
             if let Some(stop) = self.stop.take() {
                 self.settled = false;
@@ -108,25 +110,29 @@ impl Exec<'_> {
                 return Exit::Stop(Stop::Code(VirtAddr(pc)));
             }
             self.engine.mmu.select(self.cpu);
-            if self.pass
-                || self.cpu.executed < steps_until
-                || self.engine.code.stops.contains(&pc)
-                || self.steps_only()
-            {
+            let past_stop = std::mem::take(&mut passing) || self.engine.code.stops.contains(&pc);
+            if self.pass || self.cpu.executed < steps_until || self.steps_only() {
                 self.step();
                 self.pass = false;
                 continue;
             }
             let exact = self.limit(end);
-            let limit = exact.min(self.cpu.executed + self.loggable());
-            match self.compiled(limit) {
+            let before = self.cpu.executed;
+            let limit = exact.min(before + self.loggable());
+            let ran = self.compiled(limit, past_stop);
+            let nothing = self.cpu.executed == before;
+            // What was reported need not be again.
+            resumed = resuming && nothing;
+            match ran {
                 Ran::On => {}
                 // The log has room to spare: its limit need not be met to the instruction.
                 Ran::Tail if limit < exact => {}
                 Ran::Tail => steps_until = limit,
+                // Looked at again first: it may be an address where this run stops.
+                Ran::Break => passing = true,
                 Ran::Single => {
-                    // Looked at again first: it may be an address where the run stops.
-                    if !self.stops.code.contains(&self.pc()) {
+                    if nothing || !self.stops.code.contains(&self.pc()) {
+                        resumed = false;
                         self.step();
                     }
                 }

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::flags;
-use super::mmu::{Mmu, TAG_PAGE};
+use super::mmu::{Entry, Mmu, TAG_PAGE};
 use super::state::{Cpu, Seg, Segment};
 use crate::memory::Memory;
 use crate::stop::{Kinds, StopSet, Watchpoint};
@@ -41,6 +41,9 @@ pub(crate) const MODE_USER: u32 = 2;
 pub(crate) const MODE_64: u32 = 8;
 /// Protected mode with CS, DS, ES and SS flat, and a 32-bit stack, or 64-bit mode: addresses need no segment checks.
 pub(crate) const MODE_FLAT: u32 = 4;
+/// Only in the key of a block: its first instruction is at an address where runs stop, and is executed all the same. A run that
+/// goes on from there begins with such a block; nothing leads into one.
+pub(crate) const MODE_PAST_STOP: u32 = 16;
 
 /// What compiled code may take for granted.
 pub(crate) fn mode(cpu: &Cpu) -> u32 {
@@ -90,6 +93,30 @@ impl Engine {
             self.mmu.flush();
             self.mmu.slow_pages = until.watch.iter().map(pages).collect();
         }
+    }
+
+    /// What is remembered of a page, if that still holds.
+    fn known_readable(&self, cpu: &Cpu, memory: &Memory, linear: u64) -> Option<&Entry> {
+        let holds = !memory.is_touched() && self.mmu.covers(memory);
+        self.mmu.known_readable(cpu, linear).filter(|_| holds)
+    }
+
+    /// The physical address of a page whose translation for supervisor accesses is remembered.
+    pub fn frame_of(&self, cpu: &Cpu, memory: &Memory, linear: u64) -> Option<u64> {
+        self.known_readable(cpu, memory, linear).map(|entry| u64::from(entry.frame) << 12)
+    }
+
+    /// Reads through the page tables of `cpu` what lies in one page whose translation is remembered, without effects.
+    pub fn peek(&self, cpu: &Cpu, memory: &Memory, linear: u64, bytes: &mut [u8]) -> bool {
+        if (linear & 0xfff) as usize + bytes.len() > crate::memory::PAGE {
+            return false;
+        }
+        let Some(entry) = self.known_readable(cpu, memory, linear) else { return false };
+        let at = entry.addend.wrapping_add(linear) as *const u8;
+        // SAFETY: a read tag promises that `addend` leads to the page's bytes as long as nothing was written from outside, and the
+        // stretch is inside the page.
+        unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
+        true
     }
 
     /// Notes that a frame was written from outside.

@@ -3,7 +3,7 @@
 use super::code::Key;
 use super::op::{Frame, INSTRUCTIONS_MAX, Op, Why};
 use super::translate::translate;
-use super::{MODE_64, MODE_FLAT, MODE_USER, mode};
+use super::{MODE_64, MODE_FLAT, MODE_PAST_STOP, MODE_USER, mode};
 use crate::memory::PAGE;
 use crate::x86::exec::Exec;
 use crate::x86::flags::DF;
@@ -17,7 +17,9 @@ pub(crate) enum Ran {
     On,
     /// The instructions up to the limit are fewer than a block.
     Tail,
-    /// The next instruction is at a stop address, or no block can be made for it: execute it alone.
+    /// The next instruction is at an address where this run or another stops.
+    Break,
+    /// No block can be made for the next instruction: execute it alone.
     Single,
     /// There is no room for another block.
     Full,
@@ -25,8 +27,8 @@ pub(crate) enum Ran {
 
 impl Exec<'_> {
     /// Runs compiled code until `limit` instructions have been executed by this processor, at most, or
-    /// something else must be looked at first.
-    pub(crate) fn compiled(&mut self, limit: u64) -> Ran {
+    /// something else must be looked at first. `past_stop`: even if a run stops at the first of them.
+    pub(crate) fn compiled(&mut self, limit: u64, mut past_stop: bool) -> Ran {
         let mode = mode(self.cpu);
         let key = u64::from(self.engine.mmu.epoch()) << 5 | u64::from(mode);
         let tag = self.engine.code.tag(key);
@@ -58,7 +60,11 @@ impl Exec<'_> {
                 Why::LinkFar => self.engine.code.linked_far(frame.op),
                 _ => true,
             };
-            let op = match self.block(mode, tag, remember) {
+            let found = match std::mem::take(&mut past_stop) {
+                true => self.block(mode | MODE_PAST_STOP, tag, false),
+                false => self.block(mode, tag, remember),
+            };
+            let op = match found {
                 Ok(op) => op,
                 Err(ran) => return ran,
             };
@@ -96,7 +102,7 @@ impl Exec<'_> {
             self.cpu.executed = executed;
             match frame.why {
                 Why::Expired if executed == limit => return Ran::On,
-                Why::Break => return Ran::Single,
+                Why::Break => return Ran::Break,
                 _ => {}
             }
         }

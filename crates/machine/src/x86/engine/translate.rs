@@ -14,7 +14,7 @@ use super::handlers::*;
 use super::op::{Far, Handler, INSTRUCTIONS_MAX, Links, Op};
 use super::operands::{Address, may_fuse, offset, plain, plain_string};
 use super::pairs::Joiner;
-use super::{MODE_32, MODE_64, MODE_FLAT};
+use super::{MODE_32, MODE_64, MODE_FLAT, MODE_PAST_STOP};
 use crate::x86::fence::is_fence;
 use iced_x86::{Code as C, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
@@ -38,7 +38,7 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
     let first_slot = code.slots.len();
     let width = if key.mode & MODE_64 != 0 { 8 } else { 4 };
     let mut b = Builder { code, key, first_slot, count: 0, last: None, width, unseen: None };
-    if b.code.stops.contains(&key.linear) {
+    if b.code.stops.contains(&key.linear) && key.mode & MODE_PAST_STOP == 0 {
         b.emit(stop_here, plain(), 0, 1, true);
         return b.finish(1);
     }

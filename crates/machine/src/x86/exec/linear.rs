@@ -259,6 +259,9 @@ impl Exec<'_> {
     /// Reads memory or a device; never crosses a page.
     pub(crate) fn load_physical(&mut self, physical: u64, size: usize) -> u64 {
         if self.board.mmio_claims(PhysAddr(physical)) {
+            if let Some(word) = self.board.mmio_constant(self.id, PhysAddr(physical), size) {
+                return word.into();
+            }
             self.leave = true;
             return self.board.mmio_read(self.now, self.id, PhysAddr(physical), size as u8)
                 & flags::mask(size);
