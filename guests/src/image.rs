@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::toolchain::{BuildError, FOLDERS, Made, Source, Toolchain, parallel};
+use crate::toolchain::{BuildError, FOLDERS, Hash, Made, Source, Toolchain, parallel};
 
 /// What one build leaves behind.
 #[derive(Clone, Debug)]
@@ -47,6 +47,23 @@ fn programs(
     })
 }
 
+/// A program that somebody else has made: an executable whose first function gets argc, argv, and the highest and the lowest address of
+/// the stack, as the course has it. Its name is that of the file, without the extension.
+fn executable(path: &Path) -> Result<(String, Made), BuildError> {
+    const ELF32: [u8; 5] = *b"\x7fELF\x01";
+    const EXECUTABLE_386: [u8; 4] = [2, 0, 3, 0];
+    let refused = |why: &str| BuildError::Unknown(format!("{}: {why}", path.display()));
+    let bytes = fs::read(path).map_err(|e| BuildError::Io(path.to_owned(), e))?;
+    if !bytes.starts_with(&ELF32) || bytes.get(16..20) != Some(&EXECUTABLE_386) {
+        return Err(refused("this is no program for 32-bit x86; link it with -m32 -static"));
+    }
+    let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c)) {
+        return Err(refused("a program's name has letters, digits, '_', '-' and '.'"));
+    }
+    Ok((name.to_owned(), Made { path: path.to_owned(), hash: Hash::new().add(&bytes) }))
+}
+
 /// Builds kernel and programs with these macros defined, and puts them into a folder.
 pub fn build(
     guests: &Path,
@@ -55,8 +72,22 @@ pub fn build(
     more: &[Program],
     out: &Path,
 ) -> Result<Image, BuildError> {
+    build_with(guests, cache, macros, (more, &[]), out)
+}
+
+/// The same with programs that somebody else has made; of two with one name theirs counts.
+pub fn build_with(
+    guests: &Path,
+    cache: &Path,
+    macros: &[String],
+    (more, executables): (&[Program], &[PathBuf]),
+    out: &Path,
+) -> Result<Image, BuildError> {
     let tools = Toolchain::new(guests, cache)?;
-    let programs = programs(&tools, macros, more)?;
+    let foreign = executables.iter().map(|path| executable(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut programs = programs(&tools, macros, more)?;
+    programs.retain(|(name, _)| foreign.iter().all(|(theirs, _)| theirs != name));
+    programs.extend(foreign);
     let stripped = parallel(&programs, |(name, file)| Ok((name.clone(), tools.strip(file)?)))?;
     let mut sources = tools.sources("pebbles")?;
     sources.extend(tools.sources("lib")?);

@@ -176,8 +176,13 @@ impl Build {
 
     /// Builds kernel and programs into a folder, the programs with hardware transactions being of this size.
     pub fn image_sized(&self, size: Size, out: &Path) -> Result<Image, BuildError> {
+        self.image_of(size, &[], out)
+    }
+
+    /// The same, with these executables for Pebbles among the programs.
+    pub fn image_of(&self, size: Size, executables: &[PathBuf], out: &Path) -> Result<Image, BuildError> {
         let macros = [self.macros()?, size.macros()?].concat();
-        image::build(&sources(), &cache(), &macros, &[], out)
+        image::build_with(&sources(), &cache(), &macros, (&[], executables), out)
     }
 
     /// Builds kernel and programs from sources elsewhere, which must be in a folder named `guests`, and with

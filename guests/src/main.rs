@@ -32,6 +32,9 @@ enum Job {
         /// Iterations of each of these threads [default: 1, of avl_insert 2]
         #[arg(long)]
         iterations: Option<u32>,
+        /// A program that somebody else has linked for Pebbles, to be put into the kernel; may be repeated
+        #[arg(long, value_name = "FILE")]
+        program: Vec<PathBuf>,
     },
     /// Show the catalogue of faults and the designs
     List,
@@ -100,9 +103,9 @@ fn fail(error: &dyn std::error::Error) -> ExitCode {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Job::Build { out, fault, design, threads, iterations } => Design::parse(&design)
+        Job::Build { out, fault, design, threads, iterations, program } => Design::parse(&design)
             .and_then(|design| {
-                Build { faults: fault, design }.image_sized(Size { threads, iterations }, &out)
+                Build { faults: fault, design }.image_of(Size { threads, iterations }, &program, &out)
             })
             .map(|image| println!("{}", image.kernel.display())),
         Job::List => {

@@ -245,3 +245,49 @@ fn missing_compiler_is_one_sentence() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(said, "building a guest kernel needs `gcc`, which was not found; install gcc and binutils\n");
 }
+
+/// A program that was linked elsewhere, with the first function that the course's programs have.
+const FOREIGN: &str = "\
+void _main(int argc, char **argv, char *stack_high, char *stack_low)
+{
+    char here, *text = \"foreign: wrong\\n\";
+    if (argc == 1 && argv[0][0] == 'f' && !argv[1] && stack_low <= &here && &here <= stack_high)
+        text = \"foreign: right\\n\";
+    int packet[2] = { 15, (int)text };
+    asm volatile(\"int $0x4e\" : : \"S\"(packet) : \"memory\", \"eax\");
+    asm volatile(\"int $0x59\" : : \"S\"(0) : \"eax\");
+    asm volatile(\"int $0x60\");
+    for (;;);
+}
+";
+
+#[test]
+fn a_program_of_somebody_else_runs_in_the_kernel() {
+    let folder = out("foreign");
+    fs::create_dir_all(&folder).expect("a folder");
+    let (source, file) = (folder.join("foreign.c"), folder.join("foreign.elf"));
+    fs::write(&source, FOREIGN).expect("a source");
+    let flags = [
+        "-m32",
+        "-g",
+        "-O1",
+        "-ffreestanding",
+        "-fno-pie",
+        "-fno-stack-protector",
+        "-fcf-protection=none",
+        "-nostdlib",
+    ];
+    let linked = ["-static", "-no-pie", "-Wl,-e,_main", "-Wl,-Ttext=0x1000000", "-Wl,--build-id=none"];
+    let mut gcc = Command::new("gcc");
+    let done = gcc.args(flags).args(linked).arg("-o").arg(&file).arg(&source).status();
+    assert!(done.expect("gcc runs").success());
+    let with = |file: &Path| Build::default().image_of(guests::Size::default(), &[file.to_owned()], &folder);
+    let image = with(&file).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(lab::console(&image.kernel, "run=foreign"), "foreign: right\n");
+    assert!(image.programs.join("foreign").exists());
+    let refused = with(&source).unwrap_err().to_string();
+    assert!(
+        refused.ends_with("foreign.c: this is no program for 32-bit x86; link it with -m32 -static"),
+        "{refused}"
+    );
+}
