@@ -145,7 +145,9 @@ impl FastTrack {
             Action::Create { child } => self.clocks.edge(thread, child),
             Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
             Action::Join { thread: over } => self.clocks.edge(over, thread),
-            Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
+            Action::Alloc { addr, phys, size } | Action::Free { addr, phys, size: Some(size) } => {
+                self.memory.forget(addr, phys, size);
+            }
             ref action => self.contexts.act(thread, action),
         }
     }

@@ -126,6 +126,11 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
         [true, true, true],
     ),
     (
+        "the allocator clears the block that was freed, for somebody else",
+        "t1: alloc A 16; write A; free A 16\n t2: write A; alloc A 16",
+        [false, false, true],
+    ),
+    (
         "a block of several pages was allocated again",
         "t1: alloc A 9000; write A+4096; write A+8192; free A 9000\n t2: alloc A 9000; write A+4096; write A+8192",
         [false, false, false],

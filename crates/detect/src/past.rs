@@ -15,7 +15,7 @@ use crate::context::ContextId;
 use crate::race::Record;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use trace::{Access, PhysAddr, ThreadId, Touched, Touching, VirtAddr};
 
 const PAGE: u64 = 4096;
@@ -76,6 +76,39 @@ struct Segment {
     sketch: Sketch,
     touched: Touched,
     accesses: Box<[Access]>,
+    by_address: ByAddress,
+}
+
+/// The accesses of a segment by address, found out when first asked for: most segments meet nobody.
+#[derive(Clone, Debug, Default)]
+struct ByAddress(OnceLock<Order>);
+
+#[derive(Clone, Debug)]
+struct Order {
+    /// Numbers of accesses, ascending by first byte.
+    numbers: Box<[u32]>,
+    /// Bytes of the widest access.
+    widest: u64,
+}
+
+impl ByAddress {
+    /// Which of `accesses` have bytes in common with `access`, in the order in which they are there.
+    fn overlapping(&self, accesses: &[Access], access: &Access) -> Vec<u32> {
+        let order = self.0.get_or_init(|| {
+            let mut numbers: Box<[u32]> = (0..accesses.len() as u32).collect();
+            numbers.sort_by_key(|&at| accesses[at as usize].phys);
+            let widest = accesses.iter().map(|access| access.size).max().unwrap_or(0);
+            Order { numbers, widest: widest.into() }
+        });
+        let phys = |at: &u32| accesses[*at as usize].phys.0;
+        let lowest = access.phys.0.saturating_sub(order.widest);
+        let from = order.numbers.partition_point(|at| phys(at) < lowest);
+        let end = access.phys.0 + u64::from(access.size);
+        let near = order.numbers[from..].iter().take_while(|at| phys(at) < end).copied();
+        let mut near: Vec<u32> = near.filter(|at| accesses[*at as usize].overlaps(access)).collect();
+        near.sort_unstable();
+        near
+    }
 }
 
 /// The segments of a step, or of a run of steps.
@@ -109,7 +142,8 @@ impl Chapter {
             accesses.sort_unstable();
             accesses.dedup();
             let touched = touching.finish();
-            Segment { by, since, sketch: Sketch::of(&touched), touched, accesses: accesses.into() }
+            let (sketch, by_address) = (Sketch::of(&touched), ByAddress::default());
+            Segment { by, since, sketch, touched, accesses: accesses.into(), by_address }
         });
         Self::new(chapters[0].rank + 1, segments.collect())
     }
@@ -153,7 +187,9 @@ impl Past {
                     continue;
                 }
                 for access in accesses.iter().filter(|access| before.touched.conflicts_with(access)) {
-                    for first in before.accesses.iter().filter(|first| first.conflicts(access)) {
+                    let near = before.by_address.overlapping(&before.accesses, access);
+                    let near = near.iter().map(|at| &before.accesses[*at as usize]);
+                    for first in near.filter(|first| first.conflicts(access)) {
                         if !self.forgot(before.since, first, access) {
                             tell(&before.by.record(first), &by.record(access), access);
                         }
@@ -166,7 +202,8 @@ impl Past {
         }
         look(&self.current);
         let since = self.forgotten.len();
-        self.current.push(Segment { by, since, sketch, touched, accesses: accesses.into() });
+        let by_address = ByAddress::default();
+        self.current.push(Segment { by, since, sketch, touched, accesses: accesses.into(), by_address });
     }
 
     /// Ends the step that was observed.

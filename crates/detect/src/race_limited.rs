@@ -12,8 +12,10 @@
 //! the two are tried in both orders, unless the later one needs the other to have ended; and in the order in
 //! which the lock is taken before the end, nothing is ordered by it.
 //!
-//! Accesses before memory was allocated again are forgotten (Blum 2018, 4.2.6): under exploration, where the true races
-//! among these show in another interleaving, that loses nothing (theorem 2 there). On a single run it may.
+//! Accesses before memory was freed or allocated again are forgotten (Blum 2018, 4.2.6): under exploration, where the true races
+//! among these show in another interleaving, that loses nothing (theorem 2 there). On a single run it may. That they are forgotten
+//! at the free already keeps apart whoever used the block and the allocator that clears it for somebody else; who uses it after
+//! the free is another detector's matter.
 
 use crate::Race;
 use crate::clocks::Clocks;
@@ -51,7 +53,9 @@ impl Detector<Race> for RaceLimited {
                     Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
                     Action::Join { thread: over } => self.clocks.edge(over, thread),
                     Action::HandOff { to, .. } => self.clocks.edge(thread, to),
-                    Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
+                    Action::Alloc { addr, phys, size } | Action::Free { addr, phys, size: Some(size) } => {
+                        self.past.forget(addr, phys, size);
+                    }
                     _ => {}
                 }
             }

@@ -48,7 +48,9 @@ impl Detector<Race> for RacePure {
                     Action::Create { child } => self.clocks.edge(thread, child),
                     Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
                     Action::Join { thread: over } => self.clocks.edge(over, thread),
-                    Action::Alloc { addr, phys, size } => self.past.forget(addr, phys, size),
+                    Action::Alloc { addr, phys, size } | Action::Free { addr, phys, size: Some(size) } => {
+                        self.past.forget(addr, phys, size);
+                    }
                     _ => {}
                 }
             }
