@@ -2,10 +2,12 @@
 //!
 //! The caller of a frame is found by the first of these that gives an address in known code:
 //! 1. call frame information, where the compiler or assembler left it;
-//! 2. the code itself, followed to the function's `ret` or `iret`, or else from its entry (see [`crate::elf::code`]). This
+//! 2. at the first instruction of a function, the address that its call has just put on the stack; a function that changes
+//!    stacks would otherwise be followed onto the stack of the thread that it changes to;
+//! 3. the code itself, followed to the function's `ret` or `iret`, or else from its entry (see [`crate::elf::code`]). This
 //!    covers functions interrupted in their first or last instructions, hand-written assembly, and the stubs of
 //!    interrupts and system calls, whose `iret` leads back into the interrupted code or into user space;
-//! 3. the frame pointer.
+//! 4. the frame pointer.
 //!
 //! Contract: hostile stacks end the trace, they cannot make it loop or panic: the stack pointer must grow from frame to
 //! frame (except once, from kernel to user), depth and work are bounded, and unreadable memory is the end.
@@ -190,7 +192,8 @@ fn caller<M: Memory + ?Sized>(space: &Space, frame: &Activation, memory: &M) -> 
     {
         return Some(next);
     }
-    run_out(space, frame, memory, &sensible)
+    by_entry(space, image, frame, memory)
+        .or_else(|| run_out(space, frame, memory, &sensible))
         .or_else(|| run_in(image, frame, memory).filter(sensible))
         .or_else(|| by_frame_pointer(&frame.registers, memory).filter(sensible))
 }
@@ -293,6 +296,28 @@ fn by_rules<M: Memory + ?Sized>(
             Ruled::Caller(Box::new(Activation { registers: next, exact: rules.signal }))
         }
     }
+}
+
+/// The caller of a function that is about to execute its first instruction.
+fn by_entry<M: Memory + ?Sized>(
+    space: &Space,
+    image: &Image,
+    frame: &Activation,
+    memory: &M,
+) -> Option<Activation> {
+    let pc = frame.pc();
+    let function = image.function_at(pc).map(|id| image.get(id))?;
+    if !frame.exact || function.start != pc {
+        return None;
+    }
+    let mut next = frame.registers;
+    next.pc = memory.read_uint(frame.registers.stack_pointer(), 4)?;
+    let popped = 4 + u64::from(code::popped(image, function));
+    next.general[SP] = next.general[SP].wrapping_add(popped) & 0xffff_ffff;
+    // The stub of an interrupt is no function that was called.
+    let called = VirtAddr(next.pc);
+    let calls = space.image_at(called).is_some_and(|image| code::follows_call(image, called));
+    calls.then_some(Activation { registers: next, exact: false })
 }
 
 fn by_frame_pointer<M: Memory + ?Sized>(registers: &Registers, memory: &M) -> Option<Activation> {

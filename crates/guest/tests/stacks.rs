@@ -477,3 +477,30 @@ fn a_stack_of_the_kernel_does_not_go_on_in_a_program_s_code() {
     let found: Vec<u64> = found.iter().map(|activation| activation.registers.pc).collect();
     assert_eq!(found, [here.pc, returns_to]);
 }
+
+/// A function that changes stacks, about to begin: whoever called it is on this stack, not on the one that it changes to.
+#[test]
+fn a_switch_that_begins_is_on_the_stack_of_its_caller() {
+    let flags = ["-O2", "-fno-asynchronous-unwind-tables", "-fomit-frame-pointer"];
+    let source = "void change(void);
+        asm(\".globl change\\n.type change,@function\\nchange:\\n pushl %ebx\\n movl 0xb000,%esp\\n popl %ebx\\n ret\\n.size change,.-change\\n\");
+        __attribute__((noinline)) void ends(void) { change(); for (;;); }
+        __attribute__((noinline)) void begins(void) { for (;;); } void start(void) { ends(); begins(); }";
+    let kernel = support::image("kernel.c", source, &flags);
+    let (change, ends) = (support::address(&kernel, "change"), support::address(&kernel, "ends"));
+    let calls = |at: &u64| {
+        let mut byte = [0];
+        kernel.read(VirtAddr(*at), &mut byte).is_some() && byte[0] == 0xe8
+    };
+    let returns_to = (ends..ends + 32).find(calls).unwrap() + 5;
+    let begins = support::address(&kernel, "begins");
+    let world = support::World::new(&kernel)
+        .words(0x9000, &[returns_to as u32])
+        .words(0xa000, &[0, begins as u32])
+        .words(0xb000, &[0xa000]);
+    let here = support::registers(change, 0x9000, 0);
+    let space = Programs::new(kernel.clone()).in_program(None);
+    let found = stack::activations(&space, &here, &world);
+    let found: Vec<u64> = found.iter().take(2).map(|activation| activation.registers.pc).collect();
+    assert_eq!(found, [change, returns_to]);
+}
