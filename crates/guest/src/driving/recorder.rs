@@ -167,12 +167,17 @@ fn classify(bytes: &[u8], bitness: u32) -> Instruction {
     }
 }
 
+/// How many instructions are found at once: two to this power.
+const RECENT_BITS: u32 = 12;
+
 /// Collects the accesses of one step. The tables are caches only: they change nothing but speed.
 #[derive(Debug)]
 pub struct Recorder {
     scope: Arc<Scope>,
     bitness: u32,
     instructions: FxHashMap<u64, Instruction>,
+    /// Some of these, each in the one place that it can be in.
+    recent: Vec<(u64, Instruction)>,
     /// The program's instruction that the kernel works for.
     pub called_from: Option<VirtAddr>,
     /// Whether accesses by the program's own code count.
@@ -209,6 +214,7 @@ impl Clone for Recorder {
     fn clone_from(&mut self, source: &Self) {
         if !Arc::ptr_eq(&self.scope, &source.scope) {
             self.instructions.clear();
+            self.recent.clear();
             self.scope = source.scope.clone();
         }
         self.bitness = source.bitness;
@@ -225,6 +231,7 @@ impl Recorder {
             scope,
             bitness,
             instructions: FxHashMap::default(),
+            recent: Vec::new(),
             called_from: None,
             program_counts: true,
             accesses: Vec::new(),
@@ -264,16 +271,32 @@ impl Recorder {
         }
     }
 
-    /// Weighs one access to or from what is under test, made where a tick could come (`open`) or not. `code` reads the bytes of the instruction at
-    /// `pc` the first time it is met.
-    pub fn record(&mut self, logged: &Logged, open: bool, code: impl FnOnce(VirtAddr) -> Vec<u8>) -> Weighed {
-        let &Logged { address: addr, size, kind, atomic, pc, .. } = logged;
-        let phys = logged.physical.unwrap_or(PhysAddr(addr.0));
+    /// What is known of an instruction.
+    #[inline]
+    fn instruction(&mut self, pc: VirtAddr, code: impl FnOnce(VirtAddr) -> Vec<u8>) -> Instruction {
+        let at = (pc.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT_BITS)) as usize;
+        if let Some((_, instruction)) = self.recent.get(at).filter(|(known, _)| *known == pc.0) {
+            return *instruction;
+        }
         let (scope, bitness) = (&self.scope, self.bitness);
         let instruction = *self.instructions.entry(pc.0).or_insert_with(|| {
             let untested = scope.tested_code.as_ref().is_some_and(|range| !range.contains(&pc.0));
             if untested || scope.ignores(pc.0) { Instruction::Ignored } else { classify(&code(pc), bitness) }
         });
+        if self.recent.is_empty() {
+            self.recent = vec![(u64::MAX, Instruction::Ignored); 1 << RECENT_BITS];
+        }
+        self.recent[at] = (pc.0, instruction);
+        instruction
+    }
+
+    /// Weighs one access to or from what is under test, made where a tick could come (`open`) or not. `code` reads the bytes of the instruction at
+    /// `pc` the first time it is met.
+    pub fn record(&mut self, logged: &Logged, open: bool, code: impl FnOnce(VirtAddr) -> Vec<u8>) -> Weighed {
+        let &Logged { address: addr, size, kind, atomic, pc, .. } = logged;
+        let phys = logged.physical.unwrap_or(PhysAddr(addr.0));
+        let instruction = self.instruction(pc, code);
+        let scope = &self.scope;
         let mut weighed = Weighed::Plain;
         let mut traffic = false;
         match (instruction, kind) {

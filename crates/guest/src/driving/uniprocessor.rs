@@ -352,7 +352,7 @@ impl Uniprocessor {
                     let action = if enabled { Action::InterruptsOn } else { Action::InterruptsOff };
                     self.tracker.tell(&self.machine, &mut self.builder, action);
                 }
-                if enabled {
+                if enabled && self.points.wants(PointKind::InterruptsOn) {
                     signals.push(Signal::Point(PointKind::InterruptsOn));
                 }
                 Ok(())

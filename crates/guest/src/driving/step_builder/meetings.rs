@@ -147,6 +147,8 @@ impl Drop for Chunk {
 pub struct Meetings {
     /// By number of a page of physical memory, where it is in `pages`.
     index: Arc<FxHashMap<u64, usize>>,
+    /// The page that was asked for last, as the index has it: most traffic is on one stack.
+    last: Option<(u64, usize)>,
     pages: Arc<Vec<Arc<Page>>>,
     /// Steps so far.
     step: u32,
@@ -304,8 +306,14 @@ impl Meetings {
     }
 
     fn page_of(&mut self, word: u64) -> usize {
-        let known = self.index.get(&(word / PAGE_WORDS)).copied();
-        known.unwrap_or_else(|| self.add_page(word / PAGE_WORDS))
+        let number = word / PAGE_WORDS;
+        if let Some((_, at)) = self.last.filter(|(last, _)| *last == number) {
+            return at;
+        }
+        let known = self.index.get(&number).copied();
+        let at = known.unwrap_or_else(|| self.add_page(number));
+        self.last = Some((number, at));
+        at
     }
 
     /// The page is one of a stack from now on, with what was accessed there before; where it is.

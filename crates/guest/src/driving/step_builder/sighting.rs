@@ -24,6 +24,9 @@ use trace::{Occurrence, PhysAddr, Pointer, Sighting, Stack, Step, ThreadId, Virt
 /// How many visits to one instruction in one step are looked at: a loop repeats itself.
 const VISITS_MAX: u32 = 256;
 
+/// How many accesses of one step are told as seen, each with a stack.
+const SIGHTINGS_MAX: usize = 20_000;
+
 /// What is to be seen, and what was in this step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sights {
@@ -87,6 +90,10 @@ impl Sights {
             return found;
         }
         let Sights { hidden, hidden_before: last_hidden, seen: visits, .. } = self;
+        let mut by_pc: BTreeMap<u64, Vec<&Visit>> = BTreeMap::new();
+        for visit in visits.iter() {
+            by_pc.entry(visit.pc.0).or_default().push(visit);
+        }
         let mut hidden = std::mem::take(hidden).into_iter().peekable();
         let mut index = 0;
         for (thread, what) in step.occurrences() {
@@ -100,10 +107,10 @@ impl Sights {
                     last_hidden.remove(&word);
                 }
             }
-            let visit = visits.iter().rev().find(|seen| {
-                seen.pc == access.pc && seen.thread == Some(thread) && seen.accesses_before <= index
-            });
-            if let Some(seen) = visit {
+            let visits = by_pc.get(&access.pc.0).map_or(&[][..], Vec::as_slice);
+            let before = visits.partition_point(|seen| seen.accesses_before <= index);
+            let visit = visits[..before].iter().rev().find(|seen| seen.thread == Some(thread));
+            if let Some(seen) = visit.filter(|_| found.len() < SIGHTINGS_MAX) {
                 found.push(Sighting {
                     access: index,
                     stack: seen.stack.clone(),

@@ -13,6 +13,9 @@ use machine::Stop;
 use std::sync::Arc;
 use trace::{Point, PointKind, StepEnd, Subject as _, ThreadId, VirtAddr};
 
+/// After how many instructions of trusted code it is asked again whether the thread is still in it.
+const TRUSTED_INSTRUCTIONS: u64 = 100_000;
+
 /// A step on its way.
 struct Going {
     /// The machine's count of instructions when the step began.
@@ -65,6 +68,9 @@ impl Uniprocessor {
                 return Some(StepEnd::NoProgress { instructions: ran });
             }
             going.quiet_until = ran.saturating_mul(2);
+        } else if ran >= going.quiet_until && !program && self.inside_trusted() {
+            // It is taken to come to an end; to look whether it goes round in a loop costs more than what it does.
+            going.quiet_until = ran + TRUSTED_INSTRUCTIONS;
         } else if ran >= going.quiet_until {
             if program && (self.spins() || self.tries_in_vain()) || self.spins_for_lock() {
                 return Some(self.spun(going.me));
@@ -77,6 +83,11 @@ impl Uniprocessor {
         }
         let here = |spin: &mut Arc<Spin>| spin.is_here(&self.machine) && self.interruptible();
         going.clock.take_if(here).map(|spin| self.wait_for_clock(spin))
+    }
+
+    /// Whether the running thread is inside of a function that is trusted.
+    fn inside_trusted(&self) -> bool {
+        self.tracker.threads.current().is_some_and(|thread| thread.inside(Activity::Trusted))
     }
 
     /// Runs to the next place where the machine stops, and takes note of what that means. Ends the step if the thread has
