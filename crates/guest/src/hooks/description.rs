@@ -179,6 +179,8 @@ tables! {
         remove: Vec<Spanned<ThreadHook>>,
         /// With a run queue: whether the running thread `t` can go on although it is not queued.
         current: Option<Text>,
+        /// With `when`: places where threads may have been woken, so that it is noticed there and not later.
+        wakes: Option<Names>,
         /// Whether every thread that can run gets the processor if only enough ticks come.
         fair: bool,
     }

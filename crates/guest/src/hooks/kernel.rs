@@ -74,6 +74,8 @@ pub enum Event {
     Leave(Activity),
     /// A switch ends here for a thread that never began one.
     SwitchEnd,
+    /// Threads may have been woken.
+    Wakes,
     LockRequest {
         class: LockClass,
         lock: Expression,
@@ -193,6 +195,7 @@ impl Event {
             | Event::Enter(_)
             | Event::Leave(_)
             | Event::SwitchEnd
+            | Event::Wakes
             | Event::CommandLine
             | Event::Ready
             | Event::TestStart

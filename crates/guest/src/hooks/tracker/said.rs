@@ -44,6 +44,8 @@ pub enum Said {
     WaitIn(Activity),
     /// The running thread offers the processor to others.
     Yield,
+    /// Threads may have been woken.
+    Wakes,
     /// Another thread runs now, or nobody does.
     Switch {
         thread: Option<u64>,
@@ -164,6 +166,7 @@ impl Tracker {
             HookEvent::QueueRemove { thread } => Said::Queue { thread: value!(thread), queued: false },
             HookEvent::Enter(activity) => Said::Enter(*activity),
             HookEvent::Leave(activity) => Said::Leave(*activity),
+            HookEvent::Wakes => Said::Wakes,
             HookEvent::SwitchEnd => Said::Switch { thread: self.current_key(machine) },
             HookEvent::LockRequest { class, lock } => {
                 Said::LockRequest { class: Some(*class), lock: LockId(value!(lock)) }
@@ -325,6 +328,7 @@ impl Tracker {
                 self.aside = None;
                 self.threads.runner_mut().waits_at = None;
             }
+            Said::Wakes => self.refresh(machine, step, signals),
             Said::Preemption { allowed } => self.preemption_off = !allowed,
             Said::LockRequest { class, lock } => {
                 if !self.silent() {

@@ -118,10 +118,20 @@ impl<'a> Resolver<'a> {
                         "runnable is told by 'when' or by 'add' and 'remove', not by both",
                     );
                 }
+                if let Some(wakes) = &runnable.wakes {
+                    for place in self.places(Some(wakes), &wakes.span()) {
+                        self.add(Event::Wakes, place, None);
+                    }
+                }
                 match self.anywhere(Some(when), bindings) {
                     Some(when) => Runnable::State(when),
                     None => Runnable::Annotated,
                 }
+            }
+            None if runnable.wakes.is_some() => {
+                let at = runnable.wakes.as_ref().map_or(0, |wakes| wakes.span().start);
+                self.problem(at, "'wakes' is for threads whose state is told by 'when'");
+                Runnable::Annotated
             }
             None if by_queue => {
                 if runnable.add.is_empty() || runnable.remove.is_empty() {
