@@ -51,6 +51,11 @@ impl<'a> Code<'a> {
         self.accesses.knows(pc) && !guest::elf::code::is_repeated(self.kernel.subject(), pc)
     }
 
+    /// Whether the instruction addresses, by its form, variables of its own function on the stack.
+    pub fn is_own_frame(&self, pc: VirtAddr) -> bool {
+        guest::elf::code::addresses_own_frame(self.kernel.subject(), pc)
+    }
+
     /// The function and line of an instruction, in words.
     pub fn place(&self, pc: VirtAddr) -> String {
         let frames = self.kernel.subject().frames(pc);

@@ -49,7 +49,7 @@ where
     let mut execution = replay(world.clone(), &file.points, &file.schedule, usize::MAX, true);
     // What is worth seeing while it happens is known only now.
     if let Some(finding) = shown(&execution) {
-        let steps: Vec<Step> = execution.path.iter().map(|taken| taken.step.clone()).collect();
+        let steps: Vec<Step> = execution.path.iter().map(|taken| Step::clone(&taken.step)).collect();
         let pcs = worth_seeing(&steps, &finding, &|addr| names.data(addr).is_some());
         world.subject.sight(&pcs);
         world.set_limits(briefly(&finding, &steps));
@@ -62,7 +62,8 @@ where
     let Some(finding) = shown(&execution) else {
         return Err(Failure::NotShown { finding: file.finding.headline(), seen: shows(&execution) });
     };
-    let mut steps: Vec<Step> = execution.path.into_iter().map(|taken| taken.step).collect();
+    let mut steps: Vec<Step> =
+        execution.path.into_iter().map(|taken| Arc::unwrap_or_clone(taken.step)).collect();
     names.objects = Objects::learn(&mut steps, &|pc| names.image_at(pc).clone());
     if target.kernel.tested.is_some() {
         steps.iter_mut().for_each(|step| leave_out_kernel(step, &target.kernel));

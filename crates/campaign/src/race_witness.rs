@@ -14,6 +14,7 @@ use guest::elf::objects::Objects;
 use report::RaceStory;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use trace::{
     Access, Occurrence, PointKind, PointSet, Resolve as _, Schedule, Sighting, Step, Subject as _, ThreadId,
@@ -98,7 +99,8 @@ fn sightings(
         let mut world = world.clone();
         world.subject.sight(&sites.into_iter().collect::<Vec<_>>());
         let execution = replay(world, &run[0].points, &run[0].schedule, usize::MAX, false);
-        let mut steps: Vec<Step> = execution.path.into_iter().map(|taken| taken.step).collect();
+        let mut steps: Vec<Step> =
+            execution.path.into_iter().map(|taken| Arc::unwrap_or_clone(taken.step)).collect();
         Objects::learn(&mut steps, &|pc| names.image_at(pc).clone());
         let sighting = |at: Moment| steps[at.step].sighting(at.access).cloned();
         for witness in run {
@@ -132,7 +134,8 @@ pub fn stories<'a>(
     let story = |known: &'a Candidate| {
         let key = known.race.key();
         let variable = variable(key.low).or_else(|| variable(key.high));
-        RaceStory { known, variable, seen: seen.remove(&key) }
+        let own_frame = [&known.race.first, &known.race.second].map(|side| code.is_own_frame(side.pc));
+        RaceStory { known, variable, seen: seen.remove(&key), own_frame }
     };
     races.into_iter().map(story).collect()
 }

@@ -2,21 +2,23 @@
 
 use detect::Finding;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use trace::{Actor, Choice, ChoiceSet, Schedule, Step, StepEnd};
 
 /// A decision that was taken, and the step that followed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Taken {
     pub enabled: ChoiceSet,
     /// The actor that could simply have gone on; see [`trace::Subject::current`].
     pub current: Option<Actor>,
-    pub step: Step,
+    /// Shared by all who have come this way: it holds all accesses of the step.
+    pub step: Arc<Step>,
 }
 
 impl Taken {
     /// The actor that was chosen.
     #[must_use]
-    pub const fn actor(&self) -> Actor {
+    pub fn actor(&self) -> Actor {
         self.step.choice.actor
     }
 
@@ -53,7 +55,7 @@ pub enum End {
     Diverged { at: usize, choice: Choice },
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Execution {
     pub path: Vec<Taken>,
     pub findings: Vec<Finding>,

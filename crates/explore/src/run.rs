@@ -11,6 +11,7 @@ use crate::trail::Trail;
 use crate::world::{Observed, Observer, World};
 use detect::{FindingKind, Limits};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use trace::{Choice, PointSet, Schedule, Step, StepEnd, Subject, Words};
 
 /// Decides which executions to run.
@@ -233,7 +234,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             if step.end == StepEnd::Cancelled {
                 return End::Cancelled;
             }
-            self.trail.execution.path.push(Taken { enabled, current, step });
+            self.trail.execution.path.push(Taken { enabled, current, step: Arc::new(step) });
         }
     }
 
@@ -283,7 +284,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
                 self.trail.execution.path.truncate(at);
                 return false;
             }
-            debug_assert_eq!(step, self.trail.execution.path[at].step, "the subject is not deterministic");
+            debug_assert_eq!(step, *self.trail.execution.path[at].step, "the subject is not deterministic");
         }
         true
     }

@@ -15,6 +15,8 @@ pub struct RaceStory<'a> {
     /// interleaving.
     pub variable: Option<String>,
     pub seen: Option<[Sighting; 2]>,
+    /// Whether the instruction of the one side, and of the other, addresses variables of its own function on the stack.
+    pub own_frame: [bool; 2],
 }
 
 impl RaceStory<'_> {
@@ -46,7 +48,8 @@ pub fn races<'a>(
         [&race.first, &race.second].into_iter().filter(|side| !side.kind.writes()).count()
     };
     all.sort_by_key(|story| {
-        (story.known.status != RaceStatus::Failing, story.known.order != Order::Both, reads(story))
+        let on_stack = story.own_frame.contains(&true);
+        (story.known.status != RaceStatus::Failing, on_stack, story.known.order != Order::Both, reads(story))
     });
     let mut groups: Vec<(_, Vec<&RaceStory<'_>>)> = Vec::new();
     for story in &all {
@@ -134,8 +137,19 @@ fn paragraph(
     for (at, side) in [&race.first, &race.second].into_iter().enumerate() {
         side_of(&mut out, side, resolve, sources);
         calls(&mut out, story.seen.as_ref().map_or(&[], |seen| &seen[at].stack));
+        if story.own_frame[at] {
+            out += "    a variable of that function on its stack: perhaps another one than the other side means, if it has returned since\n";
+        }
+    }
+    if known.status != RaceStatus::Failing && known.order == Order::Single && is_published(race) {
+        out += "    no race if the second side can find it only after the first has made it known, by a lock or with interrupts off\n";
     }
     out
+}
+
+/// Whether only the later side protects itself, as where something new is made known to others when it is ready.
+fn is_published(race: &detect::Race) -> bool {
+    race.first.locks.is_empty() && race.first.kind.writes() && !race.second.locks.is_empty()
 }
 
 /// Harmless races by variable and place: only what does not depend on which interleaving showed a race first.

@@ -497,6 +497,7 @@ fn races_at_the_end_of_a_run() {
         known,
         variable: Some("ready".into()),
         seen: seen(known),
+        own_frame: [false; 2],
     });
     expect![[r#"
         data race on num_in_section: leads to a bug; seen in this order only, from the first run on
@@ -513,6 +514,36 @@ fn races_at_the_end_of_a_run() {
           ready: consumer (paradise.c:3) with producer (paradise.c:12)
     "#]]
     .assert_eq(&report::races(stories, &Program, &Program::source));
+}
+
+/// Memory of a stack may be another variable by the time that somebody else accesses it, and what is made known under a lock is not
+/// accessed by others before.
+#[test]
+fn races_that_may_be_none_say_why() {
+    let write = |thread: u32, pc: u64| {
+        detect::RaceSide::bare(ThreadId(thread), VirtAddr(pc), trace::AccessKind::Write)
+    };
+    let locked = detect::RaceSide { locks: vec![detect::INTERRUPTS], ..write(6, 12) };
+    let race = |first, second| detect::Race { first, second, addr: VirtAddr(0x9000), size: 4 };
+    let mut log = detect::RaceLog::default();
+    log.add(&race(write(5, 3), write(6, 5)), true);
+    log.add(&race(write(5, 3), locked), true);
+    let stories = log.iter().map(|known| report::RaceStory {
+        known,
+        variable: None,
+        seen: None,
+        own_frame: [known.race.second.locks.is_empty(), false],
+    });
+    expect![[r#"
+        data race on account a.lock: untested; seen in this order only, from the first run on
+          t5 writes in 0x00000003, holding no lock
+          t6 writes in 0x0000000c, holding interrupts off
+            no race if the second side can find it only after the first has made it known, by a lock or with interrupts off
+        data race on account a.lock: untested; seen in this order only, from the first run on
+          t5 writes in 0x00000003, holding no lock
+            a variable of that function on its stack: perhaps another one than the other side means, if it has returned since
+          t6 writes in 0x00000005, holding no lock
+    "#]].assert_eq(&report::races(stories, &Program, &|_| None));
 }
 
 #[test]

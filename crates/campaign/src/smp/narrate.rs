@@ -11,6 +11,7 @@ use guest::driving::multiprocessor::Multiprocessor;
 use report::{Context, Story, tell};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use trace::{CpuId, PointSet, Step, Subject as _, ThreadId};
 
 /// Functions that only wait, or hand the processor over, on behalf of their callers.
@@ -50,7 +51,7 @@ pub fn narrate(
     let Some(finding) = finding else {
         return Err(Failure::NotShown { finding: file.finding.headline(), seen: shows(&execution) });
     };
-    let steps: Vec<Step> = execution.path.into_iter().map(|taken| taken.step).collect();
+    let steps: Vec<Step> = execution.path.into_iter().map(|taken| Arc::unwrap_or_clone(taken.step)).collect();
     let replay = format!("rockfall replay {}", quoted(path));
     let kernel = target.kernel_name();
     // Hundreds of addresses tell a reader nothing; the file has them.

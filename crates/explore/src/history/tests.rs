@@ -78,7 +78,7 @@ fn taken(line: &str) -> Taken {
         remarks: Vec::new(),
     };
     let enabled = enabled.split_whitespace().map(choice).collect();
-    Taken { enabled, current: None, step }
+    Taken { enabled, current: None, step: Arc::new(step) }
 }
 
 pub fn path(script: &str) -> Vec<Taken> {

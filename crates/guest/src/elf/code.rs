@@ -100,6 +100,12 @@ pub fn follows_system_call(image: &Image, pc: VirtAddr) -> bool {
     ask!(image.architecture, x86::follows_system_call(image, pc), false)
 }
 
+/// Whether the instruction at `pc` reads or writes, by its form, what its function has on the stack.
+#[must_use]
+pub fn addresses_own_frame(image: &Image, pc: VirtAddr) -> bool {
+    ask!(image.architecture, x86::addresses_own_frame(image, pc), false)
+}
+
 /// Whether the instruction does the same again and again, and can be interrupted in between.
 #[must_use]
 pub fn is_repeated(image: &Image, at: VirtAddr) -> bool {

@@ -350,7 +350,10 @@ fn tell(arguments: &Arguments, target: &Target, seen: &CheckResult<'_>) -> Resul
         }
         let stories = match seen.root {
             Some(root) => stories(log.iter(), &witnesses, target, root, &code),
-            None => log.iter().map(|known| RaceStory { known, variable: None, seen: None }).collect(),
+            None => log
+                .iter()
+                .map(|known| RaceStory { known, variable: None, seen: None, own_frame: [false; 2] })
+                .collect(),
         };
         races_count += log.iter().count();
         if arguments.json {

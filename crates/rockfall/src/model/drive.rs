@@ -136,7 +136,7 @@ pub fn drive<S: Subject>(ground: &Ground<'_, S>, check: &Check, trail: &Trail, p
     let (guided, mut execution) =
         best.unwrap_or_else(|| (Guided::new(plan.route.clone(), false), Execution::empty()));
     for taken in &mut execution.path {
-        ground.place(&mut taken.step.stack);
+        ground.place(&mut Arc::make_mut(&mut taken.step).stack);
     }
     let verdict = judge(ground, check, trail, &plan, &guided, &execution);
     let round = trail.cycle.filter(|_| guided.is_done()).map(|from| round(&guided, &plan, from));

@@ -271,7 +271,12 @@ fn races(plan: &Plan, names: &dyn Resolve) -> String {
         .races
         .iter()
         .filter(counts)
-        .map(|known| RaceStory { known, variable: names.data(known.race.addr), seen: None })
+        .map(|known| RaceStory {
+            known,
+            variable: names.data(known.race.addr),
+            seen: None,
+            own_frame: [false; 2],
+        })
         .collect();
     if stories.is_empty() {
         return String::new();

@@ -7,7 +7,7 @@ mod operands;
 mod walk;
 
 pub use flag_reads::flag_reads;
-pub use operands::{SharedAccess, base_of_operand, shared_accesses};
+pub use operands::{SharedAccess, addresses_own_frame, base_of_operand, shared_accesses};
 pub(crate) use walk::{WaysIn, run_in, run_out};
 
 use super::Leaves;

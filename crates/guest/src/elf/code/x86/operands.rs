@@ -44,6 +44,15 @@ pub fn shared_accesses(image: &Image, system_calls: bool) -> Vec<SharedAccess> {
     found
 }
 
+/// Whether the instruction at `pc` reads or writes, by its form, what its function has on the stack.
+pub fn addresses_own_frame(image: &Image, pc: VirtAddr) -> bool {
+    let bytes = (1..=INSTRUCTION_MAX).rev().find_map(|length| image.bytes(pc, length));
+    let (Some(bytes), Some(bitness)) = (bytes, bitness(image.architecture)) else { return false };
+    let instruction = Decoder::new(bitness, bytes, DecoderOptions::NONE).decode();
+    let framed = keeps_frame_pointer(image, pc);
+    instruction.is_stack_instruction() || operands(&instruction).any(|at| is_local(&instruction, at, framed))
+}
+
 /// What the next instruction adds its constant offset to.
 pub fn base_of_operand<M: Memory + ?Sized>(
     architecture: Architecture,
