@@ -31,6 +31,7 @@ pub mod smp;
 pub mod statement;
 pub mod store;
 pub mod target;
+pub mod text_places;
 pub mod unmet;
 pub mod view;
 pub mod words;

@@ -1,13 +1,18 @@
 //! How to make a target again: what a finding file says of the kernel, its description, the test and the machine.
 
 use crate::failure::Failure;
+use crate::host::Host;
 use crate::limits::Changes;
+use crate::target::BUNDLED_KERNEL;
 use detect::Signature;
 use guest::driving::uniprocessor::transactions::Mode;
 use guest::elf::image::Image;
 use machine::Tsx;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// In how many folders around the kernel its sources are looked for.
+const ANCESTORS_MAX: usize = 4;
 
 /// How to make the same target again; part of a finding file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -66,6 +71,27 @@ pub struct Recipe {
 }
 
 impl Recipe {
+    /// The text of a source file as the debugging information names it.
+    pub fn source(&self, host: &dyn Host, file: &str) -> Option<String> {
+        let read = |path: PathBuf| String::from_utf8(host.read(&path).ok()?).ok();
+        let bundled = self.kernel == Path::new(BUNDLED_KERNEL);
+        if bundled && let Some(text) = read(self.kernel.join(file)) {
+            return Some(text);
+        }
+        // The end of the path is the same wherever the files went.
+        let parts: Vec<_> = Path::new(file).components().collect();
+        let named = self.sources.iter().flat_map(|root| {
+            (0..parts.len()).map(|from| root.join(parts[from..].iter().collect::<PathBuf>().as_path()))
+        });
+        // Kernels and programs are mostly built below their sources.
+        let kernel = (!bundled).then_some(&self.kernel);
+        let program = self.tested.as_ref().map(|tested| &tested.program);
+        let above =
+            kernel.into_iter().chain(program).flat_map(|file| file.ancestors().skip(1).take(ANCESTORS_MAX));
+        let above = above.map(|root| root.join(file));
+        read(PathBuf::from(file)).or_else(|| named.chain(above).find_map(read))
+    }
+
     /// Whether processors are what is scheduled.
     #[must_use]
     pub const fn is_multiprocessor(&self) -> bool {

@@ -9,6 +9,7 @@ use crate::limits::Limits;
 use crate::program::{Parts, programs, with_program};
 use crate::recipe::Recipe;
 use crate::store::checksum;
+use crate::text_places::with_lines;
 use detect::{Config, Detectors, Flags, Lockset, RaceDetector, RaceLimited, RacePure};
 use explore::{RaceWatch, World};
 use guest::driving::lifecycle::{self, FreeRun, Setup, Started};
@@ -96,6 +97,9 @@ impl Target {
         };
         let image = Image::parse(&with_symbols.0, &with_symbols.1)
             .map_err(|error| Failure::BadInput(error.to_string()))?;
+        let source = |file: &str| recipe.source(&*host, file);
+        let description = with_lines(&recipe.description_name, &recipe.description, &image, &source)?;
+        recipe.description = description;
         let mut parsed = Description::parse(&recipe.description_name, &recipe.description)
             .map_err(|problem| Failure::BadInput(problem.to_string()))?;
         if recipe.test_heap && recipe.tested.is_none() {
@@ -347,23 +351,7 @@ impl Target {
 
     /// The text of a source file as the debugging information names it.
     pub fn source(&self, file: &str) -> Option<String> {
-        let read = |path: PathBuf| String::from_utf8(self.host.read(&path).ok()?).ok();
-        let bundled = self.recipe.kernel == Path::new(BUNDLED_KERNEL);
-        if bundled && let Some(text) = read(self.recipe.kernel.join(file)) {
-            return Some(text);
-        }
-        // The end of the path is the same wherever the files went.
-        let parts: Vec<_> = Path::new(file).components().collect();
-        let named = self.recipe.sources.iter().flat_map(|root| {
-            (0..parts.len()).map(|from| root.join(parts[from..].iter().collect::<PathBuf>().as_path()))
-        });
-        // Kernels and programs are mostly built below their sources.
-        let kernel = (!bundled).then_some(&self.recipe.kernel);
-        let program = self.recipe.tested.as_ref().map(|tested| &tested.program);
-        let above =
-            kernel.into_iter().chain(program).flat_map(|file| file.ancestors().skip(1).take(ANCESTORS_MAX));
-        let above = above.map(|root| root.join(file));
-        read(PathBuf::from(file)).or_else(|| named.chain(above).find_map(read))
+        self.recipe.source(&*self.host, file)
     }
 
     /// The program around the target: files, the clock, whether to end.
@@ -406,9 +394,6 @@ pub struct Sample {
 /// What is said of a proof about one thread.
 pub const ALONE: &str = "This is no proof: only one thread ran in this test, so there was nothing to interleave. Choose a test \
     in which several threads run (-t); if this is one, 'threads.create' does not see them.";
-
-/// In how many folders around the kernel its sources are looked for.
-const ANCESTORS_MAX: usize = 4;
 
 /// How many problems are named; further ones are counted.
 const PROBLEMS_TOLD: usize = 12;

@@ -209,7 +209,7 @@ fn problems_name_line_column_and_cure() {
     check_problems(
         &[("enter thread_exit", "entr thread_exit")],
         expect![[
-            r#"k.toml:7:17: 'entr thread_exit' is not a place: write "enter FUNCTION", "leave FUNCTION" or "line FILE:NUMBER""#
+            r#"k.toml:7:17: 'entr thread_exit' is not a place: write "enter FUNCTION", "leave FUNCTION", "line FILE:NUMBER" or "text FUNCTION: TEXT""#
         ]],
     );
     check_problems(

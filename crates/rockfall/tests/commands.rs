@@ -493,6 +493,22 @@ fn mistakes_in_a_description_are_told() {
     }
 }
 
+/// A place by its source text stays right wherever the line goes.
+#[test]
+fn a_place_is_named_by_the_text_of_its_line() {
+    let folder = folder("text_places");
+    let pebbles = include_str!("../../../kernels/pebbles.toml");
+    for (place, code, says) in [
+        ("text thread_die:  corpse=current;", 0, "the test ran to its end"),
+        ("text thread_die: corpse = nobody", 2, "no line of thread_die (guests/pebbles/sched.c:29"),
+        ("text thread_dies: corpse", 2, "k.toml:10: 'text thread_dies: corpse': there is no function"),
+    ] {
+        let text = pebbles.replace("enter thread_die", place);
+        std::fs::write(folder.join("k.toml"), text).expect("written");
+        check(&folder, &["doctor", "bundled", "-k", "k.toml", "-t", "vanish_vanish"], code, &[says]);
+    }
+}
+
 #[test]
 fn a_description_is_checked_and_drafted() {
     let folder = folder("doctor");

@@ -148,3 +148,13 @@ fn the_maximal_space_by_preemptions() {
     let (code, text) = test(&folder, "spin_test", &["--icb"]);
     assert_eq!(code, Some(2), "{text}");
 }
+
+/// What the course's tests report of themselves is a finding, without a word in a description.
+#[test]
+fn a_failure_that_the_course_s_test_reports_is_found() {
+    let program = "reports_failure";
+    let folder = build(program, &[]);
+    let (code, text) = test(&folder, program, &[]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("report_end (reports_failure.c:"), "{text}");
+}

@@ -231,7 +231,7 @@ impl<'a> Resolver<'a> {
                 _ => {
                     self.problem(
                         at,
-                        format!("'{text}' is not a place: write \"enter FUNCTION\", \"leave FUNCTION\" or \"line FILE:NUMBER\""),
+                        format!("'{text}' is not a place: write \"enter FUNCTION\", \"leave FUNCTION\", \"line FILE:NUMBER\" or \"text FUNCTION: TEXT\""),
                     );
                 }
             }
