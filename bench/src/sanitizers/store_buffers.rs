@@ -7,8 +7,8 @@
 use crate::cpu_time::CpuClock;
 use ::guests::Build;
 use guest::driving::lifecycle::{self, Setup};
-use guest::driving::multiprocessor::Multiprocessor;
 use guest::driving::multiprocessor::functions::{Functions, boot_to_functions};
+use guest::driving::multiprocessor::{Knowledge, Multiprocessor};
 use guest::driving::uniprocessor::Uniprocessor;
 use guest::elf::image::Image;
 use guest::hooks::description::Description;
@@ -61,7 +61,8 @@ fn start_processors(folder: &Path, test: &str) -> Result<(Multiprocessor, PointS
     let mut machine = Machine::boot(boot).map_err(|e| e.to_string())?;
     boot_to_functions(&mut machine, &functions, &(Arc::new(|| false) as Cancelled))
         .map_err(|e| e.to_string())?;
-    let subject = Multiprocessor::at_functions(machine, &functions).map_err(|e| e.to_string())?;
+    let mut subject = Multiprocessor::at_functions(machine, &functions).map_err(|e| e.to_string())?;
+    subject.know(Knowledge::default());
     let mut words = BTreeSet::new();
     loop {
         let points = PointSet { words: words.iter().copied().collect(), ..PointSet::default() };
