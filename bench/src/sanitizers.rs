@@ -13,7 +13,8 @@ mod store_buffers;
 use crate::cpu_time::CpuClock;
 use ::guests::Build;
 use detect::{
-    Atomics, Config, Detectors, FastTrack, Finding, Flags, Limits, Lockset, Race, RaceDetector, RaceObserver,
+    Atomics, Config, Detectors, FastTrack, Finding, FindingKind, Flags, Limits, Lockset, Race, RaceDetector,
+    RaceObserver,
 };
 use guest::driving::lifecycle::{FreeRun, Setup};
 use guest::elf::image::Image;
@@ -58,6 +59,13 @@ const TOOLS: [(Tool, &str, f64); 3] = [
     (Tool::HappensBefore, "happens-before", 6.0),
     (Tool::Lockset, "lockset", 6.0),
 ];
+
+/// xv6 takes it for granted that there is so much memory.
+const XV6_MEMORY_BYTES: u64 = 256 << 20;
+/// What takes less than this on the machine alone, in seconds, is too short for a slow-down to mean anything.
+const SECONDS_MIN: f64 = 0.2;
+/// The most that watchpoints may cost.
+const WATCHPOINTS_MAX: f64 = 2.0;
 
 /// A guest that runs by itself.
 struct Guest {
@@ -127,6 +135,8 @@ impl Guest {
         }
         let seconds = (CpuClock::own().now()? - began).as_secs_f64();
         let instructions = run.subject().machine.cpu(CpuId(0)).executed;
+        // Memory that was there when the guest began is given to its allocator by freeing it.
+        findings.retain(|finding| !matches!(finding.kind, FindingKind::InvalidFree { within: None, .. }));
         Ok(Outcome { seconds, instructions, findings, races })
     }
 
@@ -182,6 +192,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             test: options.xv6_test.clone(),
             disks: vec![disk],
             instructions_max: options.instructions,
+            memory_bytes: XV6_MEMORY_BYTES,
             ..Setup::default()
         };
         let description = ("xv6.toml", include_str!("../../kernels/xv6.toml"));
@@ -201,9 +212,11 @@ pub fn run(options: &Options) -> Result<(), String> {
         for (tool, name, limit) in TOOLS {
             let watched = guest.fastest(tool, options.runs)?;
             let slower = watched.seconds / plain.seconds.max(1e-9);
+            let slower =
+                if plain.seconds < SECONDS_MIN { "too short".to_owned() } else { format!("{slower:.2}") };
             let _ = writeln!(
                 text,
-                "| {} | {name} | {} | {:.3} | {slower:.2} | {limit} | {} | {} |",
+                "| {} | {name} | {} | {:.3} | {slower} | {limit} | {} | {} |",
                 guest.name,
                 watched.instructions,
                 watched.seconds,
@@ -228,7 +241,7 @@ pub fn run(options: &Options) -> Result<(), String> {
 }
 
 /// The fastest of several runs.
-fn fastest(runs: u32, run: impl Fn() -> Result<Outcome, String>) -> Result<Outcome, String> {
+fn fastest(runs: u32, mut run: impl FnMut() -> Result<Outcome, String>) -> Result<Outcome, String> {
     let mut all = (0..runs.max(1)).map(|_| run()).collect::<Result<Vec<_>, _>>()?;
     all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     all.into_iter().next().ok_or_else(|| "no run".to_owned())
@@ -242,7 +255,7 @@ fn linux_rows(text: &mut String, options: &Options) -> Result<(), String> {
     let name = guest.name();
     let plain = fastest(options.runs, || guest.run_plain())?;
     let _ = writeln!(text, "| {name} | none | {} | {:.3} | 1.00 | | | |", plain.instructions, plain.seconds);
-    let watched = fastest(options.runs, || guest.run_lockdep(u64::MAX))?;
+    let watched = fastest(options.runs, || guest.run_lockdep())?;
     let (_, tool, limit) = TOOLS[0];
     let slower = watched.seconds / plain.seconds.max(1e-9);
     let _ = writeln!(
@@ -255,15 +268,32 @@ fn linux_rows(text: &mut String, options: &Options) -> Result<(), String> {
     for finding in &watched.findings {
         eprintln!("{name}: {}", finding.headline());
     }
+    let mut races = 0;
+    let watched = fastest(options.runs, || {
+        let (outcome, caught) = guest.run_watchpoints()?;
+        races = caught;
+        Ok(outcome)
+    })?;
+    let slower = watched.seconds / plain.seconds.max(1e-9);
+    let _ = writeln!(
+        text,
+        "| {name} | watchpoints | {} | {:.3} | {slower:.2} | {WATCHPOINTS_MAX} | not looked for | {races} |",
+        watched.instructions, watched.seconds,
+    );
     Ok(())
 }
 
 fn document(tables: &str) -> String {
     format!(
-        "# Sanitizers: what they cost and find\n\nWritten by `cargo run --release -p bench -- sanitizers --write`. Each guest runs from \
-         its first instruction by its own time, on the machine alone and with one tool. For comparison: the watchpoint sanitizer \
-         of the Mimiker kernel slows its test suite down by 3.25 (Urbańczyk 2021, 4.2.3), and compiled-in ones by 5 to 15. \
-         Findings and races are those of guests that are taken to be right: each is a false report, or one that nobody knew. \
-         Watchpoints hold threads back in a test and not in a guest that just runs, so that they have no row.\n\n{tables}"
+        "# Sanitizers: what they cost and find\n\nWritten by `cargo run --release -p bench -- sanitizers --write --xv6 FOLDER`. Each guest runs \
+         from its first instruction by its own time, on the machine alone and with one tool; seconds are of processor time, the fastest \
+         of the runs. For comparison: the watchpoint sanitizer of the Mimiker kernel slows its test suite down by 3.25 (Urbańczyk 2021, 4.2.3), \
+         Linux' own KCSAN by about 5, ThreadSanitizer by 5 to 15. Findings and races are those of guests that are taken to be right: a \
+         finding is a false report, or one that nobody knew. Races of the kernels that just run are of three kinds: what the description does not \
+         say that it synchronises; lockset's rule, which knows nothing but locks; and, of Linux, accesses that its source marks as meant \
+         (`READ_ONCE`, `data_race`), which leave no trace in its code. The lock order that is reported on xv6's usertests is false: the two locks are of \
+         two places in the cache of inodes, which the kernel gives from one inode to another, so that now the one and then the other is the \
+         folder's; nothing in its code says so. Not measured, because they do not exist: happens-before and lockset on a Linux that just \
+         runs, and watchpoints on a described kernel that just runs.\n\n{tables}"
     )
 }

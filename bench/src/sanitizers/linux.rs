@@ -5,12 +5,15 @@ use crate::cpu_time::CpuClock;
 use ::guests::linux::{Debian, Pack, sources};
 use detect::{Config, Detectors, Limits};
 use guest::driving::linux_run::LinuxRun;
+use guest::driving::linux_run::watchpoints::Sampling;
 use guest::linux::Linux;
 use machine::board::BoardConfig;
 use machine::boot::{self, Boot, BootOptions, Module};
 use machine::{Events, Kinds, Machine, Turns};
 use std::sync::Arc;
 
+/// What `check --kcsan` does unless it is told otherwise.
+const SAMPLING: Sampling = Sampling { every: 500, instructions: 5_000 };
 const CPUS: u8 = 2;
 const MEMORY_BYTES: u64 = 512 << 20;
 /// As many instructions as a machine runs between two looks.
@@ -60,9 +63,22 @@ impl LinuxGuest {
         Ok(Outcome { seconds, instructions, findings: Vec::new(), races: Vec::new() })
     }
 
+    /// With processors held back now and then, and how many races that showed.
+    pub fn run_watchpoints(&self) -> Result<(Outcome, usize), String> {
+        let mut run = LinuxRun::new(self.machine.clone(), &self.linux, u64::MAX)?;
+        run.hold_back_for(SAMPLING);
+        let (began, mut instructions) = (CpuClock::own().now()?, 0);
+        while let Some(step) = run.step(&|| true) {
+            instructions += step.instructions;
+        }
+        let seconds = (CpuClock::own().now()? - began).as_secs_f64();
+        let races = run.watchpoints().map_or(0, |watchpoints| watchpoints.races.len());
+        Ok((Outcome { seconds, instructions, findings: Vec::new(), races: Vec::new() }, races))
+    }
+
     /// With the rules about locks.
-    pub fn run_lockdep(&self, instructions_max: u64) -> Result<Outcome, String> {
-        let mut run = LinuxRun::new(self.machine.clone(), &self.linux, instructions_max)?;
+    pub fn run_lockdep(&self) -> Result<Outcome, String> {
+        let mut run = LinuxRun::new(self.machine.clone(), &self.linux, u64::MAX)?;
         let config = Config {
             lockdep: true,
             leak: false,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use trace::CpuId;
 
 use crate::x86::state::Activity;
-use crate::{Events, Kinds, Machine, Stop, StopSet};
+use crate::{Events, Kinds, Machine, Stop, StopSet, Watchpoint};
 
 /// How many instructions a share has at least, and how many more it may have.
 const SHARE_MIN: u64 = 2_000;
@@ -62,6 +62,16 @@ impl Turns {
     /// Gives this processor no turns from now on.
     pub fn hold(&mut self, cpu: CpuId) {
         self.held |= 1 << cpu.0;
+    }
+
+    /// Gives this processor turns again.
+    pub fn release(&mut self, cpu: CpuId) {
+        self.held &= !(1 << cpu.0);
+    }
+
+    /// Turns also end behind an access to one of these stretches of memory.
+    pub fn watch(&mut self, watch: &Arc<Vec<Watchpoint>>) {
+        self.until.watch = watch.clone();
     }
 
     /// Turns also end before an instruction at one of these linear addresses.

@@ -17,12 +17,16 @@ fn linux(path: &str) -> String {
     guests::sources().join("linux").join(path).display().to_string()
 }
 
-/// Exit code, standard output and standard error.
-fn check(kernel: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+fn folder() -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("check-linux");
     std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Exit code, standard output and standard error.
+fn check(kernel: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
-    command.current_dir(folder).args(["check", kernel]).args(arguments).stdin(Stdio::null());
+    command.current_dir(folder()).args(["check", kernel]).args(arguments).stdin(Stdio::null());
     let output = command.output().expect("the command starts");
     let [told, errors] =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
@@ -70,6 +74,70 @@ fn contradicting_orders_in_a_module_are_told_with_stacks() {
         assert!(broken.contains(words), "{words}: {broken}");
     }
     assert!(mended.contains(": 0 findings in its boot and 1 test, "), "{mended}");
+}
+
+/// Two threads, each on a processor of its own, that write a file and ask for its state.
+const WRITES: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void pin(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+static void *reader(void *unused)
+{
+    struct stat status;
+    int file = open("/tmp/file", O_RDONLY | O_CREAT, 0600);
+    pin(1);
+    for (int i = 0; i < 5000; i++)
+        fstat(file, &status);
+    return unused;
+}
+
+int main(void)
+{
+    pthread_t other;
+    int file = open("/tmp/file", O_WRONLY | O_CREAT | O_APPEND, 0600);
+    pthread_create(&other, 0, reader, 0);
+    pin(0);
+    for (int i = 0; i < 5000; i++)
+        if (write(file, "x", 1) != 1)
+            return 1;
+    return pthread_join(other, 0);
+}
+"#;
+
+/// Held back twice by the same command, processors meet the same races; rules about locks hold there, too.
+#[test]
+fn processors_that_are_held_back_meet_races() {
+    let Some(kernel) = kernel() else { return };
+    let source = folder().join("writes.c");
+    std::fs::write(&source, WRITES).unwrap();
+    let source = source.display().to_string();
+    let arguments = ["--linux", &source, "--kcsan", "--every", "10", "--json"];
+    let [first, again] = [(); 2].map(|()| {
+        let (_, told, errors) = check(&kernel, &arguments);
+        let told: serde_json::Value =
+            serde_json::from_str(&told).unwrap_or_else(|_| panic!("{told}{errors}"));
+        told
+    });
+    assert_eq!(first["findings"].as_array().map(Vec::len), Some(0), "{first:#}");
+    assert_eq!(first["races"], again["races"], "the same command holds the same processors back");
+    let races = first["races"][0]["races"]["races"].as_array().expect("a list");
+    assert!(!races.is_empty(), "{first:#}");
+    for race in races {
+        let depth = |side: &str| race[side]["stack"].as_array().map_or(0, Vec::len);
+        assert!(depth("held") > 1 && (race["other"].is_null() || depth("other") > 1), "{race:#}");
+    }
 }
 
 #[test]

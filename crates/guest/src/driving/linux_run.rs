@@ -16,6 +16,7 @@
 mod happened;
 mod places;
 mod tasks;
+pub mod watchpoints;
 
 use crate::driving::multiprocessor::heap::Allocator;
 use crate::hooks::annotation::{Annotation, decode};
@@ -26,13 +27,14 @@ use crate::linux::{Linux, stack};
 use crate::view::{View, registers};
 use machine::{Events, Kinds, Machine, Stop, Turn, Turns};
 use places::Places;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use tasks::Tasks;
 use trace::{
     Action, Choice, CpuId, Event, LockId, Point, PointKind, Stack, Step, StepEnd, ThreadId, VirtAddr,
 };
+use watchpoints::{Sampling, Watchpoints};
 
 /// How many instructions are run before the caller is asked whether to go on.
 const ASK_INSTRUCTIONS: u64 = 5_000_000;
@@ -141,6 +143,9 @@ pub struct LinuxRun {
     /// Whether interrupts, and their deferred work, were last told to be off for each thread.
     masked: BTreeMap<ThreadId, (bool, bool)>,
     events: Vec<Event>,
+    /// Steps that are made and not told yet.
+    made: VecDeque<Step>,
+    watchpoints: Option<Watchpoints>,
     narration: Option<Narration>,
     named: BTreeMap<LockId, String>,
     results: Vec<(String, u32)>,
@@ -183,6 +188,8 @@ impl LinuxRun {
             returning: BTreeMap::new(),
             masked: BTreeMap::new(),
             events: Vec::new(),
+            made: VecDeque::new(),
+            watchpoints: None,
             narration: None,
             named: BTreeMap::new(),
             results: Vec::new(),
@@ -201,6 +208,17 @@ impl LinuxRun {
     /// From now on what happens to some locks is told with stacks, and they get names.
     pub fn narrate(&mut self, narration: Narration) {
         self.narration = Some(narration);
+    }
+
+    /// From now on processors are held back before accesses now and then; see [`watchpoints`].
+    pub fn hold_back_for(&mut self, sampling: Sampling) {
+        self.watchpoints = Some(Watchpoints::new(sampling));
+    }
+
+    /// What watchpoints showed so far.
+    #[must_use]
+    pub const fn watchpoints(&self) -> Option<&Watchpoints> {
+        self.watchpoints.as_ref()
     }
 
     #[must_use]
@@ -256,29 +274,26 @@ impl LinuxRun {
     /// Runs to the next turn in which something happened; `None` when the run is over. `wanted` is asked now and then.
     pub fn step(&mut self, wanted: &dyn Fn() -> bool) -> Option<Step> {
         let mut asked = self.executed;
-        while self.end.is_none() {
+        while self.made.is_empty() && self.end.is_none() {
             if self.executed - asked >= ASK_INSTRUCTIONS {
                 asked = self.executed;
                 if !wanted() {
                     return None;
                 }
             }
-            if let Some((cpu, thread)) = self.turn() {
-                // Those of the turns that are left out are counted here.
-                let instructions = self.executed - std::mem::replace(&mut self.told, self.executed);
-                return Some(self.finish(cpu, thread, instructions));
-            }
+            self.turn();
         }
-        None
+        self.made.pop_front()
     }
 
-    /// Lets one processor have its turn. Returns it, with the thread that ran first, if something is to be told.
-    fn turn(&mut self) -> Option<(CpuId, ThreadId)> {
+    /// Lets one processor have its turn.
+    fn turn(&mut self) {
         let mut silent = Events::off();
         let left = self.instructions_max.saturating_sub(self.executed).clamp(1, ASK_INSTRUCTIONS);
         let Some(mut turn) = self.turns.take(&mut self.machine, left, Kinds::HYPERCALL, &mut silent) else {
             self.end = Some(StepEnd::Unsupported { what: "no processor can run".to_owned() });
-            return Some((CpuId(0), ThreadId::default()));
+            self.make(CpuId(0), ThreadId::default());
+            return;
         };
         let cpu = turn.cpu;
         let first = self.thread_of(cpu);
@@ -304,7 +319,10 @@ impl LinuxRun {
         if self.executed >= self.instructions_max && self.end.is_none() {
             self.end = Some(StepEnd::Finished);
         }
-        (!self.events.is_empty() || self.end.is_some()).then_some((cpu, first))
+        self.make(cpu, first);
+        if turn.stop == Stop::Budget && self.watchpoints.as_mut().is_some_and(Watchpoints::is_due) {
+            self.hold_back(cpu);
+        }
     }
 
     /// Decides whether the guest goes on after a turn.
@@ -320,9 +338,15 @@ impl LinuxRun {
         };
     }
 
-    fn finish(&mut self, cpu: CpuId, thread: ThreadId, instructions: u64) -> Step {
+    /// Makes a step of what happened, if something did; `thread` was the first to run.
+    fn make(&mut self, cpu: CpuId, thread: ThreadId) {
+        if self.events.is_empty() && self.end.is_none() {
+            return;
+        }
+        // Those of the turns that are left out are counted here.
+        let instructions = self.executed - std::mem::replace(&mut self.told, self.executed);
         let point = Point { kind: PointKind::Voluntary, thread, pc: self.machine.pc(cpu) };
-        Step {
+        self.made.push_back(Step {
             choice: Choice::from(cpu),
             thread,
             accesses: Vec::new(),
@@ -332,7 +356,7 @@ impl LinuxRun {
             stack: Stack::new(),
             sightings: Vec::new(),
             remarks: Vec::new(),
-        }
+        });
     }
 
     /// Hears what a test in the guest says.

@@ -50,13 +50,13 @@ pub struct Arguments {
     /// Data races by watchpoints: now and then a thread is held back before an access while others run
     #[arg(long, conflicts_with = "free")]
     pub kcsan: bool,
-    /// With --kcsan: watch every n-th shared access
+    /// With --kcsan: watch every n-th shared access; of Linux, one access at the end of every n-th turn of a processor
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
     pub every: u64,
     /// With --kcsan: watch also the first access of each instruction, and ever more seldom its later ones
     #[arg(long)]
     pub cold: bool,
-    /// With --kcsan: how many accesses of others a thread is held back for
+    /// With --kcsan: how many accesses of others a thread is held back for; of Linux, how many hundreds of instructions
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub hold: usize,
     /// Functions whose races are not told

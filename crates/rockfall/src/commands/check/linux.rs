@@ -10,6 +10,7 @@ use campaign::Failure;
 use campaign::smp::CONSOLE;
 use campaign::words::counted;
 use detect::{Config, Detectors, Finding, FindingKind, Limits, Role, Signature};
+use guest::driving::linux_run::watchpoints::{Accessor, CaughtRace, Sampling};
 use guest::driving::linux_run::{LinuxRun, Narration};
 use guest::linux::Linux;
 use guest::linux::running::Running;
@@ -19,6 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 use trace::{Frame, LockId, Resolve, StepEnd, ThreadId, VirtAddr};
+
+/// How many instructions of others one unit of `--hold` is.
+const HOLD_UNIT: u64 = 100;
+/// How many frames of a stack are shown.
+const FRAMES_MAX: usize = 8;
 
 /// Whether a Linux kernel is to be watched.
 pub fn is_meant(arguments: &TargetArguments) -> bool {
@@ -46,6 +52,9 @@ fn watch(
 ) -> Result<Watched, Failure> {
     let machine = files.machine(&arguments.target)?;
     let mut run = LinuxRun::new(machine, linux, arguments.instructions).map_err(Failure::BadInput)?;
+    if arguments.kcsan {
+        run.hold_back_for(sampling(arguments));
+    }
     if let Some(narration) = narration {
         run.narrate(narration);
     }
@@ -71,6 +80,10 @@ fn watch(
         end = Some(step.end);
     }
     Ok(Watched { findings, instructions, events, end, run })
+}
+
+fn sampling(arguments: &Arguments) -> Sampling {
+    Sampling { every: arguments.every, instructions: arguments.hold as u64 * HOLD_UNIT }
 }
 
 /// All locks that a finding speaks of.
@@ -131,9 +144,9 @@ impl Resolve for Names {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    if arguments.hb || arguments.lockset || arguments.kcsan || arguments.confirm.is_some() {
-        let what = "of a Linux kernel, 'check' watches the rules about locks (--lockdep); races of a test are looked for by \
-                    'rockfall test KERNEL --linux TEST.c'";
+    if arguments.hb || arguments.lockset || arguments.cold || arguments.confirm.is_some() {
+        let what = "of a Linux kernel, 'check' watches the rules about locks (--lockdep) and holds processors back (--kcsan, with \
+                    --every and --hold); races of a test are looked for by 'rockfall test KERNEL --linux TEST.c'";
         return Err(Failure::BadFlag(what.to_owned()));
     }
     let tests = tests(&arguments.target.smp.linux)?;
@@ -177,14 +190,21 @@ fn tell(arguments: &Arguments, linux: &Linux, watched: &Watched, seconds: f64) -
     );
     let findings: Vec<String> =
         watched.findings.iter().map(|finding| report::brief(finding, &names)).collect();
+    let caught: Vec<&CaughtRace> = caught(arguments, &watched.run);
+    let set = watched.run.watchpoints().map(|watchpoints| watchpoints.set);
+    let races: Vec<String> = caught.iter().map(|race| race_told(race, &watched.run)).collect();
     if arguments.json {
-        println!("{}", as_json(&what, watched, seconds));
+        println!("{}", as_json(&what, watched, &caught, seconds));
     } else {
         findings.iter().for_each(|finding| println!("{finding}"));
+        races.iter().for_each(|race| println!("{race}"));
+        if let Some(set) = set {
+            println!("watchpoints: {set} set, {}", counted(races.len(), "data race"));
+        }
         println!("{end}");
     }
     if let Some(path) = &arguments.html {
-        let page = WatchedPage { test: &what, findings, races: Vec::new(), end: &end };
+        let page = WatchedPage { test: &what, findings, races, end: &end };
         write_whole(path, report::watched_html(&page).as_bytes())?;
     }
     Ok(match &watched.end {
@@ -195,7 +215,52 @@ fn tell(arguments: &Arguments, linux: &Linux, watched: &Watched, seconds: f64) -
     })
 }
 
-fn as_json(what: &str, watched: &Watched, seconds: f64) -> serde_json::Value {
+/// The races that are told: not those with a side in a function that is ignored.
+fn caught<'a>(arguments: &Arguments, run: &'a LinuxRun) -> Vec<&'a CaughtRace> {
+    let function = |accessor: &Accessor| accessor.stack.first().and_then(|frame| frame.function.clone());
+    let ignored =
+        |accessor: &Accessor| function(accessor).is_some_and(|name| arguments.ignore.contains(&name));
+    let all = run.watchpoints().map_or(&[][..], |watchpoints| &watchpoints.races);
+    all.iter().filter(|race| !ignored(&race.held) && !race.other.as_ref().is_some_and(ignored)).collect()
+}
+
+/// A race in a few lines: what it is about, the value before and after, both sides with their stacks.
+fn race_told(race: &CaughtRace, run: &LinuxRun) -> String {
+    let object = race.object.clone().unwrap_or_else(|| race.addr.to_string());
+    let mut text = format!(
+        "Data race: {object}, {}, was {:#x} and is {:#x}\n",
+        counted(race.size, "byte"),
+        race.before,
+        race.after
+    );
+    let mut side = |accessor: &Accessor, did: &str| {
+        let name = run.thread_name(accessor.thread).unwrap_or_default();
+        let how = if accessor.atomic { ", by a locked instruction" } else { "" };
+        text += &format!("  {} ({name}) {did}{how}\n", accessor.thread);
+        for frame in accessor.stack.iter().take(FRAMES_MAX) {
+            let place = frame.function.clone().unwrap_or_else(|| frame.pc.to_string());
+            text += &format!("      in {place}\n");
+        }
+    };
+    side(&race.held, &format!("was held back where it {} it", race.held.kind.verb()));
+    match &race.other {
+        Some(other) => side(other, &format!("{} it meanwhile", other.kind.verb())),
+        None => text += "  nobody is known to have written it: a device did, or user mode\n",
+    }
+    text
+}
+
+fn accessor_json(accessor: &Accessor) -> serde_json::Value {
+    serde_json::json!({
+        "thread": accessor.thread,
+        "pc": accessor.pc,
+        "kind": accessor.kind,
+        "atomic": accessor.atomic,
+        "stack": accessor.stack,
+    })
+}
+
+fn as_json(what: &str, watched: &Watched, caught: &[&CaughtRace], seconds: f64) -> serde_json::Value {
     let findings: Vec<_> = watched
         .findings
         .iter()
@@ -209,10 +274,22 @@ fn as_json(what: &str, watched: &Watched, seconds: f64) -> serde_json::Value {
             })
         })
         .collect();
+    let race = |race: &&CaughtRace| {
+        serde_json::json!({
+            "object": race.object,
+            "addr": race.addr,
+            "size": race.size,
+            "before": race.before,
+            "after": race.after,
+            "held": accessor_json(&race.held),
+            "other": race.other.as_ref().map(accessor_json),
+        })
+    };
+    let races: Vec<_> = caught.iter().map(race).collect();
     serde_json::json!({
         "test": what,
         "findings": findings,
-        "races": [],
+        "races": [{ "tool": "watchpoints", "races": { "races": races } }],
         "results": watched.run.results(),
         "instructions": watched.instructions,
         "events": watched.events,

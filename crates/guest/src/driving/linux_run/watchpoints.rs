@@ -1,0 +1,263 @@
+//! Watchpoints on a kernel that just runs: now and then a processor is held back just before an access while the others run, and what they do to
+//! the same bytes meanwhile is a race that has happened.
+//!
+//! Concept: at the end of every n-th turn the processor goes on instruction by instruction to its next plain access to memory that others may
+//! share. There it waits while the others take turns, with a watchpoint on those bytes. A conflicting access ends the turn behind it, so both
+//! processors stand at their accesses and both stacks are there to be read. Then everybody goes on. That is part of the run: the same flags hold
+//! the same processors back at the same places.
+//!
+//! Sources: DataCollider (Erickson et al. 2010, 3) for waiting at sampled accesses, KCSAN for the value that changed without a known access.
+//! Exempt: locked instructions, per-CPU variables (by the GS segment) and stacks. Limits: an access that the kernel's source marks (`READ_ONCE`)
+//! is a plain one in its code, so marked accesses are told as well; user mode is not looked at.
+
+use super::LinuxRun;
+use crate::linux::stack;
+use crate::state::Memory as _;
+use crate::view::{View, registers};
+use iced_x86::{
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+use machine::{Activity, Events, Kinds, Stop, StopSet, Watchpoint};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use trace::{AccessKind, CpuId, Stack, ThreadId, VirtAddr};
+
+/// How many instructions a processor goes on to find an access.
+const STEPS_MAX: usize = 64;
+/// The longest instruction, in bytes.
+const INSTRUCTION_BYTES: usize = 15;
+/// Where the kernel's part of the address space begins.
+const KERNEL_START: u64 = 0xffff_8000_0000_0000;
+/// How many turns others take at most while one is held back.
+const TURNS_MAX: usize = 16;
+
+/// How often processors are held back, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampling {
+    /// One is held back at the end of every n-th turn.
+    pub every: u64,
+    /// For how many instructions of others.
+    pub instructions: u64,
+}
+
+/// One side of a race.
+#[derive(Clone, Debug)]
+pub struct Accessor {
+    pub thread: ThreadId,
+    pub pc: VirtAddr,
+    pub kind: AccessKind,
+    pub atomic: bool,
+    pub stack: Stack,
+}
+
+/// A race that has happened.
+#[derive(Clone, Debug)]
+pub struct CaughtRace {
+    /// Whoever was held back.
+    pub held: Accessor,
+    /// Whoever came meanwhile; `None`: nobody is known to have written what changed, so a device did.
+    pub other: Option<Accessor>,
+    pub addr: VirtAddr,
+    pub size: usize,
+    /// What lives there.
+    pub object: Option<String>,
+    pub before: u64,
+    pub after: u64,
+}
+
+#[derive(Debug)]
+pub struct Watchpoints {
+    sampling: Sampling,
+    turns: u64,
+    pub set: u64,
+    pub races: Vec<CaughtRace>,
+    /// The pairs of instructions that were told.
+    told: BTreeSet<(VirtAddr, VirtAddr)>,
+}
+
+impl Watchpoints {
+    pub fn new(sampling: Sampling) -> Self {
+        Self { sampling, turns: 0, set: 0, races: Vec::new(), told: BTreeSet::new() }
+    }
+
+    /// Counts a turn; says whether its processor is to be held back.
+    pub fn is_due(&mut self) -> bool {
+        self.turns += 1;
+        self.turns.is_multiple_of(self.sampling.every.max(1))
+    }
+}
+
+/// An access that a processor is about to make.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    addr: u64,
+    size: usize,
+    kind: AccessKind,
+}
+
+const fn writes(access: OpAccess) -> bool {
+    matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+}
+
+const fn reads(access: OpAccess) -> bool {
+    matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+}
+
+impl LinuxRun {
+    /// The plain access to shared memory that a processor's next instruction makes, if it makes one.
+    fn next_access(&self, cpu: CpuId) -> Option<Next> {
+        let state = self.machine().cpu(cpu);
+        let view = View { machine: self.machine(), cpu };
+        let mut bytes = [0; INSTRUCTION_BYTES];
+        view.read(VirtAddr(state.pc()), &mut bytes)?;
+        let instruction: Instruction =
+            Decoder::with_ip(64, &bytes, state.pc(), DecoderOptions::NONE).decode();
+        let operand = (0..instruction.op_count()).find(|at| instruction.op_kind(*at) == OpKind::Memory)?;
+        let plain = !instruction.has_lock_prefix()
+            && instruction.mnemonic() != Mnemonic::Xchg
+            && !matches!(instruction.memory_segment(), Register::GS | Register::FS)
+            && !matches!(instruction.memory_base(), Register::RSP | Register::ESP);
+        let size = instruction.memory_size().size();
+        if !plain || size == 0 || size > 8 {
+            return None;
+        }
+        let mut factory = InstructionInfoFactory::new();
+        let access = factory.info(&instruction).op_access(operand);
+        let kind = match (reads(access), writes(access)) {
+            (true, true) => AccessKind::Update,
+            (false, true) => AccessKind::Write,
+            (true, false) => AccessKind::Read,
+            (false, false) => return None,
+        };
+        let register = |register: Register, _, _| match register {
+            register if register.is_segment_register() => Some(0),
+            register if register.is_gpr64() => Some(state.regs[register.number()]),
+            register if register.is_gpr32() => Some(state.regs[register.number()] & 0xffff_ffff),
+            _ => None,
+        };
+        let addr = instruction.virtual_address(operand, 0, register)?;
+        let shared = addr >= KERNEL_START && !self.tasks.is_on_stack(addr);
+        shared.then_some(Next { addr, size, kind })
+    }
+
+    fn value(&self, cpu: CpuId, next: Next) -> Option<u64> {
+        View { machine: self.machine(), cpu }.read_uint(VirtAddr(next.addr), next.size)
+    }
+
+    fn accessor(&mut self, cpu: CpuId, pc: VirtAddr, kind: AccessKind, atomic: bool) -> Accessor {
+        let thread = self.thread_of(cpu);
+        let running = self.running();
+        let view = View { machine: self.machine(), cpu };
+        let stack = stack::trace(&running, None, &registers(self.machine(), cpu), &view);
+        Accessor { thread, pc, kind, atomic, stack }
+    }
+
+    /// Holds a processor back before its next shared access.
+    pub(super) fn hold_back(&mut self, cpu: CpuId) {
+        if self.processors.len() < 2 || self.end.is_some() {
+            return;
+        }
+        let first = self.thread_of(cpu);
+        let found = self.bring_to_access(cpu);
+        self.make(cpu, first);
+        let Some(next) = found else { return };
+        let Some(before) = self.value(cpu, next) else { return };
+        let Some(mut watchpoints) = self.watchpoints.take() else { return };
+        watchpoints.set += 1;
+        let pc = self.machine().pc(cpu);
+        let met = self.let_others_run(cpu, next, watchpoints.sampling.instructions);
+        let after = self.value(cpu, next).unwrap_or(before);
+        let other_pc = met.as_ref().map_or(pc, |(_, access)| access.pc);
+        if (met.is_some() || after != before) && watchpoints.told.insert((pc.min(other_pc), pc.max(other_pc)))
+        {
+            let object = self.running().describe(VirtAddr(next.addr), &View { machine: self.machine(), cpu });
+            let held = self.accessor(cpu, pc, next.kind, false);
+            let other = met.map(|(by, access)| self.accessor(by, access.pc, access.kind, access.atomic));
+            let addr = VirtAddr(next.addr);
+            watchpoints.races.push(CaughtRace { held, other, addr, size: next.size, object, before, after });
+        }
+        self.watchpoints = Some(watchpoints);
+    }
+
+    /// Lets a processor go on until it stands before a plain access in the kernel.
+    fn bring_to_access(&mut self, cpu: CpuId) -> Option<Next> {
+        let mut silent = Events::off();
+        for _ in 0..STEPS_MAX {
+            let state = self.machine().cpu(cpu);
+            if state.activity != Activity::Running || state.cpl() != 0 {
+                return None;
+            }
+            // Where a function is entered nobody is held back: what that means would be told again when it goes on.
+            let entered = self.stops.contains(&state.pc());
+            if let Some(next) = self.next_access(cpu).filter(|_| !entered) {
+                return Some(next);
+            }
+            let until = StopSet { instructions: Some(1), code: self.stops.clone(), ..StopSet::default() };
+            let before = self.machine().cpu(cpu).executed;
+            let mut stop = self.machine.run(cpu, &until, &mut silent);
+            if let Stop::Code(at) = stop {
+                self.happened(cpu, at.0);
+                stop = self.machine.run(cpu, &until, &mut silent);
+            }
+            self.executed += self.machine().cpu(cpu).executed - before;
+            if stop != Stop::Budget {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Lets others run until one of them makes a conflicting access: who, and which.
+    fn let_others_run(
+        &mut self,
+        held: CpuId,
+        next: Next,
+        instructions: u64,
+    ) -> Option<(CpuId, machine::Access)> {
+        let watch = Watchpoint {
+            start: VirtAddr(next.addr),
+            bytes: next.size as u64,
+            reads: next.kind.writes(),
+            writes: true,
+        };
+        self.turns.hold(held);
+        self.turns.watch(&Arc::new(vec![watch]));
+        let (mut silent, mut left, mut met) = (Events::off(), instructions, None);
+        for _ in 0..TURNS_MAX {
+            if left == 0 || met.is_some() {
+                break;
+            }
+            let Some(mut turn) = self.turns.take(&mut self.machine, left, Kinds::NONE, &mut silent) else {
+                break;
+            };
+            let mut executed = turn.executed;
+            let first = self.thread_of(turn.cpu);
+            while let Stop::Code(at) = turn.stop {
+                self.happened(turn.cpu, at.0);
+                turn.until.code = self.stops.clone();
+                let rest = turn.until.instructions.unwrap_or(left).saturating_sub(turn.executed);
+                turn.until.instructions = Some(rest);
+                let before = self.machine().cpu(turn.cpu).executed;
+                turn.stop = self.machine.run(turn.cpu, &turn.until, &mut silent);
+                turn.executed = self.machine().cpu(turn.cpu).executed - before;
+                executed += turn.executed;
+            }
+            self.executed += executed;
+            self.make(turn.cpu, first);
+            left = left.saturating_sub(executed.max(1));
+            match &turn.stop {
+                Stop::Watchpoint(access) if access.pc.0 >= KERNEL_START => met = Some((turn.cpu, *access)),
+                Stop::Budget | Stop::Pause | Stop::Watchpoint(_) => {}
+                Stop::Halt if turn.time > 0 => {}
+                Stop::Halt => break,
+                _ => {
+                    self.judge(&turn);
+                    break;
+                }
+            }
+        }
+        self.turns.watch(&Arc::default());
+        self.turns.release(held);
+        met
+    }
+}
