@@ -298,12 +298,7 @@ impl Tracker {
             return;
         }
         match said {
-            Said::Begin => {
-                self.tracking = true;
-                self.threads = Threads::default();
-                self.holders.clear();
-                self.begin_tracking(machine);
-            }
+            Said::Begin => self.begins(machine),
             Said::Create { thread } => self.created(machine, step, thread, signals),
             Said::Exit { thread } => self.exits(machine, step, thread),
             Said::Join { number } => {
@@ -386,6 +381,13 @@ impl Tracker {
                 self.tell(machine, step, Action::CheckFailed { check, found });
             }
         }
+    }
+
+    fn begins(&mut self, machine: &Machine) {
+        self.tracking = true;
+        self.threads = Threads::default();
+        self.holders.clear();
+        self.begin_tracking(machine);
     }
 
     fn exits(&mut self, machine: &Machine, step: &mut StepBuilder, key: u64) {
