@@ -27,6 +27,19 @@ fn test(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
     rockfall(folder, &[&arguments, more, budget].concat())
 }
 
+/// The fault is found, told with these words, and told the same when its finding is replayed.
+fn is_found_and_replays(faulty: &Path, more: &[&str], words: &[&str]) {
+    let name = faulty.display();
+    let (code, told) = test(faulty, more);
+    assert_eq!(code, Some(1), "{name}: {told}");
+    for word in words {
+        assert!(told.contains(word), "{name}: {word}: {told}");
+    }
+    let (code, again) = rockfall(faulty, &["replay", "part.finding.json"]);
+    assert_eq!(code, Some(1), "{name}: {again}");
+    assert!(told.starts_with(again.trim_end()), "{name}: {again}\nis not\n{told}");
+}
+
 #[test]
 fn faults_are_found_and_replay_and_their_mended_twins_are_exhausted() {
     for (name, macros, more, words) in [
@@ -40,14 +53,7 @@ fn faults_are_found_and_replay_and_their_mended_twins_are_exhausted() {
         ("ring_described", &["TEST_RING", "CPUS=3"], &["--cpus", "3", "-k", "smp.toml"], &["Deadlock"]),
     ] {
         let faulty = folder(name, macros);
-        let (code, told) = test(&faulty, more);
-        assert_eq!(code, Some(1), "{name}: {told}");
-        for word in words {
-            assert!(told.contains(word), "{name}: {word}: {told}");
-        }
-        let (code, again) = rockfall(&faulty, &["replay", "part.finding.json"]);
-        assert_eq!(code, Some(1), "{name}: {again}");
-        assert!(told.starts_with(again.trim_end()), "{name}: {again}\nis not\n{told}");
+        is_found_and_replays(&faulty, more, words);
 
         let mended = folder(&format!("{name}_mended"), &[macros, &["MENDED"]].concat());
         // Of some there are too many schedules to run all of them in a test.
@@ -71,14 +77,7 @@ fn a_missing_fence_is_found_with_store_buffers_only() {
         let faulty = folder(name, &[test_of]);
         let (code, told) = test(&faulty, &["-k", "smp.toml"]);
         assert_eq!(code, Some(0), "{name}: {told}");
-        let (code, told) = test(&faulty, &["-k", "smp.toml", "--tso"]);
-        assert_eq!(code, Some(1), "{name}: {told}");
-        for word in words {
-            assert!(told.contains(word), "{name}: {word}: {told}");
-        }
-        let (code, again) = rockfall(&faulty, &["replay", "part.finding.json"]);
-        assert_eq!(code, Some(1), "{name}: {again}");
-        assert!(told.starts_with(again.trim_end()), "{name}: {again}\nis not\n{told}");
+        is_found_and_replays(&faulty, &["-k", "smp.toml", "--tso"], words);
 
         let mended = folder(&format!("{name}_mended"), &[test_of, "MENDED"]);
         let (code, told) = test(&mended, &["-k", "smp.toml", "--tso"]);

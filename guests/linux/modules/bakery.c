@@ -13,14 +13,10 @@ static long add(unsigned long me)
     int self = !!me, other = !me, theirs;
 
     WRITE_ONCE(draws[self], 1);
-#ifdef MENDED
-    smp_mb();
-#endif
+    mended_barrier();
     WRITE_ONCE(number[self], READ_ONCE(number[other]) + 1);
     WRITE_ONCE(draws[self], 0);
-#ifdef MENDED
-    smp_mb();
-#endif
+    mended_barrier();
     while (READ_ONCE(draws[other]))
         cpu_relax();
     for (;;) {

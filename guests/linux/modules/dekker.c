@@ -10,9 +10,7 @@ static int flags[2];
 static long claim(unsigned long me)
 {
     WRITE_ONCE(flags[!!me], 1);
-#ifdef MENDED
-    smp_mb();
-#endif
+    mended_barrier();
     return !READ_ONCE(flags[!me]);
 }
 

@@ -23,9 +23,7 @@ static long take(unsigned long unused)
     long here = READ_ONCE(bottom) - 1, first;
 
     WRITE_ONCE(bottom, here);
-#ifdef MENDED
-    smp_mb();
-#endif
+    mended_barrier();
     first = atomic_long_read(&top);
     if (first < here)
         return do_piece(here);

@@ -14,9 +14,7 @@ static long add(unsigned long me)
 
     WRITE_ONCE(wants[!other], 1);
     WRITE_ONCE(turn, other);
-#ifdef MENDED
-    smp_mb();
-#endif
+    mended_barrier();
     while (READ_ONCE(wants[other]) && READ_ONCE(turn) == other)
         cpu_relax();
     WRITE_ONCE(counter, READ_ONCE(counter) + 1);

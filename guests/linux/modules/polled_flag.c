@@ -8,19 +8,10 @@
 
 static int waits, work, called;
 
-static inline void between(void)
-{
-#ifdef MENDED
-    smp_mb();
-#else
-    barrier();
-#endif
-}
-
 static long await(unsigned long unused)
 {
     WRITE_ONCE(waits, 1);
-    between();
+    mended_barrier();
     if (!READ_ONCE(work))
         while (!READ_ONCE(called))
             cpu_relax();
@@ -30,7 +21,7 @@ static long await(unsigned long unused)
 static long bring(unsigned long unused)
 {
     WRITE_ONCE(work, 1);
-    between();
+    mended_barrier();
     if (READ_ONCE(waits))
         WRITE_ONCE(called, 1);
     return 0;

@@ -43,6 +43,16 @@ static inline long filled_look(const struct filled *object)
     return 0;
 }
 
+/* The barrier that a faulty module lacks: there the compiler alone keeps the order. */
+static inline void mended_barrier(void)
+{
+#ifdef MENDED
+    smp_mb();
+#else
+    barrier();
+#endif
+}
+
 #define ROCKFALL_FIRST 0x5200
 
 typedef long (*rockfall_function)(unsigned long argument);

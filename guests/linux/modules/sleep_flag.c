@@ -9,20 +9,11 @@
 static struct task_struct *sleeper;
 static int ready;
 
-static inline void between(void)
-{
-#ifdef MENDED
-    smp_mb();
-#else
-    barrier();
-#endif
-}
-
 static long await(unsigned long unused)
 {
     set_current_state(TASK_INTERRUPTIBLE);
     WRITE_ONCE(sleeper, current);
-    between();
+    mended_barrier();
     if (!READ_ONCE(ready))
         schedule();
     __set_current_state(TASK_RUNNING);
@@ -35,7 +26,7 @@ static long wake(unsigned long unused)
     struct task_struct *task;
 
     WRITE_ONCE(ready, 1);
-    between();
+    mended_barrier();
     task = READ_ONCE(sleeper);
     if (task)
         wake_up_process(task);

@@ -442,6 +442,17 @@ fn ending(end: Option<&StepEnd>) -> String {
     }
 }
 
+/// A finding as it is told in JSON.
+fn finding_json(finding: &Finding) -> serde_json::Value {
+    serde_json::json!({
+        "class": finding.kind.name(),
+        "signature": finding.signature(),
+        "headline": finding.headline(),
+        "facts": finding.kind,
+        "sides": finding.sides,
+    })
+}
+
 fn as_json(
     target: &Target,
     watched: &Watched,
@@ -459,14 +470,9 @@ fn as_json(
                 }
                 Confirmation::NotReached { space } => serde_json::json!({ "not-reached": space }),
             });
-            serde_json::json!({
-                "class": finding.kind.name(),
-                "signature": finding.signature(),
-                "headline": finding.headline(),
-                "facts": finding.kind,
-                "sides": finding.sides,
-                "confirmation": confirmation,
-            })
+            let mut told = finding_json(finding);
+            told["confirmation"] = serde_json::json!(confirmation);
+            told
         })
         .collect();
     serde_json::json!({

@@ -261,19 +261,7 @@ fn accessor_json(accessor: &Accessor) -> serde_json::Value {
 }
 
 fn as_json(what: &str, watched: &Watched, caught: &[&CaughtRace], seconds: f64) -> serde_json::Value {
-    let findings: Vec<_> = watched
-        .findings
-        .iter()
-        .map(|finding| {
-            serde_json::json!({
-                "class": finding.kind.name(),
-                "signature": finding.signature(),
-                "headline": finding.headline(),
-                "facts": finding.kind,
-                "sides": finding.sides,
-            })
-        })
-        .collect();
+    let findings: Vec<_> = watched.findings.iter().map(super::finding_json).collect();
     let race = |race: &&CaughtRace| {
         serde_json::json!({
             "object": race.object,
