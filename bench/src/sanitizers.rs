@@ -114,7 +114,7 @@ impl Guest {
             FreeRun::new(&self.kernel, &self.file, &self.setup).map_err(|error| error.to_string())?;
         let config =
             Config { lockdep: tool == Tool::Lockdep, leak: false, limits: Limits::NONE, ..Config::default() };
-        run.subject_mut().tracker.watch_locks = tool == Tool::Lockdep;
+        run.subject_mut().tracker.locks.watched = tool == Tool::Lockdep;
         run.subject_mut().builder.log.accesses = tool != Tool::Lockdep;
         let reads = self.kernel.flag_reads();
         let flags = Flags::new(reads.instructions, reads.variables);

@@ -311,7 +311,7 @@ impl Target {
 
     /// The world at the beginning of the test, with rules about locks or without.
     pub fn world_with(&self, mut started: Started, lockdep: bool) -> World<Uniprocessor, Detectors> {
-        started.subject.tracker.watch_locks = lockdep;
+        started.subject.tracker.locks.watched = lockdep;
         // Who began with it decides how long it is wanted.
         started.subject.cancel_when(Arc::new(|| false));
         let console = self.kernel.console.iter().map(|console| console.pattern.clone()).collect();

@@ -274,7 +274,7 @@ fn scope(kernel: &Kernel, tracker: &Tracker, machine: &Machine) -> Scope {
     let program = user.filter(|_| kernel.tested.is_some());
     let mut ignored_data = kernel.ignored_data.clone();
     ignored_data.extend(kernel.ignored_regions.iter().filter_map(region));
-    let learned = tracker.scheduler.as_ref();
+    let learned = tracker.scheduling.words.as_ref();
     let variables = kernel.preemption_allowed.iter().chain(&kernel.threads.current);
     let known: Vec<_> = variables
         .flat_map(Expression::variables)
@@ -333,7 +333,7 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
     }
     let scope = scope(kernel, &boot.subject.tracker, &boot.subject.machine);
     let bitness = if kernel.image.architecture == Architecture::X86 { 32 } else { 64 };
-    boot.subject.tracker.scheduler = None;
+    boot.subject.tracker.scheduling.words = None;
     boot.subject.builder.record_with(Recorder::new(Arc::new(scope), bitness));
     if kernel.tested.is_none() {
         check_program(kernel, &boot.subject, &setup.test)?;
@@ -438,7 +438,7 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     let ignored = Scope { ignored_code: kernel.ignored_code.clone(), ..Scope::default() };
     let builder = StepBuilder::new(Recorder::new(Arc::new(ignored.tidy()), 32));
     let mut tracker = Tracker::new(kernel.clone(), BOOT_CPU);
-    tracker.scheduler = Some(Box::default());
+    tracker.scheduling.words = Some(Box::default());
     tracker.programs = Arc::new(setup.programs.clone());
     tracker.evidence.fired = setup.count_hooks.then(Arc::default);
     let mut subject = Uniprocessor::new(machine, tracker, builder);

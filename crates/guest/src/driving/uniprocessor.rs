@@ -605,7 +605,7 @@ impl Subject for Uniprocessor {
             self.ask_for_turns();
             self.retry_loops();
         }
-        if let Some(unfair) = self.tracker.unfair {
+        if let Some(unfair) = self.tracker.scheduling.unfair {
             let what = format!(
                 "the scheduler left {unfair} aside, which could run, and chose it later: 'runnable.fair' is not true"
             );

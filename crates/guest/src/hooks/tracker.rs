@@ -21,8 +21,9 @@ mod scheduling;
 mod stop_addresses;
 mod telling;
 
-pub use locks::Holder;
+pub use locks::{Holder, LockTable};
 pub use scheduler_words::SchedulerWords;
+pub use scheduling::Scheduling;
 pub use stop_addresses::StopAddresses;
 
 use crate::driving::step_builder::StepBuilder;
@@ -91,12 +92,7 @@ pub struct Tracker {
     /// Programs that may be met.
     pub programs: Arc<Vec<Arc<Image>>>,
     pub threads: Threads,
-    /// Which thread was seen to take which lock.
-    holders: Vec<Holder>,
-    /// Where locks were initialised, with their subclass.
-    initialised: Arc<BTreeMap<LockId, (VirtAddr, u32)>>,
-    /// Whether locking by handlers is recorded, and all else that matters to rules about locks alone.
-    pub watch_locks: bool,
+    pub locks: LockTable,
     /// Live heap blocks: size by address.
     pub heap: Arc<BTreeMap<u64, u64>>,
     tracking: bool,
@@ -104,22 +100,13 @@ pub struct Tracker {
     pub tested_space: Option<u64>,
     /// Where the machine must stop: hooks, and the return addresses of hooked functions.
     pub stops: StopAddresses,
-    /// Words that the scheduler was seen to work on; `None` once the test has begun.
-    pub scheduler: Option<Box<SchedulerWords>>,
+    pub scheduling: Scheduling,
     /// Whether a function has just returned, which is what is being recorded.
     returned: bool,
     /// What was seen by which the description can be checked.
     pub evidence: Evidence,
-    /// Whether the kernel said that ticks do not take the processor away.
-    preemption_off: bool,
     /// The stack of the running thread, while the scheduler speaks from another.
     aside: Option<Arc<Stack>>,
-    /// How often the scheduler was asked so far.
-    pub decisions: u64,
-    /// Ticks of the timer that were handled so far.
-    pub ticks: u64,
-    /// A thread that was left aside for others and yet chosen in the end, by a scheduler that is said to be fair.
-    pub unfair: Option<ThreadId>,
 }
 
 impl Clone for Tracker {
@@ -129,21 +116,15 @@ impl Clone for Tracker {
             kernel: self.kernel.clone(),
             programs: self.programs.clone(),
             threads: self.threads.clone(),
-            holders: self.holders.clone(),
-            initialised: self.initialised.clone(),
-            watch_locks: self.watch_locks,
+            locks: self.locks.clone(),
             heap: self.heap.clone(),
             tracking: self.tracking,
             tested_space: self.tested_space,
             stops: self.stops.clone(),
-            scheduler: self.scheduler.clone(),
+            scheduling: self.scheduling.clone(),
             returned: false,
-            preemption_off: self.preemption_off,
             aside: None,
             evidence: self.evidence.clone(),
-            decisions: self.decisions,
-            ticks: self.ticks,
-            unfair: self.unfair,
         }
     }
 
@@ -156,19 +137,13 @@ impl Clone for Tracker {
         }
         self.cpu = source.cpu;
         self.threads.clone_from(&source.threads);
-        self.holders.clone_from(&source.holders);
-        self.initialised.clone_from(&source.initialised);
-        self.watch_locks = source.watch_locks;
+        self.locks.clone_from(&source.locks);
         self.heap.clone_from(&source.heap);
         self.tracking = source.tracking;
         self.tested_space = source.tested_space;
         self.stops.clone_from(&source.stops);
-        self.scheduler.clone_from(&source.scheduler);
-        self.preemption_off = source.preemption_off;
+        self.scheduling.clone_from(&source.scheduling);
         self.evidence.clone_from(&source.evidence);
-        self.decisions = source.decisions;
-        self.ticks = source.ticks;
-        self.unfair = source.unfair;
     }
 }
 
@@ -189,18 +164,12 @@ impl Tracker {
             cpu,
             kernel,
             threads: Threads::default(),
-            holders: Vec::new(),
-            initialised: Arc::default(),
-            watch_locks: false,
+            locks: LockTable::default(),
             heap: Arc::default(),
-            scheduler: None,
+            scheduling: Scheduling::default(),
             returned: false,
             evidence: Evidence::default(),
-            preemption_off: false,
             aside: None,
-            decisions: 0,
-            ticks: 0,
-            unfair: None,
         }
     }
 
@@ -256,7 +225,7 @@ impl Tracker {
     #[must_use]
     pub fn preemption_allowed(&self, machine: &Machine) -> bool {
         match &self.kernel.preemption_allowed {
-            _ if self.preemption_off => false,
+            _ if self.scheduling.preemption_off => false,
             Some(allowed) => self.anywhere(machine, allowed, &[]).is_some_and(|value| value != 0),
             None => true,
         }

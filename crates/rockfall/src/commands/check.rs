@@ -203,14 +203,14 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let (mut schedule, mut root, mut caught) = (Schedule::default(), None, None);
     if arguments.free {
         let mut run = target.free_run(arguments.instructions)?;
-        run.subject_mut().tracker.watch_locks = true;
+        run.subject_mut().tracker.locks.watched = true;
         // Rules about locks need no accesses, and logging these is most of the cost.
         run.subject_mut().builder.log.accesses = !watched.races.is_empty();
         run_free(&mut run, &mut watched, &target)?;
         if watched.findings.iter().any(is_about_locks) {
             // Once more, with stacks.
             let mut run = target.free_run(arguments.instructions)?;
-            run.subject_mut().tracker.watch_locks = true;
+            run.subject_mut().tracker.locks.watched = true;
             run.subject_mut().narrate();
             let mut again = Watched::new(&target, &only_locks(arguments));
             run_free(&mut run, &mut again, &target)?;
@@ -225,7 +225,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         let prologue = started.prologue.clone();
         let world = target.world_with(started, false);
         let mut first = world.subject.clone();
-        first.tracker.watch_locks = true;
+        first.tracker.locks.watched = true;
         root = Some(world);
         schedule = run_test(&mut first.clone(), &mut watched);
         if arguments.kcsan {

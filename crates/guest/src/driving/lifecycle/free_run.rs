@@ -51,7 +51,7 @@ impl FreeRun {
         let mut boot = load(kernel, file, setup, &text)?;
         let scope = scope(kernel, &boot.subject.tracker, &boot.subject.machine);
         let bitness = if kernel.image.architecture == Architecture::X86 { 32 } else { 64 };
-        boot.subject.tracker.scheduler = None;
+        boot.subject.tracker.scheduling.words = None;
         boot.subject.builder.record_with(Recorder::new(Arc::new(scope), bitness));
         let typed = matches!(kernel.test.input, Input::Keyboard | Input::Serial);
         let stage = if typed { Stage::Booting } else { Stage::Testing };

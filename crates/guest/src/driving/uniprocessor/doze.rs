@@ -116,7 +116,7 @@ impl Uniprocessor {
 
     /// Whether somebody who dozes has not looked at the clock since the last tick.
     fn is_to_look(&self, target: ThreadId, together: bool) -> bool {
-        let ticks = self.tracker.ticks;
+        let ticks = self.tracker.scheduling.ticks;
         let counts = |thread: &&Thread| thread.dozes() && (together || thread.id == target);
         self.tracker.threads.iter().filter(counts).any(|thread| thread.looked_at != ticks)
     }

@@ -43,10 +43,10 @@ impl Uniprocessor {
             if self.lets_doze(&mut signals)? {
                 continue;
             }
-            let decisions = self.tracker.decisions;
+            let decisions = self.tracker.scheduling.decisions;
             self.tick(&mut signals)?;
             if let Some(rotation) = &mut self.rotation {
-                rotation.ticked(&self.machine, self.tracker.decisions != decisions);
+                rotation.ticked(&self.machine, self.tracker.scheduling.decisions != decisions);
                 if rotation.is_circle() {
                     return Err(self.passed_over(target, ticks));
                 }

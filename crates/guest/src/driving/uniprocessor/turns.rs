@@ -146,9 +146,9 @@ impl Uniprocessor {
         if self.finds_somebody(&mut signals)? {
             return Ok(Happened::Found);
         }
-        let decisions = self.tracker.decisions;
+        let decisions = self.tracker.scheduling.decisions;
         self.tick(&mut signals)?;
-        Ok(Happened::Tick { decided: self.tracker.decisions != decisions })
+        Ok(Happened::Tick { decided: self.tracker.scheduling.decisions != decisions })
     }
 }
 

@@ -10,6 +10,7 @@ use crate::hooks::expression::{Expression, Inputs};
 use crate::hooks::kernel::{Activity, HookId, Lock, LockClass};
 use crate::hooks::threads::{NOBODY, Thread};
 use machine::Machine;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use trace::{Action, InterruptKind, LockId, Taking, ThreadId, VirtAddr, WaitKind};
 
@@ -21,11 +22,46 @@ pub struct Holder {
     pub taking: Taking,
 }
 
+/// What is known of locks.
+#[derive(Default)]
+pub struct LockTable {
+    /// Which thread was seen to take which lock.
+    holders: Vec<Holder>,
+    /// Where locks were initialised, with their subclass.
+    initialised: Arc<BTreeMap<LockId, (VirtAddr, u32)>>,
+    /// Whether locking by handlers is recorded, and all else that matters to rules about locks alone.
+    pub watched: bool,
+}
+
+impl Clone for LockTable {
+    fn clone(&self) -> Self {
+        Self {
+            holders: self.holders.clone(),
+            initialised: self.initialised.clone(),
+            watched: self.watched,
+        }
+    }
+
+    /// Keeps the memory of the list, because executions are restored often.
+    fn clone_from(&mut self, source: &Self) {
+        self.holders.clone_from(&source.holders);
+        self.initialised.clone_from(&source.initialised);
+        self.watched = source.watched;
+    }
+}
+
+impl LockTable {
+    /// Forgets who holds what.
+    pub(super) fn release_all(&mut self) {
+        self.holders.clear();
+    }
+}
+
 impl Tracker {
     /// Takes note that the running thread offers the processor to others: it may wait for a lock, for the
     /// clock, or for anything else.
     pub(super) fn yielded(&mut self, machine: &Machine, step: &mut StepBuilder) {
-        let ticks = self.ticks;
+        let ticks = self.scheduling.ticks;
         if let Some(thread) = self.threads.current_mut().filter(|thread| thread.inside(Activity::Sleep)) {
             thread.looked_at = ticks;
             thread.dozes = thread.dozes.saturating_add(1);
@@ -51,7 +87,7 @@ impl Tracker {
             _ if kind.under_test => false,
             Some(available) => self.anywhere(machine, available, &[lock.0, thread.key]) == Some(0),
             None => {
-                let others = self.holders.iter().filter(|held| held.lock == lock && held.by != thread.id);
+                let others = self.locks.holders.iter().filter(|held| held.lock == lock && held.by != thread.id);
                 others.into_iter().any(|held| !self.has_left(held.by))
             }
         }
@@ -68,7 +104,7 @@ impl Tracker {
     pub(crate) fn leaves_locks(&mut self) {
         let me = self.threads.runner().id;
         let held: Vec<LockId> =
-            self.holders.iter().filter(|held| held.by == me).map(|held| held.lock).collect();
+            self.locks.holders.iter().filter(|held| held.by == me).map(|held| held.lock).collect();
         held.into_iter().for_each(|lock| self.stop_yielding_for(lock));
     }
 
@@ -132,7 +168,7 @@ impl Tracker {
 
     /// Records what happens to a lock, as the thread's doing or as a handler's.
     fn tell_lock(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
-        if self.watch_locks && self.in_handler() {
+        if self.locks.watched && self.in_handler() {
             let interrupt = InterruptKind::Hard;
             self.tell(machine, step, Action::InHandler { interrupt, action: Box::new(action) });
         } else if !self.silent() {
@@ -142,7 +178,7 @@ impl Tracker {
 
     /// Records what matters to rules about locks alone.
     pub(super) fn tell_of_locks(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
-        if self.watch_locks && !self.silent() {
+        if self.locks.watched && !self.silent() {
             self.tell(machine, step, action);
         }
     }
@@ -156,15 +192,15 @@ impl Tracker {
         subclass: u32,
     ) {
         let site = (VirtAddr(machine.cpu(self.cpu).pc()), subclass);
-        if self.initialised.get(&lock) != Some(&site) {
-            Arc::make_mut(&mut self.initialised).insert(lock, site);
+        if self.locks.initialised.get(&lock) != Some(&site) {
+            Arc::make_mut(&mut self.locks.initialised).insert(lock, site);
         }
         self.tell_of_locks(machine, step, Action::LockInit { lock, subclass });
     }
 
     /// Where locks were initialised, with their subclass.
     pub fn lock_sites(&self) -> impl Iterator<Item = (LockId, (VirtAddr, u32))> {
-        self.initialised.iter().map(|(lock, site)| (*lock, *site))
+        self.locks.initialised.iter().map(|(lock, site)| (*lock, *site))
     }
 
     pub(super) fn asked(
@@ -198,7 +234,7 @@ impl Tracker {
             thread.yields_for = None;
         }
         if !taking.semaphore {
-            self.holders.push(Holder { lock, by: self.threads.runner().id, taking });
+            self.locks.holders.push(Holder { lock, by: self.threads.runner().id, taking });
         }
     }
 
@@ -243,12 +279,12 @@ impl Tracker {
         let kernel = self.kernel.clone();
         for scheduler in kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref()) {
             let Some(lock) = self.anywhere(machine, scheduler, &[]).map(LockId) else { continue };
-            let Some(at) = self.holders.iter().rposition(|held| (held.lock, held.by) == (lock, from)) else {
+            let Some(at) = self.locks.holders.iter().rposition(|held| (held.lock, held.by) == (lock, from)) else {
                 continue;
             };
-            self.holders[at].by = to;
+            self.locks.holders[at].by = to;
             if !self.silent() {
-                self.tell(machine, step, action(lock, self.holders[at].taking));
+                self.tell(machine, step, action(lock, self.locks.holders[at].taking));
             }
         }
     }
@@ -267,13 +303,13 @@ impl Tracker {
             self.stop_yielding_for(lock);
             return;
         }
-        let holder = self.holders.iter().rposition(|held| held.lock == lock);
-        let passed_on = holder.is_some_and(|at| self.holders[at].by == NOBODY);
+        let holder = self.locks.holders.iter().rposition(|held| held.lock == lock);
+        let passed_on = holder.is_some_and(|at| self.locks.holders[at].by == NOBODY);
         if !passed_on {
             self.tell_lock(machine, step, Action::Unlock { lock });
         }
         match holder {
-            Some(at) => _ = self.holders.remove(at),
+            Some(at) => _ = self.locks.holders.remove(at),
             None => self.note(Oddity::ReleasedNotHeld { lock, hook }),
         }
         self.stop_yielding_for(lock);
@@ -290,7 +326,7 @@ impl Tracker {
 
     /// Whether the running thread was seen to take a lock that it has not given back.
     pub(crate) fn holds_lock(&self) -> bool {
-        self.threads.current().is_some_and(|thread| self.holders.iter().any(|held| held.by == thread.id))
+        self.threads.current().is_some_and(|thread| self.locks.holders.iter().any(|held| held.by == thread.id))
     }
 
     /// The thread that holds a lock, as the kernel has it, or else as seen.
@@ -305,7 +341,7 @@ impl Tracker {
                 let key = self.anywhere(machine, owner, &[lock.0, thread.key]).filter(|key| *key != 0)?;
                 self.threads.get(key).map(|owner| owner.id)
             }
-            None => self.holders.iter().rev().find(|held| held.lock == lock).map(|held| held.by),
+            None => self.locks.holders.iter().rev().find(|held| held.lock == lock).map(|held| held.by),
         }
     }
 
@@ -325,6 +361,6 @@ impl Tracker {
     /// The locks that threads were seen to hold.
     #[must_use]
     pub fn holders(&self) -> &[Holder] {
-        &self.holders
+        &self.locks.holders
     }
 }

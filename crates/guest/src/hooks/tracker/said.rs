@@ -324,7 +324,7 @@ impl Tracker {
                 self.threads.runner_mut().waits_at = None;
             }
             Said::Wakes => self.refresh(machine, step, signals),
-            Said::Preemption { allowed } => self.preemption_off = !allowed,
+            Said::Preemption { allowed } => self.scheduling.preemption_off = !allowed,
             Said::LockRequest { class, lock } => {
                 if !self.silent() {
                     self.asked(machine, step, class, lock);
@@ -386,7 +386,7 @@ impl Tracker {
     fn begins(&mut self, machine: &Machine) {
         self.tracking = true;
         self.threads = Threads::default();
-        self.holders.clear();
+        self.locks.release_all();
         self.begin_tracking(machine);
     }
 
@@ -433,8 +433,8 @@ impl Tracker {
         if activity == Activity::Trusted {
             self.drain(machine, step);
         }
-        self.decisions += u64::from(matches!(activity, Activity::Switch | Activity::Yield));
-        self.ticks += u64::from(activity == Activity::Timer);
+        self.scheduling.decisions += u64::from(matches!(activity, Activity::Switch | Activity::Yield));
+        self.scheduling.ticks += u64::from(activity == Activity::Timer);
         self.threads.runner_mut().enter(activity);
     }
 

@@ -1,6 +1,6 @@
 //! Threads come, go and change places: what the tracker makes of the kernel's scheduler.
 
-use super::{Oddity, Signal, Tracker};
+use super::{Oddity, SchedulerWords, Signal, Tracker};
 use crate::driving::step_builder::StepBuilder;
 use crate::hooks::expression::Inputs;
 use crate::hooks::kernel::{Activity, Runnable};
@@ -11,6 +11,21 @@ use machine::Machine;
 use std::cell::RefCell;
 use std::sync::Arc;
 use trace::{Access, Action, PointKind, Resolve as _, ThreadId, VirtAddr};
+
+/// What was seen of the kernel's scheduler.
+#[derive(Clone, Default)]
+pub struct Scheduling {
+    /// Words that it was seen to work on; `None` once the test has begun.
+    pub words: Option<Box<SchedulerWords>>,
+    /// How often it was asked so far.
+    pub decisions: u64,
+    /// Ticks of the timer that were handled so far.
+    pub ticks: u64,
+    /// A thread that was left aside for others and yet chosen in the end, by a scheduler that is said to be fair.
+    pub unfair: Option<ThreadId>,
+    /// Whether the kernel said that ticks do not take the processor away.
+    pub(super) preemption_off: bool,
+}
 
 impl Tracker {
     pub(super) fn begin_tracking(&mut self, machine: &Machine) {
@@ -161,7 +176,7 @@ impl Tracker {
         self.threads.set_current(key);
         if let Some(thread) = self.threads.current_mut() {
             if self.kernel.fair && matches!(thread.turn, Scheduled::PassedOver | Scheduled::LastChance) {
-                self.unfair = Some(thread.id);
+                self.scheduling.unfair = Some(thread.id);
             }
             thread.turn = Scheduled::Comes;
             thread.took_part = true;

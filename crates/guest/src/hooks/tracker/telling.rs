@@ -38,7 +38,7 @@ impl Tracker {
     fn take_log(&mut self, machine: &Machine, step: &mut StepBuilder) -> bool {
         let thread = self.threads.current();
         let quiet = thread.is_some_and(|thread| thread.quiet > 0);
-        if let Some(scheduler) = &mut self.scheduler {
+        if let Some(scheduler) = &mut self.scheduling.words {
             let inside = |activity| thread.is_some_and(|thread| thread.inside(activity));
             let schedules = inside(Activity::Timer) || inside(Activity::Switch);
             let key = thread.map_or(0, |thread| thread.key);
