@@ -32,24 +32,22 @@ mod turns;
 
 pub use clock::CLOCK_TICKS_MAX;
 
-use crate::driving::compiled::Compiled;
 use crate::driving::step_builder::StepBuilder;
 use crate::driving::store_buffers::tell_stores;
 use crate::hooks::kernel::{Activity, Kernel};
 use crate::hooks::threads::ThreadState;
 use crate::hooks::tracker::{Signal, Tracker};
-use accessed::Accessed;
 use machine::{Machine, Stop};
 use rotation::Rotation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stops::Stops;
-use store_buffers::{Overlay, StoreBuffers};
+use store_buffers::Buffered;
 use trace::{
     Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Point, PointKind, PointSet, Step, StepEnd, Subject,
     ThreadId, VirtAddr,
 };
-use transactions::Decided;
+use transactions::Transactions;
 use turns::Foreseen;
 
 /// After how many vain attempts a thread is taken to wait (Blum 2018, 3.4.6).
@@ -140,7 +138,6 @@ pub struct Uniprocessor {
     pub patience: Patience,
     limits: StepLimits,
     pub builder: StepBuilder,
-    points: Arc<Compiled>,
     stops: Stops,
     /// The time at which the hooks of the next instruction were fired.
     told_time: Option<u64>,
@@ -149,22 +146,14 @@ pub struct Uniprocessor {
     /// What ticks do, while they are watched.
     rotation: Option<Box<Rotation>>,
     lookahead: Lookahead,
-    cancellation: Cancellation,
-    /// How transactions are explored.
-    transactions: transactions::Mode,
-    /// What threads have accessed, if transactions can conflict with it.
-    accessed: Arc<Accessed>,
-    /// What was chosen for the transaction that the thread is about to begin.
-    decided: Option<Decided>,
-    /// Stores that others do not see yet, if threads have store buffers.
-    buffers: Option<Box<StoreBuffers>>,
-    /// In a step of such a thread.
-    overlay: Option<Overlay>,
+    transactions: Transactions,
+    stores: Buffered,
 }
 
-/// How many instructions a step may have.
-#[derive(Clone, Copy)]
+/// How many instructions a step may have, and whether it is still wanted.
+#[derive(Clone)]
 struct StepLimits {
+    cancellation: Cancellation,
     /// A step with more instructions than this without a point makes no progress.
     instructions_max: u64,
     /// This many instructions are never too many.
@@ -211,20 +200,15 @@ impl Clone for Uniprocessor {
             current: self.current,
             retries: self.retries,
             patience: self.patience,
-            limits: self.limits,
+            limits: self.limits.clone(),
             builder: self.builder.clone(),
-            points: self.points.clone(),
             stops: self.stops.clone(),
             told_time: self.told_time,
             waited: 0,
             rotation: None,
             lookahead: Lookahead { foreseen: self.lookahead.foreseen.clone(), ..Lookahead::default() },
-            cancellation: self.cancellation.clone(),
-            transactions: self.transactions,
-            accessed: self.accessed.clone(),
-            decided: self.decided.clone(),
-            buffers: self.buffers.clone(),
-            overlay: None,
+            transactions: self.transactions.clone(),
+            stores: self.stores.clone(),
         }
     }
 
@@ -236,16 +220,13 @@ impl Clone for Uniprocessor {
         self.current = source.current;
         self.retries = source.retries;
         self.patience = source.patience;
-        self.cancellation.cancelled.clone_from(&source.cancellation.cancelled);
+        self.limits.cancellation.cancelled.clone_from(&source.limits.cancellation.cancelled);
         self.limits.instructions_max = source.limits.instructions_max;
         self.builder.clone_from(&source.builder);
         self.told_time = source.told_time;
         self.lookahead.foreseen.clone_from(&source.lookahead.foreseen);
-        self.transactions = source.transactions;
-        self.accessed.clone_from(&source.accessed);
-        self.decided.clone_from(&source.decided);
-        self.buffers.clone_from(&source.buffers);
-        self.overlay = None;
+        self.transactions.clone_from(&source.transactions);
+        self.stores.clone_from(&source.stores);
     }
 }
 
@@ -259,20 +240,19 @@ impl Uniprocessor {
             current: None,
             retries: 0,
             patience: Patience::DEFAULT,
-            limits: StepLimits { instructions_max: STEP_INSTRUCTIONS_MAX, instructions_allowed: 0 },
+            limits: StepLimits {
+                cancellation: Cancellation::default(),
+                instructions_max: STEP_INSTRUCTIONS_MAX,
+                instructions_allowed: 0,
+            },
             builder,
-            points: Arc::default(),
             stops: Stops::default(),
             told_time: None,
             waited: 0,
             rotation: None,
             lookahead: Lookahead::default(),
-            cancellation: Cancellation::default(),
-            transactions: transactions::Mode::default(),
-            accessed: Arc::default(),
-            decided: None,
-            buffers: None,
-            overlay: None,
+            transactions: Transactions::default(),
+            stores: Buffered::default(),
         }
     }
 
@@ -286,7 +266,7 @@ impl Uniprocessor {
     /// [`machine::StopSet::iterations`]. Whoever plays its tape again needs them.
     #[must_use]
     pub fn iterations(&self) -> &BTreeSet<u64> {
-        &self.points.iterations
+        &self.stops.points.iterations
     }
 
     /// The one processor.
@@ -302,7 +282,7 @@ impl Uniprocessor {
 
     fn run(&mut self, until: Until, instructions_max: u64) -> Stop {
         let cpu = self.cpu();
-        self.stops.build(&self.tracker, &self.points, &self.builder, self.buffers.is_some());
+        self.stops.build(&self.tracker, &self.builder, self.stores.buffers.is_some());
         let stops = self.stops.until(until);
         stops.instructions = Some(instructions_max.min(CANCEL_INSTRUCTIONS));
         let sp = self.machine.stack_pointer(cpu).0;
@@ -328,7 +308,7 @@ impl Uniprocessor {
 
     /// Handles a stop that means the same wherever it comes. `Err` ends the step.
     fn handle(&mut self, stop: Stop, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
-        if self.cancellation.is_due(self.machine.instructions()) {
+        if self.limits.cancellation.is_due(self.machine.instructions()) {
             return Err(StepEnd::Cancelled);
         }
         match stop {
@@ -352,7 +332,7 @@ impl Uniprocessor {
                     let action = if enabled { Action::InterruptsOn } else { Action::InterruptsOff };
                     self.tracker.tell(&self.machine, &mut self.builder, action);
                 }
-                if enabled && self.points.wants(PointKind::InterruptsOn) {
+                if enabled && self.stops.points.wants(PointKind::InterruptsOn) {
                     signals.push(Signal::Point(PointKind::InterruptsOn));
                 }
                 Ok(())
@@ -395,7 +375,7 @@ impl Uniprocessor {
 
     /// Whether an instruction that the machine stopped at has a hook or may be a point.
     fn is_known(&self, pc: VirtAddr) -> bool {
-        self.tracker.stops.contains(&pc.0) || self.points.addresses.contains(&pc.0)
+        self.tracker.stops.contains(&pc.0) || self.stops.points.addresses.contains(&pc.0)
     }
 
     /// What hooks or annotations said may end the step.
@@ -520,7 +500,7 @@ impl Subject for Uniprocessor {
     fn enabled(&self) -> ChoiceSet {
         let mut enabled = self.outcomes(self.enabled_threads().iter());
         if matches!(self.phase, Phase::Running { .. }) {
-            let drains = self.buffers.iter().flat_map(|buffers| buffers.choices());
+            let drains = self.stores.buffers.iter().flat_map(|buffers| buffers.choices());
             for choice in drains {
                 enabled.insert(choice);
             }
@@ -560,10 +540,7 @@ impl Subject for Uniprocessor {
                 remarks: Vec::new(),
             };
         };
-        if self.points.set != *points {
-            self.points = Arc::new(Compiled::new(points, self.kernel()));
-            self.stops.invalidate();
-        }
+        self.stops.ask_for(points, &self.tracker.kernel);
         self.builder.count_words(&points.words);
         let started = self.machine.instructions();
         self.waited = 0;
@@ -583,7 +560,7 @@ impl Subject for Uniprocessor {
         };
         if !matches!(end, StepEnd::Point(Point { kind: PointKind::Transaction, .. })) {
             self.decide(thread, 0);
-            self.decided = None;
+            self.transactions.decided = None;
         }
         self.take_console();
         self.tracker.drain(&self.machine, &mut self.builder);
@@ -641,7 +618,7 @@ impl Subject for Uniprocessor {
     }
 
     fn cancel_when(&mut self, cancelled: Cancelled) {
-        self.cancellation.cancelled = Some(cancelled);
+        self.limits.cancellation.cancelled = Some(cancelled);
     }
 
     fn thread_name(&self, thread: ThreadId) -> Option<String> {

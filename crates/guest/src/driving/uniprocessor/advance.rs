@@ -156,7 +156,7 @@ impl Uniprocessor {
         let unguarded = guarded && !self.tracker.holds_lock();
         signals.iter().find_map(|signal| match signal {
             Signal::Point(PointKind::Race) if unguarded && !sealed => {
-                self.points.wants(PointKind::Race).then_some(PointKind::Race)
+                self.stops.points.wants(PointKind::Race).then_some(PointKind::Race)
             }
             Signal::Point(PointKind::Lock | PointKind::Unlock | PointKind::Race | PointKind::Access)
                 if sealed || guarded =>
@@ -164,7 +164,7 @@ impl Uniprocessor {
                 None
             }
             Signal::Point(kind) if trusted && !kind.is_named() => None,
-            Signal::Point(kind) if self.points.wants(*kind) => Some(*kind),
+            Signal::Point(kind) if self.stops.points.wants(*kind) => Some(*kind),
             _ => None,
         })
     }
@@ -185,7 +185,7 @@ impl Uniprocessor {
                 return Some(self.gave_way(me, PointKind::Voluntary));
             }
         }
-        if self.interruptible() && self.points.admits(|| self.tracker.stack(&self.machine)) {
+        if self.interruptible() && self.stops.points.admits(|| self.tracker.stack(&self.machine)) {
             if self.stood_here() {
                 if self.circles() {
                     return Some(self.spun(me));
@@ -247,7 +247,12 @@ impl Uniprocessor {
             frames.get(1).map(crate::stack::Activation::pc)
         };
         let scope = self.builder.scope();
-        self.points.at(&compiled::StopPlace { thread, registers: &registers, scope, returns_to: &returns_to })
+        self.stops.points.at(&compiled::StopPlace {
+            thread,
+            registers: &registers,
+            scope,
+            returns_to: &returns_to,
+        })
     }
 
     /// Goes on after the thread has given up the processor; a decision is due as soon as the kernel can take

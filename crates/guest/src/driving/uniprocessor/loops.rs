@@ -204,7 +204,7 @@ impl Uniprocessor {
         if program {
             self.count_tries(step);
         }
-        let (machine, buffers) = (&self.machine, self.buffers.as_deref());
+        let (machine, buffers) = (&self.machine, self.stores.buffers.as_deref());
         let changed = |thread: ThreadId, value: &Value| match buffers {
             Some(buffers) => buffers.sees_change(machine, thread, value),
             None => value.has_changed(machine),

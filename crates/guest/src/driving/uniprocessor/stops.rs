@@ -7,11 +7,14 @@ use crate::hooks::kernel::Kernel;
 use crate::hooks::tracker::Tracker;
 use machine::{Kinds, StopSet, Watchpoint};
 use std::sync::Arc;
+use trace::PointSet;
 
 /// The sets of stops, built from the addresses of the tracker, of the points and of what is to be seen; built
 /// again when they change.
 #[derive(Clone, Default)]
 pub(super) struct Stops {
+    /// The points that are asked for.
+    pub points: Arc<Compiled>,
     running: StopSet,
     /// Ends runs until interrupts are on.
     settling: StopSet,
@@ -25,18 +28,26 @@ pub(super) struct Stops {
 }
 
 impl Stops {
-    /// Takes note that other points are asked for, or other accesses are to be seen.
+    /// Asks for these points, if they are other ones.
+    pub fn ask_for(&mut self, points: &PointSet, kernel: &Kernel) {
+        if self.points.set != *points {
+            self.points = Arc::new(Compiled::new(points, kernel));
+            self.invalidate();
+        }
+    }
+
+    /// Takes note that other accesses are to be seen.
     pub fn invalidate(&mut self) {
         self.built = None;
     }
 
     /// Builds them anew if the addresses to stop at have changed; the tracker's only ever grow.
     /// With `buffers`, also where the program needs its store buffer to be empty.
-    pub fn build(&mut self, tracker: &Tracker, points: &Compiled, builder: &StepBuilder, buffers: bool) {
+    pub fn build(&mut self, tracker: &Tracker, builder: &StepBuilder, buffers: bool) {
         if self.built == Some(tracker.stops.len()) {
             return;
         }
-        let kernel = &tracker.kernel;
+        let (kernel, points) = (&tracker.kernel, Arc::clone(&self.points));
         let known = tracker.stops.union(&points.addresses);
         let code = Arc::new(known.chain(builder.sighted()).copied().collect());
         let flag_matters = points.interrupts || kernel.interrupts_as_lock;
@@ -52,6 +63,7 @@ impl Stops {
         };
         let flag = always.and(Kinds::INTERRUPT_FLAG);
         *self = Self {
+            points,
             running: with(if flag_matters { flag } else { always }),
             settling: with(flag),
             watching: StopSet { watch: Arc::new(preemption_variables(kernel)), ..with(flag) },

@@ -34,6 +34,22 @@ pub(super) struct StoreBuffers {
     of: BTreeMap<ThreadId, Buffer>,
 }
 
+/// The stores that others do not see yet.
+#[derive(Debug, Default)]
+pub(super) struct Buffered {
+    /// `None`: threads have no store buffers.
+    pub buffers: Option<Box<StoreBuffers>>,
+    /// In a step of such a thread.
+    overlay: Option<Overlay>,
+}
+
+impl Clone for Buffered {
+    /// Between two steps nothing lies over memory.
+    fn clone(&self) -> Self {
+        Self { buffers: self.buffers.clone(), overlay: None }
+    }
+}
+
 /// A thread of the program runs, with its stores over memory.
 #[derive(Debug)]
 pub(super) struct Overlay {
@@ -111,44 +127,44 @@ impl Uniprocessor {
             );
         }
         let known = Arc::new(Everywhere::new(&tested.image, true));
-        self.buffers = Some(Box::new(StoreBuffers { known, program, of: BTreeMap::new() }));
+        self.stores.buffers = Some(Box::new(StoreBuffers { known, program, of: BTreeMap::new() }));
         self.stops.invalidate();
         Ok(())
     }
 
     /// Whether somebody's stores wait to be seen.
     pub(super) fn stores_wait(&self) -> bool {
-        self.buffers.as_ref().is_some_and(|buffers| !buffers.are_empty())
+        self.stores.buffers.as_ref().is_some_and(|buffers| !buffers.are_empty())
     }
 
     /// The thread goes on: its stores lie over memory from now on.
     pub(super) fn lay_over(&mut self, thread: ThreadId) {
-        if self.buffers.is_none() || !self.tracker.runs_tested(&self.machine) {
+        if self.stores.buffers.is_none() || !self.tracker.runs_tested(&self.machine) {
             return;
         }
         self.tracker.drain(&self.machine, &mut self.builder);
         let memory = self.machine.memory.clone();
-        let Some(buffers) = &mut self.buffers else { return };
+        let Some(buffers) = &mut self.stores.buffers else { return };
         if let Some(buffer) = buffers.of.get_mut(&thread) {
             buffer.lay_over(&mut self.machine);
         }
-        self.overlay = Some(Overlay { thread, memory, from: self.builder.accesses().len() });
+        self.stores.overlay = Some(Overlay { thread, memory, from: self.builder.accesses().len() });
     }
 
     /// Whether a thread cannot go on before its buffer is empty.
     pub(super) fn waits_to_drain(&self, thread: ThreadId) -> bool {
-        let buffer = self.buffers.as_ref().and_then(|buffers| buffers.of.get(&thread));
+        let buffer = self.stores.buffers.as_ref().and_then(|buffers| buffers.of.get(&thread));
         buffer.is_some_and(Buffer::is_waited_for)
     }
 
     /// Whether the running thread of the program has stored since it last needed its buffer to be empty.
     pub(super) fn stored_since_fence(&mut self) -> bool {
-        let Some(&Overlay { thread, from, .. }) = self.overlay.as_ref() else { return false };
+        let Some(&Overlay { thread, from, .. }) = self.stores.overlay.as_ref() else { return false };
         if self.running_id() != Some(thread) {
             return false;
         }
         self.tracker.drain(&self.machine, &mut self.builder);
-        let Some(buffers) = &self.buffers else { return false };
+        let Some(buffers) = &self.stores.buffers else { return false };
         let shared = |access: &Access| buffers.is_store(access) && buffers.known.knows(access.pc);
         buffers.of.get(&thread).is_some_and(|buffer| buffer.used)
             || self.builder.accesses()[from..].iter().any(shared)
@@ -156,12 +172,12 @@ impl Uniprocessor {
 
     /// The kernel has returned to the program: what it wrote is there for all.
     pub(super) fn back_in_program(&mut self) {
-        let Some(thread) = self.overlay.as_ref().map(|overlay| overlay.thread) else { return };
+        let Some(thread) = self.stores.overlay.as_ref().map(|overlay| overlay.thread) else { return };
         if self.running_id() != Some(thread) || self.machine.privilege(self.cpu()) == 0 {
             return;
         }
         self.tracker.drain(&self.machine, &mut self.builder);
-        if let Some(overlay) = &mut self.overlay {
+        if let Some(overlay) = &mut self.stores.overlay {
             overlay.memory = self.machine.memory.clone();
             overlay.from = self.builder.accesses().len();
         }
@@ -169,12 +185,12 @@ impl Uniprocessor {
 
     /// Something happened that empties the buffer.
     pub(super) fn empty_buffer(&mut self) {
-        let Some(thread) = self.overlay.as_ref().map(|overlay| overlay.thread) else { return };
+        let Some(thread) = self.stores.overlay.as_ref().map(|overlay| overlay.thread) else { return };
         if self.running_id() != Some(thread) {
             return;
         }
         self.tracker.drain(&self.machine, &mut self.builder);
-        let Some(buffers) = &mut self.buffers else { return };
+        let Some(buffers) = &mut self.stores.buffers else { return };
         let buffer = buffers.of.remove(&thread).unwrap_or_default();
         if buffer.used {
             self.tracker.tell(&self.machine, &mut self.builder, Action::Fence);
@@ -182,7 +198,7 @@ impl Uniprocessor {
         for store in buffer.stores().filter(|store| store.told) {
             self.tracker.tell(&self.machine, &mut self.builder, store.drained());
         }
-        if let Some(overlay) = &mut self.overlay {
+        if let Some(overlay) = &mut self.stores.overlay {
             overlay.memory = self.machine.memory.clone();
             overlay.from = self.builder.accesses().len();
         }
@@ -192,7 +208,7 @@ impl Uniprocessor {
     pub(super) fn empty_buffer_if_trusted(&mut self) {
         let untold =
             |thread: &crate::hooks::threads::Thread| thread.quiet > 0 || thread.inside(Activity::Trusted);
-        if self.overlay.is_some() && self.tracker.threads.current().is_some_and(untold) {
+        if self.stores.overlay.is_some() && self.tracker.threads.current().is_some_and(untold) {
             self.empty_buffer();
         }
     }
@@ -200,8 +216,8 @@ impl Uniprocessor {
     /// The thread's step is over: what it stored goes into its buffer, and memory is what others see. Gives the accesses that
     /// went there.
     pub(super) fn hold_back(&mut self) -> Vec<usize> {
-        let Some(from) = self.overlay.as_ref().map(|overlay| overlay.from) else { return Vec::new() };
-        let Some(buffers) = &self.buffers else { return Vec::new() };
+        let Some(from) = self.stores.overlay.as_ref().map(|overlay| overlay.from) else { return Vec::new() };
+        let Some(buffers) = &self.stores.buffers else { return Vec::new() };
         let (earlier, recent) = self.builder.accesses().split_at(from);
         let number = |at: usize| earlier.len() + at;
         let (own, others): (Vec<_>, Vec<_>) = recent
@@ -212,11 +228,11 @@ impl Uniprocessor {
         // Neither is known what the kernel wrote below a store, nor where a store over two pages goes on.
         let unclear =
             |access: &Access| !in_one_page(access) || others.iter().any(|(_, other)| other.overlaps(access));
-        let thread = self.overlay.as_ref().map(|overlay| overlay.thread).unwrap_or_default();
+        let thread = self.stores.overlay.as_ref().map(|overlay| overlay.thread).unwrap_or_default();
         let full = buffers.of.get(&thread).is_some_and(Buffer::is_full);
         if own.iter().any(|(_, access)| unclear(access)) || full {
             self.empty_buffer();
-            self.overlay = None;
+            self.stores.overlay = None;
             return Vec::new();
         }
         let told = own.iter().any(|(_, access)| buffers.known.knows(access.pc));
@@ -228,7 +244,7 @@ impl Uniprocessor {
         let stores: Vec<Store> = own.iter().map(stored).collect();
         let went: Vec<usize> = own.iter().filter(|_| told).map(|(at, _)| number(*at)).collect();
         let fenced = self.running_id() == Some(thread) && self.at_user_fence();
-        let Some(buffers) = &mut self.buffers else { return Vec::new() };
+        let Some(buffers) = &mut self.stores.buffers else { return Vec::new() };
         let buffer = buffers.of.entry(thread).or_default();
         if told {
             buffer.used = true;
@@ -247,7 +263,9 @@ impl Uniprocessor {
 
     /// Memory is what others see.
     fn lift(&mut self) {
-        let (Some(overlay), Some(buffers)) = (self.overlay.take(), &self.buffers) else { return };
+        let (Some(overlay), Some(buffers)) = (self.stores.overlay.take(), &self.stores.buffers) else {
+            return;
+        };
         for store in buffers.stores(overlay.thread) {
             let mut bytes = vec![0; store.bytes.len()];
             overlay.memory.read(store.phys, &mut bytes);
@@ -257,7 +275,7 @@ impl Uniprocessor {
 
     /// The step of a buffer: its oldest stores reach memory.
     pub(super) fn drain_buffer(&mut self, thread: ThreadId, choice: Choice) -> Option<Step> {
-        let buffers = self.buffers.as_mut()?;
+        let buffers = self.stores.buffers.as_mut()?;
         let stores = buffers.of.get_mut(&thread)?.steps.pop_front()?;
         let pc = stores.first().map_or(VirtAddr(0), |store| store.pc);
         let events = reach_memory(&mut self.machine, &stores);
@@ -281,7 +299,7 @@ impl Uniprocessor {
 
     /// Who waits in a loop for what was written goes on.
     fn wake_by(&mut self, stores: &[Store]) {
-        let Some(buffers) = &self.buffers else { return };
+        let Some(buffers) = &self.stores.buffers else { return };
         let writes = |met: &Access| stores.iter().any(|store| store.overlaps(met.phys, met.size));
         for thread in self.tracker.threads.iter_mut().filter(|thread| thread.looping.waits) {
             let goes_on = match &thread.looping.condition {

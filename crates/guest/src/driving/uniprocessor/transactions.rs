@@ -101,6 +101,17 @@ pub enum Beginning {
     Again,
 }
 
+/// Transactions of the test so far.
+#[derive(Clone, Default)]
+pub(super) struct Transactions {
+    /// How they are explored.
+    mode: Mode,
+    /// What threads have accessed, if transactions can conflict with it.
+    accessed: Arc<Accessed>,
+    /// What was chosen for the transaction that the thread is about to begin.
+    pub decided: Option<Decided>,
+}
+
 /// What was chosen for the transaction that the thread is about to begin.
 #[derive(Clone, Debug)]
 pub(super) struct Decided {
@@ -124,7 +135,7 @@ impl Uniprocessor {
             let begins = self.tracker.threads.by_id(id).map(|thread| &thread.beginning);
             let (retry, conflict) = match begins {
                 Some(Beginning::Open { conflicts, .. }) => {
-                    (self.transactions.is_spurious(), !conflicts.is_empty())
+                    (self.transactions.mode.is_spurious(), !conflicts.is_empty())
                 }
                 _ => (false, false),
             };
@@ -144,7 +155,7 @@ impl Uniprocessor {
     pub(super) fn decide(&mut self, thread: ThreadId, outcome: u8) {
         let thread = self.tracker.threads.iter_mut().find(|known| known.id == thread);
         let begins = thread.map(|thread| std::mem::take(&mut thread.beginning));
-        self.decided = match begins {
+        self.transactions.decided = match begins {
             None | Some(Beginning::Not) => None,
             Some(Beginning::Open { conflicts, .. }) => Some(Decided { outcome, conflicts }),
             Some(Beginning::Again) => Some(Decided { outcome, conflicts: Arc::default() }),
@@ -153,7 +164,7 @@ impl Uniprocessor {
 
     /// Does what was decided for the XBEGIN that is next, or makes it a point.
     pub(super) fn at_transaction(&mut self, signals: &mut Vec<Signal>) {
-        if let Some(decided) = self.decided.take() {
+        if let Some(decided) = self.transactions.decided.take() {
             return self.begin(&decided);
         }
         let (now, cpu) = (&self.machine, self.tracker.cpu);
@@ -175,7 +186,7 @@ impl Uniprocessor {
         if !stands_before_begin(&self.machine, self.cpu()) {
             return;
         }
-        let Some(decided) = self.decided.take() else { return };
+        let Some(decided) = self.transactions.decided.take() else { return };
         self.begin(&decided);
         if decided.outcome == TRY {
             self.machine.run(self.cpu(), &StopSet::after(1), &mut self.builder.log);
@@ -185,7 +196,7 @@ impl Uniprocessor {
     /// Whether the running thread is in a transaction that is executed speculatively. It is then run one instruction at a time,
     /// to stop before it ends: only there others meet all that it wrote.
     pub(super) fn speculates(&self) -> bool {
-        self.transactions.is_speculative() && self.machine.transaction(self.cpu()).is_some()
+        self.transactions.mode.is_speculative() && self.machine.transaction(self.cpu()).is_some()
     }
 
     /// Tells of the point before the end of a speculative transaction.
@@ -224,7 +235,7 @@ impl Uniprocessor {
 
     /// Takes note that the running thread's transaction is over, as the machine says.
     pub(super) fn transaction_ended(&mut self, status: Option<u32>, signals: &mut Vec<Signal>) {
-        self.decided = None;
+        self.transactions.decided = None;
         let action = match status {
             Some(status) => Action::TransactionAborted { status },
             None => Action::TransactionCommitted,
@@ -235,10 +246,10 @@ impl Uniprocessor {
 
     /// Takes note of what a step accessed, and finds out which transactions can have a conflict now.
     pub(super) fn foresee_conflicts(&mut self, step: &Step) {
-        if !self.transactions.has_conflicts() || self.machine.tsx().is_none() {
+        if !self.transactions.mode.has_conflicts() || self.machine.tsx().is_none() {
             return;
         }
-        Arc::make_mut(&mut self.accessed).take_in(step);
+        Arc::make_mut(&mut self.transactions.accessed).take_in(step);
         let wrote = Touched::by(&step.accesses);
         let open = self.tracker.threads.iter().filter_map(|thread| match &thread.beginning {
             Beginning::Open { stands, body, .. } => Some((thread.id, Arc::clone(stands), body.clone())),
@@ -248,7 +259,7 @@ impl Uniprocessor {
         for (id, stands, body) in open {
             let same = |body: &Arc<[Access]>| !body.iter().any(|access| wrote.conflicts_with(access));
             let body = body.filter(same).unwrap_or_else(|| self.body(&stands).into());
-            let found = self.accessed.conflicts(id, &body);
+            let found = self.transactions.accessed.conflicts(id, &body);
             let thread = self.tracker.threads.iter_mut().find(|thread| thread.id == id);
             if let Some(thread) = thread {
                 thread.beginning = Beginning::Open { stands, body: Some(body), conflicts: found.into() };
@@ -288,7 +299,7 @@ impl Uniprocessor {
 
     /// Whether the running thread is in a transaction in which there are no points.
     pub(super) fn is_sealed_transaction(&self) -> bool {
-        !self.transactions.is_speculative() && self.machine.transaction(self.cpu()).is_some()
+        !self.transactions.mode.is_speculative() && self.machine.transaction(self.cpu()).is_some()
     }
 
     /// Takes the running thread's transaction, if it is in one, out of the processor, because a tick comes.
@@ -334,7 +345,7 @@ impl Uniprocessor {
 
     /// The lines of the transaction that the thread goes on with.
     pub(super) fn lines_before(&self, thread: ThreadId) -> Option<Arc<Lines>> {
-        if !self.transactions.is_speculative() {
+        if !self.transactions.mode.is_speculative() {
             return None;
         }
         let suspended = self.tracker.threads.by_id(thread).and_then(|thread| thread.suspended.as_ref());
@@ -361,7 +372,6 @@ impl Uniprocessor {
 
     /// Sets how transactions are explored from now on.
     pub fn explore_transactions(&mut self, mode: Mode) {
-        self.transactions = mode;
-        self.accessed = Arc::new(Accessed::default());
+        self.transactions = Transactions { mode, ..Transactions::default() };
     }
 }

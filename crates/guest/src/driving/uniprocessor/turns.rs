@@ -95,7 +95,7 @@ impl Uniprocessor {
             None => Box::new(self.clone()),
         };
         // What it finds out must not depend on when the host has had enough.
-        ahead.cancellation.cancelled = None;
+        ahead.limits.cancellation.cancelled = None;
         let left_aside = ahead.left_aside(question.asked.clone());
         let depends_on = ahead.rotation.take().map(|rotation| rotation.depends_on(&self.machine));
         self.lookahead.ahead = Some(ahead);

@@ -35,11 +35,7 @@ pub struct LockTable {
 
 impl Clone for LockTable {
     fn clone(&self) -> Self {
-        Self {
-            holders: self.holders.clone(),
-            initialised: self.initialised.clone(),
-            watched: self.watched,
-        }
+        Self { holders: self.holders.clone(), initialised: self.initialised.clone(), watched: self.watched }
     }
 
     /// Keeps the memory of the list, because executions are restored often.
@@ -87,7 +83,8 @@ impl Tracker {
             _ if kind.under_test => false,
             Some(available) => self.anywhere(machine, available, &[lock.0, thread.key]) == Some(0),
             None => {
-                let others = self.locks.holders.iter().filter(|held| held.lock == lock && held.by != thread.id);
+                let others =
+                    self.locks.holders.iter().filter(|held| held.lock == lock && held.by != thread.id);
                 others.into_iter().any(|held| !self.has_left(held.by))
             }
         }
@@ -279,7 +276,8 @@ impl Tracker {
         let kernel = self.kernel.clone();
         for scheduler in kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref()) {
             let Some(lock) = self.anywhere(machine, scheduler, &[]).map(LockId) else { continue };
-            let Some(at) = self.locks.holders.iter().rposition(|held| (held.lock, held.by) == (lock, from)) else {
+            let Some(at) = self.locks.holders.iter().rposition(|held| (held.lock, held.by) == (lock, from))
+            else {
                 continue;
             };
             self.locks.holders[at].by = to;
@@ -326,7 +324,9 @@ impl Tracker {
 
     /// Whether the running thread was seen to take a lock that it has not given back.
     pub(crate) fn holds_lock(&self) -> bool {
-        self.threads.current().is_some_and(|thread| self.locks.holders.iter().any(|held| held.by == thread.id))
+        self.threads
+            .current()
+            .is_some_and(|thread| self.locks.holders.iter().any(|held| held.by == thread.id))
     }
 
     /// The thread that holds a lock, as the kernel has it, or else as seen.
