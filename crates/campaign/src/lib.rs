@@ -1,5 +1,6 @@
 //! From a kernel and its description to what was found and proved, as a library: any program can do what `rockfall test` does.
 //!
+//! - [`check`]: all of it in one call.
 //! - [`recipe`]: how to make a target again; part of every finding file.
 //! - [`target`]: files read and descriptions resolved, then machines and worlds at the beginning of the test.
 //! - [`initial`], [`campaign`]: the planner's loop over many state spaces, within one budget.
@@ -12,6 +13,7 @@
 //! Contract: nothing here opens files, reads the clock, prints, or ends the process. `examples/check_kernel.rs` is a whole program.
 
 pub mod campaign;
+pub mod check;
 pub mod code;
 pub mod confirm;
 pub mod described;

@@ -1,5 +1,6 @@
 //! How to make a target again: what a finding file says of the kernel, its description, the test and the machine.
 
+use crate::described::{description, memory_needed};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::limits::Changes;
@@ -71,6 +72,14 @@ pub struct Recipe {
 }
 
 impl Recipe {
+    /// A test of a kernel, with a description by name or path, on the machine that the description asks for.
+    pub fn described(host: &dyn Host, kernel: &Path, named: &str, test: &str) -> Result<Self, Failure> {
+        let (description_name, description) = description(host, named)?;
+        let memory_bytes = memory_needed(&description_name, &description)?;
+        let (kernel, test) = (kernel.to_owned(), test.to_owned());
+        Ok(Self { kernel, description_name, description, test, memory_bytes, ..Self::default() })
+    }
+
     /// The text of a source file as the debugging information names it.
     pub fn source(&self, host: &dyn Host, file: &str) -> Option<String> {
         let read = |path: PathBuf| String::from_utf8(host.read(&path).ok()?).ok();
