@@ -23,6 +23,10 @@ const PAGE: u64 = 4096;
 /// few.
 const CHAPTERS_MAX: usize = if cfg!(test) { 3 } else { 32 };
 
+/// A step with so many segments makes several chapters: what is alike in it would else never be put together, and each
+/// segment of another thread would be compared with all of them.
+const SEGMENTS_MAX: usize = if cfg!(test) { 3 } else { 64 };
+
 /// Who accessed something, and under what circumstances.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Circumstances {
@@ -111,10 +115,10 @@ impl ByAddress {
     }
 }
 
-/// The segments of a step, or of a run of steps.
+/// The segments of a step, of a part of a long one, or of a run of steps.
 #[derive(Debug)]
 struct Chapter {
-    /// How often chapters were joined to make this one: 0 for a single step.
+    /// How often chapters were joined to make this one: 0 for a single step, or a part of one.
     rank: u32,
     /// The thread that made all the segments, if it is one thread.
     thread: Option<ThreadId>,
@@ -158,7 +162,7 @@ impl Chapter {
 pub struct Past {
     /// The chapters so far, in the order of time, of descending rank.
     chapters: Arc<Vec<Arc<Chapter>>>,
-    /// The segments of the step that is being observed; empty between steps.
+    /// The last segments of the step that is being observed; empty between steps.
     current: Vec<Segment>,
     /// Heap blocks in the order in which they were allocated, each as its first physical byte and the byte
     /// after its last.
@@ -204,9 +208,12 @@ impl Past {
         let since = self.forgotten.len();
         let by_address = ByAddress::default();
         self.current.push(Segment { by, since, sketch, touched, accesses: accesses.into(), by_address });
+        if self.current.len() >= SEGMENTS_MAX {
+            self.turn();
+        }
     }
 
-    /// Ends the step that was observed.
+    /// Ends the step that was observed, or a part of it.
     pub fn turn(&mut self) {
         if self.current.is_empty() {
             return;
