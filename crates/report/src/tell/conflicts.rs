@@ -28,6 +28,19 @@ fn forget<T>(known: &mut BTreeMap<u64, T>, block: &Range<u64>) {
     }
 }
 
+/// Memory without a name, given the sizes of accesses to it by their addresses.
+fn extent_in_words(extent: &BTreeMap<VirtAddr, u32>) -> String {
+    let bytes: u64 = extent.values().map(|size| u64::from(*size)).sum();
+    let ends = extent.first_key_value().zip(extent.last_key_value());
+    let Some(((first, _), (last, size))) = ends.filter(|_| extent.len() > 1) else {
+        let at = extent.keys().next().copied().unwrap_or_default();
+        return format!("{} at {at}", words::bytes(bytes));
+    };
+    let is_whole = last.0 + u64::from(*size) - first.0 == bytes;
+    let (bytes, end) = (words::bytes(bytes), VirtAddr(last.0 + u64::from(*size)));
+    if is_whole { format!("{bytes} from {first} on") } else { format!("{bytes} between {first} and {end}") }
+}
+
 /// Whether `what` is the object or a member of it: `lock.owner of struct task` is part of `lock of struct task`.
 fn is_part(what: &str, whole: &str) -> bool {
     let (path, of) = whole.split_once(" of ").unwrap_or((whole, ""));
@@ -44,6 +57,7 @@ impl Teller<'_> {
         let mut last: BTreeMap<u64, Vec<(usize, usize, SightedAccess<'_>)>> = BTreeMap::new();
         let mut births: BTreeMap<ThreadId, (usize, usize)> = BTreeMap::new();
         let mut found: BTreeMap<(bool, usize, usize, String), Conflict> = BTreeMap::new();
+        let mut extents: BTreeMap<(bool, usize, usize, String), BTreeMap<VirtAddr, u32>> = BTreeMap::new();
         let touch = |seen: &SightedAccess<'_>| {
             let stack = library.places(&library.stack_at(seen));
             Touch {
@@ -74,11 +88,19 @@ impl Teller<'_> {
                     if let Some((earlier, _, before)) =
                         known.iter().filter(other).max_by_key(|(row, ..)| *row)
                     {
-                        let what = library.data(seen);
                         let bug = self.concerns(access);
-                        found.entry((!bug, *earlier, row, what.clone())).or_insert_with(|| Conflict {
+                        // What has no name is told by the two instructions: they may have gone through a whole buffer.
+                        let known = library.known_data(seen);
+                        let name =
+                            known.clone().unwrap_or_else(|| format!("{} {}", before.access.pc, access.pc));
+                        let key = (!bug, *earlier, row, name);
+                        if known.is_none() {
+                            let extent = extents.entry(key.clone()).or_default();
+                            extent.insert(access.addr, access.size);
+                        }
+                        found.entry(key).or_insert_with(|| Conflict {
                             rows: (*earlier, row),
-                            what,
+                            what: known.unwrap_or_default(),
                             earlier: touch(before),
                             later: touch(seen),
                             bug,
@@ -98,6 +120,11 @@ impl Teller<'_> {
                 }
             }
             allocated.for_each(|(_, block)| forget(&mut last, block));
+        }
+        for (key, extent) in extents {
+            if let Some(conflict) = found.get_mut(&key) {
+                conflict.what = extent_in_words(&extent);
+            }
         }
         if let Some((key, conflict)) = self.freed_then_used(drafts, sides) {
             found.insert(key, conflict);
