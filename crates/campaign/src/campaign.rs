@@ -364,9 +364,10 @@ impl<'a> Campaign<'a> {
             explore::Verdict::Exhausted { .. } => Outcome::Exhausted,
             explore::Verdict::OutOfBudget { .. } => Outcome::GoesOn,
             // All that a sweep is about.
-            explore::Verdict::Bounded { by: Bound::Preemptions { .. } | Bound::Delays { .. }, .. } => {
-                Outcome::Exhausted
-            }
+            explore::Verdict::Bounded {
+                by: Bound::Preemptions { .. } | Bound::Delays { .. } | Bound::Places,
+                ..
+            } => Outcome::Exhausted,
             explore::Verdict::Bounded { .. } => Outcome::Bounded { why: verdict.to_string() },
             explore::Verdict::Unsupported { .. } => Outcome::GivenUp { why: verdict.to_string() },
         };
@@ -472,7 +473,7 @@ impl<'a> Campaign<'a> {
         if self.setting.tells {
             job.search.tell();
         }
-        let watched = self.plan.is_proof(id) || !job.is_quiet();
+        let watched = !self.plan.job(id).scouts && (self.plan.is_proof(id) || !job.is_quiet());
         let workers = self.workers(id, cores, watched);
         let interleavings_max = if self.plan.is_look(id) { self.plan.interleavings_min() } else { u64::MAX };
         Slice { id, job, workers, cores, watched, told: Vec::new(), interleavings_max }

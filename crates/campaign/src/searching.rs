@@ -8,7 +8,7 @@ use explore::icb::ContextBounding;
 use explore::jobs::Job;
 use explore::strategies::{DelayBound, Dpor, PreemptionBound};
 use explore::tally::{Counts, Told};
-use explore::{Bound, Observer, Options, Search, Verdict, Workers};
+use explore::{Bound, Observer, Options, Scout, Search, Verdict, Workers};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use trace::{PhysAddr, Schedule, Subject};
@@ -22,6 +22,8 @@ pub enum Searching {
     FewestFirst(ContextBounding<Race>),
     /// Executions with at most so many delays.
     Delayed(u32, Search<DelayBound, Race>),
+    /// Executions with one preemption at each place of the code.
+    Scouting(Box<Scout<Race>>),
 }
 
 /// Calls the method on whichever search there is.
@@ -35,6 +37,7 @@ macro_rules! ask {
                 $answer
             }
             Searching::Delayed(_, $search) => $answer,
+            Searching::Scouting($search) => $answer,
         }
     };
 }
@@ -45,6 +48,9 @@ impl Searching {
     }
 
     pub fn new(job: &Job, options: Options) -> Self {
+        if job.scouts {
+            return Self::Scouting(Box::new(Scout::new(options)));
+        }
         match (job.preemptions_max, job.delays_max) {
             (None, None) => Self::whole(options),
             (Some(most), _) => Self::Bounded(most, Search::new(PreemptionBound::new(most), options)),
@@ -84,6 +90,7 @@ impl Searching {
             Self::Whole(search) => search.tell(),
             Self::Bounded(_, search) => search.tell(),
             Self::Delayed(_, search) => search.tell(),
+            Self::Scouting(scout) => scout.tell(),
             Self::FewestFirst(bounding) => bounding.tell(),
         }
     }
@@ -111,6 +118,7 @@ impl Searching {
             Self::Bounded(most, search) => {
                 search.verdict(Some(Bound::Preemptions { preemptions_max: *most }))
             }
+            Self::Scouting(scout) => scout.verdict(),
             Self::Delayed(most, search) => search.verdict(Some(Bound::Delays { delays_max: *most })),
         }
     }
@@ -124,6 +132,7 @@ impl Searching {
             Self::Whole(search) => search.round(workers, cancelled),
             Self::Bounded(_, search) => search.round(workers, cancelled),
             Self::Delayed(_, search) => search.round(workers, cancelled),
+            Self::Scouting(scout) => scout.round(workers, cancelled),
             Self::FewestFirst(bounding) => bounding.round(workers, cancelled),
         }
     }

@@ -9,6 +9,9 @@ const RACES_NAMED_MAX: usize = 2;
 /// The points of a job, and its bound if it has one.
 pub fn bounded(job: &Job, place: &dyn Fn(VirtAddr) -> String) -> String {
     let points = name(&job.points, place);
+    if job.scouts {
+        return format!("{points}, one preemption at each place of the code");
+    }
     match (job.preemptions_max, job.delays_max) {
         (Some(1), _) => format!("{points}, at most one preemption"),
         (Some(most), _) => format!("{points}, at most {most} preemptions"),

@@ -448,11 +448,11 @@ impl Plan {
     pub fn report(&mut self, id: JobId, standing: JobProgress, outcome: Outcome) {
         self.jobs[id.0].standing = standing;
         match outcome {
-            Outcome::GoesOn => {}
+            Outcome::GoesOn => self.scout_before(id),
             Outcome::GivenUp { why } => self.jobs[id.0].state = State::GivenUp { why },
             Outcome::Bounded { why } => self.jobs[id.0].state = State::Bounded { why },
-            // Threads that look alike were left out, so that nothing else is done with it.
-            Outcome::Exhausted if self.job(id).delays_max.is_some() => {
+            // What looks alike was left out, so that nothing else is done with it.
+            Outcome::Exhausted if self.job(id).is_sample() => {
                 self.jobs[id.0].state = State::Exhausted;
             }
             Outcome::Exhausted => {

@@ -22,6 +22,12 @@ pub trait Strategy {
 
     /// What to do beyond the prefix; `None` ends the execution here because nothing new can follow.
     fn choose(&mut self, at: &Decision<'_>) -> Option<Choice>;
+
+    /// Whether something else may yet be tried where it chose last, so that a clone from there is worth its cost: each page
+    /// that is written after it is copied.
+    fn returns(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,6 +209,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
                 _ if at >= self.bounds.depth_max => return End::DepthLimit,
                 _ => {}
             }
+            let known = at < prefix.0.len();
             let enabled = self.live.subject.enabled();
             if enabled.is_empty() {
                 return End::Nobody;
@@ -222,7 +229,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             if !enabled.contains(choice) {
                 return End::Diverged { at, choice };
             }
-            if enabled.len() > 1 {
+            if enabled.len() > 1 && (known || strategy.returns()) {
                 self.trail.save(at, &self.live, &self.root, self.bounds.clone_bytes_max);
             }
             if at + 1 < prefix.0.len() {

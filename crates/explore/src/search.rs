@@ -340,8 +340,9 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         workers.each(run_share);
         let mut brought = Vec::with_capacity(slots.len());
         for slot in slots {
-            let Work { id, trail, brought: tally, .. } = slot.work.into_inner().expect("no worker panicked");
-            workers.keep_trail(id, Kept { worker: slot.worker.into_inner(), trail });
+            let Work { id, tree, trail, brought: tally } =
+                slot.work.into_inner().expect("no worker panicked");
+            workers.keep_trail(id, Kept { worker: slot.worker.into_inner(), trail }, &tree.schedule());
             brought.push(tally);
         }
         brought.truncate(first.into_inner().saturating_add(1));

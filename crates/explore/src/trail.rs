@@ -59,6 +59,14 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         }
     }
 
+    /// Forgets what lies behind the decision at which `prefix` leaves the way: its steps hold all that they accessed, and nobody
+    /// asks for them again.
+    pub fn leave(&mut self, prefix: &Schedule) {
+        let common = self.common(prefix);
+        self.cut(common);
+        self.execution.path.truncate(common);
+    }
+
     /// Whether there is no clone to go back to.
     #[must_use]
     pub fn is_bare(&self) -> bool {

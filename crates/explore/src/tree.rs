@@ -238,18 +238,22 @@ pub struct Tree<R> {
     entry: Option<Sleeper>,
     /// How many interleavings lie below `base`, once all of that is explored.
     interleavings: u64,
+    /// Whether anything else could be tried at the last decision.
+    #[serde(skip)]
+    returns: bool,
 }
 
 impl<R: Reduction> Tree<R> {
     pub fn new(reduction: R, order: Order) -> Self {
-        Self { reduction, nodes: Nodes::default(), order, state: State::Fresh, entry: None, interleavings: 0 }
+        Self { state: State::Fresh, ..Self::below(Vec::new(), reduction, order) }
     }
 
     /// The part of a tree below the last of `path`, whose `chosen` says which part.
     pub fn below(path: Vec<Node>, reduction: R, order: Order) -> Self {
         let base = path.len();
         let nodes = Nodes { list: path, base, ..Nodes::default() };
-        Self { reduction, nodes, order, state: State::Ready, entry: None, interleavings: 0 }
+        let state = State::Ready;
+        Self { reduction, nodes, order, state, entry: None, interleavings: 0, returns: true }
     }
 
     /// The step by which the part that belongs to this tree is entered, once it was taken.
@@ -356,9 +360,14 @@ impl<R: Reduction> Strategy for Tree<R> {
         let candidates = self.reduction.arrive(&mut node, at.path, &mut self.nodes);
         node.chosen = self.order.pick(candidates.iter(), at.current, self.last_run())?;
         node.marked.insert(node.chosen.actor);
+        self.returns = candidates.len() > 1;
         let choice = node.chosen;
         self.nodes.list.push(node);
         Some(choice)
+    }
+
+    fn returns(&self) -> bool {
+        self.returns
     }
 }
 

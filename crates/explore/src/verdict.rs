@@ -38,6 +38,8 @@ pub enum Bound {
     /// Only executions with at most so many deviations from the usual order of threads were run, and of
     /// threads that look alike only one was tried; there are others.
     Delays { delays_max: u32 },
+    /// Only executions with one preemption were run, one for each place of the code; there are others.
+    Places,
     /// Chance decided which executions were run.
     Sampling,
     /// Threads that offer the processor this often without a sign of progress are taken to wait.
@@ -112,6 +114,7 @@ impl fmt::Display for Verdict {
                         "there are with at most {delays_max} delay{}, of threads that look alike only the first",
                         plural((*delays_max).into())
                     ),
+                    Bound::Places => write!(f, "there are with one preemption at a place, each place once"),
                     Bound::Sampling => write!(f, "chosen by chance"),
                     Bound::Yields { yields_max } => write!(
                         f,

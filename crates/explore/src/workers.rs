@@ -11,7 +11,7 @@ use crate::world::{Observer, World};
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use trace::{PhysAddr, PointSet, Subject, Words};
+use trace::{PhysAddr, PointSet, Schedule, Subject, Words};
 
 /// How many clones of the first execution are kept for all parts of the space.
 const STEM_CLONES_MAX: u64 = 32;
@@ -73,6 +73,16 @@ impl<S: Subject, O: Observer> Workers<S, O> {
         }
     }
 
+    /// The world that all executions begin with.
+    pub(crate) const fn root(&self) -> &World<S, O> {
+        &self.root
+    }
+
+    /// The points that count, with the words that were found to.
+    pub(crate) fn points(&self) -> PointSet {
+        self.runners[0].lock().expect("no worker panicked").points().clone()
+    }
+
     /// From now on these words of memory count beside those of the points.
     pub(crate) fn count_words(&mut self, words: &[PhysAddr]) {
         let all = self.words.with(words.iter().copied());
@@ -119,11 +129,13 @@ impl<S: Subject, O: Observer> Workers<S, O> {
         self.trails.remove(&task).expect("every task has one")
     }
 
-    pub(crate) fn keep_trail(&mut self, task: u32, kept: Kept<S, O>) {
+    /// Keeps the trail of a task, up to where the task's next execution leaves it.
+    pub(crate) fn keep_trail(&mut self, task: u32, mut kept: Kept<S, O>, next: &Schedule) {
         if self.stem.is_none() && !kept.trail.is_bare() {
             self.stem =
                 Some(Kept { worker: kept.worker, trail: kept.trail.sparse(STEM_CLONES_MAX, &self.root) });
         }
+        kept.trail.leave(next);
         self.trails.insert(task, kept);
     }
 

@@ -73,6 +73,9 @@ enum Happened<'a> {
         /// If given, only executions with at most so many delays belong to the job.
         #[serde(skip_serializing_if = "Option::is_none")]
         delays_max: Option<u32>,
+        /// Only executions with one preemption belong to the job, one for each place of the code.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        scouts: bool,
         purpose: Purpose,
         #[serde(flatten)]
         state: StateName<'a>,
@@ -154,6 +157,7 @@ fn tell_jobs(plan: &Plan, told: &mut Vec<(State, u64)>, is_news: impl Fn(&Job, &
             points: &job.points,
             preemptions_max: job.preemptions_max,
             delays_max: job.delays_max,
+            scouts: job.scouts,
             purpose: job.purpose,
             state: state_name(&job.state),
             interleavings: job.standing.interleavings,

@@ -122,6 +122,10 @@ pub struct Job {
     /// [`crate::strategies::DelayBound`].
     #[serde(default)]
     pub delays_max: Option<u32>,
+    /// Whether only executions with one preemption belong to the job, one for each place of the code: see
+    /// [`crate::scout::Scout`].
+    #[serde(default)]
+    pub scouts: bool,
     /// The instructions that this job saw racing.
     pub(super) seen: BTreeSet<VirtAddr>,
     #[serde(default)]
@@ -132,18 +136,24 @@ impl Job {
     pub(super) fn new(points: PointSet, purpose: Purpose) -> Self {
         let (standing, seen) = (JobProgress::default(), BTreeSet::new());
         let (state, heuristics) = (State::Pending, Heuristics::DEFAULT);
-        Self { points, purpose, state, standing, preemptions_max: None, delays_max: None, seen, heuristics }
+        let (preemptions_max, delays_max, scouts) = (None, None, false);
+        Self { points, purpose, state, standing, preemptions_max, delays_max, scouts, seen, heuristics }
     }
 
     /// Whether all executions belong to the job, however many preemptions they have.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
-        self.preemptions_max.is_none() && self.delays_max.is_none()
+        self.preemptions_max.is_none() && !self.is_sample()
+    }
+
+    /// Whether executions are left out that only look like others, so that its end proves nothing.
+    pub(super) const fn is_sample(&self) -> bool {
+        self.delays_max.is_some() || self.scouts
     }
 
     /// Whether this is one of the first sweeps, which go before all other jobs.
     pub(super) fn is_first_sweep(&self) -> bool {
-        self.preemptions_max == Some(1) || self.delays_max.is_some()
+        self.preemptions_max == Some(1) || self.is_sample()
     }
 
     pub(super) fn is_tried(&self) -> bool {

@@ -11,6 +11,9 @@
 //! With many threads ([`THREADS_MANY`]) even the executions without a preemption are too many, and each set of points is first
 //! swept with one delay and one thread of those that look alike ([`crate::strategies::DelayBound`]).
 //!
+//! A sweep may turn out to be long, because the test comes to the same places again and again, or because it has two preemptions;
+//! then each place is tried once before it goes on ([`crate::scout::Scout`]).
+//!
 //! On one core the first sweeps have all turns but every [`TURNS_OF_SWEEPS`]th; on several cores they have
 //! one core each. The second sweep takes its turn among the other jobs. What is exhausted under a bound
 //! proves nothing beyond it, so a sweep makes no job needless except another sweep with fewer points and no
@@ -25,6 +28,8 @@ pub(super) const TURNS_OF_SWEEPS: u32 = 4;
 /// With so many threads in its first execution a test is swept with delays first: with fewer, sweeps with preemptions run
 /// the same executions and are no longer.
 pub const THREADS_MANY: usize = 5;
+/// A sweep that is expected to take longer than this is interrupted by scouting.
+const SECONDS_LONG: f64 = 5.0;
 /// The highest bound of a sweep; beyond it depth is cheaper.
 const PREEMPTIONS_MAX: u32 = 2;
 
@@ -47,6 +52,18 @@ impl Plan {
             let points = self.beforehand();
             self.add_delays(points);
             self.delay_races();
+        }
+    }
+
+    /// Adds a scout before the rest of a sweep, if that turns out to be long.
+    pub(super) fn scout_before(&mut self, id: JobId) {
+        let sweep = self.job(id);
+        let is_long = sweep.is_tried() && sweep.seconds_left() > SECONDS_LONG;
+        let is_scouted = || self.jobs.iter().any(|job| job.scouts && job.points == sweep.points);
+        if sweep.preemptions_max.is_some() && is_long && !is_scouted() {
+            let mut job = Job::new(sweep.points.clone(), Purpose::Sweep);
+            (job.scouts, job.heuristics) = (true, self.heuristics);
+            self.jobs.push(job);
         }
     }
 
@@ -130,10 +147,10 @@ impl Plan {
         self.add_sweep(points, highest + 1);
     }
 
-    /// The first sweep that nobody runs, those with delays before the others.
+    /// The first sweep that nobody runs: scouting first, and those with delays before the others.
     pub(super) fn next_sweep(&self, busy: &BTreeSet<JobId>) -> Option<JobId> {
         let open = self.ids().filter(|(_, job)| job.is_first_sweep() && job.state.is_open());
         let idle = open.filter(|(id, _)| !busy.contains(id));
-        idle.min_by_key(|(id, job)| (job.delays_max.is_none(), *id)).map(|(id, _)| id)
+        idle.min_by_key(|(id, job)| (!job.scouts, job.delays_max.is_none(), *id)).map(|(id, _)| id)
     }
 }

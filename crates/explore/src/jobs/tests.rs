@@ -585,3 +585,28 @@ fn few_delays_first_among_many_threads() {
     assert_eq!(all.len(), 3);
     assert_eq!(plan.next(alone(60.0), &BTreeSet::new()), all.last().copied());
 }
+
+/// A sweep that turns out to be long is interrupted by scouting; what that exhausts proves nothing.
+#[test]
+fn long_sweeps_are_scouted() {
+    let scouts =
+        |plan: &Plan| -> Vec<JobId> { plan.ids().filter(|(_, job)| job.scouts).map(|(id, _)| id).collect() };
+    let mut plan = plan("- lock unlock").sweeping();
+    let sweep = plan.find(|job| job.preemptions_max == Some(1)).expect("a sweep");
+    let mut report = |interleavings, seconds_left| {
+        let seconds_left = Some(seconds_left);
+        let standing = JobProgress { interleavings, seconds_left, ..JobProgress::default() };
+        plan.report(sweep, standing, Outcome::GoesOn);
+        scouts(&plan).len()
+    };
+    // An early estimate means nothing; then it is short; then it is long, and once is enough.
+    let counts = [report(8, 600.0), report(40, 1.0), report(48, 60.0), report(56, 60.0)];
+    assert_eq!(counts, [0, 0, 1, 1]);
+    let scout = scouts(&plan)[0];
+    assert_eq!(plan.next(alone(60.0), &BTreeSet::new()), Some(scout));
+    assert_eq!(plan.next(alone(60.0), &BTreeSet::from([scout])), Some(sweep));
+    plan.report(scout, JobProgress { interleavings: 9, ..JobProgress::default() }, Outcome::Exhausted);
+    let others = plan.ids().filter(|(id, _)| *id != scout);
+    assert!(others.map(|(_, job)| &job.state).all(State::is_open));
+    assert_eq!((plan.swept().count(), plan.verified().count()), (0, 0));
+}
