@@ -1,16 +1,21 @@
 //! Debian's Linux kernel while it boots and runs the bundled tests, on the machine alone and watched.
 
 use super::Outcome;
+use super::explained::NamedRace;
 use crate::cpu_time::CpuClock;
 use ::guests::linux::{Debian, Pack, sources};
-use detect::{Config, Detectors, Limits};
+use detect::{
+    Asked, Config, Detectors, Limits, Lockset, ProcessorRaces, RaceDetector, RaceKey, RaceLog, RaceObserver,
+};
 use guest::driving::linux_run::LinuxRun;
 use guest::driving::linux_run::watchpoints::Sampling;
 use guest::linux::Linux;
 use machine::board::BoardConfig;
 use machine::boot::{self, Boot, BootOptions, Module};
 use machine::{Events, Kinds, Machine, Turns};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use trace::{Actor, Resolve as _, VirtAddr};
 
 /// What `check --kcsan` does unless it is told otherwise.
 const SAMPLING: Sampling = Sampling { every: 500, instructions: 5_000 };
@@ -74,6 +79,64 @@ impl LinuxGuest {
         let seconds = (CpuClock::own().now()? - began).as_secs_f64();
         let races = run.watchpoints().map_or(0, |watchpoints| watchpoints.races.len());
         Ok((Outcome { seconds, instructions, findings: Vec::new(), races: Vec::new() }, races))
+    }
+
+    /// By happens-before: what it took, and the races.
+    pub fn run_happens_before(&self) -> Result<(Outcome, RaceLog), String> {
+        let mut detector = ProcessorRaces::new(CPUS);
+        self.run_races(|step, run, races| {
+            if let (Actor::Cpu(cpu), Some(flag_reads)) = (step.choice.actor, run.flag_reads()) {
+                let holds_pointer = |at| run.holds_pointer(at);
+                let asked = Asked { holds_pointer: &holds_pointer, flag_reads };
+                detector.observe(cpu.0, step, &asked, races);
+            }
+        })
+    }
+
+    /// By lockset: what it took, and the races.
+    pub fn run_lockset(&self) -> Result<(Outcome, RaceLog), String> {
+        let mut observer = RaceObserver::new(RaceDetector::Lockset(Lockset::of_processors()));
+        self.run_races(|step, _, races| observer.observe(step, races))
+    }
+
+    fn run_races(
+        &self,
+        mut observe: impl FnMut(&trace::Step, &LinuxRun, &mut Vec<detect::Race>),
+    ) -> Result<(Outcome, RaceLog), String> {
+        let mut run = LinuxRun::new(self.machine.clone(), &self.linux, u64::MAX)?;
+        run.record_accesses();
+        let (began, mut instructions) = (CpuClock::own().now()?, 0);
+        let (mut found, mut log) = (Vec::new(), RaceLog::default());
+        while let Some(step) = run.step(&|| true) {
+            instructions += step.instructions;
+            observe(&step, &run, &mut found);
+            for race in found.drain(..) {
+                log.add(&race, true);
+            }
+        }
+        let seconds = (CpuClock::own().now()? - began).as_secs_f64();
+        Ok((Outcome { seconds, instructions, findings: Vec::new(), races: Vec::new() }, log))
+    }
+
+    /// The races with the names of what they are about, by running once more.
+    pub fn named(&self, log: &RaceLog) -> Result<Vec<NamedRace>, String> {
+        let mut run = LinuxRun::new(self.machine.clone(), &self.linux, u64::MAX)?;
+        let sides = |key: RaceKey, addr: VirtAddr| [(key.low, addr), (key.high, addr)];
+        let sights: BTreeSet<_> =
+            log.iter().flat_map(|known| sides(known.race.key(), known.race.addr)).collect();
+        run.look_for(sights);
+        while run.step(&|| true).is_some() {}
+        let running = run.running();
+        let function =
+            |pc| running.frames(pc).into_iter().find_map(|frame| frame.function).unwrap_or_default();
+        let named = |known: &detect::Candidate| {
+            let seen = run.sightings().and_then(|seen| seen.object(known.race.addr));
+            NamedRace {
+                object: seen.map(str::to_owned).or_else(|| running.data(known.race.addr)),
+                functions: [known.race.first.pc, known.race.second.pc].map(function),
+            }
+        };
+        Ok(log.iter().map(named).collect())
     }
 
     /// With the rules about locks.

@@ -4,7 +4,7 @@
 //! - [`recipe`]: how to make a target again; part of every finding file.
 //! - [`target`]: files read and descriptions resolved, then machines and worlds at the beginning of the test.
 //! - [`initial`], [`campaign`]: the planner's loop over many state spaces, within one budget.
-//! - [`confirm`]: a lock order that was reported, and the deadlock that confirms it.
+//! - [`confirm`]: a lock order that was reported, and the deadlock that confirms it; [`watchpoints`]: threads held back before accesses.
 //! - [`statement`], [`unmet`]: what the campaign claims at its end, and the points that nobody came to.
 //! - [`finding_file`], [`narrate`], [`race_witness`], [`shorten`]: a bug made short, kept, and told.
 //! - [`smp`]: the same for kernels on several processors: target, plan, statement, story.
@@ -36,6 +36,7 @@ pub mod target;
 pub mod text_places;
 pub mod unmet;
 pub mod view;
+pub mod watchpoints;
 pub mod words;
 
 pub use failure::Failure;

@@ -18,8 +18,11 @@ pub enum Path {
     Fallback,
 }
 
+/// How many of the latest contexts are looked through for the one that is meant.
+const LOOKED_THROUGH: usize = 32;
+
 /// The locks held, the system call entered last, and the path of a transaction. Few different ones occur in a run.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Context {
     pub locks: Vec<LockId>,
     pub system_call: Option<u64>,
@@ -32,6 +35,8 @@ pub struct ContextId(u32);
 #[derive(Clone, Debug, Default)]
 pub struct Contexts {
     known: Arc<Vec<Context>>,
+    /// The numbers of those, once there are more than one looks through.
+    numbers: Arc<BTreeMap<Context, u32>>,
     calls: Arc<BTreeMap<ThreadId, u64>>,
     paths: Arc<BTreeMap<ThreadId, Path>>,
 }
@@ -91,10 +96,20 @@ impl Contexts {
     }
 
     fn number(&mut self, context: Context) -> ContextId {
-        let at = self.known.iter().rposition(|known| *known == context).unwrap_or_else(|| {
+        let looked_through = self.known.len().saturating_sub(LOOKED_THROUGH);
+        let number = |at: usize| u32::try_from(at).expect("fewer contexts than steps");
+        let late = self.known[looked_through..].iter().rposition(|known| *known == context);
+        let known =
+            late.map(|at| number(looked_through + at)).or_else(|| self.numbers.get(&context).copied());
+        ContextId(known.unwrap_or_else(|| {
+            let new = number(self.known.len());
+            // One that is not looked through any more is found by its number.
+            if self.known.len() >= LOOKED_THROUGH {
+                let oldest = self.known[looked_through].clone();
+                Arc::make_mut(&mut self.numbers).insert(oldest, number(looked_through));
+            }
             Arc::make_mut(&mut self.known).push(context);
-            self.known.len() - 1
-        });
-        ContextId(u32::try_from(at).expect("fewer contexts than steps"))
+            new
+        }))
     }
 }

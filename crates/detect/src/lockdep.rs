@@ -15,7 +15,8 @@
 //!   initialised anew; what lies in the heap is initialised before it is used.
 //!
 //! Classes: see `lockdep/classes.rs`. Two locks of one class may be nested, as a folder and a file in it are; their order is
-//! then a matter of the locks themselves, so a cycle needs the same two locks in both orders. A sequence of classes
+//! then a matter of the locks themselves, so a cycle needs the same two locks in both orders, and what was seen of a lock
+//! before it is initialised anew, freed or given to another object ([`Action::LockRenew`]) does not count. A sequence of classes
 //! held that was checked once is not checked again (the chain cache). Handlers have held stacks of their own.
 //!
 //! Limits: a cycle that a common outer lock makes harmless is reported too. Rules about interrupts are applied once a
@@ -108,6 +109,7 @@ impl Lockdep {
                 self.check(moment, &asked, findings);
                 self.held_enabled(moment, event, (*lock, *taking), findings);
             }
+            Action::LockRenew { lock } => self.renewed(*lock),
             Action::LockFound { lock, at, offset } => self.classes.found(*lock, *at, *offset),
             Action::InterruptsOff => {
                 self.interrupts_told = true;
@@ -152,6 +154,7 @@ impl Lockdep {
                     let sides = vec![moment.side(Role::Freed, event), took(&held)];
                     self.tell(moment, event.pc, (LockRule::FreedWhileHeld, held.lock, None), sides, findings);
                 }
+                self.twins.forget(&(LockId(bytes.start)..LockId(bytes.end)), LockId(0));
                 self.classes.forget(bytes);
             }
             _ => {}
@@ -486,7 +489,18 @@ impl Lockdep {
             let sides = vec![moment.side(Role::Initialised, event), took(&held)];
             self.tell(moment, event.pc, (LockRule::InitialisedWhileHeld, lock, None), sides, findings);
         }
+        self.renewed(lock);
         self.classes.init(lock, event.pc, subclass);
+    }
+
+    /// Forgets the order that a lock itself had with others, because it is another lock from here on. The order of classes stays.
+    fn renewed(&mut self, lock: LockId) {
+        self.twins.forget(&(lock..LockId(lock.0.saturating_add(1))), LockId(0));
+        let Some(class) = self.classes.known(lock) else { return };
+        if self.classes.get(class) == LockClass::Address(lock) {
+            self.order.forget(&(class..ClassId(class.0 + 1)), ClassId(0));
+            self.chains = Arc::default();
+        }
     }
 
     fn released(

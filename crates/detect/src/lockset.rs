@@ -12,11 +12,15 @@ use crate::context::{ContextId, Contexts};
 use crate::facts::{Detector, Moment, What};
 use crate::race::{RacesReported, Record};
 use crate::shadow::{Shadow, Word};
-use trace::Action;
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+use trace::{Access, Action, Actor, ThreadId};
 
 #[derive(Clone, Debug, Default)]
 pub struct Lockset {
     memory: Shadow<Variable>,
+    /// Words that locked instructions touched, if these need no lock.
+    synchronising: Option<Arc<FxHashSet<u64>>>,
     contexts: Contexts,
     told: RacesReported,
 }
@@ -84,6 +88,7 @@ impl Variable {
 impl Detector<Race> for Lockset {
     fn observe(&mut self, moment: &Moment<'_>, races: &mut Vec<Race>) {
         let (held, thread) = (&moment.facts.held, moment.thread);
+        let user = self.user(moment);
         match moment.what {
             What::Event { event, .. } => match event.action {
                 Action::Alloc { addr, phys, size } => self.memory.forget(addr, phys, size),
@@ -92,7 +97,10 @@ impl Detector<Race> for Lockset {
             What::Accesses(accesses) if !held.is_trusted(thread) => {
                 let context = self.contexts.of(thread, held.by(thread));
                 for access in accesses.iter().filter(|access| !moment.facts.is_lock_word(access)) {
-                    let now = Record::new(thread, context, access);
+                    if self.synchronises(access) {
+                        continue;
+                    }
+                    let now = Record::new(user, context, access);
                     let (contexts, told) = (&mut self.contexts, &mut self.told);
                     self.memory.visit(access, |bytes, mut known| {
                         split(&mut known, bytes);
@@ -115,6 +123,31 @@ impl Detector<Race> for Lockset {
 }
 
 impl Lockset {
+    /// One for several processors: whoever uses memory is a processor, since what one processor does is in order, whichever threads take turns
+    /// on it. Words that locked instructions touch need no lock.
+    #[must_use]
+    pub fn of_processors() -> Self {
+        Self { synchronising: Some(Arc::default()), ..Self::default() }
+    }
+
+    /// Who uses memory: the thread that runs, or the processor.
+    fn user(&self, moment: &Moment<'_>) -> ThreadId {
+        match moment.step.choice.actor {
+            Actor::Cpu(cpu) if self.synchronising.is_some() => ThreadId(cpu.0.into()),
+            _ => moment.thread,
+        }
+    }
+
+    /// Whether the access goes to a word that needs no lock.
+    fn synchronises(&mut self, access: &Access) -> bool {
+        let Some(words) = &mut self.synchronising else { return false };
+        let word = access.phys.0 / 4;
+        if access.atomic && !words.contains(&word) {
+            Arc::make_mut(words).insert(word);
+        }
+        words.contains(&word)
+    }
+
     pub(crate) fn bytes_apart(&self, other: &Self) -> usize {
         self.memory.bytes_apart(&other.memory)
     }

@@ -22,7 +22,6 @@ mod target;
 mod terminal;
 mod transactions;
 mod verdict;
-mod watchpoints;
 
 use std::any::Any;
 use std::io::Write;

@@ -115,6 +115,11 @@ pub enum Action {
         lock: LockId,
         subclass: u32,
     },
+    /// `lock` protects another object from here on than it did before, as one in a place of a cache that is given to something else: what
+    /// order it had with others of its class is history.
+    LockRenew {
+        lock: LockId,
+    },
     /// Nobody saw `lock` being made. It follows the same rules as all that are known in the same way: that lie at this `offset`
     /// of the elements of the array at `at`, or, without an offset, that the code at `at` was the first to use.
     LockFound {

@@ -81,6 +81,11 @@ impl Classes {
         id
     }
 
+    /// The class of a lock that was used before.
+    pub fn known(&self, lock: LockId) -> Option<ClassId> {
+        self.of.get(&lock).copied()
+    }
+
     pub fn get(&self, id: ClassId) -> LockClass {
         self.all[id.0 as usize]
     }

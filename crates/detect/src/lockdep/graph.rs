@@ -7,6 +7,7 @@
 
 use crate::Side;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use trace::LockId;
 
@@ -59,6 +60,18 @@ impl<K: Ord + Copy> Graph<K> {
     pub fn insert(&mut self, from: K, to: K, kind: Kind, made: Made) {
         Arc::make_mut(&mut self.edges).insert((from, to, kind), Arc::new(made));
         Arc::make_mut(&mut self.back).insert((to, from));
+    }
+
+    /// Forgets all edges from and to the nodes of a range. `lowest` is less than any node.
+    pub fn forget(&mut self, nodes: &Range<K>, lowest: K) {
+        let from = self.edges.range((nodes.start, lowest, KINDS[0])..(nodes.end, lowest, KINDS[0]));
+        let to = self.back.range((nodes.start, lowest)..(nodes.end, lowest));
+        if from.map(drop).chain(to.map(drop)).next().is_none() {
+            return;
+        }
+        let gone = |node: &K| nodes.contains(node);
+        Arc::make_mut(&mut self.edges).retain(|(from, to, _), _| !gone(from) && !gone(to));
+        Arc::make_mut(&mut self.back).retain(|(to, from)| !gone(from) && !gone(to));
     }
 
     fn after(&self, from: K) -> impl Iterator<Item = (K, Kind, &Arc<Made>)> {

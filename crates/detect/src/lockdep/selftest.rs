@@ -15,6 +15,37 @@ const CASES: &[(&str, &str, &[&str])] = &[
         "t1: init a @f0; init b @f0; lock a; lock b; unlock b; unlock a\n t2: lock b; lock a",
         &["lock-order"],
     ),
+    (
+        "A A of two locks of one class in both orders, one of them given to another object in between",
+        "t1: init a @f0; init b @f0; lock a; lock b; unlock b; unlock a; renew b\n t2: lock b; lock a",
+        &[],
+    ),
+    (
+        "the same, a third given away",
+        "t1: init a @f0; init b @f0; init c @f0; lock a; lock b; unlock b; unlock a; renew c\n t2: lock b; lock a",
+        &["lock-order"],
+    ),
+    (
+        "A A in both orders, one of them freed and made again in between",
+        "t1: init a @f0; alloc A 16; init A+4 @f0; lock a; lock A+4; unlock A+4; unlock a; free A 16; alloc A 16; init A+4 @f0
+         t2: lock A+4; lock a",
+        &[],
+    ),
+    (
+        "A A in both orders, one of them initialised again in between",
+        "t1: init a @f0; init b @f0; lock a; lock b; unlock b; unlock a; init b @f0\n t2: lock b; lock a",
+        &[],
+    ),
+    (
+        "A B, then B is given to another object, B A",
+        "t1: lock a; lock b; unlock b; unlock a; renew b\n t2: lock b; lock a",
+        &[],
+    ),
+    (
+        "A B, then B is given to another object, A B, B A",
+        "t1: lock a; lock b; unlock b; unlock a; renew b; lock a; lock b; unlock b; unlock a\n t2: lock b; lock a",
+        &["lock-order"],
+    ),
     ("A B, B A", "t1: lock a; lock b; unlock b; unlock a\n t2: lock b; request a", &["lock-order"]),
     ("A B, B A by one thread", "t1: lock a; lock b; unlock b; unlock a; lock b; lock a", &["lock-order"]),
     ("A B, A B", "t1: lock a; lock b; unlock b; unlock a\n t2: lock a; lock b", &[]),

@@ -9,12 +9,16 @@
 //! kernel itself keeps for each processor. Whether interrupts are off is told where a lock is taken or released, not where it
 //! changes: in between it matters to nobody.
 //!
-//! Contract: nothing is decided and nothing explored; two runs of the same files are equal. Steps without an event are left
+//! Steps hold no accesses unless that is asked for ([`LinuxRun::record_accesses`]).
+//!
+//! Contract: nothing is decided and nothing explored; two runs of the same files are equal. Steps without an event or access are left
 //! out, except the last. Limits: see [`crate::linux::locks`]; locks on a stack are left out, because their memory is used for something else
 //! without a sign.
 
+mod accesses;
 mod happened;
 mod places;
+pub mod sightings;
 mod tasks;
 pub mod watchpoints;
 
@@ -25,8 +29,10 @@ use crate::linux::returns::returns;
 use crate::linux::running::Running;
 use crate::linux::{Linux, stack};
 use crate::view::{View, registers};
+use accesses::Accesses;
 use machine::{Events, Kinds, Machine, Stop, Turn, Turns};
 use places::Places;
+use sightings::Sightings;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -146,6 +152,9 @@ pub struct LinuxRun {
     /// Steps that are made and not told yet.
     made: VecDeque<Step>,
     watchpoints: Option<Watchpoints>,
+    /// Where steps hold accesses: those of the step that is being made.
+    accesses: Option<Accesses>,
+    sightings: Option<Sightings>,
     narration: Option<Narration>,
     named: BTreeMap<LockId, String>,
     results: Vec<(String, u32)>,
@@ -190,6 +199,8 @@ impl LinuxRun {
             events: Vec::new(),
             made: VecDeque::new(),
             watchpoints: None,
+            accesses: None,
+            sightings: None,
             narration: None,
             named: BTreeMap::new(),
             results: Vec::new(),
@@ -267,7 +278,9 @@ impl LinuxRun {
             self.returning.insert(entry, found.is_some());
         }
         let own = self.functions.keys().copied().chain(self.locks.entries());
-        self.stops = Arc::new(own.chain(allocator).chain(self.returns.iter().copied()).collect());
+        let sights = self.sightings.iter().flat_map(Sightings::instructions);
+        self.stops =
+            Arc::new(own.chain(allocator).chain(self.returns.iter().copied()).chain(sights).collect());
         self.turns.stop_at(&self.stops);
     }
 
@@ -288,9 +301,9 @@ impl LinuxRun {
 
     /// Lets one processor have its turn.
     fn turn(&mut self) {
-        let mut silent = Events::off();
+        let mut log = self.accesses.as_mut().map_or_else(Events::off, |own| std::mem::take(&mut own.log));
         let left = self.instructions_max.saturating_sub(self.executed).clamp(1, ASK_INSTRUCTIONS);
-        let Some(mut turn) = self.turns.take(&mut self.machine, left, Kinds::HYPERCALL, &mut silent) else {
+        let Some(mut turn) = self.turns.take(&mut self.machine, left, Kinds::HYPERCALL, &mut log) else {
             self.end = Some(StepEnd::Unsupported { what: "no processor can run".to_owned() });
             self.make(CpuId(0), ThreadId::default());
             return;
@@ -299,20 +312,29 @@ impl LinuxRun {
         let first = self.thread_of(cpu);
         let mut left = turn.until.instructions.unwrap_or(left).saturating_sub(turn.executed);
         self.executed += turn.executed;
-        while matches!(turn.stop, Stop::Code(_) | Stop::Hypercall) {
+        self.collect(cpu, &mut log);
+        while matches!(turn.stop, Stop::Code(_) | Stop::Hypercall | Stop::LogFull) {
             match turn.stop {
                 Stop::Code(at) => self.happened(cpu, at.0),
-                _ => self.heard(cpu),
+                Stop::Hypercall => self.heard(cpu),
+                _ => {}
             }
             if !Arc::ptr_eq(&turn.until.code, &self.stops) {
                 turn.until.code = self.stops.clone();
             }
             turn.until.instructions = Some(left);
             let before = self.machine.cpu(cpu).executed;
-            turn.stop = self.machine.run(cpu, &turn.until, &mut silent);
+            turn.stop = self.machine.run(cpu, &turn.until, &mut log);
+            self.collect(cpu, &mut log);
             let executed = self.machine.cpu(cpu).executed - before;
             left = left.saturating_sub(executed);
             self.executed += executed;
+        }
+        if let Some(own) = &mut self.accesses {
+            own.log = log;
+        }
+        if turn.stop == Stop::Pause {
+            self.paused();
         }
         self.judge(&turn);
         self.hear_console(cpu);
@@ -340,7 +362,8 @@ impl LinuxRun {
 
     /// Makes a step of what happened, if something did; `thread` was the first to run.
     fn make(&mut self, cpu: CpuId, thread: ThreadId) {
-        if self.events.is_empty() && self.end.is_none() {
+        let accesses = self.accesses.as_mut().map_or_else(Vec::new, |own| std::mem::take(&mut own.step));
+        if self.events.is_empty() && accesses.is_empty() && self.end.is_none() {
             return;
         }
         // Those of the turns that are left out are counted here.
@@ -349,7 +372,7 @@ impl LinuxRun {
         self.made.push_back(Step {
             choice: Choice::from(cpu),
             thread,
-            accesses: Vec::new(),
+            accesses,
             events: std::mem::take(&mut self.events),
             instructions,
             end: self.end.clone().unwrap_or(StepEnd::Point(point)),
@@ -401,7 +424,8 @@ impl LinuxRun {
                 stack::trace(&narration.running, None, &registers(&self.machine, cpu), &view)
             })
         });
-        self.events.push(Event { action, pc, accesses_before: 0, stack });
+        let accesses_before = self.accesses.as_ref().map_or(0, |own| own.step.len());
+        self.events.push(Event { action, pc, accesses_before, stack });
     }
 }
 

@@ -256,12 +256,20 @@ tables! {
         init: Option<Names>,
         /// At `init`: what tells locks of one place apart that follow different rules.
         subclass: Option<Text>,
+        /// Places where a lock is given to another object than it protected before.
+        renew: Vec<Spanned<RenewHook>>,
         /// Whether the functions take the lock for reading, together with others who do.
         shared: bool,
         /// Whether the holder may take it again.
         recursive: bool,
         /// In a library's description: tests of the lock itself, in which its own accesses may race.
         tested_by: Vec<String>,
+    }
+
+    struct RenewHook {
+        on: Option<Names>,
+        r#if: Option<Text>,
+        lock: Option<Text>,
     }
 
     struct Heap {

@@ -102,6 +102,10 @@ pub enum Event {
         lock: Expression,
         subclass: Option<Expression>,
     },
+    /// A lock is given to another object than it protected before.
+    LockRenew {
+        lock: Expression,
+    },
     /// The running thread goes back to its program.
     ReturnToUser,
     UnlockEnd {
@@ -170,6 +174,7 @@ impl Event {
                 | Self::UnlockBegin { .. }
                 | Self::UnlockEnd { .. }
                 | Self::LockInit { .. }
+                | Self::LockRenew { .. }
         )
     }
 }
@@ -213,6 +218,7 @@ impl Event {
             Event::LockRequest { lock, .. }
             | Event::LockHeld { lock, .. }
             | Event::TryRequest { lock, .. }
+            | Event::LockRenew { lock }
             | Event::UnlockBegin { lock, .. }
             | Event::UnlockEnd { lock, .. } => vec![lock],
             Event::TryDone { lock, acquired, .. } => vec![lock, acquired],

@@ -5,8 +5,8 @@
 //! unless the function may fail or the caller wants to know when it was really taken: then it is looked at where it returns.
 //!
 //! What cannot be seen, because it is compiled into its callers: locks of one bit (`bit_spin_lock`: the hash chains of dentries), the read
-//! sides of sequence locks and of per-CPU read-write semaphores, `local_lock`, and what a lock's subclass is (`spin_lock_nested`). Mutexes with
-//! wound/wait and socket locks are not looked at. Kernels whose unlock functions are compiled in have locks that are never released; such a
+//! sides of sequence locks and of per-CPU read-write semaphores, `local_lock`, and what a lock's subclass is (`spin_lock_nested`). Socket locks
+//! are not looked at. Kernels whose unlock functions are compiled in have locks that are never released; such a
 //! kernel is refused ([`LockFunctions::find`]).
 //! Source: the kernel's kernel/locking of 6.1 and 6.12, include/linux/spinlock_api_smp.h, lib/Kconfig.
 
@@ -49,6 +49,8 @@ pub enum Verb {
     LeaveRead,
     /// Waits until all read sides of RCU that have begun are over.
     WaitForReaders,
+    /// Waits until nobody holds the lock, and does not take it.
+    WaitFor,
     /// Waits for a count, or for a completion.
     Down,
     Up,
@@ -92,7 +94,7 @@ const fn fallible(taking: Taking) -> Verb {
 
 use Masking::{Hard, Leaves, Soft};
 
-const FUNCTIONS: [(&str, Verb); 69] = [
+const FUNCTIONS: [(&str, Verb); 81] = [
     ("_raw_spin_lock", take(spins(), Leaves)),
     ("_raw_spin_lock_irq", take(spins(), Hard)),
     ("_raw_spin_lock_irqsave", take(spins(), Hard)),
@@ -145,6 +147,20 @@ const FUNCTIONS: [(&str, Verb); 69] = [
     ("up_write", Verb::Release),
     ("downgrade_write", Verb::Downgrade),
     ("__init_rwsem", Verb::Initialise),
+    // Whoever waits for one of these while it has others is told to give them back, so their order is nobody's concern.
+    ("ww_mutex_lock", fallible(sleeps().tried())),
+    ("ww_mutex_lock_interruptible", fallible(sleeps().tried())),
+    ("ww_mutex_trylock", attempt(sleeps())),
+    ("ww_mutex_unlock", Verb::Release),
+    ("percpu_down_write", take(sleeps(), Leaves)),
+    ("percpu_up_write", Verb::Release),
+    // As the kernel's own validator has it: a read side is a reader that waits for nobody, and whoever waits for all of them is a writer.
+    ("__srcu_read_lock", take(Taking { recursive: true, ..shared(sleeps()) }, Leaves)),
+    ("__srcu_read_unlock", Verb::Release),
+    ("__srcu_read_lock_nmisafe", take(Taking { recursive: true, ..shared(sleeps()) }, Leaves)),
+    ("__srcu_read_unlock_nmisafe", Verb::Release),
+    ("synchronize_srcu", Verb::WaitFor),
+    ("synchronize_srcu_expedited", Verb::WaitFor),
     ("__rcu_read_lock", Verb::EnterRead),
     ("__rcu_read_unlock", Verb::LeaveRead),
     ("synchronize_rcu", Verb::WaitForReaders),

@@ -116,6 +116,7 @@ impl Teller<'_> {
             | Action::Yield
             | Action::LockInit { .. }
             | Action::LockFound { .. }
+            | Action::LockRenew { .. }
             | Action::SoftInterruptsOff
             | Action::SoftInterruptsOn
             | Action::InHandler { .. }

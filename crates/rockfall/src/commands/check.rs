@@ -7,18 +7,18 @@ use crate::commands::explore::parse_duration;
 use crate::files::{expect_folder, write_whole};
 use crate::target::{self, TargetArguments};
 use crate::verdict::Verdict;
-use crate::watchpoints::{self, Caught, Sampling};
 use campaign::Failure;
 use campaign::code::Code;
 use campaign::confirm::{Confirmation, confirm};
 use campaign::narrate::Names;
 use campaign::race_witness::{RaceWitness, stories};
 use campaign::target::Target;
+use campaign::watchpoints::{self, Caught, FreeWatchpoints, Sampling};
 use campaign::words::counted;
 use clap::Args;
 use detect::{
-    Atomics, Config, Detectors, FastTrack, Finding, FindingKind, Limits, Lockset, Race, RaceDetector,
-    RaceLog, RaceObserver, Signature,
+    Atomics, Candidate, Config, Detectors, FastTrack, Finding, FindingKind, Limits, Lockset, Race,
+    RaceDetector, RaceKey, RaceLog, RaceObserver, Signature,
 };
 use explore::World;
 use guest::driving::lifecycle::FreeRun;
@@ -48,13 +48,14 @@ pub struct Arguments {
     #[arg(long)]
     pub lockset: bool,
     /// Data races by watchpoints: now and then a thread is held back before an access while others run
-    #[arg(long, conflicts_with = "free")]
+    #[arg(long)]
     pub kcsan: bool,
-    /// With --kcsan: watch every n-th shared access; of Linux, one access at the end of every n-th turn of a processor
+    /// With --kcsan: watch every n-th shared access; with --free, one every n times 5,000 instructions; of Linux, one access at the end
+    /// of every n-th turn of a processor
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
     pub every: u64,
     /// With --kcsan: watch also the first access of each instruction, and ever more seldom its later ones
-    #[arg(long)]
+    #[arg(long, conflicts_with = "free")]
     pub cold: bool,
     /// With --kcsan: how many accesses of others a thread is held back for; of Linux, how many hundreds of instructions
     #[arg(long, value_name = "N", default_value_t = 50)]
@@ -83,6 +84,10 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    const fn sampling(&self) -> Sampling {
+        Sampling { every: self.every, cold: self.cold, hold: self.hold }
+    }
+
     /// Which sanitizers watch; without any flag, the two with the fewest wrong reports.
     fn tools(&self) -> (bool, bool, bool) {
         if self.kcsan {
@@ -94,6 +99,9 @@ impl Arguments {
         }
     }
 }
+
+/// What the tool is called that holds threads back.
+const WATCHPOINTS: &str = "watchpoints";
 
 type KernelWorld = World<Uniprocessor, Detectors>;
 
@@ -161,6 +169,18 @@ impl Watched {
     }
 }
 
+impl Watched {
+    /// What rules about locks were broken, by signature.
+    fn told_of_locks(&self) -> BTreeSet<Signature> {
+        self.findings.iter().filter(|finding| is_about_locks(finding)).map(Finding::signature).collect()
+    }
+
+    /// Whether all that is wanted was found.
+    fn is_enough(&self, wanted: Option<&BTreeSet<Signature>>) -> bool {
+        wanted.is_some_and(|wanted| wanted.is_subset(&self.told))
+    }
+}
+
 /// Runs the test once without preemptions.
 fn run_test(subject: &mut Uniprocessor, watched: &mut Watched) -> Schedule {
     let mut schedule = Schedule::default();
@@ -180,13 +200,26 @@ fn run_test(subject: &mut Uniprocessor, watched: &mut Watched) -> Schedule {
     schedule
 }
 
-fn run_free(run: &mut FreeRun, watched: &mut Watched, target: &Target) -> Result<(), Failure> {
+/// Runs the guest to its end, or until all findings were made that are `wanted`.
+fn run_free(
+    run: &mut FreeRun,
+    watched: &mut Watched,
+    target: &Target,
+    wanted: Option<&BTreeSet<Signature>>,
+    mut watchpoints: Option<FreeWatchpoints>,
+) -> Result<Option<Caught>, Failure> {
     while !crate::interrupt::asked() {
         let step = run.step().map_err(|error| target.not_started(&error))?;
         let Some(step) = step else { break };
         watched.observe(&step);
+        if watched.is_enough(wanted) {
+            break;
+        }
+        if let Some(watchpoints) = &mut watchpoints {
+            watchpoints.look(run);
+        }
     }
-    Ok(())
+    Ok(watchpoints.map(|watchpoints| watchpoints.caught))
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
@@ -206,14 +239,15 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         run.subject_mut().tracker.locks.watched = true;
         // Rules about locks need no accesses, and logging these is most of the cost.
         run.subject_mut().builder.log.accesses = !watched.races.is_empty();
-        run_free(&mut run, &mut watched, &target)?;
+        let watchpoints = arguments.kcsan.then(|| FreeWatchpoints::new(arguments.sampling()));
+        caught = run_free(&mut run, &mut watched, &target, None, watchpoints)?;
         if watched.findings.iter().any(is_about_locks) {
             // Once more, with stacks.
             let mut run = target.free_run(arguments.instructions)?;
             run.subject_mut().tracker.locks.watched = true;
             run.subject_mut().narrate();
             let mut again = Watched::new(&target, &only_locks(arguments));
-            run_free(&mut run, &mut again, &target)?;
+            run_free(&mut run, &mut again, &target, Some(&watched.told_of_locks()), None)?;
             take_stacks(&mut watched, &again);
         }
     } else {
@@ -229,8 +263,8 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         root = Some(world);
         schedule = run_test(&mut first.clone(), &mut watched);
         if arguments.kcsan {
-            let sampling = Sampling { every: arguments.every, cold: arguments.cold, hold: arguments.hold };
-            caught = Some(watchpoints::run(&mut first.clone(), sampling));
+            let wanted = || !crate::interrupt::asked();
+            caught = Some(watchpoints::run(&mut first.clone(), arguments.sampling(), &wanted));
         }
         if watched.findings.iter().any(is_about_locks) {
             let mut again = Watched::new(&target, &only_locks(arguments));
@@ -312,12 +346,30 @@ impl<'a> CheckResult<'a> {
             points: PointSet::default(),
         });
         let held_back = self.caught.map(|caught| ToolRaces {
-            tool: "watchpoints",
+            tool: WATCHPOINTS,
             races: caught.races.iter().map(|caught| (&caught.race, &caught.schedule)).collect(),
             points: "everywhere".parse().expect("a set of points"),
         });
         alone.chain(held_back).collect()
     }
+}
+
+/// The stories of races in a guest that just runs, each from where it was copied.
+fn held_back_stories<'a>(
+    seen: &CheckResult<'_>,
+    target: &Target,
+    log: &'a RaceLog,
+    witnesses: &BTreeMap<RaceKey, RaceWitness>,
+    code: &Code<'_>,
+) -> Vec<RaceStory<'a>> {
+    let caught = seen.caught.map_or(&[][..], |caught| &caught.races);
+    let story = |known: &'a Candidate| {
+        let root = caught.iter().find(|caught| caught.race.key() == known.race.key())?.root.as_ref()?;
+        let world = World::new((**root).clone(), Detectors::new(&Config::default()));
+        stories(std::iter::once(known), witnesses, target, &world, code).pop()
+    };
+    let bare = |known: &'a Candidate| RaceStory { known, variable: None, seen: None, own_frame: [false; 2] };
+    log.iter().map(|known| story(known).unwrap_or_else(|| bare(known))).collect()
 }
 
 /// Whether one side is what the kernel does for a program under test. System calls are whole to a program: what the kernel does in
@@ -350,6 +402,7 @@ fn tell(arguments: &Arguments, target: &Target, seen: &CheckResult<'_>) -> Resul
         }
         let stories = match seen.root {
             Some(root) => stories(log.iter(), &witnesses, target, root, &code),
+            None if told.tool == WATCHPOINTS => held_back_stories(seen, target, &log, &witnesses, &code),
             None => log
                 .iter()
                 .map(|known| RaceStory { known, variable: None, seen: None, own_frame: [false; 2] })

@@ -19,6 +19,8 @@ use trace::{Action, Choice, Point, PointKind, Step, StepEnd, ThreadId};
 
 /// About how many instructions a step has.
 pub const STEP_INSTRUCTIONS: u64 = 50_000;
+/// A kernel that waits for input and was found idle so often in a row has nothing more to do, whatever threads there are.
+const IDLE_SLICES_MAX: u32 = 1_000;
 
 /// How far the run has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +40,11 @@ pub struct FreeRun {
     text: String,
     stage: Stage,
     typed_at: Option<u64>,
+    /// How many threads there were when it was typed, and whether there have been more since.
+    threads_before: usize,
+    has_begun: bool,
+    /// How often in a row the kernel was found to be idle.
+    idle_slices: u32,
     /// The thread of the latest actions: what no thread is known to do is put down to it until another one
     /// acts.
     last: ThreadId,
@@ -60,6 +67,9 @@ impl FreeRun {
             text: if setup.test.is_empty() { String::new() } else { text },
             stage,
             typed_at: None,
+            threads_before: 0,
+            has_begun: false,
+            idle_slices: 0,
             last: ThreadId::default(),
             end: None,
         })
@@ -73,6 +83,24 @@ impl FreeRun {
     #[must_use]
     pub const fn subject(&self) -> &Uniprocessor {
         &self.boot.subject
+    }
+
+    /// A copy of the guest as it is now, in which choices say who runs from the next place on where a tick can be taken; none if there is no
+    /// such place. `copy` is one that was made before, if there is one.
+    #[must_use]
+    pub fn under_control(&self, copy: Option<Uniprocessor>) -> Option<Uniprocessor> {
+        let mut copy = match copy {
+            Some(mut copy) => {
+                copy.clone_from(&self.boot.subject);
+                copy
+            }
+            None => self.boot.subject.clone(),
+        };
+        copy.builder.discard();
+        copy.builder.log.accesses = true;
+        copy.take_control(None).ok()?;
+        copy.builder.discard();
+        Some(copy)
     }
 
     /// How many instructions had been executed when the test's name was typed, and the name.
@@ -150,6 +178,11 @@ impl FreeRun {
         let subject = &mut self.boot.subject;
         let idle = *stop == Stop::Halt || subject.tracker.idles(&subject.machine);
         let ready = signals.contains(&Signal::Ready);
+        let threads = subject.alive();
+        self.has_begun |= self.typed_at.is_some() && threads > self.threads_before;
+        self.idle_slices = if idle { self.idle_slices + 1 } else { 0 };
+        // Whoever reads the test's name asks for input again and again, and while the test waits for a device nobody runs either.
+        let over = self.has_begun && threads <= self.threads_before || self.idle_slices >= IDLE_SLICES_MAX;
         match self.stage {
             Stage::Booting if ready => self.stage = Stage::Ready,
             Stage::Ready if idle && self.text.is_empty() => self.end = Some(StepEnd::Finished),
@@ -161,10 +194,11 @@ impl FreeRun {
                     return Err(NotStarted::NoKey(*key));
                 }
                 self.typed_at = Some(now);
+                self.threads_before = threads;
                 self.stage = Stage::Testing;
             }
             Stage::Testing if ready => self.stage = Stage::ReadyAgain,
-            Stage::ReadyAgain if idle => self.end = Some(StepEnd::Finished),
+            Stage::ReadyAgain if idle && over => self.end = Some(StepEnd::Finished),
             _ => {}
         }
         Ok(())

@@ -99,6 +99,9 @@ impl LinuxRun {
 
     /// Acts on a stop at the instruction that is next.
     pub(super) fn happened(&mut self, cpu: CpuId, pc: u64) {
+        if self.sightings.is_some() {
+            self.sight(cpu, VirtAddr(pc));
+        }
         if self.returns.contains(&pc) {
             self.returned(cpu, pc);
         }
@@ -206,7 +209,7 @@ impl LinuxRun {
                 }
             }
             Verb::EnterRead => self.take(cpu, &standing, id, READ_SIDE, pc),
-            Verb::WaitForReaders => {
+            Verb::WaitFor | Verb::WaitForReaders => {
                 self.tell(cpu, &standing, Action::LockRequest { lock: id, taking: Taking::default() }, pc);
             }
             Verb::Down => {
@@ -328,7 +331,8 @@ impl LinuxRun {
             };
             self.forget(cpu, addr, pc);
             self.places.allocated(addr, size);
-            self.push(cpu, Action::Alloc { addr: VirtAddr(addr), phys: PhysAddr(addr), size }, pc);
+            let phys = self.place_of(cpu, addr);
+            self.push(cpu, Action::Alloc { addr: VirtAddr(addr), phys, size }, pc);
         }
     }
 
@@ -340,7 +344,14 @@ impl LinuxRun {
     /// Tells that an object is gone, if it was known.
     fn forget(&mut self, cpu: CpuId, addr: u64, pc: VirtAddr) {
         if let Some(size) = self.places.freed(addr) {
-            self.push(cpu, Action::Free { addr: VirtAddr(addr), phys: PhysAddr(addr), size: Some(size) }, pc);
+            let phys = self.place_of(cpu, addr);
+            self.push(cpu, Action::Free { addr: VirtAddr(addr), phys, size: Some(size) }, pc);
         }
+    }
+
+    /// Where an object is in memory. Where no accesses are told that matters to nobody.
+    fn place_of(&self, cpu: CpuId, addr: u64) -> PhysAddr {
+        let found = self.accesses.as_ref().and_then(|_| self.machine.translate(cpu, VirtAddr(addr)));
+        found.unwrap_or(PhysAddr(addr))
     }
 }

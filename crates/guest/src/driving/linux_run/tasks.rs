@@ -4,7 +4,8 @@
 
 use crate::linux::Linux;
 use crate::state::Memory;
-use std::collections::{BTreeMap, BTreeSet};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use trace::{ThreadId, VirtAddr};
 
@@ -24,14 +25,19 @@ pub struct Tasks {
     layout: Option<Layout>,
     by_address: BTreeMap<u64, ThreadId>,
     names: Vec<String>,
-    stacks: BTreeSet<u64>,
+    stacks: FxHashSet<u64>,
 }
 
 impl Tasks {
     pub fn new(linux: &Arc<Linux>) -> Self {
         let offset = |member| linux.btf().and_then(|btf| btf.offset("task_struct", member));
         let layout = || Some(Layout { stack: offset("stack")?, pid: offset("pid")?, name: offset("comm")? });
-        Self { layout: layout(), by_address: BTreeMap::new(), names: Vec::new(), stacks: BTreeSet::new() }
+        Self {
+            layout: layout(),
+            by_address: BTreeMap::new(),
+            names: Vec::new(),
+            stacks: FxHashSet::default(),
+        }
     }
 
     /// The thread of the task at an address.

@@ -27,7 +27,7 @@ const STEPS_MAX: usize = 64;
 /// The longest instruction, in bytes.
 const INSTRUCTION_BYTES: usize = 15;
 /// Where the kernel's part of the address space begins.
-const KERNEL_START: u64 = 0xffff_8000_0000_0000;
+pub(super) const KERNEL_START: u64 = 0xffff_8000_0000_0000;
 /// How many turns others take at most while one is held back.
 const TURNS_MAX: usize = 16;
 
@@ -89,10 +89,10 @@ impl Watchpoints {
 
 /// An access that a processor is about to make.
 #[derive(Clone, Copy, Debug)]
-struct Next {
-    addr: u64,
-    size: usize,
-    kind: AccessKind,
+pub(super) struct Next {
+    pub addr: u64,
+    pub size: usize,
+    pub kind: AccessKind,
 }
 
 const fn writes(access: OpAccess) -> bool {
@@ -105,7 +105,7 @@ const fn reads(access: OpAccess) -> bool {
 
 impl LinuxRun {
     /// The plain access to shared memory that a processor's next instruction makes, if it makes one.
-    fn next_access(&self, cpu: CpuId) -> Option<Next> {
+    pub(super) fn next_access(&self, cpu: CpuId) -> Option<Next> {
         let state = self.machine().cpu(cpu);
         let view = View { machine: self.machine(), cpu };
         let mut bytes = [0; INSTRUCTION_BYTES];
@@ -144,7 +144,7 @@ impl LinuxRun {
         View { machine: self.machine(), cpu }.read_uint(VirtAddr(next.addr), next.size)
     }
 
-    fn accessor(&mut self, cpu: CpuId, pc: VirtAddr, kind: AccessKind, atomic: bool) -> Accessor {
+    pub(super) fn accessor(&mut self, cpu: CpuId, pc: VirtAddr, kind: AccessKind, atomic: bool) -> Accessor {
         let thread = self.thread_of(cpu);
         let running = self.running();
         let view = View { machine: self.machine(), cpu };

@@ -77,6 +77,9 @@ pub enum Said {
         lock: LockId,
         subclass: u32,
     },
+    LockRenew {
+        lock: LockId,
+    },
     ReturnToUser,
     Alloc {
         addr: u64,
@@ -194,6 +197,7 @@ impl Tracker {
                 };
                 Said::LockInit { lock, subclass }
             }
+            HookEvent::LockRenew { lock } => Said::LockRenew { lock: LockId(value!(lock)) },
             HookEvent::ReturnToUser => Said::ReturnToUser,
             HookEvent::Alloc { heap, .. } | HookEvent::Free { heap, .. } if self.is_carved(*heap) => {
                 return None;
@@ -342,6 +346,7 @@ impl Tracker {
                 }
             }
             Said::LockInit { lock, subclass } => self.initialised(machine, step, lock, subclass),
+            Said::LockRenew { lock } => self.tell_of_locks(machine, step, Action::LockRenew { lock }),
             Said::ReturnToUser => self.tell_of_locks(machine, step, Action::ReturnToUser),
             Said::Alloc { addr, size } => self.allocated(machine, step, addr, size),
             Said::Free { addr } => self.freed(machine, step, addr),

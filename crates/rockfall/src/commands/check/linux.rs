@@ -1,6 +1,8 @@
 //! `rockfall check KERNEL --linux TEST.c…`: an unmodified Linux kernel is watched while it boots and runs tests, and without `--linux` while it
 //! boots.
 
+mod races;
+
 use super::{Arguments, is_about_locks};
 use crate::files::write_whole;
 use crate::smp::target::{LinuxFiles, tests};
@@ -10,11 +12,13 @@ use campaign::Failure;
 use campaign::smp::CONSOLE;
 use campaign::words::counted;
 use detect::{Config, Detectors, Finding, FindingKind, Limits, Role, Signature};
+use guest::driving::linux_run::sightings::Sight;
 use guest::driving::linux_run::watchpoints::{Accessor, CaughtRace, Sampling};
 use guest::driving::linux_run::{LinuxRun, Narration};
 use guest::linux::Linux;
 use guest::linux::running::Running;
 use machine::boot::Format;
+use races::RaceTools;
 use report::WatchedPage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,6 +45,7 @@ struct Watched {
     events: u64,
     end: Option<StepEnd>,
     run: LinuxRun,
+    races: RaceTools,
 }
 
 /// Runs the guest from its first instruction to its end.
@@ -48,15 +53,23 @@ fn watch(
     arguments: &Arguments,
     files: &LinuxFiles,
     linux: &Arc<Linux>,
-    narration: Option<Narration>,
+    again: Option<Again>,
 ) -> Result<Watched, Failure> {
     let machine = files.machine(&arguments.target)?;
+    let mut races = RaceTools::new(arguments, machine.cpus.len() as u8);
     let mut run = LinuxRun::new(machine, linux, arguments.instructions).map_err(Failure::BadInput)?;
     if arguments.kcsan {
         run.hold_back_for(sampling(arguments));
     }
-    if let Some(narration) = narration {
-        run.narrate(narration);
+    match again {
+        // What races is known then.
+        Some(Again { narration, sights, found }) => {
+            run.narrate(narration);
+            run.look_for(sights);
+            races = found;
+        }
+        None if races.watch() => run.record_accesses(),
+        None => {}
     }
     let console = CONSOLE.iter().map(|&pattern| pattern.to_owned()).collect();
     let config = Config {
@@ -75,11 +88,19 @@ fn watch(
         let mut found = Vec::new();
         detectors.observe(&step, &mut found);
         findings.extend(found.into_iter().filter(|finding: &Finding| told.insert(finding.signature())));
+        races.observe(&step, &run);
         instructions += step.instructions;
         events += step.events.len() as u64;
         end = Some(step.end);
     }
-    Ok(Watched { findings, instructions, events, end, run })
+    Ok(Watched { findings, instructions, events, end, run, races })
+}
+
+/// What is to be seen with stacks when the run is made again.
+struct Again {
+    narration: Narration,
+    sights: BTreeSet<Sight>,
+    found: RaceTools,
 }
 
 fn sampling(arguments: &Arguments) -> Sampling {
@@ -144,9 +165,13 @@ impl Resolve for Names {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    if arguments.hb || arguments.lockset || arguments.cold || arguments.confirm.is_some() {
-        let what = "of a Linux kernel, 'check' watches the rules about locks (--lockdep) and holds processors back (--kcsan, with \
-                    --every and --hold); races of a test are looked for by 'rockfall test KERNEL --linux TEST.c'";
+    if arguments.cold || arguments.confirm.is_some() || arguments.racing_atomics {
+        let what = "of a Linux kernel, 'check' knows no --cold, --confirm and --racing-atomics; 'rockfall test KERNEL --linux TEST.c' looks for \
+                    deadlocks";
+        return Err(Failure::BadFlag(what.to_owned()));
+    }
+    if arguments.kcsan && (arguments.hb || arguments.lockset) {
+        let what = "of a Linux kernel, --kcsan makes a run of its own: ask for --hb and --lockset without it";
         return Err(Failure::BadFlag(what.to_owned()));
     }
     let tests = tests(&arguments.target.smp.linux)?;
@@ -158,10 +183,12 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let mut watched = watch(arguments, &files, &linux, None)?;
     let locks: BTreeSet<LockId> =
         watched.findings.iter().filter(|finding| is_about_locks(finding)).flat_map(locks_of).collect();
-    if !locks.is_empty() && !crate::interrupt::asked() {
-        // Once more, with stacks of these locks.
+    let sights = watched.races.sights();
+    if !(locks.is_empty() && sights.is_empty() || crate::interrupt::asked()) {
+        // Once more, with stacks of these locks and accesses.
         let narration = Narration { running: watched.run.running(), locks };
-        watched = watch(arguments, &files, &linux, Some(narration))?;
+        let found = watched.races.found();
+        watched = watch(arguments, &files, &linux, Some(Again { narration, sights, found }))?;
     }
     tell(arguments, &linux, &watched, started.elapsed().as_secs_f64())
 }
@@ -192,14 +219,15 @@ fn tell(arguments: &Arguments, linux: &Linux, watched: &Watched, seconds: f64) -
         watched.findings.iter().map(|finding| report::brief(finding, &names)).collect();
     let caught: Vec<&CaughtRace> = caught(arguments, &watched.run);
     let set = watched.run.watchpoints().map(|watchpoints| watchpoints.set);
-    let races: Vec<String> = caught.iter().map(|race| race_told(race, &watched.run)).collect();
+    let mut races: Vec<String> = caught.iter().map(|race| race_told(race, &watched.run)).collect();
+    races.extend(watched.races.told(arguments, &watched.run));
     if arguments.json {
-        println!("{}", as_json(&what, watched, &caught, seconds));
+        println!("{}", as_json(arguments, &what, watched, &caught, seconds));
     } else {
         findings.iter().for_each(|finding| println!("{finding}"));
         races.iter().for_each(|race| println!("{race}"));
         if let Some(set) = set {
-            println!("watchpoints: {set} set, {}", counted(races.len(), "data race"));
+            println!("watchpoints: {set} set, {}", counted(caught.len(), "data race"));
         }
         println!("{end}");
     }
@@ -260,7 +288,13 @@ fn accessor_json(accessor: &Accessor) -> serde_json::Value {
     })
 }
 
-fn as_json(what: &str, watched: &Watched, caught: &[&CaughtRace], seconds: f64) -> serde_json::Value {
+fn as_json(
+    arguments: &Arguments,
+    what: &str,
+    watched: &Watched,
+    caught: &[&CaughtRace],
+    seconds: f64,
+) -> serde_json::Value {
     let findings: Vec<_> = watched.findings.iter().map(super::finding_json).collect();
     let race = |race: &&CaughtRace| {
         serde_json::json!({
@@ -274,10 +308,14 @@ fn as_json(what: &str, watched: &Watched, caught: &[&CaughtRace], seconds: f64) 
         })
     };
     let races: Vec<_> = caught.iter().map(race).collect();
+    let mut tools = watched.races.as_json(arguments, &watched.run);
+    if watched.run.watchpoints().is_some() {
+        tools.push(serde_json::json!({ "tool": "watchpoints", "races": { "races": races } }));
+    }
     serde_json::json!({
         "test": what,
         "findings": findings,
-        "races": [{ "tool": "watchpoints", "races": { "races": races } }],
+        "races": tools,
         "results": watched.run.results(),
         "instructions": watched.instructions,
         "events": watched.events,

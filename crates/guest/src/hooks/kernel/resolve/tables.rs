@@ -23,6 +23,22 @@ impl<'a> Resolver<'a> {
         }
     }
 
+    fn lock_renewals(&mut self, lock: &d::Lock) {
+        for hook in &lock.renew {
+            let inner = hook.as_ref();
+            for place in self.places(inner.on.as_ref(), &hook.span()) {
+                let Some(renewed) = &inner.lock else {
+                    let what = "'lock' is missing: which lock is given to another object, such as lock = \"&ret->lock\"";
+                    self.problem(hook.span().start, what);
+                    continue;
+                };
+                if let Some(lock) = self.at(Some(renewed), &place, None) {
+                    self.add(Event::LockRenew { lock }, place, inner.r#if.as_ref());
+                }
+            }
+        }
+    }
+
     pub(in super::super) fn lock(&mut self, index: usize, lock: &toml::Spanned<d::Lock>) -> Lock {
         let class = LockClass(index as u16);
         let (span, lock) = (lock.span(), lock.as_ref());
@@ -74,6 +90,7 @@ impl<'a> Resolver<'a> {
             }
         }
         self.lock_init(lock);
+        self.lock_renewals(lock);
         let ty = ty.unwrap_or(Ty::Integer { size: 4, signed: false });
         let mut binding = vec![Binding { name: "lock", ty }];
         binding.extend(self.thread_binding());

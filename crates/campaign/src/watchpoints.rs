@@ -7,10 +7,14 @@
 //! copy of the machine that goes on; and while it is held back others run on copies, each of them once, so that a watchpoint
 //! does not use up what the next one could meet.
 //!
+//! In a guest that just runs ([`FreeWatchpoints`]) copies of it are made now and then, in which whoever runs is held back before its next shared
+//! access in the same way; the guest itself goes on as if nobody had looked.
+//!
 //! A race is a conflicting access of another thread, not both atomic; or a value that changed without one, as by a device.
 //! Whoever is protected by a lock or by interrupts off shows none, since others then do not get there.
 
 use detect::{Race, RaceSide};
+use guest::driving::lifecycle::FreeRun;
 use guest::driving::uniprocessor::Uniprocessor;
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{
@@ -32,6 +36,8 @@ pub struct Sampling {
 pub struct CaughtRace {
     pub race: Race,
     pub schedule: Schedule,
+    /// In a guest that just runs: the guest where these choices begin.
+    pub root: Option<Box<Uniprocessor>>,
 }
 
 /// What watchpoints showed.
@@ -81,6 +87,18 @@ impl Run<'_> {
         }
     }
 
+    /// Lets whoever runs go on to its next shared access and holds it back there.
+    fn hold_back_next(&mut self, hold: usize) {
+        let runs = self.subject.tracker.threads.current().map(|thread| Actor::from(thread.id));
+        let enabled = self.subject.enabled();
+        let Some(choice) = runs.and_then(|runs| enabled.of(runs).next()).or(enabled.first()) else { return };
+        let step = self.subject.step(choice, &self.points);
+        self.schedule.0.push(choice);
+        let Some(pc) = step.point().map(|point| point.pc) else { return };
+        let Some(choice) = self.subject.current().map(Choice::from) else { return };
+        self.hold_back(choice, pc, hold);
+    }
+
     /// On a copy, one of the others runs for so many accesses, and whoever comes after it.
     fn let_run(&mut self, other: Actor, watched: &Watched, hold: usize, copy: &mut Uniprocessor) {
         copy.clone_from(self.subject);
@@ -128,7 +146,7 @@ impl Run<'_> {
             if self.told.insert((access.pc.min(held.pc), access.pc.max(held.pc))) {
                 let (first, second) = (side(by, &access), side(thread, &held));
                 let race = Race { first, second, addr: held.addr, size: held.size };
-                self.caught.races.push(CaughtRace { race, schedule });
+                self.caught.races.push(CaughtRace { race, schedule, root: None });
             }
         } else if after != before && self.told.insert((held.pc, held.pc)) {
             self.caught.changed.push((held.pc, held.addr));
@@ -143,14 +161,63 @@ fn accesses(step: &Step) -> impl Iterator<Item = (ThreadId, &Access)> {
     })
 }
 
-/// Runs the test once, with a point before each shared access, and holds threads back as `sampling` says.
-pub fn run(subject: &mut Uniprocessor, sampling: Sampling) -> Caught {
+/// How many instructions of a guest that just runs one unit of `every` is: about as many as a processor has at a time where there are several.
+const EVERY_UNIT: u64 = 5_000;
+
+/// Watchpoints in a guest that just runs.
+pub struct FreeWatchpoints {
+    sampling: Sampling,
+    points: PointSet,
+    due_at: u64,
+    copy: Option<Uniprocessor>,
+    told: BTreeSet<(VirtAddr, VirtAddr)>,
+    pub caught: Caught,
+}
+
+impl FreeWatchpoints {
+    pub fn new(sampling: Sampling) -> Self {
+        let points = "everywhere".parse().expect("a set of points");
+        Self {
+            sampling,
+            points,
+            due_at: sampling.every.saturating_mul(EVERY_UNIT),
+            copy: None,
+            told: BTreeSet::new(),
+            caught: Caught::default(),
+        }
+    }
+
+    /// Holds whoever runs back before its next shared access, on a copy, if it is time for that.
+    pub fn look(&mut self, run: &FreeRun) {
+        let now = run.subject().machine.instructions();
+        if now < self.due_at {
+            return;
+        }
+        self.due_at = now.saturating_add(self.sampling.every.saturating_mul(EVERY_UNIT));
+        let Some(mut subject) = run.under_control(self.copy.take()) else { return };
+        let root = subject.clone();
+        let (caught, told) = (std::mem::take(&mut self.caught), std::mem::take(&mut self.told));
+        let (points, schedule) = (self.points.clone(), Schedule::default());
+        let mut looked = Run { subject: &mut subject, points, schedule, caught, told };
+        let known = looked.caught.races.len();
+        looked.hold_back_next(self.sampling.hold);
+        (self.caught, self.told) = (looked.caught, looked.told);
+        for new in &mut self.caught.races[known..] {
+            new.root = Some(Box::new(root.clone()));
+        }
+        self.copy = Some(subject);
+    }
+}
+
+/// Runs the test once, with a point before each shared access, and holds threads back as `sampling` says; until its end, or as long as
+/// that is `wanted`.
+pub fn run(subject: &mut Uniprocessor, sampling: Sampling, wanted: &dyn Fn() -> bool) -> Caught {
     let points: PointSet = "everywhere".parse().expect("a set of points");
     let (schedule, caught, told) = (Schedule::default(), Caught::default(), BTreeSet::new());
     let mut run = Run { subject, points, schedule, caught, told };
     let (mut count, mut seen): (u64, BTreeMap<VirtAddr, u64>) = (0, BTreeMap::new());
     let mut last: Option<VirtAddr> = None;
-    while !crate::interrupt::asked() {
+    while wanted() {
         let enabled = run.subject.enabled();
         let Some(choice) = run.subject.current().map(Into::into).or(enabled.first()) else { break };
         if let Some(pc) = last.filter(|_| enabled.iter().any(|other| other.actor != choice.actor)) {
