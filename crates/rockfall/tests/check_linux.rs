@@ -60,6 +60,23 @@ fn module(name: &str) -> Option<[String; 2]> {
     Some([broken, mended])
 }
 
+/// From a lock order to the deadlock itself.
+#[test]
+fn contradicting_orders_in_a_module_are_confirmed() {
+    let Some(kernel) = kernel() else { return };
+    let (source, test) = (linux("modules/abba.c"), linux("modules/tests/abba.c"));
+    let with = ["--linux", &test, "--module-source", &source, "--lockdep", "--confirm", "5m"];
+    let (code, told, errors) = check(&kernel, &with);
+    if code == Some(2) {
+        assert!(errors.contains("rockfall linux fetch"), "{errors}");
+        eprintln!("passed over: {errors}");
+        return;
+    }
+    assert!(told.contains("confirmed, with a schedule: test abba of Linux"), "{told}");
+    assert!(told.contains("rockfall replay abba.finding.json"), "{told}");
+    assert_eq!(code, Some(1), "{told}");
+}
+
 #[test]
 fn contradicting_orders_in_a_module_are_told_with_stacks() {
     let Some([broken, mended]) = module("abba") else { return };

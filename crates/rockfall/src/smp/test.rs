@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 }
 
 /// The inputs with which a test is to be run; none for a test that asks for none.
-fn chosen(booted: &Booted, wanted: Option<u32>) -> Result<Vec<Option<u32>>, Failure> {
+pub fn chosen(booted: &Booted, wanted: Option<u32>) -> Result<Vec<Option<u32>>, Failure> {
     match (booted.inputs, wanted) {
         (Some(inputs), Some(input)) if input >= inputs => Err(Failure::BadFlag(format!(
             "the test has inputs 0 to {}, not {input}",

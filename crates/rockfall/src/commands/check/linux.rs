@@ -1,6 +1,7 @@
 //! `rockfall check KERNEL --linux TEST.c…`: an unmodified Linux kernel is watched while it boots and runs tests, and without `--linux` while it
 //! boots.
 
+mod confirm;
 mod races;
 
 use super::{Arguments, is_about_locks};
@@ -11,6 +12,7 @@ use crate::verdict::Verdict;
 use campaign::Failure;
 use campaign::smp::CONSOLE;
 use campaign::words::counted;
+use confirm::Confirmation;
 use detect::{Config, Detectors, Finding, FindingKind, Limits, Role, Signature};
 use guest::driving::linux_run::sightings::Sight;
 use guest::driving::linux_run::watchpoints::{Accessor, CaughtRace, Sampling};
@@ -165,9 +167,12 @@ impl Resolve for Names {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    if arguments.cold || arguments.confirm.is_some() || arguments.racing_atomics {
-        let what = "of a Linux kernel, 'check' knows no --cold, --confirm and --racing-atomics; 'rockfall test KERNEL --linux TEST.c' looks for \
-                    deadlocks";
+    if arguments.cold || arguments.racing_atomics {
+        let what = "of a Linux kernel, 'check' knows no --cold and --racing-atomics";
+        return Err(Failure::BadFlag(what.to_owned()));
+    }
+    if arguments.confirm.is_some() && arguments.target.smp.linux.is_empty() {
+        let what = "--confirm explores tests: give them with --linux TEST.c";
         return Err(Failure::BadFlag(what.to_owned()));
     }
     if arguments.kcsan && (arguments.hb || arguments.lockset) {
@@ -175,7 +180,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         return Err(Failure::BadFlag(what.to_owned()));
     }
     let tests = tests(&arguments.target.smp.linux)?;
-    let files = LinuxFiles::load(&arguments.target, tests)?;
+    let files = LinuxFiles::load(&arguments.target, tests.clone())?;
     let unreadable =
         |error| Failure::BadInput(format!("{error}; without symbols its locks cannot be followed"));
     let linux = files.linux.clone().map_err(unreadable)?;
@@ -190,11 +195,23 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         let found = watched.races.found();
         watched = watch(arguments, &files, &linux, Some(Again { narration, sights, found }))?;
     }
-    tell(arguments, &linux, &watched, started.elapsed().as_secs_f64())
+    let seconds = started.elapsed().as_secs_f64();
+    let names = Names::new(&watched.run, &watched.findings);
+    let confirmed = match arguments.confirm {
+        Some(budget) => confirm::confirm(arguments, &tests, &watched.findings, &names, budget)?,
+        None => BTreeMap::new(),
+    };
+    tell(arguments, &linux, &watched, &names, &confirmed, seconds)
 }
 
-fn tell(arguments: &Arguments, linux: &Linux, watched: &Watched, seconds: f64) -> Result<Verdict, Failure> {
-    let names = Names::new(&watched.run, &watched.findings);
+fn tell(
+    arguments: &Arguments,
+    linux: &Linux,
+    watched: &Watched,
+    names: &Names,
+    confirmed: &BTreeMap<Signature, Confirmation>,
+    seconds: f64,
+) -> Result<Verdict, Failure> {
     let what = format!("Linux {}", linux.release());
     let failed: Vec<&str> = watched
         .run
@@ -215,14 +232,18 @@ fn tell(arguments: &Arguments, linux: &Linux, watched: &Watched, seconds: f64) -
         report::grouped(watched.events),
         super::ending(watched.end.as_ref())
     );
-    let findings: Vec<String> =
-        watched.findings.iter().map(|finding| report::brief(finding, &names)).collect();
+    let told = |finding: &Finding| {
+        let confirmation =
+            confirmed.get(&finding.signature()).map(|confirmation| format!("  {confirmation}\n"));
+        report::brief(finding, names) + &confirmation.unwrap_or_default()
+    };
+    let findings: Vec<String> = watched.findings.iter().map(told).collect();
     let caught: Vec<&CaughtRace> = caught(arguments, &watched.run);
     let set = watched.run.watchpoints().map(|watchpoints| watchpoints.set);
     let mut races: Vec<String> = caught.iter().map(|race| race_told(race, &watched.run)).collect();
     races.extend(watched.races.told(arguments, &watched.run));
     if arguments.json {
-        println!("{}", as_json(arguments, &what, watched, &caught, seconds));
+        println!("{}", as_json(arguments, &what, watched, &caught, (confirmed, seconds)));
     } else {
         findings.iter().for_each(|finding| println!("{finding}"));
         races.iter().for_each(|race| println!("{race}"));
@@ -293,9 +314,15 @@ fn as_json(
     what: &str,
     watched: &Watched,
     caught: &[&CaughtRace],
-    seconds: f64,
+    (confirmed, seconds): (&BTreeMap<Signature, Confirmation>, f64),
 ) -> serde_json::Value {
-    let findings: Vec<_> = watched.findings.iter().map(super::finding_json).collect();
+    let finding = |finding: &Finding| {
+        let mut told = super::finding_json(finding);
+        told["confirmation"] =
+            serde_json::json!(confirmed.get(&finding.signature()).map(Confirmation::as_json));
+        told
+    };
+    let findings: Vec<_> = watched.findings.iter().map(finding).collect();
     let race = |race: &&CaughtRace| {
         serde_json::json!({
             "object": race.object,
