@@ -9,6 +9,7 @@ mod cases;
 mod explained;
 mod found;
 mod linux;
+mod predicted;
 mod store_buffers;
 
 use crate::cpu_time::CpuClock;
@@ -100,6 +101,22 @@ impl Guest {
         let description = include_str!("../../kernels/pebbles.toml");
         let setup = Setup { test: test.to_owned(), instructions_max, ..Setup::default() };
         Self::new(&format!("bundled kernel, {test}"), &path, &path, ("pebbles.toml", description), setup)
+    }
+
+    /// xv6 with a test, if there is a folder of it.
+    fn xv6(options: &Options, test: &str) -> Result<Option<Self>, String> {
+        let Some(folder) = &options.xv6 else { return Ok(None) };
+        let [image, kernel, disk] = ["xv6.img", "kernel", "fs.img"].map(|name| folder.join(name));
+        let disk = std::fs::read(&disk).map_err(|error| format!("{}: {error}", disk.display()))?;
+        let setup = Setup {
+            test: test.to_owned(),
+            disks: vec![disk],
+            instructions_max: options.instructions,
+            memory_bytes: XV6_MEMORY_BYTES,
+            ..Setup::default()
+        };
+        let description = ("xv6.toml", include_str!("../../kernels/xv6.toml"));
+        Self::new(&format!("xv6, {test}"), &image, &kernel, description, setup).map(Some)
     }
 
     fn new(
@@ -199,20 +216,7 @@ impl Guest {
 
 pub fn run(options: &Options) -> Result<(), String> {
     let mut guests = vec![Guest::bundled("vanish_vanish", &[], options.instructions)?];
-    if let Some(folder) = &options.xv6 {
-        let [image, kernel, disk] = ["xv6.img", "kernel", "fs.img"].map(|name| folder.join(name));
-        let disk = std::fs::read(&disk).map_err(|error| format!("{}: {error}", disk.display()))?;
-        let setup = Setup {
-            test: options.xv6_test.clone(),
-            disks: vec![disk],
-            instructions_max: options.instructions,
-            memory_bytes: XV6_MEMORY_BYTES,
-            ..Setup::default()
-        };
-        let description = ("xv6.toml", include_str!("../../kernels/xv6.toml"));
-        let name = format!("xv6, {}", options.xv6_test);
-        guests.push(Guest::new(&name, &image, &kernel, description, setup)?);
-    }
+    guests.extend(Guest::xv6(options, &options.xv6_test)?);
     let mut text = String::from(
         "| guest | tool | instructions | seconds | slow-down | at most | findings | races |\n|---|---|---|---|---|---|---|---|\n",
     );
@@ -245,6 +249,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     linux_rows(&mut text, options)?;
     explained_rows(&mut text)?;
     found::table(&mut text)?;
+    predicted::table(&mut text, &predicted_guests(options)?, options.instructions)?;
     store_buffers::table(&mut text, options.runs)?;
     cases::tables(&mut text)?;
     print!("{text}");
@@ -329,6 +334,13 @@ fn race_rows(
         );
     }
     Ok(())
+}
+
+/// Short tests of xv6, for what is too slow for a suite.
+fn predicted_guests(options: &Options) -> Result<Vec<Guest>, String> {
+    let tests = ["echo hello", "mkdir a", "ls"].iter();
+    let guests = tests.map(|test| Guest::xv6(options, test)).collect::<Result<Vec<_>, _>>()?;
+    Ok(guests.into_iter().flatten().collect())
 }
 
 fn explained_rows(text: &mut String) -> Result<(), String> {

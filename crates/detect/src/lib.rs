@@ -39,6 +39,7 @@ mod reentry;
 #[cfg(any(test, feature = "cases"))]
 mod script;
 mod shadow;
+mod sync_preserving;
 mod use_after_free;
 
 pub use check::Check;
@@ -64,6 +65,7 @@ pub use race_processors::{Asked, ProcessorRaces};
 pub use race_pure::RacePure;
 pub use race_words::RaceWords;
 pub use reentry::Reentry;
+pub use sync_preserving::SyncPreserving;
 pub use use_after_free::UseAfterFree;
 
 /// A small program whose verdict is known, for tables: what it shows, what is expected, and what was found.

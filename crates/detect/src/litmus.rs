@@ -3,6 +3,7 @@
 use crate::script::steps;
 use crate::{
     Atomics, Case, FastTrack, Flags, Lockset, Race, RaceDetector, RaceLimited, RaceObserver, RacePure,
+    SyncPreserving,
 };
 use trace::Step;
 
@@ -375,6 +376,23 @@ pub fn cases() -> Vec<Case> {
         Case { what, expected: row(expected), found: row(&found) }
     };
     LITMUS.iter().map(judge).chain(SYNCHRONISING.iter().map(synchronising)).collect()
+}
+
+/// The programs in which sync-preserving prediction finds a race and happens-before does not; and those with it the other way round.
+#[must_use]
+pub fn predicted() -> [Vec<&'static str>; 2] {
+    let [mut beyond, mut missed] = [Vec::new(), Vec::new()];
+    for (what, program, _) in LITMUS {
+        let steps = steps(program);
+        let mut detector = SyncPreserving::default();
+        steps.iter().for_each(|step| detector.observe(step));
+        match (detector.races().is_empty(), races(fast(), &steps).is_empty()) {
+            (false, true) => beyond.push(*what),
+            (true, false) => missed.push(*what),
+            _ => {}
+        }
+    }
+    [beyond, missed]
 }
 
 /// The detectors of the table.

@@ -157,12 +157,12 @@ fn processors_that_are_held_back_meet_races() {
     }
 }
 
-/// A module that forgets its lock, by happens-before and by lockset: told with both stacks; and the one that does not, of which nothing is told.
+/// A module that forgets its lock, by happens-before: told with both stacks; and the one that does not, of which nothing is told.
 #[test]
 fn races_of_a_module_are_told_with_stacks() {
     let Some(kernel) = kernel() else { return };
     let (source, test) = (linux("modules/lost_update.c"), linux("modules/tests/lost_update.c"));
-    let with = ["--linux", &test, "--module-source", &source, "--hb", "--lockset", "--json"];
+    let with = ["--linux", &test, "--module-source", &source, "--hb", "--json"];
     for (define, broken) in [(&[][..], true), (&["--module-define", "MENDED"][..], false)] {
         let (code, told, errors) = check(&kernel, &[&with[..], define].concat());
         if code == Some(2) {
