@@ -123,13 +123,16 @@ struct Chapter {
     /// The thread that made all the segments, if it is one thread.
     thread: Option<ThreadId>,
     segments: Vec<Segment>,
+    /// The segments' sketches, one beside the other: nearly all questions end with them.
+    sketches: Box<[Sketch]>,
 }
 
 impl Chapter {
     fn new(rank: u32, segments: Vec<Segment>) -> Self {
         let first = segments.first().map(|segment| segment.by.thread);
         let thread = first.filter(|&first| segments.iter().all(|segment| segment.by.thread == first));
-        Self { rank, thread, segments }
+        let sketches = segments.iter().map(|segment| segment.sketch).collect();
+        Self { rank, thread, segments, sketches }
     }
 
     /// Joins several chapters of one rank.
@@ -181,30 +184,31 @@ impl Past {
     ) {
         let touched = Touched::by(accesses);
         let sketch = Sketch::of(&touched);
-        let mut look = |segments: &[Segment]| {
-            for before in segments {
-                if before.by.thread == by.thread
-                    || !before.sketch.may_conflict(&sketch)
-                    || apart(&before.by)
-                    || !before.touched.conflicts(&touched)
-                {
-                    continue;
-                }
-                for access in accesses.iter().filter(|access| before.touched.conflicts_with(access)) {
-                    let near = before.by_address.overlapping(&before.accesses, access);
-                    let near = near.iter().map(|at| &before.accesses[*at as usize]);
-                    for first in near.filter(|first| first.conflicts(access)) {
-                        if !self.forgot(before.since, first, access) {
-                            tell(&before.by.record(first), &by.record(access), access);
-                        }
+        let mut look = |before: &Segment| {
+            if before.by.thread == by.thread || apart(&before.by) || !before.touched.conflicts(&touched) {
+                return;
+            }
+            for access in accesses.iter().filter(|access| before.touched.conflicts_with(access)) {
+                let near = before.by_address.overlapping(&before.accesses, access);
+                let near = near.iter().map(|at| &before.accesses[*at as usize]);
+                for first in near.filter(|first| first.conflicts(access)) {
+                    if !self.forgot(before.since, first, access) {
+                        tell(&before.by.record(first), &by.record(access), access);
                     }
                 }
             }
         };
         for chapter in self.chapters.iter().filter(|chapter| chapter.thread != Some(by.thread)) {
-            look(&chapter.segments);
+            for (before, _) in chapter
+                .segments
+                .iter()
+                .zip(&chapter.sketches)
+                .filter(|(_, before)| before.may_conflict(&sketch))
+            {
+                look(before);
+            }
         }
-        look(&self.current);
+        self.current.iter().filter(|before| before.sketch.may_conflict(&sketch)).for_each(&mut look);
         let since = self.forgotten.len();
         let by_address = ByAddress::default();
         self.current.push(Segment { by, since, sketch, touched, accesses: accesses.into(), by_address });

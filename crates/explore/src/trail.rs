@@ -36,11 +36,13 @@ pub struct Trail<S, O> {
     /// The clones, ascending by depth; depth 0 is the root, which needs none.
     saved: Vec<Saved<S, O>>,
     bytes: usize,
+    /// The depth up to which the cost from the root is known, and that cost: decisions may be many between two clones.
+    reckoned: (usize, u64),
 }
 
 impl<S, O> Default for Trail<S, O> {
     fn default() -> Self {
-        Self { execution: Execution::empty(), saved: Vec::new(), bytes: 0 }
+        Self { execution: Execution::empty(), saved: Vec::new(), bytes: 0, reckoned: (0, 0) }
     }
 }
 
@@ -56,6 +58,9 @@ impl<S: Subject, O: Observer> Trail<S, O> {
     pub fn cut(&mut self, depth: usize) {
         while self.saved.last().is_some_and(|saved| saved.depth > depth) {
             self.bytes -= self.saved.pop().expect("not empty").bytes;
+        }
+        if self.reckoned.0 > depth {
+            self.reckoned = self.saved.last().map_or((0, 0), |last| (last.depth, last.cost));
         }
     }
 
@@ -124,9 +129,11 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         if depth == 0 || bytes_max == 0 || self.saved.last().is_some_and(|last| last.depth >= depth) {
             return;
         }
+        let (from, so_far) = self.reckoned;
+        let cost = so_far + cost(&self.execution.path[from..depth]);
+        self.reckoned = (depth, cost);
         let last = self.saved.last();
-        let (from, before) = last.map_or((0, 0), |last| (last.depth, last.cost));
-        let cost = before + cost(&self.execution.path[from..depth]);
+        let before = last.map_or(0, |last| last.cost);
         // A long execution has more decisions than there is room for clones: then they come at the distance that they have.
         let is_full = self.bytes > bytes_max - bytes_max / FULL;
         if is_full && cost - before < cost / self.saved.len() as u64 {
