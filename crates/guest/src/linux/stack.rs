@@ -8,7 +8,7 @@ use super::orc::{Base, Kind, Rule};
 use super::running::Running;
 use crate::elf::image::{Image, Space};
 use crate::stack::{self, Activation, FRAMES_MAX};
-use crate::state::{BP, DI, DX, Memory, Registers, SP};
+use crate::state::{AX, BP, DI, DX, Memory, Registers, SP};
 use std::sync::Arc;
 use trace::{Frame, Resolve as _, Stack, VirtAddr};
 
@@ -65,6 +65,11 @@ pub fn activations<M: Memory + ?Sized>(
         }
         let known = rule.filter(|rule| rule.kind != Kind::Undefined);
         let next = match known {
+            Some(rule) if rule.kind == Kind::InterruptFrame && last.exact => {
+                let switched = after_stack_switch(&last.registers, memory);
+                let rule = switched.and_then(|next| running.rule(VirtAddr(next.pc))).unwrap_or(rule);
+                by_rule(rule, &switched.unwrap_or(last.registers), memory)
+            }
             Some(rule) => by_rule(rule, &last.registers, memory),
             None => by_frame_pointer(&last.registers, memory),
         };
@@ -78,6 +83,19 @@ pub fn activations<M: Memory + ?Sized>(
         }
     }
     (found, End::Deep)
+}
+
+/// The registers after an instruction that takes the stack pointer from RAX, if the processor is about to execute one.
+///
+/// A handler's entry calls a function that saves all registers and returns with the place of the saved ones in RAX; the
+/// next instruction makes that the stack. For that one instruction the kernel's rule is still the one of before the call.
+fn after_stack_switch<M: Memory + ?Sized>(registers: &Registers, memory: &M) -> Option<Registers> {
+    const MOV_RSP_RAX: [u8; 3] = [0x48, 0x89, 0xc4];
+    let code = memory.read_uint(VirtAddr(registers.pc), 4)?.to_le_bytes();
+    let mut next = *registers;
+    next.pc = registers.pc.wrapping_add(MOV_RSP_RAX.len() as u64);
+    next.general[SP] = registers.general[AX];
+    code.starts_with(&MOV_RSP_RAX).then_some(next)
 }
 
 fn by_rule<M: Memory + ?Sized>(rule: Rule, registers: &Registers, memory: &M) -> Option<Activation> {
