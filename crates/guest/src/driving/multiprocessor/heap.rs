@@ -25,7 +25,8 @@ const PAGE_BITS: u64 = 12;
 const NOTHING_MAX: u64 = 16;
 /// How many objects of one bulk call are looked at.
 const BULK_MAX: u64 = 256;
-/// The flag of a `struct kmem_cache` whose objects may be accessed while they are free.
+/// The flag of a `struct kmem_cache` whose objects may be accessed while they are free, in kernels that do not number their
+/// flags by `enum _slab_flag_bits` (before 6.9).
 const TYPESAFE_BY_RCU: u64 = 0x0008_0000;
 
 /// A function of the allocator, by what its arguments and its result are.
@@ -79,6 +80,7 @@ struct Layout {
     slab_cache: u64,
     cache_flags: u64,
     cache_flags_bytes: usize,
+    typesafe_by_rcu: u64,
     object_size: u64,
 }
 
@@ -126,6 +128,7 @@ impl Layout {
         let btf = running.linux.btf()?;
         let variable = |name| memory.read_uint(running.linux.address(name)?, 8);
         let (cache_flags, flags_type) = btf.member("kmem_cache", "flags")?;
+        let typesafe_bit = btf.enumerator("_slab_flag_bits", "_SLAB_TYPESAFE_BY_RCU");
         Some(Self {
             direct: variable("page_offset_base")?,
             pages: variable("vmemmap_base")?,
@@ -134,6 +137,7 @@ impl Layout {
             slab_cache: btf.offset("slab", "slab_cache")?,
             cache_flags,
             cache_flags_bytes: btf.types.size(flags_type).filter(|size| *size <= 8)? as usize,
+            typesafe_by_rcu: typesafe_bit.map_or(TYPESAFE_BY_RCU, |bit| 1 << (bit & 63)),
             object_size: btf.offset("kmem_cache", "object_size")?,
         })
     }
@@ -157,7 +161,7 @@ impl Layout {
         }
         let cache = cache.or_else(|| self.cache_of(addr, memory))?;
         let flags = memory.read_uint(VirtAddr(cache + self.cache_flags), self.cache_flags_bytes)?;
-        if flags & TYPESAFE_BY_RCU != 0 {
+        if flags & self.typesafe_by_rcu != 0 {
             return None;
         }
         let size = memory.read_uint(VirtAddr(cache + self.object_size), 4)?;
