@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use trace::Cancelled;
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// The path of the finding that is being told.
-static KEPT: OnceLock<String> = OnceLock::new();
+static KEPT: Mutex<Option<String>> = Mutex::new(None);
 
 /// How often Ctrl-C must be pressed to end the process at once.
 const ASKED_IMPATIENT: u32 = 2;
@@ -17,7 +17,7 @@ const ASKED_IMPATIENT: u32 = 2;
 pub fn listen() {
     // Without a handler Ctrl-C simply ends the process, which loses only what was not yet told.
     let _ = ctrlc::set_handler(|| {
-        if let Some(finding) = KEPT.get() {
+        if let Some(finding) = KEPT.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             eprintln!("rockfall: interrupted; the finding is in {finding}");
             std::process::exit(130);
         }
@@ -35,10 +35,21 @@ pub fn end_at_once() {
     });
 }
 
-/// Takes note that the finding is written, and that all that is left is to tell it, which may take as long as
-/// the guest does: from now on Ctrl-C ends the process.
-pub fn finding_is_kept(path: &Path) {
-    let _ = KEPT.set(path.display().to_string());
+/// A finding is written, and all that is left is to tell it, which may take as long as the guest does: while this lives,
+/// Ctrl-C ends the process.
+pub struct Telling;
+
+impl Telling {
+    pub fn of(path: &Path) -> Self {
+        *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.display().to_string());
+        Self
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
 }
 
 /// A question that becomes true after this budget, from now on, or when somebody asks for the end.

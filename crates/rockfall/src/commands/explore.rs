@@ -1,7 +1,7 @@
 //! `rockfall explore`: one state space, chosen by hand.
 
 use crate::files::{expect_folder, write_finding, write_whole};
-use crate::interrupt::lateness;
+use crate::interrupt::{Telling, lateness};
 use crate::kept::Kept;
 use crate::outcome::{Outcome, others};
 use crate::progress::Progress;
@@ -529,9 +529,7 @@ impl Bug {
     ) -> Result<Verdict, Failure> {
         let verdict = Verdict::GuestBug.final_verdict();
         let written = write_finding(&self.file, &self.path);
-        if written.is_ok() {
-            crate::interrupt::finding_is_kept(&self.path);
-        }
+        let _telling = written.is_ok().then(|| Telling::of(&self.path));
         let story = narrate(target, world, &self.file, &self.path)?;
         let page = how.page.of(&self.path);
         let shown = match &page {

@@ -3,7 +3,7 @@
 use crate::commands::explore::cores;
 use crate::commands::test::Arguments;
 use crate::files::{host, write_finding, write_whole};
-use crate::interrupt::lateness;
+use crate::interrupt::{Telling, lateness};
 use crate::progress::Progress;
 use crate::ram::Ram;
 use crate::smp::target::{finding_path, keep_image, load, load_functions, snapshots, tests};
@@ -204,11 +204,11 @@ impl Bug {
         keep_image(target, &path)?;
         let file = short.file(&target.recipe, found.interleaving);
         write_finding(&file, &path)?;
-        crate::interrupt::finding_is_kept(&path);
         Ok(Self { file, path, world })
     }
 
     pub fn story(&self, target: &SmpTarget) -> Result<Story, Failure> {
+        let _telling = Telling::of(&self.path);
         narrate(target, &self.world, &self.file, &self.path)
     }
 
