@@ -394,6 +394,14 @@ fn points_within_a_program_s_function() {
     assert!(errors.contains("has no function 'mian'"), "{errors}");
 }
 
+/// Where the kernel is tested, a program that spins for a lock of its own waits, until somebody writes what it reads.
+#[test]
+fn a_program_that_spins_waits() {
+    let folder = folder("spin_sleep");
+    let explore = ["explore", "bundled", "-k", "pebbles", "-t", "spin_sleep", "--points", "lock,unlock"];
+    check(&folder, &explore, 0, &["exhausted: no bug in any of"]);
+}
+
 /// Each interleaving is told on demand, and a bug is told with how much of its space was searched.
 #[test]
 fn a_search_is_told_in_detail() {

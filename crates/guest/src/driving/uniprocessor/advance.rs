@@ -72,7 +72,7 @@ impl Uniprocessor {
             // It is taken to come to an end; to look whether it goes round in a loop costs more than what it does.
             going.quiet_until = ran + TRUSTED_INSTRUCTIONS;
         } else if ran >= going.quiet_until {
-            if program && (self.spins() || self.tries_in_vain()) || self.spins_for_lock() {
+            if self.spins() || program && self.tries_in_vain() || self.spins_for_lock() {
                 return Some(self.spun(going.me));
             }
             going.clock = self.waits_for_clock();

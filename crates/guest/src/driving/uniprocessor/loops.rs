@@ -16,9 +16,11 @@ const SAMPLES: u32 = 64;
 const SAMPLE_INSTRUCTIONS: u64 = 1_009;
 
 impl Uniprocessor {
-    /// Whether the running thread is in a loop that only another one can end; if so it waits from now on.
+    /// Whether the running thread is in a loop of a program that only another one can end; if so it waits from now on. With
+    /// a program under test only its own loops are looked at; where the kernel is tested, those of all programs, because a
+    /// lock of a program that spins gives the processor to others by the timer alone.
     pub(super) fn spins(&mut self) -> bool {
-        if !self.tracker.runs_tested(&self.machine) {
+        if self.kernel().tested.is_some() && !self.tracker.runs_tested(&self.machine) {
             return false;
         }
         if self.machine.privilege(self.cpu()) == 0 {
