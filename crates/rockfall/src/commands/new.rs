@@ -187,14 +187,16 @@ impl Ready {
     }
 }
 
-/// The programs that a makefile of xv6 puts on the disk: `_forktest\`.
+/// Programs of xv6 that are no tests.
+const XV6_TOOLS: [&str; 11] = ["cat", "echo", "grep", "init", "kill", "ln", "ls", "mkdir", "rm", "sh", "wc"];
+
+/// The tests among the programs that a makefile of xv6 puts on the disk: `_forktest\`.
 fn xv6_programs(makefile: &str) -> Vec<String> {
     let programs = makefile.split_once("UPROGS").map_or("", |(_, rest)| rest);
     let lines = programs.lines().skip(1).map(str::trim);
     let lines = lines.take_while(|line| line.starts_with('_'));
     let names = lines.map(|line| line.trim_end_matches('\\').trim().trim_start_matches('_').to_owned());
-    // These are no tests.
-    names.filter(|name| !["init", "sh"].contains(&name.as_str())).collect()
+    names.filter(|name| !XV6_TOOLS.contains(&name.as_str())).collect()
 }
 
 #[cfg(test)]
@@ -204,6 +206,6 @@ mod tests {
     #[test]
     fn tests_are_found() {
         let makefile = "UPROGS=\\\n\t_cat\\\n\t_init\\\n\t_forktest\\\n\nfs.img: mkfs\n\t_not\n";
-        assert_eq!(xv6_programs(makefile), ["cat", "forktest"]);
+        assert_eq!(xv6_programs(makefile), ["forktest"]);
     }
 }
