@@ -86,7 +86,7 @@ impl Multiprocessor {
         // instruction that follows STI.
         let watches = self.contexts[usize::from(cpu.0)].repetition.watches();
         // An interrupt that is taken changes the flag too; that it is taken is what counts then.
-        let flags = (watches || self.ticks_to_choose > 0) && !self.is_interrupted_next(cpu);
+        let flags = (watches || self.time.ticks_to_choose > 0) && !self.is_interrupted_next(cpu);
         let transacts = self.machine.transaction(cpu).is_some();
         if transacts && executed_since(&self.machine, cpu, begun) > 0 && stands_before_end(&self.machine, cpu)
         {
@@ -185,7 +185,7 @@ impl Multiprocessor {
             }
             Stop::Pause => self.spins(cpu, true, None).then(|| self.wait(cpu)),
             Stop::Halt => {
-                self.counting.count(Rule::Halt);
+                self.time.counting.count(Rule::Halt);
                 let context = self.context(cpu);
                 context.standing = ContextState::Halted;
                 context.repetition.clear();
@@ -197,7 +197,7 @@ impl Multiprocessor {
             Stop::Interrupt { vector, .. } => {
                 self.empty_buffer(cpu);
                 self.tell(cpu, Action::Interrupt { vector });
-                self.counting.count(Rule::Interrupt);
+                self.time.counting.count(Rule::Interrupt);
                 let Self { machine, contexts, .. } = self;
                 let context: &mut Context = &mut contexts[usize::from(cpu.0)];
                 context.repetition.clear();

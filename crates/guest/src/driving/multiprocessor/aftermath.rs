@@ -31,7 +31,7 @@ impl Multiprocessor {
             if executed - asked >= ASK_INSTRUCTIONS {
                 asked = executed;
                 self.hear_console(cpu);
-                if self.cancelled.as_ref().is_some_and(|cancelled| cancelled()) {
+                if self.limits.is_cancelled() {
                     return StepEnd::Cancelled;
                 }
             }

@@ -2,9 +2,10 @@
 //! at a moment of choice.
 
 use super::context::{Context, ContextState, Role};
-use super::counters::Rule;
+use super::counters::{Counting, Rule};
 use super::halves::Half;
 use super::{Multiprocessor, STARVATION_INSTRUCTIONS, thread_of};
+use std::sync::Arc;
 use trace::{Actor, CpuId, PointKind, StepEnd, Subject as _, Waiting};
 
 /// Machine time, in microseconds, that an execution may wait for timers while nobody can go on, all waits together.
@@ -15,6 +16,19 @@ const SPINNING_TICKS_MAX: u32 = 16;
 
 /// The name of a processor's timer among its interrupts: whatever its vector is, the timer of a PC is interrupt request 0.
 const TIMER: u8 = 0;
+
+/// Time that passes while nobody goes on, and the timers whose moment is a choice.
+#[derive(Clone, Default)]
+pub(super) struct Time {
+    /// How often each rule about waiting applied.
+    pub(super) counting: Arc<Counting>,
+    /// Machine time that passed while nobody could go on.
+    waited: u64,
+    /// Timer interrupts in a row that found all threads of the test spinning.
+    ticks: u32,
+    /// Timer interrupts that may still come at a moment of choice.
+    pub(super) ticks_to_choose: u32,
+}
 
 impl Multiprocessor {
     /// When nobody can go on, time jumps to the next timer's expiry. An end if there is none, or none that helps.
@@ -29,11 +43,11 @@ impl Multiprocessor {
                 spinning(context) && !self.machine.cpu(cpu).interruptible()
             };
             let mut tested = self.contexts.iter().filter(|context| context.role == Role::Tested);
-            self.ticks = if tested.all(spinning) { self.ticks + 1 } else { 0 };
+            self.time.ticks = if tested.all(spinning) { self.time.ticks + 1 } else { 0 };
             // A kernel that says nothing of itself may spin where it is idle.
-            let enough = self.ticks > SPINNING_TICKS_MAX && self.ends.is_empty();
+            let enough = self.time.ticks > SPINNING_TICKS_MAX && self.ends.is_empty();
             let allowed = self.machine.board.clock().micros(WAITING_MICROS_MAX);
-            if enough || self.cpus().all(deaf) || self.waited > allowed || !self.expire() {
+            if enough || self.cpus().all(deaf) || self.time.waited > allowed || !self.expire() {
                 return Some(StepEnd::Stuck { waiting: self.waiting() });
             }
         }
@@ -61,28 +75,28 @@ impl Multiprocessor {
         let Some((_, cpu)) = expiries.min() else { return false };
         let before = self.machine.instructions();
         self.machine.expire(cpu);
-        self.waited += self.machine.instructions() - before;
-        self.counting.count(Rule::Expiry);
+        self.time.waited += self.machine.instructions() - before;
+        self.time.counting.count(Rule::Expiry);
         true
     }
 
     /// Decides what becomes of a step that goes on for long.
     pub(super) fn stretch(&mut self, cpu: CpuId, executed: u64) -> Option<StepEnd> {
-        if self.cancelled.as_ref().is_some_and(|cancelled| cancelled()) {
+        if self.limits.is_cancelled() {
             return Some(StepEnd::Cancelled);
         }
         let others = self.cpus().any(|other| other != cpu && self.is_ready(other));
         if executed >= STARVATION_INSTRUCTIONS && others {
-            self.counting.count(Rule::Starvation);
+            self.time.counting.count(Rule::Starvation);
             self.context(cpu).standing = ContextState::Starving;
             return Some(self.point(PointKind::Blocked, cpu));
         }
-        (executed >= self.instructions_max).then_some(StepEnd::NoProgress { instructions: executed })
+        (executed >= self.limits.instructions_max).then_some(StepEnd::NoProgress { instructions: executed })
     }
 
     /// The timers whose interrupts may come now, by choice: those of processors of the test that would take them at once.
     pub(super) fn timers(&self) -> impl Iterator<Item = Actor> {
-        let cpus = self.cpus().filter(|_| self.ticks_to_choose > 0 && !self.over);
+        let cpus = self.cpus().filter(|_| self.time.ticks_to_choose > 0 && !self.over);
         cpus.filter_map(|cpu| {
             let context = &self.contexts[usize::from(cpu.0)];
             let divided = matches!(context.half, Some(Half::Read { .. }));
@@ -95,9 +109,9 @@ impl Multiprocessor {
 
     /// Lets the timer of a processor expire, because that was chosen.
     pub(super) fn expire_at_choice(&mut self, cpu: CpuId) {
-        self.ticks_to_choose = self.ticks_to_choose.saturating_sub(1);
+        self.time.ticks_to_choose = self.time.ticks_to_choose.saturating_sub(1);
         self.machine.expire(cpu);
-        self.counting.count(Rule::Expiry);
+        self.time.counting.count(Rule::Expiry);
     }
 
     fn waiting(&self) -> Vec<Waiting> {
@@ -105,7 +119,7 @@ impl Multiprocessor {
         tested
             .map(|cpu| Waiting {
                 thread: thread_of(cpu),
-                lock: self.hooked.wanted(cpu),
+                lock: self.watching.hooked.wanted(cpu),
                 owner: None,
                 loops: matches!(self.contexts[usize::from(cpu.0)].standing, ContextState::Spinning(_)),
                 stack: self.standing(thread_of(cpu)),
