@@ -17,14 +17,13 @@
 //! wait, time jumps to the next expiry and that timer interrupts. Interrupts between processors are taken where the
 //! receiver next can. With [`Multiprocessor::choose_interrupts`] the moment of a timer is a choice too: time jumps to the expiry
 //! of a processor's timer while others could go on, and that processor takes the interrupt at once; at most
-//! [`TICKS_CHOSEN_MAX`] times in an execution.
+//! [`TICKS_CHOSEN_MAX`] times in an execution. With [`Multiprocessor::delay_interrupts`] so is the moment of each interrupt between
+//! processors: it is on its way until it is chosen, where its receiver takes it at once.
 //!
 //! A transaction is executed on its processor, and another's access that conflicts aborts it: see [`transactions`].
 //!
 //! With [`Multiprocessor::explore_store_buffers`] processors have store buffers: see [`store_buffers`]. Without, stores are seen by
 //! all at once.
-//!
-//! Limits: an interrupt between processors is not delayed beyond the moment where its receiver could take it.
 
 mod advance;
 mod aftermath;
@@ -251,6 +250,11 @@ impl Multiprocessor {
         self.time.ticks_to_choose = TICKS_CHOSEN_MAX;
     }
 
+    /// From now on the moment of an interrupt between processors is a choice: see the head of this file.
+    pub fn delay_interrupts(&mut self) {
+        self.machine.hold_messages(true);
+    }
+
     /// These words are known to be shared too, without being points: accesses to them are told, and processors do not
     /// stop before them.
     pub fn watch_words(&mut self, words: Words) {
@@ -442,7 +446,8 @@ fn executed_since(machine: &Machine, cpu: CpuId, begun: u64) -> u64 {
 impl Subject for Multiprocessor {
     fn enabled(&self) -> ChoiceSet {
         let able = self.ready().flat_map(|cpu| self.outcomes(cpu));
-        let mut ready: ChoiceSet = able.chain(self.drains()).collect();
+        let arrivals = self.arrivals().map(Choice::from);
+        let mut ready: ChoiceSet = able.chain(self.drains()).chain(arrivals).collect();
         if ready.is_empty() && !self.over {
             let starving = |cpu: &CpuId| self.contexts[usize::from(cpu.0)].standing == ContextState::Starving;
             ready = self.cpus().filter(starving).map(Choice::from).collect();
@@ -475,8 +480,8 @@ impl Subject for Multiprocessor {
         let begun = self.machine.cpu(cpu).executed;
         let seen = self.telling.narrated.as_mut().and_then(|seen| seen[usize::from(cpu.0)].take());
         let lines = self.context(cpu).lines.take();
-        if let Actor::Interrupt { .. } = choice.actor {
-            self.expire_at_choice(cpu);
+        if let Actor::Interrupt { vector, .. } = choice.actor {
+            self.interrupt_at_choice(cpu, vector);
         }
         let mut end = self.advance(cpu, choice.outcome);
         self.depend(cpu, lines.as_deref());

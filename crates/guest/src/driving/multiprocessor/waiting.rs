@@ -1,5 +1,5 @@
 //! When nobody can go on: the next timer expires, or the test is stuck; and when one goes on for too long. Which timers may expire
-//! at a moment of choice.
+//! at a moment of choice, and which interrupts between processors may arrive.
 
 use super::context::{Context, ContextState, Role};
 use super::counters::{Counting, Rule};
@@ -33,7 +33,7 @@ pub(super) struct Time {
 impl Multiprocessor {
     /// When nobody can go on, time jumps to the next timer's expiry. An end if there is none, or none that helps.
     pub(super) fn pass_idle_time(&mut self) -> Option<StepEnd> {
-        while self.ready().next().is_none() && !self.stores_wait() {
+        while self.ready().next().is_none() && self.arrivals().next().is_none() && !self.stores_wait() {
             if self.release_ended() {
                 continue;
             }
@@ -101,14 +101,35 @@ impl Multiprocessor {
             let context = &self.contexts[usize::from(cpu.0)];
             let divided = matches!(context.half, Some(Half::Read { .. }));
             let free = context.role == Role::Tested && context.interrupted.is_empty() && !divided;
-            let due = self.machine.board.interrupt_pending(cpu);
+            let sent = self.machine.board.in_transit().iter().any(|(to, _)| *to == cpu);
+            let due = self.machine.board.interrupt_pending(cpu) || sent;
             let takes = free && !due && self.machine.cpu(cpu).interruptible();
             (takes && self.machine.expiry(cpu).is_some()).then_some(Actor::Interrupt { cpu, vector: TIMER })
         })
     }
 
-    /// Lets the timer of a processor expire, because that was chosen.
-    pub(super) fn expire_at_choice(&mut self, cpu: CpuId) {
+    /// Whether the moment of an interrupt may be chosen.
+    pub(super) fn chooses_moments(&self) -> bool {
+        self.time.ticks_to_choose > 0 || !self.machine.board.in_transit().is_empty()
+    }
+
+    /// The interrupts from other processors that may come now, by choice: those that their receivers would take at once.
+    pub(super) fn arrivals(&self) -> impl Iterator<Item = Actor> {
+        let sent = self.machine.board.in_transit().iter().filter(|_| !self.over);
+        sent.filter_map(|&(cpu, vector)| {
+            let divided = matches!(self.contexts[usize::from(cpu.0)].half, Some(Half::Read { .. }));
+            let due = self.machine.board.interrupt_pending(cpu);
+            let takes = !divided && !due && self.machine.cpu(cpu).interruptible();
+            takes.then_some(Actor::Interrupt { cpu, vector })
+        })
+    }
+
+    /// Lets an interrupt come to a processor, because that was chosen: its timer's, or one from another processor.
+    pub(super) fn interrupt_at_choice(&mut self, cpu: CpuId, vector: u8) {
+        if vector != TIMER {
+            self.machine.arrive(cpu, vector);
+            return;
+        }
         self.time.ticks_to_choose = self.time.ticks_to_choose.saturating_sub(1);
         self.machine.expire(cpu);
         self.time.counting.count(Rule::Expiry);
