@@ -1,16 +1,25 @@
 //! Linux on several processors: every seeded fault of our modules and its mended twin, every bug of a released kernel on the
 //! release that has it and on the one that does not, and the speed of ordinary tests. Each is the plain command with a
-//! budget, as its users run it.
+//! budget, as its users run it; as many run at a time as there are cores for. What is to be reached is measured alone: [`targets`].
 //!
-//! Kernels are taken from where `rockfall linux fetch` puts them; rows whose kernel is not there are left out with a sentence.
+//! The command is built, and kernels are fetched as `rockfall linux fetch` does; rows whose kernel the archive no longer has are left
+//! out with a sentence.
+
+mod targets;
 
 use crate::run::{self, Ending, Outcome};
 use clap::Parser;
 use guests::linux::catalogue::{ModuleFault, module_faults, released_bugs};
 use guests::linux::debian::{Kernel, Store};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use targets::Targets;
 
 /// The version of Debian's kernel on which the modules and ordinary tests are run.
 const KERNEL: &str = "6.1.0-54";
@@ -18,7 +27,7 @@ const KERNEL: &str = "6.1.0-54";
 #[derive(Parser, Debug)]
 pub struct Options {
     /// Budget of each test, in seconds.
-    #[arg(long, default_value_t = 60.0)]
+    #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Only tests whose name contains this.
     #[arg(long)]
@@ -26,6 +35,9 @@ pub struct Options {
     /// Cores that explore.
     #[arg(long, short = 'w', default_value_t = 1)]
     workers: usize,
+    /// Only the tables of tests, without what is to be reached.
+    #[arg(long)]
+    no_targets: bool,
     /// Write docs/results/linux.md.
     #[arg(long)]
     write: bool,
@@ -121,48 +133,106 @@ fn ordinary_cases() -> Result<Vec<Case>, String> {
     Ok(tests.into_iter().map(case).collect())
 }
 
+/// The releases that cases need and that are there or can be brought.
+fn fetch(store: &Store, groups: &[(&str, Vec<Case>)]) -> Result<BTreeMap<String, Kernel>, String> {
+    let say = |text: &str| eprintln!("bench: {text}");
+    let mut kernels = BTreeMap::new();
+    for version in
+        groups.iter().flat_map(|(_, cases)| cases).map(|case| &case.kernel).collect::<BTreeSet<_>>()
+    {
+        match store.fetch(Some(version), &say) {
+            Ok(kernel) => _ = kernels.insert(version.clone(), kernel),
+            Err(error) => eprintln!("bench: tests on Linux {version} are left out: {error}"),
+        }
+    }
+    let missing = || format!("Linux {KERNEL}, on which modules and ordinary tests are run, cannot be had");
+    let usual = kernels.get(KERNEL).ok_or_else(missing)?;
+    usual.headers(&say).map_err(|error| error.to_string())?;
+    Ok(kernels)
+}
+
+/// The command that is measured is that of this tree.
+fn build_command() -> Result<(), String> {
+    let built = Command::new("cargo").args(["build", "--release", "-p", "rockfall"]).status();
+    match built.map_err(|e| format!("cargo: {e}"))?.success() {
+        true => Ok(()),
+        false => Err("the command could not be built".to_owned()),
+    }
+}
+
 pub fn run(options: &Options) -> Result<(), String> {
+    build_command()?;
     let store = Store::usual().ok_or("there is no folder for kernels: HOME is not set")?;
     let work = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench/linux");
     fs::create_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;
-    let mut text = format!(
-        "# Linux on several processors\n\nMeasured with `cargo run --release -p bench -- linux --seconds {} -w {} --write`. Each row is \
-         `rockfall test KERNEL --linux TEST.c` on two processors (ordinary tests: three) with that budget and {} core{}; schedules and seconds are until the bug, or in all, \
-         after the boot.\n",
-        options.seconds,
-        options.workers,
-        options.workers,
-        if options.workers == 1 { "" } else { "s" }
-    );
-    let groups = [
+    let mut groups = [
         ("Seeded faults of modules, and their mended twins", module_cases()),
         ("Bugs of released kernels", released_cases()),
         ("Ordinary tests", ordinary_cases()?),
     ];
+    let wanted = |case: &Case| options.only.as_ref().is_none_or(|only| case.name.contains(only));
+    groups.iter_mut().for_each(|(_, cases)| cases.retain(wanted));
+    let kernels = fetch(&store, &groups)?;
+    let mut text = head(options);
+    let measured = match options.no_targets {
+        true => None,
+        false => Some(Targets::measure(&kernels[KERNEL], &work)?),
+    };
+    let mut tables = String::new();
+    let mut bugs = Vec::new();
     for (title, cases) in groups {
-        let mut rows = Vec::new();
-        for case in cases {
-            if options.only.as_ref().is_some_and(|only| !case.name.contains(only)) {
-                continue;
-            }
-            let Some(kernel) = store.find(&case.kernel) else {
-                let version = &case.kernel;
-                eprintln!(
-                    "{}: left out: `rockfall linux fetch {version} --headers` brings Linux {version}",
-                    case.name
-                );
-                continue;
-            };
-            rows.push(row(options, &work, case, &kernel)?);
-        }
-        text.push_str(&table(title, &rows));
+        let rows = rows(options, &work, cases, &kernels)?;
+        tables.push_str(&table(title, &rows));
+        bugs.extend(rows);
     }
+    if let Some(measured) = measured {
+        text.push_str(&measured.table(&bugs));
+    }
+    text.push_str(&tables);
     print!("{text}");
     if options.write {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results/linux.md");
         fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
     }
     Ok(())
+}
+
+fn head(options: &Options) -> String {
+    let Options { seconds, workers, .. } = options;
+    format!(
+        "# Linux on several processors\n\nMeasured with `cargo run --release -p bench -- linux --seconds {seconds} -w {workers} --write`. Each \
+         row of the tables is `rockfall test KERNEL --linux TEST.c` on two processors (ordinary tests: three) with a budget of {seconds} s and {workers} \
+         core{}, booted anew or from the cache; schedules and seconds are until the bug, or in all, after the boot. The seconds of a bug \
+         include its check and report. Memory is the most that the process ever had; about 300 MB of it are the booted \
+         machine, the kernel's symbols and types, and the unpacking of the kernel.\n",
+        if *workers == 1 { "" } else { "s" }
+    )
+}
+
+/// Runs the cases whose kernel is there, as many at a time as there are cores for.
+fn rows(
+    options: &Options,
+    work: &Path,
+    cases: Vec<Case>,
+    kernels: &BTreeMap<String, Kernel>,
+) -> Result<Vec<Row>, String> {
+    let cases: Vec<Case> = cases.into_iter().filter(|case| kernels.contains_key(&case.kernel)).collect();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let take = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let row = row(options, work, case.clone(), &kernels[&case.kernel]);
+            let at = (case.name.clone(), case.kernel.clone());
+            done.lock().expect("no thread panicked").insert(at, row);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..(cores / options.workers.max(1)).max(1) {
+            scope.spawn(take);
+        }
+    });
+    let mut done = done.into_inner().expect("no thread panicked");
+    cases.into_iter().map(|case| done.remove(&(case.name, case.kernel)).expect("each was run")).collect()
 }
 
 fn row(options: &Options, work: &Path, case: Case, kernel: &Kernel) -> Result<Row, String> {

@@ -17,6 +17,7 @@
  * TEST_PETERSON: two processors exclude each other by plain loads and stores, without a fence. Right where stores are seen at once.
  * TEST_SLEEP: one says that it sleeps and looks for work, the other brings work and looks for a sleeper, without fences. The same.
  * TEST_TIMER: a lock that the handler of a timer takes too is held with interrupts on.
+ * TEST_CALL: one interrupts the other to tell it of a new version, and announces that all know it without waiting for the handler.
  *
  * TEST_PROGRAM: each processor carries out the program that lies in `programs`, which whoever loads the kernel fills in.
  */
@@ -115,6 +116,45 @@ static void prepare_heap(void)
         blocks[i].next = &blocks[i + 1];
     unused = blocks;
 }
+
+/* --- interrupts --- */
+
+#if defined(TEST_TIMER) || defined(TEST_CALL)
+#define PREPARES
+enum { LOCAL_APIC = 0xfee00000, END_OF_INTERRUPT = 0xb0, SPURIOUS_VECTOR = 0xf0, COMMAND_REGISTER = 0x300, TIMER = 0x320, COUNT = 0x380, DIVISION = 0x3e0 };
+enum { VECTOR = 0x40, ONCE = 0, NEVER_BY_ITSELF = 0x40000000, TO_ALL_OTHERS = 0xc4000 };
+
+struct gate {
+    uint16_t low, selector, kind, high;
+} __attribute__((packed));
+static struct gate gates[STACKS][VECTOR + 1];
+extern uint8_t interrupt_entry[];
+
+static volatile uint32_t *apic(uint32_t at) { return (volatile uint32_t *)(LOCAL_APIC + at); }
+
+/* Makes an interrupt lead to `handler`, which the test has. */
+static void accept_interrupts(int cpu)
+{
+    struct {
+        uint16_t bytes;
+        struct gate *at;
+    } __attribute__((packed)) table = {sizeof gates[cpu] - 1, gates[cpu]};
+    uint32_t selector, entry = (uint32_t)interrupt_entry;
+    __asm__ volatile("movl %%cs, %0" : "=r"(selector));
+    gates[cpu][VECTOR] = (struct gate){entry & 0xffff, (uint16_t)selector, 0x8e00, entry >> 16};
+    __asm__ volatile("lidt %0" ::"m"(table));
+    *apic(SPURIOUS_VECTOR) = 0x1ff;
+}
+
+__asm__(".text\n"
+        ".globl interrupt_entry\n"
+        "interrupt_entry:\n"
+        "    pushal\n"
+        "    call handler\n"
+        "    popal\n"
+        "    iretl\n");
+#endif
+
 /* --- the tests --- */
 
 #if defined(TEST_ABBA)
@@ -376,53 +416,25 @@ static void work(int cpu)
 static void check(void) {}
 
 #elif defined(TEST_TIMER)
-#define PREPARES
-enum { LOCAL_APIC = 0xfee00000, END_OF_INTERRUPT = 0xb0, SPURIOUS_VECTOR = 0xf0, TIMER = 0x320, COUNT = 0x380, DIVISION = 0x3e0 };
-enum { TIMER_VECTOR = 0x40, ONCE = 0, NEVER_BY_ITSELF = 0x40000000 };
-
-struct gate {
-    uint16_t low, selector, kind, high;
-} __attribute__((packed));
-static struct gate gates[STACKS][TIMER_VECTOR + 1];
 static struct spin_lock lock;
 static volatile uint32_t sum, ticks;
-extern uint8_t timer_entry[];
-
-static volatile uint32_t *apic(uint32_t at) { return (volatile uint32_t *)(LOCAL_APIC + at); }
 
 /* Arms the timer of a processor, which expires only when somebody lets it. */
 static void prepare(int cpu)
 {
-    struct {
-        uint16_t bytes;
-        struct gate *at;
-    } __attribute__((packed)) table = {sizeof gates[cpu] - 1, gates[cpu]};
-    struct gate *gate = &gates[cpu][TIMER_VECTOR];
-    uint32_t selector;
-    __asm__ volatile("movl %%cs, %0" : "=r"(selector));
-    *gate = (struct gate){(uint32_t)timer_entry & 0xffff, (uint16_t)selector, 0x8e00, (uint32_t)timer_entry >> 16};
-    __asm__ volatile("lidt %0" ::"m"(table));
-    *apic(SPURIOUS_VECTOR) = 0x1ff;
+    accept_interrupts(cpu);
     *apic(DIVISION) = 0xb;
-    *apic(TIMER) = ONCE | TIMER_VECTOR;
+    *apic(TIMER) = ONCE | VECTOR;
     *apic(COUNT) = NEVER_BY_ITSELF;
 }
 
-HOOKED void timer_handler(void)
+HOOKED void handler(void)
 {
     acquire(&lock);
     ticks++;
     release(&lock);
     *apic(END_OF_INTERRUPT) = 0;
 }
-
-__asm__(".text\n"
-        ".globl timer_entry\n"
-        "timer_entry:\n"
-        "    pushal\n"
-        "    call timer_handler\n"
-        "    popal\n"
-        "    iretl\n");
 
 static void work(int cpu)
 {
@@ -441,6 +453,40 @@ static void check(void)
 {
     if (sum != CPUS)
         panic("an addition was lost");
+}
+
+#elif defined(TEST_CALL)
+static volatile uint32_t version = 1, announced, known[CPUS], wrong;
+
+static void prepare(int cpu) { accept_interrupts(cpu); }
+
+HOOKED void handler(void)
+{
+    known[1] = version;
+    *apic(END_OF_INTERRUPT) = 0;
+}
+
+static void work(int cpu)
+{
+    if (cpu == 0) {
+        version = 2;
+        *apic(COMMAND_REGISTER) = TO_ALL_OTHERS | VECTOR;
+#ifdef MENDED
+        while (known[1] != 2)
+            __asm__ volatile("pause");
+#endif
+        announced = 1;
+    } else if (cpu == 1) {
+        __asm__ volatile("sti\n nop" ::: "memory");
+        if (announced && known[1] != 2)
+            wrong = 1;
+    }
+}
+
+static void check(void)
+{
+    if (wrong)
+        panic("a processor has not heard of what was announced");
 }
 
 #elif defined(TEST_PROGRAM)

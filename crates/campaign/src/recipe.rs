@@ -51,6 +51,9 @@ pub struct Recipe {
     /// Threads of the program have store buffers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tso: bool,
+    /// On several processors, the moments of timers and of interrupts between processors are chosen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupts: bool,
     /// Whether there are transactions, and how they are explored.
     #[serde(default, skip_serializing_if = "TransactionRecipe::is_default")]
     pub transactions: TransactionRecipe,

@@ -88,7 +88,7 @@ impl Linux {
     ) -> Result<Arc<Self>, LinuxError> {
         let mut linux = Self::read(name, file)?;
         let fail = |problem: String| LinuxError { file: debug_name.to_owned(), problem };
-        let own = Sections::parse(debug.into()).and_then(|sections| build_id(&sections));
+        let own = Sections::parse(debug.to_vec()).and_then(|sections| build_id(&sections));
         if own.is_none() || own != build_id(&linux.sections) {
             return Err(fail(format!("not the debugging information of {name}: another build")));
         }
@@ -98,14 +98,14 @@ impl Linux {
 
     fn read(name: &str, file: &[u8]) -> Result<Self, LinuxError> {
         let fail = |problem: String| LinuxError { file: name.to_owned(), problem };
-        let elf: Arc<[u8]> = if boot::is_image(file) {
+        let elf = if boot::is_image(file) {
             let unpacked = boot::unpack(file).map_err(|error| fail(error.to_string()))?;
             let unpacked = unpacked.ok_or_else(|| {
                 fail("the kernel is packed in a way not known here (xz and zstd are); give the vmlinux inside it".into())
             })?;
-            unpacked.into()
+            unpacked
         } else {
-            file.into()
+            file.to_vec()
         };
         let sections = Sections::parse(elf)
             .ok_or_else(|| fail("not a 64-bit x86 kernel, or one that is damaged or cut off".into()))?;

@@ -7,6 +7,7 @@
 //! ones, and the access is kept in `unmodelled`. Registers of chips that a PC may lack and that kernels look
 //! for read as all ones too, without being kept: the chip is not there.
 
+mod messages;
 mod ports;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,7 @@ use crate::devices::rtc::{self, Rtc};
 use crate::devices::serial::{Outbox, Serial};
 use crate::devices::vga::Vga;
 use crate::transactions::Tsx;
+use messages::Transit;
 
 /// Processors a board can hold: the flat logical destination has eight bits.
 pub const CPUS_MAX: u8 = 8;
@@ -152,6 +154,8 @@ pub struct Board {
     post_code: u8,
     shutdown_matched: usize,
     signals: VecDeque<Signal>,
+    /// Interrupts between processors that have not arrived.
+    transit: Transit,
     debug_output: Outbox,
     unmodelled: BTreeSet<Unmodelled>,
     /// The latest time seen.
@@ -168,7 +172,7 @@ impl Hash for Board {
         (&self.rtc, &self.i8042, &self.vga, &self.serial, &self.ide, &self.power).hash(state);
         (self.pci_address, self.reset_control, self.port_92, self.post_code, self.shutdown_matched)
             .hash(state);
-        (&self.signals, self.now).hash(state);
+        (&self.signals, &self.transit, self.now).hash(state);
     }
 }
 
@@ -197,6 +201,7 @@ impl Board {
             post_code: 0,
             shutdown_matched: 0,
             signals: VecDeque::new(),
+            transit: Transit::default(),
             debug_output: Outbox::default(),
             unmodelled: BTreeSet::new(),
             now: 0,
@@ -352,6 +357,9 @@ impl Board {
         }
         for index in targets {
             let cpu = CpuId(index as u8);
+            if self.transit.keeps(from, cpu, ipi.mode, ipi.vector) {
+                continue;
+            }
             match ipi.mode {
                 DeliveryMode::Fixed | DeliveryMode::LowestPriority => {
                     self.lapics[index].deliver(ipi.vector, ipi.level_triggered);

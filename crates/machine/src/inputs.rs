@@ -1,7 +1,7 @@
 //! Everything that comes into a machine from outside, and the tape that keeps it.
 //!
 //! What a machine does is a function of the machine and of its [`Input`]s: which processor runs how far, the ticks that a
-//! caller decides over, keys, bytes of the serial line, injected interrupts, time that is slept through, memory that is
+//! caller decides over and the interrupts whose arrival it does, keys, bytes of the serial line, injected interrupts, time that is slept through, memory that is
 //! written from outside. Each is a method of [`Machine`], and a machine that is asked to ([`Machine::record`]) keeps them as a
 //! [`Tape`]. A tape and a clone of the machine from where it began are the whole execution: [`Playback`] runs it
 //! again on the machine alone, without whoever drove it, stops wherever a [`StopSet`] says, and goes on from there.
@@ -46,6 +46,15 @@ pub enum Input {
     Tick(CpuId),
     /// Time passes until the timer of a processor expires.
     Expire(CpuId),
+    /// Interrupts between processors are held from now on, or no longer.
+    HoldMessages(bool),
+    /// An interrupt in transit arrives.
+    Arrive {
+        /// The processor.
+        cpu: CpuId,
+        /// The vector of the interrupt.
+        vector: u8,
+    },
     /// Time passes until the next event of a chip.
     Sleep,
     /// A processor takes an interrupt, whatever its flags say.
@@ -96,6 +105,9 @@ impl fmt::Display for Input {
             Self::Timers(mode) => write!(f, "timers: {mode:?}"),
             Self::Tick(cpu) => write!(f, "tick of {cpu}"),
             Self::Expire(cpu) => write!(f, "the timer of {cpu} expires"),
+            Self::HoldMessages(true) => write!(f, "interrupts between processors are held"),
+            Self::HoldMessages(false) => write!(f, "interrupts between processors arrive at once"),
+            Self::Arrive { cpu, vector } => write!(f, "interrupt {vector} arrives at {cpu}"),
             Self::Sleep => write!(f, "time passes"),
             Self::Inject { cpu, vector } => write!(f, "interrupt {vector} at {cpu}"),
             Self::Refuse { cpu, status } => write!(f, "no transaction at {cpu}: status {status:#x}"),
@@ -236,6 +248,10 @@ impl Machine {
             Input::Expire(cpu) => {
                 self.expire(*cpu);
             }
+            Input::HoldMessages(held) => self.hold_messages(*held),
+            Input::Arrive { cpu, vector } => {
+                self.arrive(*cpu, *vector);
+            }
             Input::Sleep => {
                 self.sleep();
             }
@@ -280,6 +296,18 @@ impl Machine {
         let expiry = self.board.expiry(cpu)?;
         self.pass_until(expiry);
         self.board.expire(self.instructions(), cpu)
+    }
+
+    /// Holds interrupts between processors until [`Machine::arrive`], or no longer: then those in transit arrive.
+    pub fn hold_messages(&mut self, held: bool) {
+        self.on_tape(|| Input::HoldMessages(held));
+        self.board.hold_messages(held);
+    }
+
+    /// Lets an interrupt in transit arrive at its processor, which takes it when it can. False: there is none of this vector.
+    pub fn arrive(&mut self, cpu: CpuId, vector: u8) -> bool {
+        self.on_tape(|| Input::Arrive { cpu, vector });
+        self.board.arrive(cpu, vector)
     }
 
     /// Lets time pass until the next event of a chip. While the timers are controlled a halted processor does

@@ -109,10 +109,9 @@ fn ends(subject: &Multiprocessor, points: &PointSet, read: &dyn Fn(&Machine) -> 
     found
 }
 
-/// An addition without LOCK is a read and a write even where it is the very first instruction of a processor's part.
-#[test]
-fn the_first_instruction_of_a_part_has_halves() {
-    let path = guests::smp::build(&["TEST_COUNT"], &folder("first")).unwrap();
+/// Two processors that stand before the first instruction of `work`, an addition, and where the sum is.
+fn before_addition(name: &str) -> (Multiprocessor, PhysAddr) {
+    let path = guests::smp::build(&["TEST_COUNT"], &folder(name)).unwrap();
     let file = std::fs::read(path).unwrap();
     let image = Image::parse("smp", &file).unwrap();
     let entry = |name: &str| image.function(name).iter().map(|id| image.get(*id).start.0).collect();
@@ -122,7 +121,24 @@ fn the_first_instruction_of_a_part_has_halves() {
     let boot = Boot { kernel: &file, options: BootOptions::default(), board };
     let mut machine = Machine::boot(boot).unwrap();
     boot_to_functions(&mut machine, &functions, &(Arc::new(|| false) as trace::Cancelled)).unwrap();
-    let subject = Multiprocessor::at_functions(machine, &functions).unwrap();
+    (Multiprocessor::at_functions(machine, &functions).unwrap(), sum)
+}
+
+/// The functions where a test ends count from the first step on, whatever the points are.
+#[test]
+fn a_test_ends_at_its_functions_without_any_point() {
+    let (mut subject, _) = before_addition("ends");
+    let mut ends = Vec::new();
+    while let Some(choice) = subject.enabled().iter().next() {
+        ends.push(subject.step(choice, &PointSet::default()).end);
+    }
+    assert!(matches!(ends[..], [StepEnd::Point(_), StepEnd::Finished]), "{ends:?}");
+}
+
+/// An addition without LOCK is a read and a write even where it is the very first instruction of a processor's part.
+#[test]
+fn the_first_instruction_of_a_part_has_halves() {
+    let (subject, sum) = before_addition("first");
     let points = PointSet { words: [Words::of(sum)].into_iter().collect(), ..PointSet::default() };
     let read = |machine: &Machine| {
         let mut bytes = [0; 4];

@@ -233,6 +233,7 @@ pub fn load_any(arguments: &TargetArguments) -> Result<Target, Failure> {
         test_locks: arguments.test_locks,
         lockdep: arguments.lockdep,
         tso: arguments.tso,
+        interrupts: false,
         transactions: arguments.transactions.recipe()?,
         known,
         limits: arguments.set.iter().cloned().collect(),

@@ -209,6 +209,26 @@ fn what_cannot_be_tested_is_refused() {
             "give --cpus 3",
         ),
         (
+            "alone",
+            "#include \"rockfall_test.h\"\nstatic void f(void) {}\n\
+             const struct rockfall_test rockfall_test = {.threads = {f}};",
+            &[],
+            "there is nothing to interleave; give it two bodies at least",
+        ),
+        (
+            "bodiless",
+            "#include \"rockfall_test.h\"\nconst struct rockfall_test rockfall_test;",
+            &[],
+            "it ended without a body",
+        ),
+        (
+            "leaves",
+            "#include <stdlib.h>\n#include \"rockfall_test.h\"\nstatic void f(void) {}\n\
+             static void s(void) { exit(3); }\nconst struct rockfall_test rockfall_test = {s, {f, f}, 0};",
+            &[],
+            "it ended early with status 3",
+        ),
+        (
             "waits",
             "#include <unistd.h>\n#include \"rockfall_test.h\"\nstatic void f(void) {}\n\
              static void s(void) { for (;;) pause(); }\nconst struct rockfall_test rockfall_test = {s, {f, f}, 0};",

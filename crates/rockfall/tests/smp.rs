@@ -105,7 +105,7 @@ fn the_moment_of_a_timer_is_a_choice() {
     assert_eq!(code, Some(0), "timers do not expire while a processor can go on: {told}");
     let (code, told) = test(&faulty, &["-k", "smp.toml", "--interrupts"]);
     assert_eq!(code, Some(1), "{told}");
-    for words in ["irq0@", "takes interrupt 64", "timer_handler", "acquire"] {
+    for words in ["irq0@", "takes interrupt 64", "handler", "acquire"] {
         assert!(told.contains(words), "{words}: {told}");
     }
     let (code, again) = rockfall(&faulty, &["replay", "part.finding.json"]);
@@ -118,6 +118,27 @@ fn the_moment_of_a_timer_is_a_choice() {
     assert_eq!(code, Some(0), "{told}");
     assert!(told.contains("no bug") && !told.contains(" 0 interrupts"), "{told}");
     assert!(told.contains("at most 2 timer interrupts at moments of choice"), "{told}");
+}
+
+/// An interrupt between processors may be on its way for long, if that is asked for: who does not wait for the handler is wrong then.
+#[test]
+fn the_moment_of_an_interrupt_between_processors_is_a_choice() {
+    let faulty = folder("call", &["TEST_CALL"]);
+    let (code, told) = test(&faulty, &["-k", "smp.toml"]);
+    assert_eq!(code, Some(0), "an interrupt is taken as soon as it can be: {told}");
+    assert!(told.contains("no bug in any schedule"), "{told}");
+    let words = ["has not heard of what was announced", "announced"];
+    is_found_and_replays(&faulty, &["-k", "smp.toml", "--interrupts"], &words);
+    // What was on its way is so in the trace too.
+    let (code, told) = rockfall(&faulty, &["replay", "part.finding.json", "--trace", "call.trace"]);
+    assert_eq!(code, Some(1), "{told}");
+    let trace = fs::read_to_string(faulty.join("call.trace")).unwrap();
+    assert!(trace.contains("part") && !trace.contains("handler"), "{trace}");
+
+    let mended = folder("call_mended", &["TEST_CALL", "MENDED"]);
+    let (code, told) = test(&mended, &["-k", "smp.toml", "--interrupts"]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("no bug in any schedule") && !told.contains(" 0 interrupts"), "{told}");
 }
 
 /// Every instruction of a finding, with its processor, its place, the registers it changed and its accesses: as many as

@@ -97,7 +97,7 @@ pub struct Plan {
     seed: u64,
     /// Whether what processors share with their own interrupts counts.
     pub interrupts: bool,
-    /// Whether the moments of timers are chosen.
+    /// Whether the moments of timers, and of interrupts between processors, are chosen.
     pub moments: bool,
     /// Whether store buffers are to be explored, and whether the subject has them by now.
     stores: bool,
@@ -265,10 +265,11 @@ impl Plan {
         self.subject.watch_interrupts();
     }
 
-    /// Makes the moments of timers a choice from now on.
+    /// Makes the moments of timers and of interrupts between processors a choice from now on.
     pub fn choose_interrupts(&mut self) {
         self.moments = true;
         self.subject.choose_interrupts();
+        self.subject.delay_interrupts();
     }
 
     /// Gives processors store buffers, as soon as it is known what they share. An error says why that cannot be.

@@ -9,8 +9,8 @@ use guest::driving::multiprocessor::functions::{Functions, boot_to_functions};
 use guest::driving::multiprocessor::{Knowledge, Multiprocessor, start};
 use guest::hooks::description::Input;
 use guest::hooks::kernel::{Event, Place};
-use guest::linux::Linux;
 use guest::linux::running::Running;
+use guest::linux::{Linux, LinuxError};
 use guest::view::View;
 use machine::Machine;
 use machine::board::BoardConfig;
@@ -59,10 +59,15 @@ enum Guest {
 }
 
 impl SmpTarget {
-    /// Linux with a packed test. A kernel whose symbols cannot be read is tested all the same.
+    /// Linux with a packed test; `linux`: what the kernel tells of itself. A kernel whose symbols cannot be read is tested all the same.
     #[must_use]
-    pub fn linux(recipe: Recipe, kernel: Vec<u8>, initramfs: Vec<u8>) -> Self {
-        let (linux, caution) = match Linux::parse(&recipe.kernel.display().to_string(), &kernel) {
+    pub fn linux(
+        recipe: Recipe,
+        kernel: Vec<u8>,
+        linux: Result<Arc<Linux>, LinuxError>,
+        initramfs: Vec<u8>,
+    ) -> Self {
+        let (linux, caution) = match linux {
             Ok(linux) => (Some(linux), None),
             Err(error) => {
                 let caution = format!(
@@ -124,7 +129,8 @@ impl SmpTarget {
                 )));
             }
         }
-        Ok(Self::linux(recipe, kernel, initramfs))
+        let linux = Linux::parse(&recipe.kernel.display().to_string(), &kernel);
+        Ok(Self::linux(recipe, kernel, linux, initramfs))
     }
 
     /// What is wrong with the kernel and does not keep it from being tested.

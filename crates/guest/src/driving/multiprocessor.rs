@@ -17,14 +17,13 @@
 //! wait, time jumps to the next expiry and that timer interrupts. Interrupts between processors are taken where the
 //! receiver next can. With [`Multiprocessor::choose_interrupts`] the moment of a timer is a choice too: time jumps to the expiry
 //! of a processor's timer while others could go on, and that processor takes the interrupt at once; at most
-//! [`TICKS_CHOSEN_MAX`] times in an execution.
+//! [`TICKS_CHOSEN_MAX`] times in an execution. With [`Multiprocessor::delay_interrupts`] so is the moment of each interrupt between
+//! processors: it is on its way until it is chosen, where its receiver takes it at once.
 //!
 //! A transaction is executed on its processor, and another's access that conflicts aborts it: see [`transactions`].
 //!
 //! With [`Multiprocessor::explore_store_buffers`] processors have store buffers: see [`store_buffers`]. Without, stores are seen by
 //! all at once.
-//!
-//! Limits: an interrupt between processors is not delayed beyond the moment where its receiver could take it.
 
 mod advance;
 mod aftermath;
@@ -44,31 +43,32 @@ mod repetition;
 mod sharing;
 pub mod start;
 mod store_buffers;
+mod telling;
 mod transactions;
 mod waiting;
 
 use crate::driving::store_buffers::tell_stores;
-use class::Class;
 pub use class::Classes;
+use class::{Class, Classified};
 use context::{Context, ContextState, Role};
 pub use counters::Counters;
-use counters::{Counting, Rule};
+use counters::Rule;
 use halves::Half;
-use heap::Heap;
-use hooks::Hooked;
 pub use knowledge::Knowledge;
 use machine::board::TimerMode;
 use machine::{Kinds, Machine, StopSet, WordSet};
+use meanings::Watching;
 use points::Compiled;
-use recording::{Foreseen, Freed, Recording};
-use std::collections::BTreeSet;
+use recording::{Foreseen, Recording};
 use std::sync::Arc;
 use store_buffers::{StoreBuffers, of_machine};
+use telling::{BeforeAccess, Telling};
 use trace::{
     Access, AccessKind, Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Event, PhysAddr, Point,
     PointKind, PointSet, Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Words,
 };
 use transactions::SharedLines;
+use waiting::Time;
 
 /// How many instructions a processor may run without coming to a point before others go first (the paper's
 /// h4).
@@ -86,13 +86,6 @@ const STOPS_BETWEEN_LOOKS: u64 = 1 << 10;
 /// About how many bytes a clone takes beside its pages.
 const CLONE_BYTES: usize = 64 << 10;
 
-/// The state before an access.
-#[derive(Clone)]
-struct BeforeAccess {
-    stack: Stack,
-    object: Option<String>,
-}
-
 pub struct Multiprocessor {
     machine: Machine,
     /// The processors of the test, in order.
@@ -100,40 +93,35 @@ pub struct Multiprocessor {
     /// The processor that ran last and could simply go on.
     current: Option<CpuId>,
     over: bool,
-    counting: Arc<Counting>,
-    /// Machine time that passed while nobody could go on.
-    waited: u64,
-    /// Timer interrupts in a row that found all threads of the test spinning.
-    ticks: u32,
-    /// Timer interrupts that may still come at a moment of choice.
-    ticks_to_choose: u32,
-    /// The class of the execution so far; `None` when communication was met that its points do not show.
-    class: Option<Class>,
-    /// Classes of executions after which the test's check need not be run any more.
-    classes: Arc<Classes>,
+    time: Time,
+    class: Classified,
     compiled: Compiled,
     /// Words that processors share without being points.
     watched: Words,
     recording: Recording,
-    events: Vec<Event>,
-    /// Console output that is not yet a whole line.
-    console: String,
+    telling: Telling,
     knowledge: Arc<Knowledge>,
     /// The tasks that are the test's threads, by processor.
     tasks: Arc<[Option<VirtAddr>]>,
-    heap: Heap,
-    hooked: Hooked,
+    watching: Watching,
     /// Functions by whose entry a processor has come to the end of the test, where it does not say so itself.
     ends: Arc<[u64]>,
-    /// Addresses that functions of the allocator return to, as far as they have been seen: runs stop there.
-    returns: BTreeSet<u64>,
-    /// The state of each processor that stands before an access, if the execution is narrated: to be shown
-    /// with the access.
-    narrated: Option<Vec<Option<BeforeAccess>>>,
-    instructions_max: u64,
-    cancelled: Option<Cancelled>,
+    limits: Limits,
     /// Stores that others do not see yet, if processors have store buffers.
     buffers: Option<Box<StoreBuffers>>,
+}
+
+/// How many instructions a step may have, and whether it is still wanted.
+#[derive(Clone)]
+struct Limits {
+    instructions_max: u64,
+    cancelled: Option<Cancelled>,
+}
+
+impl Limits {
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(|cancelled| cancelled())
+    }
 }
 
 impl Clone for Multiprocessor {
@@ -145,26 +133,17 @@ impl Clone for Multiprocessor {
             contexts: self.contexts.clone(),
             current: self.current,
             over: self.over,
-            counting: self.counting.clone(),
-            waited: self.waited,
-            ticks: self.ticks,
-            ticks_to_choose: self.ticks_to_choose,
+            time: self.time.clone(),
             class: self.class.clone(),
-            classes: self.classes.clone(),
             compiled: self.compiled.clone(),
             watched: self.watched.clone(),
             recording,
-            events: Vec::new(),
-            console: self.console.clone(),
+            telling: self.telling.clone(),
             knowledge: self.knowledge.clone(),
             tasks: self.tasks.clone(),
-            heap: self.heap.clone(),
-            hooked: self.hooked.clone(),
+            watching: self.watching.clone(),
             ends: self.ends.clone(),
-            returns: self.returns.clone(),
-            narrated: self.narrated.clone(),
-            instructions_max: self.instructions_max,
-            cancelled: self.cancelled.clone(),
+            limits: self.limits.clone(),
             buffers: self.buffers.clone(),
         }
     }
@@ -174,26 +153,18 @@ impl Clone for Multiprocessor {
         self.contexts.clone_from(&source.contexts);
         self.current = source.current;
         self.over = source.over;
-        self.counting.clone_from(&source.counting);
-        self.waited = source.waited;
-        self.ticks = source.ticks;
-        self.ticks_to_choose = source.ticks_to_choose;
+        self.time.clone_from(&source.time);
         self.class.clone_from(&source.class);
-        self.classes.clone_from(&source.classes);
         // A set of points that is known stays: the receiver is most often asked for the same again.
         self.recording.restore(&source.recording);
         self.recording.known.clone_from(&self.compiled.known);
         self.watched.clone_from(&source.watched);
-        self.events.clear();
-        self.console.clone_from(&source.console);
+        self.telling.clone_from(&source.telling);
         self.knowledge.clone_from(&source.knowledge);
         self.tasks.clone_from(&source.tasks);
-        self.heap.clone_from(&source.heap);
-        self.hooked.clone_from(&source.hooked);
+        self.watching.restore(&source.watching);
         self.ends.clone_from(&source.ends);
-        self.narrated.clone_from(&source.narrated);
-        self.instructions_max = source.instructions_max;
-        self.cancelled.clone_from(&source.cancelled);
+        self.limits.clone_from(&source.limits);
         self.buffers.clone_from(&source.buffers);
     }
 }
@@ -215,7 +186,8 @@ impl Multiprocessor {
         let cpus = machine.cpus.len();
         let contexts = (0..cpus).map(|id| Context::new(role(id))).collect();
         // Classes know of words alone, and transactions conflict by lines.
-        let class = machine.tsx().is_none().then(Class::default);
+        let so_far = machine.tsx().is_none().then(Class::default);
+        let class = Classified { so_far, passed: Arc::default() };
         let mut recording = Recording::new();
         recording.lines = machine.tsx().map(SharedLines::new);
         let mut subject = Self {
@@ -223,26 +195,17 @@ impl Multiprocessor {
             contexts,
             current: None,
             over: false,
-            counting: Arc::default(),
-            waited: 0,
-            ticks: 0,
-            ticks_to_choose: 0,
+            time: Time::default(),
             class,
-            classes: Arc::default(),
             compiled: Compiled::default(),
             watched: Words::default(),
             recording,
-            events: Vec::new(),
-            console: String::new(),
+            telling: Telling::default(),
             knowledge: Arc::default(),
             tasks: Arc::default(),
-            heap: Heap::new(cpus),
-            hooked: Hooked::default(),
+            watching: Watching::new(cpus),
             ends: Arc::default(),
-            returns: BTreeSet::new(),
-            narrated: None,
-            instructions_max: STEP_INSTRUCTIONS_MAX,
-            cancelled: None,
+            limits: Limits { instructions_max: STEP_INSTRUCTIONS_MAX, cancelled: None },
             buffers: None,
         };
         subject.compile(&PointSet::default());
@@ -262,7 +225,7 @@ impl Multiprocessor {
     /// How often each rule about waiting applied, in this subject and all its clones together.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counting.counters()
+        self.time.counting.counters()
     }
 
     /// Sets what is known of the kernel, for findings and reports.
@@ -284,7 +247,12 @@ impl Multiprocessor {
 
     /// From now on the moment of a timer is a choice: see the head of this file.
     pub const fn choose_interrupts(&mut self) {
-        self.ticks_to_choose = TICKS_CHOSEN_MAX;
+        self.time.ticks_to_choose = TICKS_CHOSEN_MAX;
+    }
+
+    /// From now on the moment of an interrupt between processors is a choice: see the head of this file.
+    pub fn delay_interrupts(&mut self) {
+        self.machine.hold_messages(true);
     }
 
     /// These words are known to be shared too, without being points: accesses to them are told, and processors do not
@@ -296,13 +264,13 @@ impl Multiprocessor {
     /// Classes of executions whose check has passed, and is left out from then on: it takes longer than a short test.
     /// They belong to one set of points.
     pub fn remember_classes(&mut self, classes: Arc<Classes>) {
-        self.classes = classes;
+        self.class.passed = classes;
     }
 
     /// The number of the class of the execution so far, if its points show all communication.
     #[must_use]
     pub fn class(&self) -> Option<u64> {
-        self.class.as_ref().map(Class::number)
+        self.class.so_far.as_ref().map(Class::number)
     }
 
     fn compile(&mut self, points: &PointSet) {
@@ -340,7 +308,7 @@ impl Multiprocessor {
 
     /// Instructions where a run stops to look at what the kernel does.
     fn stops(&self) -> impl Iterator<Item = u64> {
-        let known = self.knowledge.stops().chain(self.returns.iter().copied());
+        let known = self.knowledge.stops().chain(self.watching.returns.iter().copied());
         known.chain(self.compiled.code.iter().copied()).chain(self.ends.iter().copied())
     }
 
@@ -362,14 +330,14 @@ impl Multiprocessor {
 
     fn drain(&mut self, cpu: CpuId) {
         let told = self.recording.accesses.len();
-        let freed = Freed { heap: &self.heap, allocator: &self.knowledge.allocator, hooked: &self.hooked };
+        let freed = self.watching.freed(&self.knowledge.allocator);
         self.recording.drain(&self.machine, cpu, &mut self.contexts, &freed);
         self.classify(cpu, told);
     }
 
     /// Takes the accesses of the step from this one on into account for the class of the execution.
     fn classify(&mut self, cpu: CpuId, told: usize) {
-        let Self { recording, class, .. } = self;
+        let Self { recording, class: Classified { so_far: class, .. }, .. } = self;
         let held_back = |access: &Access| {
             let Some(Foreseen { store: Some(store), made: true, .. }) = &recording.foreseen else {
                 return false;
@@ -396,8 +364,8 @@ impl Multiprocessor {
         self.drain(cpu);
         let pc = VirtAddr(self.machine.cpu(cpu).pc());
         let accesses_before = self.recording.accesses.len();
-        let stack = self.narrated.is_some().then(|| self.knowledge.stack(&self.machine, cpu));
-        self.events.push(Event { action, pc, accesses_before, stack });
+        let stack = self.telling.is_narrated().then(|| self.knowledge.stack(&self.machine, cpu));
+        self.telling.events.push(Event { action, pc, accesses_before, stack });
     }
 
     /// Whether the processor takes an interrupt before anything else.
@@ -425,9 +393,9 @@ impl Multiprocessor {
 
     /// Ends the step because the processor stands before an access to a communication word.
     fn arrive(&mut self, cpu: CpuId, access: &machine::Access) -> StepEnd {
-        let Self { narrated, knowledge, machine, .. } = self;
+        let Self { telling, knowledge, machine, .. } = self;
         let addr = access.address;
-        if let Some(seen) = narrated {
+        if let Some(seen) = &mut telling.narrated {
             let stack = knowledge.stack(machine, cpu);
             let object = knowledge.describe(machine, cpu, addr);
             seen[usize::from(cpu.0)] = Some(BeforeAccess { stack, object });
@@ -466,7 +434,7 @@ impl Multiprocessor {
     }
 
     fn wait(&mut self, cpu: CpuId) -> StepEnd {
-        self.counting.count(Rule::Loop);
+        self.time.counting.count(Rule::Loop);
         self.point(PointKind::Blocked, cpu)
     }
 }
@@ -478,7 +446,8 @@ fn executed_since(machine: &Machine, cpu: CpuId, begun: u64) -> u64 {
 impl Subject for Multiprocessor {
     fn enabled(&self) -> ChoiceSet {
         let able = self.ready().flat_map(|cpu| self.outcomes(cpu));
-        let mut ready: ChoiceSet = able.chain(self.drains()).collect();
+        let arrivals = self.arrivals().map(Choice::from);
+        let mut ready: ChoiceSet = able.chain(self.drains()).chain(arrivals).collect();
         if ready.is_empty() && !self.over {
             let starving = |cpu: &CpuId| self.contexts[usize::from(cpu.0)].standing == ContextState::Starving;
             ready = self.cpus().filter(starving).map(Choice::from).collect();
@@ -501,7 +470,7 @@ impl Subject for Multiprocessor {
         self.recording.log.clear();
         self.recording.accesses.clear();
         self.recording.sharing.begin_step();
-        self.events.clear();
+        self.telling.events.clear();
         if let Actor::Buffer(cpu) = choice.actor
             && let Some(step) = self.drain_buffer(cpu, choice)
         {
@@ -509,10 +478,10 @@ impl Subject for Multiprocessor {
         }
         let waited = self.stores_wait();
         let begun = self.machine.cpu(cpu).executed;
-        let seen = self.narrated.as_mut().and_then(|seen| seen[usize::from(cpu.0)].take());
+        let seen = self.telling.narrated.as_mut().and_then(|seen| seen[usize::from(cpu.0)].take());
         let lines = self.context(cpu).lines.take();
-        if let Actor::Interrupt { .. } = choice.actor {
-            self.expire_at_choice(cpu);
+        if let Actor::Interrupt { vector, .. } = choice.actor {
+            self.interrupt_at_choice(cpu, vector);
         }
         let mut end = self.advance(cpu, choice.outcome);
         self.depend(cpu, lines.as_deref());
@@ -552,10 +521,10 @@ impl Subject for Multiprocessor {
             choice,
             thread,
             accesses: self.recording.accesses.clone(),
-            events: std::mem::take(&mut self.events),
+            events: std::mem::take(&mut self.telling.events),
             instructions,
             end,
-            stack: if self.narrated.is_some() { self.standing(thread) } else { Stack::new() },
+            stack: if self.telling.is_narrated() { self.standing(thread) } else { Stack::new() },
             sightings,
             remarks: Vec::new(),
         };
@@ -564,7 +533,7 @@ impl Subject for Multiprocessor {
     }
 
     fn narrate(&mut self) {
-        self.narrated = Some(vec![None; self.contexts.len()]);
+        self.telling.narrated = Some(vec![None; self.contexts.len()]);
     }
 
     fn standing(&self, thread: ThreadId) -> Stack {
@@ -580,11 +549,11 @@ impl Subject for Multiprocessor {
     }
 
     fn limit_step(&mut self, instructions_max: u64) {
-        self.instructions_max = instructions_max.min(STEP_INSTRUCTIONS_MAX);
+        self.limits.instructions_max = instructions_max.min(STEP_INSTRUCTIONS_MAX);
     }
 
     fn cancel_when(&mut self, cancelled: Cancelled) {
-        self.cancelled = Some(cancelled);
+        self.limits.cancelled = Some(cancelled);
     }
 
     fn thread_name(&self, thread: ThreadId) -> Option<String> {
@@ -597,7 +566,7 @@ impl Subject for Multiprocessor {
     }
 
     fn bytes_apart(&self, other: &Self) -> usize {
-        let own = self.recording.sharing.bytes() + self.class.as_ref().map_or(0, Class::bytes);
+        let own = self.recording.sharing.bytes() + self.class.so_far.as_ref().map_or(0, Class::bytes);
         CLONE_BYTES + own + self.machine.memory.bytes_apart(&other.machine.memory)
     }
 }

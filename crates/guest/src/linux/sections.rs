@@ -27,7 +27,7 @@ struct Named {
 /// The sections and segments of a 64-bit ELF file.
 #[derive(Clone, Debug)]
 pub struct Sections {
-    bytes: Arc<[u8]>,
+    bytes: Arc<Vec<u8>>,
     sections: Vec<Named>,
     /// The parts of the file that are loaded, by their address in memory.
     loaded: Vec<(u64, Range<usize>)>,
@@ -42,7 +42,7 @@ impl Sections {
     /// Reads a file; `None`: no 64-bit x86 ELF file, or one whose tables of sections and segments cannot be
     /// read.
     #[must_use]
-    pub fn parse(bytes: Arc<[u8]>) -> Option<Self> {
+    pub fn parse(bytes: Vec<u8>) -> Option<Self> {
         let file = object::File::parse(&*bytes).ok()?;
         if file.architecture() != object::Architecture::X86_64 {
             return None;
@@ -62,7 +62,7 @@ impl Sections {
                 loaded.push((segment.address(), file));
             }
         }
-        Some(Sections { bytes, sections, loaded })
+        Some(Sections { bytes: Arc::new(bytes), sections, loaded })
     }
 
     #[must_use]

@@ -123,6 +123,29 @@ fn interrupts_between_processors() {
     assert_eq!(board.mmio_read(0, CpuId(1), PhysAddr(lapic::BASE + 0x20), 4), 1 << 24);
 }
 
+/// Interrupts that are held are on their way until they are let arrive, each by itself; those to oneself, and NMIs, are not held.
+#[test]
+fn interrupts_between_processors_can_be_held() {
+    let mut board = board();
+    for cpu in [0, 1] {
+        lapic(&mut board, cpu, 0xf0, 0x1ff);
+    }
+    let pending = |board: &Board| [0, 1].map(|cpu| board.interrupt_pending(CpuId(cpu)));
+    board.hold_messages(true);
+    for message in [0xc_4041, 0xc_4052, 0xc_4041, 0x4_4063, 0xc_4400] {
+        lapic(&mut board, 0, 0x300, message);
+    }
+    let to = CpuId(1);
+    assert_eq!(board.in_transit(), [(to, 0x41), (to, 0x52), (to, 0x41)]);
+    assert_eq!((pending(&board), board.take_signals().len()), ([true, false], 1));
+    assert!(board.arrive(to, 0x52) && !board.arrive(to, 0x52));
+    assert_eq!(board.acknowledge(0, to), 0x52);
+    assert_eq!(board.in_transit(), [(to, 0x41), (to, 0x41)]);
+    lapic(&mut board, 1, 0xb0, 0);
+    board.hold_messages(false);
+    assert_eq!((board.in_transit().len(), pending(&board)), (0, [true, true]));
+}
+
 #[test]
 fn device_lines_reach_the_io_apic() {
     let mut board = board();

@@ -52,6 +52,8 @@ const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 const ZSTD_MAGIC: &[u8] = b"\x28\xb5\x2f\xfd";
 /// The largest kernel that is accepted; a file that claims a larger one is damaged.
 const KERNEL_BYTES_MAX: u64 = 1 << 30;
+/// Room for one of at most this size is made at once, on the word of its header.
+const USUAL_BYTES_MAX: usize = 128 << 20;
 /// The longest command line that the kernel takes if its header does not say.
 const COMMAND_LINE_DEFAULT_MAX: u32 = 2047;
 const RAMDISK_DEFAULT_MAX: u64 = 0x7fff_ffff;
@@ -150,7 +152,7 @@ impl<'a> Image<'a> {
         let damaged = |error: String| {
             BootError::Malformed(format!("the compressed kernel cannot be unpacked: {error}"))
         };
-        let mut kernel = Vec::new();
+        let mut kernel = Vec::with_capacity((size as usize).min(USUAL_BYTES_MAX));
         if xz {
             let reader = lzma_rust2::XzReader::new(packed, false);
             reader.take(size).read_to_end(&mut kernel).map_err(|error| damaged(error.to_string()))?;

@@ -36,8 +36,12 @@ impl Scene {
         }
         let target = make_again(recipe, path.parent().unwrap_or(Path::new("")))?;
         let mut subject = target.start(&Cache, &(Arc::new(crate::interrupt::asked) as trace::Cancelled))?;
-        if chooses_interrupts(&file) {
+        // Findings of earlier versions do not say so, and knew of timers alone.
+        if target.recipe.interrupts || chooses_interrupts(&file) {
             subject.choose_interrupts();
+        }
+        if target.recipe.interrupts {
+            subject.delay_interrupts();
         }
         if target.recipe.tso {
             subject.explore_store_buffers().map_err(Failure::BadInput)?;

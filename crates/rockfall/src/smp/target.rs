@@ -59,7 +59,8 @@ pub struct SmpArguments {
     #[arg(long, value_name = "NAME")]
     pub module_define: Vec<String>,
     /// Let others in also where a processor touches what its own interrupts touch, from the beginning on, and choose the moments
-    /// of timers: at most twice in a schedule one expires while others could go on
+    /// of interrupts: those between processors come whenever their receiver could take them, and at most twice in a schedule a
+    /// timer expires while others could go on
     #[arg(long)]
     pub interrupts: bool,
     /// With --linux: boot anew, whatever is kept of earlier boots
@@ -133,7 +134,8 @@ pub fn load_functions(arguments: &TargetArguments) -> Result<SmpTarget, Failure>
     let target = target::load(arguments)?;
     let SmpArguments { begin, end, cpus, .. } = arguments.smp.clone();
     let functions = FunctionsRecipe { cpus: cpus.unwrap_or(CPUS), begin, end };
-    let recipe = Recipe { functions: Some(functions), ..target.recipe.clone() };
+    let recipe =
+        Recipe { functions: Some(functions), interrupts: arguments.smp.interrupts, ..target.recipe.clone() };
     SmpTarget::described(recipe, target)
 }
 
@@ -199,7 +201,7 @@ pub fn load(arguments: &TargetArguments, test: &Path) -> Result<SmpTarget, Failu
     }
     let transactions = arguments.transactions.linux_recipe()?;
     let LinuxFiles { path, kernel, linux, initramfs } = LinuxFiles::load(arguments, vec![test.to_owned()])?;
-    let linux = linux.ok();
+    let release = linux.as_ref().map_or_else(|_| String::new(), |linux| linux.release().to_owned());
     let name = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let recipe = Recipe {
         kernel: path,
@@ -210,8 +212,9 @@ pub fn load(arguments: &TargetArguments, test: &Path) -> Result<SmpTarget, Failu
         sources: arguments.sources.clone(),
         transactions,
         tso: arguments.tso,
+        interrupts: arguments.smp.interrupts,
         linux: Some(LinuxRecipe {
-            release: linux.as_ref().map_or_else(String::new, |linux| linux.release().to_owned()),
+            release,
             cpus: arguments.smp.cpus.unwrap_or(CPUS),
             initramfs: PathBuf::from(&name).with_extension("img"),
             initramfs_hash: file_hash(&initramfs),
@@ -219,7 +222,7 @@ pub fn load(arguments: &TargetArguments, test: &Path) -> Result<SmpTarget, Failu
         }),
         ..Recipe::default()
     };
-    Ok(cautioned(SmpTarget::linux(recipe, kernel, initramfs)))
+    Ok(cautioned(SmpTarget::linux(recipe, kernel, linux, initramfs)))
 }
 
 /// Makes the target of a finding again. What is not where it was may be in the folder `beside`.

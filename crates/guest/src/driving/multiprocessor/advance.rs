@@ -86,7 +86,7 @@ impl Multiprocessor {
         // instruction that follows STI.
         let watches = self.contexts[usize::from(cpu.0)].repetition.watches();
         // An interrupt that is taken changes the flag too; that it is taken is what counts then.
-        let flags = (watches || self.ticks_to_choose > 0) && !self.is_interrupted_next(cpu);
+        let flags = (watches || self.chooses_moments()) && !self.is_interrupted_next(cpu);
         let transacts = self.machine.transaction(cpu).is_some();
         if transacts && executed_since(&self.machine, cpu, begun) > 0 && stands_before_end(&self.machine, cpu)
         {
@@ -128,11 +128,11 @@ impl Multiprocessor {
             return endless.then_some(StepEnd::NoProgress { instructions: executed });
         }
         if was_shadowed {
-            // Where interrupts come through is a place for a timer's, if its moment is chosen.
-            let timer = self.timers().any(|timer| timer.cpu() == Some(cpu));
+            // Where interrupts come through is a place for one whose moment is chosen.
+            let interrupt = self.timers().chain(self.arrivals()).any(|actor| actor.cpu() == Some(cpu));
             return match self.spins(cpu, true, None) {
                 true => Some(self.wait(cpu)),
-                false => timer.then(|| self.point(PointKind::Access, cpu)),
+                false => interrupt.then(|| self.point(PointKind::Access, cpu)),
             };
         }
         self.drain(cpu);
@@ -185,7 +185,7 @@ impl Multiprocessor {
             }
             Stop::Pause => self.spins(cpu, true, None).then(|| self.wait(cpu)),
             Stop::Halt => {
-                self.counting.count(Rule::Halt);
+                self.time.counting.count(Rule::Halt);
                 let context = self.context(cpu);
                 context.standing = ContextState::Halted;
                 context.repetition.clear();
@@ -197,7 +197,7 @@ impl Multiprocessor {
             Stop::Interrupt { vector, .. } => {
                 self.empty_buffer(cpu);
                 self.tell(cpu, Action::Interrupt { vector });
-                self.counting.count(Rule::Interrupt);
+                self.time.counting.count(Rule::Interrupt);
                 let Self { machine, contexts, .. } = self;
                 let context: &mut Context = &mut contexts[usize::from(cpu.0)];
                 context.repetition.clear();

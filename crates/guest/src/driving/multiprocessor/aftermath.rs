@@ -19,6 +19,7 @@ impl Multiprocessor {
     /// Runs the check of a test whose last step on `cpu` is being told.
     pub(super) fn check(&mut self, cpu: CpuId) -> StepEnd {
         self.machine.set_timer_mode(TimerMode::FreeRunning);
+        self.machine.hold_messages(false);
         let (mut turns, mut silent) = (Turns::default(), Events::off());
         let (mut executed, mut asked) = (0, 0);
         loop {
@@ -31,7 +32,7 @@ impl Multiprocessor {
             if executed - asked >= ASK_INSTRUCTIONS {
                 asked = executed;
                 self.hear_console(cpu);
-                if self.cancelled.as_ref().is_some_and(|cancelled| cancelled()) {
+                if self.limits.is_cancelled() {
                     return StepEnd::Cancelled;
                 }
             }

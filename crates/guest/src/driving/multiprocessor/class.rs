@@ -11,7 +11,7 @@
 use super::repetition::words;
 use machine::WordSet;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use trace::{Access, AccessKind, CpuId, PhysAddr};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +73,26 @@ impl Class {
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.sum
+    }
+}
+
+/// The class of an execution, and which classes need no check any more.
+#[derive(Debug)]
+pub struct Classified {
+    /// `None` when communication was met that the execution's points do not show.
+    pub so_far: Option<Class>,
+    /// Classes of executions after which the test's check need not be run any more.
+    pub passed: Arc<Classes>,
+}
+
+impl Clone for Classified {
+    fn clone(&self) -> Self {
+        Self { so_far: self.so_far.clone(), passed: self.passed.clone() }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        self.so_far.clone_from(&source.so_far);
+        self.passed.clone_from(&source.passed);
     }
 }
 

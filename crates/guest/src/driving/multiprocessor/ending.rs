@@ -77,16 +77,16 @@ impl Multiprocessor {
             return StepEnd::Finished;
         }
         let class = self.class();
-        if class.is_some_and(|class| self.classes.has_passed(class)) {
+        if class.is_some_and(|class| self.class.passed.has_passed(class)) {
             return StepEnd::Finished;
         }
-        let told = self.events.len();
+        let told = self.telling.events.len();
         let end = self.check(cpu);
         if end == StepEnd::Finished
-            && self.events.len() == told
+            && self.telling.events.len() == told
             && let Some(class) = class
         {
-            self.classes.passed(class);
+            self.class.passed.passed(class);
         }
         end
     }
@@ -97,9 +97,9 @@ impl Multiprocessor {
         if bytes.is_empty() {
             return;
         }
-        self.console.push_str(&String::from_utf8_lossy(&bytes));
-        while let Some(end) = self.console.find('\n') {
-            let line: String = self.console.drain(..=end).collect();
+        self.telling.console.push_str(&String::from_utf8_lossy(&bytes));
+        while let Some(end) = self.telling.console.find('\n') {
+            let line: String = self.telling.console.drain(..=end).collect();
             self.tell(cpu, Action::Console { line: line.trim_end().to_owned() });
         }
     }

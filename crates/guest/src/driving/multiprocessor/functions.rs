@@ -95,6 +95,7 @@ impl Multiprocessor {
         }
         let mut subject = Self::new(machine, cpus);
         subject.ends = functions.end.iter().copied().collect();
+        subject.recompile();
         Ok(subject)
     }
 }

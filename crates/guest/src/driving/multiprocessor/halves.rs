@@ -73,7 +73,7 @@ impl Multiprocessor {
                 let mut bytes = [0; BYTES_MAX as usize];
                 self.machine.memory.read(read.phys, &mut bytes[..read.size as usize]);
                 self.recording.accesses.push(read);
-                if let Some(class) = &mut self.class {
+                if let Some(class) = &mut self.class.so_far {
                     class.access(cpu, &read, &self.recording.known);
                 }
                 let context = self.context(cpu);

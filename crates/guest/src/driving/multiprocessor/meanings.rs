@@ -4,10 +4,38 @@
 //! A block that is freed or allocated is written by whoever does so. So a free that nothing orders with another's access to the
 //! block is a race like any other, and others are let in before it.
 
-use super::recording::Block;
+use super::heap::{Allocator, Heap};
+use super::hooks::Hooked;
+use super::recording::{Block, Freed};
 use super::{Knowledge, Multiprocessor};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{Action, CpuId, StepEnd, VirtAddr};
+
+/// What was seen of the kernel's allocator and locks in one execution.
+#[derive(Clone)]
+pub(super) struct Watching {
+    pub(super) heap: Heap,
+    pub(super) hooked: Hooked,
+    /// Addresses that functions of the allocator return to, as far as they have been seen: runs stop there.
+    pub(super) returns: BTreeSet<u64>,
+}
+
+impl Watching {
+    pub(super) fn new(cpus: usize) -> Self {
+        Self { heap: Heap::new(cpus), hooked: Hooked::default(), returns: BTreeSet::new() }
+    }
+
+    /// Becomes what another one knows of its execution. Places where runs stop stay, whoever came there first.
+    pub(super) fn restore(&mut self, source: &Self) {
+        self.heap.clone_from(&source.heap);
+        self.hooked.clone_from(&source.hooked);
+    }
+
+    pub(super) const fn freed<'a>(&'a self, allocator: &'a Allocator) -> Freed<'a> {
+        Freed { heap: &self.heap, allocator, hooked: &self.hooked }
+    }
+}
 
 impl Multiprocessor {
     /// Tells what happens to the heap. A block that is freed or allocated is written by whoever does so, before it is free and
@@ -39,8 +67,8 @@ impl Multiprocessor {
     pub(super) fn frees_point(&self, cpu: CpuId) -> bool {
         let Knowledge { allocator, description, .. } = &*self.knowledge;
         let described = description.as_ref();
-        let block = described.and_then(|kernel| self.hooked.freeing(&self.machine, cpu, kernel));
-        let mut blocks = self.heap.freeing(&self.machine, cpu, allocator).into_iter().chain(block);
+        let block = described.and_then(|kernel| self.watching.hooked.freeing(&self.machine, cpu, kernel));
+        let mut blocks = self.watching.heap.freeing(&self.machine, cpu, allocator).into_iter().chain(block);
         let before = &self.compiled.until.before;
         blocks.any(|block| before.first_of(block.phys, block.size).is_some())
     }
@@ -57,11 +85,11 @@ impl Multiprocessor {
     /// Whether the processor enters or leaves the allocator.
     pub(super) fn allocates(&mut self, cpu: CpuId) -> bool {
         let knowledge = self.knowledge.clone();
-        let Some(met) = self.heap.at(&self.machine, cpu, &knowledge.allocator) else { return false };
+        let Some(met) = self.watching.heap.at(&self.machine, cpu, &knowledge.allocator) else { return false };
         for action in met.actions {
             self.tell_of_heap(cpu, action);
         }
-        if met.returns_to.is_some_and(|at| self.returns.insert(at)) {
+        if met.returns_to.is_some_and(|at| self.watching.returns.insert(at)) {
             self.compiled.until.code = Arc::new(self.stops().collect());
         }
         true
@@ -73,11 +101,11 @@ impl Multiprocessor {
         let Some(kernel) = self.knowledge.description.clone() else { return Ok(false) };
         // What was accessed so far is judged by what was free then.
         self.drain(cpu);
-        let Some(met) = self.hooked.at(&self.machine, cpu, &kernel) else { return Ok(false) };
+        let Some(met) = self.watching.hooked.at(&self.machine, cpu, &kernel) else { return Ok(false) };
         for action in met.actions {
             self.tell_of_heap(cpu, action);
         }
-        if met.returns_to.is_some_and(|at| self.returns.insert(at)) {
+        if met.returns_to.is_some_and(|at| self.watching.returns.insert(at)) {
             self.compiled.until.code = Arc::new(self.stops().collect());
         }
         if met.crashed { Err(StepEnd::Crashed) } else { Ok(true) }
@@ -87,7 +115,7 @@ impl Multiprocessor {
     pub(super) fn trouble(&mut self, cpu: CpuId) -> Option<StepEnd> {
         let (action, pc) = self.knowledge.trouble(&self.machine, cpu)?;
         self.tell(cpu, action);
-        let event = self.events.last_mut().expect("just told");
+        let event = self.telling.events.last_mut().expect("just told");
         event.pc = pc;
         // What matters is where the kernel was when it met the trouble, not the functions that report it.
         if let Some(stack) = &mut event.stack

@@ -19,7 +19,8 @@
 //! there already, do not wake one another.
 
 use machine::{Cpu, Machine};
-use std::collections::{BTreeMap, BTreeSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use trace::{PhysAddr, WORD_BYTES, Words};
 
@@ -58,8 +59,8 @@ pub struct Repetition {
 struct Round {
     cpu: Cpu,
     /// With what they held when that was last looked at.
-    reads: BTreeMap<u64, u64>,
-    writes: BTreeSet<u64>,
+    reads: FxHashMap<u64, u64>,
+    writes: FxHashSet<u64>,
     /// What the words held that the loop wrote on an earlier way round.
     before: BTreeMap<u64, u64>,
     /// Stops elsewhere since then.
@@ -203,7 +204,7 @@ impl Repetition {
     }
 
     fn begin(&mut self, cpu: &Cpu, before: BTreeMap<u64, u64>) {
-        let (reads, writes) = (BTreeMap::new(), BTreeSet::new());
+        let (reads, writes) = (FxHashMap::default(), FxHashSet::default());
         let watch = Round { cpu: cpu.clone(), reads, writes, before, elsewhere: 0, paused: false };
         self.watch = Some(Box::new(watch));
     }

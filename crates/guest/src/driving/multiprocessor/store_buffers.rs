@@ -166,7 +166,7 @@ impl Multiprocessor {
 
     /// Others see a store from now on.
     fn seen(&mut self, cpu: CpuId, addr: VirtAddr, phys: PhysAddr, size: u32, pc: VirtAddr) {
-        if let Some(class) = &mut self.class {
+        if let Some(class) = &mut self.class.so_far {
             let write = Access { phys, addr, size, kind: AccessKind::Write, atomic: false, pc };
             class.drained(cpu, &write, &self.recording.known);
         }
@@ -274,9 +274,9 @@ impl Multiprocessor {
         } else if let Some(stuck) = self.pass_idle_time() {
             end = stuck;
         }
-        let stack = if self.narrated.is_some() { self.standing_of(cpu) } else { Stack::new() };
+        let stack = if self.telling.is_narrated() { self.standing_of(cpu) } else { Stack::new() };
         let mut told = events;
-        told.append(&mut self.events);
+        told.append(&mut self.telling.events);
         Some(Step {
             choice,
             thread: thread_of(cpu),
@@ -297,8 +297,8 @@ impl Multiprocessor {
     /// Ends the execution because it cannot be judged: see the head of this file.
     pub(super) fn leave_unjudged(&mut self) -> StepEnd {
         self.over = true;
-        self.class = None;
-        self.events.clear();
+        self.class.so_far = None;
+        self.telling.events.clear();
         StepEnd::Finished
     }
 }

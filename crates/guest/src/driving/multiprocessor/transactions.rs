@@ -109,7 +109,7 @@ impl Multiprocessor {
         let pc = self.machine.pc(cpu);
         for lines in [before, after.as_deref()].into_iter().flatten() {
             let accesses = self.recording.accesses.len();
-            self.events.extend(lines.clone().events(tsx.line_bytes, pc, accesses));
+            self.telling.events.extend(lines.clone().events(tsx.line_bytes, pc, accesses));
         }
         self.context(cpu).lines = after;
     }
