@@ -530,7 +530,8 @@ static void work(int cpu)
             *target = exchange(variable, at->value);
             break;
         case COMPARE_EXCHANGE:
-            *target = compare_exchange(variable, 0, at->value);
+            // What is expected is in the upper half.
+            *target = compare_exchange(variable, at->value >> 16, at->value & 0xffff);
             break;
         case LOCK:
             acquire(&program_locks[at->variable]);

@@ -75,7 +75,7 @@ pub fn build(
     build_with(guests, cache, macros, (more, &[]), out)
 }
 
-/// The same with programs that somebody else has made; of two with one name theirs counts.
+/// Builds an image with programs that somebody else has made among its own; of two with one name theirs counts.
 pub fn build_with(
     guests: &Path,
     cache: &Path,

@@ -116,7 +116,7 @@ impl Design {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     pub threads: Option<u32>,
-    /// Of each thread.
+    /// How often each thread does it.
     pub iterations: Option<u32>,
 }
 
@@ -179,7 +179,7 @@ impl Build {
         self.image_of(size, &[], out)
     }
 
-    /// The same, with these executables for Pebbles among the programs.
+    /// Builds the kernel and its programs, with these executables for Pebbles among them.
     pub fn image_of(&self, size: Size, executables: &[PathBuf], out: &Path) -> Result<Image, BuildError> {
         let macros = [self.macros()?, size.macros()?].concat();
         image::build_with(&sources(), &cache(), &macros, (&[], executables), out)

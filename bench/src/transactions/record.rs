@@ -51,7 +51,7 @@ pub struct Answer {
     pub cpu_seconds: f64,
     /// How many racing instructions the space has.
     pub racing: usize,
-    /// Of a space that is not finished, how many interleavings it is thought to have.
+    /// How many interleavings a space is thought to have that is not finished.
     pub estimate: Option<f64>,
 }
 

@@ -39,13 +39,8 @@ impl RaceWitness {
     /// Where both accesses of the race are in the execution of the schedule: the second is the first access
     /// of its side that comes after one of the other side, the first is the last of those before it.
     fn moments(&self, steps: &[Step]) -> Option<[Moment; 2]> {
-        let Race { first, second, addr, size } = &self.race;
-        let reaches = |access: &Access| {
-            access.addr.0 < addr.0 + u64::from(*size) && addr.0 < access.addr.0 + u64::from(access.size)
-        };
-        let is = |side: &RaceSide, by, access: &Access| {
-            by == side.thread && access.pc == side.pc && access.kind == side.kind && reaches(access)
-        };
+        let Race { first, second, .. } = &self.race;
+        let is = |side: &RaceSide, by, access: &Access| is_side(&self.race, side, by, access);
         let mut before = None;
         for (step, whole) in steps.iter().enumerate() {
             for (access, (by, at)) in accesses(whole).enumerate() {
@@ -61,6 +56,66 @@ impl RaceWitness {
             }
         }
         None
+    }
+}
+
+/// Whether a thread's access is one side of a race.
+fn is_side(race: &Race, side: &RaceSide, by: ThreadId, access: &Access) -> bool {
+    let reaches = || {
+        access.addr.0 < race.addr.0 + u64::from(race.size)
+            && race.addr.0 < access.addr.0 + u64::from(access.size)
+    };
+    by == side.thread && access.pc == side.pc && access.kind == side.kind && reaches()
+}
+
+/// Sees both accesses of races while the run in which they were found is made again.
+pub struct SeeingAgain<'a> {
+    races: Vec<&'a Race>,
+    /// The latest access of the first side of each race.
+    first: BTreeMap<RaceKey, Sighting>,
+    pub seen: BTreeMap<RaceKey, [Sighting; 2]>,
+}
+
+impl<'a> SeeingAgain<'a> {
+    pub fn new(races: impl IntoIterator<Item = &'a Race>) -> Self {
+        Self { races: races.into_iter().collect(), first: BTreeMap::new(), seen: BTreeMap::new() }
+    }
+
+    /// The instructions that steps must have sightings of.
+    pub fn sites(&self) -> Vec<VirtAddr> {
+        let sites = self.races.iter().flat_map(|race| [race.first.pc, race.second.pc]);
+        sites.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Whether every race was seen.
+    pub fn is_done(&self) -> bool {
+        self.races.iter().all(|race| self.seen.contains_key(&race.key()))
+    }
+
+    /// Looks at a step of the run.
+    pub fn observe(&mut self, mut step: Step, target: &Target) {
+        if step.sightings.is_empty() {
+            return;
+        }
+        let names = Names::of(target);
+        Objects::learn(std::slice::from_mut(&mut step), &|pc| names.image_at(pc).clone());
+        let all: Vec<(ThreadId, &Access)> = accesses(&step).collect();
+        for sighting in &step.sightings {
+            let Some((by, access)) = all.get(sighting.access) else { continue };
+            for race in &self.races {
+                let key = race.key();
+                if self.seen.contains_key(&key) {
+                    continue;
+                }
+                if is_side(race, &race.second, *by, access)
+                    && let Some(first) = self.first.get(&key)
+                {
+                    self.seen.insert(key, [first.clone(), sighting.clone()]);
+                } else if is_side(race, &race.first, *by, access) {
+                    self.first.insert(key, sighting.clone());
+                }
+            }
+        }
     }
 }
 
@@ -135,7 +190,7 @@ pub fn stories<'a>(
         let key = known.race.key();
         let variable = variable(key.low).or_else(|| variable(key.high));
         let own_frame = [&known.race.first, &known.race.second].map(|side| code.is_own_frame(side.pc));
-        RaceStory { known, variable, seen: seen.remove(&key), own_frame }
+        RaceStory { known, variable, seen: seen.remove(&key), own_frame, values: None }
     };
     races.into_iter().map(story).collect()
 }

@@ -36,6 +36,8 @@ pub struct Sampling {
 pub struct CaughtRace {
     pub race: Race,
     pub schedule: Schedule,
+    /// What was there when the one was held back, and when it went on.
+    pub values: [u64; 2],
     /// In a guest that just runs: the guest where these choices begin.
     pub root: Option<Box<Uniprocessor>>,
 }
@@ -146,7 +148,8 @@ impl Run<'_> {
             if self.told.insert((access.pc.min(held.pc), access.pc.max(held.pc))) {
                 let (first, second) = (side(by, &access), side(thread, &held));
                 let race = Race { first, second, addr: held.addr, size: held.size };
-                self.caught.races.push(CaughtRace { race, schedule, root: None });
+                let values = [before, after].map(u64::from_le_bytes);
+                self.caught.races.push(CaughtRace { race, schedule, values, root: None });
             }
         } else if after != before && self.told.insert((held.pc, held.pc)) {
             self.caught.changed.push((held.pc, held.addr));

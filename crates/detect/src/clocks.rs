@@ -4,9 +4,10 @@
 //! thread's own component counts its releases, so it is an epoch: accesses of one epoch are ordered alike with respect
 //! to everybody else. Clocks are short sorted vectors, since a test has few threads.
 
+use crate::held::Change;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trace::{LockId, ThreadId};
+use trace::{Action, LockId, ThreadId};
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Clock(Vec<(ThreadId, u32)>);
@@ -78,6 +79,33 @@ impl Clocks {
     pub fn acquire(&mut self, thread: ThreadId, lock: LockId) {
         if let Some(clock) = self.locks.get(&lock) {
             Arc::make_mut(&mut self.threads).entry(thread).or_default().join(clock);
+        }
+    }
+
+    /// A lock goes from one thread to another, which learns what the one did.
+    pub fn pass(&mut self, lock: LockId, from: ThreadId, to: ThreadId) {
+        self.release(from, lock);
+        self.acquire(to, lock);
+    }
+
+    /// A thread changed who holds a lock: whoever has it next comes after whoever had it.
+    pub fn change(&mut self, thread: ThreadId, change: Change) {
+        match change {
+            Change::None => {}
+            Change::Acquired(lock) => self.acquire(thread, lock),
+            Change::Released { lock, .. } => self.release(thread, lock),
+            Change::Passed(lock, to) => self.pass(lock, thread, to),
+        }
+    }
+
+    /// A thread did something that may order threads without a lock: one comes after whoever made it, woke it, or has ended before it was
+    /// waited for.
+    pub fn act(&mut self, thread: ThreadId, action: &Action) {
+        match *action {
+            Action::Create { child } => self.edge(thread, child),
+            Action::Wake { thread: woken } => self.edge(thread, woken),
+            Action::Join { thread: over } => self.edge(over, thread),
+            _ => {}
         }
     }
 

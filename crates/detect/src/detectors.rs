@@ -47,47 +47,64 @@ impl Default for Config {
     }
 }
 
+/// The detectors, each said once: its name, its type, and how it is made of a [`Config`] if it is to watch.
+macro_rules! detectors {
+    ($($name:ident: $detector:ty = $make:expr,)*) => {
+        #[derive(Clone, Debug)]
+        struct All {
+            $($name: Option<$detector>,)*
+        }
+
+        impl All {
+            fn new(config: &Config) -> Self {
+                $(let $name: fn(&Config) -> Option<$detector> = $make;)*
+                Self { $($name: $name(config),)* }
+            }
+
+            fn each(&mut self) -> [Option<&mut dyn Detector<Finding>>; DETECTORS] {
+                [$(self.$name.as_mut().map(|detector| detector as _),)*]
+            }
+        }
+
+        const DETECTORS: usize = [$(stringify!($name)),*].len();
+    };
+}
+
+// The finding that tells most comes first: a use after free may be followed by the panic that it causes in the same step.
+detectors! {
+    use_after_free: UseAfterFree = |config| Some(UseAfterFree { frees_seen: config.frees_seen }),
+    reentry: Reentry = |config| config.reentry.then(Reentry::default),
+    panic: Panic = |_| Some(Panic),
+    fault: Fault = |_| Some(Fault),
+    deadlock: Deadlock = |_| Some(Deadlock::default()),
+    check: Check = |_| Some(Check),
+    console: Console = |config| Some(Console::new(config.console.iter().map(String::as_str))),
+    lockdep: Lockdep = |config| config.lockdep.then(Lockdep::default),
+    leak: Leak = |config| config.leak.then(|| Leak::new(&config.kept)),
+}
+
 #[derive(Clone, Debug)]
 pub struct Detectors {
     facts: Facts,
-    panic: Panic,
-    fault: Fault,
-    check: Check,
-    console: Console,
-    use_after_free: UseAfterFree,
-    reentry: Option<Reentry>,
-    deadlock: Deadlock,
+    all: All,
     no_progress: NoProgress,
     instructions_allowed: u64,
-    leak: Option<Leak>,
-    lockdep: Option<Lockdep>,
     known: Arc<[Signature]>,
 }
-
-const DETECTORS: usize = 10;
 
 impl Detectors {
     #[must_use]
     pub fn new(config: &Config) -> Self {
         Self {
             facts: Facts::default(),
-            panic: Panic,
-            fault: Fault,
-            check: Check,
-            console: Console::new(config.console.iter().map(String::as_str)),
-            use_after_free: UseAfterFree { frees_seen: config.frees_seen },
-            reentry: config.reentry.then(Reentry::default),
-            deadlock: Deadlock::default(),
+            all: All::new(config),
             no_progress: NoProgress::new(config.limits),
             instructions_allowed: config.instructions_allowed,
-            leak: config.leak.then(|| Leak::new(&config.kept)),
-            lockdep: config.lockdep.then(Lockdep::default),
             known: config.known.clone().into(),
         }
     }
 
-    /// Adds what is wrong with `step`, the finding that tells most first: a use after free may be followed by
-    /// the panic that it causes in the same step.
+    /// Adds what is wrong with `step`, the finding that tells most first.
     pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
         self.observe_with(None, step, findings, &mut Vec::new());
     }
@@ -101,25 +118,16 @@ impl Detectors {
         findings: &mut Vec<Finding>,
         races: &mut Vec<Race>,
     ) {
-        let mut all: [Option<&mut dyn Detector<Finding>>; DETECTORS] = [
-            Some(&mut self.use_after_free),
-            self.reentry.as_mut().map(|reentry| reentry as &mut dyn Detector<Finding>),
-            Some(&mut self.panic),
-            Some(&mut self.fault),
-            Some(&mut self.deadlock),
-            Some(&mut self.check),
-            Some(&mut self.console),
-            self.lockdep.as_mut().map(|detector| detector as _),
-            self.leak.as_mut().map(|detector| detector as _),
-            Some(&mut self.no_progress),
-        ];
+        let mut all = self.all.each();
         let mut found = [const { Vec::new() }; DETECTORS];
+        let mut without_progress = Vec::new();
         self.facts.walk(step, |moment| {
             for (detector, found) in all.iter_mut().zip(&mut found) {
                 if let Some(detector) = detector {
                     detector.observe(moment, found);
                 }
             }
+            self.no_progress.observe(moment, &mut without_progress);
             if let Some(detector) = &mut race_detector {
                 detector.observe(moment, races);
             }
@@ -127,7 +135,7 @@ impl Detectors {
         let is_news = |finding: &Finding| {
             !self.known.contains(&finding.signature()) && !self.known.contains(&finding.cause())
         };
-        let found = found.into_iter().flatten();
+        let found = found.into_iter().flatten().chain(without_progress);
         match self.known.is_empty() {
             true => findings.extend(found),
             false => findings.extend(found.filter(is_news)),

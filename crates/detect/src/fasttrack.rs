@@ -124,27 +124,11 @@ impl FastTrack {
         }
     }
 
-    fn pass_interrupts(&mut self, from: ThreadId, to: ThreadId) {
-        self.clocks.release(from, INTERRUPTS);
-        self.clocks.acquire(to, INTERRUPTS);
-    }
-
     fn act(&mut self, moment: &Moment<'_>, action: &Action, change: Change) {
         let thread = moment.thread;
-        match change {
-            Change::None => {}
-            Change::Acquired(lock) => self.clocks.acquire(thread, lock),
-            Change::Released { lock, .. } => self.clocks.release(thread, lock),
-            Change::Passed(INTERRUPTS, to) => self.pass_interrupts(thread, to),
-            Change::Passed(lock, to) => {
-                self.clocks.release(thread, lock);
-                self.clocks.acquire(to, lock);
-            }
-        }
+        self.clocks.change(thread, change);
+        self.clocks.act(thread, action);
         match *action {
-            Action::Create { child } => self.clocks.edge(thread, child),
-            Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
-            Action::Join { thread: over } => self.clocks.edge(over, thread),
             Action::Alloc { addr, phys, size } | Action::Free { addr, phys, size: Some(size) } => {
                 self.memory.forget(addr, phys, size);
             }
@@ -170,7 +154,7 @@ impl Detector<Race> for FastTrack {
         match moment.what {
             What::Begin { interrupts_from } => {
                 if let Some(from) = interrupts_from {
-                    self.pass_interrupts(from, moment.thread);
+                    self.clocks.pass(INTERRUPTS, from, moment.thread);
                 }
             }
             What::Event { event, change, .. } => self.act(moment, &event.action, change),

@@ -43,15 +43,13 @@ impl Detector<Race> for RaceLimited {
                 if let Change::Acquired(lock) = change {
                     self.clocks.acquire(thread, lock);
                 }
+                self.clocks.act(thread, &event.action);
                 self.contexts.act(thread, &event.action);
                 match event.action {
                     Action::Exit => {
                         let held = held.by(thread).into_iter().filter(|lock| *lock != INTERRUPTS);
                         held.for_each(|lock| self.clocks.release(thread, lock));
                     }
-                    Action::Create { child } => self.clocks.edge(thread, child),
-                    Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
-                    Action::Join { thread: over } => self.clocks.edge(over, thread),
                     Action::HandOff { to, .. } => self.clocks.edge(thread, to),
                     Action::Alloc { addr, phys, size } | Action::Free { addr, phys, size: Some(size) } => {
                         self.past.forget(addr, phys, size);

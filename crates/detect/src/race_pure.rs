@@ -9,7 +9,7 @@ use crate::clocks::Clocks;
 use crate::context::Contexts;
 use crate::facts::{Detector, Moment, What};
 use crate::flags::Flags;
-use crate::held::{Change, INTERRUPTS};
+use crate::held::INTERRUPTS;
 use crate::past::{Circumstances, Past};
 use crate::race::RacesReported;
 use trace::{Access, Action, ThreadId};
@@ -29,25 +29,14 @@ impl Detector<Race> for RacePure {
         match moment.what {
             What::Begin { interrupts_from } => {
                 if let Some(from) = interrupts_from {
-                    self.pass_interrupts(from, thread);
+                    self.clocks.pass(INTERRUPTS, from, thread);
                 }
             }
             What::Event { event, change, .. } => {
-                match change {
-                    Change::None => {}
-                    Change::Acquired(lock) => self.clocks.acquire(thread, lock),
-                    Change::Released { lock, .. } => self.clocks.release(thread, lock),
-                    Change::Passed(INTERRUPTS, to) => self.pass_interrupts(thread, to),
-                    Change::Passed(lock, to) => {
-                        self.clocks.release(thread, lock);
-                        self.clocks.acquire(to, lock);
-                    }
-                }
+                self.clocks.change(thread, change);
+                self.clocks.act(thread, &event.action);
                 self.contexts.act(thread, &event.action);
                 match event.action {
-                    Action::Create { child } => self.clocks.edge(thread, child),
-                    Action::Wake { thread: woken } => self.clocks.edge(thread, woken),
-                    Action::Join { thread: over } => self.clocks.edge(over, thread),
                     Action::Alloc { addr, phys, size } | Action::Free { addr, phys, size: Some(size) } => {
                         self.past.forget(addr, phys, size);
                     }
@@ -124,10 +113,5 @@ impl RacePure {
 
     pub(crate) fn bytes_apart(&self, other: &Self) -> usize {
         self.past.bytes_apart(&other.past)
-    }
-
-    fn pass_interrupts(&mut self, from: ThreadId, to: ThreadId) {
-        self.clocks.release(from, INTERRUPTS);
-        self.clocks.acquire(to, INTERRUPTS);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Source: Mathur, Pavlogiannis and Viswanathan 2021 ("Optimal Prediction of Synchronization-Preserving Races"). Two conflicting accesses are a race if some
 //! reordering of the run, in which every read sees the same write and critical sections of one lock keep their order, has both next at once.
-//! That is so exactly if neither is in the least set of events that contains what their threads did before them and is closed: with an event go
+//! There is such a reordering exactly if neither is in the least set of events that contains what their threads did before them and is closed: with an event go
 //! what its thread did before, the write that a read sees, what made or woke its thread; and of two sections of one lock that are both begun the
 //! first is also ended.
 //!

@@ -151,7 +151,7 @@ pub struct History {
     enablers_of: Vec<Vec<usize>>,
     /// For each store buffer, the steps that stored into it, once for each store.
     stores_of: BTreeMap<Actor, Vec<usize>>,
-    /// The same of the steps that drained it.
+    /// For each store buffer, the steps that drained it, once for each store.
     drains_of: BTreeMap<Actor, Vec<usize>>,
     woken: Vec<Woken>,
 }
@@ -300,7 +300,7 @@ impl History {
         closing
     }
 
-    /// Of the first `ends` steps of each thread the latest that is not known to happen before, and its thread.
+    /// The latest among the first `ends` steps of each thread that is not known to happen before, and its thread.
     fn latest_apart(&self, ends: &[usize], clock: &Clock) -> Option<(usize, usize)> {
         let last = |(thread, &end): (usize, &usize)| {
             let step = self.steps_of[thread][..end].last().copied()?;

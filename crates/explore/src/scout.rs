@@ -11,8 +11,8 @@
 //!   go in turns with the others.
 //!
 //! Source: Coons, Burckhardt and Musuvathi (2010) order interleavings of few preemptions by how new the place of the preemption is.
-//! That most violations of atomicity are an access of another thread between two of one, and that the other must stop there for
-//! the harm to show, is from Lu et al. (2006) and Park, Lu and Zhou (2009). A decision is left out where what the preempted actor
+//! Lu et al. (2006) and Park, Lu and Zhou (2009) found that most violations of atomicity are an access of another thread between two
+//! of one, and that the other must stop there for the harm to show. A decision is left out where what the preempted actor
 //! does next conflicts with nothing that the one let in did: then it is the same as a preemption later on (Coons et al. 2013).
 //!
 //! Contract: what is run does not depend on the number of workers. Nothing is proved, because visits that are taken to be the same

@@ -106,7 +106,7 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         fork
     }
 
-    /// The same trail with few of its clones, between which lies about the same cost.
+    /// A copy of the trail with few of its clones, between which lies about the same cost.
     #[must_use]
     pub fn sparse(&self, clones_max: u64, root: &World<S, O>) -> Self {
         let path = self.execution.path.clone();

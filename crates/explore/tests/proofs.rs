@@ -128,7 +128,7 @@ fn random_programs_on_processors() {
     assert!(plain_total > 3 * reduced_total, "{plain_total} {reduced_total}");
 }
 
-/// The same on threads with store buffers.
+/// Random programs whose threads have store buffers end reduced as they do by brute force.
 #[test]
 fn random_programs_with_buffers() {
     let mut random = Random::new(2027);

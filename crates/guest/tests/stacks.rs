@@ -174,10 +174,8 @@ fn every_instruction_has_the_right_stack() {
     }
 }
 
-/// The bundled kernel running its programs: every frame was called by the next one, through interrupts and system calls
-/// down to the program's first function.
-#[test]
-fn stacks_go_through_the_kernel_into_programs() {
+/// The bundled kernel before its first instruction, and its programs.
+fn boot_programs() -> (Machine, Arc<Image>, Programs) {
     let out =
         std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stacks-{}", std::process::id()));
     let built = guests::Build::default().image(&out).unwrap();
@@ -190,7 +188,6 @@ fn stacks_go_through_the_kernel_into_programs() {
         programs.add(name, Image::parse(name, &std::fs::read(&path).unwrap()).unwrap());
     }
     std::fs::remove_dir_all(&out).unwrap();
-
     let mut machine =
         Machine::new(machine::board::BoardConfig { memory_bytes: 32 << 20, ..Default::default() });
     let options = machine::boot::BootOptions {
@@ -200,14 +197,137 @@ fn stacks_go_through_the_kernel_into_programs() {
     let Machine { cpus, memory, board, .. } = &mut machine;
     let format = machine::boot::Format::detect(&file).unwrap();
     machine::boot::load(format, &file, &options, memory, &mut cpus[0], board).unwrap();
+    (machine, image, programs)
+}
 
+/// Which program is in which address space, by the functions that make one.
+struct Spaces {
+    load: VirtAddr,
+    copy: VirtAddr,
+    known: Vec<(u64, String)>,
+    /// A function that makes one was entered: where it returns to, the stack pointer, and the program.
+    pending: Option<(u64, u64, String)>,
+}
+
+impl Spaces {
+    fn program(&self, cr3: u64) -> Option<String> {
+        self.known.iter().rev().find(|(directory, _)| *directory == cr3).map(|(_, name)| name.clone())
+    }
+
+    /// Looks at a stop; says where to stop in addition.
+    fn look(&mut self, now: &Registers, view: &impl Memory) -> Option<VirtAddr> {
+        let sp = now.general[guest::state::SP];
+        let mut more = None;
+        if [self.load.0, self.copy.0].contains(&now.pc) {
+            let argument = view.read_uint(VirtAddr(sp + 4), 4).unwrap();
+            let name = if now.pc == self.load.0 {
+                view.read_text(VirtAddr(argument), 64)
+            } else {
+                self.program(argument).unwrap()
+            };
+            let back = view.read_uint(VirtAddr(sp), 4).unwrap();
+            self.pending = Some((back, sp, name));
+            more = Some(VirtAddr(back));
+        }
+        if let Some((back, entry_sp, name)) = &self.pending
+            && now.pc == *back
+            && sp == entry_sp + 4
+        {
+            self.known.push((now.general[0], name.clone()));
+            self.pending = None;
+        }
+        more
+    }
+}
+
+/// Whether one of the functions is on the stack.
+fn has_function(space: &Space, found: &[stack::Activation], functions: &[&str]) -> bool {
+    found.iter().any(|activation| {
+        let frames = space.frames_at(activation.pc(), activation.lookup());
+        let mut names = frames.iter().filter_map(|frame| frame.function.as_deref());
+        names.any(|name| functions.contains(&name))
+    })
+}
+
+/// Checks that every frame was called by the next one; says how many came through an interrupt or a system call.
+fn check_calls(
+    space: &Space,
+    found: &[stack::Activation],
+    leaving: bool,
+    now: &Registers,
+    view: &impl Memory,
+) -> usize {
+    let image = &space.kernel;
+    let shown = || {
+        let frames = stack::trace(space, now, view);
+        frames.iter().map(|f| format!("{} {:?}", f.pc, f.function)).collect::<Vec<_>>().join("\n")
+    };
+    let mut through = 0;
+    for pair in found.windows(2) {
+        let [inner, outer] = pair else { unreachable!() };
+        if leaving && outer.registers.ring == 3 {
+            break;
+        }
+        let begins = image.function_at(outer.pc()).is_some_and(|id| image.get(id).start == outer.pc());
+        if outer.exact && begins && outer.registers.ring == 0 {
+            continue; // a thread that has not begun yet
+        }
+        if outer.exact {
+            // An interrupt or a system call: the inner frame is a way into the kernel.
+            let name = &space.frames_at(inner.pc(), inner.lookup())[0].function;
+            let name = name.as_deref().unwrap();
+            assert!(name.starts_with("vector_") || name == "trap_common", "{}", shown());
+            through += 1;
+            continue;
+        }
+        let called = call_target(space, outer.registers.pc, view)
+            .unwrap_or_else(|| panic!("no call before {:#x}:\n{}", outer.registers.pc, shown()));
+        let inner_image = space.image_at(inner.lookup()).unwrap();
+        let callee = inner_image.get(inner_image.function_at(inner.lookup()).unwrap());
+        if let Some(target) = called {
+            assert_eq!(target, callee.start.0, "{}", shown());
+        }
+    }
+    through
+}
+
+/// The first program does not run now, but its kernel stack tells what it waits for; says whether all of that is there.
+fn first_program_waits(image: &Arc<Image>, programs: &Programs, now: &Registers, view: &impl Memory) -> bool {
+    let none = std::collections::BTreeMap::new();
+    let scope = Scope { image, function: None, returns: false, at: None, bindings: &[], definitions: &none };
+    let source = "container_of(init_task->threads.next, struct thread, task_link)->stack_pointer";
+    let saved = Expression::compile(source, &scope).unwrap().value(view, &Inputs::new(now)).unwrap();
+    let waiting = stack::switched_out(image, &["switch_to"], saved).unwrap();
+    let names: Vec<String> = stack::trace(&programs.in_program(Some("init")), &waiting, view)
+        .into_iter()
+        .filter_map(|frame| frame.function)
+        .collect();
+    let expected = [
+        "context_switch",
+        "switch_to",
+        "schedule",
+        "block",
+        "block_on",
+        "cond_wait",
+        "family_wait",
+        "sys_wait",
+        "syscall",
+        "trap",
+        "trap_common",
+        "wait",
+    ];
+    assert!(names.iter().map(String::as_str).zip(expected).all(|(a, b)| a == b), "{names:?}");
+    names.len() >= expected.len()
+}
+
+/// The bundled kernel running its programs: every frame was called by the next one, through interrupts and system calls
+/// down to the program's first function.
+#[test]
+fn stacks_go_through_the_kernel_into_programs() {
+    let (mut machine, image, programs) = boot_programs();
     let entry = |name: &str| VirtAddr(support::address(&image, name));
     let (load, copy, ready) = (entry("load_program"), entry("vm_copy"), entry("sched_start"));
-    let mut spaces: Vec<(u64, String)> = Vec::new();
-    let program_of = |spaces: &[(u64, String)], cr3: u64| {
-        spaces.iter().rev().find(|(directory, _)| *directory == cr3).map(|(_, name)| name.clone())
-    };
-    let mut pending: Option<(u64, u64, String)> = None;
+    let mut spaces = Spaces { load, copy, known: Vec::new(), pending: None };
     let mut events = Events::default();
     let mut stops = StopSet::after(13).at(load).at(copy);
     let (mut kernel, mut user, mut through, mut waits, mut started) = (0, 0, 0, 0, false);
@@ -216,122 +336,40 @@ fn stacks_go_through_the_kernel_into_programs() {
         events.clear();
         let now = guest::view::registers(&machine, CPU);
         let view = Inside(&machine);
-        let sp = now.general[guest::state::SP];
-        let argument = || view.read_uint(VirtAddr(sp + 4), 4).unwrap();
-        if [load.0, copy.0].contains(&now.pc) {
-            let name = if now.pc == load.0 {
-                view.read_text(VirtAddr(argument()), 64)
-            } else {
-                program_of(&spaces, argument()).unwrap()
-            };
-            let back = view.read_uint(VirtAddr(sp), 4).unwrap();
-            pending = Some((back, sp, name));
-            stops = stops.at(VirtAddr(back));
+        if let Some(more) = spaces.look(&now, &view) {
+            stops = stops.at(more);
         }
-        if let Some((back, entry_sp, name)) = &pending
-            && now.pc == *back
-            && sp == entry_sp + 4
-        {
-            spaces.push((now.general[0], name.clone()));
-            pending = None;
-        }
-        started |= now.pc == ready.0 || !spaces.is_empty();
+        started |= now.pc == ready.0 || !spaces.known.is_empty();
         if matches!(stop, machine::Stop::PowerOff | machine::Stop::Exit { .. }) {
             break;
         }
         if !started {
             continue;
         }
-        let program = program_of(&spaces, now.cr3);
+        let program = spaces.program(now.cr3);
         let space = programs.in_program(program.as_deref());
         let found = stack::activations(&space, &now, &view);
-        let shown = || {
-            let frames = stack::trace(&space, &now, &view);
-            frames.iter().map(|f| format!("{} {:?}", f.pc, f.function)).collect::<Vec<_>>().join("\n")
-        };
         // While an address space is being left, the user stack of the old one is out of reach.
-        let leaving = ["switch_to", "sys_exec", "thread_exit"].iter().any(|function| {
-            found.iter().any(|activation| {
-                let frames = space.frames_at(activation.pc(), activation.lookup());
-                frames.iter().any(|frame| frame.function.as_deref() == Some(function))
-            })
-        });
-        for pair in found.windows(2) {
-            let [inner, outer] = pair else { unreachable!() };
-            if leaving && outer.registers.ring == 3 {
-                break;
-            }
-            let begins = image.function_at(outer.pc()).is_some_and(|id| image.get(id).start == outer.pc());
-            if outer.exact && begins && outer.registers.ring == 0 {
-                continue; // a thread that has not begun yet
-            }
-            if outer.exact {
-                // An interrupt or a system call: the inner frame is a way into the kernel.
-                let name = &space.frames_at(inner.pc(), inner.lookup())[0].function;
-                let name = name.as_deref().unwrap();
-                assert!(name.starts_with("vector_") || name == "trap_common", "{}", shown());
-                through += 1;
-                continue;
-            }
-            let called = call_target(&space, outer.registers.pc, &view)
-                .unwrap_or_else(|| panic!("no call before {:#x}:\n{}", outer.registers.pc, shown()));
-            let inner_image = space.image_at(inner.lookup()).unwrap();
-            let callee = inner_image.get(inner_image.function_at(inner.lookup()).unwrap());
-            if let Some(target) = called {
-                assert_eq!(target, callee.start.0, "{}", shown());
-            }
-        }
+        let leaving = has_function(&space, &found, &["switch_to", "sys_exec", "thread_exit"]);
+        through += check_calls(&space, &found, leaving, &now, &view);
         if now.ring == 3 && program.as_deref() == Some("life_test") {
-            // The first program does not run now, but its kernel stack tells what it waits for.
-            let none = std::collections::BTreeMap::new();
-            let scope = Scope {
-                image: &image,
-                function: None,
-                returns: false,
-                at: None,
-                bindings: &[],
-                definitions: &none,
-            };
-            let source = "container_of(init_task->threads.next, struct thread, task_link)->stack_pointer";
-            let saved =
-                Expression::compile(source, &scope).unwrap().value(&view, &Inputs::new(&now)).unwrap();
-            let waiting = stack::switched_out(&image, &["switch_to"], saved).unwrap();
-            let names: Vec<String> = stack::trace(&programs.in_program(Some("init")), &waiting, &view)
-                .into_iter()
-                .filter_map(|frame| frame.function)
-                .collect();
-            let expected = [
-                "context_switch",
-                "switch_to",
-                "schedule",
-                "block",
-                "block_on",
-                "cond_wait",
-                "family_wait",
-                "sys_wait",
-                "syscall",
-                "trap",
-                "trap_common",
-                "wait",
-            ];
-            assert!(names.iter().map(String::as_str).zip(expected).all(|(a, b)| a == b), "{names:?}");
-            waits += usize::from(names.len() >= expected.len());
+            waits += usize::from(first_program_waits(&image, &programs, &now, &view));
         }
         let last = found.last().unwrap();
         let frames = space.frames_at(last.pc(), last.lookup());
         let root = frames.last().unwrap().function.clone().unwrap_or_default();
         if last.registers.ring == 3 {
             user += 1;
-            assert!(leaving || root == "_start", "{}", shown());
+            assert!(leaving || root == "_start", "root {root:?}");
         } else {
             kernel += 1;
             let roots =
                 ["_start", "start", "thread_start", "idle_loop", "sched_start", "multiboot_entry", "boot"];
-            assert!(roots.contains(&root.as_str()), "root {root:?} of\n{}", shown());
+            assert!(roots.contains(&root.as_str()), "root {root:?}");
         }
     }
     assert!(kernel > 50 && user > 10_000 && through > 10_000, "{kernel} {user} {through}");
-    assert!(spaces.iter().any(|(_, name)| name == "life_test"), "{spaces:?}");
+    assert!(spaces.known.iter().any(|(_, name)| name == "life_test"), "{:?}", spaces.known);
     assert!(waits > 20, "{waits}");
 }
 

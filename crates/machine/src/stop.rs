@@ -40,7 +40,7 @@ impl Kinds {
     pub const TRANSACTION_END: Self = Self(512);
     /// An instruction is next, in ring 3, before which all earlier stores are in memory. Run again, it is executed.
     pub const USER_FENCE: Self = Self(1024);
-    /// The same at whatever privilege.
+    /// An instruction is next, at whatever privilege, before which all earlier stores are in memory. Run again, it is executed.
     pub const FENCE: Self = Self(2048);
 
     #[must_use]

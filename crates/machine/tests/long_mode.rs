@@ -43,12 +43,15 @@ fn run(m: &mut Machine, count: u64) -> Stop {
     m.run(BSP, &StopSet::after(count).on(Kinds::EXCEPTION), &mut Events::off())
 }
 
+const N: u64 = 0x1122_3344_5566_7788;
+const TOP: u64 = 1 << 63;
+
+/// A name, the code, RAX, RCX and RDX before it, and RAX, RDX and the flags after it.
+type Row = (&'static str, Build, (u64, u64, u64), (u64, u64, u32));
+
 #[test]
-fn instructions() {
-    const N: u64 = 0x1122_3344_5566_7788;
-    const TOP: u64 = 1 << 63;
-    type Row = (&'static str, Build, (u64, u64, u64), (u64, u64, u32));
-    let table: &[Row] = &[
+fn registers_and_flags() {
+    execute(&[
         ("32-bit results clear the rest", |a| a.mov(eax, ecx), (N, N, 0), (0x5566_7788, 0, 0)),
         ("16-bit results keep the rest", |a| a.mov(ax, cx), (N, 0, 0), (N & !0xffff, 0, 0)),
         (
@@ -137,6 +140,12 @@ fn instructions() {
             (0, 0, 0),
             (-2i64 as u64, STACK, 0),
         ),
+    ]);
+}
+
+#[test]
+fn addresses_and_jumps() {
+    execute(&[
         ("lea with a 32-bit address", |a| a.lea(rax, dword_ptr(ecx + 1)), (0, u64::MAX, 0), (0, 0, 0)),
         (
             "stosq",
@@ -191,7 +200,11 @@ fn instructions() {
             (0, 0, 0),
             (CODE + 7, 0, 0),
         ),
-    ];
+    ]);
+}
+
+/// Executes each row by both tiers.
+fn execute(table: &[Row]) {
     for (name, build, before, wanted) in table {
         for first in [true, false] {
             let mut m = machine(build);
@@ -267,17 +280,21 @@ fn descriptor(base: u64, limit: u64, access: u64, flags: u64) -> u64 {
 }
 
 /// From 32-bit code with paging off into 64-bit code, and into ring 3 and back.
-#[test]
-fn the_way_in() {
-    const GDT: u64 = 0x1000;
-    const IDT: u64 = 0x2000;
-    const TSS: u64 = 0x3000;
-    const TABLES: u64 = 0x4000;
-    const LONG: u64 = 0x2_0000;
-    const USER: u64 = 0x3_0000;
-    const HANDLER: u64 = 0x4_0000;
-    const ENTRY: u64 = 0x5_0000;
-    let mut m = Machine::flat32(2 << 20);
+/// Where the parts of [`the_way_in`] are.
+mod places {
+    pub const GDT: u64 = 0x1000;
+    pub const IDT: u64 = 0x2000;
+    pub const TSS: u64 = 0x3000;
+    pub const TABLES: u64 = 0x4000;
+    pub const LONG: u64 = 0x2_0000;
+    pub const USER: u64 = 0x3_0000;
+    pub const HANDLER: u64 = 0x4_0000;
+    pub const ENTRY: u64 = 0x5_0000;
+}
+
+/// Descriptors, pages of 2 MiB and interrupts for code of 64 bits.
+fn put_tables(m: &mut Machine) {
+    use places::*;
     let put = |m: &mut Machine, at: u64, value: u64| m.memory.load(PhysAddr(at), &value.to_le_bytes());
     let entries = [
         0,
@@ -290,34 +307,34 @@ fn the_way_in() {
         0xffff_ff80,
     ];
     for (i, entry) in entries.into_iter().enumerate() {
-        put(&mut m, GDT + 8 * i as u64, entry);
+        put(m, GDT + 8 * i as u64, entry);
     }
     // Level four, three (the high half begins where the low one does), two with pages of 2 MiB.
     for (at, entry) in [(0, 0x5007), (8 * 511, 0x5007), (0x1000, 0x6007), (0x2000, 0x87)] {
-        put(&mut m, TABLES + at, entry);
+        put(m, TABLES + at, entry);
     }
     // INT 0x80 for ring 3, on its ring's stack; INT 0x81 on interrupt stack 3.
     for (vector, stack) in [(0x80, 0), (0x81, 3)] {
         put(
-            &mut m,
+            m,
             IDT + 16 * vector,
             HANDLER & 0xffff | 0x18 << 16 | stack << 32 | 0xee00 << 32 | HANDLER >> 16 << 48,
         );
-        put(&mut m, IDT + 16 * vector + 8, HIGH >> 32);
+        put(m, IDT + 16 * vector + 8, HIGH >> 32);
     }
-    put(&mut m, TSS + 4, 0x8888);
-    put(&mut m, TSS + 0x24 + 16, HIGH + 0x9998);
-    let word = |m: &Machine, at: u64| {
-        let mut bytes = [0; 8];
-        m.memory.read(PhysAddr(at), &mut bytes);
-        u64::from_le_bytes(bytes)
-    };
+    put(m, TSS + 4, 0x8888);
+    put(m, TSS + 0x24 + 16, HIGH + 0x9998);
     let table = |m: &mut Machine, at: u64, limit: u16, base: u64| {
         m.memory.load(PhysAddr(at), &limit.to_le_bytes());
         m.memory.load(PhysAddr(at + 2), &base.to_le_bytes());
     };
-    table(&mut m, 0x800, 63, GDT);
-    table(&mut m, 0x810, 0xfff, HIGH + IDT);
+    table(m, 0x800, 63, GDT);
+    table(m, 0x810, 0xfff, HIGH + IDT);
+}
+
+/// Code that goes into long mode, from there to ring 3, and from there into the kernel by interrupts and SYSCALL.
+fn put_code(m: &mut Machine) {
+    use places::*;
     let code = assemble(32, CODE, |a| {
         a.lgdt(fword_ptr(0x800))?;
         a.mov(eax, cr4)?;
@@ -377,6 +394,19 @@ fn the_way_in() {
             a.sysretq()
         }),
     );
+}
+
+#[test]
+fn the_way_in() {
+    use places::*;
+    let mut m = Machine::flat32(2 << 20);
+    put_tables(&mut m);
+    put_code(&mut m);
+    let word = |m: &Machine, at: u64| {
+        let mut bytes = [0; 8];
+        m.memory.read(PhysAddr(at), &mut bytes);
+        u64::from_le_bytes(bytes)
+    };
     let cpu = &mut m.cpus[0];
     cpu.rip = CODE;
     let to = |m: &mut Machine, at: u64| {

@@ -67,6 +67,9 @@ fn outcome(m: &Machine) -> (u64, u64, u32) {
     (m.cpus[0].regs[reg::AX], m.cpus[0].regs[reg::CX], m.memory.read_u32(PhysAddr(DATA)))
 }
 
+/// Code inside of a transaction, and the status with which it aborts.
+type Reason = (&'static str, Build, Option<u32>);
+
 #[test]
 fn each_reason_leaves_its_status_and_no_other_trace() {
     fn nest(a: &mut Asm, levels: u32, inside: impl Fn(&mut Asm) -> Built) -> Built {
@@ -86,7 +89,7 @@ fn each_reason_leaves_its_status_and_no_other_trace() {
         (1..n).try_for_each(|i| a.mov(dword_ptr(ebx + i * 0x1000), i))
     }
     let committed = None;
-    let table: &[(&str, Build, Option<u32>)] = &[
+    run_each(&[
         ("nothing goes wrong", |a| a.nop(), committed),
         ("XABORT", |a| a.xabort(0x42), Some(0x42 << 24 | EXPLICIT)),
         ("XABORT in a nested one", |a| nest(a, 1, |a| a.xabort(3)), Some(3 << 24 | EXPLICIT | NESTED)),
@@ -143,7 +146,10 @@ fn each_reason_leaves_its_status_and_no_other_trace() {
             },
             Some(1 << 24 | EXPLICIT),
         ),
-    ];
+    ]);
+}
+
+fn run_each(table: &[Reason]) {
     for bitness in [32, 64] {
         for &(name, body, expected) in table {
             // PUSH of an immediate and INVLPG assemble in both; addresses have 32 bits in both.

@@ -178,7 +178,7 @@ enum Note {
 #[derive(Clone)]
 struct Ends {
     detectors: Detectors,
-    /// Of a program, whose points are learned.
+    /// If a program's points are learned: where its instructions access what may be shared, and its image.
     program: Option<(Arc<Everywhere>, Arc<Image>)>,
     /// Who accesses what in this execution, with which instructions without a point.
     shared: Arc<BTreeMap<u64, Sharing>>,

@@ -145,7 +145,7 @@ pub fn source(calls: &Calls, guests: &Path) -> String {
 /// A state of the model.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
-    /// Of each thread: how many calls it has made, and which of them failed; `None`: it does not exist yet.
+    /// For each thread, how many calls it has made, and which of them failed; `None`: it does not exist yet.
     threads: Vec<Option<(usize, u32)>>,
     pages: [bool; SLOTS],
     names: [bool; NAMES],

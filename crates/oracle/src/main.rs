@@ -137,7 +137,7 @@ fn tell_summary(section: &str, summary: &str, write: bool) -> Result<(), String>
     Ok(())
 }
 
-/// The same for programs for several processors.
+/// Compares generated programs for several processors with the enumerator.
 fn run_processors(arguments: &Arguments) -> Result<bool, String> {
     let &Arguments { programs, seed: first, interleavings_max, tso, ref folder, write, .. } = arguments;
     let folder = folder.join("processors");

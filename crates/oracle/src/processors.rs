@@ -1,4 +1,4 @@
-//! The same for several processors: generated programs, carried out by the bundled kernel for several processors, whose
+//! Programs for several processors: they are generated, carried out by the bundled kernel for several processors, whose
 //! outcomes an enumerator knows, compared with what exploration reaches.
 //!
 //! Where processors are let in is learned as `rockfall test` learns it: words that two of them touch, as they show, and of

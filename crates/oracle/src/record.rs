@@ -28,7 +28,7 @@ pub fn line(compared: &Compared) -> String {
 pub struct Record {
     pub seeds: BTreeSet<u64>,
     outcomes: u64,
-    /// Of each program that agrees.
+    /// How many interleavings each program that agrees had, by its seed.
     interleavings: BTreeMap<u64, u64>,
     /// How many programs had each result, by flavour.
     fates: BTreeMap<String, BTreeMap<String, u64>>,

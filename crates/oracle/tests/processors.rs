@@ -53,7 +53,7 @@ fn exploration_reaches_every_outcome_and_no_other() {
     compare("short", program, AT_ONCE, 120, 150);
 }
 
-/// The same with store buffers.
+/// Generated programs with fences, on processors with store buffers.
 #[test]
 fn exploration_with_store_buffers_reaches_every_outcome_and_no_other() {
     compare("buffered", program_with_fences, (Memory::Buffered, &[Points::All]), 60, 40);

@@ -144,6 +144,10 @@ fn one_shared_access_a_step() {
         finished = finished + 1;
     "#]],
     );
+}
+
+#[test]
+fn values_and_conversions() {
     check(
         "int a = RED, b = GREEN; a = a == b ? -a : ~b;",
         expect![[r#"
@@ -264,7 +268,7 @@ fn pointers_are_indices() {
 }
 
 #[test]
-fn control_flow() {
+fn branches() {
     check(
         "if (x) y = 1; else y = 2;",
         expect![[r#"
@@ -295,6 +299,10 @@ fn control_flow() {
         finished = finished + 1;
     "#]],
     );
+}
+
+#[test]
+fn loops() {
     check(
         "while (x < 3) { x++; if (y) break; if (z) continue; z = 1; }",
         expect![[r#"
@@ -373,6 +381,10 @@ fn control_flow() {
         finished = finished + 1;
     "#]],
     );
+}
+
+#[test]
+fn jumps_and_scopes() {
     check(
         "switch (x) {\ncase 1: y = 1; break;\ncase 2: y = 2;\ndefault: y = 3;\n}",
         expect![[r#"

@@ -17,10 +17,20 @@ pub struct RaceStory<'a> {
     pub seen: Option<[Sighting; 2]>,
     /// Whether the instruction of the one side, and of the other, addresses variables of its own function on the stack.
     pub own_frame: [bool; 2],
+    /// If one side was held back before its access while the other made its own: what was there then, and what was there when it went on.
+    pub values: Option<[u64; 2]>,
 }
 
-impl RaceStory<'_> {
-    fn data(&self, resolve: &dyn Resolve) -> Option<String> {
+impl<'a> RaceStory<'a> {
+    /// A race of which nothing is known but its two instructions.
+    #[must_use]
+    pub const fn bare(known: &'a Candidate) -> Self {
+        Self { known, variable: None, seen: None, own_frame: [false; 2], values: None }
+    }
+
+    /// The name of the memory that both sides access, if it has one.
+    #[must_use]
+    pub fn data(&self, resolve: &dyn Resolve) -> Option<String> {
         let objects = || self.seen.iter().flatten().find_map(|seen| seen.object.clone());
         resolve.data(self.known.race.addr).or_else(objects)
     }
@@ -141,6 +151,9 @@ fn paragraph(
             out += "    a variable of that function on its stack: perhaps another one than the other side means, if it has returned since\n";
         }
     }
+    if let Some([before, after]) = story.values {
+        let _ = writeln!(out, "    it was {before:#x} and is {after:#x} when the second side goes on");
+    }
     if known.status != RaceStatus::Failing && known.order == Order::Single && is_published(race) {
         out += "    no race if the second side can find it only after the first has made it known, by a lock or with interrupts off\n";
     }
@@ -188,6 +201,9 @@ pub fn races_json<'a>(stories: impl IntoIterator<Item = RaceStory<'a>>, resolve:
         known: &'a Candidate,
         data: Option<String>,
         stacks: Option<[Stack; 2]>,
+        /// Before and after the first access, if the second side was held back meanwhile.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        values: Option<[u64; 2]>,
     }
     let races: Vec<_> = stories
         .into_iter()
@@ -197,6 +213,7 @@ pub fn races_json<'a>(stories: impl IntoIterator<Item = RaceStory<'a>>, resolve:
                 known: story.known,
                 data,
                 stacks: story.seen.map(|seen| seen.map(|seen| seen.stack)),
+                values: story.values,
             }
         })
         .collect();

@@ -498,12 +498,14 @@ fn races_at_the_end_of_a_run() {
         variable: Some("ready".into()),
         seen: seen(known),
         own_frame: [false; 2],
+        values: Some([1, 2]).filter(|_| known.status == detect::RaceStatus::Failing),
     });
     expect![[r#"
         data race on num_in_section: leads to a bug; seen in this order only, from the first run on
           t5 writes in consumer (paradise.c:5), holding no lock: num_in_section++;
           t6 reads in consumer (paradise.c:6), holding no lock: assert(num_in_section == 1);
             called by consumer (paradise.c:5)
+            it was 0x1 and is 0x2 when the second side goes on
         data race on ready: untested; seen in this order only, from the first run on
           t5 reads in deschedule (sched.c:8), holding no lock: if (*reject)
           t6 writes in producer (paradise.c:12), holding no lock: ready = 1;
@@ -530,9 +532,8 @@ fn races_that_may_be_none_say_why() {
     log.add(&race(write(5, 3), locked), true);
     let stories = log.iter().map(|known| report::RaceStory {
         known,
-        variable: None,
-        seen: None,
         own_frame: [known.race.second.locks.is_empty(), false],
+        ..report::RaceStory::bare(known)
     });
     expect![[r#"
         data race on account a.lock: untested; seen in this order only, from the first run on

@@ -77,7 +77,17 @@ impl Console {
 
     /// Shows what is new; returns whether there was anything.
     pub fn show(&mut self, machine: &mut Machine, out: &mut impl Write) -> io::Result<bool> {
-        let mut bytes = machine.take_output();
+        let bytes = machine.take_output();
+        self.show_output(bytes, machine, out)
+    }
+
+    /// Shows what a guest sent through its ports, or what is new on its screen if it uses none; returns whether there was anything.
+    pub fn show_output(
+        &mut self,
+        mut bytes: Vec<u8>,
+        machine: &Machine,
+        out: &mut impl Write,
+    ) -> io::Result<bool> {
         self.by_port |= !bytes.is_empty();
         if !self.by_port {
             let rows: Vec<String> = screen(machine).rows().collect();

@@ -158,3 +158,60 @@ fn watchpoints_catch_an_unprotected_variable() {
     let told = check(None, &watch);
     assert_eq!(races_in(&told, "\"count\""), 0, "{told:#}");
 }
+
+/// In a guest that just runs accesses that race are seen with stacks too, in a second run that is equal to the first.
+#[test]
+fn races_of_a_guest_that_just_runs_have_stacks_and_names() {
+    let arguments = ["-t", "vanish_vanish", "--free", "--lockset"];
+    let races = |more: &[&str]| {
+        let told = check(None, &[&arguments[..], more].concat());
+        told["races"][0]["races"]["races"].as_array().cloned().unwrap_or_default()
+    };
+    let all = races(&[]);
+    assert!(!all.is_empty());
+    for race in &all {
+        let stacks = race["stacks"].as_array().unwrap_or_else(|| panic!("no stacks: {race:#}"));
+        assert!(
+            stacks.iter().all(|stack| stack.as_array().is_some_and(|stack| !stack.is_empty())),
+            "{race:#}"
+        );
+    }
+    let name = all.iter().find_map(|race| race["data"].as_str()).expect("one of them is about a variable");
+    let variable = name.split(['.', '[', '+', ' ']).next().unwrap_or(name);
+    let list = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check-ignored.txt");
+    std::fs::write(&list, format!("# what is known\n{variable}\n")).expect("the list is written");
+    for ignore in [variable.to_owned(), format!("@{}", list.display())] {
+        let left = races(&["--ignore", &ignore]);
+        let is_about = |race: &serde_json::Value| {
+            let data = race["data"].as_str().unwrap_or_default();
+            data.split(['.', '[', '+', ' ']).next() == Some(variable)
+        };
+        assert!(left.len() < all.len() && !left.iter().any(is_about), "{ignore}: {left:#?}");
+    }
+}
+
+/// Somebody types at the shell of a guest that just runs.
+#[test]
+fn a_session_is_watched() {
+    use std::io::Write as _;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check-session");
+    Build::default().image(&folder).unwrap_or_else(|error| panic!("{error}"));
+    let session = |typed: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        command.args(["check", "kernel", "-k", "pebbles", "--free", "--keys", "--lockdep", "--json"]);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child =
+            command.stderr(std::process::Stdio::piped()).current_dir(&folder).spawn().expect("it starts");
+        child.stdin.take().expect("a pipe").write_all(typed.as_bytes()).expect("it listens");
+        let output = child.wait_with_output().expect("it ends");
+        let shown = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told: serde_json::Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{shown}"));
+        (told, shown)
+    };
+    let (short, _) = session("");
+    let (long, shown) = session("vanish_vanish\nfork_test\n");
+    assert!(classes(&long).is_empty(), "{long:#}");
+    assert!(long["instructions"].as_u64() > short["instructions"].as_u64(), "{long:#} {short:#}");
+    assert!(shown.contains("fork_test"), "{shown}");
+}

@@ -93,6 +93,79 @@ fn contradicting_orders_in_a_module_are_told_with_stacks() {
     assert!(mended.contains(": 0 findings in its boot and 1 test, "), "{mended}");
 }
 
+/// A module in which processors are kept from going away before its lock is taken, and behind it.
+const HOTPLUG: &str = r#"
+#include <linux/cpu.h>
+#include <linux/mutex.h>
+#include "rockfall_module.h"
+
+static DEFINE_MUTEX(table_lock);
+
+static long add(unsigned long unused)
+{
+    cpus_read_lock();
+    mutex_lock(&table_lock);
+    mutex_unlock(&table_lock);
+    cpus_read_unlock();
+    return 0;
+}
+
+static long show(unsigned long unused)
+{
+    mutex_lock(&table_lock);
+    cpus_read_lock();
+    cpus_read_unlock();
+    mutex_unlock(&table_lock);
+    return 0;
+}
+
+ROCKFALL_MODULE(hotplug, nothing_to_begin, nothing_to_end, add, show, show);
+"#;
+
+const HOTPLUG_TEST: &str = r#"
+#include "rockfall_module_test.h"
+
+static void setup(void)
+{
+    open_device("/dev/hotplug");
+    expect(call(0, 0) == 0 && call(1, 1) == 0);
+}
+
+static void first(void) { expect(call(0, 0) == 0); }
+static void second(void) { expect(call(1, 1) == 0); }
+static void check(void) {}
+
+const struct rockfall_test rockfall_test = {setup, {first, second}, check};
+"#;
+
+#[test]
+fn whoever_keeps_processors_from_going_away_is_a_reader() {
+    let Some(kernel) = kernel() else { return };
+    let place = |name: &str| folder().join("hotplug").join(name);
+    std::fs::create_dir_all(folder().join("hotplug")).unwrap();
+    for (header, from) in [
+        ("rockfall_module.h", "modules/rockfall_module.h"),
+        ("rockfall_module_test.h", "modules/tests/rockfall_module_test.h"),
+    ] {
+        std::fs::copy(linux(from), place(header)).unwrap();
+    }
+    std::fs::write(place("hotplug.c"), HOTPLUG).unwrap();
+    std::fs::write(place("test.c"), HOTPLUG_TEST).unwrap();
+    let [module, test] = ["hotplug.c", "test.c"].map(|name| place(name).display().to_string());
+    let (code, told, errors) = check(&kernel, &["--linux", &test, "--module-source", &module, "--lockdep"]);
+    if code == Some(2) {
+        assert!(errors.contains("rockfall linux fetch"), "{errors}");
+        eprintln!("passed over: {errors}");
+        return;
+    }
+    for words in [
+        "asked for cpu_hotplug_lock while it held table_lock [hotplug]",
+        "asked for table_lock [hotplug] while it held cpu_hotplug_lock",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
 /// Two threads, each on a processor of its own, that write a file and ask for its state.
 const WRITES: &str = r#"
 #define _GNU_SOURCE

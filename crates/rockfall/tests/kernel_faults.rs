@@ -43,7 +43,7 @@ fn within(set: &str, test: &str) -> String {
 /// Does `work` for each item, two at a time.
 fn in_pairs<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
     let next = Mutex::new(items.iter());
-    let toil = || {
+    let take_items = || {
         loop {
             let item = next.lock().expect("no other failed").next();
             let Some(item) = item else { return };
@@ -51,7 +51,7 @@ fn in_pairs<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
         }
     };
     std::thread::scope(|scope| {
-        for worker in [scope.spawn(toil), scope.spawn(toil)] {
+        for worker in [scope.spawn(take_items), scope.spawn(take_items)] {
             if let Err(panic) = worker.join() {
                 std::panic::resume_unwind(panic);
             }

@@ -442,9 +442,18 @@ fn sentences(fault: &str, more: &[&str], expected: Expect) {
     check(&text[..end], expected);
 }
 
+/// Compares what the report of each fault of the kernel says.
+fn kernel_sentences(faults: impl IntoIterator<Item = (&'static str, Expect)>) {
+    for (fault, expected) in faults {
+        let known = guests::faults().into_iter().find(|known| known.name == fault).expect("known");
+        let points = known.points.unwrap_or_default();
+        sentences(fault, &["-t", &known.test, "--points", &points], expected);
+    }
+}
+
 #[test]
-fn what_to_look_at_in_kernels() {
-    for (fault, expected) in [
+fn what_to_look_at_in_memory_of_kernels() {
+    kernel_sentences([
         (
             "page_table_lost",
             expect![[r#"
@@ -496,6 +505,12 @@ fn what_to_look_at_in_kernels() {
                      (user.c:52), which row 3 changes.
         "#]],
         ),
+    ]);
+}
+
+#[test]
+fn what_to_look_at_in_kernels() {
+    kernel_sentences([
         (
             "stack_freed_early",
             expect![[r#"
@@ -559,12 +574,12 @@ fn what_to_look_at_in_kernels() {
                          last_tid of new_tid, which row 4 changes.
             "#]],
         ),
-    ] {
-        let known = guests::faults().into_iter().find(|known| known.name == fault).expect("known");
-        let points = known.points.unwrap_or_default();
-        sentences(fault, &["-t", &known.test, "--points", &points], expected);
-    }
-    // With a preemption point in the loop, it is the points that never end.
+    ]);
+}
+
+/// With a preemption point in the loop, it is the points that never end.
+#[test]
+fn what_to_look_at_where_points_never_end() {
     let points = "unlock,line:family.c:57,within:count_children";
     sentences(
         "walk_into_zombies",

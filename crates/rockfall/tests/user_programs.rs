@@ -9,7 +9,7 @@ fn build(program: &str, faults: &[&str]) -> PathBuf {
     build_changed(program, faults, |source| source)
 }
 
-/// The same with a change of the program's text.
+/// Builds the bundled kernel with a program whose text is changed.
 fn build_changed(program: &str, faults: &[&str], change: impl Fn(String) -> String) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("user_programs")

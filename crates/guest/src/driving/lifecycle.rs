@@ -9,7 +9,7 @@
 
 mod free_run;
 
-pub use free_run::FreeRun;
+pub use free_run::{FreeRun, Typed};
 
 use crate::driving::recorder::{Recorder, Scope};
 use crate::driving::step_builder::StepBuilder;
@@ -332,9 +332,8 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
         return Err(boot.failed("taking control at the start of the test", format!("{end:?}")));
     }
     let scope = scope(kernel, &boot.subject.tracker, &boot.subject.machine);
-    let bitness = if kernel.image.architecture == Architecture::X86 { 32 } else { 64 };
     boot.subject.tracker.scheduling.words = None;
-    boot.subject.builder.record_with(Recorder::new(Arc::new(scope), bitness));
+    boot.subject.builder.record_with(Recorder::new(Arc::new(scope), kernel.image.architecture));
     if kernel.tested.is_none() {
         check_program(kernel, &boot.subject, &setup.test)?;
     }
@@ -436,7 +435,7 @@ fn load(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup, text: &str) -> Result<
     let options = BootOptions { command_line: command_line.clone(), modules: setup.modules.clone() };
     let machine = Machine::boot(boot::Boot { kernel: file, options, board }).map_err(NotStarted::Boot)?;
     let ignored = Scope { ignored_code: kernel.ignored_code.clone(), ..Scope::default() };
-    let builder = StepBuilder::new(Recorder::new(Arc::new(ignored.tidy()), 32));
+    let builder = StepBuilder::new(Recorder::new(Arc::new(ignored.tidy()), Architecture::X86));
     let mut tracker = Tracker::new(kernel.clone(), BOOT_CPU);
     tracker.scheduling.words = Some(Box::default());
     tracker.programs = Arc::new(setup.programs.clone());

@@ -13,6 +13,8 @@
 //! This is the busiest code of a run after the machine itself, so facts about an instruction are looked up once.
 
 use crate::driving::step_builder::Meetings;
+use crate::elf::code::{self, StackUse};
+use crate::state::Architecture;
 use machine::Access as Logged;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -138,32 +140,11 @@ enum Instruction {
     Pops,
 }
 
-fn classify(bytes: &[u8], bitness: u32) -> Instruction {
-    use iced_x86::{Decoder, DecoderOptions, Mnemonic as M};
-    match Decoder::new(bitness, bytes, DecoderOptions::NONE).decode().mnemonic() {
-        M::Push
-        | M::Call
-        | M::Pushf
-        | M::Pushfd
-        | M::Pushfq
-        | M::Pusha
-        | M::Pushad
-        | M::Enter
-        | M::Int
-        | M::Int3 => Instruction::Pushes,
-        M::Pop
-        | M::Ret
-        | M::Popf
-        | M::Popfd
-        | M::Popfq
-        | M::Popa
-        | M::Popad
-        | M::Leave
-        | M::Iret
-        | M::Iretd
-        | M::Iretq
-        | M::Retf => Instruction::Pops,
-        _ => Instruction::Counts,
+fn classify(bytes: &[u8], architecture: Architecture) -> Instruction {
+    match code::stack_use(architecture, bytes) {
+        StackUse::Pushes => Instruction::Pushes,
+        StackUse::Pops => Instruction::Pops,
+        StackUse::Neither => Instruction::Counts,
     }
 }
 
@@ -174,7 +155,7 @@ const RECENT_BITS: u32 = 12;
 #[derive(Debug)]
 pub struct Recorder {
     scope: Arc<Scope>,
-    bitness: u32,
+    architecture: Architecture,
     instructions: FxHashMap<u64, Instruction>,
     /// Some of these, each in the one place that it can be in.
     recent: Vec<(u64, Instruction)>,
@@ -204,7 +185,7 @@ pub enum Weighed {
 
 impl Clone for Recorder {
     fn clone(&self) -> Self {
-        let mut new = Self::new(self.scope.clone(), self.bitness);
+        let mut new = Self::new(self.scope.clone(), self.architecture);
         new.accesses.clone_from(&self.accesses);
         new.exposed = self.exposed;
         new.meetings.clone_from(&self.meetings);
@@ -217,7 +198,7 @@ impl Clone for Recorder {
             self.recent.clear();
             self.scope = source.scope.clone();
         }
-        self.bitness = source.bitness;
+        self.architecture = source.architecture;
         self.accesses.clone_from(&source.accesses);
         self.exposed = source.exposed;
         self.meetings.clone_from(&source.meetings);
@@ -226,10 +207,10 @@ impl Clone for Recorder {
 
 impl Recorder {
     #[must_use]
-    pub fn new(scope: Arc<Scope>, bitness: u32) -> Self {
+    pub fn new(scope: Arc<Scope>, architecture: Architecture) -> Self {
         Self {
             scope,
-            bitness,
+            architecture,
             instructions: FxHashMap::default(),
             recent: Vec::new(),
             called_from: None,
@@ -278,10 +259,14 @@ impl Recorder {
         if let Some((_, instruction)) = self.recent.get(at).filter(|(known, _)| *known == pc.0) {
             return *instruction;
         }
-        let (scope, bitness) = (&self.scope, self.bitness);
+        let (scope, architecture) = (&self.scope, self.architecture);
         let instruction = *self.instructions.entry(pc.0).or_insert_with(|| {
             let untested = scope.tested_code.as_ref().is_some_and(|range| !range.contains(&pc.0));
-            if untested || scope.ignores(pc.0) { Instruction::Ignored } else { classify(&code(pc), bitness) }
+            if untested || scope.ignores(pc.0) {
+                Instruction::Ignored
+            } else {
+                classify(&code(pc), architecture)
+            }
         });
         if self.recent.is_empty() {
             self.recent = vec![(u64::MAX, Instruction::Ignored); 1 << RECENT_BITS];
@@ -366,7 +351,7 @@ mod tests {
             program: None,
             scheduler: vec![0x3000 / 4, 0x2008 / 4],
         };
-        Recorder::new(Arc::new(scope.tidy()), 32)
+        Recorder::new(Arc::new(scope.tidy()), Architecture::X86)
     }
 
     #[test]
@@ -392,7 +377,7 @@ mod tests {
     #[test]
     fn the_kernel_works_on_behalf_of_the_program() {
         let scope = Scope { program: Some(0x1000..0x2000), ..Scope::everything() };
-        let mut recorder = Recorder::new(Arc::new(scope), 32);
+        let mut recorder = Recorder::new(Arc::new(scope), Architecture::X86);
         recorder.called_from = Some(VirtAddr(0x1234));
         for pc in [0x10, 0x1010] {
             recorder.record(&logged(0x1800, true, pc), false, |_| vec![0x8b, 0x01]);

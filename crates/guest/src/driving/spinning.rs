@@ -99,7 +99,7 @@ impl Value {
         Self::now(machine, self.at, self.size) != *self
     }
 
-    /// The same for somebody who sees other bytes than memory holds; `patch` puts them in.
+    /// Whether it has changed for somebody who sees other bytes than memory holds; `patch` puts them in.
     pub fn has_changed_under(&self, machine: &Machine, patch: impl FnOnce(PhysAddr, &mut [u8])) -> bool {
         let mut bytes = Self::now(machine, self.at, self.size).bytes.to_le_bytes();
         patch(self.at, &mut bytes[..usize::from(self.size)]);

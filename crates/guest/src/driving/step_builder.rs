@@ -10,12 +10,13 @@
 //! ```
 //! # use guest::driving::recorder::{Recorder, Scope};
 //! # use guest::driving::step_builder::{StepBuilder, Stretch};
+//! # use guest::state::Architecture;
 //! # use machine::{Machine, StopSet, board::BoardConfig};
 //! # use std::sync::Arc;
 //! # use trace::{CpuId, StepEnd, ThreadId};
 //! let (cpu, thread) = (CpuId(0), ThreadId(0));
 //! let mut machine = Machine::new(BoardConfig::default());
-//! let mut step = StepBuilder::new(Recorder::new(Arc::new(Scope::everything()), 64));
+//! let mut step = StepBuilder::new(Recorder::new(Arc::new(Scope::everything()), Architecture::X86_64));
 //! step.begin(cpu, Some(thread));
 //! let before = machine.instructions();
 //! machine.run(cpu, &StopSet::after(1), &mut step.log);
@@ -467,6 +468,12 @@ impl StepBuilder {
             lines.push(line.trim_end().to_string());
         }
         lines
+    }
+
+    /// What was printed since the last whole line.
+    #[must_use]
+    pub fn unfinished_line(&self) -> &str {
+        &self.console
     }
 
     /// The step is complete. The log was taken just before.

@@ -52,7 +52,7 @@ pub struct Buffer {
     pub steps: VecDeque<Arc<Vec<Store>>>,
     /// The owner has stored since it last needed the buffer to be empty.
     pub used: bool,
-    /// That is what the owner's next instruction needs.
+    /// The owner's next instruction needs an empty buffer.
     pub fenced: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::elf::image::{Function, Image, Space};
 use crate::stack::Activation;
 use crate::state::{Architecture, Memory, Registers};
 use std::collections::BTreeSet;
-use trace::{Exception, VirtAddr};
+use trace::{AccessKind, Exception, VirtAddr};
 
 /// Where a function can be left.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -56,6 +56,32 @@ impl SharedAccess {
     pub fn addresses(&self, registers: &Registers) -> impl Iterator<Item = Option<u64>> {
         self.0.addresses(registers)
     }
+}
+
+/// A plain access to memory that an instruction is about to make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlainAccess {
+    pub addr: u64,
+    pub size: usize,
+    pub kind: AccessKind,
+}
+
+/// What an instruction does with the top of the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StackUse {
+    Pushes,
+    Pops,
+    Neither,
+}
+
+/// How an instruction may go on elsewhere than behind itself, calls apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaving {
+    Returns,
+    /// To a place that the instruction names, always or sometimes.
+    Jumps(VirtAddr),
+    /// To a place that only registers or memory know.
+    JumpsAnywhere,
 }
 
 /// Ways from the entries of functions to their instructions, as far as they were followed.
@@ -122,6 +148,35 @@ pub fn is_system_call(image: &Image, pc: VirtAddr) -> bool {
 #[must_use]
 pub fn updates_memory(architecture: Architecture, code: &[u8]) -> bool {
     ask!(architecture, x86::updates_memory(architecture, code), false)
+}
+
+/// Whether code begins with an instruction that accesses memory which others may share, by the form of its operands: not relative to the
+/// stack pointer, and not its processor's own.
+#[must_use]
+pub fn may_share(architecture: Architecture, code: &[u8]) -> bool {
+    ask!(architecture, x86::may_share(architecture, code), false)
+}
+
+/// The one access that the next instruction makes to memory which others may share, if it makes one without locking the memory.
+#[must_use]
+pub fn plain_access<M: Memory + ?Sized>(
+    architecture: Architecture,
+    registers: &Registers,
+    memory: &M,
+) -> Option<PlainAccess> {
+    ask!(architecture, x86::plain_access(architecture, registers, memory), None)
+}
+
+/// What the instruction that code begins with does with the top of the stack.
+#[must_use]
+pub fn stack_use(architecture: Architecture, code: &[u8]) -> StackUse {
+    ask!(architecture, x86::stack_use(architecture, code), StackUse::Neither)
+}
+
+/// Every instruction in a stretch of code that may go on elsewhere, calls apart.
+#[must_use]
+pub fn leavings(architecture: Architecture, code: &[u8], start: VirtAddr) -> Vec<(VirtAddr, Leaving)> {
+    ask!(architecture, x86::leavings(architecture, code, start), Vec::new())
 }
 
 /// Whether the code begins a hardware transaction somewhere.

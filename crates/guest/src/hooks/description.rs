@@ -149,7 +149,7 @@ tables! {
         name: Option<Text>,
         create: Vec<Spanned<ThreadHook>>,
         exit: Vec<Spanned<ThreadHook>>,
-        /// Of a library: the running thread has waited for the end of the thread with the number `thread`.
+        /// In a library's description: the running thread has waited for the end of the thread with the number `thread`.
         join: Vec<Spanned<ThreadHook>>,
         /// Threads that exist without having been created by a hook.
         existing: Option<Names>,
@@ -280,7 +280,7 @@ tables! {
         inside: Option<Spanned<String>>,
         /// Whether the allocator itself is tested, whatever is ignored otherwise.
         under_test: bool,
-        /// Of a library: the allocator is made for several threads at once, without a lock.
+        /// In a library's description: the allocator is made for several threads at once, without a lock.
         reentrant: bool,
     }
 

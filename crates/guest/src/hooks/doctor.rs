@@ -64,7 +64,7 @@ pub struct Examination {
     pub advice: Vec<Advice>,
     /// Those that ran, each in its turn, and those that were left runnable when the test was over.
     pub threads: usize,
-    /// Of the whole run.
+    /// How many instructions the whole run had.
     pub instructions: u64,
     /// Whether the run was given up before the test was over.
     pub cancelled: bool,

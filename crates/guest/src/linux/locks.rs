@@ -5,7 +5,7 @@
 //! unless the function may fail or the caller wants to know when it was really taken: then it is looked at where it returns.
 //!
 //! What cannot be seen, because it is compiled into its callers: locks of one bit (`bit_spin_lock`: the hash chains of dentries), the read
-//! sides of sequence locks and of per-CPU read-write semaphores, `local_lock`, and what a lock's subclass is (`spin_lock_nested`). Socket locks
+//! sides of sequence locks and of per-CPU read-write semaphores (except that against CPU hotplug), `local_lock`, and what a lock's subclass is (`spin_lock_nested`). Socket locks
 //! are not looked at. Kernels whose unlock functions are compiled in have locks that are never released; such a
 //! kernel is refused ([`LockFunctions::find`]).
 //! Source: the kernel's kernel/locking of 6.1 and 6.12, include/linux/spinlock_api_smp.h, lib/Kconfig.
@@ -180,6 +180,14 @@ const FUNCTIONS: [(&str, Verb); 81] = [
     ("complete_all", Verb::Up),
 ];
 
+/// Functions that take or release a variable of the kernel's, which is no argument of theirs: whoever keeps processors from going away is a reader of a
+/// per-CPU semaphore.
+const OF_VARIABLES: [(&str, &str, Verb); 3] = [
+    ("cpus_read_lock", "cpu_hotplug_lock", take(shared(sleeps()), Leaves)),
+    ("cpus_read_trylock", "cpu_hotplug_lock", attempt(shared(sleeps()))),
+    ("cpus_read_unlock", "cpu_hotplug_lock", Verb::Release),
+];
+
 /// Those without which what is held would be guessed.
 const NEEDED: [&str; 8] = [
     "_raw_spin_lock",
@@ -196,6 +204,8 @@ const NEEDED: [&str; 8] = [
 #[derive(Clone, Debug, Default)]
 pub struct LockFunctions {
     by_address: BTreeMap<u64, Verb>,
+    /// The lock that a function is about, if that is not its first argument.
+    variables: BTreeMap<u64, u64>,
     /// What stands for the read sides of RCU in lists of locks: the function that enters one.
     pub read_sides: u64,
 }
@@ -211,14 +221,27 @@ impl LockFunctions {
             ));
         }
         let found = FUNCTIONS.iter().filter_map(|(name, verb)| Some((linux.address(name)?.0, *verb)));
-        let by_address = found.collect();
+        let mut by_address: BTreeMap<u64, Verb> = found.collect();
+        let mut variables = BTreeMap::new();
+        for (name, variable, verb) in OF_VARIABLES {
+            if let (Some(at), Some(variable)) = (linux.address(name), linux.address(variable)) {
+                by_address.insert(at.0, verb);
+                variables.insert(at.0, variable.0);
+            }
+        }
         let read_sides = linux.address("__rcu_read_lock").map_or(0, |at| at.0);
-        Ok(Self { by_address, read_sides })
+        Ok(Self { by_address, variables, read_sides })
     }
 
     #[must_use]
     pub fn at(&self, pc: u64) -> Option<Verb> {
         self.by_address.get(&pc).copied()
+    }
+
+    /// The lock that the function is about, if that is not its first argument.
+    #[must_use]
+    pub fn variable(&self, entry: u64) -> Option<u64> {
+        self.variables.get(&entry).copied()
     }
 
     /// The functions whose results matter.

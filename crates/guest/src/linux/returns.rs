@@ -4,7 +4,8 @@
 //! defence it writes a plain return over each such jump, at the same address.
 
 use super::Linux;
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use crate::elf::code::{Leaving, leavings};
+use crate::state::Architecture;
 use trace::VirtAddr;
 
 /// The longest function that is read, in bytes.
@@ -24,19 +25,12 @@ pub fn returns(linux: &Linux, entry: VirtAddr) -> Option<Vec<u64>> {
         part.is_some_and(|part| part.name.ends_with(".cold") && part.name.starts_with(&*symbol.name))
     };
     let mut found = Vec::new();
-    for instruction in Decoder::with_ip(64, code, entry.0, DecoderOptions::NONE) {
-        let target = instruction.near_branch_target();
-        match instruction.flow_control() {
-            FlowControl::Return => found.push(instruction.ip()),
-            FlowControl::UnconditionalBranch if Some(target) == thunk => found.push(instruction.ip()),
-            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
-                if inside.contains(&target) || is_own_part(target) => {}
-            FlowControl::UnconditionalBranch
-            | FlowControl::ConditionalBranch
-            | FlowControl::IndirectBranch => {
-                return None;
-            }
-            _ => {}
+    for (at, leaving) in leavings(Architecture::X86_64, code, entry) {
+        match leaving {
+            Leaving::Returns => found.push(at.0),
+            Leaving::Jumps(target) if Some(target.0) == thunk => found.push(at.0),
+            Leaving::Jumps(target) if inside.contains(&target.0) || is_own_part(target.0) => {}
+            Leaving::Jumps(_) | Leaving::JumpsAnywhere => return None,
         }
     }
     (!found.is_empty()).then_some(found)

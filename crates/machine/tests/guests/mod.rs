@@ -34,78 +34,79 @@ pub const GUESTS: [Guest; 2] = [
     Guest { name: "64-bit", boot: long, window: HIGH + WINDOW as u64 },
 ];
 
+fn narrow_code(a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
+    let mut again = a.create_label();
+    let mut function = a.create_label();
+    let mut patched = a.create_label();
+    let mut handler = a.create_label();
+    let mut inner = a.create_label();
+    let mut skip = a.create_label();
+    a.mov(eax, DIRECTORY)?;
+    a.mov(cr3, eax)?;
+    a.mov(eax, cr0)?;
+    a.or(eax, 0x8001_0000u32 as i32)?;
+    a.mov(cr0, eax)?;
+    a.mov(eax, 0x2_0000)?;
+    a.lidt(fword_ptr(eax))?;
+    start_timer(a)?;
+    a.xor(ebp, ebp)?;
+    a.sti()?;
+    a.set_label(&mut again)?;
+    a.mov(ecx, 50)?;
+    a.mov(esi, DATA)?;
+    a.set_label(&mut inner)?;
+    a.imul_3(ebp, ebp, 1_664_525)?;
+    a.add(ebp, 1_013_904_223)?;
+    a.mov(eax, ebp)?;
+    a.shr(eax, 20)?;
+    a.add(dword_ptr(esi + eax), ecx)?;
+    a.adc(byte_ptr(esi + eax + 7), 3)?;
+    a.test(ebp, 0x1_0000)?;
+    a.jz(skip)?;
+    a.call(function)?;
+    a.set_label(&mut skip)?;
+    a.dec(ecx)?;
+    a.jnz(inner)?;
+    // Its own code: the immediate of an instruction it will run.
+    a.inc(dword_ptr(CODE as u32 + 0x1000))?;
+    a.mov(edx, dword_ptr(0x2_000c))?;
+    a.mov(byte_ptr(edx + 1), cl)?;
+    a.mov(eax, ebp)?;
+    a.mov(byte_ptr(edx + 1), al)?;
+    a.jmp(patched)?;
+    a.set_label(&mut patched)?;
+    a.mov(al, 0x55)?;
+    a.mov(byte_ptr(esi + 0x3000), al)?;
+    // Its page tables: the window shows the other page.
+    a.xor(dword_ptr(TABLE + (WINDOW >> 12) * 4), 0x1000)?;
+    a.invlpg(dword_ptr(WINDOW))?;
+    a.add(dword_ptr(WINDOW), ebp)?;
+    a.mov(esi, DATA + 0x123)?;
+    a.mov(edi, DATA + 0x2fff)?;
+    a.mov(ecx, 0x1234)?;
+    a.rep().movsb()?;
+    a.mov(edx, dword_ptr(0x2_0008))?;
+    a.call(edx)?;
+    a.jmp(again)?;
+    a.set_label(&mut function)?;
+    a.push(ebp)?;
+    a.rol(dword_ptr(esp), 3)?;
+    a.pop(edx)?;
+    a.xor(dword_ptr(DATA + 0x2000), edx)?;
+    a.ret()?;
+    a.set_label(&mut handler)?;
+    a.pushad()?;
+    a.inc(dword_ptr(DATA + 0x2ffc))?;
+    a.mov(al, 0x20)?;
+    a.out(0x20, al)?;
+    a.popad()?;
+    a.iretd()
+}
+
 /// In 32-bit code, which turns paging on itself.
 fn narrow() -> Machine {
     let mut a = CodeAssembler::new(32).unwrap();
-    let build = |a: &mut CodeAssembler| -> Result<(), iced_x86::IcedError> {
-        let mut again = a.create_label();
-        let mut function = a.create_label();
-        let mut patched = a.create_label();
-        let mut handler = a.create_label();
-        let mut inner = a.create_label();
-        let mut skip = a.create_label();
-        a.mov(eax, DIRECTORY)?;
-        a.mov(cr3, eax)?;
-        a.mov(eax, cr0)?;
-        a.or(eax, 0x8001_0000u32 as i32)?;
-        a.mov(cr0, eax)?;
-        a.mov(eax, 0x2_0000)?;
-        a.lidt(fword_ptr(eax))?;
-        start_timer(a)?;
-        a.xor(ebp, ebp)?;
-        a.sti()?;
-        a.set_label(&mut again)?;
-        a.mov(ecx, 50)?;
-        a.mov(esi, DATA)?;
-        a.set_label(&mut inner)?;
-        a.imul_3(ebp, ebp, 1_664_525)?;
-        a.add(ebp, 1_013_904_223)?;
-        a.mov(eax, ebp)?;
-        a.shr(eax, 20)?;
-        a.add(dword_ptr(esi + eax), ecx)?;
-        a.adc(byte_ptr(esi + eax + 7), 3)?;
-        a.test(ebp, 0x1_0000)?;
-        a.jz(skip)?;
-        a.call(function)?;
-        a.set_label(&mut skip)?;
-        a.dec(ecx)?;
-        a.jnz(inner)?;
-        // Its own code: the immediate of an instruction it will run.
-        a.inc(dword_ptr(CODE as u32 + 0x1000))?;
-        a.mov(edx, dword_ptr(0x2_000c))?;
-        a.mov(byte_ptr(edx + 1), cl)?;
-        a.mov(eax, ebp)?;
-        a.mov(byte_ptr(edx + 1), al)?;
-        a.jmp(patched)?;
-        a.set_label(&mut patched)?;
-        a.mov(al, 0x55)?;
-        a.mov(byte_ptr(esi + 0x3000), al)?;
-        // Its page tables: the window shows the other page.
-        a.xor(dword_ptr(TABLE + (WINDOW >> 12) * 4), 0x1000)?;
-        a.invlpg(dword_ptr(WINDOW))?;
-        a.add(dword_ptr(WINDOW), ebp)?;
-        a.mov(esi, DATA + 0x123)?;
-        a.mov(edi, DATA + 0x2fff)?;
-        a.mov(ecx, 0x1234)?;
-        a.rep().movsb()?;
-        a.mov(edx, dword_ptr(0x2_0008))?;
-        a.call(edx)?;
-        a.jmp(again)?;
-        a.set_label(&mut function)?;
-        a.push(ebp)?;
-        a.rol(dword_ptr(esp), 3)?;
-        a.pop(edx)?;
-        a.xor(dword_ptr(DATA + 0x2000), edx)?;
-        a.ret()?;
-        a.set_label(&mut handler)?;
-        a.pushad()?;
-        a.inc(dword_ptr(DATA + 0x2ffc))?;
-        a.mov(al, 0x20)?;
-        a.out(0x20, al)?;
-        a.popad()?;
-        a.iretd()
-    };
-    build(&mut a).unwrap();
+    narrow_code(&mut a).unwrap();
     let result =
         a.assemble_options(CODE, iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS).unwrap();
     let bytes = &result.inner.code_buffer;
@@ -163,78 +164,83 @@ fn start_timer(a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
     Ok(())
 }
 
+/// Where the 64-bit guest sees an address.
+fn high(at: u32) -> u64 {
+    HIGH + u64::from(at)
+}
+
+fn long_code(a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
+    let mut again = a.create_label();
+    let mut function = a.create_label();
+    let mut patched = a.create_label();
+    let mut inner = a.create_label();
+    let mut skip = a.create_label();
+    start_timer(a)?;
+    a.xor(r13d, r13d)?;
+    a.mov(r12, 6_364_136_223_846_793_005u64)?;
+    a.sti()?;
+    a.set_label(&mut again)?;
+    a.mov(ecx, 50)?;
+    a.mov(rsi, high(DATA))?;
+    a.set_label(&mut inner)?;
+    a.imul_2(r13, r12)?;
+    a.add(r13, 1_013_904_223)?;
+    a.mov(rax, r13)?;
+    a.shr(rax, 52)?;
+    a.add(qword_ptr(rsi + rax), rcx)?;
+    a.adc(byte_ptr(rsi + rax + 7), 3)?;
+    a.sub(dword_ptr(rsi + rax * 2 + 3), r13d)?;
+    a.movsxd(r8, dword_ptr(rsi + rax))?;
+    a.xor(qword_ptr(rax).gs(), r8)?;
+    a.lock().cmpxchg(qword_ptr(rsi + rax), rdx)?;
+    a.lock().inc(dword_ptr(0x2800).gs())?;
+    a.bt(r13, 16)?;
+    a.jnc(skip)?;
+    a.call(function)?;
+    a.set_label(&mut skip)?;
+    a.dec(rcx)?;
+    a.jnz(inner)?;
+    // Its own code: the immediate of an instruction it will run.
+    a.inc(dword_ptr(high(CODE as u32 + 0x1000)))?;
+    a.mov(rdx, qword_ptr(high(0x2_0018)))?;
+    a.mov(byte_ptr(rdx + 1), cl)?;
+    a.mov(rax, r13)?;
+    a.mov(byte_ptr(rdx + 1), al)?;
+    a.jmp(patched)?;
+    a.set_label(&mut patched)?;
+    a.mov(al, 0x55)?;
+    a.mov(byte_ptr(rsi + 0x3000), al)?;
+    // Its page tables: the window shows the other page.
+    a.xor(qword_ptr(high(TABLE + (WINDOW >> 12) * 8)), 0x1000)?;
+    a.invlpg(byte_ptr(high(WINDOW)))?;
+    a.add(qword_ptr(high(WINDOW)), r13)?;
+    a.mov(rsi, high(DATA + 0x123))?;
+    a.mov(rdi, high(DATA + 0x2fff))?;
+    a.mov(ecx, 0x1234)?;
+    a.rep().movsb()?;
+    a.mov(rdx, qword_ptr(high(0x2_0010)))?;
+    a.call(rdx)?;
+    a.call(qword_ptr(high(0x2_0010)))?;
+    a.jmp(again)?;
+    a.set_label(&mut function)?;
+    a.push(r13)?;
+    a.rol(qword_ptr(rsp), 3)?;
+    a.pop(rdx)?;
+    a.xor(qword_ptr(high(DATA + 0x2000)), rdx)?;
+    a.ret()?;
+    // The handler.
+    a.push(rax)?;
+    a.inc(dword_ptr(high(DATA + 0x2ffc)))?;
+    a.mov(al, 0x20)?;
+    a.out(0x20, al)?;
+    a.pop(rax)?;
+    a.iretq()
+}
+
 /// In 64-bit code at high addresses, with a table of four levels and an interrupt stack.
 fn long() -> Machine {
     let mut a = CodeAssembler::new(64).unwrap();
-    let high = |at: u32| HIGH + u64::from(at);
-    let build = |a: &mut CodeAssembler| -> Result<(), iced_x86::IcedError> {
-        let mut again = a.create_label();
-        let mut function = a.create_label();
-        let mut patched = a.create_label();
-        let mut inner = a.create_label();
-        let mut skip = a.create_label();
-        start_timer(a)?;
-        a.xor(r13d, r13d)?;
-        a.mov(r12, 6_364_136_223_846_793_005u64)?;
-        a.sti()?;
-        a.set_label(&mut again)?;
-        a.mov(ecx, 50)?;
-        a.mov(rsi, high(DATA))?;
-        a.set_label(&mut inner)?;
-        a.imul_2(r13, r12)?;
-        a.add(r13, 1_013_904_223)?;
-        a.mov(rax, r13)?;
-        a.shr(rax, 52)?;
-        a.add(qword_ptr(rsi + rax), rcx)?;
-        a.adc(byte_ptr(rsi + rax + 7), 3)?;
-        a.sub(dword_ptr(rsi + rax * 2 + 3), r13d)?;
-        a.movsxd(r8, dword_ptr(rsi + rax))?;
-        a.xor(qword_ptr(rax).gs(), r8)?;
-        a.lock().cmpxchg(qword_ptr(rsi + rax), rdx)?;
-        a.lock().inc(dword_ptr(0x2800).gs())?;
-        a.bt(r13, 16)?;
-        a.jnc(skip)?;
-        a.call(function)?;
-        a.set_label(&mut skip)?;
-        a.dec(rcx)?;
-        a.jnz(inner)?;
-        // Its own code: the immediate of an instruction it will run.
-        a.inc(dword_ptr(high(CODE as u32 + 0x1000)))?;
-        a.mov(rdx, qword_ptr(high(0x2_0018)))?;
-        a.mov(byte_ptr(rdx + 1), cl)?;
-        a.mov(rax, r13)?;
-        a.mov(byte_ptr(rdx + 1), al)?;
-        a.jmp(patched)?;
-        a.set_label(&mut patched)?;
-        a.mov(al, 0x55)?;
-        a.mov(byte_ptr(rsi + 0x3000), al)?;
-        // Its page tables: the window shows the other page.
-        a.xor(qword_ptr(high(TABLE + (WINDOW >> 12) * 8)), 0x1000)?;
-        a.invlpg(byte_ptr(high(WINDOW)))?;
-        a.add(qword_ptr(high(WINDOW)), r13)?;
-        a.mov(rsi, high(DATA + 0x123))?;
-        a.mov(rdi, high(DATA + 0x2fff))?;
-        a.mov(ecx, 0x1234)?;
-        a.rep().movsb()?;
-        a.mov(rdx, qword_ptr(high(0x2_0010)))?;
-        a.call(rdx)?;
-        a.call(qword_ptr(high(0x2_0010)))?;
-        a.jmp(again)?;
-        a.set_label(&mut function)?;
-        a.push(r13)?;
-        a.rol(qword_ptr(rsp), 3)?;
-        a.pop(rdx)?;
-        a.xor(qword_ptr(high(DATA + 0x2000)), rdx)?;
-        a.ret()?;
-        // The handler.
-        a.push(rax)?;
-        a.inc(dword_ptr(high(DATA + 0x2ffc)))?;
-        a.mov(al, 0x20)?;
-        a.out(0x20, al)?;
-        a.pop(rax)?;
-        a.iretq()
-    };
-    build(&mut a).unwrap();
+    long_code(&mut a).unwrap();
     let result = a
         .assemble_options(HIGH + CODE, iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)
         .unwrap();

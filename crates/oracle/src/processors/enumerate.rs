@@ -169,9 +169,9 @@ impl State {
                 own[register as usize] = variables[variable as usize];
                 variables[variable as usize] = value;
             }
-            Op::CompareExchange { variable, value, register } => {
+            Op::CompareExchange { variable, expected, value, register } => {
                 own[register as usize] = variables[variable as usize];
-                if own[register as usize] == 0 {
+                if own[register as usize] == u32::from(expected) {
                     variables[variable as usize] = value;
                 }
             }

@@ -41,9 +41,10 @@ pub enum Op {
         value: u32,
         register: u32,
     },
-    /// Writes if the variable is 0.
+    /// Writes if the variable is as expected.
     CompareExchange {
         variable: u32,
+        expected: u16,
         value: u32,
         register: u32,
     },
@@ -85,7 +86,9 @@ impl Op {
             Self::Add { variable, value } => [4, variable, value, 0],
             Self::FetchAdd { variable, value, register } => [5, variable, value, register],
             Self::Exchange { variable, value, register } => [6, variable, value, register],
-            Self::CompareExchange { variable, value, register } => [7, variable, value, register],
+            Self::CompareExchange { variable, expected, value, register } => {
+                [7, variable, (expected as u32) << 16 | value, register]
+            }
             Self::Lock { lock, pauses: true } => [8, lock, 0, 0],
             Self::Unlock { lock } => [9, lock, 0, 0],
             Self::Lock { lock, pauses: false } => [10, lock, 0, 0],
@@ -109,8 +112,8 @@ impl fmt::Display for Op {
             Self::Exchange { variable, value, register } => {
                 write!(f, "r{register} = exchange(v{variable}, {value})")
             }
-            Self::CompareExchange { variable, value, register } => {
-                write!(f, "r{register} = compare_exchange(v{variable}, 0, {value})")
+            Self::CompareExchange { variable, expected, value, register } => {
+                write!(f, "r{register} = compare_exchange(v{variable}, {expected}, {value})")
             }
             Self::Lock { lock, pauses: true } => write!(f, "lock({lock})"),
             Self::Lock { lock, pauses: false } => write!(f, "lock_without_pause({lock})"),
@@ -153,7 +156,7 @@ impl Draw {
             5 => Op::Add { variable, value },
             6 => Op::FetchAdd { variable, value, register },
             7 => Op::Exchange { variable, value, register },
-            _ => Op::CompareExchange { variable, value, register },
+            _ => Op::CompareExchange { variable, expected: 0, value, register },
         }
     }
 
@@ -226,7 +229,7 @@ pub fn program_with_fences(seed: u64) -> Program {
     program
 }
 
-/// The same program with blocks: some of its instructions use one instead, and each block is freed at one place at most.
+/// The program of a seed with blocks: some of its instructions use one instead, and each block is freed at one place at most.
 #[must_use]
 pub fn program_with_heap(seed: u64) -> Program {
     let mut program = program(seed);

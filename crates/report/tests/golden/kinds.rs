@@ -119,12 +119,26 @@ fn a_block_for_two() {
     .assert_eq(told);
 }
 
-/// The rest of the kinds, as far as they look different.
-#[test]
-fn other_kinds() {
+/// The block of memory that the tests below are about.
+fn block() -> (VirtAddr, PhysAddr) {
     let block = VirtAddr(addr("child->tid"));
-    let phys = PhysAddr(block.0);
-    let allocated = || Op::Do(Action::Alloc { addr: block, phys, size: 64 }, "fork.c:4 < fork.c:15");
+    (block, PhysAddr(block.0))
+}
+
+fn allocated() -> Op {
+    let (addr, phys) = block();
+    Op::Do(Action::Alloc { addr, phys, size: 64 }, "fork.c:4 < fork.c:15")
+}
+
+/// The report of a test with these steps, without how it was searched for.
+fn report_of(steps: &[Step]) -> String {
+    let text = text(&story(steps, "a_test", 1, None), TextOptions::default());
+    text.split("\nSearch:").next().unwrap_or_default().to_string()
+}
+
+#[test]
+fn double_free() {
+    let (block, phys) = block();
     let freed = |at| Op::Do(Action::Free { addr: block, phys, size: Some(64) }, at);
     let again = Op::Do(Action::Free { addr: block, phys, size: None }, "sync.c:14 < fork.c:8");
     let double_free = vec![
@@ -142,8 +156,6 @@ fn other_kinds() {
             "sched.c:3",
         ),
     ];
-    let text = |steps: &[Step]| text(&story(steps, "a_test", 1, None), TextOptions::default());
-    let told = |text: String| text.split("\nSearch:").next().unwrap_or_default().to_string();
     expect![[r#"
         Double free  in test a_test of pebbles
         In thread_fork (fork.c:8), t3 frees a block of 64 bytes (allocated in thread_fork, fork.c:4) that
@@ -178,8 +190,11 @@ fn other_kinds() {
               thread_fork (fork.c:4)           struct tcb *child = malloc(sizeof(*child));
               thread_fork_wrapper (fork.c:15)  return thread_fork();
     "#]]
-    .assert_eq(&told(text(&double_free)));
+    .assert_eq(&report_of(&double_free));
+}
 
+#[test]
+fn memory_leak() {
     let mut leak = vec![step(
         3,
         vec![
@@ -211,8 +226,11 @@ fn other_kinds() {
               thread_fork (fork.c:4)           struct tcb *child = malloc(sizeof(*child));
               thread_fork_wrapper (fork.c:15)  return thread_fork();
     "#]]
-    .assert_eq(&told(text(&leak)));
+    .assert_eq(&report_of(&leak));
+}
 
+#[test]
+fn infinite_loop() {
     let mut endless = vec![
         step(5, vec![Op::Read("ready", "paradise.c:3")], End::At(PointKind::Access), "paradise.c:3"),
         step(6, vec![Op::Write("ready", "paradise.c:12")], End::At(PointKind::Voluntary), "paradise.c:14"),
@@ -255,5 +273,5 @@ fn other_kinds() {
           ready: t5 reads in row 1, consumer (paradise.c:3); t6 writes in row 2, producer (paradise.c:12)
           ready: t6 writes in row 2, producer (paradise.c:12); t5 reads in row 3, consumer (paradise.c:3)
     "#]]
-    .assert_eq(&told(text(&endless)));
+    .assert_eq(&report_of(&endless));
 }

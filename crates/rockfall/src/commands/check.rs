@@ -1,6 +1,9 @@
 //! `rockfall check`: one run of a guest, watched by the sanitizers that are asked for. Nothing is explored, but a lock
 //! order that is reported can be confirmed by steering into the deadlock.
 
+mod free;
+mod ignored;
+mod keyboard;
 mod linux;
 
 use crate::commands::explore::parse_duration;
@@ -13,7 +16,7 @@ use campaign::confirm::{Confirmation, confirm};
 use campaign::narrate::Names;
 use campaign::race_witness::{RaceWitness, stories};
 use campaign::target::Target;
-use campaign::watchpoints::{self, Caught, FreeWatchpoints, Sampling};
+use campaign::watchpoints::{self, Caught, Sampling};
 use campaign::words::counted;
 use clap::Args;
 use detect::{
@@ -21,19 +24,20 @@ use detect::{
     RaceDetector, RaceKey, RaceLog, RaceObserver, Signature,
 };
 use explore::World;
-use guest::driving::lifecycle::FreeRun;
 use guest::driving::uniprocessor::Uniprocessor;
+use ignored::Ignored;
 use report::{RaceStory, WatchedPage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use trace::{PointSet, Resolve as _, Schedule, Step, StepEnd, Subject as _, VirtAddr};
+use trace::{PointSet, Resolve as _, Schedule, Sighting, Step, StepEnd, Subject as _, VirtAddr};
 
 /// Watches one run: locks, races, and everything that the other commands watch for.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     rockfall check kernel -k pebbles -t fork_test --lockdep --hb\n  \
     rockfall check xv6.img -k xv6 --symbols kernel -t usertests --free --lockdep\n  \
+    rockfall check kernel -k my.toml --free --keys     while you use it\n  \
     rockfall check kernel -k my.toml -t mytest --lockdep --confirm 60s\n  \
     rockfall check vmlinuz --linux tests --cpus 2      a Linux kernel while it boots and runs a folder of tests\n  \
     rockfall check vmlinuz                             while it boots")]
@@ -60,12 +64,15 @@ pub struct Arguments {
     /// With --kcsan: how many accesses of others a thread is held back for; of Linux, how many hundreds of instructions
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub hold: usize,
-    /// Functions whose races are not told
-    #[arg(long, value_name = "FUNCTION")]
+    /// A function or a variable whose races are not told; @FILE is a file with a name on each line
+    #[arg(long, value_name = "NAME")]
     pub ignore: Vec<String>,
     /// The guest just runs, from its first instruction: the boot counts, and the timer goes by the guest's own time
     #[arg(long)]
     pub free: bool,
+    /// With --free: keys typed on this terminal go to the guest, until Ctrl-C; from a pipe, each line when the guest waits for input
+    #[arg(long, requires = "free")]
+    pub keys: bool,
     /// With --free: stop after so many instructions
     #[arg(long, value_name = "N", default_value_t = 2_000_000_000)]
     pub instructions: u64,
@@ -175,9 +182,9 @@ impl Watched {
         self.findings.iter().filter(|finding| is_about_locks(finding)).map(Finding::signature).collect()
     }
 
-    /// Whether all that is wanted was found.
-    fn is_enough(&self, wanted: Option<&BTreeSet<Signature>>) -> bool {
-        wanted.is_some_and(|wanted| wanted.is_subset(&self.told))
+    /// Whether all these findings were made.
+    fn has_all(&self, wanted: &BTreeSet<Signature>) -> bool {
+        wanted.is_subset(&self.told)
     }
 }
 
@@ -200,98 +207,82 @@ fn run_test(subject: &mut Uniprocessor, watched: &mut Watched) -> Schedule {
     schedule
 }
 
-/// Runs the guest to its end, or until all findings were made that are `wanted`.
-fn run_free(
-    run: &mut FreeRun,
-    watched: &mut Watched,
-    target: &Target,
-    wanted: Option<&BTreeSet<Signature>>,
-    mut watchpoints: Option<FreeWatchpoints>,
-) -> Result<Option<Caught>, Failure> {
-    while !crate::interrupt::asked() {
-        let step = run.step().map_err(|error| target.not_started(&error))?;
-        let Some(step) = step else { break };
-        watched.observe(&step);
-        if watched.is_enough(wanted) {
-            break;
-        }
-        if let Some(watchpoints) = &mut watchpoints {
-            watchpoints.look(run);
-        }
-    }
-    Ok(watchpoints.map(|watchpoints| watchpoints.caught))
-}
-
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     crate::interrupt::listen();
     arguments.html.iter().try_for_each(|path| expect_folder(path))?;
+    let ignored = Ignored::load(&arguments.ignore)?;
     if linux::is_meant(&arguments.target) {
-        return linux::run(arguments);
+        return linux::run(arguments, &ignored);
     }
     let target =
         if arguments.free { target::load_any(&arguments.target)? } else { target::load(&arguments.target)? };
     crate::target::caution(&target);
     let started = Instant::now();
-    let mut watched = Watched::new(&target, arguments);
-    let (mut schedule, mut root, mut caught) = (Schedule::default(), None, None);
     if arguments.free {
-        let mut run = target.free_run(arguments.instructions)?;
-        run.subject_mut().tracker.locks.watched = true;
-        // Rules about locks need no accesses, and logging these is most of the cost.
-        run.subject_mut().builder.log.accesses = !watched.races.is_empty();
-        let watchpoints = arguments.kcsan.then(|| FreeWatchpoints::new(arguments.sampling()));
-        caught = run_free(&mut run, &mut watched, &target, None, watchpoints)?;
-        if watched.findings.iter().any(is_about_locks) {
-            // Once more, with stacks.
-            let mut run = target.free_run(arguments.instructions)?;
-            run.subject_mut().tracker.locks.watched = true;
-            run.subject_mut().narrate();
-            let mut again = Watched::new(&target, &only_locks(arguments));
-            run_free(&mut run, &mut again, &target, Some(&watched.told_of_locks()), None)?;
-            take_stacks(&mut watched, &again);
-        }
-    } else {
-        let started = target.start()?;
-        watched.detectors.observe(&started.prologue, &mut Vec::new());
-        for (_, observer, _) in &mut watched.races {
-            observer.observe(&started.prologue, &mut Vec::new());
-        }
-        let prologue = started.prologue.clone();
-        let world = target.world_with(started, false);
-        let mut first = world.subject.clone();
-        first.tracker.locks.watched = true;
-        root = Some(world);
-        schedule = run_test(&mut first.clone(), &mut watched);
-        if arguments.kcsan {
-            let wanted = || !crate::interrupt::asked();
-            caught = Some(watchpoints::run(&mut first.clone(), arguments.sampling(), &wanted));
-        }
-        if watched.findings.iter().any(is_about_locks) {
-            let mut again = Watched::new(&target, &only_locks(arguments));
-            again.detectors.observe(&prologue, &mut Vec::new());
-            first.narrate();
-            run_test(&mut first, &mut again);
-            take_stacks(&mut watched, &again);
-        }
+        let free::Outcome { watched, caught, seen } = free::run(arguments, &target)?;
+        let result = CheckResult {
+            watched: &watched,
+            schedule: &Schedule::default(),
+            root: None,
+            confirmed: &BTreeMap::new(),
+            caught: caught.as_ref(),
+            seen: &seen,
+            seconds: started.elapsed().as_secs_f64(),
+        };
+        return tell(arguments, &ignored, &target, &result);
     }
+    let Tested { watched, schedule, root, caught } = run_once(arguments, &target)?;
     let seconds = started.elapsed().as_secs_f64();
-    let confirmed = match (&root, arguments.confirm) {
-        (Some(root), Some(budget)) => {
-            let began = Instant::now();
-            let late = || began.elapsed() >= budget || crate::interrupt::asked();
-            confirm(root, &watched.findings, crate::commands::explore::cores(), &late)
-        }
-        _ => BTreeMap::new(),
-    };
+    let confirmed = arguments.confirm.map(|budget| {
+        let began = Instant::now();
+        let late = || began.elapsed() >= budget || crate::interrupt::asked();
+        confirm(&root, &watched.findings, crate::commands::explore::cores(), &late)
+    });
     let result = CheckResult {
         watched: &watched,
         schedule: &schedule,
-        root: root.as_ref(),
-        confirmed: &confirmed,
+        root: Some(&root),
+        confirmed: &confirmed.unwrap_or_default(),
         caught: caught.as_ref(),
+        seen: &BTreeMap::new(),
         seconds,
     };
-    tell(arguments, &target, &result)
+    tell(arguments, &ignored, &target, &result)
+}
+
+/// What one run of a test showed, and where it began.
+struct Tested {
+    watched: Watched,
+    schedule: Schedule,
+    root: KernelWorld,
+    caught: Option<Caught>,
+}
+
+/// Runs the test once, and again where that is needed: with threads held back, and with stacks.
+fn run_once(arguments: &Arguments, target: &Target) -> Result<Tested, Failure> {
+    let mut watched = Watched::new(target, arguments);
+    let started = target.start()?;
+    watched.detectors.observe(&started.prologue, &mut Vec::new());
+    for (_, observer, _) in &mut watched.races {
+        observer.observe(&started.prologue, &mut Vec::new());
+    }
+    let prologue = started.prologue.clone();
+    let root = target.world_with(started, false);
+    let mut first = root.subject.clone();
+    first.tracker.locks.watched = true;
+    let schedule = run_test(&mut first.clone(), &mut watched);
+    let caught = arguments.kcsan.then(|| {
+        let wanted = || !crate::interrupt::asked();
+        watchpoints::run(&mut first.clone(), arguments.sampling(), &wanted)
+    });
+    if watched.findings.iter().any(is_about_locks) {
+        let mut again = Watched::new(target, &only_locks(arguments));
+        again.detectors.observe(&prologue, &mut Vec::new());
+        first.narrate();
+        run_test(&mut first, &mut again);
+        take_stacks(&mut watched, &again);
+    }
+    Ok(Tested { watched, schedule, root, caught })
 }
 
 /// The arguments of this command with nothing watched but rules about locks.
@@ -328,6 +319,8 @@ struct CheckResult<'a> {
     root: Option<&'a KernelWorld>,
     confirmed: &'a BTreeMap<Signature, Confirmation>,
     caught: Option<&'a Caught>,
+    /// The accesses of races in a guest that just runs.
+    seen: &'a BTreeMap<RaceKey, [Sighting; 2]>,
     seconds: f64,
 }
 
@@ -339,6 +332,23 @@ struct ToolRaces<'a> {
 }
 
 impl<'a> CheckResult<'a> {
+    /// A race of a guest that just ran, with its accesses as they were seen in the second run.
+    fn free_story<'b>(&self, known: &'b Candidate, code: &Code<'_>) -> RaceStory<'b> {
+        let race = &known.race;
+        let own_frame = [&race.first, &race.second].map(|side| code.is_own_frame(side.pc));
+        RaceStory { seen: self.seen.get(&race.key()).cloned(), own_frame, ..RaceStory::bare(known) }
+    }
+
+    /// Adds what was there before and after to races for which somebody was held back.
+    fn add_values(&self, tool: &str, stories: &mut [RaceStory<'_>]) {
+        let caught = self.caught.filter(|_| tool == WATCHPOINTS);
+        for story in stories {
+            let key = story.known.race.key();
+            let same = caught.and_then(|caught| caught.races.iter().find(|race| race.race.key() == key));
+            story.values = same.map(|caught| caught.values);
+        }
+    }
+
     fn tools(&self) -> Vec<ToolRaces<'a>> {
         let alone = self.watched.races.iter().map(|(tool, _, races)| ToolRaces {
             tool,
@@ -368,8 +378,7 @@ fn held_back_stories<'a>(
         let world = World::new((**root).clone(), Detectors::new(&Config::default()));
         stories(std::iter::once(known), witnesses, target, &world, code).pop()
     };
-    let bare = |known: &'a Candidate| RaceStory { known, variable: None, seen: None, own_frame: [false; 2] };
-    log.iter().map(|known| story(known).unwrap_or_else(|| bare(known))).collect()
+    log.iter().map(|known| story(known).unwrap_or_else(|| RaceStory::bare(known))).collect()
 }
 
 /// Whether one side is what the kernel does for a program under test. System calls are whole to a program: what the kernel does in
@@ -381,7 +390,12 @@ fn is_the_kernels(race: &Race, target: &Target) -> bool {
     calls(race.first.pc) || calls(race.second.pc)
 }
 
-fn tell(arguments: &Arguments, target: &Target, seen: &CheckResult<'_>) -> Result<Verdict, Failure> {
+fn tell(
+    arguments: &Arguments,
+    ignored: &Ignored,
+    target: &Target,
+    seen: &CheckResult<'_>,
+) -> Result<Verdict, Failure> {
     let watched = seen.watched;
     let names = Names::of(target);
     let code = Code::new(&target.kernel);
@@ -389,7 +403,7 @@ fn tell(arguments: &Arguments, target: &Target, seen: &CheckResult<'_>) -> Resul
     for told in seen.tools() {
         let (mut log, mut witnesses) = (RaceLog::default(), BTreeMap::new());
         let wanted = |race: &Race| {
-            code.counts(race) && !is_the_kernels(race, target) && !is_ignored(race, &arguments.ignore, &names)
+            code.counts(race) && !is_the_kernels(race, target) && !is_ignored(race, ignored, &names)
         };
         for (race, schedule) in told.races.into_iter().filter(|(race, _)| wanted(race)) {
             log.add(race, true);
@@ -400,21 +414,20 @@ fn tell(arguments: &Arguments, target: &Target, seen: &CheckResult<'_>) -> Resul
             };
             witnesses.entry(race.key()).or_insert_with(witness);
         }
-        let stories = match seen.root {
+        let mut stories = match seen.root {
             Some(root) => stories(log.iter(), &witnesses, target, root, &code),
             None if told.tool == WATCHPOINTS => held_back_stories(seen, target, &log, &witnesses, &code),
-            None => log
-                .iter()
-                .map(|known| RaceStory { known, variable: None, seen: None, own_frame: [false; 2] })
-                .collect(),
+            None => log.iter().map(|known| seen.free_story(known, &code)).collect(),
         };
-        races_count += log.iter().count();
+        seen.add_values(told.tool, &mut stories);
+        stories.retain(|story| !story.data(&names).is_some_and(|name| ignored.has_variable(&name)));
+        races_count += stories.len();
         if arguments.json {
             let races: serde_json::Value =
                 serde_json::from_str(&report::races_json(stories.clone(), &names)).unwrap_or_default();
             json_races.push(serde_json::json!({ "tool": told.tool, "races": races }));
         }
-        let title = format!("{}: {}\n", told.tool, counted(log.iter().count(), "data race"));
+        let title = format!("{}: {}\n", told.tool, counted(stories.len(), "data race"));
         tools.push(title + &report::races(stories, &names, &|file| target.source(file)));
     }
     if let Some(caught) = seen.caught {
@@ -458,15 +471,12 @@ fn tell(arguments: &Arguments, target: &Target, seen: &CheckResult<'_>) -> Resul
 }
 
 /// Whether either side of a race is in a function whose races are not told.
-fn is_ignored(race: &Race, ignored: &[String], names: &Names) -> bool {
-    !ignored.is_empty()
-        && [race.first.pc, race.second.pc].into_iter().any(|pc| {
-            let frames = names.frames(pc);
-            frames
-                .iter()
-                .filter_map(|frame| frame.function.as_ref())
-                .any(|function| ignored.contains(function))
-        })
+fn is_ignored(race: &Race, ignored: &Ignored, names: &Names) -> bool {
+    let in_function = |pc: VirtAddr| {
+        let frames = names.frames(pc);
+        frames.iter().filter_map(|frame| frame.function.as_ref()).any(|name| ignored.has_function(name))
+    };
+    !ignored.is_empty() && (in_function(race.first.pc) || in_function(race.second.pc))
 }
 
 /// Each finding with its sides, and whether it was confirmed.

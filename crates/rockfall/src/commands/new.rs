@@ -50,7 +50,7 @@ pub struct Arguments {
     /// The compiler
     #[arg(long, value_name = "PROGRAM", default_value = "gcc")]
     pub compiler: String,
-    /// Of Pintos: add our tests to tests/threads, where your own kernel build has them too
+    /// For Pintos: add our tests to tests/threads, where your own kernel build has them too
     #[arg(long)]
     pub tests: bool,
 }

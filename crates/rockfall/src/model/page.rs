@@ -96,7 +96,7 @@ fn base(file: &str) -> &str {
     file.rsplit('/').next().unwrap_or(file)
 }
 
-/// That nothing freed is used is looked at in almost every step; it is told where it does not hold.
+/// Whether the statement checks that nothing freed is used. Almost every step has one; it is shown only where it does not hold.
 fn is_check(statement: &str) -> bool {
     statement.starts_with("assert(!(") && statement.ends_with(".freed))")
 }

@@ -271,12 +271,7 @@ fn races(plan: &Plan, names: &dyn Resolve) -> String {
         .races
         .iter()
         .filter(counts)
-        .map(|known| RaceStory {
-            known,
-            variable: names.data(known.race.addr),
-            seen: None,
-            own_frame: [false; 2],
-        })
+        .map(|known| RaceStory { variable: names.data(known.race.addr), ..RaceStory::bare(known) })
         .collect();
     if stories.is_empty() {
         return String::new();

@@ -4,7 +4,11 @@
 //! [`STEP_INSTRUCTIONS`]; where they end means nothing. Two runs of the same files and text are equal.
 //!
 //! The test's name is typed as the description says, once the kernel waits for input; the run is over when the kernel
-//! waits for input again, when a hook says that the test is over, or when the machine is switched off.
+//! waits for input again, when a hook says that the test is over, or when the machine is switched off. In a *session*
+//! ([`FreeRun::hold_session`]) somebody else types and says when it is over.
+//!
+//! What was typed is known with its time, so that a run can be made again ([`FreeRun::follow`]): equal to the last instruction, wherever
+//! the second one stops to look.
 
 use super::{Boot, NotStarted, SLICE_INSTRUCTIONS, Setup, load, scope};
 use crate::driving::recorder::Recorder;
@@ -12,8 +16,8 @@ use crate::driving::uniprocessor::Uniprocessor;
 use crate::hooks::description::Input;
 use crate::hooks::kernel::Kernel;
 use crate::hooks::tracker::Signal;
-use crate::state::Architecture;
 use machine::Stop;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use trace::{Action, Choice, Point, PointKind, Step, StepEnd, ThreadId};
 
@@ -33,16 +37,33 @@ enum Stage {
     Testing,
     /// The kernel asks for input again.
     ReadyAgain,
+    /// Somebody else types, and says when it is over.
+    Session,
+    /// What an earlier run did is done again.
+    Following,
+}
+
+/// Text that was typed, and how many instructions had been executed.
+pub type Typed = (u64, String);
+
+/// What an earlier run was told from outside, and its end.
+struct Script {
+    typed: VecDeque<Typed>,
+    ends_at: u64,
+    end: StepEnd,
 }
 
 pub struct FreeRun {
     boot: Boot,
     text: String,
     stage: Stage,
-    typed_at: Option<u64>,
+    typed: Vec<Typed>,
+    script: Option<Script>,
     /// How many threads there were when it was typed, and whether there have been more since.
     threads_before: usize,
     has_begun: bool,
+    /// Whether the kernel has asked for input since something was typed.
+    has_asked: bool,
     /// How often in a row the kernel was found to be idle.
     idle_slices: u32,
     /// The thread of the latest actions: what no thread is known to do is put down to it until another one
@@ -51,24 +72,32 @@ pub struct FreeRun {
     end: Option<StepEnd>,
 }
 
+impl Script {
+    /// When something is to be done next, in instructions.
+    fn next(&self) -> u64 {
+        self.typed.front().map_or(self.ends_at, |(at, _)| *at)
+    }
+}
+
 impl FreeRun {
     /// A machine before its first instruction. Without a test (an empty name) nothing is typed.
     pub fn new(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Self, NotStarted> {
         let text = kernel.test.text.replace("{test}", &setup.test);
         let mut boot = load(kernel, file, setup, &text)?;
         let scope = scope(kernel, &boot.subject.tracker, &boot.subject.machine);
-        let bitness = if kernel.image.architecture == Architecture::X86 { 32 } else { 64 };
         boot.subject.tracker.scheduling.words = None;
-        boot.subject.builder.record_with(Recorder::new(Arc::new(scope), bitness));
+        boot.subject.builder.record_with(Recorder::new(Arc::new(scope), kernel.image.architecture));
         let typed = matches!(kernel.test.input, Input::Keyboard | Input::Serial);
         let stage = if typed { Stage::Booting } else { Stage::Testing };
         Ok(Self {
             boot,
             text: if setup.test.is_empty() { String::new() } else { text },
             stage,
-            typed_at: None,
+            typed: Vec::new(),
+            script: None,
             threads_before: 0,
             has_begun: false,
+            has_asked: false,
             idle_slices: 0,
             last: ThreadId::default(),
             end: None,
@@ -103,10 +132,56 @@ impl FreeRun {
         Some(copy)
     }
 
-    /// How many instructions had been executed when the test's name was typed, and the name.
+    /// What was typed, in order.
     #[must_use]
-    pub fn typed(&self) -> (Option<u64>, &str) {
-        (self.typed_at, &self.text)
+    pub fn typed(&self) -> &[Typed] {
+        &self.typed
+    }
+
+    /// From now on nothing is typed but by [`FreeRun::type_text`], and the guest's waiting for input ends nothing.
+    pub fn hold_session(&mut self) {
+        self.stage = Stage::Session;
+    }
+
+    /// Does again what another run of the same files did, which is over; to be said before the first step.
+    pub fn follow(&mut self, first: &Self) {
+        let end = first.end.clone().unwrap_or(StepEnd::Finished);
+        let ends_at = first.boot.subject.machine.instructions();
+        self.script = Some(Script { typed: first.typed.iter().cloned().collect(), ends_at, end });
+        self.stage = Stage::Following;
+    }
+
+    /// Types a text on the keyboard, or sends it through the serial port, as the description has it.
+    pub fn type_text(&mut self, text: &str) -> Result<(), NotStarted> {
+        let subject = &mut self.boot.subject;
+        let now = subject.machine.instructions();
+        if subject.kernel().test.input == Input::Serial {
+            subject.machine.serial_input(text.as_bytes());
+        } else if let Some(key) = subject.machine.type_text(text).first() {
+            return Err(NotStarted::NoKey(*key));
+        }
+        self.typed.push((now, text.to_owned()));
+        self.has_asked = false;
+        Ok(())
+    }
+
+    /// Whether nobody of the guest ran when it was last looked at.
+    #[must_use]
+    pub const fn is_idle(&self) -> bool {
+        self.idle_slices > 0
+    }
+
+    /// Whether the kernel has asked for input, as far as its description says where it does, and has nothing else to do.
+    #[must_use]
+    pub fn waits_for_input(&self) -> bool {
+        let asks = matches!(self.boot.subject.kernel().test.input, Input::Keyboard | Input::Serial);
+        self.is_idle() && (self.has_asked || !asks)
+    }
+
+    /// What was printed since the last whole line.
+    #[must_use]
+    pub fn unfinished_line(&self) -> &str {
+        self.boot.subject.builder.unfinished_line()
     }
 
     /// What was printed so far.
@@ -148,8 +223,9 @@ impl FreeRun {
     fn slice(&mut self, signals: &mut Vec<Signal>) -> Result<(), NotStarted> {
         let boot = &mut self.boot;
         let before = boot.subject.machine.instructions();
-        let stopped =
-            boot.subject.run_free(SLICE_INSTRUCTIONS.min(STEP_INSTRUCTIONS).min(boot.left.max(1)), signals);
+        let until_next = self.script.as_ref().map_or(u64::MAX, |script| script.next().saturating_sub(before));
+        let slice = SLICE_INSTRUCTIONS.min(STEP_INSTRUCTIONS).min(boot.left).min(until_next);
+        let stopped = boot.subject.run_free(slice.max(1), signals);
         boot.left = boot.left.saturating_sub((boot.subject.machine.instructions() - before).max(1));
         let subject = &mut boot.subject;
         for line in subject.builder.console_lines(&mut subject.machine) {
@@ -168,18 +244,36 @@ impl FreeRun {
         if signals.contains(&Signal::CommandLine) {
             boot.leave_command_line()?;
         }
+        if self.stage == Stage::Following {
+            return self.follow_script();
+        }
         if boot.left == 0 || signals.contains(&Signal::TestEnd) {
             self.end = Some(StepEnd::Finished);
         }
         self.advance_stage(signals, &stop)
     }
 
+    /// Types what is due, and ends where the earlier run did.
+    fn follow_script(&mut self) -> Result<(), NotStarted> {
+        let now = self.boot.subject.machine.instructions();
+        let Some(script) = &mut self.script else { return Ok(()) };
+        let due = script.typed.pop_front_if(|(at, _)| *at <= now);
+        if now >= script.ends_at {
+            self.end = Some(script.end.clone());
+        }
+        match due {
+            Some((_, text)) => self.type_text(&text),
+            None => Ok(()),
+        }
+    }
+
     fn advance_stage(&mut self, signals: &[Signal], stop: &Stop) -> Result<(), NotStarted> {
         let subject = &mut self.boot.subject;
         let idle = *stop == Stop::Halt || subject.tracker.idles(&subject.machine);
         let ready = signals.contains(&Signal::Ready);
+        self.has_asked |= ready;
         let threads = subject.alive();
-        self.has_begun |= self.typed_at.is_some() && threads > self.threads_before;
+        self.has_begun |= !self.typed.is_empty() && threads > self.threads_before;
         self.idle_slices = if idle { self.idle_slices + 1 } else { 0 };
         // Whoever reads the test's name asks for input again and again, and while the test waits for a device nobody runs either.
         let over = self.has_begun && threads <= self.threads_before || self.idle_slices >= IDLE_SLICES_MAX;
@@ -187,13 +281,8 @@ impl FreeRun {
             Stage::Booting if ready => self.stage = Stage::Ready,
             Stage::Ready if idle && self.text.is_empty() => self.end = Some(StepEnd::Finished),
             Stage::Ready if idle => {
-                let now = subject.machine.instructions();
-                if subject.kernel().test.input == Input::Serial {
-                    subject.machine.serial_input(self.text.as_bytes());
-                } else if let Some(key) = subject.machine.type_text(&self.text).first() {
-                    return Err(NotStarted::NoKey(*key));
-                }
-                self.typed_at = Some(now);
+                let text = self.text.clone();
+                self.type_text(&text)?;
                 self.threads_before = threads;
                 self.stage = Stage::Testing;
             }

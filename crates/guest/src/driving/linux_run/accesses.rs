@@ -9,9 +9,9 @@
 
 use super::LinuxRun;
 use super::watchpoints::KERNEL_START;
-use crate::state::Memory as _;
+use crate::elf::code;
+use crate::state::{Architecture, Memory as _};
 use crate::view::View;
-use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
 use machine::{Event, Events, Machine};
 use std::collections::BTreeSet;
 use trace::{Access, CpuId, PhysAddr, VirtAddr};
@@ -53,14 +53,7 @@ fn may_share(machine: &Machine, cpu: CpuId, pc: u64) -> bool {
     // At the end of a page that is the last one, fewer bytes can be read.
     let read =
         (1..=INSTRUCTION_BYTES).rev().find(|count| view.read(VirtAddr(pc), &mut bytes[..*count]).is_some());
-    let instruction: Instruction =
-        Decoder::with_ip(64, &bytes[..read.unwrap_or(0)], pc, DecoderOptions::NONE).decode();
-    let explicit = (0..instruction.op_count()).any(|at| instruction.op_kind(at) == OpKind::Memory);
-    let string = instruction.is_string_instruction();
-    string
-        || explicit
-            && !matches!(instruction.memory_segment(), Register::GS | Register::FS)
-            && !matches!(instruction.memory_base(), Register::RSP | Register::ESP)
+    code::may_share(Architecture::X86_64, &bytes[..read.unwrap_or(0)])
 }
 
 impl LinuxRun {

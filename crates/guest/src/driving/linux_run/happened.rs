@@ -19,7 +19,7 @@ const BULK_MAX: u64 = 256;
 
 /// In what context a processor runs, and what may interrupt it there.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct Context {
     thread: ThreadId,
     handler: Option<InterruptKind>,
     nmi: bool,
@@ -73,7 +73,7 @@ impl LinuxRun {
         u32::from_le_bytes(bytes)
     }
 
-    fn standing(&mut self, cpu: CpuId) -> Standing {
+    fn context(&mut self, cpu: CpuId) -> Context {
         let thread = self.thread_of(cpu);
         let count = self.preempt_count(cpu);
         let handler = match count {
@@ -82,7 +82,7 @@ impl LinuxRun {
             _ => None,
         };
         let flags = u64::from(self.machine.cpu(cpu).flags.image());
-        Standing {
+        Context {
             thread,
             handler,
             nmi: count & NMI_MASK != 0,
@@ -125,9 +125,9 @@ impl LinuxRun {
     }
 
     /// Tells what is masked where a lock is taken or released, if that was different before.
-    fn tell_masks(&mut self, cpu: CpuId, standing: &Standing, pc: VirtAddr) {
-        let now = (standing.hard_masked, standing.soft_masked);
-        let before = self.masked.insert(standing.thread, now).unwrap_or((false, false));
+    fn tell_masks(&mut self, cpu: CpuId, context: &Context, pc: VirtAddr) {
+        let now = (context.hard_masked, context.soft_masked);
+        let before = self.masked.insert(context.thread, now).unwrap_or((false, false));
         let changes = [
             (before.0, now.0, Action::InterruptsOff, Action::InterruptsOn),
             (before.1, now.1, Action::SoftInterruptsOff, Action::SoftInterruptsOn),
@@ -144,8 +144,8 @@ impl LinuxRun {
     }
 
     /// Tells an action in the context in which the processor runs.
-    fn tell(&mut self, cpu: CpuId, standing: &Standing, action: Action, pc: VirtAddr) {
-        let action = match standing.handler {
+    fn tell(&mut self, cpu: CpuId, context: &Context, action: Action, pc: VirtAddr) {
+        let action = match context.handler {
             Some(interrupt) => Action::InHandler { interrupt, action: Box::new(action) },
             None => action,
         };
@@ -153,8 +153,8 @@ impl LinuxRun {
     }
 
     /// Tells the class of a lock that is first met, if its address does not.
-    fn settle(&mut self, cpu: CpuId, standing: &Standing, lock: u64, pc: VirtAddr) {
-        if !self.places.settle(lock) {
+    fn tell_class(&mut self, cpu: CpuId, context: &Context, lock: u64, pc: VirtAddr) {
+        if !self.places.first_met(lock) {
             return;
         }
         let place = self.places.of(lock, self.processors.len(), |at| self.read(cpu, at.0, 8));
@@ -163,69 +163,69 @@ impl LinuxRun {
             Place::Page { at, offset } => (at, Some(offset)),
             Place::Unknown => (pc, None),
         };
-        self.tell(cpu, standing, Action::LockFound { lock: LockId(lock), at, offset }, pc);
+        self.tell(cpu, context, Action::LockFound { lock: LockId(lock), at, offset }, pc);
     }
 
     fn lock_function(&mut self, cpu: CpuId, entry: u64, verb: Verb) {
         self.find_allocator(cpu);
-        let mut standing = self.standing(cpu);
+        let mut context = self.context(cpu);
         let lock = match verb {
             Verb::EnterRead | Verb::LeaveRead | Verb::WaitForReaders => self.locks.read_sides,
-            _ => self.argument(cpu, DI),
+            _ => self.locks.variable(entry).unwrap_or_else(|| self.argument(cpu, DI)),
         };
-        if standing.nmi || self.tasks.is_on_stack(lock) {
+        if context.nmi || self.tasks.is_on_stack(lock) {
             return;
         }
         let pc = self.caller(cpu);
         let id = LockId(lock);
-        self.tell_masks(cpu, &standing, pc);
+        self.tell_masks(cpu, &context, pc);
         match verb {
             Verb::Take { taking, masking } => {
-                self.settle(cpu, &standing, lock, pc);
-                standing.hard_masked |= masking == Masking::Hard;
-                standing.soft_masked |= masking == Masking::Soft;
-                self.tell_masks(cpu, &standing, pc);
-                self.take(cpu, &standing, id, taking, pc);
+                self.tell_class(cpu, &context, lock, pc);
+                context.hard_masked |= masking == Masking::Hard;
+                context.soft_masked |= masking == Masking::Soft;
+                self.tell_masks(cpu, &context, pc);
+                self.take(cpu, &context, id, taking, pc);
             }
             Verb::TakeOrFail { taking } => {
-                self.settle(cpu, &standing, lock, pc);
-                self.tell(cpu, &standing, Action::LockRequest { lock: id, taking }, pc);
-                self.enter(cpu, standing.thread, entry, lock);
+                self.tell_class(cpu, &context, lock, pc);
+                self.tell(cpu, &context, Action::LockRequest { lock: id, taking }, pc);
+                self.enter(cpu, context.thread, entry, lock);
             }
             Verb::Try { .. } => {
-                self.settle(cpu, &standing, lock, pc);
-                self.enter(cpu, standing.thread, entry, lock);
+                self.tell_class(cpu, &context, lock, pc);
+                self.enter(cpu, context.thread, entry, lock);
             }
-            Verb::Release | Verb::LeaveRead => self.tell(cpu, &standing, Action::Unlock { lock: id }, pc),
+            Verb::Release | Verb::LeaveRead => self.tell(cpu, &context, Action::Unlock { lock: id }, pc),
             Verb::Downgrade => {
-                self.tell(cpu, &standing, Action::Unlock { lock: id }, pc);
+                self.tell(cpu, &context, Action::Unlock { lock: id }, pc);
                 let taking = Taking { attempt: true, shared: true, ..Taking::default() };
-                self.tell(cpu, &standing, Action::Lock { lock: id, taking }, pc);
+                self.tell(cpu, &context, Action::Lock { lock: id, taking }, pc);
             }
             Verb::Initialise => {
-                self.settle(cpu, &standing, lock, pc);
+                self.tell_class(cpu, &context, lock, pc);
                 if self.unordered_code.contains(&pc.0) {
                     self.places.leave_unordered(lock);
                 }
             }
-            Verb::EnterRead => self.take(cpu, &standing, id, READ_SIDE, pc),
+            Verb::EnterRead => self.take(cpu, &context, id, READ_SIDE, pc),
             Verb::WaitFor | Verb::WaitForReaders => {
-                self.tell(cpu, &standing, Action::LockRequest { lock: id, taking: Taking::default() }, pc);
+                self.tell(cpu, &context, Action::LockRequest { lock: id, taking: Taking::default() }, pc);
             }
             Verb::Down => {
-                self.tell(cpu, &standing, Action::LockRequest { lock: id, taking: COUNT }, pc);
-                self.tell(cpu, &standing, Action::Down { semaphore: id }, pc);
+                self.tell(cpu, &context, Action::LockRequest { lock: id, taking: COUNT }, pc);
+                self.tell(cpu, &context, Action::Down { semaphore: id }, pc);
             }
-            Verb::Up => self.tell(cpu, &standing, Action::Up { semaphore: id }, pc),
+            Verb::Up => self.tell(cpu, &context, Action::Up { semaphore: id }, pc),
         }
     }
 
-    fn take(&mut self, cpu: CpuId, standing: &Standing, lock: LockId, taking: Taking, pc: VirtAddr) {
+    fn take(&mut self, cpu: CpuId, context: &Context, lock: LockId, taking: Taking, pc: VirtAddr) {
         // Readers of a lock whose waiters spin wait for no waiting writer if they are in a handler.
-        let recursive = taking.recursive || taking.shared && !taking.attempt && standing.handler.is_some();
+        let recursive = taking.recursive || taking.shared && !taking.attempt && context.handler.is_some();
         let attempt = taking.attempt || self.places.is_unordered(lock.0);
         let taking = Taking { recursive, attempt, ..taking };
-        self.tell(cpu, standing, Action::Lock { lock, taking }, pc);
+        self.tell(cpu, context, Action::Lock { lock, taking }, pc);
     }
 
     /// Takes note that a function was entered whose result matters.
@@ -245,10 +245,10 @@ impl LinuxRun {
 
     /// Acts on a function that is about to return, or that has just returned.
     fn returned(&mut self, cpu: CpuId, pc: u64) {
-        let standing = self.standing(cpu);
+        let context = self.context(cpu);
         let stack = self.argument(cpu, SP);
         let is = |call: &Call| {
-            call.thread == standing.thread
+            call.thread == context.thread
                 && (call.stack.wrapping_sub(8) == stack || (call.returns_to, call.stack) == (pc, stack))
         };
         let Some(at) = self.calls.iter().rposition(is) else { return };
@@ -257,10 +257,10 @@ impl LinuxRun {
         let lock = LockId(call.argument);
         match self.locks.at(call.entry) {
             Some(Verb::TakeOrFail { taking }) if result as u32 == 0 => {
-                self.take(cpu, &standing, lock, taking, caller);
+                self.take(cpu, &context, lock, taking, caller);
             }
             Some(Verb::Try { taking, zero_is_success }) if (result as u32 & 0xff == 0) == zero_is_success => {
-                self.take(cpu, &standing, lock, taking, caller);
+                self.take(cpu, &context, lock, taking, caller);
             }
             Some(_) => {}
             None => self.allocated(cpu, &call, result, caller),
@@ -274,10 +274,10 @@ impl LinuxRun {
             Function::Schedule => self.processors[own].voluntary = self.argument(cpu, DI) as u32 == 0,
             Function::Switch => self.switched(cpu, pc),
             Function::NewTask => {
-                let standing = self.standing(cpu);
+                let context = self.context(cpu);
                 let task = self.argument(cpu, DI);
                 let child = self.tasks.made(task, &View { machine: &self.machine, cpu });
-                self.tell(cpu, &standing, Action::Create { child }, pc);
+                self.tell(cpu, &context, Action::Create { child }, pc);
             }
             Function::ReturnToUser => {
                 self.thread_of(cpu);

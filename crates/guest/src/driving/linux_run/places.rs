@@ -40,8 +40,8 @@ pub struct Places {
     unordered: FxHashSet<u64>,
     /// Objects of the allocator: start and end.
     objects: BTreeMap<u64, u64>,
-    /// Locks whose class was settled.
-    settled: FxHashSet<u64>,
+    /// Locks that were met.
+    met: FxHashSet<u64>,
 }
 
 impl Places {
@@ -54,13 +54,13 @@ impl Places {
             per_cpu_offsets: linux.address("__per_cpu_offset"),
             unordered: FxHashSet::default(),
             objects: BTreeMap::new(),
-            settled: FxHashSet::default(),
+            met: FxHashSet::default(),
         }
     }
 
-    /// Takes note that the class of a lock is settled; says whether it had not been.
-    pub fn settle(&mut self, lock: u64) -> bool {
-        self.settled.insert(lock)
+    /// Takes note of a lock that is met; says whether it is for the first time.
+    pub fn first_met(&mut self, lock: u64) -> bool {
+        self.met.insert(lock)
     }
 
     /// Takes note of a lock that has no order.

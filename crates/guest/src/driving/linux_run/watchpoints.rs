@@ -11,12 +11,10 @@
 //! is a plain one in its code, so marked accesses are told as well; user mode is not looked at.
 
 use super::LinuxRun;
+use crate::elf::code::{PlainAccess, plain_access};
 use crate::linux::stack;
-use crate::state::Memory as _;
+use crate::state::{Architecture, Memory as _};
 use crate::view::{View, registers};
-use iced_x86::{
-    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
-};
 use machine::{Activity, Events, Kinds, Stop, StopSet, Watchpoint};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,8 +22,6 @@ use trace::{AccessKind, CpuId, Stack, ThreadId, VirtAddr};
 
 /// How many instructions a processor goes on to find an access.
 const STEPS_MAX: usize = 64;
-/// The longest instruction, in bytes.
-const INSTRUCTION_BYTES: usize = 15;
 /// Where the kernel's part of the address space begins.
 pub(super) const KERNEL_START: u64 = 0xffff_8000_0000_0000;
 /// How many turns others take at most while one is held back.
@@ -87,60 +83,15 @@ impl Watchpoints {
     }
 }
 
-/// An access that a processor is about to make.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Next {
-    pub addr: u64,
-    pub size: usize,
-    pub kind: AccessKind,
-}
-
-const fn writes(access: OpAccess) -> bool {
-    matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
-}
-
-const fn reads(access: OpAccess) -> bool {
-    matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
-}
-
 impl LinuxRun {
     /// The plain access to shared memory that a processor's next instruction makes, if it makes one.
-    pub(super) fn next_access(&self, cpu: CpuId) -> Option<Next> {
-        let state = self.machine().cpu(cpu);
+    pub(super) fn next_access(&self, cpu: CpuId) -> Option<PlainAccess> {
         let view = View { machine: self.machine(), cpu };
-        let mut bytes = [0; INSTRUCTION_BYTES];
-        view.read(VirtAddr(state.pc()), &mut bytes)?;
-        let instruction: Instruction =
-            Decoder::with_ip(64, &bytes, state.pc(), DecoderOptions::NONE).decode();
-        let operand = (0..instruction.op_count()).find(|at| instruction.op_kind(*at) == OpKind::Memory)?;
-        let plain = !instruction.has_lock_prefix()
-            && instruction.mnemonic() != Mnemonic::Xchg
-            && !matches!(instruction.memory_segment(), Register::GS | Register::FS)
-            && !matches!(instruction.memory_base(), Register::RSP | Register::ESP);
-        let size = instruction.memory_size().size();
-        if !plain || size == 0 || size > 8 {
-            return None;
-        }
-        let mut factory = InstructionInfoFactory::new();
-        let access = factory.info(&instruction).op_access(operand);
-        let kind = match (reads(access), writes(access)) {
-            (true, true) => AccessKind::Update,
-            (false, true) => AccessKind::Write,
-            (true, false) => AccessKind::Read,
-            (false, false) => return None,
-        };
-        let register = |register: Register, _, _| match register {
-            register if register.is_segment_register() => Some(0),
-            register if register.is_gpr64() => Some(state.regs[register.number()]),
-            register if register.is_gpr32() => Some(state.regs[register.number()] & 0xffff_ffff),
-            _ => None,
-        };
-        let addr = instruction.virtual_address(operand, 0, register)?;
-        let shared = addr >= KERNEL_START && !self.tasks.is_on_stack(addr);
-        shared.then_some(Next { addr, size, kind })
+        let next = plain_access(Architecture::X86_64, &registers(self.machine(), cpu), &view)?;
+        (next.addr >= KERNEL_START && !self.tasks.is_on_stack(next.addr)).then_some(next)
     }
 
-    fn value(&self, cpu: CpuId, next: Next) -> Option<u64> {
+    fn value(&self, cpu: CpuId, next: PlainAccess) -> Option<u64> {
         View { machine: self.machine(), cpu }.read_uint(VirtAddr(next.addr), next.size)
     }
 
@@ -180,7 +131,7 @@ impl LinuxRun {
     }
 
     /// Lets a processor go on until it stands before a plain access in the kernel.
-    fn bring_to_access(&mut self, cpu: CpuId) -> Option<Next> {
+    fn bring_to_access(&mut self, cpu: CpuId) -> Option<PlainAccess> {
         let mut silent = Events::off();
         for _ in 0..STEPS_MAX {
             let state = self.machine().cpu(cpu);
@@ -211,7 +162,7 @@ impl LinuxRun {
     fn let_others_run(
         &mut self,
         held: CpuId,
-        next: Next,
+        next: PlainAccess,
         instructions: u64,
     ) -> Option<(CpuId, machine::Access)> {
         let watch = Watchpoint {

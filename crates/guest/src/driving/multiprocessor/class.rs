@@ -23,7 +23,7 @@ struct Past {
 #[derive(Clone, Debug, Default)]
 pub struct Class {
     sum: u64,
-    /// Of each processor and of each store buffer.
+    /// How many accesses each processor, and each store buffer, has made.
     made: [u32; 16],
     past: FxHashMap<u64, Past>,
 }

@@ -60,7 +60,7 @@ pub struct Context {
     pub frees: bool,
     /// Where the interrupts that the processor serves came in, the innermost last.
     pub interrupted: Vec<(u64, u64)>,
-    /// Of the transaction that the processor stands in.
+    /// The cache lines of the transaction that the processor is in.
     pub lines: Option<Arc<Lines>>,
     pub transacting: Transacting,
 }

@@ -33,7 +33,7 @@ pub enum Half {
 }
 
 impl Half {
-    /// Of an instruction that is about to make this access, if it has halves.
+    /// The first half of an instruction that is about to make this access, if it has halves.
     pub fn of(machine: &Machine, cpu: CpuId, access: &Accessed) -> Option<Self> {
         let &Accessed { address: addr, size, atomic, pc, .. } = access;
         let phys = access.physical?;

@@ -62,7 +62,7 @@ pub struct Recording {
     pub lines: Option<SharedLines>,
     /// Whether a processor communicates with its own interrupts too.
     pub interrupts: bool,
-    /// Of the running processor, while stores of its wait, or are about to.
+    /// What the running processor is about to do, while stores of its wait, or are about to.
     pub foreseen: Option<Foreseen>,
 }
 

@@ -7,7 +7,7 @@
 //! one that another thread frees. Once the word is in [`trace::PointSet::words`], stack traffic there is recorded like
 //! everything else. To count more words than needed costs time alone.
 //!
-//! That is enough: of all accesses whose order matters and is not known from the recorded ones, at least one of them by traffic,
+//! Counting those is enough: of all accesses whose order matters and is not known from the recorded ones, at least one of them by traffic,
 //! there is a first pair. Up to the second of them nothing happened that was not recorded and mattered, so an execution is
 //! explored in which both are made, in one order or the other, and there they meet.
 //!
@@ -24,7 +24,7 @@
 //! Contract: what is said depends on the execution alone, so this is part of the world and cloned with it.
 //!
 //! Limits: what an interrupt saves below the stack pointer, and what code that does not count does to a stack, is not watched.
-//! Of a kernel's thread that has ended, the stack is forgotten: its memory may be used for something else, in an order that only
+//! The stack of a kernel's thread that has ended is forgotten: its memory may be used for something else, in an order that only
 //! the scheduler knows.
 
 use rustc_hash::FxHashMap;
@@ -35,7 +35,7 @@ use trace::{PhysAddr, Remark, ThreadId, WORD_BYTES, Words};
 const PAGE_WORDS: u64 = 4096 / WORD_BYTES;
 /// Words of a page, a bit for each.
 type Bits = [u64; (PAGE_WORDS / 64) as usize];
-/// Of an entry of the list of accesses: below it the word; it is one of a write; above it the thread.
+/// An entry of the list of accesses has its word below this bit; the bit itself says that it is a write; the thread is above it.
 const WRITES_SHIFT: u32 = 43;
 const THREAD_SHIFT: u32 = 44;
 
@@ -155,7 +155,7 @@ pub struct Meetings {
     /// Accesses of this step elsewhere.
     elsewhere: Vec<u64>,
     earlier: Option<Arc<Chunk>>,
-    /// That count already.
+    /// The words that count already.
     words: Words,
     pub remarks: Vec<Remark>,
 }

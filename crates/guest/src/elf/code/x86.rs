@@ -7,10 +7,12 @@ mod operands;
 mod walk;
 
 pub use flag_reads::flag_reads;
-pub use operands::{SharedAccess, addresses_own_frame, base_of_operand, shared_accesses};
+pub use operands::{
+    SharedAccess, addresses_own_frame, base_of_operand, may_share, plain_access, shared_accesses,
+};
 pub(crate) use walk::{WaysIn, run_in, run_out};
 
-use super::Leaves;
+use super::{Leaves, Leaving, StackUse};
 use crate::elf::image::{Function, Image};
 use crate::state::Architecture;
 use iced_x86::{
@@ -58,6 +60,52 @@ pub fn leaves(image: &Image, function: &Function) -> Leaves {
         }
     }
     leaves
+}
+
+pub fn leavings(architecture: Architecture, code: &[u8], start: VirtAddr) -> Vec<(VirtAddr, Leaving)> {
+    let Some(bitness) = bitness(architecture) else { return Vec::new() };
+    let leaving = |instruction: Instruction| {
+        let leaving = match instruction.flow_control() {
+            FlowControl::Return => Leaving::Returns,
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                Leaving::Jumps(VirtAddr(instruction.near_branch_target()))
+            }
+            FlowControl::IndirectBranch => Leaving::JumpsAnywhere,
+            _ => return None,
+        };
+        Some((VirtAddr(instruction.ip()), leaving))
+    };
+    Decoder::with_ip(bitness, code, start.0, DecoderOptions::NONE).into_iter().filter_map(leaving).collect()
+}
+
+pub fn stack_use(architecture: Architecture, code: &[u8]) -> StackUse {
+    use Mnemonic as M;
+    let Some(bitness) = bitness(architecture) else { return StackUse::Neither };
+    match Decoder::new(bitness, code, DecoderOptions::NONE).decode().mnemonic() {
+        M::Push
+        | M::Call
+        | M::Pushf
+        | M::Pushfd
+        | M::Pushfq
+        | M::Pusha
+        | M::Pushad
+        | M::Enter
+        | M::Int
+        | M::Int3 => StackUse::Pushes,
+        M::Pop
+        | M::Ret
+        | M::Popf
+        | M::Popfd
+        | M::Popfq
+        | M::Popa
+        | M::Popad
+        | M::Leave
+        | M::Iret
+        | M::Iretd
+        | M::Iretq
+        | M::Retf => StackUse::Pops,
+        _ => StackUse::Neither,
+    }
 }
 
 /// Bytes of arguments that a function pops when it returns.

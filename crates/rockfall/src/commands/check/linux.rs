@@ -4,6 +4,7 @@
 mod confirm;
 mod races;
 
+use super::ignored::Ignored;
 use super::{Arguments, is_about_locks};
 use crate::files::write_whole;
 use crate::smp::target::{LinuxFiles, tests};
@@ -166,7 +167,7 @@ impl Resolve for Names {
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+pub fn run(arguments: &Arguments, ignored: &Ignored) -> Result<Verdict, Failure> {
     if arguments.cold || arguments.racing_atomics {
         let what = "of a Linux kernel, 'check' knows no --cold and --racing-atomics";
         return Err(Failure::BadFlag(what.to_owned()));
@@ -201,17 +202,23 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         Some(budget) => confirm::confirm(arguments, &tests, &watched.findings, &names, budget)?,
         None => BTreeMap::new(),
     };
-    tell(arguments, &linux, &watched, &names, &confirmed, seconds)
+    let shown =
+        Shown { linux: &linux, watched: &watched, names: &names, confirmed: &confirmed, ignored, seconds };
+    tell(arguments, &shown)
 }
 
-fn tell(
-    arguments: &Arguments,
-    linux: &Linux,
-    watched: &Watched,
-    names: &Names,
-    confirmed: &BTreeMap<Signature, Confirmation>,
+/// What is told of a run.
+struct Shown<'a> {
+    linux: &'a Linux,
+    watched: &'a Watched,
+    names: &'a Names,
+    confirmed: &'a BTreeMap<Signature, Confirmation>,
+    ignored: &'a Ignored,
     seconds: f64,
-) -> Result<Verdict, Failure> {
+}
+
+fn tell(arguments: &Arguments, shown: &Shown<'_>) -> Result<Verdict, Failure> {
+    let &Shown { linux, watched, names, confirmed, ignored, seconds } = shown;
     let what = format!("Linux {}", linux.release());
     let failed: Vec<&str> = watched
         .run
@@ -238,12 +245,12 @@ fn tell(
         report::brief(finding, names) + &confirmation.unwrap_or_default()
     };
     let findings: Vec<String> = watched.findings.iter().map(told).collect();
-    let caught: Vec<&CaughtRace> = caught(arguments, &watched.run);
+    let caught: Vec<&CaughtRace> = caught(ignored, &watched.run);
     let set = watched.run.watchpoints().map(|watchpoints| watchpoints.set);
     let mut races: Vec<String> = caught.iter().map(|race| race_told(race, &watched.run)).collect();
-    races.extend(watched.races.told(arguments, &watched.run));
+    races.extend(watched.races.told(ignored, &watched.run));
     if arguments.json {
-        println!("{}", as_json(arguments, &what, watched, &caught, (confirmed, seconds)));
+        println!("{}", as_json(&what, shown, &caught));
     } else {
         findings.iter().for_each(|finding| println!("{finding}"));
         races.iter().for_each(|race| println!("{race}"));
@@ -264,13 +271,18 @@ fn tell(
     })
 }
 
-/// The races that are told: not those with a side in a function that is ignored.
-fn caught<'a>(arguments: &Arguments, run: &'a LinuxRun) -> Vec<&'a CaughtRace> {
-    let function = |accessor: &Accessor| accessor.stack.first().and_then(|frame| frame.function.clone());
-    let ignored =
-        |accessor: &Accessor| function(accessor).is_some_and(|name| arguments.ignore.contains(&name));
+/// The races that are told: not those about a variable, or with a side in a function, that is ignored.
+fn caught<'a>(ignored: &Ignored, run: &'a LinuxRun) -> Vec<&'a CaughtRace> {
+    let in_function = |accessor: &Accessor| {
+        let function = accessor.stack.first().and_then(|frame| frame.function.as_ref());
+        function.is_some_and(|name| ignored.has_function(name))
+    };
+    let told = |race: &&CaughtRace| {
+        let about = race.object.as_ref().is_some_and(|name| ignored.has_variable(name));
+        !about && !in_function(&race.held) && !race.other.as_ref().is_some_and(in_function)
+    };
     let all = run.watchpoints().map_or(&[][..], |watchpoints| &watchpoints.races);
-    all.iter().filter(|race| !ignored(&race.held) && !race.other.as_ref().is_some_and(ignored)).collect()
+    all.iter().filter(told).collect()
 }
 
 /// A race in a few lines: what it is about, the value before and after, both sides with their stacks.
@@ -309,13 +321,8 @@ fn accessor_json(accessor: &Accessor) -> serde_json::Value {
     })
 }
 
-fn as_json(
-    arguments: &Arguments,
-    what: &str,
-    watched: &Watched,
-    caught: &[&CaughtRace],
-    (confirmed, seconds): (&BTreeMap<Signature, Confirmation>, f64),
-) -> serde_json::Value {
+fn as_json(what: &str, shown: &Shown<'_>, caught: &[&CaughtRace]) -> serde_json::Value {
+    let &Shown { watched, confirmed, ignored, seconds, .. } = shown;
     let finding = |finding: &Finding| {
         let mut told = super::finding_json(finding);
         told["confirmation"] =
@@ -335,7 +342,7 @@ fn as_json(
         })
     };
     let races: Vec<_> = caught.iter().map(race).collect();
-    let mut tools = watched.races.as_json(arguments, &watched.run);
+    let mut tools = watched.races.as_json(ignored, &watched.run);
     if watched.run.watchpoints().is_some() {
         tools.push(serde_json::json!({ "tool": "watchpoints", "races": { "races": races } }));
     }

@@ -89,7 +89,7 @@ impl Tools {
         Ok((output.status.success(), text))
     }
 
-    /// The same; of what goes wrong the last lines are told.
+    /// Runs the project's makefile; if that fails, the error has the last lines of what it printed.
     pub fn make(&self, folder: &Path, arguments: &[String]) -> Result<(), Failure> {
         let (fine, text) = self.try_make(folder, arguments)?;
         if fine {

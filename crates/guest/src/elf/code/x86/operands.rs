@@ -1,13 +1,18 @@
 //! Operands in memory: which instructions have some that others may share, and where they are.
 
+use super::super::PlainAccess;
 use super::{bitness, instructions, keeps_frame_pointer};
 use crate::elf::image::Image;
 use crate::state::{Architecture, Memory, Registers};
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
-use trace::VirtAddr;
+use iced_x86::{
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+use trace::{AccessKind, VirtAddr};
 
 /// Bytes of the longest x86 instruction.
 const INSTRUCTION_MAX: usize = 15;
+/// Bytes of the widest operand of a plain access.
+const PLAIN_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
 pub struct SharedAccess(Instruction);
@@ -59,14 +64,70 @@ pub fn base_of_operand<M: Memory + ?Sized>(
     registers: &Registers,
     memory: &M,
 ) -> Option<u64> {
-    let mut bytes = [0; INSTRUCTION_MAX];
-    let mut readable = |length: &usize| memory.read(VirtAddr(registers.pc), &mut bytes[..*length]).is_some();
-    let length = (1..=INSTRUCTION_MAX).rev().find(&mut readable)?;
-    let instruction = Decoder::new(bitness(architecture)?, &bytes[..length], DecoderOptions::NONE).decode();
+    let instruction = next(architecture, registers, memory)?;
     let register = instruction.memory_base();
     let plain =
         instruction.memory_index() == Register::None && instruction.segment_prefix() == Register::None;
     (plain && (register.is_gpr32() || register.is_gpr64())).then(|| registers.general[register.number()])
+}
+
+/// The instruction that is next. At the end of memory fewer bytes can be read than the longest has.
+fn next<M: Memory + ?Sized>(
+    architecture: Architecture,
+    registers: &Registers,
+    memory: &M,
+) -> Option<Instruction> {
+    let mut bytes = [0; INSTRUCTION_MAX];
+    let mut readable = |length: &usize| memory.read(VirtAddr(registers.pc), &mut bytes[..*length]).is_some();
+    let length = (1..=INSTRUCTION_MAX).rev().find(&mut readable)?;
+    let bytes = &bytes[..length];
+    Some(Decoder::with_ip(bitness(architecture)?, bytes, registers.pc, DecoderOptions::NONE).decode())
+}
+
+/// Whether an explicit operand is in memory that others may share: not relative to the stack pointer, nor to a segment of its processor's own.
+fn is_shared_form(instruction: &Instruction) -> bool {
+    !matches!(instruction.memory_segment(), Register::GS | Register::FS)
+        && !matches!(instruction.memory_base(), Register::RSP | Register::ESP)
+}
+
+pub fn may_share(architecture: Architecture, code: &[u8]) -> bool {
+    let Some(bitness) = bitness(architecture) else { return false };
+    let instruction = Decoder::new(bitness, code, DecoderOptions::NONE).decode();
+    let explicit = (0..instruction.op_count()).any(|at| instruction.op_kind(at) == OpKind::Memory);
+    instruction.is_string_instruction() || explicit && is_shared_form(&instruction)
+}
+
+/// Whether an operand is read, and whether it is written.
+fn access_kind(access: OpAccess) -> Option<AccessKind> {
+    match access {
+        OpAccess::Read | OpAccess::CondRead => Some(AccessKind::Read),
+        OpAccess::Write | OpAccess::CondWrite => Some(AccessKind::Write),
+        OpAccess::ReadWrite | OpAccess::ReadCondWrite => Some(AccessKind::Update),
+        OpAccess::None | OpAccess::NoMemAccess => None,
+    }
+}
+
+pub fn plain_access<M: Memory + ?Sized>(
+    architecture: Architecture,
+    registers: &Registers,
+    memory: &M,
+) -> Option<PlainAccess> {
+    let instruction = next(architecture, registers, memory)?;
+    let operand = (0..instruction.op_count()).find(|at| instruction.op_kind(*at) == OpKind::Memory)?;
+    let locks = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
+    let size = instruction.memory_size().size();
+    if locks || !is_shared_form(&instruction) || !(1..=PLAIN_MAX).contains(&size) {
+        return None;
+    }
+    let kind = access_kind(InstructionInfoFactory::new().info(&instruction).op_access(operand))?;
+    let register = |register: Register, _, _| match register {
+        register if register.is_segment_register() => Some(0),
+        register if register.is_gpr64() => Some(registers.general[register.number()]),
+        register if register.is_gpr32() => Some(registers.general[register.number()] & 0xffff_ffff),
+        _ => None,
+    };
+    let addr = instruction.virtual_address(operand, 0, register)?;
+    Some(PlainAccess { addr, size, kind })
 }
 
 /// Operands in memory; what LEA and NOP name is not accessed.

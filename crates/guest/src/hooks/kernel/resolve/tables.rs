@@ -48,6 +48,8 @@ impl<'a> Resolver<'a> {
         if lock.unlock.is_none() {
             self.problem(span.start, "a lock needs 'unlock': the function that releases it");
         }
+        // A lock that is given away where it is asked for is another one by then.
+        self.lock_renewals(lock);
         let mut ty = None;
         let mut points_to = None;
         let sides = [
@@ -90,7 +92,6 @@ impl<'a> Resolver<'a> {
             }
         }
         self.lock_init(lock);
-        self.lock_renewals(lock);
         let ty = ty.unwrap_or(Ty::Integer { size: 4, signed: false });
         let mut binding = vec![Binding { name: "lock", ty }];
         binding.extend(self.thread_binding());

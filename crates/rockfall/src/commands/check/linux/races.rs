@@ -2,6 +2,7 @@
 
 use super::FRAMES_MAX;
 use crate::commands::check::Arguments;
+use crate::commands::check::ignored::Ignored;
 use campaign::words::counted;
 use detect::{Asked, Lockset, ProcessorRaces, Race, RaceDetector, RaceLog, RaceObserver, RaceSide};
 use guest::driving::linux_run::LinuxRun;
@@ -78,17 +79,17 @@ impl RaceTools {
     }
 
     /// Each tool's races as text, then how many they are.
-    pub fn told(&self, arguments: &Arguments, run: &LinuxRun) -> Vec<String> {
+    pub fn told(&self, ignored: &Ignored, run: &LinuxRun) -> Vec<String> {
         let mut told = Vec::new();
         for (tool, log) in self.logs() {
-            let races: Vec<&Race> = wanted(log, arguments, run);
+            let races: Vec<&Race> = wanted(log, ignored, run);
             told.extend(races.iter().map(|race| race_told(race, run, tool == LOCKSET)));
             told.push(format!("{tool}: {}", counted(races.len(), "data race")));
         }
         told
     }
 
-    pub fn as_json(&self, arguments: &Arguments, run: &LinuxRun) -> Vec<serde_json::Value> {
+    pub fn as_json(&self, ignored: &Ignored, run: &LinuxRun) -> Vec<serde_json::Value> {
         let side = |race: &Race, side: &RaceSide| {
             let seen = run.sightings().and_then(|seen| seen.accessor((side.pc, race.addr)));
             serde_json::json!({
@@ -111,7 +112,7 @@ impl RaceTools {
             })
         };
         let tool = |(tool, log): (&str, &RaceLog)| {
-            let races: Vec<_> = wanted(log, arguments, run).iter().map(race).collect();
+            let races: Vec<_> = wanted(log, ignored, run).iter().map(race).collect();
             serde_json::json!({ "tool": tool, "races": { "races": races } })
         };
         self.logs().map(tool).collect()
@@ -122,16 +123,15 @@ fn function(run: &LinuxRun, pc: VirtAddr) -> Option<String> {
     run.running().frames(pc).into_iter().find_map(|frame| frame.function)
 }
 
-/// The races that are told: not those with a side in a function that is ignored.
-fn wanted<'a>(log: &'a RaceLog, arguments: &Arguments, run: &LinuxRun) -> Vec<&'a Race> {
-    let ignored = |side: &RaceSide| {
-        !arguments.ignore.is_empty()
-            && function(run, side.pc).is_some_and(|function| arguments.ignore.contains(&function))
+/// The races that are told: not those about a variable, or with a side in a function, that is ignored.
+fn wanted<'a>(log: &'a RaceLog, ignored: &Ignored, run: &LinuxRun) -> Vec<&'a Race> {
+    let in_function =
+        |side: &RaceSide| function(run, side.pc).is_some_and(|name| ignored.has_function(&name));
+    let told = |race: &&Race| {
+        let about = || object(race, run).is_some_and(|name| ignored.has_variable(&name));
+        ignored.is_empty() || !in_function(&race.first) && !in_function(&race.second) && !about()
     };
-    log.iter()
-        .map(|known| &known.race)
-        .filter(|race| !ignored(&race.first) && !ignored(&race.second))
-        .collect()
+    log.iter().map(|known| &known.race).filter(told).collect()
 }
 
 /// What lies there.
