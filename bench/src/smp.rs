@@ -139,11 +139,11 @@ fn ordinary_cases() -> Result<Vec<Case>, String> {
 fn fetch(store: &Store, groups: &[(&str, Vec<Case>)]) -> Result<BTreeMap<String, Kernel>, String> {
     let say = |text: &str| eprintln!("bench: {text}");
     let mut kernels = BTreeMap::new();
-    for version in
-        groups.iter().flat_map(|(_, cases)| cases).map(|case| &case.kernel).collect::<BTreeSet<_>>()
-    {
+    let mut versions = BTreeSet::from([KERNEL]);
+    versions.extend(groups.iter().flat_map(|(_, cases)| cases).map(|case| case.kernel.as_str()));
+    for version in versions {
         match store.fetch(Some(version), &say) {
-            Ok(kernel) => _ = kernels.insert(version.clone(), kernel),
+            Ok(kernel) => _ = kernels.insert(version.to_owned(), kernel),
             Err(error) => eprintln!("bench: tests on Linux {version} are left out: {error}"),
         }
     }
