@@ -23,6 +23,8 @@ use targets::Targets;
 
 /// The version of Debian's kernel on which the modules and ordinary tests are run.
 const KERNEL: &str = "6.1.0-54";
+/// What a row may take beyond its budget: modules are taken out of their package, the test is compiled, the kernel booted.
+const BOOT_SECONDS: f64 = 120.0;
 
 #[derive(Parser, Debug)]
 pub struct Options {
@@ -137,11 +139,11 @@ fn ordinary_cases() -> Result<Vec<Case>, String> {
 fn fetch(store: &Store, groups: &[(&str, Vec<Case>)]) -> Result<BTreeMap<String, Kernel>, String> {
     let say = |text: &str| eprintln!("bench: {text}");
     let mut kernels = BTreeMap::new();
-    for version in
-        groups.iter().flat_map(|(_, cases)| cases).map(|case| &case.kernel).collect::<BTreeSet<_>>()
-    {
+    let mut versions = BTreeSet::from([KERNEL]);
+    versions.extend(groups.iter().flat_map(|(_, cases)| cases).map(|case| case.kernel.as_str()));
+    for version in versions {
         match store.fetch(Some(version), &say) {
-            Ok(kernel) => _ = kernels.insert(version.clone(), kernel),
+            Ok(kernel) => _ = kernels.insert(version.to_owned(), kernel),
             Err(error) => eprintln!("bench: tests on Linux {version} are left out: {error}"),
         }
     }
@@ -252,7 +254,8 @@ fn row(options: &Options, work: &Path, case: Case, kernel: &Kernel) -> Result<Ro
     arguments.extend(["--cpus".to_owned(), case.cpus.to_string()]);
     arguments.extend(case.more.iter().cloned());
     let slug: String = case.name.chars().filter(|c| c.is_alphanumeric() || *c == '_').collect();
-    let outcome = run::run(&arguments, work, &format!("{slug}-{}", case.kernel), options.seconds)?;
+    let outcome =
+        run::run(&arguments, work, &format!("{slug}-{}", case.kernel), options.seconds + BOOT_SECONDS)?;
     eprintln!("{} on {}: {}", case.name, case.kernel, outcome.ending);
     Ok(Row { case, outcome })
 }

@@ -100,10 +100,9 @@ impl Linux {
         let fail = |problem: String| LinuxError { file: name.to_owned(), problem };
         let elf = if boot::is_image(file) {
             let unpacked = boot::unpack(file).map_err(|error| fail(error.to_string()))?;
-            let unpacked = unpacked.ok_or_else(|| {
+            unpacked.ok_or_else(|| {
                 fail("the kernel is packed in a way not known here (xz and zstd are); give the vmlinux inside it".into())
-            })?;
-            unpacked
+            })?
         } else {
             file.to_vec()
         };

@@ -109,19 +109,55 @@ fn ends(subject: &Multiprocessor, points: &PointSet, read: &dyn Fn(&Machine) -> 
     found
 }
 
-/// Two processors that stand before the first instruction of `work`, an addition, and where the sum is.
-fn before_addition(name: &str) -> (Multiprocessor, PhysAddr) {
-    let path = guests::smp::build(&["TEST_COUNT"], &folder(name)).unwrap();
+/// Two processors of our kernel that stand where they enter a function.
+fn standing(name: &str, macros: &[&str], begin: &str) -> (Multiprocessor, Arc<Image>) {
+    let path = guests::smp::build(macros, &folder(name)).unwrap();
     let file = std::fs::read(path).unwrap();
     let image = Image::parse("smp", &file).unwrap();
     let entry = |name: &str| image.function(name).iter().map(|id| image.get(*id).start.0).collect();
-    let functions = Functions { begin: entry("work"), end: entry("done"), ..Functions::default() };
-    let sum = PhysAddr(image.data_range("sum").unwrap().start);
+    let functions = Functions { begin: entry(begin), end: entry("done"), ..Functions::default() };
     let board = BoardConfig { cpus: 2, memory_bytes: 16 << 20, ..BoardConfig::default() };
     let boot = Boot { kernel: &file, options: BootOptions::default(), board };
     let mut machine = Machine::boot(boot).unwrap();
     boot_to_functions(&mut machine, &functions, &(Arc::new(|| false) as trace::Cancelled)).unwrap();
-    (Multiprocessor::at_functions(machine, &functions).unwrap(), sum)
+    (Multiprocessor::at_functions(machine, &functions).unwrap(), image)
+}
+
+/// Two processors that stand before the first instruction of `work`, an addition, and where the sum is.
+fn before_addition(name: &str) -> (Multiprocessor, PhysAddr) {
+    let (subject, image) = standing(name, &["TEST_COUNT"], "work");
+    (subject, PhysAddr(image.data_range("sum").unwrap().start))
+}
+
+fn number_at(machine: &Machine, at: PhysAddr) -> u32 {
+    let mut bytes = [0; 4];
+    machine.memory.read(at, &mut bytes);
+    u32::from_le_bytes(bytes)
+}
+
+/// By all schedules, without any reduction: that an interrupt to another processor was announced before its handler has run can be
+/// seen only if it may be delayed, and by nobody if it is waited for.
+#[test]
+fn an_interrupt_between_processors_may_be_late_if_that_is_chosen() {
+    for (name, macros, delayed, expected) in [
+        ("call", &["TEST_CALL"][..], false, &[0][..]),
+        ("call", &["TEST_CALL"], true, &[0, 1]),
+        ("call_mended", &["TEST_CALL", "MENDED"], false, &[0]),
+        ("call_mended", &["TEST_CALL", "MENDED"], true, &[0]),
+    ] {
+        let (mut subject, image) = standing(name, macros, "part");
+        if delayed {
+            subject.delay_interrupts();
+        }
+        let place = |name: &str| PhysAddr(image.data_range(name).unwrap().start);
+        let words = ["version", "announced", "known"].map(|name| Words::of(place(name)));
+        // The receiver's version lies behind the sender's.
+        let words = words.into_iter().chain([Words::of(PhysAddr(place("known").0 + 4))]).collect();
+        let points = PointSet { words, ..PointSet::default() };
+        let wrong = place("wrong");
+        let found = ends(&subject, &points, &|machine| number_at(machine, wrong));
+        assert_eq!(found, expected.iter().copied().collect(), "{name}, delayed: {delayed}");
+    }
 }
 
 /// The functions where a test ends count from the first step on, whatever the points are.
@@ -140,11 +176,7 @@ fn a_test_ends_at_its_functions_without_any_point() {
 fn the_first_instruction_of_a_part_has_halves() {
     let (subject, sum) = before_addition("first");
     let points = PointSet { words: [Words::of(sum)].into_iter().collect(), ..PointSet::default() };
-    let read = |machine: &Machine| {
-        let mut bytes = [0; 4];
-        machine.memory.read(sum, &mut bytes);
-        u32::from_le_bytes(bytes)
-    };
+    let read = |machine: &Machine| number_at(machine, sum);
     // It is where each processor stands when the test begins.
     let mut first = subject.clone();
     assert_eq!(first.step(first.enabled().iter().next().unwrap(), &points).instructions, 0);
