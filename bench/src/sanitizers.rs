@@ -219,6 +219,8 @@ impl Guest {
 }
 
 pub fn run(options: &Options) -> Result<(), String> {
+    // Rather now than after minutes of measuring.
+    found::command()?;
     let mut guests = vec![Guest::bundled("vanish_vanish", &[], options.instructions)?];
     guests.extend(Guest::xv6(options, &options.xv6_test)?);
     let mut text = String::from(
@@ -366,7 +368,8 @@ fn explained_rows(text: &mut String) -> Result<(), String> {
 
 fn document(tables: &str) -> String {
     format!(
-        "# Sanitizers: what they cost and find\n\nWritten by `cargo run --release -p bench -- sanitizers --write --xv6 FOLDER`. Each guest runs \
+        "# Sanitizers: what they cost and find\n\nWritten by `cargo run --release -p bench -- sanitizers --write --xv6 FOLDER`, where FOLDER has xv6's public \
+         sources, built by `make xv6.img fs.img` as docs/courses/xv6.md says; Linux is what `guests/linux/fetch` brings. Each guest runs \
          from its first instruction by its own time, on the machine alone and with one tool; seconds are of processor time, the fastest \
          of the runs. For comparison: the watchpoint sanitizer of the Mimiker kernel slows its test suite down by 3.25 (Urbańczyk 2021, 4.2.3), \
          Linux' own KCSAN by about 5, ThreadSanitizer by 5 to 15. Findings and races are those of guests that are taken to be right: a \
@@ -374,8 +377,10 @@ fn document(tables: &str) -> String {
          say that it synchronises; lockset's rule, which knows nothing but locks; and, of Linux, accesses that its source marks as meant \
          (`READ_ONCE`, `smp_load_acquire`, `data_race`), which leave no trace in its code. The lock order that is reported on xv6's usertests is no false \
          report: `create` calls `iput` of the folder while it holds the new file's lock, and `iput` takes the folder's lock, whereas `unlink` takes the \
-         folder's lock and then the file's. A program that creates a file while another process unlinks it deadlocks: `check --lockdep \
-         --confirm` shows it with a schedule in two seconds. With `iput` mended there is no report. How long usertests is watched is limited by \
-         `--instructions`.\n\n{tables}"
+         folder's lock and then the file's. A program with two processes, of which one creates a file and the other unlinks it, deadlocks: `check --lockdep \
+         --confirm 60s` shows it with a schedule. With `iput` mended there is no report. How long usertests is watched is limited by \
+         `--instructions`; in two thousand million of them, with `rockfall check`, nothing else was reported. There the rules about locks and watchpoints cost more \
+         than they may: every call of a function that the description names, and every return from it, stops the machine, and a guest that is \
+         copied to be held back is prepared for points everywhere.\n\n{tables}"
     )
 }

@@ -42,7 +42,15 @@ const CLASSES: &[Class] = &[
     },
     Class {
         what: "the scheduler's states and load figures",
-        objects: &["runqueues", "task_struct.", "nohz", "sched_", "root_task_group", "calc_load"],
+        objects: &[
+            "runqueues",
+            "task_struct.",
+            "init_task",
+            "nohz",
+            "sched_",
+            "root_task_group",
+            "calc_load",
+        ],
         functions: &[
             "find_idlest",
             "update_sd_lb_stats",
@@ -144,7 +152,15 @@ const CLASSES: &[Class] = &[
     },
     Class {
         what: "owners that are only looked at",
-        objects: &["cred.", "pid.", "files_struct.", "kmem_cache", "maple_node", "vmap_"],
+        objects: &[
+            "cred.",
+            "pid.",
+            "files_struct.",
+            "kmem_cache",
+            "maple_node",
+            "vmap_",
+            "hrtimer_resolution",
+        ],
         functions: &["rwsem_spin_on_owner", "mutex_spin_on_owner", "__alloc_file", "osq_"],
         why: "everybody writes the same value, or the reader only guesses by it how long to wait",
     },

@@ -43,7 +43,7 @@ const KINDS: [Kind; 4] = [
 ];
 
 /// The command, which lies beside this program.
-fn command() -> Result<PathBuf, String> {
+pub fn command() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
     let beside = own.with_file_name("rockfall");
     match beside.exists() {

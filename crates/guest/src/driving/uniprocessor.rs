@@ -467,6 +467,14 @@ impl Uniprocessor {
         }
     }
 
+    /// Becomes a copy of another subject of the same kernel, and keeps what is known of the points that it was asked for itself: to find every shared
+    /// access in the code takes milliseconds.
+    pub(crate) fn become_copy_of(&mut self, other: &Self) {
+        let stops = std::mem::take(&mut self.stops);
+        self.clone_from(other);
+        self.stops = stops;
+    }
+
     /// Runs without control until the test begins or something else ends it; for [`crate::driving::lifecycle`].
     pub(crate) fn run_free(
         &mut self,

@@ -120,7 +120,7 @@ impl FreeRun {
     pub fn under_control(&self, copy: Option<Uniprocessor>) -> Option<Uniprocessor> {
         let mut copy = match copy {
             Some(mut copy) => {
-                copy.clone_from(&self.boot.subject);
+                copy.become_copy_of(&self.boot.subject);
                 copy
             }
             None => self.boot.subject.clone(),
@@ -267,29 +267,47 @@ impl FreeRun {
         }
     }
 
+    /// Every stop comes here, so what takes long to find out is asked for only where it matters.
     fn advance_stage(&mut self, signals: &[Signal], stop: &Stop) -> Result<(), NotStarted> {
-        let subject = &mut self.boot.subject;
-        let idle = *stop == Stop::Halt || subject.tracker.idles(&subject.machine);
         let ready = signals.contains(&Signal::Ready);
         self.has_asked |= ready;
-        let threads = subject.alive();
-        self.has_begun |= !self.typed.is_empty() && threads > self.threads_before;
-        self.idle_slices = if idle { self.idle_slices + 1 } else { 0 };
-        // Whoever reads the test's name asks for input again and again, and while the test waits for a device nobody runs either.
-        let over = self.has_begun && threads <= self.threads_before || self.idle_slices >= IDLE_SLICES_MAX;
+        if !self.has_begun && !self.typed.is_empty() {
+            self.has_begun = self.boot.subject.alive() > self.threads_before;
+        }
+        if matches!(self.stage, Stage::Ready | Stage::ReadyAgain | Stage::Session) {
+            self.look_idle(stop);
+        }
         match self.stage {
             Stage::Booting if ready => self.stage = Stage::Ready,
-            Stage::Ready if idle && self.text.is_empty() => self.end = Some(StepEnd::Finished),
-            Stage::Ready if idle => {
+            Stage::Testing if ready => self.stage = Stage::ReadyAgain,
+            Stage::Ready if self.is_idle() && self.text.is_empty() => {
+                self.end = Some(StepEnd::Finished);
+            }
+            Stage::Ready if self.is_idle() => {
                 let text = self.text.clone();
                 self.type_text(&text)?;
-                self.threads_before = threads;
+                self.threads_before = self.boot.subject.alive();
                 self.stage = Stage::Testing;
             }
-            Stage::Testing if ready => self.stage = Stage::ReadyAgain,
-            Stage::ReadyAgain if idle && over => self.end = Some(StepEnd::Finished),
+            Stage::ReadyAgain if self.is_idle() && self.is_over() => {
+                self.end = Some(StepEnd::Finished);
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Takes note whether nobody of the guest runs.
+    fn look_idle(&mut self, stop: &Stop) {
+        let subject = &self.boot.subject;
+        let idle = *stop == Stop::Halt || subject.tracker.idles(&subject.machine);
+        self.idle_slices = if idle { self.idle_slices + 1 } else { 0 };
+    }
+
+    /// Whether the test is over, in a kernel that asks for input and has nothing to do. Whoever reads the test's name asks for input again and again, and
+    /// while the test waits for a device nobody runs either.
+    fn is_over(&self) -> bool {
+        self.idle_slices >= IDLE_SLICES_MAX
+            || self.has_begun && self.boot.subject.alive() <= self.threads_before
     }
 }
