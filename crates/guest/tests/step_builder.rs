@@ -2,6 +2,7 @@
 
 use guest::driving::recorder::{Recorder, Scope};
 use guest::driving::step_builder::{StepBuilder, Stretch};
+use guest::state::Architecture;
 use machine::{Kinds, Machine, Stop, StopSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ fn two_processors_of_a_machine_without_a_description_take_steps_that_conflict() 
     machine.cpus.push(machine.cpus[0].clone());
     machine.cpus[0].regs[4] = 0x8000;
     machine.cpus[1].rip = 0x110;
-    let mut builder = StepBuilder::new(Recorder::new(Arc::new(Scope::everything()), 64));
+    let mut builder = StepBuilder::new(Recorder::new(Arc::new(Scope::everything()), Architecture::X86_64));
     let first = step(&mut machine, &mut builder, CpuId(0));
     let second = step(&mut machine, &mut builder, CpuId(1));
     expect_test::expect![[r#"
@@ -66,7 +67,7 @@ fn who_reaches_out_of_what_is_tested_depends_on_the_page_table() {
     cpu.cr0 |= 1 << 31;
     // The code is under test, and the words that it copies are not.
     let scope = Scope { tested: std::iter::once(0..0x1000).collect(), ..Scope::everything() };
-    let mut builder = StepBuilder::new(Recorder::new(Arc::new(scope), 32));
+    let mut builder = StepBuilder::new(Recorder::new(Arc::new(scope), Architecture::X86));
     let step = step(&mut machine, &mut builder, CpuId(0));
     expect_test::expect![[r#"
         t0, 3 instructions; 110 reads 1000; 115 writes 1008; 110 reads 2000; 115 reads 2000"#]]

@@ -257,7 +257,8 @@ impl FreeRun {
     fn follow_script(&mut self) -> Result<(), NotStarted> {
         let now = self.boot.subject.machine.instructions();
         let Some(script) = &mut self.script else { return Ok(()) };
-        let due = script.typed.pop_front_if(|(at, _)| *at <= now);
+        let is_due = script.typed.front().is_some_and(|(at, _)| *at <= now);
+        let due = if is_due { script.typed.pop_front() } else { None };
         if now >= script.ends_at {
             self.end = Some(script.end.clone());
         }

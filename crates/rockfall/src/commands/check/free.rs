@@ -72,7 +72,10 @@ fn see_again(
     }
     let mut again = Watched::new(target, &only_locks(arguments));
     let wanted = watched.told_of_locks();
-    while !crate::interrupt::asked() && !(again.has_all(&wanted) && seeing.is_done()) {
+    while !crate::interrupt::asked() {
+        if again.has_all(&wanted) && seeing.is_done() {
+            break;
+        }
         let Some(step) = run.step().map_err(|error| target.not_started(&error))? else { break };
         again.observe(&step);
         seeing.observe(step, target);
