@@ -32,7 +32,7 @@ use std::time::Duration;
 use trace::{Cancelled, PointRule, PointSet, Schedule, Subject as _, ThreadId, VirtAddr};
 
 /// Bytes of memory for the checkpoints of all workers of a job together; less when memory is short.
-const CLONE_BYTES_MAX: usize = 64 << 20;
+const CLONE_BYTES_MAX: usize = 32 << 20;
 const CLONE_BYTES_MIN: usize = 8 << 20;
 /// The part of the jobs left aside whose searches give up their memory when it is short.
 const DEFERRED_DROPPED: f64 = 0.5;

@@ -54,7 +54,7 @@ struct Sketch {
 impl Sketch {
     fn of(touched: &Touched) -> Self {
         let mut sketch = Self::default();
-        for (chunk, written) in touched.chunks() {
+        for (chunk, written) in touched.blocks() {
             let bit = chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
             let (word, mask) = ((bit >> 6) as usize, 1 << (bit & 63));
             sketch.touched[word] |= mask;

@@ -137,7 +137,7 @@ impl Footprint {
 
     fn new(bytes: Touched, whole: bool) -> Self {
         let (mut touched, mut written) = (Bloom::default(), Bloom::default());
-        for (number, writes) in bytes.chunks() {
+        for (number, writes) in bytes.blocks() {
             touched.insert(number);
             if writes {
                 written.insert(number);

@@ -27,7 +27,7 @@ pub const PAGE: usize = 4096;
 const FANOUT: usize = 64;
 /// Recycled page buffers that a thread keeps at most, about as many as the clones of a search take: what goes back to the
 /// allocator goes on to the host, which clears a page each time that it is wanted again.
-const POOL_PAGES_MAX: usize = 1 << 14;
+const POOL_PAGES_MAX: usize = 1 << 13;
 /// External writes remembered one by one; beyond it everything counts as touched.
 const TOUCHED_MAX: usize = 4096;
 

@@ -1,31 +1,28 @@
 //! A set of bytes read and bytes written, in a form that makes "do these two conflict?" fast.
 //!
-//! Memory is divided into chunks of 512 bytes. The set holds, in ascending order, the chunks that were
+//! Memory is divided into chunks of 64 bytes. The set holds, in ascending order, the chunks that were
 //! touched, each with a bit for every byte read and every byte written. Building it sorts chunks, not
-//! accesses; comparing two sets walks two short lists and combines a cache line where they have a chunk in
-//! common. The set is exact to the byte. Whether addresses are physical or virtual is up to the user.
+//! accesses; comparing two sets walks two short lists and combines two words where they have a chunk in
+//! common. The set is exact to the byte. Chunks are small because a kernel looks at one field of each structure in a
+//! table, and a long execution has thousands of these sets. Whether addresses are physical or virtual is up to the user.
 
 use crate::Access;
 use serde::{Deserialize, Serialize};
 
-const CHUNK_BITS: u32 = 9;
-const WORDS: usize = 1 << (CHUNK_BITS - 6);
+const CHUNK_BITS: u32 = 6;
+/// Whoever wants a rough picture gets numbers of blocks, each of so many chunks as two to this power.
+const BLOCK_BITS: u32 = 3;
 
 /// A bit for each byte of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct Chunk {
-    reads: [u64; WORDS],
-    writes: [u64; WORDS],
+    reads: u64,
+    writes: u64,
 }
 
 impl Chunk {
-    fn conflicts(&self, other: &Self) -> bool {
-        let mut common = 0;
-        for at in 0..WORDS {
-            common |=
-                self.writes[at] & (other.reads[at] | other.writes[at]) | self.reads[at] & other.writes[at];
-        }
-        common != 0
+    const fn conflicts(&self, other: &Self) -> bool {
+        self.writes & (other.reads | other.writes) | self.reads & other.writes != 0
     }
 }
 
@@ -64,18 +61,26 @@ impl Touched {
     /// Whether an access has a byte in common with these that either wrote.
     #[must_use]
     pub fn conflicts_with(&self, access: &Access) -> bool {
-        each_word(access.phys.0, u64::from(access.size), |number, word, mask| {
+        each_chunk(access.phys.0, u64::from(access.size), |number, mask| {
             let Ok(at) = self.numbers.binary_search(&number) else { return false };
-            let Chunk { reads, writes } = &self.chunks[at];
-            let against = if access.kind.writes() { reads[word] | writes[word] } else { writes[word] };
+            let Chunk { reads, writes } = self.chunks[at];
+            let against = if access.kind.writes() { reads | writes } else { writes };
             against & mask != 0
         })
     }
 
-    /// The numbers of chunks, ascending, each with whether something in it was written.
-    pub fn chunks(&self) -> impl Iterator<Item = (u64, bool)> {
-        let written = self.chunks.iter().map(|chunk| chunk.writes != [0; WORDS]);
-        self.numbers.iter().copied().zip(written)
+    /// The numbers of blocks of 512 bytes, ascending, each with whether something in it was written.
+    pub fn blocks(&self) -> impl Iterator<Item = (u64, bool)> {
+        let mut chunks = self.numbers.iter().zip(&self.chunks).peekable();
+        std::iter::from_fn(move || {
+            let (number, chunk) = chunks.next()?;
+            let block = number >> BLOCK_BITS;
+            let mut written = chunk.writes != 0;
+            while let Some((_, chunk)) = chunks.next_if(|(number, _)| *number >> BLOCK_BITS == block) {
+                written |= chunk.writes != 0;
+            }
+            Some((block, written))
+        })
     }
 
     /// About how many bytes of memory this value takes.
@@ -85,14 +90,14 @@ impl Touched {
     }
 }
 
-/// The words of chunks that a range covers, each with a mask of bytes, until `visit` says that it is enough.
-fn each_word(start: u64, size: u64, mut visit: impl FnMut(u64, usize, u64) -> bool) -> bool {
+/// The chunks that a range covers, each with a mask of bytes, until `visit` says that it is enough.
+fn each_chunk(start: u64, size: u64, mut visit: impl FnMut(u64, u64) -> bool) -> bool {
     let end = start + size;
     let mut at = start;
     while at < end {
         let upto = ((at | 63) + 1).min(end);
         let mask = (u64::MAX >> (64 - (upto - at))) << (at & 63);
-        if visit(at >> CHUNK_BITS, (at >> 6) as usize & (WORDS - 1), mask) {
+        if visit(at >> CHUNK_BITS, mask) {
             return true;
         }
         at = upto;
@@ -155,12 +160,12 @@ impl Touching {
     }
 
     pub fn range(&mut self, start: u64, size: u64, write: bool) {
-        each_word(start, size, |number, word, mask| {
+        each_chunk(start, size, |number, mask| {
             let chunk = self.chunk(number);
             if write {
-                chunk.writes[word] |= mask;
+                chunk.writes |= mask;
             } else {
-                chunk.reads[word] |= mask;
+                chunk.reads |= mask;
             }
             false
         });
@@ -169,10 +174,8 @@ impl Touching {
     pub fn all(&mut self, other: &Touched) {
         for (&number, chunk) in other.numbers.iter().zip(&other.chunks) {
             let mine = self.chunk(number);
-            for at in 0..WORDS {
-                mine.reads[at] |= chunk.reads[at];
-                mine.writes[at] |= chunk.writes[at];
-            }
+            mine.reads |= chunk.reads;
+            mine.writes |= chunk.writes;
         }
     }
 

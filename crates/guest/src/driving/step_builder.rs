@@ -481,8 +481,9 @@ impl StepBuilder {
         let mut step = Step {
             choice,
             thread: self.thread.unwrap_or_default(),
-            accesses: std::mem::take(&mut self.recorder.accesses),
-            events: std::mem::take(&mut self.events),
+            // No larger than they are, because executions keep their steps; and the room stays for the next.
+            accesses: self.recorder.accesses.drain(..).collect(),
+            events: self.events.drain(..).collect(),
             instructions,
             end,
             stack,
