@@ -299,6 +299,7 @@ fn pintos_and_xv6_fit_kernels_with_their_names() {
         ("pintos.toml", include_str!("kernels/pintos.c"), &["-g", "-O1"][..]),
         ("pintos.toml", include_str!("kernels/pintos.c"), &["-g", "-O1", "-DUSERPROG"]),
         ("xv6.toml", include_str!("kernels/xv6.c"), &["-g", "-O1"]),
+        ("xv6.toml", include_str!("kernels/xv6.c"), &["-g", "-O1", "-DNO_BUFFERS"]),
     ] {
         let image = image("k.c", source, flags);
         let kernel =

@@ -9,6 +9,10 @@ struct cpu { int ncli; struct proc *proc; };
 struct spinlock { uint locked; };
 struct sleeplock { uint locked; struct spinlock lk; };
 struct cpu cpus[8];
+#ifndef NO_BUFFERS
+struct buf { int flags; struct sleeplock lock; };
+struct { struct spinlock lock; struct buf buf[2]; } bcache;
+#endif
 struct { struct spinlock lock; } ptable;
 uint ticks;
 volatile int use;
