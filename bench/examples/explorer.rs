@@ -14,7 +14,8 @@ use trace::{
     Subject, ThreadId, VirtAddr,
 };
 
-/// Threads whose steps are fixed beforehand: mostly private accesses and shared reads, now and then a shared write.
+/// Threads whose steps are fixed beforehand: mostly private accesses and shared reads, now and then a shared
+/// write.
 #[derive(Clone)]
 struct Prepared {
     steps: Arc<Vec<Vec<Vec<Access>>>>,

@@ -21,13 +21,16 @@ use clap::Parser;
 pub enum Command {
     /// The speed of the machine, beside plain QEMU's on the same guests, and of clones.
     Machine(machine::Options),
-    /// Bugs found, spaces exhausted and speed of exploring the bundled kernel, beside the figures of Landslide (2012).
+    /// Bugs found, spaces exhausted and speed of exploring the bundled kernel, beside the figures of
+    /// Landslide (2012).
     Landslide(landslide::Options),
-    /// Bugs found and tests verified by each strategy in a fixed time, and how good forecasts are, as in Quicksand (2018).
+    /// Bugs found and tests verified by each strategy in a fixed time, and how good forecasts are, as in
+    /// Quicksand (2018).
     Quicksand(quicksand::Options),
     /// Models checked by Spin and tried on kernels, beside the case studies of MOKERT (2009).
     Mokert(mokert::Options),
-    /// Faults in public kernels, made by edits of one line in sources that you have, looked for by plain `rockfall test`.
+    /// Faults in public kernels, made by edits of one line in sources that you have, looked for by plain
+    /// `rockfall test`.
     Real(real::Options),
     /// Bugs of Linux modules and of released kernels found on two processors, and the speed of tests there.
     Linux(smp::Options),

@@ -1,8 +1,8 @@
-//! Builds the benchmark guests: Multiboot kernels in C, compiled with the host's `gcc` and nothing else, the same sources
-//! to 32-bit and to 64-bit code.
+//! Builds the benchmark guests: Multiboot kernels in C, compiled with the host's `gcc` and nothing else, the
+//! same sources to 32-bit and to 64-bit code.
 //!
-//! A guest is rebuilt when its sources or flags differ from those it was built from. All code is compiled the same
-//! way for every machine that runs it: the bytes measured are identical.
+//! A guest is rebuilt when its sources or flags differ from those it was built from. All code is compiled the
+//! same way for every machine that runs it: the bytes measured are identical.
 
 use crate::wide;
 use std::fs;

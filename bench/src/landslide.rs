@@ -1,9 +1,10 @@
-//! `bench landslide`: what Landslide did in 2012 (Blum 2012, tables 7.2, 7.3 and 8.1), done again on the bundled kernel.
+//! `bench landslide`: what Landslide did in 2012 (Blum 2012, tables 7.2, 7.3 and 8.1), done again on the
+//! bundled kernel.
 //!
-//! The six bugs of its case studies are the first six of our catalogue; the kernels are not the same, so what compares
-//! is which sets of decision points show which bug, how the trees look, and how long they take. Points are restricted
-//! to the system calls under test as they were there. Each space is searched in a process of its own, with one worker
-//! unless told.
+//! The six bugs of its case studies are the first six of our catalogue; the kernels are not the same, so what
+//! compares is which sets of decision points show which bug, how the trees look, and how long they take.
+//! Points are restricted to the system calls under test as they were there. Each space is searched in a
+//! process of its own, with one worker unless told.
 
 use crate::space::{Ending, Outcome, Races, Space};
 use ::guests::{Design, Place};
@@ -38,8 +39,8 @@ const TESTS: [(&str, &str); 4] = [
     ("yield_vanish", "within:sys_yield,within:sys_vanish"),
 ];
 
-/// Figures of 2012: a set's seconds, decision points, backtracks and depth; in brackets where the whole tree held no
-/// bug. Then forwards and backwards with lock points: seconds, backtracks, length of the trace.
+/// Figures of 2012: a set's seconds, decision points, backtracks and depth; in brackets where the whole tree
+/// held no bug. Then forwards and backwards with lock points: seconds, backtracks, length of the trace.
 struct Paper {
     fault: &'static str,
     name: &'static str,

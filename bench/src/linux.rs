@@ -1,9 +1,11 @@
-//! Debian's Linux kernel: what a boot to the helper takes and what that time is made of, beside plain QEMU on the same
-//! kernel, command line and file system; what a saved machine costs to load, and a booted one to clone.
+//! Debian's Linux kernel: what a boot to the helper takes and what that time is made of, beside plain QEMU on
+//! the same kernel, command line and file system; what a saved machine costs to load, and a booted one to
+//! clone.
 //!
-//! Times are processor times. The kernel is unpacked on the host, by us at every boot and once for QEMU, which enters the same
-//! ELF file directly (by its PVH note), so neither executes the decompressor. QEMU's instructions are not counted: its speed is
-//! our count over its time, for a boot that does the same but for devices that only QEMU has.
+//! Times are processor times. The kernel is unpacked on the host, by us at every boot and once for QEMU,
+//! which enters the same ELF file directly (by its PVH note), so neither executes the decompressor. QEMU's
+//! instructions are not counted: its speed is our count over its time, for a boot that does the same but for
+//! devices that only QEMU has.
 
 use crate::cpu_time::CpuClock;
 use crate::table::{Table, Target, median};

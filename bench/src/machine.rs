@@ -1,8 +1,8 @@
-//! `bench machine`: how fast the machine is, traced and untraced, beside plain QEMU on the same guests; and what
-//! clones cost; and Debian's Linux kernel from its first instruction to its last.
+//! `bench machine`: how fast the machine is, traced and untraced, beside plain QEMU on the same guests; and
+//! what clones cost; and Debian's Linux kernel from its first instruction to its last.
 //!
-//! Each engine runs in a fresh process. Engines take turns within a round, ratios are formed within a round, and the
-//! median over the rounds is reported. Times are processor times.
+//! Each engine runs in a fresh process. Engines take turns within a round, ratios are formed within a round,
+//! and the median over the rounds is reported. Times are processor times.
 
 use crate::command::Engine;
 use crate::guests::Guest;
@@ -320,7 +320,8 @@ fn first_pass(table: &mut Table, runs: &Runs<'_>, reference: &Run, guest: Guest)
     table.add(format!("first_pass{suffix}_instructions"), count, "instr", "instructions in the pass");
 }
 
-/// Host instructions per guest instruction: the difference between a longer and a shorter run under callgrind.
+/// Host instructions per guest instruction: the difference between a longer and a shorter run under
+/// callgrind.
 fn host_instructions(table: &mut Table, options: &Options) -> Result<(), String> {
     table.section("Host instructions per guest instruction");
     for (guest, _) in options.guests() {

@@ -1,8 +1,9 @@
 //! `bench many-threads`: bugs of one preemption among many threads, each looked for by plain `rockfall test`.
 //!
-//! The programs are written after the descriptions of two families of SCTBench (Thomson, Donaldson and Betts 2014): `reorder_N`,
-//! where N - 1 threads write two variables and one looks at both, and `twostage_N`, where N - 1 threads work in two stages
-//! under two locks and one looks at what came of them. They are `guests/programs/reorder_test.c` and `twostage_test.c`.
+//! The programs are written after the descriptions of two families of SCTBench (Thomson, Donaldson and Betts
+//! 2014): `reorder_N`, where N - 1 threads write two variables and one looks at both, and `twostage_N`, where
+//! N - 1 threads work in two stages under two locks and one looks at what came of them. They are
+//! `guests/programs/reorder_test.c` and `twostage_test.c`.
 
 use crate::guests::folder;
 use crate::run::{Ending, Outcome, run as test};

@@ -1,8 +1,10 @@
-//! `bench mokert`: models of C functions, checked by Spin and tried on kernels, beside the case studies of MOKERT.
+//! `bench mokert`: models of C functions, checked by Spin and tried on kernels, beside the case studies of
+//! MOKERT.
 //!
-//! Each case study is one command of Rockfall, run once, from the C file to the verdict. The fourth is on xv6, whose sources
-//! whoever runs this has: copies are built with a program of ours in them, one as it is and one in which two lines of ours
-//! open a window before a sleep. The fifth is on Debian's kernel, where one was fetched.
+//! Each case study is one command of Rockfall, run once, from the C file to the verdict. The fourth is on
+//! xv6, whose sources whoever runs this has: copies are built with a program of ours in them, one as it is
+//! and one in which two lines of ours open a window before a sleep. The fifth is on Debian's kernel, where
+//! one was fetched.
 
 use crate::guests::folder;
 use crate::real::edit::Fault;

@@ -22,8 +22,8 @@ pub struct Halt {
     pub instructions: Option<u64>,
 }
 
-/// Puts the guest's final report (`name checksum` lines) and what was measured at each halt together. Time before
-/// the first halt is boot and belongs to no phase.
+/// Puts the guest's final report (`name checksum` lines) and what was measured at each halt together. Time
+/// before the first halt is boot and belongs to no phase.
 pub fn phases(report: &str, halts: &[(Halt, Halt)]) -> Result<Vec<Phase>, String> {
     let lines: Vec<&str> = report.lines().filter(|line| !line.trim().is_empty()).collect();
     if lines.len() != halts.len() || halts.is_empty() {

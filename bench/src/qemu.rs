@@ -1,8 +1,8 @@
 //! Runs a guest in plain QEMU (TCG) and measures its phases.
 //!
-//! The guest halts at the end of each phase until a byte arrives on the serial line. While it is halted QEMU uses no
-//! processor time, so the time between two halts is what QEMU needed for the phase; start-up, firmware and
-//! scheduling by the host are not in it.
+//! The guest halts at the end of each phase until a byte arrives on the serial line. While it is halted QEMU
+//! uses no processor time, so the time between two halts is what QEMU needed for the phase; start-up,
+//! firmware and scheduling by the host are not in it.
 
 use crate::cpu_time::CpuClock;
 use crate::phase::{Halt, Phase, phases};

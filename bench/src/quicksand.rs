@@ -1,9 +1,11 @@
-//! `bench quicksand`: what Quicksand's evaluation asked in 2018 (Blum 2018, 4.5), asked of the bundled guests.
+//! `bench quicksand`: what Quicksand's evaluation asked in 2018 (Blum 2018, 4.5), asked of the bundled
+//! guests.
 //!
-//! Every fault of the catalogue and every correct test, with each strategy, for a fixed time: was the bug found, was the
-//! correct test verified, after how many interleavings and seconds. Each cell runs the command as its users do, in a
-//! process of its own, and is kept in a file, so that the table can be made in pieces; a cell is made again when the
-//! command or the time has changed. Then, over all spaces that were exhausted, how good the forecasts had been.
+//! Every fault of the catalogue and every correct test, with each strategy, for a fixed time: was the bug
+//! found, was the correct test verified, after how many interleavings and seconds. Each cell runs the command
+//! as its users do, in a process of its own, and is kept in a file, so that the table can be made in pieces;
+//! a cell is made again when the command or the time has changed. Then, over all spaces that were exhausted,
+//! how good the forecasts had been.
 
 mod cell;
 mod estimates;

@@ -1,9 +1,10 @@
 //! `bench real`: faults in kernels that nobody here wrote, each looked for by plain `rockfall test`.
 //!
-//! Whoever runs it has the kernels' sources and says how they are built. For each fault of the lists beside this file (an edit
-//! of one line, of our own making) the sources are copied, the line is edited, the kernel is built by the command given, with
-//! small tests of ours in it, and tested for a fixed time. Then the same tests on the kernel as it is, in which nothing must
-//! be found. A row is kept in a file until Rockfall, the edit or the time changes, so that the table can be made in pieces.
+//! Whoever runs it has the kernels' sources and says how they are built. For each fault of the lists beside
+//! this file (an edit of one line, of our own making) the sources are copied, the line is edited, the kernel
+//! is built by the command given, with small tests of ours in it, and tested for a fixed time. Then the same
+//! tests on the kernel as it is, in which nothing must be found. A row is kept in a file until Rockfall, the
+//! edit or the time changes, so that the table can be made in pieces.
 
 pub mod edit;
 pub mod prepare;
@@ -26,15 +27,16 @@ pub struct Options {
     /// Sources of Pintos, the folder that holds src
     #[arg(long, value_name = "FOLDER")]
     pintos: Option<PathBuf>,
-    /// How a copy of xv6 is built, in its folder; must leave the file kernelmemfs there. Today's compilers have warnings for
-    /// it, which its makefile takes for errors
+    /// How a copy of xv6 is built, in its folder; must leave the file kernelmemfs there. Today's compilers
+    /// have warnings for it, which its makefile takes for errors
     #[arg(
         long,
         value_name = "COMMAND",
         default_value = "sed -i s/-Werror/-Wno-error/ Makefile && make kernelmemfs"
     )]
     xv6_build: String,
-    /// How Pintos is built, in its folder; must leave kernel.o, kernel.bin and loader.bin in src/threads/build
+    /// How Pintos is built, in its folder; must leave kernel.o, kernel.bin and loader.bin in
+    /// src/threads/build
     #[arg(long, value_name = "COMMAND", default_value = "make -C src/threads")]
     pintos_build: String,
     /// Seconds for each fault

@@ -1,9 +1,9 @@
-//! `bench sanitizers`: what watching a guest costs, what the correct guests are accused of, and the kinds of bugs that a
-//! kernel's own sanitizers found (Urbańczyk 2021, chapter 4).
+//! `bench sanitizers`: what watching a guest costs, what the correct guests are accused of, and the kinds of
+//! bugs that a kernel's own sanitizers found (Urbańczyk 2021, chapter 4).
 //!
-//! A guest runs from its first instruction, by its own time: once on the machine alone, then with each tool. Times are
-//! processor times, and the fastest of several runs counts. The plain run does the same instructions: text is typed at the
-//! same instruction.
+//! A guest runs from its first instruction, by its own time: once on the machine alone, then with each tool.
+//! Times are processor times, and the fastest of several runs counts. The plain run does the same
+//! instructions: text is typed at the same instruction.
 
 mod cases;
 mod explained;

@@ -1,9 +1,10 @@
-//! Linux on several processors: every seeded fault of our modules and its mended twin, every bug of a released kernel on the
-//! release that has it and on the one that does not, and the speed of ordinary tests. Each is the plain command with a
-//! budget, as its users run it; as many run at a time as there are cores for. What is to be reached is measured alone: [`targets`].
+//! Linux on several processors: every seeded fault of our modules and its mended twin, every bug of a
+//! released kernel on the release that has it and on the one that does not, and the speed of ordinary tests.
+//! Each is the plain command with a budget, as its users run it; as many run at a time as there are cores
+//! for. What is to be reached is measured alone: [`targets`].
 //!
-//! The command is built, and kernels are fetched as `rockfall linux fetch` does; rows whose kernel the archive no longer has are left
-//! out with a sentence.
+//! The command is built, and kernels are fetched as `rockfall linux fetch` does; rows whose kernel the
+//! archive no longer has are left out with a sentence.
 
 mod targets;
 
@@ -23,7 +24,8 @@ use targets::Targets;
 
 /// The version of Debian's kernel on which the modules and ordinary tests are run.
 const KERNEL: &str = "6.1.0-54";
-/// What a row may take beyond its budget: modules are taken out of their package, the test is compiled, the kernel booted.
+/// What a row may take beyond its budget: modules are taken out of their package, the test is compiled, the
+/// kernel booted.
 const BOOT_SECONDS: f64 = 120.0;
 
 #[derive(Parser, Debug)]

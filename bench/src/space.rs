@@ -1,5 +1,5 @@
-//! One space of interleavings of the bundled kernel, searched in this process: what was found, how large it was and
-//! what it took. A process for each, so that times include booting and memory is its own.
+//! One space of interleavings of the bundled kernel, searched in this process: what was found, how large it
+//! was and what it took. A process for each, so that times include booting and memory is its own.
 
 use crate::guests::folder;
 use ::guests::{Build, Design};

@@ -1,5 +1,5 @@
-//! Results: a named value with its unit, and where there is one the target it must reach. As a table and as lines
-//! of JSON.
+//! Results: a named value with its unit, and where there is one the target it must reach. As a table and as
+//! lines of JSON.
 
 use std::fmt::Write;
 

@@ -1,10 +1,11 @@
-//! `bench transactions`: what the thesis asked of programs with hardware transactions (Blum 2018, tables 6.1 to 6.4), asked of the
-//! bundled ones, which were written anew.
+//! `bench transactions`: what the thesis asked of programs with hardware transactions (Blum 2018, tables 6.1
+//! to 6.4), asked of the bundled ones, which were written anew.
 //!
-//! Bugs: interleavings and seconds until they are found, by iterative deepening and in the maximal space. Verification: the
-//! maximal spaces of mended programs of K threads and N iterations each, with each way to explore transactions. Each cell runs the
-//! command as its users do, in a process of its own, with one worker; a [`record`] shares the time and keeps what came of it. As in
-//! the thesis, the functions that make, end and join threads are trusted.
+//! Bugs: interleavings and seconds until they are found, by iterative deepening and in the maximal space.
+//! Verification: the maximal spaces of mended programs of K threads and N iterations each, with each way to
+//! explore transactions. Each cell runs the command as its users do, in a process of its own, with one
+//! worker; a [`record`] shares the time and keeps what came of it. As in the thesis, the functions that make,
+//! end and join threads are trusted.
 
 mod events;
 mod record;
@@ -24,7 +25,8 @@ pub struct Options {
     /// Also write docs/results/transactions.md.
     #[arg(long)]
     write: bool,
-    /// Processor time for all tables together, with that of earlier runs, which are gone on with; 0 shows what there is.
+    /// Processor time for all tables together, with that of earlier runs, which are gone on with; 0 shows
+    /// what there is.
     #[arg(long, default_value_t = 1.0)]
     hours: f64,
     /// Only programs whose name contains this.
@@ -150,8 +152,8 @@ impl Bench<'_> {
         }
     }
 
-    /// The racing instructions of two threads and one iteration, and the most threads times iterations, of all spaces of a program
-    /// that were verified.
+    /// The racing instructions of two threads and one iteration, and the most threads times iterations, of
+    /// all spaces of a program that were verified.
     fn verified(&self, program: &str) -> (Option<usize>, usize) {
         let exhausted = |question: &Question| {
             let answer = self.record.answer(question)?;

@@ -1,9 +1,9 @@
 //! Generates the functions of the wide guest: distinct, branchy, shaped like kernel code.
 //!
-//! Functions are in three layers. Half are leaves; those of the second layer call one or two leaves, those of the
-//! third one or two of the second. A body is a handful of statements drawn from what kernels do with their
-//! structures: test a flag, move a field, walk a short list, count an event, switch on a kind. The generator is
-//! seeded by a constant, so the guest is the same everywhere.
+//! Functions are in three layers. Half are leaves; those of the second layer call one or two leaves, those of
+//! the third one or two of the second. A body is a handful of statements drawn from what kernels do with
+//! their structures: test a flag, move a field, walk a short list, count an event, switch on a kind. The
+//! generator is seeded by a constant, so the guest is the same everywhere.
 
 use std::fmt::Write;
 

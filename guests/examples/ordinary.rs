@@ -1,5 +1,5 @@
-//! A fault must not show in ordinary runs: runs the test of each fault many times in the machine, each time with another
-//! length of tick between 2 and 55 milliseconds, and tells how often it failed.
+//! A fault must not show in ordinary runs: runs the test of each fault many times in the machine, each time
+//! with another length of tick between 2 and 55 milliseconds, and tells how often it failed.
 //!
 //! `cargo run --release -p guests --example ordinary -- [RUNS]`
 

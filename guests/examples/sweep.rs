@@ -1,9 +1,11 @@
-//! Preempts a test once, or twice, or more often, at every point where that can make a difference, and says how it ends.
+//! Preempts a test once, or twice, or more often, at every point where that can make a difference, and says
+//! how it ends.
 //!
-//! This is the bluntest way to try interleavings: no knowledge of the kernel beyond "is another thread runnable", and no
-//! reduction. It serves to check the catalogue, and other tools.
+//! This is the bluntest way to try interleavings: no knowledge of the kernel beyond "is another thread
+//! runnable", and no reduction. It serves to check the catalogue, and other tools.
 //!
-//! `cargo run --release -p guests --example sweep -- [--fault NAME] [--design NAMES] [--preemptions N] TEST...`
+//! `cargo run --release -p guests --example sweep -- [--fault NAME] [--design NAMES] [--preemptions N]
+//! TEST...`
 
 #[path = "../tests/lab/mod.rs"]
 mod lab;

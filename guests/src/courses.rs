@@ -1,5 +1,5 @@
-//! Tests for projects of courses, to be put into a student's own folder (Blum 2018, 5.1.3 and 5.2.3): few threads, few calls,
-//! and a main thread that waits for everybody. Each says by itself what it checks.
+//! Tests for projects of courses, to be put into a student's own folder (Blum 2018, 5.1.3 and 5.2.3): few
+//! threads, few calls, and a main thread that waits for everybody. Each says by itself what it checks.
 
 /// A file: its name and its text.
 pub type File = (&'static str, &'static str);

@@ -21,7 +21,8 @@ impl Archive {
         self.entries += 1;
         let links = if mode == FOLDER { 2 } else { 1 };
         let size = u32::try_from(content.len()).expect("files of an archive are below 4 GiB");
-        // Inode, mode, user, group, links, time, size, two devices of two numbers, length of the name, checksum.
+        // Inode, mode, user, group, links, time, size, two devices of two numbers, length of the name,
+        // checksum.
         let fields = [self.entries, mode, 0, 0, links, 0, size, 0, 0, 0, 0, name.len() as u32 + 1, 0]
             .map(|field| format!("{field:08x}"));
         self.bytes.extend(format!("070701{}{name}\0", fields.concat()).bytes());
@@ -70,7 +71,8 @@ impl Archive {
     }
 }
 
-/// The entries of an archive as [`Archive`] writes it, up to where it ends or makes no sense: path and content.
+/// The entries of an archive as [`Archive`] writes it, up to where it ends or makes no sense: path and
+/// content.
 pub fn entries(archive: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
     const HEADER: usize = 110;
     let mut at = 0;

@@ -47,8 +47,9 @@ fn programs(
     })
 }
 
-/// A program that somebody else has made: an executable whose first function gets argc, argv, and the highest and the lowest address of
-/// the stack, as the course has it. Its name is that of the file, without the extension.
+/// A program that somebody else has made: an executable whose first function gets argc, argv, and the highest
+/// and the lowest address of the stack, as the course has it. Its name is that of the file, without the
+/// extension.
 fn executable(path: &Path) -> Result<(String, Made), BuildError> {
     const ELF32: [u8; 5] = *b"\x7fELF\x01";
     const EXECUTABLE_386: [u8; 4] = [2, 0, 3, 0];
@@ -75,7 +76,8 @@ pub fn build(
     build_with(guests, cache, macros, (more, &[]), out)
 }
 
-/// Builds an image with programs that somebody else has made among its own; of two with one name theirs counts.
+/// Builds an image with programs that somebody else has made among its own; of two with one name theirs
+/// counts.
 pub fn build_with(
     guests: &Path,
     cache: &Path,
@@ -104,7 +106,8 @@ pub fn build_with(
     Ok(image)
 }
 
-/// Compiles every source with each of these sets of macros, all warnings being errors; returns how many compilations it took.
+/// Compiles every source with each of these sets of macros, all warnings being errors; returns how many
+/// compilations it took.
 #[allow(dead_code, reason = "the build script shares this file")]
 pub fn check(guests: &Path, cache: &Path, sets: &[Vec<String>]) -> Result<usize, BuildError> {
     let tools = Toolchain::new(guests, cache)?;

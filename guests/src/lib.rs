@@ -1,7 +1,9 @@
-//! What can be built to run in the machine: the bundled Pebbles kernel, and images with tests for Linux kernels (`linux`).
+//! What can be built to run in the machine: the bundled Pebbles kernel, and images with tests for Linux
+//! kernels (`linux`).
 //!
-//! Concept: one set of C sources, a handful of design variants and a catalogue of seeded faults, each a macro; `Build` picks
-//! some and makes a bootable image. Contract: the same sources, choice and compiler give the same bits in any folder.
+//! Concept: one set of C sources, a handful of design variants and a catalogue of seeded faults, each a
+//! macro; `Build` picks some and makes a bootable image. Contract: the same sources, choice and compiler give
+//! the same bits in any folder.
 
 mod catalogue;
 pub mod courses;
@@ -35,7 +37,8 @@ pub struct Design {
     /// Whether preemption is disabled by a flag that the timer handler looks at, instead of by disabling
     /// interrupts.
     pub preempt_flag: bool,
-    /// The idle thread runs a program in user space, instead of halting in the kernel. Not together with `idle_loop`.
+    /// The idle thread runs a program in user space, instead of halting in the kernel. Not together with
+    /// `idle_loop`.
     pub idle_user: bool,
 }
 
@@ -209,7 +212,8 @@ pub fn all_builds() -> Vec<Build> {
     builds
 }
 
-/// Compiles (but does not link) all that these builds need, each distinct compilation once; returns how many those were.
+/// Compiles (but does not link) all that these builds need, each distinct compilation once; returns how many
+/// those were.
 pub fn check(builds: &[Build]) -> Result<usize, BuildError> {
     let sets = builds.iter().map(Build::macros).collect::<Result<Vec<_>, _>>()?;
     image::check(&sources(), &cache(), &sets)

@@ -1,9 +1,9 @@
 //! From a test in C to a file system image that a Linux kernel boots into.
 //!
-//! Contract: `/init` is the helper of `guests/linux`; every test is linked with the harness (unless it has a `main` of its
-//! own) and lies in `/tests`, kernel modules in `/modules`, both in the order given; other files lie where the caller says.
-//! Programs are static and need nothing of the host but its C compiler. The image is a function of its inputs and the
-//! compiler.
+//! Contract: `/init` is the helper of `guests/linux`; every test is linked with the harness (unless it has a
+//! `main` of its own) and lies in `/tests`, kernel modules in `/modules`, both in the order given; other
+//! files lie where the caller says. Programs are static and need nothing of the host but its C compiler. The
+//! image is a function of its inputs and the compiler.
 
 pub mod catalogue;
 pub mod debian;

@@ -72,8 +72,8 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// Runs the program with ticks of random lengths from a hundredth to five times the usual; the output must always be the
-    /// first one's. Returns how often it was not.
+    /// Runs the program with ticks of random lengths from a hundredth to five times the usual; the output
+    /// must always be the first one's. Returns how often it was not.
     fn run(&self) -> Result<u32, Box<dyn std::error::Error>> {
         let out = std::env::temp_dir().join(format!("guests-campaign-{}", std::process::id()));
         let image = self.build.image(&out)?;

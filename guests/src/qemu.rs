@@ -10,8 +10,8 @@ pub fn is_there() -> bool {
     Command::new("qemu-system-i386").arg("--version").output().is_ok()
 }
 
-/// Boots a kernel with a command line and something typed on the serial port, until it turns the machine off or the time is
-/// up; returns what it printed on the serial port.
+/// Boots a kernel with a command line and something typed on the serial port, until it turns the machine off
+/// or the time is up; returns what it printed on the serial port.
 pub fn run(kernel: &Path, command_line: &str, input: &str, seconds_max: u32) -> std::io::Result<String> {
     let mut qemu = Command::new("timeout")
         .args([&seconds_max.to_string(), "qemu-system-i386", "-kernel"])

@@ -1,12 +1,13 @@
 //! Compiles and links the C sources, remembering every result by what it was made from.
 //!
-//! Concept: an object is named by a hash of its source, of all headers and of its flags, and an executable by the hashes of
-//! its objects; what exists is not made again. Results are made under a temporary name and renamed, so that two processes
-//! may build at once. Contract: equal sources and flags give equal bits in any folder, for the same compiler: sources are
-//! named relative to the folder above them, and no path of the host reaches the output.
+//! Concept: an object is named by a hash of its source, of all headers and of its flags, and an executable by
+//! the hashes of its objects; what exists is not made again. Results are made under a temporary name and
+//! renamed, so that two processes may build at once. Contract: equal sources and flags give equal bits in any
+//! folder, for the same compiler: sources are named relative to the folder above them, and no path of the
+//! host reaches the output.
 //!
-//! A macro goes only to those files that mention it, so that another fault recompiles one file or two. (A macro that a header
-//! mentions goes to all files.)
+//! A macro goes only to those files that mention it, so that another fault recompiles one file or two. (A
+//! macro that a header mentions goes to all files.)
 
 use std::fmt;
 use std::fs;

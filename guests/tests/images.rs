@@ -106,8 +106,8 @@ $ exit
     }
 }
 
-/// A fault shows only under the interleaving that its story tells: in an ordinary run all programs print what they print on
-/// the kernel without faults.
+/// A fault shows only under the interleaving that its story tells: in an ordinary run all programs print what
+/// they print on the kernel without faults.
 #[test]
 fn faults_are_invisible_in_ordinary_runs() {
     let correct = image("correct", &[], &[]);
@@ -121,7 +121,8 @@ fn faults_are_invisible_in_ordinary_runs() {
     }
 }
 
-/// One preemption, at each point of a small test where another thread could run: the kernel without faults holds.
+/// One preemption, at each point of a small test where another thread could run: the kernel without faults
+/// holds.
 #[test]
 fn correct_kernel_survives_any_one_preemption() {
     for designs in [&[][..], &["current_on_queue", "yield_mutex", "idle_loop", "preempt_flag"]] {
@@ -199,7 +200,8 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// The sources copied to another folder, with another cache, give the same bits: no path of the host is in the image.
+/// The sources copied to another folder, with another cache, give the same bits: no path of the host is in
+/// the image.
 #[test]
 fn bits_do_not_depend_on_the_folder() {
     let here = image("here", &[], &[]);

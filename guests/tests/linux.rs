@@ -148,7 +148,8 @@ fn two_processors_and_a_snapshot_before_the_test() {
     assert!(original.results.iter().all(|(_, status)| *status == 0), "{}", original.console);
 }
 
-/// Linux tells its programs of the processor's transactions, and a lock is elided with them; without them it is not told.
+/// Linux tells its programs of the processor's transactions, and a lock is elided with them; without them it
+/// is not told.
 #[test]
 fn a_program_elides_a_lock() {
     let Some(debian) = debian() else { return };

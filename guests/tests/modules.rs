@@ -1,5 +1,5 @@
-//! The modules of `guests/linux/modules`: each is in the catalogue, builds against Debian's headers with and without its
-//! fault, and with it mended passes its test when nobody disturbs it.
+//! The modules of `guests/linux/modules`: each is in the catalogue, builds against Debian's headers with and
+//! without its fault, and with it mended passes its test when nobody disturbs it.
 
 use guest::hooks::annotation::{Annotation, decode};
 use guest::view::{View, registers};

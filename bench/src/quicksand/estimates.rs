@@ -1,14 +1,15 @@
 //! How good the forecasts were, now that the truth is known.
 //!
-//! A forecast made when a tenth, a quarter or half of the interleavings (for size) or of the time (for time) had gone by
-//! is compared with the whole. Spaces too small for a tenth to mean anything are left out.
+//! A forecast made when a tenth, a quarter or half of the interleavings (for size) or of the time (for time)
+//! had gone by is compared with the whole. Spaces too small for a tenth to mean anything are left out.
 //!
-//! Seconds depend on what else the host does. So forecasts of time are also judged by instructions executed, which are the
-//! same on every host: *work*. They leave out what is no execution: to translate code, to clone worlds, to wait for the other
-//! worker.
+//! Seconds depend on what else the host does. So forecasts of time are also judged by instructions executed,
+//! which are the same on every host: *work*. They leave out what is no execution: to translate code, to clone
+//! worlds, to wait for the other worker.
 //!
-//! The constants of the estimator are chosen on such spaces, those for time by their times, so forecasts are judged a
-//! second time without that help: those of each test with the constants that are best on the spaces of all other tests.
+//! The constants of the estimator are chosen on such spaces, those for time by their times, so forecasts are
+//! judged a second time without that help: those of each test with the constants that are best on the spaces
+//! of all other tests.
 
 use super::spaces::{Noted, Space};
 use super::{head, line};
@@ -20,7 +21,8 @@ use std::fmt::Write;
 /// The fewest interleavings of a space that is judged: with fewer, nobody needs a forecast.
 const INTERLEAVINGS_MIN: u64 = 100;
 const SECONDS_MIN: f64 = 0.2;
-/// In shorter searches up to a third of the time goes by until code is translated and every worker has a part of the space.
+/// In shorter searches up to a third of the time goes by until code is translated and every worker has a part
+/// of the space.
 const LONG_SECONDS_MIN: f64 = 0.5;
 const PARTS: [f64; 3] = [0.1, 0.25, 0.5];
 /// Percentages within a factor of two in 2018's logs, where known.
@@ -95,8 +97,8 @@ fn spent(
 /// What is forecast.
 type What = fn(&Space, f64, &Correction) -> Option<Judged>;
 
-/// The constants that are best for what is forecast of these spaces: most within a factor of two at all parts, and then
-/// not far off; and the least doubt that holds nine of ten.
+/// The constants that are best for what is forecast of these spaces: most within a factor of two at all
+/// parts, and then not far off; and the least doubt that holds nine of ten.
 fn best(spaces: &[&Space], what: What) -> Correction {
     let judged = |part: f64, correction: &Correction| -> Vec<Judged> {
         spaces.iter().filter_map(|space| what(space, part, correction)).collect()

@@ -1,5 +1,5 @@
-//! All spaces that were exhausted, with what had been forecast on the way: those of the table, the sets of points that
-//! iterative deepening begins with, and some more, so that there are many and of many kinds.
+//! All spaces that were exhausted, with what had been forecast on the way: those of the table, the sets of
+//! points that iterative deepening begins with, and some more, so that there are many and of many kinds.
 
 use super::cell::Kept;
 use super::{Options, Row, Strategy};
@@ -104,8 +104,8 @@ const MORE_OF_PROGRAM: [(&str, &str); 26] = [
     ("rwlock_downgrade_write_test", "everywhere"),
 ];
 
-/// Where to look for exhausted spaces: what they are called, how they are searched, and whether that may be done for
-/// their sake alone.
+/// Where to look for exhausted spaces: what they are called, how they are searched, and whether that may be
+/// done for their sake alone.
 fn named() -> Vec<(Row, String, Vec<String>, bool)> {
     let mut all = Vec::new();
     let mut set = |row: Row, points: &str| {

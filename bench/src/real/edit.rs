@@ -1,7 +1,7 @@
 //! An edit of one line: in which function of which file, what stands there, and what is put in its place.
 //!
-//! A function begins with a line that has its name in the first column and ends with a brace there, as both kernels write
-//! them. In a pattern `*` stands for anything; blanks at the ends of a line do not count.
+//! A function begins with a line that has its name in the first column and ends with a brace there, as both
+//! kernels write them. In a pattern `*` stands for anything; blanks at the ends of a line do not count.
 
 use serde::Deserialize;
 use std::fs;

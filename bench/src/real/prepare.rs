@@ -171,7 +171,8 @@ fn add_kernel_tests(sources: &Path) -> Result<(), String> {
 }
 
 const SECTOR: usize = 512;
-/// Where a boot sector has its table of partitions, and what an entry for the kernel says: active, and whose it is.
+/// Where a boot sector has its table of partitions, and what an entry for the kernel says: active, and whose
+/// it is.
 const PARTITIONS_AT: usize = 446;
 const ACTIVE: u8 = 0x80;
 const PINTOS_KERNEL: u8 = 0x20;

@@ -1,7 +1,8 @@
-//! Why the data races of a Linux kernel that boots and runs tests are what its authors meant, by what they are about.
+//! Why the data races of a Linux kernel that boots and runs tests are what its authors meant, by what they
+//! are about.
 //!
-//! A class names the variables or functions that it is about by how their names begin. A race belongs to the first class that fits; one that no class fits is not
-//! explained, and the table says so.
+//! A class names the variables or functions that it is about by how their names begin. A race belongs to the
+//! first class that fits; one that no class fits is not explained, and the table says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

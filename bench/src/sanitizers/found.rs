@@ -1,13 +1,15 @@
-//! The four bugs that the sanitizers of the Mimiker kernel found (Urbańczyk 2021, 4.2.3 and 4.3.2), remade as faults of our own guests: two
-//! contradicting orders of locks, an unprotected variable, and a race in the memory management. Each is looked for in one run by
-//! `rockfall check`, and in the same run of the guest without the fault.
+//! The four bugs that the sanitizers of the Mimiker kernel found (Urbańczyk 2021, 4.2.3 and 4.3.2), remade as
+//! faults of our own guests: two contradicting orders of locks, an unprotected variable, and a race in the
+//! memory management. Each is looked for in one run by `rockfall check`, and in the same run of the guest
+//! without the fault.
 
 use ::guests::Build;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A kind of bug, the fault that stands for it, what `rockfall check` is told, and the function that a race of it has a side in.
+/// A kind of bug, the fault that stands for it, what `rockfall check` is told, and the function that a race
+/// of it has a side in.
 struct Kind {
     what: &'static str,
     fault: &'static str,

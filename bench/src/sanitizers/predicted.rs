@@ -1,5 +1,5 @@
-//! What sync-preserving prediction finds beyond happens-before in one run of a test, and whether `test` tries that anyway: it preempts at what its own
-//! detector takes for possible (`--races limited`).
+//! What sync-preserving prediction finds beyond happens-before in one run of a test, and whether `test` tries
+//! that anyway: it preempts at what its own detector takes for possible (`--races limited`).
 
 use super::Guest;
 use detect::{

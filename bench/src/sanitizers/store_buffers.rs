@@ -1,8 +1,9 @@
-//! What store buffers cost: the same program under test, or the same kernel on two processors, executed many times from the test's
-//! beginning, with `--tso` and without.
+//! What store buffers cost: the same program under test, or the same kernel on two processors, executed many
+//! times from the test's beginning, with `--tso` and without.
 //!
-//! With buffers there is more to decide, so each execution has the schedule that nobody is preempted in and each buffer is drained as
-//! soon as it can be. What is compared is the processor time of an instruction of the guest.
+//! With buffers there is more to decide, so each execution has the schedule that nobody is preempted in and
+//! each buffer is drained as soon as it can be. What is compared is the processor time of an instruction of
+//! the guest.
 
 use crate::cpu_time::CpuClock;
 use ::guests::Build;

@@ -1,8 +1,8 @@
-//! What tests of Linux are to reach: schedules a second by the length of a test, on one core and on two; memory; the time to the first
-//! schedule; and how soon the five bugs of released kernels are found.
+//! What tests of Linux are to reach: schedules a second by the length of a test, on one core and on two;
+//! memory; the time to the first schedule; and how soon the five bugs of released kernels are found.
 //!
-//! Each is the plain command with all detectors, run alone. The time to the first schedule is that of the whole command, which
-//! compiles the test, unpacks the kernel and boots, less that of exploring.
+//! Each is the plain command with all detectors, run alone. The time to the first schedule is that of the
+//! whole command, which compiles the test, unpacks the kernel and boots, less that of exploring.
 
 use super::{Expected, Row};
 use crate::run::{self, Ending, Outcome};

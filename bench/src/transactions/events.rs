@@ -1,9 +1,9 @@
-//! How many events of concurrency an iteration of a program has: transactions, and what the program does to locks (Blum 2018,
-//! table 6.3).
+//! How many events of concurrency an iteration of a program has: transactions, and what the program does to
+//! locks (Blum 2018, table 6.3).
 //!
-//! One execution is counted in which nobody is preempted and transactions are refused, so that the fallback's locks are in it; one
-//! that is tried again at once succeeds. What threads do once, when they are made and joined, is in executions of one and of two
-//! iterations alike: the difference is what iterations do.
+//! One execution is counted in which nobody is preempted and transactions are refused, so that the fallback's
+//! locks are in it; one that is tried again at once succeeds. What threads do once, when they are made and
+//! joined, is in executions of one and of two iterations alike: the difference is what iterations do.
 
 use guest::driving::lifecycle::{self, Setup};
 use guest::driving::uniprocessor::transactions::Mode;

@@ -1,9 +1,11 @@
-//! What was asked of the programs so far, and what came of it: one answer for each cell of the tables, in one file.
+//! What was asked of the programs so far, and what came of it: one answer for each cell of the tables, in one
+//! file.
 //!
-//! Time is shared in rounds. In each, every question that is still open may take as much time in all as the round allows, twice that of
-//! the round before; the command goes on where it was. A state space is asked for only when those of the same program with
-//! neither more threads nor more iterations are finished. The file is written after each answer, so that the next run goes on
-//! from there; what another command said is left aside.
+//! Time is shared in rounds. In each, every question that is still open may take as much time in all as the
+//! round allows, twice that of the round before; the command goes on where it was. A state space is asked for
+//! only when those of the same program with neither more threads nor more iterations are finished. The file
+//! is written after each answer, so that the next run goes on from there; what another command said is left
+//! aside.
 
 use super::thesis::Size;
 use crate::run::{self, Ending};

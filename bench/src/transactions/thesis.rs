@@ -194,8 +194,8 @@ pub const LOCKS: &[(&str, &[(Size, Count)])] = &[
     ),
 ];
 
-/// Events of one iteration, with those of the largest space that was verified: transactions, synchronisation, racing
-/// instructions (K - 1 for `fig63`), and all of them of all threads and iterations.
+/// Events of one iteration, with those of the largest space that was verified: transactions, synchronisation,
+/// racing instructions (K - 1 for `fig63`), and all of them of all threads and iterations.
 pub const EVENTS: &[(&str, &str)] = &[
     ("htm2", "1, 2, 4; 42"),
     ("counter", "1, 0, 1; 16"),

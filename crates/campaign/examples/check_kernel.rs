@@ -1,5 +1,6 @@
-//! A whole program on top of the library: `cargo run --release --example check_kernel -- KERNEL DESCRIPTION TEST` explores a
-//! test of a kernel on one core for a minute, and prints the bug with the schedule that shows it, or what was proved.
+//! A whole program on top of the library: `cargo run --release --example check_kernel -- KERNEL DESCRIPTION
+//! TEST` explores a test of a kernel on one core for a minute, and prints the bug with the schedule that
+//! shows it, or what was proved.
 #![expect(clippy::disallowed_types, reason = "a program may look at the clock")]
 
 use campaign::check::{Checked, check};

@@ -151,8 +151,8 @@ pub struct Campaign<'a> {
     /// their number.
     warm: Vec<(JobId, bool, usize, Workers<Uniprocessor, RaceWatch>)>,
     clone_bytes_max: usize,
-    /// A thread for each core, which stays: what it has freed is at hand for what it allocates next. Without them, because the
-    /// system has no more threads, each slice has a thread of its own.
+    /// A thread for each core, which stays: what it has freed is at hand for what it allocates next. Without
+    /// them, because the system has no more threads, each slice has a thread of its own.
     threads: Option<ThreadPool>,
     /// Tells everybody still at work that nothing more is wanted.
     enough: Arc<AtomicBool>,
@@ -162,7 +162,7 @@ pub struct Campaign<'a> {
     news: bool,
     /// The bug to be reported next.
     found: Option<(JobId, Found)>,
-    /// The points at which a thread stood, for each exhausted space: what others met depends on how far they came.
+    /// The points at which a thread stood in each exhausted space: what others met depends on how far they came.
     met: BTreeMap<JobId, PointsMet>,
     /// Causes of the bugs that were reported, and set aside to look for the next one.
     told: Vec<Signature>,
@@ -356,7 +356,7 @@ impl<'a> Campaign<'a> {
         new
     }
 
-    /// Tells the plan where a search stands, and keeps it if it can go on, or the bug, if it found the first one.
+    /// Tells the plan where a search stands, and keeps it if it can go on, or the first bug if it found that.
     fn report_to_plan(&mut self, id: JobId, job: Box<Begun>) {
         let verdict = job.search.verdict();
         let outcome = match &verdict {
@@ -479,7 +479,7 @@ impl<'a> Campaign<'a> {
         Slice { id, job, workers, cores, watched, told: Vec::new(), interleavings_max }
     }
 
-    /// Workers for a job: those that had it last, or others who know at least the code; new ones as long as there are few.
+    /// Workers for a job: those that had it last, or others who know the code; new ones while there are few.
     fn workers(&mut self, id: JobId, cores: usize, watched: bool) -> Workers<Uniprocessor, RaceWatch> {
         let own = self.warm.iter().position(|(warm, _, as_many, _)| (*warm, *as_many) == (id, cores));
         let all_kept = self.warm.len() >= self.warm_max();
@@ -606,8 +606,9 @@ impl<'a> Campaign<'a> {
         self.plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }))
     }
 
-    /// The rules for points in what was exhausted, and the points at which a thread stood there. With a proof these are the
-    /// rules that there were from the beginning, and its own points, whatever else was exhausted on the way.
+    /// The rules for points in what was exhausted, and the points at which a thread stood there. With a proof
+    /// these are the rules that there were from the beginning, and its own points, whatever else was
+    /// exhausted on the way.
     pub fn met(&self) -> (BTreeSet<PointRule>, PointsMet) {
         let proof = self.plan.completed_by();
         let counts = |id: &JobId| proof.is_none_or(|proof| std::ptr::eq(proof, self.plan.job(*id)));

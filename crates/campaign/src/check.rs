@@ -1,7 +1,8 @@
 //! One test checked in one call, for programs that want the answer and nothing else.
 //!
-//! Contract: the plan, the races and the limits are those of `rockfall test` without flags, on one core. Nothing is kept; the
-//! budget and the host's wish to stop end the search, after which a bug is still made short.
+//! Contract: the plan, the races and the limits are those of `rockfall test` without flags, on one core.
+//! Nothing is kept; the budget and the host's wish to stop end the search, after which a bug is still made
+//! short.
 
 use crate::campaign::{Campaign, Setting};
 use crate::code::Code;

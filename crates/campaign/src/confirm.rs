@@ -1,9 +1,10 @@
 //! A lock order that was reported, confirmed: the deadlock itself is looked for.
 //!
-//! A cycle among locks says that some schedule may get stuck, not that one does: a lock around it, or the program's logic, may keep
-//! the threads apart. So threads are preempted where locks are taken and released, with few preemptions, fewest first, until
-//! a deadlock on the locks of the cycle shows, or the space is exhausted, or the time is over. A deadlock is then told with its schedule,
-//! and otherwise what was looked at.
+//! A cycle among locks says that some schedule may get stuck, not that one does: a lock around it, or the
+//! program's logic, may keep the threads apart. So threads are preempted where locks are taken and released,
+//! with few preemptions, fewest first, until a deadlock on the locks of the cycle shows, or the space is
+//! exhausted, or the time is over. A deadlock is then told with its schedule, and otherwise what was looked
+//! at.
 
 use detect::{Detectors, Finding, FindingKind, Signature};
 use explore::icb::ContextBounding;
@@ -13,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use trace::PointSet;
 
-/// How many preemptions a deadlock is looked for with: each of two threads between its two locks needs one at most.
+/// How many preemptions a deadlock is looked for with: each of two threads between its two locks needs one at
+/// most.
 const PREEMPTIONS: u32 = 3;
 /// Bytes of memory for clones meanwhile.
 const CLONE_BYTES: usize = 256 << 20;
@@ -49,7 +51,8 @@ pub const fn is_cycle(finding: &Finding) -> bool {
     matches!(finding.kind, FindingKind::LockOrder { .. })
 }
 
-/// Looks for a deadlock on the locks of each cycle among the findings, in a world that is not watched for lock orders.
+/// Looks for a deadlock on the locks of each cycle among the findings, in a world that is not watched for
+/// lock orders.
 pub fn confirm(
     root: &World<Uniprocessor, Detectors>,
     findings: &[Finding],

@@ -1,7 +1,7 @@
 //! What a campaign asks of the program around it: files, the clock, and whether anybody wants it to end.
 //!
-//! Contract: nothing in this crate opens a file, reads the host's clock or listens to signals. Whoever embeds it decides where
-//! files come from and when time is up; a test gives it made-up ones.
+//! Contract: nothing in this crate opens a file, reads the host's clock or listens to signals. Whoever embeds
+//! it decides where files come from and when time is up; a test gives it made-up ones.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,10 @@
 //! The limits by which Rockfall judges, each with a name: how many yields are too many, how long a loop may
 //! be, when an estimate counts.
 //!
-//! Contract: a number has the papers' value, or one for a reason that [`TABLE`] gives; a description may have another under
-//! `[limits]`, and `--set NAME=VALUE` has the last word. What was changed goes into findings, so that a replay judges alike.
-//! Source: Blum 2012, 5.3.2 and Blum 2018, 3.4.6 and 4.3; see also `docs/coverage.md`.
+//! Contract: a number has the papers' value, or one for a reason that [`TABLE`] gives; a description may have
+//! another under `[limits]`, and `--set NAME=VALUE` has the last word. What was changed goes into findings,
+//! so that a replay judges alike. Source: Blum 2012, 5.3.2 and Blum 2018, 3.4.6 and 4.3; see also
+//! `docs/coverage.md`.
 
 use crate::failure::Failure;
 use detect::Constants;

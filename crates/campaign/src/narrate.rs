@@ -202,8 +202,8 @@ fn leave_out_kernel(step: &mut Step, kernel: &guest::hooks::kernel::Kernel) {
 /// Arrays of at least this size are taken to be memory that an allocator hands out.
 const ARENA_BYTES_MIN: u64 = 16 << 10;
 
-/// Names from the kernel and from the program under test; other programs are named in the stacks, where it is known
-/// which one runs.
+/// Names from the kernel and from the program under test; other programs are named in the stacks, where it is
+/// known which one runs.
 pub struct Names<'a> {
     target: &'a Target,
     /// What is known of the objects in the heap.

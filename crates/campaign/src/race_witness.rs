@@ -1,5 +1,5 @@
-//! Under which schedule a data race was first seen, so that its two accesses can be gone back to; and which races the
-//! schedule of a finding is about.
+//! Under which schedule a data race was first seen, so that its two accesses can be gone back to; and which
+//! races the schedule of a finding is about.
 
 use crate::campaign::lateness;
 use crate::code::Code;

@@ -1,4 +1,5 @@
-//! How to make a target again: what a finding file says of the kernel, its description, the test and the machine.
+//! How to make a target again: what a finding file says of the kernel, its description, the test and the
+//! machine.
 
 use crate::described::{description, memory_needed};
 use crate::failure::Failure;

@@ -1,5 +1,5 @@
-//! The search of one job, whichever way it goes: all executions of a space, all with the fewest preemptions first, or only
-//! those with few of them.
+//! The search of one job, whichever way it goes: all executions of a space, all with the fewest preemptions
+//! first, or only those with few of them.
 
 use crate::unmet::PointsMet;
 use detect::Race;

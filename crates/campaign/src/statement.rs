@@ -1,8 +1,10 @@
-//! What a run of `rockfall test` claims at its end, as data: what was verified, what was not and how far that came.
+//! What a run of `rockfall test` claims at its end, as data: what was verified, what was not and how far that
+//! came.
 //!
-//! Contract: every value claims what was proved and no more. A run makes hundreds of state spaces that differ in one racing
-//! instruction: spaces of a kind are one [`SpaceKind`], and each of them alone is among the events of `--json`. A statement refers to
-//! nothing of the campaign, so it can be kept, compared and sent; [`Statement::text`] puts it into words.
+//! Contract: every value claims what was proved and no more. A run makes hundreds of state spaces that differ
+//! in one racing instruction: spaces of a kind are one [`SpaceKind`], and each of them alone is among the
+//! events of `--json`. A statement refers to nothing of the campaign, so it can be kept, compared and sent;
+//! [`Statement::text`] puts it into words.
 
 mod text;
 

@@ -1,7 +1,9 @@
-//! Where a campaign is kept, so that it goes on after its process has ended: the plan as one record, and the search of each job.
+//! Where a campaign is kept, so that it goes on after its process has ended: the plan as one record, and the
+//! search of each job.
 //!
-//! Contract: what [`Store::load_job`] returns was saved whole under that number by [`Store::save_job`], or it is `None`. A store
-//! that cannot keep something says so once through [`Store::take_warning`], and the campaign goes on.
+//! Contract: what [`Store::load_job`] returns was saved whole under that number by [`Store::save_job`], or it
+//! is `None`. A store that cannot keep something says so once through [`Store::take_warning`], and the
+//! campaign goes on.
 
 use crate::race_witness::RaceWitness;
 use crate::unmet::PointsMet;
@@ -58,7 +60,8 @@ pub trait Store: Send + Sync {
 
 pub use crate::campaign::Begun;
 
-/// Keeps nothing: the campaign is lost with its process, and a search left aside for want of memory is begun again.
+/// Keeps nothing: the campaign is lost with its process, and a search left aside for want of memory is begun
+/// again.
 pub struct Nowhere;
 
 impl Store for Nowhere {
@@ -77,7 +80,8 @@ impl Store for Nowhere {
 
 /// Booted machines, by what they were made of ([`image`]), so that the same is not booted twice.
 ///
-/// Contract: what is found was kept under that number, or it is `None`. That nothing can be kept is no failure.
+/// Contract: what is found was kept under that number, or it is `None`. That nothing can be kept is no
+/// failure.
 pub trait Snapshots {
     fn find(&self, image: u64) -> Option<Machine>;
 

@@ -1,7 +1,8 @@
-//! What is explored: a kernel file, its description, and a test; the same for everybody who explores or replays.
+//! What is explored: a kernel file, its description, and a test; the same for everybody who explores or
+//! replays.
 //!
-//! The way goes from a [`Recipe`] over a [`Target`] (files read, description resolved) and a machine at the beginning of the test
-//! to a [`World`]. All worlds of described kernels are put together here.
+//! The way goes from a [`Recipe`] over a [`Target`] (files read, description resolved) and a machine at the
+//! beginning of the test to a [`World`]. All worlds of described kernels are put together here.
 
 use crate::failure::Failure;
 use crate::host::Host;
@@ -26,8 +27,8 @@ use trace::{Cancelled, Subject as _};
 /// Bytes of memory of a machine, unless something else is said.
 pub const MEMORY_BYTES: u64 = 64 << 20;
 
-/// The kernel that comes with the tool, as it is called on the command line and in finding files: a path that the [`Host`]
-/// reads, and a folder of it with the sources and, under `programs`, the user programs.
+/// The kernel that comes with the tool, as it is called on the command line and in finding files: a path that
+/// the [`Host`] reads, and a folder of it with the sources and, under `programs`, the user programs.
 pub const BUNDLED_KERNEL: &str = "bundled";
 
 /// Below it, the same kernel without its bug, on which programs are tested.
@@ -73,7 +74,8 @@ impl Target {
         self.kernel.cautions.iter().map(ToString::to_string)
     }
 
-    /// Reads the files of the recipe and resolves its description. Hashes that are given must be those of the files.
+    /// Reads the files of the recipe and resolves its description. Hashes that are given must be those of the
+    /// files.
     pub fn make(mut recipe: Recipe, host: Arc<dyn Host>) -> Result<Self, Failure> {
         let read = |path: &Path| read(&*host, path);
         let bundled = recipe.kernel == Path::new(BUNDLED_KERNEL);
@@ -188,7 +190,8 @@ impl Target {
     }
 
     /// Boots the kernel to the beginning of the test, and checks its description by one run of the test. What
-    /// that shows to be wrong is refused, and what may be wrong is told. All of it ends when `late` says so, as interrupted.
+    /// that shows to be wrong is refused, and what may be wrong is told. All of it ends when `late` says so,
+    /// as interrupted.
     pub fn start_checked(&self, late: Option<Cancelled>) -> Result<Checked, Failure> {
         let cancelled = late.or_else(|| self.setup.cancelled.clone());
         let setup = Setup { count_hooks: true, cancelled, ..self.setup.clone() };

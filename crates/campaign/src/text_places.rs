@@ -1,8 +1,9 @@
 //! Places of a description that are named by the text of a source line: `"text FUNCTION: TEXT"`.
 //!
-//! Concept: a line's number changes with every edit above it, its text seldom does. Such a place is the first line of the function's
-//! code in whose source TEXT stands, blanks aside. It is looked up once, before the description is read, and replaced by that line's
-//! number (`"line FILE:NUMBER"`), so that a finding carries the number and is replayed without the sources.
+//! Concept: a line's number changes with every edit above it, its text seldom does. Such a place is the first
+//! line of the function's code in whose source TEXT stands, blanks aside. It is looked up once, before the
+//! description is read, and replaced by that line's number (`"line FILE:NUMBER"`), so that a finding carries
+//! the number and is replayed without the sources.
 //!
 //! Limits: the text must be in one line, without a double quote; in a TOML string of one line.
 
@@ -13,7 +14,8 @@ use trace::{Resolve as _, VirtAddr};
 
 const OPENING: &str = "\"text ";
 
-/// The description with line numbers in the place of texts. `source` gives the text of a file as the debugging information names it.
+/// The description with line numbers in the place of texts. `source` gives the text of a file as the
+/// debugging information names it.
 pub fn with_lines(
     name: &str,
     description: &str,

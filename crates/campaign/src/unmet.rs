@@ -11,8 +11,8 @@ pub type PointsMet = BTreeSet<(PointKind, VirtAddr)>;
 pub const NOWHERE: &str = "This is no proof: the test came to none of the points, so nobody was preempted. 'rockfall explore \
                            --list-points' tells where this test comes.";
 
-/// Whether it is known if a thread stood at one of the rule's points. Where a thread is created or woken, the kernel may go over
-/// to it by itself: then everybody can be chosen there, and the point has no name.
+/// Whether it is known if a thread stood at one of the rule's points. Where a thread is created or woken, the
+/// kernel may go over to it by itself: then everybody can be chosen there, and the point has no name.
 #[must_use]
 pub fn is_known(rule: &PointRule) -> bool {
     !matches!(rule, PointRule::Wake | PointRule::Create)

@@ -1,17 +1,20 @@
-//! Watchpoints: now and then a thread is held back just before an access while others run, and what they do to the same
-//! bytes meanwhile is a race that has happened.
+//! Watchpoints: now and then a thread is held back just before an access while others run, and what they do
+//! to the same bytes meanwhile is a race that has happened.
 //!
-//! Sources: KCSAN as built into the Mimiker kernel (Urbańczyk 2021, 4.2: every 500th access, the accessor yields), and
-//! DataCollider's sampling by instruction, so that code that seldom runs is looked at too. Differs: to hold back is a choice
-//! of the schedule, so the same watchpoints come again with the same command; what the thread is about to access is found out by a
-//! copy of the machine that goes on; and while it is held back others run on copies, each of them once, so that a watchpoint
-//! does not use up what the next one could meet.
+//! Sources: KCSAN as built into the Mimiker kernel (Urbańczyk 2021, 4.2: every 500th access, the accessor
+//! yields), and DataCollider's sampling by instruction, so that code that seldom runs is looked at too.
+//! Differs: to hold back is a choice of the schedule, so the same watchpoints come again with the same
+//! command; what the thread is about to access is found out by a copy of the machine that goes on; and while
+//! it is held back others run on copies, each of them once, so that a watchpoint does not use up what the
+//! next one could meet.
 //!
-//! In a guest that just runs ([`FreeWatchpoints`]) copies of it are made now and then, in which whoever runs is held back before its next shared
-//! access in the same way; the guest itself goes on as if nobody had looked.
+//! In a guest that just runs ([`FreeWatchpoints`]) copies of it are made now and then, in which whoever runs
+//! is held back before its next shared access in the same way; the guest itself goes on as if nobody had
+//! looked.
 //!
-//! A race is a conflicting access of another thread, not both atomic; or a value that changed without one, as by a device.
-//! Whoever is protected by a lock or by interrupts off shows none, since others then do not get there.
+//! A race is a conflicting access of another thread, not both atomic; or a value that changed without one, as
+//! by a device. Whoever is protected by a lock or by interrupts off shows none, since others then do not get
+//! there.
 
 use detect::{Race, RaceSide};
 use guest::driving::lifecycle::FreeRun;
@@ -75,7 +78,8 @@ fn value(subject: &Uniprocessor, access: &Access) -> [u8; 8] {
 }
 
 impl Run<'_> {
-    /// Holds back whoever is about to execute the instruction at `pc`, while each of the others runs, on a copy of its own.
+    /// Holds back whoever is about to execute the instruction at `pc`, while each of the others runs, on a
+    /// copy of its own.
     fn hold_back(&mut self, choice: Choice, pc: VirtAddr, hold: usize) {
         let mut ahead = self.subject.clone();
         let peeked = ahead.step(choice, &self.points);
@@ -164,7 +168,8 @@ fn accesses(step: &Step) -> impl Iterator<Item = (ThreadId, &Access)> {
     })
 }
 
-/// How many instructions of a guest that just runs one unit of `every` is: about as many as a processor has at a time where there are several.
+/// How many instructions of a guest that just runs one unit of `every` is: about as many as a processor has
+/// at a time where there are several.
 const EVERY_UNIT: u64 = 5_000;
 
 /// Watchpoints in a guest that just runs.
@@ -212,8 +217,8 @@ impl FreeWatchpoints {
     }
 }
 
-/// Runs the test once, with a point before each shared access, and holds threads back as `sampling` says; until its end, or as long as
-/// that is `wanted`.
+/// Runs the test once, with a point before each shared access, and holds threads back as `sampling` says;
+/// until its end, or as long as that is `wanted`.
 pub fn run(subject: &mut Uniprocessor, sampling: Sampling, wanted: &dyn Fn() -> bool) -> Caught {
     let points: PointSet = "everywhere".parse().expect("a set of points");
     let (schedule, caught, told) = (Schedule::default(), Caught::default(), BTreeSet::new());

@@ -1,8 +1,9 @@
 //! Vector clocks: which access is known to have come before which.
 //!
-//! Source: Urbańczyk 2021, 2.5.2, and FastTrack's rules for fork, release and acquire as Blum 2018, 3.4.4, uses them. A
-//! thread's own component counts its releases, so it is an epoch: accesses of one epoch are ordered alike with respect
-//! to everybody else. Clocks are short sorted vectors, since a test has few threads.
+//! Source: Urbańczyk 2021, 2.5.2, and FastTrack's rules for fork, release and acquire as Blum 2018, 3.4.4,
+//! uses them. A thread's own component counts its releases, so it is an epoch: accesses of one epoch are
+//! ordered alike with respect to everybody else. Clocks are short sorted vectors, since a test has few
+//! threads.
 
 use crate::held::Change;
 use std::collections::BTreeMap;
@@ -59,8 +60,8 @@ impl Clocks {
         Arc::make_mut(&mut self.threads).entry(to).or_default().join(&clock);
     }
 
-    /// What `writer` did in `epoch` comes before everything `thread` does from now on; what `writer` had learned of others by
-    /// then is not known any more.
+    /// What `writer` did in `epoch` comes before everything `thread` does from now on; what `writer` had
+    /// learned of others by then is not known any more.
     pub fn learn(&mut self, thread: ThreadId, writer: ThreadId, epoch: u32) {
         if thread != writer {
             Arc::make_mut(&mut self.threads).entry(thread).or_default().raise(writer, epoch);
@@ -98,8 +99,8 @@ impl Clocks {
         }
     }
 
-    /// A thread did something that may order threads without a lock: one comes after whoever made it, woke it, or has ended before it was
-    /// waited for.
+    /// A thread did something that may order threads without a lock: one comes after whoever made it, woke
+    /// it, or has ended before it was waited for.
     pub fn act(&mut self, thread: ThreadId, action: &Action) {
         match *action {
             Action::Create { child } => self.edge(thread, child),

@@ -1,7 +1,7 @@
 //! The guest printed a line that its author said means trouble.
 //!
-//! A pattern is found anywhere in the line; `*` in it stands for any text, `\*` for a star. No regular expressions:
-//! what a kernel prints when it is unwell is a fixed phrase with a hole or two.
+//! A pattern is found anywhere in the line; `*` in it stands for any text, `\*` for a star. No regular
+//! expressions: what a kernel prints when it is unwell is a fixed phrase with a hole or two.
 
 use crate::facts::{Detector, Moment};
 use crate::{Finding, FindingKind, Role, Side};

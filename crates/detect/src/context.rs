@@ -21,7 +21,8 @@ pub enum Path {
 /// How many of the latest contexts are looked through for the one that is meant.
 const LOOKED_THROUGH: usize = 32;
 
-/// The locks held, the system call entered last, and the path of a transaction. Few different ones occur in a run.
+/// The locks held, the system call entered last, and the path of a transaction. Few different ones occur in a
+/// run.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Context {
     pub locks: Vec<LockId>,
@@ -89,8 +90,8 @@ impl Contexts {
         self.get(a).locks.iter().any(|lock| mine.contains(lock))
     }
 
-    /// Whether both are in transactions, which exclude each other whatever the clocks say: of two that were open at once and
-    /// conflict, one did not happen.
+    /// Whether both are in transactions, which exclude each other whatever the clocks say: of two that were
+    /// open at once and conflict, one did not happen.
     pub fn are_transactions(&self, a: ContextId, b: ContextId) -> bool {
         [a, b].iter().all(|&id| self.get(id).locks.contains(&TRANSACTION))
     }

@@ -1,13 +1,14 @@
 //! Threads that wait for each other, and tests in which nobody can go on.
 //!
-//! A cycle is reported as soon as its last thread blocks, even while others run (Blum 2012, 5.3.1 (3)). Asking for a
-//! lock is not enough: until the thread blocks it might still be a recursive lock or an attempt with a way out. Who
-//! owns a lock is what the guest says when the thread blocks, else who took it last. A lock that somebody else than
-//! its owner released is a semaphore in disguise: it has no owner, so no cycle goes through it. When nobody can go on
-//! and there is no cycle, somebody waits for a wakeup that has come too early or never will.
+//! A cycle is reported as soon as its last thread blocks, even while others run (Blum 2012, 5.3.1 (3)).
+//! Asking for a lock is not enough: until the thread blocks it might still be a recursive lock or an attempt
+//! with a way out. Who owns a lock is what the guest says when the thread blocks, else who took it last. A
+//! lock that somebody else than its owner released is a semaphore in disguise: it has no owner, so no cycle
+//! goes through it. When nobody can go on and there is no cycle, somebody waits for a wakeup that has come
+//! too early or never will.
 //!
-//! Does not know: cycles through anything that is not a lock (a full pipe, a join); these show as a lost wakeup with
-//! the list of who waits where.
+//! Does not know: cycles through anything that is not a lock (a full pipe, a join); these show as a lost
+//! wakeup with the list of who waits where.
 
 use crate::facts::{Detector, Moment, What};
 use crate::held::{Change, Held};
@@ -303,7 +304,8 @@ mod tests {
         );
     }
 
-    /// A recursive lock; a semaphore signalled by another; a wakeup, a hand-off and a release that end the wait.
+    /// A recursive lock; a semaphore signalled by another; a wakeup, a hand-off and a release that end the
+    /// wait.
     #[test]
     fn leaves_alone() {
         check("t1: request a; lock a; request a; lock a; unlock a; unlock a", expect![""]);

@@ -18,8 +18,8 @@ pub struct Config {
     pub kept: Vec<u64>,
     /// Whether broken rules about locks are reported even if nothing got stuck; see [`Lockdep`].
     pub lockdep: bool,
-    /// Whether two threads in the allocator at once are looked for: in programs, whose allocators have no other way to keep others
-    /// out than locks; see [`Reentry`].
+    /// Whether two threads in the allocator at once are looked for: in programs, whose allocators have no
+    /// other way to keep others out than locks; see [`Reentry`].
     pub reentry: bool,
     /// Lines of the console that mean trouble; see [`Console`].
     pub console: Vec<String>,
@@ -70,7 +70,8 @@ macro_rules! detectors {
     };
 }
 
-// The finding that tells most comes first: a use after free may be followed by the panic that it causes in the same step.
+// The finding that tells most comes first: a use after free may be followed by the panic that it causes in
+// the same step.
 detectors! {
     use_after_free: UseAfterFree = |config| Some(UseAfterFree { frees_seen: config.frees_seen }),
     reentry: Reentry = |config| config.reentry.then(Reentry::default),

@@ -1,9 +1,10 @@
 //! What all detectors know of an execution: who holds which locks, and what the heap holds.
 //!
-//! Contract: [`Facts::walk`] goes through a step once and shows each [`Moment`] of it, in the order in which things
-//! happened, to all detectors; the facts are advanced there and nowhere else. Accesses come in runs: only events after
-//! which the same access could be judged differently end a run ([`parts_runs`]), so a detector pays for each access only
-//! where it has to look at each. An event that ends no run may be shown before the accesses that precede it.
+//! Contract: [`Facts::walk`] goes through a step once and shows each [`Moment`] of it, in the order in which
+//! things happened, to all detectors; the facts are advanced there and nowhere else. Accesses come in runs:
+//! only events after which the same access could be judged differently end a run ([`parts_runs`]), so a
+//! detector pays for each access only where it has to look at each. An event that ends no run may be shown
+//! before the accesses that precede it.
 
 use crate::heap::{Call, Heap};
 use crate::held::{Change, Held};
@@ -28,8 +29,8 @@ pub enum What<'a> {
     Begin { interrupts_from: Option<ThreadId> },
     /// Accesses between which no event lies that matters; never empty.
     Accesses(&'a [Access]),
-    /// An event; the facts are those after it. `change` is what it did to the locks, `call` what it did to the
-    /// heap, if it allocated or freed something.
+    /// An event; the facts are those after it. `change` is what it did to the locks, `call` what it did to
+    /// the heap, if it allocated or freed something.
     Event { event: &'a Event, change: Change, call: Option<&'a Call> },
     /// The step is over.
     End,

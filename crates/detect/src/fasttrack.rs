@@ -1,13 +1,14 @@
 //! Data races by vector clocks, one epoch for each word: for one long run.
 //!
-//! Source: Flanagan and Freund 2009 (FastTrack). A word remembers the last write as an epoch (a thread and the number of its
-//! release) and the reads since; an access races with what its thread's clock has not seen. What orders is the same as
-//! for [`crate::RacePure`], plus flags (see `flags.rs`) and, unless they are to race, atomic instructions, each of
-//! which acquires and releases the word it goes to.
+//! Source: Flanagan and Freund 2009 (FastTrack). A word remembers the last write as an epoch (a thread and
+//! the number of its release) and the reads since; an access races with what its thread's clock has not seen.
+//! What orders is the same as for [`crate::RacePure`], plus flags (see `flags.rs`) and, unless they are to
+//! race, atomic instructions, each of which acquires and releases the word it goes to.
 //!
-//! Differs from [`crate::RacePure`]: only the last write and the last read of each thread since are remembered, so of
-//! several races on one word the first is told and later ones may not be; memory and time grow with the words touched and
-//! not with the length of the run. Bytes of a word that are used apart are kept apart.
+//! Differs from [`crate::RacePure`]: only the last write and the last read of each thread since are
+//! remembered, so of several races on one word the first is told and later ones may not be; memory and time
+//! grow with the words touched and not with the length of the run. Bytes of a word that are used apart are
+//! kept apart.
 
 use crate::Race;
 use crate::clocks::Clocks;
@@ -22,7 +23,8 @@ use trace::{Access, Action, LockId, ThreadId};
 /// How atomic instructions are judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Atomics {
-    /// Synchronisation: among each other they are no race, and what comes before one comes before what follows the next.
+    /// Synchronisation: among each other they are no race, and what comes before one comes before what
+    /// follows the next.
     #[default]
     Synchronise,
     /// Atomic instructions race like any other accesses.

@@ -190,14 +190,15 @@ pub enum FindingKind {
         pattern: String,
         line: String,
     },
-    /// Locks taken in orders that contradict each other: a deadlock that did not happen this time. `classes` are those of
-    /// the locks.
+    /// Locks taken in orders that contradict each other: a deadlock that did not happen this time. `classes`
+    /// are those of the locks.
     LockOrder {
         cycle: Vec<LockId>,
         #[serde(default)]
         classes: Vec<LockClass>,
     },
-    /// Another rule about locks was broken: see [`LockRule`]. `other` is the other lock of those that concern two.
+    /// Another rule about locks was broken: see [`LockRule`]. `other` is the other lock of those that concern
+    /// two.
     Locking {
         rule: LockRule,
         lock: LockId,
@@ -329,8 +330,9 @@ pub struct Finding {
     pub at: Vec<String>,
 }
 
-/// What makes two findings of different executions the same bug: the kind and the place, free of everything that a
-/// different schedule of the same bug may change (thread numbers, stacks, limits, digits of a message).
+/// What makes two findings of different executions the same bug: the kind and the place, free of everything
+/// that a different schedule of the same bug may change (thread numbers, stacks, limits, digits of a
+/// message).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Signature(pub String);
@@ -614,8 +616,8 @@ mod tests {
         assert_ne!(without_numbers("ready list empty"), without_numbers("wait list empty"));
     }
 
-    /// Who waits where makes the bug, not which thread it is, nor how many wait at the same place, nor where in its
-    /// innermost function somebody goes round.
+    /// Who waits where makes the bug, not which thread it is, nor how many wait at the same place, nor where
+    /// in its innermost function somebody goes round.
     #[test]
     fn lost_wakeups_are_told_apart_by_where_they_wait() {
         let signature = |waits: &[(u32, &str)]| {
@@ -648,7 +650,8 @@ mod tests {
         assert_ne!(reader, signature(&[(3, "switch:9 wait:5 read:20"), (4, "switch:9 wait:5 write:20")]));
         assert_eq!(signature(&[(3, "")]).0, "lost-wakeup at 0x00001234");
     }
-    /// What says nothing of itself is told apart by where the thread stands, or by the round that everybody goes.
+    /// What says nothing of itself is told apart by where the thread stands, or by the round that everybody
+    /// goes.
     #[test]
     fn what_has_no_message_is_told_apart_by_its_place() {
         let frame = |(function, line): &(&str, u32)| trace::Frame {

@@ -6,8 +6,9 @@
 //! instruction first reads it. A write of a flag releases, and a read of it by such an instruction acquires.
 //! These reads are no races.
 //!
-//! Limits: of a word that becomes a flag only when it is read, it is known who wrote it last and in which epoch, not when in
-//! that epoch: races with what the writer did after it, up to its next release, are missed that once.
+//! Limits: of a word that becomes a flag only when it is read, it is known who wrote it last and in which
+//! epoch, not when in that epoch: races with what the writer did after it, up to its next release, are missed
+//! that once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

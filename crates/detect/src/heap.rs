@@ -1,8 +1,9 @@
-//! The guest's heap as far as the test changed it: blocks it allocated, and ranges that are free because it freed them.
+//! The guest's heap as far as the test changed it: blocks it allocated, and ranges that are free because it
+//! freed them.
 //!
-//! Ranges are virtual addresses, since a block is one run of them, while its pages may lie anywhere. Two address
-//! spaces may use the same numbers: within the page where a block starts the physical address settles which is meant;
-//! on its later pages the number alone decides.
+//! Ranges are virtual addresses, since a block is one run of them, while its pages may lie anywhere. Two
+//! address spaces may use the same numbers: within the page where a block starts the physical address settles
+//! which is meant; on its later pages the number alone decides.
 
 use crate::{Block, Side};
 use std::collections::BTreeMap;
@@ -66,7 +67,8 @@ impl Heap {
         in_use.map_or(Call::Fine, Call::InUse)
     }
 
-    /// The live block in which this one begins. Where the numbers of two address spaces could be meant, it is none.
+    /// The live block in which this one begins. Where the numbers of two address spaces could be meant, it is
+    /// none.
     fn in_use(&self, block: Block, phys: PhysAddr) -> Option<&Live> {
         let same =
             |live: &&Live| live.block.addr.page() == block.addr.page() && live.phys.page() == phys.page();

@@ -1,9 +1,9 @@
 //! Which locks each thread holds, learned from the steps.
 //!
-//! Interrupts off count as one more lock on a uniprocessor: whoever runs with them off cannot be interleaved with
-//! anybody who also needs them off. The flag is the processor's, so a switch made with interrupts off passes that lock
-//! on (Blum 2018, 3.4.4, the cli/sti hand-off). On several processors turning interrupts off excludes nobody, so steps
-//! chosen by processor leave it out.
+//! Interrupts off count as one more lock on a uniprocessor: whoever runs with them off cannot be interleaved
+//! with anybody who also needs them off. The flag is the processor's, so a switch made with interrupts off
+//! passes that lock on (Blum 2018, 3.4.4, the cli/sti hand-off). On several processors turning interrupts off
+//! excludes nobody, so steps chosen by processor leave it out.
 //!
 //! Also which trusted code each thread is inside of, since that too decides how its accesses are judged.
 

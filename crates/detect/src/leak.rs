@@ -1,8 +1,8 @@
 //! Memory that the test allocated and nobody freed by its end.
 //!
-//! Source: Blum 2012, 5.3.2 (4). A judgement, not a proof: a kernel may keep memory on purpose, so this detector can be
-//! left out. Counts only what was allocated between the test's start and end, and says nothing of a test that ends while
-//! threads that it made go on: those may yet free it.
+//! Source: Blum 2012, 5.3.2 (4). A judgement, not a proof: a kernel may keep memory on purpose, so this
+//! detector can be left out. Counts only what was allocated between the test's start and end, and says
+//! nothing of a test that ends while threads that it made go on: those may yet free it.
 
 use crate::facts::{Detector, Moment};
 use crate::{Finding, FindingKind};

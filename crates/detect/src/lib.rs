@@ -1,9 +1,10 @@
-//! What is wrong with an execution: one file per bug class, each a small plain struct that consumes [`trace::Step`]s.
+//! What is wrong with an execution: one file per bug class, each a small plain struct that consumes
+//! [`trace::Step`]s.
 //!
-//! Contract: a detector is a value. Cloning it is cheap (small structures, histories behind `Arc` and copied on the
-//! first write after a clone), because the whole set is cloned with the subject at every preemption point. Its
-//! findings depend on the steps alone and not on whether they are narrated: a stack only adds words to a [`Finding`],
-//! never to its [`Signature`].
+//! Contract: a detector is a value. Cloning it is cheap (small structures, histories behind `Arc` and copied
+//! on the first write after a clone), because the whole set is cloned with the subject at every preemption
+//! point. Its findings depend on the steps alone and not on whether they are narrated: a stack only adds
+//! words to a [`Finding`], never to its [`Signature`].
 //!
 //! A [`Race`] is not a bug by itself and therefore a type of its own.
 //!

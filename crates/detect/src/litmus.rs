@@ -190,8 +190,8 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
         "t1: alloc A 16; write A; write p\n t2: read p\n t1: alloc B 16; write B; write p\n t2: read A",
         [true, true, true],
     ),
-    // A semaphore keeps nobody out, so only an order through it counts, and only by vector clocks; where it wakes
-    // somebody, both see that.
+    // A semaphore keeps nobody out, so only an order through it counts, and only by vector clocks; where it
+    // wakes somebody, both see that.
     ("up, then down", "t1: write x; up s\n t2: down s; write x", [true, false, true]),
     ("up before the write", "t1: up s; write x\n t2: down s; write x", [true, true, true]),
     ("a semaphore as a lock", "t1: down s; write x; up s\n t2: down s; write x; up s", [true, false, true]),
@@ -300,8 +300,8 @@ const LITMUS: &[(&str, &str, [bool; 3])] = &[
     ("the same address of two programs", "t1: write x\n t2: write x/2", [false, false, false]),
 ];
 
-/// Programs with flags (reads at f1a6, f1a7 are in loops that only others end; `g` is known by name) and atomic
-/// instructions: (what it shows, program, races by pure, by FastTrack)
+/// Programs with flags (reads at f1a6, f1a7 are in loops that only others end; `g` is known by name) and
+/// atomic instructions: (what it shows, program, races by pure, by FastTrack)
 const SYNCHRONISING: &[(&str, &str, [bool; 2])] = &[
     (
         "a message behind a flag that is waited for",
@@ -354,8 +354,8 @@ fn flags(program: &str) -> Flags {
     Flags::new([0xf1a6, 0xf1a7].map(trace::VirtAddr).into(), named.into_iter().collect())
 }
 
-/// Each program with what is expected of the detectors, in the order of [`DETECTORS`], and what they said. What FastTrack remembers
-/// less of is found all the same.
+/// Each program with what is expected of the detectors, in the order of [`DETECTORS`], and what they said.
+/// What FastTrack remembers less of is found all the same.
 pub fn cases() -> Vec<Case> {
     let said = |racy: &[bool]| {
         racy.iter().map(|racy| if *racy { "race" } else { "-" }).collect::<Vec<_>>().join(" | ")
@@ -378,7 +378,8 @@ pub fn cases() -> Vec<Case> {
     LITMUS.iter().map(judge).chain(SYNCHRONISING.iter().map(synchronising)).collect()
 }
 
-/// The programs in which sync-preserving prediction finds a race and happens-before does not; and those with it the other way round.
+/// The programs in which sync-preserving prediction finds a race and happens-before does not; and those with
+/// it the other way round.
 #[must_use]
 pub fn predicted() -> [Vec<&'static str>; 2] {
     let [mut beyond, mut missed] = [Vec::new(), Vec::new()];

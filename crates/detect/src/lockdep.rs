@@ -1,26 +1,31 @@
 //! The lock-order validator: rules that locks must follow, checked whether or not anything got stuck.
 //!
-//! Sources: Urbańczyk 2021, 3.4 and 4.3 (an order graph over lock classes, with held stacks), and the documented rules of
-//! Linux's `lockdep`, on which that is modelled:
+//! Sources: Urbańczyk 2021, 3.4 and 4.3 (an order graph over lock classes, with held stacks), and the
+//! documented rules of Linux's `lockdep`, on which that is modelled:
 //!
-//! - *order*: each lock held points to each one asked for; a cycle means that some schedule may deadlock. It is told
-//!   with how every edge came about. Attempts wait for nobody and make no edge; recursive readers wait for no reader;
+//! - *order*: each lock held points to each one asked for; a cycle means that some schedule may deadlock. It
+//!   is told with how every edge came about. Attempts wait for nobody and make no edge; recursive readers
+//!   wait for no reader;
 //! - *recursion*: asking for what one holds;
-//! - *interrupts*: a lock that a handler takes is never held where that interrupt can come, nor does anything that is
-//!   held so come behind it in the order;
-//! - *read sides* of RCU keep nobody waiting for a lock, so they have no order and no rules about interrupts; nobody sleeps in one;
-//! - *wait context*: a lock whose waiters sleep is not asked for while holding one whose waiters spin, nor in a handler;
+//! - *interrupts*: a lock that a handler takes is never held where that interrupt can come, nor does anything
+//!   that is held so come behind it in the order;
+//! - *read sides* of RCU keep nobody waiting for a lock, so they have no order and no rules about interrupts;
+//!   nobody sleeps in one;
+//! - *wait context*: a lock whose waiters sleep is not asked for while holding one whose waiters spin, nor in
+//!   a handler;
 //! - *sleeping while atomic*: nobody gives up the processor while holding a lock whose waiters spin;
-//! - what is held is given back before returning to user mode, by whoever took it, and before its memory is freed or it is
-//!   initialised anew; what lies in the heap is initialised before it is used.
+//! - what is held is given back before returning to user mode, by whoever took it, and before its memory is
+//!   freed or it is initialised anew; what lies in the heap is initialised before it is used.
 //!
-//! Classes: see `lockdep/classes.rs`. Two locks of one class may be nested, as a folder and a file in it are; their order is
-//! then a matter of the locks themselves, so a cycle needs the same two locks in both orders, and what was seen of a lock
-//! before it is initialised anew, freed or given to another object ([`Action::LockRenew`]) does not count. A sequence of classes
-//! held that was checked once is not checked again (the chain cache). Handlers have held stacks of their own.
+//! Classes: see `lockdep/classes.rs`. Two locks of one class may be nested, as a folder and a file in it are;
+//! their order is then a matter of the locks themselves, so a cycle needs the same two locks in both orders,
+//! and what was seen of a lock before it is initialised anew, freed or given to another object
+//! ([`Action::LockRenew`]) does not count. A sequence of classes held that was checked once is not checked
+//! again (the chain cache). Handlers have held stacks of their own.
 //!
-//! Limits: a cycle that a common outer lock makes harmless is reported too. Rules about interrupts are applied once a
-//! thread was seen to turn them off, since a subject that never tells that cannot be judged by them.
+//! Limits: a cycle that a common outer lock makes harmless is reported too. Rules about interrupts are
+//! applied once a thread was seen to turn them off, since a subject that never tells that cannot be judged by
+//! them.
 
 mod classes;
 mod graph;
@@ -493,7 +498,8 @@ impl Lockdep {
         self.classes.init(lock, event.pc, subclass);
     }
 
-    /// Forgets the order that a lock itself had with others, because it is another lock from here on. The order of classes stays.
+    /// Forgets the order that a lock itself had with others, because it is another lock from here on. The
+    /// order of classes stays.
     fn renewed(&mut self, lock: LockId) {
         self.twins.forget(&(lock..LockId(lock.0.saturating_add(1))), LockId(0));
         let Some(class) = self.classes.known(lock) else { return };

@@ -1,11 +1,11 @@
 //! Violations of the locking discipline: shared memory that no one lock protects (Eraser).
 //!
-//! Source: Urbańczyk 2021, 2.5.1, with the states of the original paper: memory that one thread alone uses, or that is only
-//! read after one thread set it up, needs no lock; once it is shared and written, the locks held at every access since
-//! it became shared must have one in common. Differs: the locks
-//! that the first thread held when it last used the memory count too, if it held any, so that two threads with a lock
-//! each are found at the second access and not at the third. Finds races that did not happen this time; reports falsely where anything
-//! but a lock synchronises. Meant to be asked for alone.
+//! Source: Urbańczyk 2021, 2.5.1, with the states of the original paper: memory that one thread alone uses,
+//! or that is only read after one thread set it up, needs no lock; once it is shared and written, the locks
+//! held at every access since it became shared must have one in common. Differs: the locks that the first
+//! thread held when it last used the memory count too, if it held any, so that two threads with a lock each
+//! are found at the second access and not at the third. Finds races that did not happen this time; reports
+//! falsely where anything but a lock synchronises. Meant to be asked for alone.
 
 use crate::Race;
 use crate::context::{ContextId, Contexts};
@@ -56,7 +56,8 @@ impl Variable {
         self.state = match self.state {
             State::Exclusive if self.latest.thread == now.thread => State::Exclusive,
             State::Exclusive => {
-                // Whoever sets something up before others can see it needs no lock; whoever took one meant it.
+                // Whoever sets something up before others can see it needs no lock; whoever took one meant
+                // it.
                 let before = self.latest.context;
                 let locks = match contexts.get(before).locks.is_empty() {
                     true => now.context,
@@ -123,8 +124,8 @@ impl Detector<Race> for Lockset {
 }
 
 impl Lockset {
-    /// One for several processors: whoever uses memory is a processor, since what one processor does is in order, whichever threads take turns
-    /// on it. Words that locked instructions touch need no lock.
+    /// One for several processors: whoever uses memory is a processor, since what one processor does is in
+    /// order, whichever threads take turns on it. Words that locked instructions touch need no lock.
     #[must_use]
     pub fn of_processors() -> Self {
         Self { synchronising: Some(Arc::default()), ..Self::default() }

@@ -1,10 +1,10 @@
 //! Infinite loops, judged by what completed executions of the same test needed.
 //!
-//! Two kinds (Blum 2012, 5.3.2 (5); Blum 2018, 3.4.6): too many instructions without a preemption point, and too many
-//! points. How much is too much is a [`Limits`] value worked out from a [`Progress`] before an execution begins and
-//! fixed while it runs. So one execution is a function of its schedule and its limits; a finding carries the limit
-//! that it broke, and [`Limits::of`] gives it back for the replay. All arithmetic is on whole numbers: no host rounds
-//! differently.
+//! Two kinds (Blum 2012, 5.3.2 (5); Blum 2018, 3.4.6): too many instructions without a preemption point, and
+//! too many points. How much is too much is a [`Limits`] value worked out from a [`Progress`] before an
+//! execution begins and fixed while it runs. So one execution is a function of its schedule and its limits; a
+//! finding carries the limit that it broke, and [`Limits::of`] gives it back for the replay. All arithmetic
+//! is on whole numbers: no host rounds differently.
 
 use crate::facts::{Detector, Moment, What};
 use crate::{Finding, FindingKind, Role, Side};
@@ -33,7 +33,8 @@ impl Constants {
     /// The constants for kernels, whose transitions vary more.
     #[must_use]
     pub const fn kernel() -> Self {
-        // A kernel that turns interrupts off and on for every character it prints has hundreds of points in a line.
+        // A kernel that turns interrupts off and on for every character it prints has hundreds of points in a
+        // line.
         Self { instructions_factor: 4_000, first_points_max: 1 << 16, ..Self::user() }
     }
 

@@ -1,15 +1,15 @@
 //! What detectors of races remember of an execution.
 //!
-//! A *segment* is what a thread accessed between two events that may synchronise: in one epoch of its clock, with the
-//! same locks. Whether one segment is ordered before another, or protected from it, is one question for all their
-//! accesses, and seldom answered with no; only then are bytes compared, and only where those meet single accesses. So
-//! most accesses are never looked at one by one.
+//! A *segment* is what a thread accessed between two events that may synchronise: in one epoch of its clock,
+//! with the same locks. Whether one segment is ordered before another, or protected from it, is one question
+//! for all their accesses, and seldom answered with no; only then are bytes compared, and only where those
+//! meet single accesses. So most accesses are never looked at one by one.
 //!
-//! Segments never change, and all clones share them. Those of a long execution are put together now and then where they
-//! are alike, so that what an access must be compared with grows with the number of different circumstances and not with
-//! the number of steps. A block of the heap that is allocated again is written down beside them: earlier accesses to it
-//! count no more. The block is a run of virtual addresses; which physical page each of its later pages is, the accesses
-//! themselves tell.
+//! Segments never change, and all clones share them. Those of a long execution are put together now and then
+//! where they are alike, so that what an access must be compared with grows with the number of different
+//! circumstances and not with the number of steps. A block of the heap that is allocated again is written
+//! down beside them: earlier accesses to it count no more. The block is a run of virtual addresses; which
+//! physical page each of its later pages is, the accesses themselves tell.
 
 use crate::context::ContextId;
 use crate::race::Record;
@@ -23,8 +23,8 @@ const PAGE: u64 = 4096;
 /// few.
 const CHAPTERS_MAX: usize = if cfg!(test) { 3 } else { 32 };
 
-/// A step with so many segments makes several chapters: what is alike in it would else never be put together, and each
-/// segment of another thread would be compared with all of them.
+/// A step with so many segments makes several chapters: what is alike in it would else never be put together,
+/// and each segment of another thread would be compared with all of them.
 const SEGMENTS_MAX: usize = if cfg!(test) { 3 } else { 64 };
 
 /// Who accessed something, and under what circumstances.

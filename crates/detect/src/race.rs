@@ -1,7 +1,8 @@
-//! Two accesses that nothing orders: a data race. Not a bug by itself, but a place where it may matter who comes first.
+//! Two accesses that nothing orders: a data race. Not a bug by itself, but a place where it may matter who
+//! comes first.
 //!
-//! Definition (Blum 2018, 2.3.1): the same bytes, at least one write, no common lock, and no synchronisation that
-//! enforces an order. The detectors differ in what they take for such synchronisation.
+//! Definition (Blum 2018, 2.3.1): the same bytes, at least one write, no common lock, and no synchronisation
+//! that enforces an order. The detectors differ in what they take for such synchronisation.
 
 use crate::context::{ContextId, Contexts, Path};
 use crate::facts::{Detector as _, Facts, Moment};
@@ -50,7 +51,8 @@ impl Race {
         RaceKey { low: a.min(b), high: a.max(b) }
     }
 
-    /// Which of the two orders it was seen in. With one instruction on both sides the threads tell them apart.
+    /// Which of the two orders it was seen in. With one instruction on both sides the threads tell them
+    /// apart.
     fn forwards(&self) -> bool {
         (self.first.pc, self.first.thread) <= (self.second.pc, self.second.thread)
     }

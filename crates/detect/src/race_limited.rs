@@ -1,9 +1,9 @@
 //! Data races by Limited Happens-Before: locks held and the order of enabling.
 //!
-//! Only what makes a thread runnable orders it after another: creation, wakeup and the hand-off of a lock (Blum 2018,
-//! 2.3.2 and 3.4.4). An unrelated lock between two accesses hides nothing, so races that another interleaving would
-//! show are found in this one; in exchange some reports are false, where a flag under a lock decides whether the
-//! second access happens at all.
+//! Only what makes a thread runnable orders it after another: creation, wakeup and the hand-off of a lock
+//! (Blum 2018, 2.3.2 and 3.4.4). An unrelated lock between two accesses hides nothing, so races that another
+//! interleaving would show are found in this one; in exchange some reports are false, where a flag under a
+//! lock decides whether the second access happens at all.
 //!
 //! One kind of lock does order: whoever takes a lock that another thread held at its end comes after all that
 //! the other did. By such a lock a thread learns that another has ended (`wait` looks at a table under its
@@ -12,10 +12,10 @@
 //! the two are tried in both orders, unless the later one needs the other to have ended; and in the order in
 //! which the lock is taken before the end, nothing is ordered by it.
 //!
-//! Accesses before memory was freed or allocated again are forgotten (Blum 2018, 4.2.6): under exploration, where the true races
-//! among these show in another interleaving, that loses nothing (theorem 2 there). On a single run it may. That they are forgotten
-//! at the free already keeps apart whoever used the block and the allocator that clears it for somebody else; who uses it after
-//! the free is another detector's matter.
+//! Accesses before memory was freed or allocated again are forgotten (Blum 2018, 4.2.6): under exploration,
+//! where the true races among these show in another interleaving, that loses nothing (theorem 2 there). On a
+//! single run it may. That they are forgotten at the free already keeps apart whoever used the block and the
+//! allocator that clears it for somebody else; who uses it after the free is another detector's matter.
 
 use crate::Race;
 use crate::clocks::Clocks;

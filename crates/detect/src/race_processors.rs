@@ -1,21 +1,27 @@
-//! Data races between processors in one long run, by vector clocks: for a kernel that just runs, of whose synchronisation nothing need be described.
+//! Data races between processors in one long run, by vector clocks: for a kernel that just runs, of whose
+//! synchronisation nothing need be described.
 //!
-//! Concept: as in [`crate::RaceWords`] a word that any locked instruction touches synchronises: who writes it, by whatever instruction, releases,
-//! who reads it acquires. So all that is built from locked instructions orders, whatever it is called: locks of every kind, reference counts,
-//! wake-ups, the creation and migration of tasks (which go through the locks of run queues), calls to other processors, grace periods. What one processor does is in
-//! order: tasks that take turns on it, handlers, deferred work.
+//! Concept: as in [`crate::RaceWords`] a word that any locked instruction touches synchronises: who writes
+//! it, by whatever instruction, releases, who reads it acquires. So all that is built from locked
+//! instructions orders, whatever it is called: locks of every kind, reference counts, wake-ups, the creation
+//! and migration of tasks (which go through the locks of run queues), calls to other processors, grace
+//! periods. What one processor does is in order: tasks that take turns on it, handlers, deferred work.
 //!
-//! Two more things order, because on x86 a load that sees a store comes after all that came before that store (Owens et al. 2009, x86-TSO):
-//! - *publication*: a plain store of a whole word that holds a pointer, and a plain load of it. So an object that is made ready, published by a
-//!   pointer and read through it (`rcu_assign_pointer`, `rcu_dereference`, and whatever else does the same) is no race, nor is the pointer.
-//! - *flags*: an instruction that reads in a loop until what it reads changes comes after the store that changed it.
+//! Two more things order, because on x86 a load that sees a store comes after all that came before that store
+//! (Owens et al. 2009, x86-TSO):
+//! - *publication*: a plain store of a whole word that holds a pointer, and a plain load of it. So an object
+//!   that is made ready, published by a pointer and read through it (`rcu_assign_pointer`, `rcu_dereference`,
+//!   and whatever else does the same) is no race, nor is the pointer.
+//! - *flags*: an instruction that reads in a loop until what it reads changes comes after the store that
+//!   changed it.
 //!
-//! Source: Flanagan and Freund 2009 (FastTrack), with one clock for each processor, one epoch for the last write of each word and one for the
-//! last read by each processor.
+//! Source: Flanagan and Freund 2009 (FastTrack), with one clock for each processor, one epoch for the last
+//! write of each word and one for the last read by each processor.
 //!
-//! Limits: of a word that was used in parts the part used last is remembered. Of who published a pointer or changed a flag, it is known in which epoch it
-//! was done, not when in that epoch, so races with what the writer did after it up to its next release are missed. A word that locked
-//! instructions touch is one that synchronises until its memory is allocated again. Accesses in user mode are none of ours.
+//! Limits: of a word that was used in parts the part used last is remembered. Of who published a pointer or
+//! changed a flag, it is known in which epoch it was done, not when in that epoch, so races with what the
+//! writer did after it up to its next release are missed. A word that locked instructions touch is one that
+//! synchronises until its memory is allocated again. Accesses in user mode are none of ours.
 
 use crate::{Race, RaceSide};
 use rustc_hash::FxHashMap;
@@ -274,8 +280,9 @@ mod tests {
     use super::*;
     use trace::{Actor, Choice, CpuId, StepEnd};
 
-    /// `0w8 1u16! 0r24/4`: processor 0 writes the word at 8, then processor 1 updates that at 16 by a locked instruction, then processor 0 reads
-    /// four bytes at 24. Words from 1000 on hold pointers, and a capital letter is an instruction that reads a flag. How many races that gives.
+    /// `0w8 1u16! 0r24/4`: processor 0 writes the word at 8, then processor 1 updates that at 16 by a locked
+    /// instruction, then processor 0 reads four bytes at 24. Words from 1000 on hold pointers, and a capital
+    /// letter is an instruction that reads a flag. How many races that gives.
     fn races(text: &str) -> usize {
         let mut detector = ProcessorRaces::new(3);
         let mut races = Vec::new();
@@ -335,7 +342,8 @@ mod tests {
             ("1r96 2r96 0w8 0u64! 1u64! 1u72! 2u72! 2r8", 0),
             // What comes after the release is not ordered by it, although the same word was written before.
             ("1r96 2r96 0u64! 0w8 0w64 0w8 1u64! 1w8", 1),
-            // A pointer that is published, what it leads to, and the pointer that is replaced while somebody reads.
+            // A pointer that is published, what it leads to, and the pointer that is replaced while somebody
+            // reads.
             ("1r96 2r96 0w8 0w1000 1r1000 1r8", 0),
             ("1r96 2r96 0w1000 1r1000 0w1000", 0),
             ("1r96 2r96 0w1000 1w1000", 1),

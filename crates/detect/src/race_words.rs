@@ -1,23 +1,25 @@
-//! Data races between processors of which no lock is known: synchronisation is what locked instructions touch.
+//! Data races between processors of which no lock is known: synchronisation is what locked instructions
+//! touch.
 //!
-//! Concept: a word that any locked instruction touches (a spin lock, a reference count, a flag set by an atomic operation)
-//! synchronises. Who writes it, by whatever instruction, releases what it did so far; who reads it acquires what was
-//! released there: unlocking a spin lock is a plain store on x86. Two accesses to another word, one of them a write,
-//! race if no chain of such releases and acquires orders them. Vector clocks as FastTrack has them (Flanagan and
-//! Freund 2009), one entry for each processor and kind of access.
+//! Concept: a word that any locked instruction touches (a spin lock, a reference count, a flag set by an
+//! atomic operation) synchronises. Who writes it, by whatever instruction, releases what it did so far; who
+//! reads it acquires what was released there: unlocking a spin lock is a plain store on x86. Two accesses to
+//! another word, one of them a write, race if no chain of such releases and acquires orders them. Vector
+//! clocks as FastTrack has them (Flanagan and Freund 2009), one entry for each processor and kind of access.
 //!
-//! Every execution is watched in full, so nothing is sampled; the order of one execution counts as the only possible one,
-//! so that a race that another order would show is seen when that order is explored. A race is a hint and no verdict:
-//! kernels race on purpose (a lock's owner that is only looked at, walks under RCU).
+//! Every execution is watched in full, so nothing is sampled; the order of one execution counts as the only
+//! possible one, so that a race that another order would show is seen when that order is explored. A race is
+//! a hint and no verdict: kernels race on purpose (a lock's owner that is only looked at, walks under RCU).
 //!
-//! A block that is freed is written by whoever frees it, which the step tells as accesses; so a free that nothing orders with
-//! another's access is a race. A block that is allocated is new: what was accessed there before was something else.
+//! A block that is freed is written by whoever frees it, which the step tells as accesses; so a free that
+//! nothing orders with another's access is a race. A block that is allocated is new: what was accessed there
+//! before was something else.
 //!
-//! Two accesses in transactions do not race: transactions that succeed exclude each other, as by one lock, and what is committed
-//! happens before what a later one does.
+//! Two accesses in transactions do not race: transactions that succeed exclude each other, as by one lock,
+//! and what is committed happens before what a later one does.
 //!
-//! Limits: threads are processors, up to [`CPUS_MAX`] of them. A word is taken to synchronise from the first locked
-//! instruction that touches it on, and from the beginning where it is known from earlier executions.
+//! Limits: threads are processors, up to [`CPUS_MAX`] of them. A word is taken to synchronise from the first
+//! locked instruction that touches it on, and from the beginning where it is known from earlier executions.
 
 use crate::{Race, RaceSide};
 use rustc_hash::FxHashMap;
@@ -129,8 +131,8 @@ impl RaceWords {
         }
     }
 
-    /// The words on which there was a race since this was last asked, each told once in an execution. Accesses to all
-    /// others were ordered so far.
+    /// The words on which there was a race since this was last asked, each told once in an execution.
+    /// Accesses to all others were ordered so far.
     pub fn take_raced(&mut self) -> Vec<PhysAddr> {
         std::mem::take(&mut self.raced)
     }
@@ -232,8 +234,8 @@ mod tests {
     use super::*;
     use trace::{Actor, Choice, CpuId, StepEnd};
 
-    /// `0w8 1u16!`: processor 0 writes the word at 8, then processor 1 updates that at 16 by a locked instruction; how many
-    /// races that gives.
+    /// `0w8 1u16!`: processor 0 writes the word at 8, then processor 1 updates that at 16 by a locked
+    /// instruction; how many races that gives.
     fn races(known: &[u64], text: &str) -> usize {
         let mut detector = RaceWords::new(known.iter().map(|&word| PhysAddr(word)).collect());
         let mut races = Vec::new();

@@ -1,12 +1,14 @@
-//! Two threads in the allocator at once: one of them touches what another, still inside, has touched, one of the two writes,
-//! and no lock keeps them apart.
+//! Two threads in the allocator at once: one of them touches what another, still inside, has touched, one of
+//! the two writes, and no lock keeps them apart.
 //!
-//! Source: Blum 2018, 3.1.3 (`ALLOW_REENTRANT_MALLOC_FREE`). There, to be inside is enough, which is wrong of an allocator that
-//! takes its lock itself and has given it back (5.2.5 tells of such a report). Ours asks for accesses that conflict and for a
-//! lock that both had. An atomic access to what the other has written is how a lock that nobody described is taken, so it
-//! orders the two, and accesses to the words of locks are those of the lock.
+//! Source: Blum 2018, 3.1.3 (`ALLOW_REENTRANT_MALLOC_FREE`). There, to be inside is enough, which is wrong of
+//! an allocator that takes its lock itself and has given it back (5.2.5 tells of such a report). Ours asks
+//! for accesses that conflict and for a lock that both had. An atomic access to what the other has written is
+//! how a lock that nobody described is taken, so it orders the two, and accesses to the words of locks are
+//! those of the lock.
 //!
-//! Not modelled: an allocator that is made for several threads at once, without locks (`reentrant` of a description).
+//! Not modelled: an allocator that is made for several threads at once, without locks (`reentrant` of a
+//! description).
 
 use crate::facts::{Detector, Moment, What};
 use crate::{Finding, FindingKind, Role, Side};

@@ -1,11 +1,11 @@
 //! Executions in a few words, for tests.
 //!
-//! A line is a step: `t1: lock m; write x; unlock m`, perhaps with an end: `-> finished`, `-> crashed`,
-//! `-> loop 5000`, `-> stuck t1 m t2, t2` (who, lock, owner). Without one the step ends at a voluntary point. Each
-//! operation has the next pc of its thread (t2's are 0x2001, 0x2002 …), or the one given as `@f00`. Names get
-//! addresses in order of appearance: variables from 0x1_0000, locks from 0xa000, blocks (capitals) from 0x10_0000.
-//! A place is `x`, `x+4` or `x+4:2` (offset, size); the size is 4 unless given. `x/2` is the same address in another
-//! address space, `NULL` is 0.
+//! A line is a step: `t1: lock m; write x; unlock m`, perhaps with an end: `-> finished`, `-> crashed`, `->
+//! loop 5000`, `-> stuck t1 m t2, t2` (who, lock, owner). Without one the step ends at a voluntary point.
+//! Each operation has the next pc of its thread (t2's are 0x2001, 0x2002 …), or the one given as `@f00`.
+//! Names get addresses in order of appearance: variables from 0x1_0000, locks from 0xa000, blocks (capitals)
+//! from 0x10_0000. A place is `x`, `x+4` or `x+4:2` (offset, size); the size is 4 unless given. `x/2` is the
+//! same address in another address space, `NULL` is 0.
 
 #[cfg(test)]
 use crate::{Config, Detectors, Finding};
@@ -56,8 +56,8 @@ fn lock(names: &mut Names, name: &str) -> LockId {
 }
 
 /// `lock m`, `request m`, `trylock m`, `unlock m`; with how it is taken before: `spin.lock m`, `read.lock m`,
-/// `rread.lock m` (a recursive reader), `rec.lock m`, `spin.read.lock m`; with `irq.` or `soft.` in front what a handler
-/// does.
+/// `rread.lock m` (a recursive reader), `rec.lock m`, `spin.read.lock m`; with `irq.` or `soft.` in front
+/// what a handler does.
 fn lock_action(word: &str, rest: &str, names: &mut Names) -> Option<Action> {
     let mut taking = Taking::default();
     let mut handler = None;

@@ -1,13 +1,15 @@
 //! Races that another order of the same run must have: sync-preserving prediction.
 //!
-//! Source: Mathur, Pavlogiannis and Viswanathan 2021 ("Optimal Prediction of Synchronization-Preserving Races"). Two conflicting accesses are a race if some
-//! reordering of the run, in which every read sees the same write and critical sections of one lock keep their order, has both next at once.
-//! There is such a reordering exactly if neither is in the least set of events that contains what their threads did before them and is closed: with an event go
-//! what its thread did before, the write that a read sees, what made or woke its thread; and of two sections of one lock that are both begun the
-//! first is also ended.
+//! Source: Mathur, Pavlogiannis and Viswanathan 2021 ("Optimal Prediction of Synchronization-Preserving
+//! Races"). Two conflicting accesses are a race if some reordering of the run, in which every read sees the
+//! same write and critical sections of one lock keep their order, has both next at once. There is such a
+//! reordering exactly if neither is in the least set of events that contains what their threads did before
+//! them and is closed: with an event go what its thread did before, the write that a read sees, what made or
+//! woke its thread; and of two sections of one lock that are both begun the first is also ended.
 //!
-//! Differs: for one run as a whole, pair by pair, with at most [`TRIES_MAX`] pairs for two instructions; so it is for short runs. Interrupts that are off count as a
-//! lock. Sections that are never ended hold nobody up.
+//! Differs: for one run as a whole, pair by pair, with at most [`TRIES_MAX`] pairs for two instructions; so
+//! it is for short runs. Interrupts that are off count as a lock. Sections that are never ended hold nobody
+//! up.
 //!
 //! Limits: no flags; atomic instructions are ordered only by the value that they read.
 
@@ -53,7 +55,8 @@ pub struct SyncPreserving {
     words: BTreeMap<u64, Vec<usize>>,
 }
 
-/// A set of events that is closed: how many events of each thread are in it, and the last section of each lock that is begun.
+/// A set of events that is closed: how many events of each thread are in it, and the last section of each
+/// lock that is begun.
 #[derive(Default)]
 struct Ideal {
     upto: BTreeMap<ThreadId, usize>,

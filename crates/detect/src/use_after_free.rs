@@ -1,10 +1,11 @@
-//! Heap misuse: an access to a freed block, a block freed twice, something freed that is no block, a block handed out while
-//! somebody has it.
+//! Heap misuse: an access to a freed block, a block freed twice, something freed that is no block, a block
+//! handed out while somebody has it.
 //!
-//! Source: Blum 2012, 5.3.1 (2). The guest leaves out the allocator's own accesses. Ours differs in one thing: only
-//! blocks that the test freed are known to be free, so a wild access to memory that was never allocated is no finding
-//! of this detector. Where a description says so, reads by some functions are none either, as of Pebbles kernels in the system
-//! call for software exceptions (Blum 2018, 3.3.7). One finding for each step and instruction.
+//! Source: Blum 2012, 5.3.1 (2). The guest leaves out the allocator's own accesses. Ours differs in one
+//! thing: only blocks that the test freed are known to be free, so a wild access to memory that was never
+//! allocated is no finding of this detector. Where a description says so, reads by some functions are none
+//! either, as of Pebbles kernels in the system call for software exceptions (Blum 2018, 3.3.7). One finding
+//! for each step and instruction.
 
 use crate::facts::{Detector, Moment, What};
 use crate::heap::{Call, Gone};
@@ -13,8 +14,8 @@ use trace::{Access, Action};
 
 #[derive(Clone, Debug)]
 pub struct UseAfterFree {
-    /// Every free is seen, so that a block handed out again without one is in use. Not so of an allocator that takes back
-    /// blocks in other ways than by the functions that are watched.
+    /// Every free is seen, so that a block handed out again without one is in use. Not so of an allocator
+    /// that takes back blocks in other ways than by the functions that are watched.
     pub frees_seen: bool,
 }
 

@@ -216,8 +216,8 @@ impl Pair {
         best
     }
 
-    /// What the difference is about: the last instruction and what differs first. Cases alike in that most likely
-    /// have the same cause.
+    /// What the difference is about: the last instruction and what differs first. Cases alike in that most
+    /// likely have the same cause.
     pub fn topic(&mut self, case: &Case) -> String {
         let last = disassemble(case).pop().map_or(String::new(), |instr| format!("{:?}", instr.code()));
         let (verdict, which) = self.check_tiers(case);

@@ -1,8 +1,8 @@
 //! Random sequences: bytes from the opcode maps with operands aimed at the islands, or plain random bytes.
 //!
-//! An instruction is built as the processor reads it: prefixes, opcode, ModRM, SIB, displacement, and eight bytes of
-//! immediate of which it uses what it needs. iced decodes it; what is not of the wanted kind is thrown away. So every
-//! operand form of every opcode comes up without a table of forms.
+//! An instruction is built as the processor reads it: prefixes, opcode, ModRM, SIB, displacement, and eight
+//! bytes of immediate of which it uses what it needs. iced decodes it; what is not of the wanted kind is
+//! thrown away. So every operand form of every opcode comes up without a table of forms.
 
 use crate::layout::{
     Island, LOW_DATA, PAGE, USER_CODE_32, USER_CODE_64, USER_DATA, local_selector, selector_base,
@@ -507,8 +507,8 @@ impl Generator {
         }
     }
 
-    /// Makes near branches go to later instructions (the end counts as one), and operands relative to RIP reach the
-    /// islands.
+    /// Makes near branches go to later instructions (the end counts as one), and operands relative to RIP
+    /// reach the islands.
     fn aim(&mut self, pieces: &mut [Vec<u8>], registers: &Registers) {
         let mut next = registers.ip;
         for i in 0..pieces.len() {
@@ -577,8 +577,8 @@ impl Generator {
         code
     }
 
-    /// Makes a loop of the sequence, so that what is compiled is executed again: DEC of a counter that few others use,
-    /// and JNZ.
+    /// Makes a loop of the sequence, so that what is compiled is executed again: DEC of a counter that few
+    /// others use, and JNZ.
     fn repeat(&mut self, pieces: &mut Vec<Vec<u8>>, registers: &mut Registers) {
         let (counter, mut end) = if self.wide() { (15, vec![0x49, 0xff, 0xcf]) } else { (7, vec![0x4f]) };
         registers.gpr[counter] = 1 + self.random.below(5) as u64;

@@ -1,12 +1,12 @@
 //! Where a sequence lives: the same addresses, pages and segments on the host and in the machine.
 //!
-//! Everything a sequence can reach lies in a few islands with nothing mapped around them, so that a stray access
-//! faults on both sides. 32-bit code has them below 4 GiB. 64-bit code has them far above, where the upper halves of
-//! addresses count, within reach of RIP-relative operands, and one more below 4 GiB, at the same low halves but with
-//! other contents: there an access goes whose address was cut to 32 bits.
+//! Everything a sequence can reach lies in a few islands with nothing mapped around them, so that a stray
+//! access faults on both sides. 32-bit code has them below 4 GiB. 64-bit code has them far above, where the
+//! upper halves of addresses count, within reach of RIP-relative operands, and one more below 4 GiB, at the
+//! same low halves but with other contents: there an access goes whose address was cut to 32 bits.
 //!
-//! The local descriptor table gives segments with a base, a limit, expand-down growth, write protection and absence,
-//! without which segment overrides and 16-bit addresses would test nothing.
+//! The local descriptor table gives segments with a base, a limit, expand-down growth, write protection and
+//! absence, without which segment overrides and 16-bit addresses would test nothing.
 
 use crate::state::Mode;
 

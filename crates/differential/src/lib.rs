@@ -1,8 +1,8 @@
 //! The machine against the processor it models.
 //!
-//! Random instruction sequences run natively on the host and in the machine from the same registers and memory,
-//! and must end alike: the same registers, flags, memory, exception and faulting address. What the architecture
-//! leaves undefined is listed in one table (`undefined`); everything else is compared exactly.
+//! Random instruction sequences run natively on the host and in the machine from the same registers and
+//! memory, and must end alike: the same registers, flags, memory, exception and faulting address. What the
+//! architecture leaves undefined is listed in one table (`undefined`); everything else is compared exactly.
 //!
 //! Limits: needs an x86-64 Linux host, which must be at least as capable as the machine claims to be.
 

@@ -1,17 +1,18 @@
 //! The host side: a sequence runs on the processor this process runs on.
 //!
-//! `IRETQ` enters the sequence with every register taken from a frame it cannot know: to Linux's 32-bit user code
-//! segment, which needs no 32-bit process, or to the 64-bit one. A sequence always ends in an exception, at the
-//! latest in the `INT3` behind it; the signal handler copies the interrupted state and jumps back to the caller
-//! instead of returning. A periodic alarm ends sequences that loop.
+//! `IRETQ` enters the sequence with every register taken from a frame it cannot know: to Linux's 32-bit user
+//! code segment, which needs no 32-bit process, or to the 64-bit one. A sequence always ends in an exception,
+//! at the latest in the `INT3` behind it; the signal handler copies the interrupted state and jumps back to
+//! the caller instead of returning. A periodic alarm ends sequences that loop.
 //!
-//! Contract: the caller must have screened the bytes (see `screen::acceptable`): nothing that they may execute is a
-//! system call. A filter on system calls stops those made from the code page all the same, and 32-bit ones from
-//! anywhere: far transfers may lead to code of the other width, which nobody has screened.
-//! What keeps a sequence away from the memory of this process: 32-bit code cannot address it, a position-independent
-//! executable having nothing below 4 GiB; 64-bit code could, but no register that it can read holds an address of
-//! ours (FS and GS have bases of the case while it runs), cases keep away from where Linux puts programs, and a random
-//! one of 64 bits hits our few hundred megabytes less than once in 10¹⁰ times.
+//! Contract: the caller must have screened the bytes (see `screen::acceptable`): nothing that they may
+//! execute is a system call. A filter on system calls stops those made from the code page all the same, and
+//! 32-bit ones from anywhere: far transfers may lead to code of the other width, which nobody has screened.
+//! What keeps a sequence away from the memory of this process: 32-bit code cannot address it, a
+//! position-independent executable having nothing below 4 GiB; 64-bit code could, but no register that it can
+//! read holds an address of ours (FS and GS have bases of the case while it runs), cases keep away from where
+//! Linux puts programs, and a random one of 64 bits hits our few hundred megabytes less than once in 10¹⁰
+//! times.
 #![allow(unsafe_code)]
 
 use crate::layout::{Island, Layout, PAGE, SEGMENTS, SegmentKind, USER_DATA};
@@ -156,8 +157,8 @@ unsafe extern "C" {
     fn differential_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void);
 }
 
-/// Runs with whatever FS base the sequence left behind, so it must not touch thread-local storage: it copies and
-/// leaves.
+/// Runs with whatever FS base the sequence left behind, so it must not touch thread-local storage: it copies
+/// and leaves.
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     let frame = FRAME.load(Ordering::Relaxed);
     // SAFETY: the kernel passes a valid context, and the frame lives as long as the handler is installed.
@@ -202,8 +203,8 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut c_vo
         REG_R11, REG_R12, REG_R13, REG_R14, REG_R15,
     ]
     .map(word);
-    // SAFETY: the kernel saves the floating-point state of every interrupted context; its first 512 bytes are the
-    // FXSAVE image.
+    // SAFETY: the kernel saves the floating-point state of every interrupted context; its first 512 bytes are
+    // the FXSAVE image.
     let fx = unsafe { FxImage(*context.uc_mcontext.fpregs.cast::<[u8; 512]>()) };
     let vector = word(libc::REG_TRAPNO) as u8;
     let end = match signal {
@@ -223,8 +224,8 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut c_vo
     let registers = Registers { gpr, ip, flags: word(libc::REG_EFL), segments, bases, fx };
     frame.outcome = Some(Outcome { end, registers });
     frame.running = false;
-    // SAFETY: we are on the alternate stack above an interrupted sequence, which `differential_enter` left behind
-    // with its stack pointer in the frame. The outcome owns no heap memory, so nothing is leaked.
+    // SAFETY: we are on the alternate stack above an interrupted sequence, which `differential_enter` left
+    // behind with its stack pointer in the frame. The outcome owns no heap memory, so nothing is leaked.
     unsafe { differential_leave((&raw mut *frame).cast()) }
 }
 
@@ -239,8 +240,8 @@ fn arch_prctl(code: u64) -> u64 {
     value
 }
 
-/// The host processor, ready to run sequences of one mode. There is one at a time: the islands have fixed addresses
-/// and signal handlers belong to the process.
+/// The host processor, ready to run sequences of one mode. There is one at a time: the islands have fixed
+/// addresses and signal handlers belong to the process.
 pub struct Host {
     layout: &'static Layout,
     frame: Box<Frame>,
@@ -314,9 +315,9 @@ impl Host {
         frame.bases = [FS, GS].map(base);
         frame.outcome = None;
         frame.ticks = 0;
-        // SAFETY: the code page's writable alias and the islands are mapped for the life of the process, the sizes
-        // are theirs, and the frame outlives the call. The handler resumes behind the call through the saved stack
-        // pointer, with the callee-saved registers restored.
+        // SAFETY: the code page's writable alias and the islands are mapped for the life of the process, the
+        // sizes are theirs, and the frame outlives the call. The handler resumes behind the call through the
+        // saved stack pointer, with the callee-saved registers restored.
         unsafe {
             let page = std::slice::from_raw_parts_mut(self.code, PAGE);
             page[self.dirty_code.clone()].fill(INT3);
@@ -344,8 +345,8 @@ fn last_error(doing: &str) -> String {
 }
 
 fn map_island(island: &Island, read_only: &[u8; PAGE]) -> Result<(), String> {
-    // SAFETY: MAP_FIXED_NOREPLACE never replaces an existing mapping. The pages filled lie in the new one and are
-    // writable until they are protected.
+    // SAFETY: MAP_FIXED_NOREPLACE never replaces an existing mapping. The pages filled lie in the new one and
+    // are writable until they are protected.
     unsafe {
         let got = libc::mmap(
             island.address as *mut c_void,
@@ -401,8 +402,8 @@ fn map_code(address: u64) -> Result<*mut u8, String> {
     }
 }
 
-/// From now on a system call of this thread from the code page, or one that the kernel emulates, raises `SIGSYS` and
-/// does nothing.
+/// From now on a system call of this thread from the code page, or one that the kernel emulates, raises
+/// `SIGSYS` and does nothing.
 fn forbid_system_calls(code: u64) -> Result<(), String> {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
     let instruction = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
@@ -443,8 +444,8 @@ fn install_segments() -> Result<(), String> {
             SegmentKind::ReadableCode | SegmentKind::ExecuteOnly => 2,
         };
         let read_exec_only = matches!(segment.kind, SegmentKind::ReadOnly | SegmentKind::ExecuteOnly);
-        // `struct user_desc`: entry, base, limit, then bit fields: 32-bit, contents (2), read/execute only, limit
-        // in pages, not present, usable.
+        // `struct user_desc`: entry, base, limit, then bit fields: 32-bit, contents (2), read/execute only,
+        // limit in pages, not present, usable.
         let bits = 1
             | contents << 1
             | u32::from(read_exec_only) << 3
@@ -505,7 +506,8 @@ fn start_alarm() -> Result<libc::timer_t, String> {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // SAFETY: stops the alarm and gives the signals back before the frame goes; nobody holds on to the islands.
+        // SAFETY: stops the alarm and gives the signals back before the frame goes; nobody holds on to the
+        // islands.
         unsafe {
             libc::timer_delete(self.alarm);
             for signal in SIGNALS {
@@ -522,8 +524,8 @@ impl Drop for Host {
     }
 }
 
-/// The registers a sequence starts with unless told otherwise: zeros, flat segments, the stack in the middle of
-/// its page.
+/// The registers a sequence starts with unless told otherwise: zeros, flat segments, the stack in the middle
+/// of its page.
 pub fn plain_registers(mode: Mode) -> Registers {
     let layout = mode.layout();
     let mut gpr = [0; 16];

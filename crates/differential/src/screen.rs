@@ -8,7 +8,8 @@ use crate::state::{Case, FS, Mode, Registers};
 use crate::undefined;
 use iced_x86::{CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-/// Would running this leave the sandbox? System calls, and what the host may have and the machine does not announce.
+/// Would running this leave the sandbox? System calls, and what the host may have and the machine does not
+/// announce.
 pub fn leaves_sandbox(instr: &Instruction) -> bool {
     use Mnemonic as M;
     match instr.mnemonic() {
@@ -152,8 +153,8 @@ fn is_branch(instr: &Instruction) -> bool {
     !matches!(instr.flow_control(), FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception)
 }
 
-/// Flags whose value is undefined when the instruction at `ip` is next, or `None` if an instruction before it depends
-/// on one that was.
+/// Flags whose value is undefined when the instruction at `ip` is next, or `None` if an instruction before it
+/// depends on one that was.
 pub fn undefined_flags(case: &Case, ip: u64) -> Option<u32> {
     let instructions = reachable(case);
     if instructions.iter().any(is_branch) {

@@ -76,7 +76,8 @@ impl FxImage {
 pub enum End {
     /// An exception. The address is CR2 and present for page faults alone.
     Exception { vector: u8, error: u32, address: Option<u64> },
-    /// Neither side can be held to an outcome: the host ran too long, or the machine used up its instructions.
+    /// Neither side can be held to an outcome: the host ran too long, or the machine used up its
+    /// instructions.
     Unfinished,
     /// The host was about to make a system call, which the screen should have kept out.
     SystemCall,

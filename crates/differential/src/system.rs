@@ -1,8 +1,8 @@
 //! A small system inside the machine that looks to ring 3 as Linux does.
 //!
-//! Page tables show the islands of `layout` and nothing else to user code. A supervisor region holds descriptor
-//! tables and one `HLT` for each interrupt vector, so that delivery itself is part of what is compared: the state
-//! that an outcome reports is the one that the gate pushed.
+//! Page tables show the islands of `layout` and nothing else to user code. A supervisor region holds
+//! descriptor tables and one `HLT` for each interrupt vector, so that delivery itself is part of what is
+//! compared: the state that an outcome reports is the one that the gate pushed.
 
 use crate::layout::{PAGE, SEGMENTS, Segment, SegmentKind, USER_CODE_32, USER_CODE_64, USER_DATA};
 use crate::state::{CS, End, FS, Mode, Outcome, Registers, SS};
@@ -36,8 +36,8 @@ fn supervisor(mode: Mode) -> u64 {
 }
 
 /// Is this an address about which the sides cannot agree whether it is mapped? In a 32-bit system that is the
-/// supervisor region, which only the machine has there. In a 64-bit system it is everything from Linux's last page on,
-/// where it tells programs that all is mapped.
+/// supervisor region, which only the machine has there. In a 64-bit system it is everything from Linux's last
+/// page on, where it tells programs that all is mapped.
 pub fn in_supervisor_region(mode: Mode, address: u64) -> bool {
     if mode.wide_system() { address >= 0x7fff_ffff_f000 } else { address >> 22 == supervisor(mode) >> 22 }
 }
@@ -243,8 +243,8 @@ pub fn load_segments(cpu: &mut Cpu, mode: Mode, registers: &Registers) {
     }
 }
 
-/// Completes the outcome of a machine that halted in a handler with what the gate pushed: an error code for some
-/// vectors, then IP, CS, FLAGS, SP, SS.
+/// Completes the outcome of a machine that halted in a handler with what the gate pushed: an error code for
+/// some vectors, then IP, CS, FLAGS, SP, SS.
 pub fn interrupted(machine: &Machine, mode: Mode, outcome: &mut Outcome) {
     let cpu = machine.cpu(CPU);
     let vector = ((cpu.rip - supervisor(mode) - HANDLERS) / 16) as u8;

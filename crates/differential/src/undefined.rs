@@ -1,14 +1,14 @@
 //! What is not compared, and why. Nothing else is excused.
 //!
-//! - What the architecture leaves open: flags, condition codes, results, the order of faults, the state in the middle
-//!   of an instruction that will be done again. Source: Intel's manual, volume 2, "Flags Affected" of each instruction,
-//!   and volume 1, appendix A.
-//! - What Intel's processors, which the machine follows, and AMD's do differently: [`by_maker`], [`based_offset`], the
-//!   bytes that `screen` decodes differently for the two (66 before near branches, REX.W before LSS, LFS and LGS, the
-//!   length of UD0), and the bit of MXCSR that only AMD's have.
-//! - What the host's kernel keeps from programs: RF in pushed flags, the privilege level of null selectors, whether its
-//!   own addresses are mapped (`system::in_supervisor_region`), and the instructions that it emulates. Programs run in
-//!   ring 3 only.
+//! - What the architecture leaves open: flags, condition codes, results, the order of faults, the state in
+//!   the middle of an instruction that will be done again. Source: Intel's manual, volume 2, "Flags Affected"
+//!   of each instruction, and volume 1, appendix A.
+//! - What Intel's processors, which the machine follows, and AMD's do differently: [`by_maker`],
+//!   [`based_offset`], the bytes that `screen` decodes differently for the two (66 before near branches,
+//!   REX.W before LSS, LFS and LGS, the length of UD0), and the bit of MXCSR that only AMD's have.
+//! - What the host's kernel keeps from programs: RF in pushed flags, the privilege level of null selectors,
+//!   whether its own addresses are mapped (`system::in_supervisor_region`), and the instructions that it
+//!   emulates. Programs run in ring 3 only.
 //! - What is never run, because it would leave the sandbox or the machine does not announce it: see
 //!   `screen::leaves_sandbox`.
 
@@ -70,7 +70,8 @@ pub fn flags(instr: &Instruction) -> u32 {
         M::Shl | M::Sal | M::Shr | M::Sar => match count(instr) {
             Some(0) => 0,
             Some(1) => AF,
-            // The last bit shifted out exists only while the count does not exceed the size (SAR repeats the sign).
+            // The last bit shifted out exists only while the count does not exceed the size (SAR repeats the
+            // sign).
             Some(n) if n as usize <= 8 * size || instr.mnemonic() == M::Sar => AF | OF,
             Some(_) => AF | OF | CF,
             None if size >= 4 || instr.mnemonic() == M::Sar => AF | OF,
@@ -107,8 +108,8 @@ pub fn overwritten(instr: &Instruction) -> u32 {
     }
 }
 
-/// Condition codes of the x87 status word that have no defined value after the instruction, or another one on every
-/// family of processors.
+/// Condition codes of the x87 status word that have no defined value after the instruction, or another one on
+/// every family of processors.
 pub fn codes(instr: &Instruction) -> u16 {
     use Mnemonic as M;
     const C1: u16 = 0x200;
@@ -118,10 +119,10 @@ pub fn codes(instr: &Instruction) -> u16 {
     }
 }
 
-/// Which bytes of an FXSAVE image does it leave open, where those tell of the last x87 instruction? FLDCW may make an
-/// exception of one that had happened masked: some processors keep the opcode of unmasked exceptions only, and AMD's
-/// lose the addresses too if another program ran in between. Small images of the environment have no room for the
-/// opcode.
+/// Which bytes of an FXSAVE image does it leave open, where those tell of the last x87 instruction? FLDCW may
+/// make an exception of one that had happened masked: some processors keep the opcode of unmasked exceptions
+/// only, and AMD's lose the addresses too if another program ran in between. Small images of the environment
+/// have no room for the opcode.
 pub fn last_instruction(instr: &Instruction) -> std::ops::Range<usize> {
     use Code as C;
     match instr.code() {
@@ -131,8 +132,8 @@ pub fn last_instruction(instr: &Instruction) -> std::ops::Range<usize> {
     }
 }
 
-/// Does every processor keep this pointer to the last x87 instruction or operand? A restored image may have any value
-/// in its place, of which they keep as many bits as their addresses have.
+/// Does every processor keep this pointer to the last x87 instruction or operand? A restored image may have
+/// any value in its place, of which they keep as many bits as their addresses have.
 pub fn kept(pointer: u64) -> bool {
     canonical(pointer)
 }
@@ -169,7 +170,8 @@ pub fn result(instr: &Instruction) -> bool {
         M::Loope | M::Loopne => instr.has_rep_prefix() || instr.has_repne_prefix(),
         // Digits above nine.
         M::Fbld => true,
-        // They contain the addresses of the last instruction and operand, of which processors keep different ones.
+        // They contain the addresses of the last instruction and operand, of which processors keep different
+        // ones.
         M::Fnstenv | M::Fnsave | M::Fxsave | M::Fxsave64 => true,
         M::Fldenv | M::Frstor | M::Fxrstor | M::Fxrstor64 => true,
         _ => false,
@@ -188,8 +190,8 @@ pub fn by_maker(instr: &Instruction) -> bool {
     }
 }
 
-/// A prefetch or a code fetch may be told from a data access only by newer processors: bit 4 of a page fault's error
-/// code exists with NX alone.
+/// A prefetch or a code fetch may be told from a data access only by newer processors: bit 4 of a page
+/// fault's error code exists with NX alone.
 pub const FETCH_BIT: u32 = 0x10;
 
 /// Which of two memory operands is looked at first, and so which fault is reported, is left open.
@@ -211,15 +213,15 @@ pub fn fault_order(instr: &Instruction) -> bool {
         || matches!(instr.mnemonic(), M::Iret | M::Iretd | M::Iretq | M::Retf)
 }
 
-/// Does it reach memory from the base of FS or GS by an offset that is no address itself? AMD's processors refuse that
-/// before they add the base; Intel's, which the machine follows, look at the sum.
+/// Does it reach memory from the base of FS or GS by an offset that is no address itself? AMD's processors
+/// refuse that before they add the base; Intel's, which the machine follows, look at the sum.
 pub fn based_offset(instr: &Instruction, registers: &Registers) -> bool {
     let based = matches!(instr.memory_segment(), Register::FS | Register::GS);
     based && !canonical(operand_offset(instr, registers))
 }
 
-/// Interrupted by a fault, these may have done part of their work, which a restart does again: stack slots below the
-/// stack pointer, registers that were popped, or the transition of the x87 registers to MMX.
+/// Interrupted by a fault, these may have done part of their work, which a restart does again: stack slots
+/// below the stack pointer, registers that were popped, or the transition of the x87 registers to MMX.
 pub fn done_in_parts(instr: &Instruction) -> bool {
     use Mnemonic as M;
     matches!(instr.mnemonic(), M::Enter | M::Pusha | M::Pushad | M::Popa | M::Popad | M::Maskmovq)

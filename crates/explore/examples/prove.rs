@@ -1,5 +1,5 @@
-//! The long run of the standing proof: on random programs each reduction must reach what plain depth-first reaches
-//! (under a bound: at least what plain depth-first reaches within it).
+//! The long run of the standing proof: on random programs each reduction must reach what plain depth-first
+//! reaches (under a bound: at least what plain depth-first reaches within it).
 //!
 //! `cargo run --release -p explore --example prove -- --programs 100000 [--seed N]`
 

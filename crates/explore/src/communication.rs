@@ -1,8 +1,9 @@
-//! Detectors, data races, and what is learned of communication, as one observer of executions on several processors.
+//! Detectors, data races, and what is learned of communication, as one observer of executions on several
+//! processors.
 //!
-//! The accesses of a step are those to words that are known to be shared, and those to words that turned out to be
-//! without being known. Words of the second kind, words that locked instructions touch, and words with accesses that
-//! race become notes, because later executions must know them.
+//! The accesses of a step are those to words that are known to be shared, and those to words that turned out
+//! to be without being known. Words of the second kind, words that locked instructions touch, and words with
+//! accesses that race become notes, because later executions must know them.
 
 use crate::world::{Observed, Observer};
 use detect::{Detectors, Limits, Progress, Race, RaceWords};
@@ -12,8 +13,8 @@ use trace::{PhysAddr, Step, VirtAddr, Words};
 /// What is worth remembering beyond one execution.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Noted {
-    /// Processors communicate through this word, which was not known; a processor accessed it at this address,
-    /// or near it.
+    /// Processors communicate through this word, which was not known; a processor accessed it at this
+    /// address, or near it.
     Word {
         word: PhysAddr,
         addr: VirtAddr,
@@ -36,8 +37,8 @@ pub struct Communication {
 }
 
 impl Communication {
-    /// `shared` are the words that are known to be shared, `synchronising` the words that locked instructions are known
-    /// to touch.
+    /// `shared` are the words that are known to be shared, `synchronising` the words that locked instructions
+    /// are known to touch.
     #[must_use]
     pub fn new(detectors: Detectors, shared: Words, synchronising: Words) -> Self {
         let races = RaceWords::new(synchronising.clone());

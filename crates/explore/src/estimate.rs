@@ -1,18 +1,19 @@
 //! How large a partly explored tree will turn out to be, and how long it will take.
 //!
-//! Source: Blum 2018, 3.4.3 (Kilby et al. 2006, Simsa et al. 2012). The weighted backtrack estimator: the explored part of
-//! the tree, where each decision's marked children are taken to be equally large. The recursive estimator: a decision's
-//! unexplored children are taken to weigh what its explored ones do on average. Both are computed from the path alone in
-//! one pass. Threads that sleep are no children.
+//! Source: Blum 2018, 3.4.3 (Kilby et al. 2006, Simsa et al. 2012). The weighted backtrack estimator: the
+//! explored part of the tree, where each decision's marked children are taken to be equally large. The
+//! recursive estimator: a decision's unexplored children are taken to weigh what its explored ones do on
+//! average. Both are computed from the path alone in one pass. Threads that sleep are no children.
 //!
-//! Not from the papers: what the recursive estimator weighs is interleavings, and a clock scales that to seconds; weighed
-//! by instructions it was further from the truth, for size and for time. Both estimators count the marks that there are,
-//! while most marks of a decision are made late, from below, so both are too low. A [`Forecast`] takes the geometric mean
-//! of the two and corrects it for late marks; its interval is as wide as what is still to come is large, so that it closes
-//! by itself. Time grows less than size: executions become cheaper while a space is searched, because the machine has
-//! translated what it executes, all workers have a part of their own, and prefixes are shared by more executions. When a
-//! quarter of the time had gone by, an execution had cost 1.4 times (median) what one costs in the end. So time has its own
-//! constants. How they were chosen, and how good forecasts are on spaces that had no part in that:
+//! Not from the papers: what the recursive estimator weighs is interleavings, and a clock scales that to
+//! seconds; weighed by instructions it was further from the truth, for size and for time. Both estimators
+//! count the marks that there are, while most marks of a decision are made late, from below, so both are too
+//! low. A [`Forecast`] takes the geometric mean of the two and corrects it for late marks; its interval is as
+//! wide as what is still to come is large, so that it closes by itself. Time grows less than size: executions
+//! become cheaper while a space is searched, because the machine has translated what it executes, all workers
+//! have a part of their own, and prefixes are shared by more executions. When a quarter of the time had gone
+//! by, an execution had cost 1.4 times (median) what one costs in the end. So time has its own constants. How
+//! they were chosen, and how good forecasts are on spaces that had no part in that:
 //! docs/results/quicksand.md.
 
 use serde::{Deserialize, Serialize};
@@ -200,8 +201,9 @@ mod tests {
         assert!((estimate.weight - weight).abs() < 1e-9, "{estimate:?}, expected {weight}");
     }
 
-    /// The tree of Figure 3.6 in Blum 2018: two threads `tmp <- x; tmp++; x <- tmp`, six interleavings A B C K L M of six
-    /// transitions of one second each. Decisions are told from the root down to where the search goes on next.
+    /// The tree of Figure 3.6 in Blum 2018: two threads `tmp <- x; tmp++; x <- tmp`, six interleavings A B C
+    /// K L M of six transitions of one second each. Decisions are told from the root down to where the search
+    /// goes on next.
     #[test]
     fn worked_example_of_the_paper() {
         // A: F1 is marked after `tmp1++` and F3 at the root.

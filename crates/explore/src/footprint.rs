@@ -3,9 +3,10 @@
 //! A footprint holds physical memory byte by byte ([`Touched`]), with Bloom filters over its chunks that
 //! answer most questions before bytes are looked at.
 //!
-//! Things that are no memory get chunks of their own outside of it: a lock (requesting, taking and releasing it write
-//! it, whether or not the subject logs the lock's own bytes) and an actor (whoever runs in a step writes its own
-//! progress, so that a step in which the kernel went over to a second thread depends on that thread's other steps).
+//! Things that are no memory get chunks of their own outside of it: a lock (requesting, taking and releasing
+//! it write it, whether or not the subject logs the lock's own bytes) and an actor (whoever runs in a step
+//! writes its own progress, so that a step in which the kernel went over to a second thread depends on that
+//! thread's other steps).
 //!
 //! The state of a processor has a chunk of its own, too, which every step on that processor reads. Two things
 //! write it. One is a store that goes into the processor's store buffer: what a handler stores and what the
@@ -19,11 +20,11 @@
 //! interrupt whose step went over to what it interrupted ([`Action::Switch`]) writes the progress of its
 //! processor.
 //!
-//! Choosing a thread makes the scheduler work on its queues, which are left out of account as long as the kernel guards
-//! them. A step that touched them unguarded (`Exposed`) conflicts with every other one.
+//! Choosing a thread makes the scheduler work on its queues, which are left out of account as long as the
+//! kernel guards them. A step that touched them unguarded (`Exposed`) conflicts with every other one.
 //!
-//! `Free` and `Alloc` write their whole block: an access on the other side of either is another matter even if no
-//! byte of it is touched by anybody else (Blum 2012, 5.4.2).
+//! `Free` and `Alloc` write their whole block: an access on the other side of either is another matter even
+//! if no byte of it is touched by anybody else (Blum 2012, 5.4.2).
 
 use serde::{Deserialize, Serialize};
 use trace::{AccessKind, Action, Actor, ActorSet, LockId, Step, Touched, Touching};

@@ -1,11 +1,12 @@
-//! Happens-before among the steps of one execution, and its races: pairs of steps whose order matters and could have
-//! been the other way round.
+//! Happens-before among the steps of one execution, and its races: pairs of steps whose order matters and
+//! could have been the other way round.
 //!
-//! Source: Flanagan and Godefroid (2005) as retold in Blum 2018, 3.4.2, with vector clocks instead of pairwise scans,
-//! and the initials of Abdulla et al. (2014) in place of "any thread". One clock per step holds, for each thread, how
-//! many steps of the execution up to its last one that happens before. Edges: program order; who made a thread able to
-//! run, to that thread's next step; the last step of a thread, to the step in which another has joined it
-//! ([`Action::Join`], where that is trusted: Blum 2018, 3.2.1); and conflicts of footprints.
+//! Source: Flanagan and Godefroid (2005) as retold in Blum 2018, 3.4.2, with vector clocks instead of
+//! pairwise scans, and the initials of Abdulla et al. (2014) in place of "any thread". One clock per step
+//! holds, for each thread, how many steps of the execution up to its last one that happens before. Edges:
+//! program order; who made a thread able to run, to that thread's next step; the last step of a thread, to
+//! the step in which another has joined it ([`Action::Join`], where that is trusted: Blum 2018, 3.2.1); and
+//! conflicts of footprints.
 //!
 //! Steps hold many accesses, so what a step touches may itself depend on its past, and Figure 5.4 of Blum 2012 defeats
 //! an algorithm that looks at the last conflict only. Going back from step `j`, each earlier `i` that does not yet
@@ -14,42 +15,46 @@
 //! happens before `j` (or is `j`) and depends on nothing else after `i`. Steps that merely lie in between do not
 //! qualify: with another past, `j` might depend on them.
 //!
-//! *Groups.* Steps of one thread between which nobody else could be chosen (interrupts off) are one event: a race with
-//! any of them is decided where the first was chosen, and others becoming disabled and enabled in between is no
-//! dependence.
+//! *Groups.* Steps of one thread between which nobody else could be chosen (interrupts off) are one event: a
+//! race with any of them is decided where the first was chosen, and others becoming disabled and enabled in
+//! between is no dependence.
 //!
-//! *Several possible wakers.* A thread that waits in a loop (its step ended at [`PointKind::Blocked`]) is woken by any
-//! conflict, perhaps by either of two steps that are independent of each other. Only the first of them enables it, so
-//! the order "second waker, thread, first waker" is reachable though the first waker happens before the thread's next
-//! step. So two such wakers race. Threads that wait otherwise are woken on purpose, and then wakers conflict anyway.
+//! *Several possible wakers.* A thread that waits in a loop (its step ended at [`PointKind::Blocked`]) is
+//! woken by any conflict, perhaps by either of two steps that are independent of each other. Only the first
+//! of them enables it, so the order "second waker, thread, first waker" is reachable though the first waker
+//! happens before the thread's next step. So two such wakers race. Threads that wait otherwise are woken on
+//! purpose, and then wakers conflict anyway.
 //!
-//! *Outcomes.* Several choices of one actor are outcomes of one step. They never commute with each other. Initials are
-//! actors: whoever tries one tries all its outcomes. A step that changes which outcomes another actor has depends on it.
+//! *Outcomes.* Several choices of one actor are outcomes of one step. They never commute with each other.
+//! Initials are actors: whoever tries one tries all its outcomes. A step that changes which outcomes another
+//! actor has depends on it.
 //!
-//! *Interrupts.* An interrupt is an actor of its own. It shares a processor with others: with [`Actor::Cpu`] and with
-//! other interrupts there. Two steps of different actors on one processor are dependent if
+//! *Interrupts.* An interrupt is an actor of its own. It shares a processor with others: with [`Actor::Cpu`]
+//! and with other interrupts there. Two steps of different actors on one processor are dependent if
 //! - they touch the same memory, one of them writing; or
 //! - one of them changes whether or with what outcome the other's actor can be chosen; or
-//! - one of them leaves its processor in a *section*: with interrupts off, or within a handler. Nothing else of that
-//!   processor can run before the section ends, so that a race with any step of a section is decided where the section
-//!   was entered, and that it ends is no reason why what comes after it could not have come before it; or
-//! - one of them leaves the processor waiting for an interrupt, and the other is of an interrupt. Any interrupt ends the
-//!   wait, so several interrupts are several possible wakers, as above; or
-//! - one of them stores into the store buffer of the processor, or is an interrupt that went over to what it had
-//!   interrupted ([`Action::Switch`]).
+//! - one of them leaves its processor in a *section*: with interrupts off, or within a handler. Nothing else
+//!   of that processor can run before the section ends, so that a race with any step of a section is decided
+//!   where the section was entered, and that it ends is no reason why what comes after it could not have come
+//!   before it; or
+//! - one of them leaves the processor waiting for an interrupt, and the other is of an interrupt. Any
+//!   interrupt ends the wait, so several interrupts are several possible wakers, as above; or
+//! - one of them stores into the store buffer of the processor, or is an interrupt that went over to what it
+//!   had interrupted ([`Action::Switch`]).
 //!
-//! So a handler that ends within its step, and touches nothing that its processor's code does, is tried in one place.
-//! What a section that never ends would have kept from running is not known; then everything is tried where it was
-//! entered ([`History::unfinished`]).
+//! So a handler that ends within its step, and touches nothing that its processor's code does, is tried in
+//! one place. What a section that never ends would have kept from running is not known; then everything is
+//! tried where it was entered ([`History::unfinished`]).
 //!
-//! *Store buffers.* A step of [`Actor::Buffer`] or [`Actor::ThreadBuffer`] drains the oldest store, or several that were
-//! made in one step. It happens after the step that made them, and is otherwise a write to memory like any other, also to
-//! the processor itself: a load counts as a read of memory even where the buffer answers it. An instruction that waits
-//! until the buffer is empty, or empties it ([`Action::Fence`]), depends on every drain. A store into a buffer that its processor waits for, made by a handler, makes that wait longer;
-//! everything is tried where the interrupt was taken.
+//! *Store buffers.* A step of [`Actor::Buffer`] or [`Actor::ThreadBuffer`] drains the oldest store, or
+//! several that were made in one step. It happens after the step that made them, and is otherwise a write to
+//! memory like any other, also to the processor itself: a load counts as a read of memory even where the
+//! buffer answers it. An instruction that waits until the buffer is empty, or empties it ([`Action::Fence`]),
+//! depends on every drain. A store into a buffer that its processor waits for, made by a handler, makes that
+//! wait longer; everything is tried where the interrupt was taken.
 //!
-//! Contract: a thread becomes disabled by its own step, or by one that ends a group; anything else is reported in
-//! [`Closing::changed`] so that the strategy can be careful.
+//! Contract: a thread becomes disabled by its own step, or by one that ends a group; anything else is
+//! reported in [`Closing::changed`] so that the strategy can be careful.
 
 use crate::execution::Taken;
 use crate::footprint::Footprint;
@@ -177,8 +182,8 @@ impl History {
         for stores in self.stores_of.values_mut().chain(self.drains_of.values_mut()) {
             stores.truncate(stores.partition_point(|&step| step < len));
         }
-        // An edge from the last step that is kept depends on who was enabled after it, known from the next decision,
-        // which stays the same.
+        // An edge from the last step that is kept depends on who was enabled after it, known from the next
+        // decision, which stays the same.
         for enablers in &mut self.enablers_of {
             while enablers.last().is_some_and(|&step| step >= len) {
                 enablers.pop();
@@ -300,7 +305,8 @@ impl History {
         closing
     }
 
-    /// The latest among the first `ends` steps of each thread that is not known to happen before, and its thread.
+    /// The latest among the first `ends` steps of each thread that is not known to happen before, and its
+    /// thread.
     fn latest_apart(&self, ends: &[usize], clock: &Clock) -> Option<(usize, usize)> {
         let last = |(thread, &end): (usize, &usize)| {
             let step = self.steps_of[thread][..end].last().copied()?;
@@ -309,8 +315,8 @@ impl History {
         ends.iter().enumerate().filter_map(last).max()
     }
 
-    /// Where the section of `taken` was entered, which begins a group at `head`; its actor's step before it was `last`.
-    /// Also says whether the section goes on after it.
+    /// Where the section of `taken` was entered, which begins a group at `head`; its actor's step before it
+    /// was `last`. Also says whether the section goes on after it.
     fn section(&self, head: usize, last: Option<usize>, taken: &Taken) -> (usize, bool) {
         let last = last.map(|step| &self.events[step]);
         let mut open = last.is_some_and(|last| last.open);
@@ -336,8 +342,8 @@ impl History {
         a != b && runs_on(a).is_some() && runs_on(a) == runs_on(b)
     }
 
-    /// Whether the step is of an interrupt that was taken where its processor waited, perhaps for its store buffer to
-    /// drain, and stored more into it.
+    /// Whether the step is of an interrupt that was taken where its processor waited, perhaps for its store
+    /// buffer to drain, and stored more into it.
     fn prolongs_wait(&self, actor: usize, path: &[Taken], step: usize) -> bool {
         let Actor::Interrupt { cpu, .. } = self.actors[actor] else { return false };
         let mut events = path[step].step.events.iter();
@@ -353,8 +359,8 @@ impl History {
         last.filter(|event| event.open).map(|event| event.section).collect()
     }
 
-    /// Whether an actor that can be chosen again after a handler on its processor has just waited for that handler to
-    /// end. Then it does not need it: it could have gone on before the interrupt was taken.
+    /// Whether an actor that can be chosen again after a handler on its processor has just waited for that
+    /// handler to end. Then it does not need it: it could have gone on before the interrupt was taken.
     fn is_resumed(&self, actor: usize, by: usize, path: &[Taken]) -> bool {
         self.shares_cpu(actor, by) && !self.steps_of[actor].last().is_some_and(|&step| halts(&path[step]))
     }
@@ -391,8 +397,8 @@ impl History {
         }
     }
 
-    /// The race between the group chosen at `head` and step `later`, whose clock so far covers all that happens before
-    /// it after `head`.
+    /// The race between the group chosen at `head` and step `later`, whose clock so far covers all that
+    /// happens before it after `head`.
     fn race(&self, head: usize, later: usize, clock: &Clock, path: &[Taken]) -> Race {
         let own = self.events[later].thread;
         let mut initials = ActorSet::new();
@@ -416,8 +422,8 @@ impl History {
         Race { at: head, later, initials, prefer: self.actors[own], alone }
     }
 
-    /// The race between the section entered at `section` and step `later`. What has to be tried first to have `later`
-    /// before all of the section is not worked out: no initials.
+    /// The race between the section entered at `section` and step `later`. What has to be tried first to have
+    /// `later` before all of the section is not worked out: no initials.
     fn race_with_section(&self, section: usize, later: usize) -> Race {
         let prefer = self.actors[self.events[later].thread];
         Race { at: section, later, initials: ActorSet::new(), prefer, alone: false }
@@ -447,8 +453,8 @@ impl History {
         })
     }
 
-    /// What an actor touched in the steps by which it came to wait in a loop or for an interrupt, if it does: all of them
-    /// since it was last made able to run.
+    /// What an actor touched in the steps by which it came to wait in a loop or for an interrupt, if it does:
+    /// all of them since it was last made able to run.
     fn waiting_in_loop(&self, thread: usize, path: &[Taken]) -> Option<Arc<Footprint>> {
         let steps = &self.steps_of[thread];
         let last = *steps.last()?;

@@ -1,7 +1,9 @@
-//! Iterative context bounding: all executions without a preemption, then with one, and so on, until none was left out.
+//! Iterative context bounding: all executions without a preemption, then with one, and so on, until none was
+//! left out.
 //!
 //! Source: Musuvathi and Qadeer (2007), Blum 2018, 3.4.5, algorithm 2. Each bound is a search of its own
-//! ([`PreemptionBound`]) that repeats those of lower bounds; a bug is found with the fewest preemptions that show it.
+//! ([`PreemptionBound`]) that repeats those of lower bounds; a bug is found with the fewest preemptions that
+//! show it.
 
 use crate::search::{Options, Search, Until};
 use crate::strategies::PreemptionBound;

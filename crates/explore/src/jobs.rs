@@ -29,48 +29,52 @@
 //!
 //! # Proofs
 //!
-//! Two spaces make all others needless. The *maximal* one has all points known beforehand and one at every racing
-//! instruction, so it begins again, larger, when a race shows; it is tried after the small jobs, which show most. The
-//! one *everywhere* has a point before every shared access: it need not know the races, but takes more steps, and
-//! between non-racing accesses more interleavings. Which is finished first differs from test to test. Of the two only the
-//! better one goes on.
+//! Two spaces make all others needless. The *maximal* one has all points known beforehand and one at every
+//! racing instruction, so it begins again, larger, when a race shows; it is tried after the small jobs, which
+//! show most. The one *everywhere* has a point before every shared access: it need not know the races, but
+//! takes more steps, and between non-racing accesses more interleavings. Which is finished first differs from
+//! test to test. Of the two only the better one goes on.
 //!
-//! How much a proof is given depends on its forecast, in seconds of one core, and on what all cores can still do. If it is
-//! merely possible it has a slice now and then, for early forecasts are poor. If it is expected to be finished it has a
-//! core, or every second slice of the only one; and it has all cores if one may not be enough, once the small jobs were
-//! tried and the first ones finished, as far as they can be, or if half of it is done and it will hardly fail. Then the
-//! others wait, and nothing is lost by that: whatever they would find is in the space of the proof too, they are needless
-//! when it is finished, and if it turns out to be larger its forecast says so before long, and they go on.
+//! How much a proof is given depends on its forecast, in seconds of one core, and on what all cores can still
+//! do. If it is merely possible it has a slice now and then, for early forecasts are poor. If it is expected
+//! to be finished it has a core, or every second slice of the only one; and it has all cores if one may not
+//! be enough, once the small jobs were tried and the first ones finished, as far as they can be, or if half
+//! of it is done and it will hardly fail. Then the others wait, and nothing is lost by that: whatever they
+//! would find is in the space of the proof too, they are needless when it is finished, and if it turns out to
+//! be larger its forecast says so before long, and they go on.
 //!
-//! Everywhere contains each racing instruction that [`Plan::access`] names: whenever that instruction makes an access
-//! which detectors of races look at, it has a point just before, because both go by the same recorded accesses, and both
-//! leave out what trusted code does. Where the instruction accesses nothing that is recorded, a racing point before it
-//! is no other than the thread's next point: what lies between the two is independent of everybody, since every recorded
-//! access has its own point. Inside trusted code (locks, the allocator) racing instructions have points as well, because
-//! bugs do show there early; but no race is looked for in it, and to trust it is to take it for one step, so that no proof
-//! is about these. Instructions that are not named are those that access their function's own frame by the form
-//! of their operand, and yet race, because others were given a pointer to it; and what the kernel does for a program where
-//! that makes no system call, as at a page fault. They get their own points, and everywhere begins again with them.
+//! Everywhere contains each racing instruction that [`Plan::access`] names: whenever that instruction makes
+//! an access which detectors of races look at, it has a point just before, because both go by the same
+//! recorded accesses, and both leave out what trusted code does. Where the instruction accesses nothing that
+//! is recorded, a racing point before it is no other than the thread's next point: what lies between the two
+//! is independent of everybody, since every recorded access has its own point. Inside trusted code (locks,
+//! the allocator) racing instructions have points as well, because bugs do show there early; but no race is
+//! looked for in it, and to trust it is to take it for one step, so that no proof is about these.
+//! Instructions that are not named are those that access their function's own frame by the form of their
+//! operand, and yet race, because others were given a pointer to it; and what the kernel does for a program
+//! where that makes no system call, as at a page fault. They get their own points, and everywhere begins
+//! again with them.
 //!
-//! An instruction that was only ever seen to race with interrupts off gets no point: nobody can be preempted there, so
-//! the space with it is the space without it, which is explored anyway.
+//! An instruction that was only ever seen to race with interrupts off gets no point: nobody can be preempted
+//! there, so the space with it is the space without it, which is explored anyway.
 //!
-//! A point is an instruction, whoever executes it: the source adds thread, last call and system call of the race that was
-//! seen (3.1.3), and [`PointRule::Race`] can be narrowed so. Measured on two dozen racing instructions of five bundled tests,
-//! each narrowed to the circumstances of its first race, half of the spaces were as large as before, and the others smaller
-//! by a third: where an instruction does not conflict with anybody, reduction makes nothing of its point anyway. In
-//! exchange every further circumstance would be a further job, begin the maximal space again, and have to be named by
-//! what is claimed. So instructions are not narrowed.
+//! A point is an instruction, whoever executes it: the source adds thread, last call and system call of the
+//! race that was seen (3.1.3), and [`PointRule::Race`] can be narrowed so. Measured on two dozen racing
+//! instructions of five bundled tests, each narrowed to the circumstances of its first race, half of the
+//! spaces were as large as before, and the others smaller by a third: where an instruction does not conflict
+//! with anybody, reduction makes nothing of its point anyway. In exchange every further circumstance would be
+//! a further job, begin the maximal space again, and have to be named by what is claimed. So instructions are
+//! not narrowed.
 //!
-//! *Maximal mode* (algorithm 3): nothing but the space with all points known, given up for a larger one whenever a new
-//! race shows.
+//! *Maximal mode* (algorithm 3): nothing but the space with all points known, given up for a larger one
+//! whenever a new race shows.
 //!
-//! What a plan says when it is complete does not depend on how long anything took: whichever proof was finished, it has
-//! a point on every race that was seen anywhere, its own among them, and that is what is claimed. How many interleavings
-//! and races that took does depend on it.
+//! What a plan says when it is complete does not depend on how long anything took: whichever proof was
+//! finished, it has a point on every race that was seen anywhere, its own among them, and that is what is
+//! claimed. How many interleavings and races that took does depend on it.
 //!
-//! A pure planner: no clock, no threads. Whoever runs the jobs says how they fare and how many seconds are left.
-//! It can be written down at any time.
+//! A pure planner: no clock, no threads. Whoever runs the jobs says how they fare and how many seconds are
+//! left. It can be written down at any time.
 
 mod job;
 
@@ -81,8 +85,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use trace::{PointRule, PointSet, VirtAddr};
 
-/// A job with no more than this left to do, and at least this part done, is finished before others are tried: what it
-/// proves is cheap.
+/// A job with no more than this left to do, and at least this part done, is finished before others are tried:
+/// what it proves is cheap.
 pub const SECONDS_NEARLY_DONE: f64 = 0.5;
 pub const EXPLORED_NEARLY_DONE: f64 = 0.5;
 /// How many other slices come between two of a proof that may yet be finished in time, and between two of an
@@ -195,8 +199,8 @@ impl Plan {
         [self.maximal, self.everywhere].contains(&Some(id))
     }
 
-    /// Whether the next slice is a mere look at how large the job is. Small jobs may well be finished by it; a proof is
-    /// too large for that.
+    /// Whether the next slice is a mere look at how large the job is. Small jobs may well be finished by it;
+    /// a proof is too large for that.
     #[must_use]
     pub fn is_look(&self, id: JobId) -> bool {
         self.mode == Mode::Deepening && self.job(id).purpose.is_proof() && !self.job(id).is_tried()
@@ -249,7 +253,8 @@ impl Plan {
         }
     }
 
-    /// The job with the points given and all others: one that there is, or `last` if nobody has begun it, or a new one.
+    /// The job with the points given and all others: one that there is, or `last` if nobody has begun it, or
+    /// a new one.
     fn unite(&mut self, mut all: PointSet, purpose: Purpose, last: Option<JobId>) -> JobId {
         let races = self.racing().into_iter().map(|(pc, _)| rule(pc));
         let races: Vec<PointRule> = races.filter(|rule| !self.has(&all, rule)).collect();

@@ -1,10 +1,11 @@
 //! Which interleavings to run next.
 //!
 //! A [`Strategy`] names executions, a [`Runner`] executes them on a [`World`] (a [`trace::Subject`] and its
-//! [`Observer`]s). Systematic strategies are a [`Tree`] with a [`tree::Reduction`] that says which branches matter.
+//! [`Observer`]s). Systematic strategies are a [`Tree`] with a [`tree::Reduction`] that says which branches
+//! matter.
 //!
-//! A [`Search`] divides one tree among [`Workers`] and can be written down between rounds; `icb` raises a preemption
-//! bound step by step; `sample` lets chance decide; `minimize` makes a found schedule readable.
+//! A [`Search`] divides one tree among [`Workers`] and can be written down between rounds; `icb` raises a
+//! preemption bound step by step; `sample` lets chance decide; `minimize` makes a found schedule readable.
 //!
 //! ```
 //! use explore::strategies::{Dpor, replay};
@@ -26,8 +27,8 @@
 //! assert!(again.findings.contains(&found.finding));
 //! ```
 //!
-//! This crate knows no CPU, no kernel and no symbol; it is developed and proved on the toy programs of [`toy`].
-//! Nothing here reads a clock: budgets come as counts or as a question put to the caller.
+//! This crate knows no CPU, no kernel and no symbol; it is developed and proved on the toy programs of
+//! [`toy`]. Nothing here reads a clock: budgets come as counts or as a question put to the caller.
 
 pub mod communication;
 pub mod crash;

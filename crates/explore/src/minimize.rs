@@ -1,5 +1,5 @@
-//! From a schedule that shows a bug to one that a person can follow: the fewest preemptions that still show the same
-//! finding, and the nearest schedule that does not.
+//! From a schedule that shows a bug to one that a person can follow: the fewest preemptions that still show
+//! the same finding, and the nearest schedule that does not.
 //!
 //! First the preemptions of the given schedule, and the outcomes that are not the ordinary ones, are taken
 //! out one by one, the rest being followed as far as possible, until none can be spared ([`minimize`]). Then
@@ -121,8 +121,8 @@ impl<'a, S: Subject, O: Observer> Case<'a, S, O> {
         self.search_below(work, runner)
     }
 
-    /// A schedule with fewer preemptions, at points that may be others than those that showed the finding; the fewest
-    /// there are, as far as the budget goes.
+    /// A schedule with fewer preemptions, at points that may be others than those that showed the finding;
+    /// the fewest there are, as far as the budget goes.
     #[must_use]
     pub fn cheaper(&self) -> Minimized {
         let (work, runner) = self.begin();
@@ -269,7 +269,8 @@ impl Minimizing<'_> {
         let schedule = self.best.schedule.clone();
         let failing = runner.run(&schedule, &mut Replay::new(schedule.clone())).path.clone();
         self.executions += 1;
-        // Passes, but the test was over before those who could still run: what they would have done is not known.
+        // Passes, but the test was over before those who could still run: what they would have done is not
+        // known.
         let mut cut_short = None;
         for parts_at in (0..failing.len()).rev() {
             let taken = &failing[parts_at];

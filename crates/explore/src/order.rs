@@ -14,8 +14,9 @@ pub enum Order {
 }
 
 impl Order {
-    /// Picks one of `candidates` (ascending). When nobody can simply go on, the one after `last` is next in turn, so
-    /// that whoever gives way does not get the processor back at once. Of several outcomes the first is picked.
+    /// Picks one of `candidates` (ascending). When nobody can simply go on, the one after `last` is next in
+    /// turn, so that whoever gives way does not get the processor back at once. Of several outcomes the first
+    /// is picked.
     pub fn pick(
         self,
         candidates: impl Iterator<Item = Choice>,

@@ -1,5 +1,5 @@
-//! What a strategy reaches on a toy program, to be compared with what plain depth-first reaches: final states,
-//! deadlocks and crashes. Used by the tests and by the long-running proof.
+//! What a strategy reaches on a toy program, to be compared with what plain depth-first reaches: final
+//! states, deadlocks and crashes. Used by the tests and by the long-running proof.
 
 use crate::execution::Execution;
 use crate::order::Order;
@@ -32,8 +32,8 @@ impl Reached {
     }
 }
 
-/// How an execution of a toy ended, in words that distinguish final states; findings by their signatures, for what
-/// independent steps had been made by then is not distinguished.
+/// How an execution of a toy ended, in words that distinguish final states; findings by their signatures, for
+/// what independent steps had been made by then is not distinguished.
 #[must_use]
 pub fn outcomes(execution: &Execution) -> BTreeSet<String> {
     match execution.findings.as_slice() {
@@ -58,7 +58,8 @@ pub fn outcome(step: &Step) -> Option<String> {
     Some(format!("{how} {}", said.unwrap_or("")))
 }
 
-/// Explores everything that `reduction` finds worth exploring; `None` if that is more than `interleavings_max`.
+/// Explores everything that `reduction` finds worth exploring; `None` if that is more than
+/// `interleavings_max`.
 pub fn reached<R: Reduction>(
     program: &Program,
     points: &PointSet,

@@ -1,4 +1,5 @@
-//! A small deterministic generator of numbers (splitmix64): the same seed gives the same sequence on every host.
+//! A small deterministic generator of numbers (splitmix64): the same seed gives the same sequence on every
+//! host.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,9 @@
 //! The loop that executes what a strategy asks for.
 //!
-//! A strategy names a prefix and then decides step by step. The runner alone decides how to get to the end of the
-//! prefix: it keeps clones of the world at decisions with a choice (a [`Trail`]), goes back to the deepest one that
-//! still lies on the way, and re-executes the rest. Results never depend on it. Who runs several strategies in turn
-//! gives each its own trail.
+//! A strategy names a prefix and then decides step by step. The runner alone decides how to get to the end of
+//! the prefix: it keeps clones of the world at decisions with a choice (a [`Trail`]), goes back to the
+//! deepest one that still lies on the way, and re-executes the rest. Results never depend on it. Who runs
+//! several strategies in turn gives each its own trail.
 
 use crate::crash::{self, Crash};
 use crate::execution::{Decision, End, Execution, Taken};
@@ -16,15 +16,15 @@ use trace::{Choice, PointSet, Schedule, Step, StepEnd, Subject, Words};
 
 /// Decides which executions to run.
 pub trait Strategy {
-    /// The prefix of the next execution, given the one just run; `None`: nothing is left. A strategy that was stopped
-    /// between two executions goes on when it is given `None`.
+    /// The prefix of the next execution, given the one just run; `None`: nothing is left. A strategy that was
+    /// stopped between two executions goes on when it is given `None`.
     fn begin(&mut self, last: Option<&Execution>) -> Option<Schedule>;
 
     /// What to do beyond the prefix; `None` ends the execution here because nothing new can follow.
     fn choose(&mut self, at: &Decision<'_>) -> Option<Choice>;
 
-    /// Whether something else may yet be tried where it chose last, so that a clone from there is worth its cost: each page
-    /// that is written after it is copied.
+    /// Whether something else may yet be tried where it chose last, so that a clone from there is worth its
+    /// cost: each page that is written after it is copied.
     fn returns(&self) -> bool {
         true
     }
@@ -158,8 +158,8 @@ impl<S: Subject, O: Observer> Runner<S, O> {
         &self.seen.notes
     }
 
-    /// Runs the next execution of `strategy`, if there is one. `previous` says whether the last execution of this
-    /// runner was one of this strategy, which then learns from it.
+    /// Runs the next execution of `strategy`, if there is one. `previous` says whether the last execution of
+    /// this runner was one of this strategy, which then learns from it.
     pub fn run_next(&mut self, strategy: &mut impl Strategy, previous: bool) -> Option<&Execution> {
         let begin = |runner: &mut Self| strategy.begin(previous.then_some(&runner.trail.execution));
         let prefix = crash::noting(self, begin, Self::crash)?;

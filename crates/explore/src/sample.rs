@@ -1,6 +1,6 @@
-//! Executions chosen by chance, by many workers. The n-th one is a function of the seed and of n, and what they bring
-//! is added up in that order, so results do not depend on who ran what. Ends by a finding or by a budget, never by
-//! exhaustion.
+//! Executions chosen by chance, by many workers. The n-th one is a function of the seed and of n, and what
+//! they bring is added up in that order, so results do not depend on who ran what. Ends by a finding or by a
+//! budget, never by exhaustion.
 
 use crate::run::Strategy;
 use crate::search::Until;

@@ -1,22 +1,24 @@
-//! One preemption at each place of the code, and two where they can undo what somebody did: where the sweep of all points with
-//! one preemption is long, this goes before it.
+//! One preemption at each place of the code, and two where they can undo what somebody did: where the sweep
+//! of all points with one preemption is long, this goes before it.
 //!
-//! Concept: a test that takes the same locks thousands of times has thousands of points, and few places in its code where
-//! they are; what a preemption at a place shows, it mostly shows there the first time. So the first execution is run, and its
-//! decisions at which somebody could be let in are told apart by the stack of calls that led there.
+//! Concept: a test that takes the same locks thousands of times has thousands of points, and few places in
+//! its code where they are; what a preemption at a place shows, it mostly shows there the first time. So the
+//! first execution is run, and its decisions at which somebody could be let in are told apart by the stack of
+//! calls that led there.
 //! - Each innermost call is preempted once, and whoever is let in goes on as long as it can.
-//! - Once for each stack, if whoever is let in writes what the preempted one is about to access, it is let in until it has done
-//!   so and no longer: the preempted one goes on, having looked at what is no longer so, and the other finds its write undone. Had
-//!   it been let in for as long as it can, it would often have finished with what it wrote. Stacks with the same innermost call
-//!   go in turns with the others.
+//! - Once for each stack, if whoever is let in writes what the preempted one is about to access, it is let in
+//!   until it has done so and no longer: the preempted one goes on, having looked at what is no longer so,
+//!   and the other finds its write undone. Had it been let in for as long as it can, it would often have
+//!   finished with what it wrote. Stacks with the same innermost call go in turns with the others.
 //!
-//! Source: Coons, Burckhardt and Musuvathi (2010) order interleavings of few preemptions by how new the place of the preemption is.
-//! Lu et al. (2006) and Park, Lu and Zhou (2009) found that most violations of atomicity are an access of another thread between two
-//! of one, and that the other must stop there for the harm to show. A decision is left out where what the preempted actor
-//! does next conflicts with nothing that the one let in did: then it is the same as a preemption later on (Coons et al. 2013).
+//! Source: Coons, Burckhardt and Musuvathi (2010) order interleavings of few preemptions by how new the place
+//! of the preemption is. Lu et al. (2006) and Park, Lu and Zhou (2009) found that most violations of
+//! atomicity are an access of another thread between two of one, and that the other must stop there for the
+//! harm to show. A decision is left out where what the preempted actor does next conflicts with nothing that
+//! the one let in did: then it is the same as a preemption later on (Coons et al. 2013).
 //!
-//! Contract: what is run does not depend on the number of workers. Nothing is proved, because visits that are taken to be the same
-//! may differ: a sweep ([`crate::strategies::PreemptionBound`]) runs all of them.
+//! Contract: what is run does not depend on the number of workers. Nothing is proved, because visits that are
+//! taken to be the same may differ: a sweep ([`crate::strategies::PreemptionBound`]) runs all of them.
 
 use crate::estimate::{Estimate, Forecast, Sighting};
 use crate::execution::{Decision, End, Execution, Taken};
@@ -35,8 +37,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use trace::{Access, Action, Actor, Choice, Event, PhysAddr, PointKind, Schedule, Step, Subject, VirtAddr};
 
-/// How many executions one round has. They go from the end of the first execution to its beginning, so that what they have
-/// in common with it is run once.
+/// How many executions one round has. They go from the end of the first execution to its beginning, so that
+/// what they have in common with it is run once.
 const ROUND: usize = 16;
 /// How many frames of a stack make the innermost call: a function that takes a lock, and who called it.
 const FRAMES_INNERMOST: usize = 2;
@@ -55,7 +57,8 @@ struct Item {
 enum Stay {
     /// As long as it can go on.
     Long,
-    /// Until it has written what the preempted one is about to access; if it cannot go on before that, the execution ends there.
+    /// Until it has written what the preempted one is about to access; if it cannot go on before that, the
+    /// execution ends there.
     ToWrite,
 }
 
@@ -64,7 +67,8 @@ pub struct Scout<N: Ord> {
     options: Options,
     /// The choices of the first execution; `None`: it was not run yet.
     first: Option<Vec<Choice>>,
-    /// What the steps of the first execution accessed before which somebody is let in to write, by their place in it.
+    /// What the steps of the first execution accessed before which somebody is let in to write, by their
+    /// place in it.
     accessed: BTreeMap<usize, Footprint>,
     queue: VecDeque<Item>,
     tally: Tally<N>,
@@ -287,7 +291,8 @@ fn united(execution: &Execution, of: impl Fn(&Step) -> Footprint) -> BTreeMap<Ac
     parts.into_iter().map(|(actor, parts)| (actor, Footprint::union(parts.iter()))).collect()
 }
 
-/// What is to be tried of an execution with stacks, in its order, and what the steps access that somebody is let in to write.
+/// What is to be tried of an execution with stacks, in its order, and what the steps access that somebody is
+/// let in to write.
 fn places(execution: &Execution) -> (Vec<Item>, BTreeMap<usize, Footprint>) {
     let (did, wrote) = (united(execution, Footprint::of), united(execution, writes));
     let (mut stacks, mut visits, mut accessed) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());

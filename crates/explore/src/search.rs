@@ -1,20 +1,21 @@
 //! The search of one space by many workers, as one value.
 //!
-//! The tree of executions is divided into tasks, each a [`Tree`] that owns the part below some decision. What lies
-//! above is the trunk: decisions whose children are tasks or further decisions of the trunk. Work goes in rounds: in
-//! each, every task runs a fixed number of executions, by whichever worker comes first, and then what they ask of the
-//! trunk is merged in the order of the tasks. So nothing depends on how many workers there are or how fast they are:
-//! the same executions are run, and the first finding is the same. Between rounds the search can be written down, and
-//! a run that was killed goes on from there as if nothing had happened.
+//! The tree of executions is divided into tasks, each a [`Tree`] that owns the part below some decision. What
+//! lies above is the trunk: decisions whose children are tasks or further decisions of the trunk. Work goes
+//! in rounds: in each, every task runs a fixed number of executions, by whichever worker comes first, and
+//! then what they ask of the trunk is merged in the order of the tasks. So nothing depends on how many
+//! workers there are or how fast they are: the same executions are run, and the first finding is the same.
+//! Between rounds the search can be written down, and a run that was killed goes on from there as if nothing
+//! had happened.
 //!
-//! A subject may remark that a word of memory matters which does not count yet ([`Remark::Word`]). Conflicts there were not
-//! seen, so what was explored proves nothing: at the end of the round the space is begun again with all such words. Which
-//! words these are depends on the executions of the round alone, and there are finitely many, so that this ends. At the end
-//! no execution that was run has such a remark: had the words counted from the start that were never remarked on, the same
-//! executions would have been run.
+//! A subject may remark that a word of memory matters which does not count yet ([`Remark::Word`]). Conflicts
+//! there were not seen, so what was explored proves nothing: at the end of the round the space is begun again
+//! with all such words. Which words these are depends on the executions of the round alone, and there are
+//! finitely many, so that this ends. At the end no execution that was run has such a remark: had the words
+//! counted from the start that were never remarked on, the same executions would have been run.
 //!
-//! A child of the trunk is begun when the first steps of all its elder siblings are known, so that they can sleep in
-//! it, although they may still be explored elsewhere: they will be before the search ends.
+//! A child of the trunk is begun when the first steps of all its elder siblings are known, so that they can
+//! sleep in it, although they may still be explored elsewhere: they will be before the search ends.
 
 use crate::estimate::{Estimate, Forecast, Sighting};
 use crate::execution::End;
@@ -440,8 +441,9 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         self.trunk.values().map(|branching| branching.children.iter().filter(waiting).count()).sum()
     }
 
-    /// Makes more of the tree trunk while there are too few tasks, shallow decisions first. Only tasks that `ran` in this
-    /// round are divided: of others a search that was written down no longer knows what its steps touched.
+    /// Makes more of the tree trunk while there are too few tasks, shallow decisions first. Only tasks that
+    /// `ran` in this round are divided: of others a search that was written down no longer knows what its
+    /// steps touched.
     fn divide(&mut self, ran: &[u32]) {
         while self.tasks.len() + self.waiting() < self.options.tasks_max {
             let tasks = self.tasks.iter().filter(|(id, _)| ran.contains(id));

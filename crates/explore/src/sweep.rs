@@ -1,13 +1,13 @@
-//! All executions with at most so many preemptions, each once, without reduction: first those without any, then those
-//! with one.
+//! All executions with at most so many preemptions, each once, without reduction: first those without any,
+//! then those with one.
 //!
-//! Concept: between preemptions whoever runs goes on, and where it cannot, every other one is tried. One preemption at
-//! each point of the executions without any is what most bugs of real kernels need, and there are few enough of them to
-//! run all (Musuvathi and Qadeer 2007 found the same of programs); with two, reduction pays: see
-//! [`crate::strategies::PreemptionBound`].
+//! Concept: between preemptions whoever runs goes on, and where it cannot, every other one is tried. One
+//! preemption at each point of the executions without any is what most bugs of real kernels need, and there
+//! are few enough of them to run all (Musuvathi and Qadeer 2007 found the same of programs); with two,
+//! reduction pays: see [`crate::strategies::PreemptionBound`].
 //!
-//! Contract: what is run does not depend on the number of workers. Executions with one more preemption are run in the
-//! order of a rank that the caller gives, so that the most promising come first.
+//! Contract: what is run does not depend on the number of workers. Executions with one more preemption are
+//! run in the order of a rank that the caller gives, so that the most promising come first.
 
 use crate::execution::{Execution, Taken};
 use crate::run::Runner;
@@ -25,8 +25,8 @@ use trace::{Access, Choice, Schedule, Subject};
 /// How many executions one round has.
 const ROUND: usize = 64;
 
-/// An execution to be run: another one up to a decision, and from there on something else. The path of that other one is
-/// shared by all that part from it, because there may be as many as it has decisions.
+/// An execution to be run: another one up to a decision, and from there on something else. The path of that
+/// other one is shared by all that part from it, because there may be as many as it has decisions.
 #[derive(Clone, Debug)]
 struct Item {
     path: Arc<[Choice]>,

@@ -1,4 +1,5 @@
-//! What executions brought, added up. Adding is done in a fixed order, so that sums and "the first" are fixed too.
+//! What executions brought, added up. Adding is done in a fixed order, so that sums and "the first" are fixed
+//! too.
 
 use crate::execution::{End, Execution};
 use crate::run::{Effort, Runner};

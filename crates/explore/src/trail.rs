@@ -1,9 +1,10 @@
 //! The way of one execution, and clones of the world along it to go back to.
 //!
-//! A trail saves steps and nothing else: whatever it holds, an execution that begins from it is the one that would have
-//! begun at the root. So it may be cut, thinned, forked or thrown away at any time. What it may hold is given in bytes
-//! that its clones do not share with one another; past that, the clone goes whose loss costs least re-execution, by the
-//! instructions that lie between its neighbours: one step of a real kernel may be as long as a thousand others.
+//! A trail saves steps and nothing else: whatever it holds, an execution that begins from it is the one that
+//! would have begun at the root. So it may be cut, thinned, forked or thrown away at any time. What it may
+//! hold is given in bytes that its clones do not share with one another; past that, the clone goes whose loss
+//! costs least re-execution, by the instructions that lie between its neighbours: one step of a real kernel
+//! may be as long as a thousand others.
 
 use crate::execution::{Execution, Taken};
 use crate::world::{Observer, World};
@@ -36,7 +37,8 @@ pub struct Trail<S, O> {
     /// The clones, ascending by depth; depth 0 is the root, which needs none.
     saved: Vec<Saved<S, O>>,
     bytes: usize,
-    /// The depth up to which the cost from the root is known, and that cost: decisions may be many between two clones.
+    /// The depth up to which the cost from the root is known, and that cost: decisions may be many between
+    /// two clones.
     reckoned: (usize, u64),
 }
 
@@ -64,8 +66,8 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         }
     }
 
-    /// Forgets what lies behind the decision at which `prefix` leaves the way: its steps hold all that they accessed, and nobody
-    /// asks for them again.
+    /// Forgets what lies behind the decision at which `prefix` leaves the way: its steps hold all that they
+    /// accessed, and nobody asks for them again.
     pub fn leave(&mut self, prefix: &Schedule) {
         let common = self.common(prefix);
         self.cut(common);
@@ -134,7 +136,8 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         self.reckoned = (depth, cost);
         let last = self.saved.last();
         let before = last.map_or(0, |last| last.cost);
-        // A long execution has more decisions than there is room for clones: then they come at the distance that they have.
+        // A long execution has more decisions than there is room for clones: then they come at the distance
+        // that they have.
         let is_full = self.bytes > bytes_max - bytes_max / FULL;
         if is_full && cost - before < cost / self.saved.len() as u64 {
             return;
@@ -145,8 +148,8 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         self.thin(root, bytes_max);
     }
 
-    /// Makes do with less: gives up what executions that never leave the first `base` choices can do without, and then
-    /// as much as must be.
+    /// Makes do with less: gives up what executions that never leave the first `base` choices can do without,
+    /// and then as much as must be.
     pub fn trim(&mut self, base: usize, root: &World<S, O>, bytes_max: usize) {
         let below = self.saved.partition_point(|saved| saved.depth <= base);
         for _ in 1..below {
@@ -155,8 +158,8 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         self.thin(root, bytes_max);
     }
 
-    /// Gives up the clone between whose neighbours the gap is smallest, the shallowest of those: going there again
-    /// is rare and then costs few steps.
+    /// Gives up the clone between whose neighbours the gap is smallest, the shallowest of those: going there
+    /// again is rare and then costs few steps.
     fn thin(&mut self, root: &World<S, O>, bytes_max: usize) {
         while self.bytes > bytes_max {
             let gap = |at: usize| {

@@ -1,12 +1,12 @@
-//! The search of one tree of executions as one value: the path to the leaf explored last, and at each decision on it
-//! what is to be explored, what is done and who sleeps.
+//! The search of one tree of executions as one value: the path to the leaf explored last, and at each
+//! decision on it what is to be explored, what is done and who sleeps.
 //!
 //! A [`Tree`] is a [`Strategy`]. What is marked for exploration is up to a [`Reduction`], one file each under
-//! `strategies/`. The tree owns the decisions from `base` on; those before belong to somebody who handed this part
-//! out (see `search.rs`), and marks for them are collected as [`Request`]s.
+//! `strategies/`. The tree owns the decisions from `base` on; those before belong to somebody who handed this
+//! part out (see `search.rs`), and marks for them are collected as [`Request`]s.
 //!
-//! It can be written down between two executions and taken up again: what the reduction knows about the steps on the
-//! path is not stored but learned again when the path is next executed.
+//! It can be written down between two executions and taken up again: what the reduction knows about the steps
+//! on the path is not stored but learned again when the path is next executed.
 
 use crate::estimate::{Estimate, Level};
 use crate::execution::{Decision, End, Execution, Taken};
@@ -123,7 +123,8 @@ impl Node {
     }
 }
 
-/// A mark for a decision that belongs to somebody else: one of `initials`, if possible `prefer`; all of them if `all`.
+/// A mark for a decision that belongs to somebody else: one of `initials`, if possible `prefer`; all of them
+/// if `all`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Request {
     pub at: usize,
@@ -203,12 +204,12 @@ pub trait Reduction: Clone + Send {
     /// Takes note that the execution ended with its last step.
     fn end(&mut self, execution: &Execution, nodes: &mut Nodes);
 
-    /// What can be tried at the new decision `node` behind `nodes`. Marks what is to be explored, apart from the one
-    /// that the tree then picks from among those returned; fills in who sleeps.
+    /// What can be tried at the new decision `node` behind `nodes`. Marks what is to be explored, apart from
+    /// the one that the tree then picks from among those returned; fills in who sleeps.
     fn arrive(&mut self, node: &mut Node, path: &[Taken], nodes: &mut Nodes) -> ChoiceSet;
 
-    /// Whether what is explored follows from the accesses of steps. Then a space must be begun again when accesses turn out
-    /// to be missing, see [`trace::Remark::Word`].
+    /// Whether what is explored follows from the accesses of steps. Then a space must be begun again when
+    /// accesses turn out to be missing, see [`trace::Remark::Word`].
     fn goes_by_accesses(&self) -> bool {
         true
     }
@@ -372,8 +373,8 @@ impl<R: Reduction> Strategy for Tree<R> {
 }
 
 impl<R: Reduction> Tree<R> {
-    /// Uses what the execution asked for last teaches, and moves on to the next: afterwards the tree is ready to be
-    /// written down, divided or continued.
+    /// Uses what the execution asked for last teaches, and moves on to the next: afterwards the tree is ready
+    /// to be written down, divided or continued.
     pub fn conclude(&mut self, execution: &Execution) {
         if self.state != State::Running {
             return;
@@ -400,8 +401,8 @@ impl<R: Reduction> Tree<R> {
         self.state = State::Ready;
     }
 
-    /// Gives up the decisions up to the first that has something waiting besides what is being explored, and says
-    /// which. The tree keeps what lies below its own choice there.
+    /// Gives up the decisions up to the first that has something waiting besides what is being explored, and
+    /// says which. The tree keeps what lies below its own choice there.
     pub fn divide(&mut self) -> Option<std::ops::Range<usize>> {
         let (from, at) = (self.nodes.base, self.divisible_at()?);
         self.nodes.base = at + 1;

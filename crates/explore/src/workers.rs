@@ -1,8 +1,9 @@
 //! The workers of a search: each has a world and a thread of its own, which it keeps from round to round.
 //!
-//! Every part of a space has a [`Trail`], whoever works on it. The trails are kept here and each is given back to the
-//! worker that had it last, if that one is free: its clones are in that core's cache, and what they held goes back to
-//! where it was allocated. Whoever has nothing left helps the others. Results never depend on who did what.
+//! Every part of a space has a [`Trail`], whoever works on it. The trails are kept here and each is given
+//! back to the worker that had it last, if that one is free: its clones are in that core's cache, and what
+//! they held goes back to where it was allocated. Whoever has nothing left helps the others. Results never
+//! depend on who did what.
 
 use crate::run::{Bounds, Runner};
 use crate::trail::Trail;
@@ -25,8 +26,8 @@ pub struct Workers<S: Subject, O: Observer> {
     /// The words of memory that the point set names.
     words: Words,
     trails: BTreeMap<u32, Kept<S, O>>,
-    /// The first trail as it was when it reached from the root to the end: the others leave it early, and give up what they have
-    /// in common with it.
+    /// The first trail as it was when it reached from the root to the end: the others leave it early, and
+    /// give up what they have in common with it.
     stem: Option<Kept<S, O>>,
     clone_bytes_max: usize,
 }
@@ -96,8 +97,8 @@ impl<S: Subject, O: Observer> Workers<S, O> {
         self.stem = None;
     }
 
-    /// Sees to it that every task whose turn it is has a trail, and says how many bytes each may have. One without clones is
-    /// forked from what comes closest.
+    /// Sees to it that every task whose turn it is has a trail, and says how many bytes each may have. One
+    /// without clones is forked from what comes closest.
     pub(crate) fn lay_trails<R: Reduction>(
         &mut self,
         tasks: &BTreeMap<u32, &Tree<R>>,

@@ -1,5 +1,5 @@
-//! The world of one execution: the subject and those who watch it. A checkpoint is a clone of it, and going back is
-//! assignment.
+//! The world of one execution: the subject and those who watch it. A checkpoint is a clone of it, and going
+//! back is assignment.
 
 use detect::{Detectors, Finding, Limits, Progress};
 use trace::{Step, Subject};
@@ -19,8 +19,8 @@ impl<N> Default for Observed<N> {
     }
 }
 
-/// Watches the steps of an execution. A value: cloning it is cheap, and what it says depends on the steps alone.
-/// Under partial-order reduction only one order of independent steps is shown to it.
+/// Watches the steps of an execution. A value: cloning it is cheap, and what it says depends on the steps
+/// alone. Under partial-order reduction only one order of independent steps is shown to it.
 pub trait Observer: Clone + Send {
     type Note: Clone + Ord + Send;
 

@@ -1,5 +1,5 @@
-//! What iterative deepening takes for granted, on toy programs: points on all races, found by and by, reach what points
-//! everywhere reach (Blum 2018, 4.3.1). And what it must not take for granted.
+//! What iterative deepening takes for granted, on toy programs: points on all races, found by and by, reach
+//! what points everywhere reach (Blum 2018, 4.3.1). And what it must not take for granted.
 
 use detect::{Race, RaceDetector, RaceLimited, RaceObserver};
 use explore::jobs::{Capacity, JobProgress, Mode, Outcome, Plan, Proof};
@@ -72,8 +72,8 @@ fn points(text: &str) -> PointSet {
     text.parse().unwrap()
 }
 
-/// Why no superset is left out because its new instruction does not race: before `read0`, which races with nothing, `add0`
-/// is divided from `store0`.
+/// Why no superset is left out because its new instruction does not race: before `read0`, which races with
+/// nothing, `add0` is divided from `store0`.
 #[test]
 fn a_point_may_matter_where_nothing_races() {
     let program: Program = "lock0 read0 read0 | store0 read0 add0".parse().unwrap();

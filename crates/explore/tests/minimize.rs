@@ -29,7 +29,8 @@ impl Subject for Saying {
     fn step(&mut self, choice: Choice, points: &PointSet) -> Step {
         let alone = self.0.enabled().iter().all(|other| other.actor == choice.actor);
         let mut step = self.0.step(choice, points);
-        // A program that says 'end' is over, whoever else could go on; others are over when everybody has ended.
+        // A program that says 'end' is over, whoever else could go on; others are over when everybody has
+        // ended.
         let says =
             |event: &Event| matches!(&event.action, Action::Console { line } if line.starts_with("by "));
         if step.events.iter().any(says) {
@@ -135,7 +136,8 @@ fn interrupted() {
     );
 }
 
-/// Left to itself the second thread would run when the test is over: that passes, but only because the test ends earlier.
+/// Left to itself the second thread would run when the test is over: that passes, but only because the test
+/// ends earlier.
 #[test]
 fn a_test_that_ends_before_others_is_not_what_passing_means() {
     check(

@@ -1,6 +1,6 @@
-//! Standing proofs: each reduction reaches the same final states, deadlocks and crashes as plain depth-first; the
-//! invariants of Blum 2012, 7.3.1; replay, cloning and the memory budget change nothing.
-//! The long run is `cargo run --release -p explore --example prove`.
+//! Standing proofs: each reduction reaches the same final states, deadlocks and crashes as plain depth-first;
+//! the invariants of Blum 2012, 7.3.1; replay, cloning and the memory budget change nothing. The long run is
+//! `cargo run --release -p explore --example prove`.
 
 use detect::Detectors;
 use explore::execution::Execution;
@@ -76,7 +76,8 @@ fn all_tiny_programs() {
     assert_eq!(count, 26_413);
 }
 
-/// All programs of two processors with two instructions each and one interrupt, with and without store buffers.
+/// All programs of two processors with two instructions each and one interrupt, with and without store
+/// buffers.
 #[test]
 fn all_tiny_programs_on_processors() {
     let bodies = alphabet("read0 store0 write1=1 add0 off halt fence");
@@ -203,7 +204,8 @@ fn hard_programs() {
         // The test ends while others could run.
         ("everywhere", "try1 end yield | use1 | end read1 add1 | lock0 unlock0"),
         ("", "end | add0 | add0"),
-        // One gives way while the other, which ran within its step, cannot be chosen: it has kept the processor.
+        // One gives way while the other, which ran within its step, cannot be chosen: it has kept the
+        // processor.
         (
             "lock,unlock,create,line:toy:0,line:toy:1",
             "write0=1 goover peek write0=1 point1 | peek add0 spin0=1 peek point1",
@@ -220,7 +222,8 @@ fn hard_programs() {
         // A handler stores while its processor waits for its store buffer to drain.
         ("everywhere", "tso store0 add0 point0 | read0 point0 | irq0@0 store0"),
         ("unlock", "tso poke poke unlock1 fence | irq0@0 unlock1 write0=1 | irq1@0 read1 spin1or1"),
-        // A handler waits for a lock while its processor, which could not get it either, is not seen any more.
+        // A handler waits for a lock while its processor, which could not get it either, is not seen any
+        // more.
         ("everywhere", "tso lock0 point0 | point1 signal0 lock0 | irq0@0 yield lock0"),
         // Another's step decides which outcomes there are.
         ("everywhere", "maybe0 store1 | store0 | read1 write0=1"),
@@ -249,8 +252,9 @@ fn finals(text: &str) -> Vec<String> {
     finals.into_iter().collect()
 }
 
-/// The litmus tests that tell TSO from sequential consistency (Sewell et al. 2010): store buffering is seen unless
-/// there is a fence, a load is never older than one before it, a processor sees its own stores at once.
+/// The litmus tests that tell TSO from sequential consistency (Sewell et al. 2010): store buffering is seen
+/// unless there is a fence, a load is never older than one before it, a processor sees its own stores at
+/// once.
 #[test]
 fn litmus_tests() {
     for (name, program, expected) in [
@@ -300,9 +304,10 @@ fn figure_5_4_shows_its_bug() {
     }
 }
 
-/// Figure 3.6 of Blum 2018: 20 interleavings, of which sleep sets leave four, and the sizes estimated on the way. After
-/// the first the paper says 4: it also marks F3 then, for the first read and the last write. In that execution the one
-/// happens before the other by way of the steps between, so we mark F3 only when a later one shows the race.
+/// Figure 3.6 of Blum 2018: 20 interleavings, of which sleep sets leave four, and the sizes estimated on the
+/// way. After the first the paper says 4: it also marks F3 then, for the first read and the last write. In
+/// that execution the one happens before the other by way of the steps between, so we mark F3 only when a
+/// later one shows the race.
 #[test]
 fn figure_3_6() {
     let program: Program = "read0 point0 point1 store0 | read0 point0 point1 store0".parse().unwrap();
@@ -359,7 +364,8 @@ fn executions(program: &Program, points: &PointSet, clones: usize) -> Vec<Execut
     all
 }
 
-/// However much is kept to go back to, the same executions are run, and each is the same as run from the start.
+/// However much is kept to go back to, the same executions are run, and each is the same as run from the
+/// start.
 #[test]
 fn cloning_equals_running_again() {
     let mut random = Random::new(12);

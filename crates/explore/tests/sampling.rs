@@ -1,4 +1,5 @@
-//! Executions by chance: what it takes to meet bugs that need few constraints on the order, among many threads.
+//! Executions by chance: what it takes to meet bugs that need few constraints on the order, among many
+//! threads.
 
 use expect_test::{Expect, expect};
 use explore::execution::Decision;
@@ -11,8 +12,8 @@ use explore::world::World;
 use explore::{End, Until, Workers};
 use trace::{PointSet, StepEnd};
 
-/// A main thread makes `setters` threads that each set a flag and then a second one, and at last one that checks that
-/// whoever sees the first flag sees the second.
+/// A main thread makes `setters` threads that each set a flag and then a second one, and at last one that
+/// checks that whoever sees the first flag sees the second.
 fn reorder(setters: usize) -> Program {
     let creates: Vec<String> = (1..=setters + 1).map(|child| format!("create{child}")).collect();
     let mut text = creates.join(" ");
@@ -76,7 +77,8 @@ fn many_threads() {
     );
 }
 
-/// What is chosen can be chosen, executions come to an end, and the same seed gives the same executions whoever runs them.
+/// What is chosen can be chosen, executions come to an end, and the same seed gives the same executions
+/// whoever runs them.
 #[test]
 fn any_program() {
     let mut random = Random::new(5);

@@ -1,4 +1,5 @@
-//! Scouting preempts at each place of the code once, finds what is rare among what is frequent, and does not depend on who works.
+//! Scouting preempts at each place of the code once, finds what is rare among what is frequent, and does not
+//! depend on who works.
 
 use detect::Detectors;
 use explore::prove::Watcher;
@@ -38,8 +39,8 @@ impl Subject for Looping {
     }
 }
 
-/// The first thread takes and gives back a lock again and again, and then writes two variables; the second takes the lock
-/// once and must not see only one of them.
+/// The first thread takes and gives back a lock again and again, and then writes two variables; the second
+/// takes the lock once and must not see only one of them.
 fn world() -> (World<Looping, Watcher>, PointSet) {
     let rounds = "lock0 unlock0 ".repeat(ROUNDS as usize);
     let text = format!("{rounds} write0=1 write1=1 | lock0 unlock0 read0 unless1skip2 read1 assert1");

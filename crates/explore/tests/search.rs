@@ -1,4 +1,5 @@
-//! One space searched by many: the same whoever does the work, wherever it is interrupted, however much is kept.
+//! One space searched by many: the same whoever does the work, wherever it is interrupted, however much is
+//! kept.
 
 use detect::Detectors;
 use explore::estimate::Forecast;

@@ -6,7 +6,8 @@ use explore::{Sweep, Until, Workers, World};
 use std::collections::BTreeSet;
 use trace::{PointSet, StepEnd, Subject};
 
-/// How many executions there are from here on with at most so many preemptions, by brute force. `None`: too many to count.
+/// How many executions there are from here on with at most so many preemptions, by brute force. `None`: too
+/// many to count.
 fn count(subject: &Toy, points: &PointSet, preemptions: u32, depth: u32) -> Option<u64> {
     let mut sum = 0_u64;
     let (enabled, current) = (subject.enabled(), subject.current());

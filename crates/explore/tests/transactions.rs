@@ -1,6 +1,6 @@
-//! Transactions of toy programs. Reduction loses nothing against brute force, and needs no retry sets (Blum 2018, 6.2.5) for that:
-//! outcomes are part of what sleeps. A transaction that is one step or aborts at once ends as one that is preempted inside and
-//! rolled back (theorem 3 there).
+//! Transactions of toy programs. Reduction loses nothing against brute force, and needs no retry sets (Blum
+//! 2018, 6.2.5) for that: outcomes are part of what sleeps. A transaction that is one step or aborts at once
+//! ends as one that is preempted inside and rolled back (theorem 3 there).
 
 use expect_test::expect;
 use explore::order::Order;
@@ -17,7 +17,8 @@ fn run<R: Reduction>(program: &Program, points: &PointSet, reduction: R, order: 
     reached(program, points, (), reduction, order, Bounds::default(), u64::MAX).expect("no limit")
 }
 
-/// All four ways to the ends of a program; how many interleavings each took: emulated and executed, each reduced and all.
+/// All four ways to the ends of a program; how many interleavings each took: emulated and executed, each
+/// reduced and all.
 fn agree(program: &Program, points: &str) -> [u64; 4] {
     let points: PointSet = points.parse().expect("points");
     let mut counts = Vec::new();

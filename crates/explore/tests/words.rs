@@ -1,5 +1,5 @@
-//! Words of memory whose accesses do not count until they are found to matter: the space is begun again with them, and
-//! then nothing is lost, whoever does the work and wherever it is interrupted.
+//! Words of memory whose accesses do not count until they are found to matter: the space is begun again with
+//! them, and then nothing is lost, whoever does the work and wherever it is interrupted.
 
 use explore::order::Order;
 use explore::prove::{Watcher, reached};
@@ -11,7 +11,8 @@ use explore::world::World;
 use explore::{Options, Search, Until, Verdict, Workers};
 use trace::{Actor, Choice, ChoiceSet, PhysAddr, PointSet, Remark, Step, Subject, ThreadId, WORD_BYTES};
 
-/// A toy that keeps accesses to every second word to itself until they count, and says so when a second thread makes one.
+/// A toy that keeps accesses to every second word to itself until they count, and says so when a second
+/// thread makes one.
 #[derive(Clone)]
 struct Shy {
     toy: Toy,

@@ -1,4 +1,5 @@
-//! Prints what a Linux kernel image tells of itself: `cargo run --release -p guest --example linux -- vmlinuz [NAME…]`.
+//! Prints what a Linux kernel image tells of itself: `cargo run --release -p guest --example linux -- vmlinuz
+//! [NAME…]`.
 
 use guest::linux::Linux;
 

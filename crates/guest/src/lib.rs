@@ -1,7 +1,7 @@
 //! What the software inside the machine means: its symbols and types, threads, locks and heap.
 //!
-//! Contract: everything is learned from outside, through [`state::Memory`] and [`state::Registers`]; the guest is never
-//! changed and never trusted. Nothing here decides what a bug is or who runs next.
+//! Contract: everything is learned from outside, through [`state::Memory`] and [`state::Registers`]; the
+//! guest is never changed and never trusted. Nothing here decides what a bug is or who runs next.
 
 pub mod driving;
 pub mod elf;

@@ -1,11 +1,11 @@
 //! Linux kernels without a description and without debug packages: what their images tell of themselves.
 //!
-//! Concept: a kernel carries its table of symbols ([`kallsyms`]) and of its warnings ([`bugs`]) for its oops messages, how to
-//! unwind its stacks ([`orc`]), and its types ([`btf`]). [`Linux`] is the file, read once; [`running::Running`] adds what
-//! only a running guest knows: where its per-CPU variables and modules are, and, asked with the guest's memory, who
-//! runs ([`task`]), how it came there ([`stack`]) and what lies at an address ([`slab`]).
-//! Contract: everything is learned from the image and from memory, nothing is written; damaged images and hostile memory
-//! give errors or fewer answers, never a panic. 64-bit x86 only.
+//! Concept: a kernel carries its table of symbols ([`kallsyms`]) and of its warnings ([`bugs`]) for its oops
+//! messages, how to unwind its stacks ([`orc`]), and its types ([`btf`]). [`Linux`] is the file, read once;
+//! [`running::Running`] adds what only a running guest knows: where its per-CPU variables and modules are,
+//! and, asked with the guest's memory, who runs ([`task`]), how it came there ([`stack`]) and what lies at an
+//! address ([`slab`]). Contract: everything is learned from the image and from memory, nothing is written;
+//! damaged images and hostile memory give errors or fewer answers, never a panic. 64-bit x86 only.
 
 pub mod btf;
 pub mod bugs;
@@ -171,8 +171,8 @@ impl Linux {
         self.symbols.address(name)
     }
 
-    /// The symbol that a kernel address belongs to. Per-CPU variables are at other addresses while the kernel runs:
-    /// [`running::Running`] knows them.
+    /// The symbol that a kernel address belongs to. Per-CPU variables are at other addresses while the kernel
+    /// runs: [`running::Running`] knows them.
     #[must_use]
     pub fn symbol_at(&self, addr: VirtAddr) -> Option<&Symbol> {
         let (start, end) = (self.address("_text").or(self.address("_stext"))?, self.address("_end")?);

@@ -2,18 +2,19 @@
 //!
 //! The caller of a frame is found by the first of these that gives an address in known code:
 //! 1. call frame information, where the compiler or assembler left it;
-//! 2. at the first instruction of a function, the address that its call has just put on the stack; a function that changes
-//!    stacks would otherwise be followed onto the stack of the thread that it changes to;
-//! 3. the code itself, followed to the function's `ret` or `iret`, or else from its entry (see [`crate::elf::code`]). This
-//!    covers functions interrupted in their first or last instructions, hand-written assembly, and the stubs of
-//!    interrupts and system calls, whose `iret` leads back into the interrupted code or into user space;
+//! 2. at the first instruction of a function, the address that its call has just put on the stack; a function
+//!    that changes stacks would otherwise be followed onto the stack of the thread that it changes to;
+//! 3. the code itself, followed to the function's `ret` or `iret`, or else from its entry (see
+//!    [`crate::elf::code`]). This covers functions interrupted in their first or last instructions,
+//!    hand-written assembly, and the stubs of interrupts and system calls, whose `iret` leads back into the
+//!    interrupted code or into user space;
 //! 4. the frame pointer.
 //!
-//! Contract: hostile stacks end the trace, they cannot make it loop or panic: the stack pointer must grow from frame to
-//! frame (except once, from kernel to user), depth and work are bounded, and unreadable memory is the end.
-//! Frames carry the return address as `pc`; names are those of the call before it, or of the system call. 32-bit x86 in full; on other
-//! architectures only the first way works.
-//! Source: Blum 2018, 3.3.6 lists the special cases; following the code replaces its table of opcodes.
+//! Contract: hostile stacks end the trace, they cannot make it loop or panic: the stack pointer must grow
+//! from frame to frame (except once, from kernel to user), depth and work are bounded, and unreadable memory
+//! is the end. Frames carry the return address as `pc`; names are those of the call before it, or of the
+//! system call. 32-bit x86 in full; on other architectures only the first way works. Source: Blum 2018, 3.3.6
+//! lists the special cases; following the code replaces its table of opcodes.
 
 use crate::elf::code;
 use crate::elf::code::{run_in, run_out};
@@ -101,7 +102,8 @@ pub fn activations<M: Memory + ?Sized>(space: &Space, registers: &Registers, mem
         if !to_user && !grows {
             break;
         }
-        // A program has code at addresses that mean nothing on the kernel's own stacks, often at 0, where these end.
+        // A program has code at addresses that mean nothing on the kernel's own stacks, often at 0, where
+        // these end.
         let ours = next.registers.ring != 0 || space.kernel.is_code(next.lookup());
         let known = ours && is_code(space, next.lookup());
         // User code of an unknown program is worth an address; beyond it nothing can be told.
@@ -125,9 +127,9 @@ pub fn within<M: Memory + ?Sized>(space: &Space, registers: &Registers, memory: 
     })
 }
 
-/// Registers with which a switched-out thread can be traced: it stands behind the instruction that changes stacks, with
-/// the stack pointer that was saved for it. `switches` are the functions that change threads; the instruction is looked
-/// for in them and in the functions that they call.
+/// Registers with which a switched-out thread can be traced: it stands behind the instruction that changes
+/// stacks, with the stack pointer that was saved for it. `switches` are the functions that change threads;
+/// the instruction is looked for in them and in the functions that they call.
 #[must_use]
 pub fn switched_out(image: &Image, switches: &[&str], stack_pointer: u64) -> Option<Registers> {
     let pc = code::resume_point(image, switches)?;
@@ -169,7 +171,8 @@ fn caller<M: Memory + ?Sized>(space: &Space, frame: &Activation, memory: &M) -> 
         next.registers.ring == 3 || is_code(space, next.lookup()) || begins_unasked(space, next.pc())
     };
     if let Some(rules) = image.call_frames().rules(frame.lookup().0) {
-        // Hand-written information about an interrupt rarely tells where all registers went; its code always does.
+        // Hand-written information about an interrupt rarely tells where all registers went; its code always
+        // does.
         if rules.signal
             && image.architecture == Architecture::X86
             && let Some(next) = run_out(space, frame, memory, &sensible)
@@ -276,7 +279,8 @@ fn by_rules<M: Memory + ?Sized>(
         };
         if is_pc {
             pc = value;
-            // The frame of an interrupt: the code segment, which tells the privilege, lies behind the address.
+            // The frame of an interrupt: the code segment, which tells the privilege, lies behind the
+            // address.
             if let (true, Some(addr)) = (rules.signal, saved_at) {
                 let selector = memory.read_uint(VirtAddr(addr.wrapping_add(word as u64) & mask), word);
                 next.ring = selector.map_or(0, |selector| (selector & 3) as u8);

@@ -1,7 +1,7 @@
 //! The guest as its software sees it: virtual memory and registers, read only.
 //!
-//! Everything in this crate that interprets a kernel (expressions, stacks, formatted messages) looks at the machine
-//! through [`Memory`] and [`Registers`] alone, so it can be tested on a table of bytes.
+//! Everything in this crate that interprets a kernel (expressions, stacks, formatted messages) looks at the
+//! machine through [`Memory`] and [`Registers`] alone, so it can be tested on a table of bytes.
 
 use std::cell::RefCell;
 use std::ops::Range;

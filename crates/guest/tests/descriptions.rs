@@ -1,4 +1,5 @@
-//! Descriptions: what is wrong with one is told, all of it, with its place; those that ship fit their kernels.
+//! Descriptions: what is wrong with one is told, all of it, with its place; those that ship fit their
+//! kernels.
 
 mod support;
 
@@ -134,7 +135,8 @@ fn a_good_description_becomes_hooks() {
     assert_eq!(kernel.checks[0].holds.text(&world, &Inputs::new(&inside)).unwrap(), "7 == 3");
 }
 
-/// Two functions of one name that get their arguments in different ways: each hook looks where its function does.
+/// Two functions of one name that get their arguments in different ways: each hook looks where its function
+/// does.
 #[test]
 fn namesakes_keep_their_own_arguments() {
     let other = "
@@ -326,9 +328,9 @@ fn the_description_of_xv6_fits_older_ones_without_a_word() {
     }
 }
 
-/// A handler for all interrupts, a scheduler on a stack of its own, a lock that is held across the switch: all drafted.
-/// The variable that says who runs is in another file than the function that makes a process, each with its own copy of the
-/// types.
+/// A handler for all interrupts, a scheduler on a stack of its own, a lock that is held across the switch:
+/// all drafted. The variable that says who runs is in another file than the function that makes a process,
+/// each with its own copy of the types.
 #[test]
 fn the_draft_of_xv6_fits_at_once() {
     let source = include_str!("kernels/xv6.c");
@@ -355,7 +357,8 @@ fn the_draft_of_xv6_fits_at_once() {
     }
 }
 
-/// A thread's control block at the bottom of its stack, a handler among drivers' own, a kernel that runs its test by itself.
+/// A thread's control block at the bottom of its stack, a handler among drivers' own, a kernel that runs its
+/// test by itself.
 #[test]
 fn the_draft_of_pintos_fits_at_once() {
     let running = |stack: &str| format!("running = \"(struct thread *)({stack} & ~0xfff)\"");

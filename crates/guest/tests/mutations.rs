@@ -1,7 +1,8 @@
-//! Nothing that a user gives makes the reader of it panic or grow without bound: ELF files and descriptions with bytes
-//! changed, cut out, doubled or swapped are read, resolved and asked for what a report asks.
+//! Nothing that a user gives makes the reader of it panic or grow without bound: ELF files and descriptions
+//! with bytes changed, cut out, doubled or swapped are read, resolved and asked for what a report asks.
 //!
-//! More rounds: `FUZZ_ROUNDS=20000 cargo test --release -p guest --test mutations`; one again: `FUZZ_SEED=17 FUZZ_ROUNDS=1`.
+//! More rounds: `FUZZ_ROUNDS=20000 cargo test --release -p guest --test mutations`; one again: `FUZZ_SEED=17
+//! FUZZ_ROUNDS=1`.
 
 use guest::elf::image::Image;
 use guest::hooks::description::Description;

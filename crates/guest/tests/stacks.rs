@@ -249,7 +249,8 @@ fn has_function(space: &Space, found: &[stack::Activation], functions: &[&str]) 
     })
 }
 
-/// Checks that every frame was called by the next one; says how many came through an interrupt or a system call.
+/// Checks that every frame was called by the next one; says how many came through an interrupt or a system
+/// call.
 fn check_calls(
     space: &Space,
     found: &[stack::Activation],
@@ -291,7 +292,8 @@ fn check_calls(
     through
 }
 
-/// The first program does not run now, but its kernel stack tells what it waits for; says whether all of that is there.
+/// The first program does not run now, but its kernel stack tells what it waits for; says whether all of that
+/// is there.
 fn first_program_waits(image: &Arc<Image>, programs: &Programs, now: &Registers, view: &impl Memory) -> bool {
     let none = std::collections::BTreeMap::new();
     let scope = Scope { image, function: None, returns: false, at: None, bindings: &[], definitions: &none };
@@ -320,8 +322,8 @@ fn first_program_waits(image: &Arc<Image>, programs: &Programs, now: &Registers,
     names.len() >= expected.len()
 }
 
-/// The bundled kernel running its programs: every frame was called by the next one, through interrupts and system calls
-/// down to the program's first function.
+/// The bundled kernel running its programs: every frame was called by the next one, through interrupts and
+/// system calls down to the program's first function.
 #[test]
 fn stacks_go_through_the_kernel_into_programs() {
     let (mut machine, image, programs) = boot_programs();
@@ -516,7 +518,8 @@ fn a_stack_of_the_kernel_does_not_go_on_in_a_program_s_code() {
     assert_eq!(found, [here.pc, returns_to]);
 }
 
-/// A function that changes stacks, about to begin: whoever called it is on this stack, not on the one that it changes to.
+/// A function that changes stacks, about to begin: whoever called it is on this stack, not on the one that it
+/// changes to.
 #[test]
 fn a_switch_that_begins_is_on_the_stack_of_its_caller() {
     let flags = ["-O2", "-fno-asynchronous-unwind-tables", "-fomit-frame-pointer"];

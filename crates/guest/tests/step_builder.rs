@@ -10,8 +10,8 @@ use trace::{CpuId, PhysAddr, Step, StepEnd, ThreadId};
 
 /// `lock inc dword [rip + 0xff9]`, which is 0x1000 bytes from the beginning; `push rax`; `hlt`.
 const COUNTS: &[u8] = &[0xf0, 0xff, 0x05, 0xf9, 0x0f, 0x00, 0x00, 0x50, 0xf4];
-/// `mov eax, [rip + 0xeea]`, the same word for code that is 0x110 bytes further; `mov [rip + 0xee8], eax`, the next word
-/// but one; `hlt`.
+/// `mov eax, [rip + 0xeea]`, the same word for code that is 0x110 bytes further; `mov [rip + 0xee8], eax`,
+/// the next word but one; `hlt`.
 const COPIES: &[u8] = &[0x8b, 0x05, 0xea, 0x0e, 0x00, 0x00, 0x89, 0x05, 0xec, 0x0e, 0x00, 0x00, 0xf4];
 
 /// Runs a processor until it halts.

@@ -154,7 +154,8 @@ fn debugging_information_of_any_kind() {
     }
 }
 
-/// Several variables of one name: the hooked function's own, then its file's; without a function one has to say which.
+/// Several variables of one name: the hooked function's own, then its file's; without a function one has to
+/// say which.
 #[test]
 fn one_name_in_several_places() {
     let one = "static int count = 1; int next(void) { static int calls = 10; return count++ + calls++; }";
@@ -180,7 +181,8 @@ fn one_name_in_several_places() {
         .assert_eq(&value(r#"static("three.c", count)"#, None).unwrap_err());
 }
 
-/// A copy of a function that the compiler made for one value of a parameter: the value is known, the rest moves up.
+/// A copy of a function that the compiler made for one value of a parameter: the value is known, the rest
+/// moves up.
 #[test]
 fn parameters_that_are_constants() {
     let source = "
@@ -474,7 +476,8 @@ fn damaged_files_are_refused_without_panic() {
         let error = Image::parse("k", bytes).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    // Every cut, and many damaged bytes: an error or an image, never a panic. A fixed generator keeps it repeatable.
+    // Every cut, and many damaged bytes: an error or an image, never a panic. A fixed generator keeps it
+    // repeatable.
     let good = support::build("kernel.c", KERNEL, &["-g", "-O1"]);
     for cut in (0..good.len()).step_by(97) {
         let _ = Image::parse("k", &good[..cut]);

@@ -1,11 +1,13 @@
-//! The board: which chip answers which port, which line leads where, and when the next of them has something to do.
+//! The board: which chip answers which port, which line leads where, and when the next of them has something
+//! to do.
 //!
-//! Contract: time is the number of instructions executed and never runs backwards. Every access first lets the chips catch up
-//! with it; `advance` does so without an access and need not be called before `next_event`. Requests that concern the processors or
-//! the whole machine are queued as `Signal`s. Plain data: a clone is an independent board.
-//! Limits: the A20 gate is always open; its registers read back. A register that is not modelled reads as all
-//! ones, and the access is kept in `unmodelled`. Registers of chips that a PC may lack and that kernels look
-//! for read as all ones too, without being kept: the chip is not there.
+//! Contract: time is the number of instructions executed and never runs backwards. Every access first lets
+//! the chips catch up with it; `advance` does so without an access and need not be called before
+//! `next_event`. Requests that concern the processors or the whole machine are queued as `Signal`s. Plain
+//! data: a clone is an independent board. Limits: the A20 gate is always open; its registers read back. A
+//! register that is not modelled reads as all ones, and the access is kept in `unmodelled`. Registers of
+//! chips that a PC may lack and that kernels look for read as all ones too, without being kept: the chip is
+//! not there.
 
 mod messages;
 mod ports;
@@ -437,8 +439,8 @@ impl Board {
         }
     }
 
-    /// The time at which the timer that interrupts this processor expires, as the guest has set things up. While timers are
-    /// held it may have passed.
+    /// The time at which the timer that interrupts this processor expires, as the guest has set things up.
+    /// While timers are held it may have passed.
     pub fn expiry(&self, cpu: CpuId) -> Option<u64> {
         let (tick, hz) = match self.armed_timer(cpu)? {
             TimerSource::LocalApic => (self.lapics[usize::from(cpu.0)].next_expiry(), LAPIC_HZ),

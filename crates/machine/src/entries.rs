@@ -1,7 +1,7 @@
 //! Which words of memory decide where an address is: the page-table entries that a walk reads.
 //!
-//! The processor reads them without an instruction that says so, hence they are not in the log. Whoever wants to know
-//! what an access depended on asks here, with the page directory of that time.
+//! The processor reads them without an instruction that says so, hence they are not in the log. Whoever wants
+//! to know what an access depended on asks here, with the page directory of that time.
 //!
 //! Limits: the two-level tables of 32-bit mode. Under any other kind of paging nothing is told.
 
@@ -17,7 +17,8 @@ pub const ENTRY_BYTES: u32 = 4;
 pub const PAGE_BYTES: u64 = 4096;
 
 impl Machine {
-    /// The entries that a walk for `address` reads in the address space whose CR3 is `directory`, the topmost first.
+    /// The entries that a walk for `address` reads in the address space whose CR3 is `directory`, the topmost
+    /// first.
     #[must_use]
     pub fn page_entries(&self, id: CpuId, directory: u64, address: VirtAddr) -> [Option<PhysAddr>; 2] {
         let cpu = self.cpu(id);

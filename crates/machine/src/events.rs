@@ -1,22 +1,24 @@
 //! What a run did, in order: memory accesses and happenings.
 //!
-//! The log is a row of 64-bit words. The common access costs one word, written by compiled code without a check:
-//! the low half is the linear address, the high half names the micro-operation, whose size, direction and
-//! instruction address are looked up when the log is read. 64-bit code takes a second word for the address. Everything
-//! else is spelled out in several words, told apart by the low four bits of the high half.
+//! The log is a row of 64-bit words. The common access costs one word, written by compiled code without a
+//! check: the low half is the linear address, the high half names the micro-operation, whose size, direction
+//! and instruction address are looked up when the log is read. 64-bit code takes a second word for the
+//! address. Everything else is spelled out in several words, told apart by the low four bits of the high
+//! half.
 //!
 //! Readers want physical addresses too. Mappings may change while the log fills, so just before they do the
-//! translations of the pages logged so far are noted ([`Events::settle`]); [`Events::drain`] uses them, and the
-//! present page tables for the rest.
+//! translations of the pages logged so far are noted ([`Events::settle`]); [`Events::drain`] uses them, and
+//! the present page tables for the rest.
 //!
-//! A log can count instructions ([`Events::counted`]): then each block of compiled code writes down how many its processor
-//! had executed, and every access gets the number of its instruction. Each block is left after it for that, which takes
-//! about three times as long.
+//! A log can count instructions ([`Events::counted`]): then each block of compiled code writes down how many
+//! its processor had executed, and every access gets the number of its instruction. Each block is left after
+//! it for that, which takes about three times as long.
 //!
-//! A log can tell which page-table entries the processor read on the way ([`Events::walks`]), as if it remembered no
-//! translation for longer than a stretch of the log between two changes of the mappings: once a page and stretch, before
-//! the first access to the page, and for every page fault. This too is found out when the log is read, so it does not
-//! depend on what the TLB holds. Accessed and dirty bits that the processor sets are not told.
+//! A log can tell which page-table entries the processor read on the way ([`Events::walks`]), as if it
+//! remembered no translation for longer than a stretch of the log between two changes of the mappings: once a
+//! page and stretch, before the first access to the page, and for every page fault. This too is found out
+//! when the log is read, so it does not depend on what the TLB holds. Accessed and dirty bits that the
+//! processor sets are not told.
 //!
 //! A log has a limit ([`Events::limit_words`]); reaching it ends the run with `Stop::LogFull`.
 
@@ -48,8 +50,8 @@ pub struct Access {
     pub atomic: bool,
     /// The linear address of the instruction.
     pub pc: VirtAddr,
-    /// How many instructions its processor had executed before this one: a run with that budget ends before the access.
-    /// Known in a log that is counted.
+    /// How many instructions its processor had executed before this one: a run with that budget ends before
+    /// the access. Known in a log that is counted.
     pub instruction: Option<u64>,
 }
 
@@ -111,8 +113,8 @@ pub enum Happening {
 pub enum Event {
     /// A memory access.
     Access(Access),
-    /// The processor read a page-table entry for the access that follows, or for one that faulted. `address` is the
-    /// one to translate, `physical` that of the entry.
+    /// The processor read a page-table entry for the access that follows, or for one that faulted. `address`
+    /// is the one to translate, `physical` that of the entry.
     Walk(Access),
     /// Anything else, with its instruction time.
     Happening(u64, Happening),
@@ -328,8 +330,8 @@ impl Events {
         self.translated.push(Translated { until: self.words.len(), pages, paths });
     }
 
-    /// Hands events to `sink`, oldest first, and empties the log. `cpu` is the processor that ran last. Accesses that
-    /// `filter` knows already are left out.
+    /// Hands events to `sink`, oldest first, and empties the log. `cpu` is the processor that ran last.
+    /// Accesses that `filter` knows already are left out.
     pub(crate) fn drain<F: Filter>(
         &mut self,
         cpu: &Cpu,
@@ -420,8 +422,8 @@ fn tell_walk(path: &Path, access: Access, sink: &mut impl FnMut(Event)) {
 
 /// Decides which accesses are left out, before anything else is asked of them. `()` leaves out none.
 pub trait Filter {
-    /// Whether an access that was asked for is known from then on, as long as addresses lead where they did. Then its
-    /// repetitions may be left out without asking.
+    /// Whether an access that was asked for is known from then on, as long as addresses lead where they did.
+    /// Then its repetitions may be left out without asking.
     const REPETITIONS: bool;
     /// Whether this access is left out; where it is in physical memory is not known yet.
     fn knows(&mut self, access: &Access) -> bool;
@@ -429,8 +431,8 @@ pub trait Filter {
     fn remapped(&mut self);
 }
 
-/// Leaves out most repetitions of an access between two happenings, for readers who need to know what was accessed rather than
-/// how often.
+/// Leaves out most repetitions of an access between two happenings, for readers who need to know what was
+/// accessed rather than how often.
 pub struct Distinct;
 
 impl Filter for Distinct {
@@ -457,8 +459,8 @@ impl Filter for () {
 const RECENT_MIN: usize = 1 << 6;
 const RECENT_MAX: usize = 1 << 11;
 
-/// Remembers the words met last, each in the one place it can be in: equal words are equal accesses by the same instruction,
-/// and to compare them is much quicker than to decode them. Empty: remembers none.
+/// Remembers the words met last, each in the one place it can be in: equal words are equal accesses by the
+/// same instruction, and to compare them is much quicker than to decode them. Empty: remembers none.
 #[derive(Debug, Default)]
 struct Recent {
     /// None, or a power of two.

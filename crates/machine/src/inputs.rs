@@ -1,14 +1,15 @@
 //! Everything that comes into a machine from outside, and the tape that keeps it.
 //!
-//! What a machine does is a function of the machine and of its [`Input`]s: which processor runs how far, the ticks that a
-//! caller decides over and the interrupts whose arrival it does, keys, bytes of the serial line, injected interrupts, time that is slept through, memory that is
-//! written from outside. Each is a method of [`Machine`], and a machine that is asked to ([`Machine::record`]) keeps them as a
-//! [`Tape`]. A tape and a clone of the machine from where it began are the whole execution: [`Playback`] runs it
-//! again on the machine alone, without whoever drove it, stops wherever a [`StopSet`] says, and goes on from there.
+//! What a machine does is a function of the machine and of its [`Input`]s: which processor runs how far, the
+//! ticks that a caller decides over and the interrupts whose arrival it does, keys, bytes of the serial line,
+//! injected interrupts, time that is slept through, memory that is written from outside. Each is a method of
+//! [`Machine`], and a machine that is asked to ([`Machine::record`]) keeps them as a [`Tape`]. A tape and a
+//! clone of the machine from where it began are the whole execution: [`Playback`] runs it again on the
+//! machine alone, without whoever drove it, stops wherever a [`StopSet`] says, and goes on from there.
 //!
-//! A place in a processor's execution is a [`Moment`]: a number of instructions is not enough, because interrupts are taken
-//! between two of them, before or after what comes from outside.
-//! Limits: fields of the machine that are changed directly are not on the tape.
+//! A place in a processor's execution is a [`Moment`]: a number of instructions is not enough, because
+//! interrupts are taken between two of them, before or after what comes from outside. Limits: fields of the
+//! machine that are changed directly are not on the tape.
 
 use crate::board::{TimerMode, TimerSource};
 use crate::devices::keyboard::Key;
@@ -25,8 +26,8 @@ pub struct Moment {
     pub executed: u64,
     /// How many interrupts and debug traps it has taken between instructions.
     pub taken: u64,
-    /// Whether everything that is due before the next instruction has happened: devices have caught up with the time,
-    /// and interrupts that can be taken were.
+    /// Whether everything that is due before the next instruction has happened: devices have caught up with
+    /// the time, and interrupts that can be taken were.
     pub settled: bool,
 }
 
@@ -177,7 +178,8 @@ impl<'a> Playback<'a> {
         &self.tape.inputs[self.next..]
     }
 
-    /// Plays on until something in `until` happens, or to the end. Instructions of all processors count together.
+    /// Plays on until something in `until` happens, or to the end. Instructions of all processors count
+    /// together.
     pub fn go(&mut self, machine: &mut Machine, until: &StopSet, events: &mut Events) -> Played {
         let mut left = until.instructions;
         while let Some(input) = self.tape.inputs.get(self.next) {
@@ -298,13 +300,15 @@ impl Machine {
         self.board.expire(self.instructions(), cpu)
     }
 
-    /// Holds interrupts between processors until [`Machine::arrive`], or no longer: then those in transit arrive.
+    /// Holds interrupts between processors until [`Machine::arrive`], or no longer: then those in transit
+    /// arrive.
     pub fn hold_messages(&mut self, held: bool) {
         self.on_tape(|| Input::HoldMessages(held));
         self.board.hold_messages(held);
     }
 
-    /// Lets an interrupt in transit arrive at its processor, which takes it when it can. False: there is none of this vector.
+    /// Lets an interrupt in transit arrive at its processor, which takes it when it can. False: there is none
+    /// of this vector.
     pub fn arrive(&mut self, cpu: CpuId, vector: u8) -> bool {
         self.on_tape(|| Input::Arrive { cpu, vector });
         self.board.arrive(cpu, vector)
@@ -342,9 +346,9 @@ impl Machine {
         self.take_transaction(cpu)
     }
 
-    /// A suspended transaction goes on. The processor must stand where it stood when the transaction was taken out, with
-    /// the same registers; if the transaction was aborted meanwhile, the fallback is next. False if there is none of that
-    /// name, or the processor is in another one.
+    /// A suspended transaction goes on. The processor must stand where it stood when the transaction was
+    /// taken out, with the same registers; if the transaction was aborted meanwhile, the fallback is next.
+    /// False if there is none of that name, or the processor is in another one.
     pub fn resume_transaction(&mut self, cpu: CpuId, transaction: u32) -> bool {
         self.on_tape(|| Input::Resume { cpu, transaction });
         self.put_transaction(cpu, transaction)

@@ -1,8 +1,8 @@
 //! The whole machine as one value.
 //!
-//! `clone` gives an equal machine for the price of some reference counts; `clone_from` makes a machine equal to
-//! another one and keeps whatever decoded code and translations still hold, so going back to a checkpoint is
-//! `live.clone_from(&checkpoint)`.
+//! `clone` gives an equal machine for the price of some reference counts; `clone_from` makes a machine equal
+//! to another one and keeps whatever decoded code and translations still hold, so going back to a checkpoint
+//! is `live.clone_from(&checkpoint)`.
 
 use crate::board::{Board, BoardConfig, CPUS_MAX, Signal};
 use crate::boot::{self, Boot, BootError, Format};
@@ -31,7 +31,8 @@ pub struct Machine {
     instructions: u64,
     /// A processor that stopped before an instruction at a code address, and may now execute it.
     resume: Option<(CpuId, u64)>,
-    /// For each processor that stopped before an access and may now make it, how many instructions it had executed.
+    /// For each processor that stopped before an access and may now make it, how many instructions it had
+    /// executed.
     held: [Option<u64>; CPUS_MAX as usize],
     /// Interrupts and debug traps that each processor took between instructions.
     taken: [u64; CPUS_MAX as usize],
@@ -110,9 +111,9 @@ impl Machine {
         machine
     }
 
-    /// One processor in 64-bit mode with flat segments and interrupts off, for code that needs nothing more. The
-    /// lowest and the highest 512 GiB of addresses lead to physical memory from 0 on, for every ring, by tables in the
-    /// last two pages. Selectors 8 and 16 are its code and data segments.
+    /// One processor in 64-bit mode with flat segments and interrupts off, for code that needs nothing more.
+    /// The lowest and the highest 512 GiB of addresses lead to physical memory from 0 on, for every ring, by
+    /// tables in the last two pages. Selectors 8 and 16 are its code and data segments.
     #[must_use]
     pub fn flat64(memory_bytes: u64) -> Self {
         let mut machine = Self::flat32(memory_bytes);
@@ -137,8 +138,8 @@ impl Machine {
         machine
     }
 
-    /// A machine with a kernel in it, about to execute its first instruction. A disk image becomes the first disk, and the
-    /// others move on.
+    /// A machine with a kernel in it, about to execute its first instruction. A disk image becomes the first
+    /// disk, and the others move on.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         let Boot { kernel, options, mut board } = boot;
         let format = Format::detect(kernel)?;
@@ -327,7 +328,8 @@ impl Machine {
         }
     }
 
-    /// Interrupts and debug traps that this processor took between instructions, since the machine was made or read.
+    /// Interrupts and debug traps that this processor took between instructions, since the machine was made
+    /// or read.
     pub(crate) fn taken(&self, cpu: CpuId) -> u64 {
         self.taken[usize::from(cpu.0)]
     }
@@ -387,8 +389,8 @@ impl Machine {
         crate::boot::bios::call(self.instructions, id, cpu, &mut self.memory, &mut self.board);
     }
 
-    /// Runs all processors in turn, `quota` instructions each, until one of them ends its run with anything but
-    /// its share or a halt. When all are halted, time passes until a device wakes one.
+    /// Runs all processors in turn, `quota` instructions each, until one of them ends its run with anything
+    /// but its share or a halt. When all are halted, time passes until a device wakes one.
     pub fn run_all(&mut self, quota: u64, until: &StopSet, events: &mut Events) -> (CpuId, Stop) {
         let mut left = until.instructions.unwrap_or(u64::MAX);
         loop {
@@ -480,8 +482,8 @@ impl Machine {
         true
     }
 
-    /// Writes through the processor's page tables, whatever they permit, without setting their bits. False, with
-    /// nothing written, if part of it is not mapped.
+    /// Writes through the processor's page tables, whatever they permit, without setting their bits. False,
+    /// with nothing written, if part of it is not mapped.
     pub fn write_virt(&mut self, id: CpuId, address: VirtAddr, bytes: &[u8]) -> bool {
         let mut pieces = Vec::new();
         let mut at = address.0;

@@ -1,10 +1,10 @@
 //! Physical memory as a shallow tree of reference-counted pages.
 //!
-//! Root → 64-way branch → 64-way leaf → 4 KiB page. A clone copies the root (one reference count per
-//! 16 MiB); the first write to a shared page copies the path to it. What was never written is not there and
-//! reads as zeroes: a common page of zeroes would have one reference count, and copying a path on two host
-//! processors would be a fight for it. Whether a page may be written in place is decided by uniqueness of the whole path, and the
-//! processor caches the answer as a host pointer. The contract of that cache:
+//! Root → 64-way branch → 64-way leaf → 4 KiB page. A clone copies the root (one reference count per 16 MiB);
+//! the first write to a shared page copies the path to it. What was never written is not there and reads as
+//! zeroes: a common page of zeroes would have one reference count, and copying a path on two host processors
+//! would be a fight for it. Whether a page may be written in place is decided by uniqueness of the whole
+//! path, and the processor caches the answer as a host pointer. The contract of that cache:
 //!
 //! - [`Memory::clone`] marks the source as cloned; whoever caches write pointers must ask
 //!   [`Memory::take_cloned`] before using them again. A clone needs `&self` and a cached write `&mut self`,
@@ -25,8 +25,8 @@ use trace::PhysAddr;
 /// Bytes in a page.
 pub const PAGE: usize = 4096;
 const FANOUT: usize = 64;
-/// Recycled page buffers that a thread keeps at most, about as many as the clones of a search take: what goes back to the
-/// allocator goes on to the host, which clears a page each time that it is wanted again.
+/// Recycled page buffers that a thread keeps at most, about as many as the clones of a search take: what goes
+/// back to the allocator goes on to the host, which clears a page each time that it is wanted again.
 const POOL_PAGES_MAX: usize = 1 << 13;
 /// External writes remembered one by one; beyond it everything counts as touched.
 const TOUCHED_MAX: usize = 4096;
@@ -80,12 +80,14 @@ fn is_same<T>(a: &Option<Arc<T>>, b: &Option<Arc<T>>) -> bool {
 }
 
 thread_local! {
-    /// Buffers of pages that nobody holds any more, for the next page that must be copied. Going back and forth between
-    /// clones frees and copies thousands of pages a second; a general allocator takes as long for it as the copying.
+    /// Buffers of pages that nobody holds any more, for the next page that must be copied. Going back and
+    /// forth between clones frees and copies thousands of pages a second; a general allocator takes as long
+    /// for it as the copying.
     static POOL: RefCell<Vec<Arc<Page>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The value behind `shared` to change, after replacing it by a copy if it is not there or anyone else holds it.
+/// The value behind `shared` to change, after replacing it by a copy if it is not there or anyone else holds
+/// it.
 fn own<T>(shared: &mut Option<Arc<T>>, copy: impl FnOnce(&Option<Arc<T>>) -> Arc<T>) -> &mut T {
     if shared.as_ref().is_none_or(|shared| Arc::strong_count(shared) != 1) {
         *shared = Some(copy(shared));
@@ -260,7 +262,8 @@ impl Memory {
         }
     }
 
-    /// Becomes equal to `source` and names each frame whose page was replaced, with the old bytes and the new.
+    /// Becomes equal to `source` and names each frame whose page was replaced, with the old bytes and the
+    /// new.
     pub(crate) fn restore(&mut self, source: &Self, mut changed: impl FnMut(u64, &[u8; PAGE], &[u8; PAGE])) {
         source.cloned.store(true, Ordering::Relaxed);
         if self.frames != source.frames || self.rom != source.rom {

@@ -9,7 +9,8 @@ use iced_x86::{Decoder, DecoderOptions};
 use trace::{CpuId, PhysAddr, VirtAddr};
 
 impl Machine {
-    /// Is the next instruction one before which all earlier stores are in memory? See [`Kinds::FENCE`](crate::Kinds::FENCE).
+    /// Is the next instruction one before which all earlier stores are in memory? See
+    /// [`Kinds::FENCE`](crate::Kinds::FENCE).
     #[must_use]
     pub fn at_fence(&self, cpu: CpuId) -> bool {
         let mut bytes = [0; 15];
@@ -82,7 +83,8 @@ impl Machine {
         self.board.armed_timer(cpu)
     }
 
-    /// When the timer that interrupts this processor expires; see [`TimerMode::Held`](crate::board::TimerMode::Held).
+    /// When the timer that interrupts this processor expires; see
+    /// [`TimerMode::Held`](crate::board::TimerMode::Held).
     #[must_use]
     pub fn expiry(&self, cpu: CpuId) -> Option<u64> {
         self.board.expiry(cpu)

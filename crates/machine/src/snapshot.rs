@@ -1,14 +1,15 @@
 //! A machine as a file.
 //!
-//! Contract: `read(write(machine))` is a machine with the same state hash that goes on in the same way. Pages of zeros are
-//! left out, the rest is compressed in blocks of a mebibyte. Every byte is covered by a hash, so a damaged or truncated
-//! file is refused; a file of another version of the format or of the machine's layout is refused; and a file belongs to
-//! one image (kernel, initial file system, command line, board), named by a number that the caller computes.
+//! Contract: `read(write(machine))` is a machine with the same state hash that goes on in the same way. Pages
+//! of zeros are left out, the rest is compressed in blocks of a mebibyte. Every byte is covered by a hash, so
+//! a damaged or truncated file is refused; a file of another version of the format or of the machine's layout
+//! is refused; and a file belongs to one image (kernel, initial file system, command line, board), named by a
+//! number that the caller computes.
 //!
-//! Layout, little-endian: magic, version, layout, image, bytes of memory, number of blocks, hash of all that; then blocks,
-//! each its packed length, its length and its hash in front. The first block is processors and devices, the others are
-//! frame numbers and pages.
-//! Not kept: decoded code, which is derived. Output that the caller has not taken yet is kept.
+//! Layout, little-endian: magic, version, layout, image, bytes of memory, number of blocks, hash of all that;
+//! then blocks, each its packed length, its length and its hash in front. The first block is processors and
+//! devices, the others are frame numbers and pages. Not kept: decoded code, which is derived. Output that the
+//! caller has not taken yet is kept.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -38,9 +38,11 @@ impl Kinds {
     pub const TRANSACTION: Self = Self(256);
     /// A transaction was committed or aborted.
     pub const TRANSACTION_END: Self = Self(512);
-    /// An instruction is next, in ring 3, before which all earlier stores are in memory. Run again, it is executed.
+    /// An instruction is next, in ring 3, before which all earlier stores are in memory. Run again, it is
+    /// executed.
     pub const USER_FENCE: Self = Self(1024);
-    /// An instruction is next, at whatever privilege, before which all earlier stores are in memory. Run again, it is executed.
+    /// An instruction is next, at whatever privilege, before which all earlier stores are in memory. Run
+    /// again, it is executed.
     pub const FENCE: Self = Self(2048);
 
     #[must_use]
@@ -74,15 +76,16 @@ pub struct StopSet {
     pub instructions: Option<u64>,
     /// Stop before an instruction at one of these linear addresses (but not before the first of the run).
     pub code: Arc<BTreeSet<u64>>,
-    /// Stop before an instruction that accesses one of these words; nothing of it has happened then. Run again, the
-    /// processor makes the access and goes on to the next. A repeated string instruction stops before the stretch with
-    /// the word in it. What a processor accesses on its own behalf, for instance to deliver an interrupt, does not
-    /// count, except for page tables if [`WordSet::walks`] says so.
+    /// Stop before an instruction that accesses one of these words; nothing of it has happened then. Run
+    /// again, the processor makes the access and goes on to the next. A repeated string instruction stops
+    /// before the stretch with the word in it. What a processor accesses on its own behalf, for instance to
+    /// deliver an interrupt, does not count, except for page tables if [`WordSet::walks`] says so.
     ///
-    /// Accesses to the pages that hold these words take a slower path, some 50 ns each; everything else runs at full speed.
+    /// Accesses to the pages that hold these words take a slower path, some 50 ns each; everything else runs
+    /// at full speed.
     pub before: Arc<WordSet>,
-    /// Stop between two iterations of a repeated string instruction at one of these linear addresses. Run again, it goes
-    /// on with the next.
+    /// Stop between two iterations of a repeated string instruction at one of these linear addresses. Run
+    /// again, it goes on with the next.
     pub iterations: Arc<BTreeSet<u64>>,
     /// Stop after an instruction that touches one of these.
     pub watch: Arc<Vec<Watchpoint>>,

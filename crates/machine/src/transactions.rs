@@ -1,21 +1,23 @@
 //! Hardware transactional memory: the transactions that are open, as plain data.
 //!
-//! A transaction is a copy of the registers at its XBEGIN, the cache lines it has read, and the lines it has written with
-//! what they held before. An abort writes those back and goes to the fallback address with a status in EAX; a commit
-//! forgets them. Transactions are strongly atomic: an access by anybody else that conflicts aborts the transaction
-//! before the access is made, so nobody ever sees what a transaction wrote before it commits. Weakly atomic ones
-//! ([`Atomicity::Weak`]) keep only each other out; what such a one wrote is in place at once, and an abort puts back what its
-//! lines held, as software with an undo log does.
+//! A transaction is a copy of the registers at its XBEGIN, the cache lines it has read, and the lines it has
+//! written with what they held before. An abort writes those back and goes to the fallback address with a
+//! status in EAX; a commit forgets them. Transactions are strongly atomic: an access by anybody else that
+//! conflicts aborts the transaction before the access is made, so nobody ever sees what a transaction wrote
+//! before it commits. Weakly atomic ones ([`Atomicity::Weak`]) keep only each other out; what such a one
+//! wrote is in place at once, and an abort puts back what its lines held, as software with an undo log does.
 //!
 //! Whoever runs the machine can decide at each outermost XBEGIN whether the transaction is tried at all
-//! ([`Kinds::TRANSACTION`](crate::Kinds::TRANSACTION), then [`Machine::refuse_transaction`] or simply going on), and can
-//! take a transaction out of its processor and put it back ([`Machine::suspend_transaction`]): what runs in between
-//! runs outside of it and may conflict with it. So threads that share a processor behave as if each had its own.
+//! ([`Kinds::TRANSACTION`](crate::Kinds::TRANSACTION), then [`Machine::refuse_transaction`] or simply going
+//! on), and can take a transaction out of its processor and put it back ([`Machine::suspend_transaction`]):
+//! what runs in between runs outside of it and may conflict with it. So threads that share a processor behave
+//! as if each had its own.
 //!
-//! Source: Intel's manual, volume 1, chapter "Programming with Intel transactional synchronization extensions", and the
-//! descriptions of XBEGIN, XEND, XABORT and XTEST in volume 2.
-//! Limits: prefixes for lock elision are ignored, as the architecture allows; reads have no limit of their own; lines that
-//! are only fetched or walked do not count; memory that is written from outside of the processors conflicts with nothing.
+//! Source: Intel's manual, volume 1, chapter "Programming with Intel transactional synchronization
+//! extensions", and the descriptions of XBEGIN, XEND, XABORT and XTEST in volume 2. Limits: prefixes for lock
+//! elision are ignored, as the architecture allows; reads have no limit of their own; lines that are only
+//! fetched or walked do not count; memory that is written from outside of the processors conflicts with
+//! nothing.
 
 use crate::board::CPUS_MAX;
 use crate::hash::StableHasher;
@@ -65,8 +67,9 @@ pub struct Tsx {
 pub enum SystemCalls {
     /// It aborts with this status. Processors give none of the reasons, or another each time.
     Abort { status: u32 },
-    /// The kernel runs outside of it, and it goes on where the kernel returns to; an abort does not undo what the kernel did. So it
-    /// is in software, of which the kernel knows nothing. SYSENTER still aborts: where that returns to is not known.
+    /// The kernel runs outside of it, and it goes on where the kernel returns to; an abort does not undo what
+    /// the kernel did. So it is in software, of which the kernel knows nothing. SYSENTER still aborts: where
+    /// that returns to is not known.
     Proceed,
 }
 

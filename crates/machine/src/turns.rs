@@ -1,13 +1,13 @@
 //! Processors in turn, for a guest that runs freely.
 //!
-//! Contract: [`Turns::take`] lets one processor run for its share, which ends early where the processor has nothing better
-//! to do than to wait: at HLT, and with several processors at PAUSE, so that one who waits for another gives way to it.
-//! Halted processors are passed over while another one runs, and so are those on hold. Who comes next and for how long is a
-//! function of the machine and of the turns before, so equal machines take equal turns. Source: SKI (2014), section 3.3,
-//! heuristics H1 and H2.
+//! Contract: [`Turns::take`] lets one processor run for its share, which ends early where the processor has
+//! nothing better to do than to wait: at HLT, and with several processors at PAUSE, so that one who waits for
+//! another gives way to it. Halted processors are passed over while another one runs, and so are those on
+//! hold. Who comes next and for how long is a function of the machine and of the turns before, so equal
+//! machines take equal turns. Source: SKI (2014), section 3.3, heuristics H1 and H2.
 //!
-//! Shares differ in length: equal ones can fall into step with a guest's loops, so that a lock is held at the end of each
-//! and others wait for it for ever.
+//! Shares differ in length: equal ones can fall into step with a guest's loops, so that a lock is held at the
+//! end of each and others wait for it for ever.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -93,8 +93,8 @@ impl Turns {
         SHARE_MIN + (self.draw >> 33) % SHARE_SPREAD
     }
 
-    /// Lets the next processor run, at most `instructions_max` instructions and until one of the happenings in `on`. `None`: all are on
-    /// hold, or have not been started.
+    /// Lets the next processor run, at most `instructions_max` instructions and until one of the happenings
+    /// in `on`. `None`: all are on hold, or have not been started.
     pub fn take(
         &mut self,
         machine: &mut Machine,

@@ -1,8 +1,8 @@
 //! Sets of words of physical memory, for runs that stop before one of them is accessed.
 //!
-//! A word is eight aligned bytes. Words are named by physical address, because processors that communicate through a page
-//! may have it at different linear addresses. A set is built by whoever runs the machine and handed over in
-//! [`StopSet::before`](crate::StopSet::before).
+//! A word is eight aligned bytes. Words are named by physical address, because processors that communicate
+//! through a page may have it at different linear addresses. A set is built by whoever runs the machine and
+//! handed over in [`StopSet::before`](crate::StopSet::before).
 
 use rustc_hash::FxHashMap;
 use trace::PhysAddr;

@@ -157,8 +157,8 @@ impl Mode {
     }
 }
 
-/// A machine about to run random code. Handlers step over the byte that faulted, so that a round gets further than
-/// its first fault.
+/// A machine about to run random code. Handlers step over the byte that faulted, so that a round gets further
+/// than its first fault.
 fn machine(random: &mut Random, mode: Mode) -> Machine {
     let cpus = random.pick(&[1, 1, 2]);
     let mut machine = Machine::new(BoardConfig { cpus, memory_bytes: MEMORY, ..BoardConfig::default() });

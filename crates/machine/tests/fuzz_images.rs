@@ -40,7 +40,8 @@ fn executable(code: &[u8], multiboot: bool) -> Vec<u8> {
     file
 }
 
-/// A boot sector that calls every BIOS service boot loaders use, with random registers, and runs on into what it read.
+/// A boot sector that calls every BIOS service boot loaders use, with random registers, and runs on into what
+/// it read.
 fn boot_disk(random: &mut Random) -> Vec<u8> {
     let mut sector = Vec::new();
     while sector.len() < 440 {

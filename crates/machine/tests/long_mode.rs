@@ -332,7 +332,8 @@ fn put_tables(m: &mut Machine) {
     table(m, 0x810, 0xfff, HIGH + IDT);
 }
 
-/// Code that goes into long mode, from there to ring 3, and from there into the kernel by interrupts and SYSCALL.
+/// Code that goes into long mode, from there to ring 3, and from there into the kernel by interrupts and
+/// SYSCALL.
 fn put_code(m: &mut Machine) {
     use places::*;
     let code = assemble(32, CODE, |a| {

@@ -1,5 +1,5 @@
-//! Corners of the ways between rings and code segments in long mode: IRET, SYSCALL and SYSRET, interrupt stacks, call
-//! gates, null stack segments, single steps.
+//! Corners of the ways between rings and code segments in long mode: IRET, SYSCALL and SYSRET, interrupt
+//! stacks, call gates, null stack segments, single steps.
 //!
 //! Source: Intel's manual, volume 2, the pseudo-code of each instruction; volume 3, section 6.14.
 
@@ -38,7 +38,8 @@ fn put(m: &mut Machine, at: u64, value: u64) {
     m.memory.load(PhysAddr(at), &value.to_le_bytes());
 }
 
-/// About to execute `build` in ring 0, with a handler that halts for every vector. 0x81 has an interrupt stack.
+/// About to execute `build` in ring 0, with a handler that halts for every vector. 0x81 has an interrupt
+/// stack.
 fn machine(build: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>) -> Machine {
     let mut m = Machine::flat64(2 << 20);
     let entries = [

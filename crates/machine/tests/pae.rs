@@ -1,5 +1,5 @@
-//! Paging with entries of eight bytes in a 32-bit system: rights, no-execute, reserved bits, and the four topmost
-//! entries, which are checked when they are loaded.
+//! Paging with entries of eight bytes in a 32-bit system: rights, no-execute, reserved bits, and the four
+//! topmost entries, which are checked when they are loaded.
 //!
 //! Source: Intel's manual, volume 3, section 4.4.
 

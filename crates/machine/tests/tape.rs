@@ -1,4 +1,5 @@
-//! What came into a machine is the whole execution: played on a clone it leads to the same state, whatever stops on the way.
+//! What came into a machine is the whole execution: played on a clone it leads to the same state, whatever
+//! stops on the way.
 
 mod guests;
 

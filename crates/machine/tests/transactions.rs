@@ -1,6 +1,6 @@
-//! Hardware transactions: the status each abort leaves, what is undone, who conflicts with whom, and that a transaction is
-//! part of the machine's state. The statuses are those of Intel's manual, volume 1, section "RTM abort status definition";
-//! zero where the manual names no bit for the reason.
+//! Hardware transactions: the status each abort leaves, what is undone, who conflicts with whom, and that a
+//! transaction is part of the machine's state. The statuses are those of Intel's manual, volume 1, section
+//! "RTM abort status definition"; zero where the manual names no bit for the reason.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
@@ -84,7 +84,8 @@ fn each_reason_leaves_its_status_and_no_other_trace() {
         a.set_label(&mut nowhere)?;
         a.nop()
     }
-    /// Writes `n` lines that are 4096 bytes apart, all in one set of the cache; the first is the transaction's own.
+    /// Writes `n` lines that are 4096 bytes apart, all in one set of the cache; the first is the
+    /// transaction's own.
     fn lines(a: &mut Asm, n: i32) -> Built {
         (1..n).try_for_each(|i| a.mov(dword_ptr(ebx + i * 0x1000), i))
     }
@@ -222,8 +223,8 @@ fn processors_without_it_know_none_of_it() {
     }
 }
 
-/// The manual lets a processor ignore the prefixes of lock elision (volume 1, "Hardware lock elision"), and one whose CPUID does not
-/// report them does: the lock is taken and released, and there is no transaction.
+/// The manual lets a processor ignore the prefixes of lock elision (volume 1, "Hardware lock elision"), and
+/// one whose CPUID does not report them does: the lock is taken and released, and there is no transaction.
 #[test]
 fn prefixes_of_lock_elision_are_ignored() {
     let plain: [Build; 5] = [

@@ -1,4 +1,5 @@
-//! Runs that stop before an access to one of a set of words, logs that count instructions, and logs of page walks.
+//! Runs that stop before an access to one of a set of words, logs that count instructions, and logs of page
+//! walks.
 
 mod guests;
 

@@ -1,17 +1,17 @@
 //! Mutants: rules of Rockfall, each broken on purpose, and the tests that should notice.
 //!
-//! Concept: `mutants.toml` lists replacements of a few words in one source file. They are compiled into a copy of the tree
-//! together, each behind a switch that an environment variable turns on, so that it takes one compilation to try all of them
-//! (mutant schemata: Untch, Offutt and Harrold 1993). Then the tests named beside each are run with its switch on. A mutant
-//! that they do not kill is a rule that no test holds. One that cannot be told from the original says why, under
-//! `equivalent`.
+//! Concept: `mutants.toml` lists replacements of a few words in one source file. They are compiled into a
+//! copy of the tree together, each behind a switch that an environment variable turns on, so that it takes
+//! one compilation to try all of them (mutant schemata: Untch, Offutt and Harrold 1993). Then the tests named
+//! beside each are run with its switch on. A mutant that they do not kill is a rule that no test holds. One
+//! that cannot be told from the original says why, under `equivalent`.
 //!
-//! Contract: a mutant fits its file exactly once; the test of this crate says which do not any more. The tree itself is
-//! never changed. Mutants of the same words cannot be compiled in together: each goes into the first of as many copies as
-//! are needed that has room for it.
+//! Contract: a mutant fits its file exactly once; the test of this crate says which do not any more. The tree
+//! itself is never changed. Mutants of the same words cannot be compiled in together: each goes into the
+//! first of as many copies as are needed that has room for it.
 //!
-//! `cargo run --release -p mutants` runs all of them; `--only PART` those whose name or file has that part. With `--record FILE`
-//! it can be interrupted and goes on.
+//! `cargo run --release -p mutants` runs all of them; `--only PART` those whose name or file has that part.
+//! With `--record FILE` it can be interrupted and goes on.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -151,7 +151,8 @@ const PARTS: [&str; 9] = [
 ];
 
 impl Copy {
-    /// Copies `from` to `to`, which keeps what was compiled there before, with these mutants in it, all switched off.
+    /// Copies `from` to `to`, which keeps what was compiled there before, with these mutants in it, all
+    /// switched off.
     pub fn new(from: &Path, to: &Path, mutants: &[(usize, Mutant)]) -> Result<Self, String> {
         let mut changed: BTreeMap<PathBuf, String> = BTreeMap::new();
         let read = |path: &Path| {
@@ -205,8 +206,8 @@ impl Copy {
         Ok(Fate::Survived)
     }
 
-    /// Runs `cargo test`, up to the first test that fails; says whether all succeeded, or `None` if it took too long.
-    /// `timeout` leads a group of processes, and ends cargo together with the test.
+    /// Runs `cargo test`, up to the first test that fails; says whether all succeeded, or `None` if it took
+    /// too long. `timeout` leads a group of processes, and ends cargo together with the test.
     fn cargo(&self, tests: &str, mutant: Option<usize>, limit: Duration) -> Result<Option<bool>, String> {
         let mut command = Command::new("timeout");
         command

@@ -1,7 +1,7 @@
 //! A program as C for the bundled kernel's thread library.
 //!
-//! Each shared access is one volatile access, each atomic one the library's function, so that what the processor does is
-//! what `enumerate.rs` enumerates. Threads leave their registers in `out` when they end.
+//! Each shared access is one volatile access, each atomic one the library's function, so that what the
+//! processor does is what `enumerate.rs` enumerates. Threads leave their registers in `out` when they end.
 
 use crate::program::{COPY_WORDS, Op, Program, REGISTERS, Value, Waiting};
 use std::fmt::Write as _;
@@ -45,8 +45,8 @@ static unsigned push_pop(unsigned value)
 }
 ";
 
-/// Yields so many times. The count is in a register that the function of the system call pushes: where it comes back, the
-/// registers are the same in each round.
+/// Yields so many times. The count is in a register that the function of the system call pushes: where it
+/// comes back, the registers are the same in each round.
 const YIELD_FOR: &str = "
 static void yield_for(int times)
 {

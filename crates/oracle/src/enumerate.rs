@@ -1,16 +1,18 @@
 //! All outcomes of a program, by brute force over an abstract machine.
 //!
-//! Concept: sequentially consistent interleaving of atomic steps, each of which touches at most one shared thing. Every
-//! state is visited once, by depth-first search with a set of the states seen. There is no reduction, no preemption point and
-//! no scheduler, and nothing here is shared with Rockfall: where the two disagree, one of them is wrong.
+//! Concept: sequentially consistent interleaving of atomic steps, each of which touches at most one shared
+//! thing. Every state is visited once, by depth-first search with a set of the states seen. There is no
+//! reduction, no preemption point and no scheduler, and nothing here is shared with Rockfall: where the two
+//! disagree, one of them is wrong.
 //!
-//! With [`Memory::Buffered`] each thread has a store buffer, as the abstract machine of x86-TSO has it (Sewell et al. 2010,
-//! section 3): a store goes to its end, a load takes the youngest store to its cell that is there or else memory, the oldest
-//! store may go to memory at any time, and everything but loads and stores waits until the buffer is empty.
+//! With [`Memory::Buffered`] each thread has a store buffer, as the abstract machine of x86-TSO has it
+//! (Sewell et al. 2010, section 3): a store goes to its end, a load takes the youngest store to its cell that
+//! is there or else memory, the oldest store may go to memory at any time, and everything but loads and
+//! stores waits until the buffer is empty.
 //!
-//! What the thread library promises is modelled as it is documented: a mutex is handed to whoever waits longest; a thread
-//! that waits for a condition is in its queue before it has left the mutex; a signal takes the first of the queue; a
-//! semaphore is a counter behind a mutex and a condition.
+//! What the thread library promises is modelled as it is documented: a mutex is handed to whoever waits
+//! longest; a thread that waits for a condition is in its queue before it has left the mutex; a signal takes
+//! the first of the queue; a semaphore is a counter behind a mutex and a condition.
 //!
 //! Limits: the enumeration gives up beyond [`STATES_MAX`] states, and says so.
 

@@ -1,5 +1,5 @@
-//! What exploration reaches: the same program compiled, run on the bundled kernel in the machine, and explored with a
-//! preemption point before every access that others may see.
+//! What exploration reaches: the same program compiled, run on the bundled kernel in the machine, and
+//! explored with a preemption point before every access that others may see.
 //!
 //! Which accesses these are is learned as `rockfall test` learns it: the search begins again when words of a
 //! stack turn out to be shared ([`trace::Remark::Word`]), and instructions that access what another thread
@@ -38,8 +38,8 @@ const CLONE_BYTES_MAX: usize = 64 << 20;
 /// The grain, in bytes, at which it is asked whether two threads access the same memory.
 const GRAIN_BYTES: u64 = 4;
 
-/// A program is passed over if it is expected to have this many times the interleavings that are allowed: expectations are
-/// often too high.
+/// A program is passed over if it is expected to have this many times the interleavings that are allowed:
+/// expectations are often too high.
 const FORECAST_FACTOR: f64 = 4.0;
 /// How many interleavings must be run before a forecast counts.
 const FORECAST_INTERLEAVINGS_MIN: u64 = 40;
@@ -54,7 +54,8 @@ pub struct Limits {
 
 /// What came of exploring a program.
 pub enum Explored {
-    /// The space is exhausted; its outcomes are in words. `bounded`: a judgement of who waits bounds what was explored.
+    /// The space is exhausted; its outcomes are in words. `bounded`: a judgement of who waits bounds what was
+    /// explored.
     All { outcomes: BTreeSet<String>, interleavings: u64, bounded: bool },
     /// There are more interleavings than were allowed.
     TooMany,
@@ -271,8 +272,8 @@ pub enum Explores<'a> {
 }
 
 impl Explores<'_> {
-    /// The points to begin with. Of a kernel, those of the calls that are asked about; the last one that each thread makes is
-    /// gettid, when its results are in memory.
+    /// The points to begin with. Of a kernel, those of the calls that are asked about; the last one that each
+    /// thread makes is gettid, when its results are in memory.
     const fn points(self) -> &'static str {
         match self {
             Explores::Program(..) => "everywhere,lock,unlock,create,wake",

@@ -1,8 +1,8 @@
 //! Random programs, the same for the same seed.
 //!
-//! A program has a flavour, which decides what its threads are made of besides plain loads and stores, so that every
-//! kind of step meets every other one often. Programs are small: what a thread can do in three steps goes wrong as well as
-//! what it can do in thirty, and brute force comes to an end.
+//! A program has a flavour, which decides what its threads are made of besides plain loads and stores, so
+//! that every kind of step meets every other one often. Programs are small: what a thread can do in three
+//! steps goes wrong as well as what it can do in thirty, and brute force comes to an end.
 
 use crate::program::{COPY_WORDS, Op, Program, REGISTERS, Value, Waiting};
 
@@ -267,7 +267,8 @@ pub fn program(seed: u64) -> (Flavour, Program) {
     (flavour, Program { threads, cells: CELLS, mutexes: 2, conditions: 1, semaphores, heap })
 }
 
-/// The program of a seed for threads with store buffers: loads, stores, loops that wait, atomic instructions and fences.
+/// The program of a seed for threads with store buffers: loads, stores, loops that wait, atomic instructions
+/// and fences.
 #[must_use]
 pub fn buffered(seed: u64) -> (Flavour, Program) {
     let random = &mut Random::new(seed);

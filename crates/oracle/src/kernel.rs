@@ -1,11 +1,13 @@
-//! System calls of the bundled kernel: small programs whose threads make them, and all results they can have, by a model.
+//! System calls of the bundled kernel: small programs whose threads make them, and all results they can have,
+//! by a model.
 //!
-//! Concept: here it is the kernel that is explored, not the program. Each call is one step of the model, as the kernel
-//! promises it: pages are new or taken, names are there or not, a thread blocks until another one makes it runnable. So
-//! a call that is not atomic, or an order of calls that exploration never tries, shows as a result too many or too few.
+//! Concept: here it is the kernel that is explored, not the program. Each call is one step of the model, as
+//! the kernel promises it: pages are new or taken, names are there or not, a thread blocks until another one
+//! makes it runnable. So a call that is not atomic, or an order of calls that exploration never tries, shows
+//! as a result too many or too few.
 //!
-//! Limits: what a program does between two calls is nobody's business, so threads talk to each other by calls alone. Numbers of
-//! threads follow each other, because nobody else makes threads meanwhile.
+//! Limits: what a program does between two calls is nobody's business, so threads talk to each other by calls
+//! alone. Numbers of threads follow each other, because nobody else makes threads meanwhile.
 
 use crate::enumerate::{End, Outcome};
 use crate::generate::Random;
@@ -69,7 +71,8 @@ impl fmt::Display for Calls {
 #[must_use]
 pub fn calls(seed: u64) -> Calls {
     let random = &mut Random::new(seed ^ u64::from(MARKER));
-    // What threads do when they end takes most of the interleavings: two of them, with three calls, are what can be explored.
+    // What threads do when they end takes most of the interleavings: two of them, with three calls, are what
+    // can be explored.
     let (count, kind) = (2, random.below(4));
     let most = [2, 1];
     let threads = (0..count)

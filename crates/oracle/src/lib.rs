@@ -1,10 +1,12 @@
-//! An oracle for the explorer: generated programs, all their outcomes by an enumerator that shares no code with the rest of
-//! Rockfall, and the comparison with what exploration reaches on the real machine.
+//! An oracle for the explorer: generated programs, all their outcomes by an enumerator that shares no code
+//! with the rest of Rockfall, and the comparison with what exploration reaches on the real machine.
 //!
-//! Other tests compare one strategy with another on the same subject, so a mistake in what counts as an access, as a
-//! preemption point or as an enabled thread cancels out. Here it shows, as an outcome that is missed or invented.
+//! Other tests compare one strategy with another on the same subject, so a mistake in what counts as an
+//! access, as a preemption point or as an enabled thread cancels out. Here it shows, as an outcome that is
+//! missed or invented.
 //!
-//! `cargo run --release -p oracle -- --programs 10000` is the campaign; the tests of this crate are a short one.
+//! `cargo run --release -p oracle -- --programs 10000` is the campaign; the tests of this crate are a short
+//! one.
 
 pub mod emit;
 pub mod enumerate;
@@ -51,7 +53,8 @@ pub enum Fate {
     Odd(String),
 }
 
-/// Compares the programs of these seeds, built together into one image in `folder`, and says what came of each.
+/// Compares the programs of these seeds, built together into one image in `folder`, and says what came of
+/// each.
 pub fn compare(
     seeds: &[u64],
     memory: Memory,

@@ -48,7 +48,8 @@ struct Arguments {
     /// Where images are built.
     #[arg(long, default_value = "target/oracle")]
     folder: PathBuf,
-    /// A file with a line for each program that was compared: these are not compared again, and count for the result.
+    /// A file with a line for each program that was compared: these are not compared again, and count for the
+    /// result.
     #[arg(long)]
     record: Option<PathBuf>,
     /// Also write the result into docs/results/soundness.md.

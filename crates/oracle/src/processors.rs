@@ -1,9 +1,10 @@
-//! Programs for several processors: they are generated, carried out by the bundled kernel for several processors, whose
-//! outcomes an enumerator knows, compared with what exploration reaches.
+//! Programs for several processors: they are generated, carried out by the bundled kernel for several
+//! processors, whose outcomes an enumerator knows, compared with what exploration reaches.
 //!
-//! Where processors are let in is learned as `rockfall test` learns it: words that two of them touch, as they show, and of
-//! those the ones that locked instructions touch or on which there is a race ([`Points::Ordering`]); or all of them
-//! ([`Points::All`], always where processors have store buffers). The space is begun again whenever there are more.
+//! Where processors are let in is learned as `rockfall test` learns it: words that two of them touch, as they
+//! show, and of those the ones that locked instructions touch or on which there is a race
+//! ([`Points::Ordering`]); or all of them ([`Points::All`], always where processors have store buffers). The
+//! space is begun again whenever there are more.
 //!
 //! Limits: a program is passed over beyond so many interleavings, counted over all beginnings.
 

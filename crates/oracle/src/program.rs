@@ -76,8 +76,8 @@ pub enum Op {
         value: u32,
         how: Waiting,
     },
-    /// Looks at the cell so many times, unless it has the value before that. The count is in memory, and all else is the same
-    /// in each round.
+    /// Looks at the cell so many times, unless it has the value before that. The count is in memory, and all
+    /// else is the same in each round.
     Try {
         cell: usize,
         value: u32,

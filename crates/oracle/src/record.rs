@@ -1,4 +1,5 @@
-//! What a campaign has come to, as a text file: a line for each program, so that it can be interrupted and go on, and as a table.
+//! What a campaign has come to, as a text file: a line for each program, so that it can be interrupted and go
+//! on, and as a table.
 
 use crate::traces::traces;
 use crate::{Compared, Fate, generate};
@@ -81,8 +82,8 @@ impl Record {
         self.count(|fate| fate != "passed-over")
     }
 
-    /// The interleavings of programs that only access cells, beside the traces that the programs alone have, by the
-    /// number of threads.
+    /// The interleavings of programs that only access cells, beside the traces that the programs alone have,
+    /// by the number of threads.
     #[must_use]
     pub fn beside_traces(&self) -> String {
         let mut sums: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();

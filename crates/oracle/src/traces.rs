@@ -1,10 +1,12 @@
-//! How many executions a program has that differ in more than the order of independent steps (Mazurkiewicz traces).
+//! How many executions a program has that differ in more than the order of independent steps (Mazurkiewicz
+//! traces).
 //!
-//! Concept: an optimal exploration runs one execution for each trace of what it explores. What is explored is more than the
-//! program, since its threads are created and ended by a kernel; how much more is a figure worth knowing.
+//! Concept: an optimal exploration runs one execution for each trace of what it explores. What is explored is
+//! more than the program, since its threads are created and ended by a kernel; how much more is a figure
+//! worth knowing.
 //!
-//! A trace is written as, for each cell, its stores in their order and, between two stores, the set of loads. Prefixes are
-//! visited once for each such text. Nothing here is shared with Rockfall.
+//! A trace is written as, for each cell, its stores in their order and, between two stores, the set of loads.
+//! Prefixes are visited once for each such text. Nothing here is shared with Rockfall.
 //!
 //! Limits: programs of loads, stores and atomic updates of cells only, and at most [`PREFIXES_MAX`] prefixes.
 

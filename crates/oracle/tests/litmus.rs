@@ -1,9 +1,9 @@
-//! Litmus tests of x86-TSO: exploring each on the machine, with store buffers, reaches exactly the outcomes that the enumerator
-//! knows, and the outcome that the test is about exactly if processors allow it.
+//! Litmus tests of x86-TSO: exploring each on the machine, with store buffers, reaches exactly the outcomes
+//! that the enumerator knows, and the outcome that the test is about exactly if processors allow it.
 //!
-//! Source: Owens, Sarkar and Sewell 2009, "A better x86 memory model: x86-TSO", section 4, and Sewell et al. 2010, for n1 to
-//! n7 and the tests of both vendors' manuals; the other names are those of the families that Alglave et al. 2014, "Herding
-//! cats", gives.
+//! Source: Owens, Sarkar and Sewell 2009, "A better x86 memory model: x86-TSO", section 4, and Sewell et al.
+//! 2010, for n1 to n7 and the tests of both vendors' manuals; the other names are those of the families that
+//! Alglave et al. 2014, "Herding cats", gives.
 
 use oracle::emit;
 use oracle::enumerate::{Memory, Outcome, outcomes};

@@ -1,5 +1,5 @@
-//! Threads that yield and count how often: they are taken to wait after a while, which bounds what is proved; what another does
-//! wakes them, and when nobody else can go on they are tried again.
+//! Threads that yield and count how often: they are taken to wait after a while, which bounds what is proved;
+//! what another does wakes them, and when nobody else can go on they are tried again.
 
 use guest::driving::uniprocessor::{Patience, Uniprocessor};
 use oracle::enumerate::Memory;
@@ -112,8 +112,8 @@ fn a_write_wakes_who_was_taken_to_wait_for_it() {
 
 #[test]
 fn who_stands_where_it_stood_but_was_disturbed_does_not_wait() {
-    // The first thread may find 1 again and again, and 0 each time that it comes back from offering the processor. Nothing is left
-    // to wait for then: a look that nobody disturbs ends its loop.
+    // The first thread may find 1 again and again, and 0 each time that it comes back from offering the
+    // processor. Nothing is left to wait for then: a look that nobody disturbs ends its loop.
     let program = program(vec![
         vec![Op::Await { cell: 0, value: 0, how: Waiting::Yielding }],
         (0..8).map(|number| store(0, 1 - number % 2)).collect(),

@@ -1,5 +1,5 @@
-//! Programs for several processors: exploration reaches exactly the outcomes that the enumerator knows; and a schedule is the
-//! same wherever it begins.
+//! Programs for several processors: exploration reaches exactly the outcomes that the enumerator knows; and a
+//! schedule is the same wherever it begins.
 
 use guest::driving::multiprocessor::Multiprocessor;
 use guest::driving::multiprocessor::functions::{Functions, boot_to_functions};
@@ -21,7 +21,8 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("processors").join(name)
 }
 
-/// Compares the programs of so many seeds, with each of the sets of points; at least so many must be small enough.
+/// Compares the programs of so many seeds, with each of the sets of points; at least so many must be small
+/// enough.
 fn compare(
     name: &str,
     make: impl Fn(u64) -> Program,
@@ -59,8 +60,8 @@ fn exploration_with_store_buffers_reaches_every_outcome_and_no_other() {
     compare("buffered", program_with_fences, (Memory::Buffered, &[Points::All]), 60, 40);
 }
 
-/// A block that is freed while another processor may use it is found to be, although the one that frees it never touches
-/// what the other reads, and others are let in only before words that synchronise or race.
+/// A block that is freed while another processor may use it is found to be, although the one that frees it
+/// never touches what the other reads, and others are let in only before words that synchronise or race.
 #[test]
 fn exploration_finds_every_use_after_free_and_no_other() {
     compare("heap", program_with_heap, AT_ONCE, 30, 40);
@@ -135,8 +136,8 @@ fn number_at(machine: &Machine, at: PhysAddr) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// By all schedules, without any reduction: that an interrupt to another processor was announced before its handler has run can be
-/// seen only if it may be delayed, and by nobody if it is waited for.
+/// By all schedules, without any reduction: that an interrupt to another processor was announced before its
+/// handler has run can be seen only if it may be delayed, and by nobody if it is waited for.
 #[test]
 fn an_interrupt_between_processors_may_be_late_if_that_is_chosen() {
     for (name, macros, delayed, expected) in [
@@ -171,7 +172,8 @@ fn a_test_ends_at_its_functions_without_any_point() {
     assert!(matches!(ends[..], [StepEnd::Point(_), StepEnd::Finished]), "{ends:?}");
 }
 
-/// An addition without LOCK is a read and a write even where it is the very first instruction of a processor's part.
+/// An addition without LOCK is a read and a write even where it is the very first instruction of a
+/// processor's part.
 #[test]
 fn the_first_instruction_of_a_part_has_halves() {
     let (subject, sum) = before_addition("first");

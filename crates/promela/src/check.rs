@@ -1,4 +1,5 @@
-//! A check file: which functions make up a model, what surrounds them, what must hold, and on which kernel it is tried.
+//! A check file: which functions make up a model, what surrounds them, what must hold, and on which kernel it
+//! is tried.
 
 use crate::table::Rule;
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,10 @@
 //! A first check file, written from the source alone.
 //!
-//! What can be translated is left to the translation. For what cannot, a rule is proposed that keeps as much as possible:
-//! a call nobody knows is hidden, a value nobody knows may be true or false in a condition and is zero elsewhere, and
-//! what is stored where no model looks is stored nowhere. Objects begin as the source itself begins them. Every proposal is a guess for a person to look at; the comments
-//! say what each statement became.
+//! What can be translated is left to the translation. For what cannot, a rule is proposed that keeps as much
+//! as possible: a call nobody knows is hidden, a value nobody knows may be true or false in a condition and
+//! is zero elsewhere, and what is stored where no model looks is stored nowhere. Objects begin as the source
+//! itself begins them. Every proposal is a guess for a person to look at; the comments say what each
+//! statement became.
 
 mod beginnings;
 
@@ -28,8 +29,8 @@ pub struct Draft {
     pub text: String,
 }
 
-/// Writes a check for functions of a unit. `begin` has the source, and what is known of the kernel's locks and heap;
-/// `functions` are those that run beside one another.
+/// Writes a check for functions of a unit. `begin` has the source, and what is known of the kernel's locks
+/// and heap; `functions` are those that run beside one another.
 pub fn draft(begin: Check, unit: &Unit, functions: &[String]) -> Result<Draft, String> {
     let mut check = begin;
     check.waits.extend(sleepers(unit, &check));
@@ -116,7 +117,8 @@ fn called(stmt: &Stmt, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Functions that sleep on a channel with a lock given back, and those that wake: by the usual names and parameters.
+/// Functions that sleep on a channel with a lock given back, and those that wake: by the usual names and
+/// parameters.
 fn sleepers(unit: &Unit, check: &Check) -> Vec<WaitFunctions> {
     let locks: BTreeSet<Type> = check
         .locks

@@ -1,21 +1,23 @@
 //! From C functions to a model: the translation.
 //!
-//! Contract: every statement of the C text becomes Promela statements, is left out because a rule says so, or is listed as
-//! a [`Gap`] with its place; nothing is dropped in silence. Each Promela statement is on a line of its own and knows its C
-//! line. With steps of single accesses ([`Granularity::Access`]) a step reads or writes at most one variable that others
-//! share, as a processor does: further reads go to temporaries first, from left to right.
+//! Contract: every statement of the C text becomes Promela statements, is left out because a rule says so, or
+//! is listed as a [`Gap`] with its place; nothing is dropped in silence. Each Promela statement is on a line
+//! of its own and knows its C line. With steps of single accesses ([`Granularity::Access`]) a step reads or
+//! writes at most one variable that others share, as a processor does: further reads go to temporaries first,
+//! from left to right.
 //!
-//! A call of an extracted function is expanded where it is made, with names of its own, so that there is no stack; a
-//! function that calls itself is a gap. Pointers to structures are numbers of objects in an array for each structure (a
-//! pool), and the null pointer is a number beyond every array, so that Spin's own check of array bounds finds its use.
-//! Locks are variables with the number of who holds them, zero when free.
+//! A call of an extracted function is expanded where it is made, with names of its own, so that there is no
+//! stack; a function that calls itself is a gap. Pointers to structures are numbers of objects in an array
+//! for each structure (a pool), and the null pointer is a number beyond every array, so that Spin's own check
+//! of array bounds finds its use. Locks are variables with the number of who holds them, zero when free.
 //!
-//! Source: Holzmann and Joshi 2004 for the structure of the translation; Kim, Hong, Hong and Kim 2009, sections 2.2, 4.2
-//! and 6, for pointers as indices and null beyond the bounds. Calls are expanded by us and not by Promela's `inline`,
-//! which has one set of names for all its uses and no return.
+//! Source: Holzmann and Joshi 2004 for the structure of the translation; Kim, Hong, Hong and Kim 2009,
+//! sections 2.2, 4.2 and 6, for pointers as indices and null beyond the bounds. Calls are expanded by us and
+//! not by Promela's `inline`, which has one set of names for all its uses and no return.
 //!
-//! Limits: integers are signed and 32 bits wide at most, and do not wrap as C's unsigned ones do. A pointer is to a whole
-//! object, not into it. Local structures, unions seen two ways, pointers to functions and assembly need rules.
+//! Limits: integers are signed and 32 bits wide at most, and do not wrap as C's unsigned ones do. A pointer
+//! is to a whole object, not into it. Local structures, unions seen two ways, pointers to functions and
+//! assembly need rules.
 
 mod declare;
 mod expression;

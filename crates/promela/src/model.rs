@@ -66,7 +66,8 @@ pub struct Model {
     /// Rules of the table that matched nothing.
     pub unused_rules: Vec<String>,
     pub share: Share,
-    /// For each process: its name, its function, and the first and last line of its part of the text, counted from 1.
+    /// For each process: its name, its function, and the first and last line of its part of the text, counted
+    /// from 1.
     pub processes: Vec<ProcessText>,
     /// Whether processes can keep others from running, so that Spin must not leave out orders.
     pub has_exclusion: bool,

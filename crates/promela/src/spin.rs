@@ -1,13 +1,13 @@
 //! Spin, run on a model: `spin -a`, the C compiler, the verifier, and what they said.
 //!
-//! Contract: the verdict says what was done. *Exhausted* means every state was visited; a search that ended at its depth,
-//! at its memory, at its budget, or that kept states as bits only, says so. Safety (assertions, array bounds, processes
-//! that never end) is searched breadth first, so that a counterexample is as short as any; a temporal formula is searched
-//! depth first afterwards.
+//! Contract: the verdict says what was done. *Exhausted* means every state was visited; a search that ended
+//! at its depth, at its memory, at its budget, or that kept states as bits only, says so. Safety (assertions,
+//! array bounds, processes that never end) is searched breadth first, so that a counterexample is as short as
+//! any; a temporal formula is searched depth first afterwards.
 //!
-//! The caller decides how long: it is asked between lines of output and several times a second. Each program runs in a process group
-//! of its own, so that what it has started (the compiler's passes) ends with it; the verifier is interrupted rather than killed, and
-//! then says how many states it has visited.
+//! The caller decides how long: it is asked between lines of output and several times a second. Each program
+//! runs in a process group of its own, so that what it has started (the compiler's passes) ends with it; the
+//! verifier is interrupted rather than killed, and then says how many states it has visited.
 
 use crate::check::Check;
 use crate::model::Model;

@@ -1,14 +1,16 @@
 //! The translation table: C patterns and the Promela text that stands for them.
 //!
-//! A pattern is C text, compared token by token. `$name` stands for any balanced piece of text, the same one wherever it
-//! comes again; `...` stands for the rest, whatever that is. The right side is Promela text, in which `$name` is the
-//! translation of what it stood for, or one of the words `keep` (translate as if there were no rule), `hide` (leave it
-//! out), `comment` (leave it out, but show it as a comment) and `either` (a value or condition that may be true or false; so
-//! may a condition that is hidden). For a condition, `else` is the guard of the other branch;
-//! without it that is Promela's own `else`. Rules are tried in order; the first that matches counts.
+//! A pattern is C text, compared token by token. `$name` stands for any balanced piece of text, the same one
+//! wherever it comes again; `...` stands for the rest, whatever that is. The right side is Promela text, in
+//! which `$name` is the translation of what it stood for, or one of the words `keep` (translate as if there
+//! were no rule), `hide` (leave it out), `comment` (leave it out, but show it as a comment) and `either` (a
+//! value or condition that may be true or false; so may a condition that is hidden). For a condition, `else`
+//! is the guard of the other branch; without it that is Promela's own `else`. Rules are tried in order; the
+//! first that matches counts.
 //!
-//! Source: Modex's tables (Holzmann and Joshi 2004), which the model-based testing of kernels by Kim, Hong, Hong and Kim
-//! (2009, section 2.2) uses. There a pattern is the beginning of a line; here it is a whole statement or expression.
+//! Source: Modex's tables (Holzmann and Joshi 2004), which the model-based testing of kernels by Kim, Hong,
+//! Hong and Kim (2009, section 2.2) uses. There a pattern is the beginning of a line; here it is a whole
+//! statement or expression.
 
 use crate::c::tokens::tokens;
 use serde::{Deserialize, Serialize};

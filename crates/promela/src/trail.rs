@@ -1,8 +1,9 @@
 //! A counterexample of Spin's as steps of C lines.
 //!
-//! `spin -t` executes the trail on the model and prints each statement with its line; the model knows the C line. A step
-//! of the model is one line of it: the statements of an `atomic` or `d_step` line are one step. The n-th execution counts
-//! visits of a process to a C line: steps of one process on one line in a row are one visit.
+//! `spin -t` executes the trail on the model and prints each statement with its line; the model knows the C
+//! line. A step of the model is one line of it: the statements of an `atomic` or `d_step` line are one step.
+//! The n-th execution counts visits of a process to a C line: steps of one process on one line in a row are
+//! one visit.
 
 use crate::c::Place;
 use crate::model::{Model, Origin};

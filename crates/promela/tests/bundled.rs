@@ -1,5 +1,5 @@
-//! The bundled kernel: every function of its locks, scheduler and file system goes through the translation, and the case
-//! studies' models are checked by Spin.
+//! The bundled kernel: every function of its locks, scheduler and file system goes through the translation,
+//! and the case studies' models are checked by Spin.
 
 use expect_test::expect;
 use promela::check::{Check, HeapFunctions, LockFunctions, Source};
@@ -42,7 +42,8 @@ fn accepted(model: &promela::Model, what: &str) {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// Objects that processes are handed begin as the source begins them: where it allocates one, or initialises it.
+/// Objects that processes are handed begin as the source begins them: where it allocates one, or initialises
+/// it.
 #[test]
 fn objects_begin_as_the_source_begins_them() {
     let drafted = |text: &str| {
@@ -77,7 +78,8 @@ fn objects_begin_as_the_source_begins_them() {
     expect![[r#""#]].assert_eq(&drafted(&format!("{uses}{other}")));
 }
 
-/// Every function of a file on its own: how much is translated without a rule, and that a draft translates the rest.
+/// Every function of a file on its own: how much is translated without a rule, and that a draft translates
+/// the rest.
 #[test]
 fn every_function_is_translated_or_listed() {
     let mut told = String::new();

@@ -1,7 +1,7 @@
 //! What each bug class is called and how it is told: one file for each.
 //!
-//! Contract: a class is a value that borrows the facts of one finding. A new bug class is a file here and a line in
-//! [`of`].
+//! Contract: a class is a value that borrows the facts of one finding. A new bug class is a file here and a
+//! line in [`of`].
 
 mod allocator_reentered;
 mod check_failed;

@@ -1,12 +1,14 @@
 //! Making the guest's text harmless.
 //!
-//! Names, messages and source lines come from a program that may be broken or hostile. On a terminal a control
-//! character could move the cursor or rewrite the title, and an override of the writing direction could show text in an
-//! order that is not its own; in HTML a `<` could become an element. Both are shown as what they are instead.
+//! Names, messages and source lines come from a program that may be broken or hostile. On a terminal a
+//! control character could move the cursor or rewrite the title, and an override of the writing direction
+//! could show text in an order that is not its own; in HTML a `<` could become an element. Both are shown as
+//! what they are instead.
 
 use std::fmt::Write;
 
-/// Control characters and invisible ones that change how others look become visible escapes. One line stays one line.
+/// Control characters and invisible ones that change how others look become visible escapes. One line stays
+/// one line.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -1,9 +1,9 @@
 //! A story as one self-contained page: no network, no framework, works from a file.
 //!
-//! The trace and the bug are plain markup that is there without any script; the script adds the panel with stack,
-//! source and shared memory, the arcs between conflicting rows, and the keyboard. What the script needs is embedded as
-//! JSON and only ever becomes text nodes. The page forbids itself everything but its own inline style and script, so
-//! that text of the guest that should slip through could still load nothing.
+//! The trace and the bug are plain markup that is there without any script; the script adds the panel with
+//! stack, source and shared memory, the arcs between conflicting rows, and the keyboard. What the script
+//! needs is embedded as JSON and only ever becomes text nodes. The page forbids itself everything but its own
+//! inline style and script, so that text of the guest that should slip through could still load nothing.
 
 use crate::escape::{html as escape, json_in_script, visible};
 use crate::story::{EndKind, Lane, Note, NoteKind, Place, Row, SideView, Story};

@@ -1,4 +1,5 @@
-//! The data races of a test, for the end of a run: each with both sides, the locks held, and what became of it.
+//! The data races of a test, for the end of a run: each with both sides, the locks held, and what became of
+//! it.
 
 use crate::escape::{json_in_ascii, visible};
 use crate::story::Place;
@@ -15,9 +16,11 @@ pub struct RaceStory<'a> {
     /// interleaving.
     pub variable: Option<String>,
     pub seen: Option<[Sighting; 2]>,
-    /// Whether the instruction of the one side, and of the other, addresses variables of its own function on the stack.
+    /// Whether the instruction of the one side, and of the other, addresses variables of its own function on
+    /// the stack.
     pub own_frame: [bool; 2],
-    /// If one side was held back before its access while the other made its own: what was there then, and what was there when it went on.
+    /// If one side was held back before its access while the other made its own: what was there then, and
+    /// what was there when it went on.
     pub values: Option<[u64; 2]>,
 }
 
@@ -43,8 +46,8 @@ const RACES_TOLD_MAX: usize = 10;
 const RACES_ALIKE_MAX: usize = 4;
 
 /// A paragraph for each pair of functions that race. Races that lead to a bug come first, then races of which
-/// nothing is known, and among those first the ones seen in both orders, which are certain to be possible, and
-/// those in which both sides write. Harmless races follow in a few lines.
+/// nothing is known, and among those first the ones seen in both orders, which are certain to be possible,
+/// and those in which both sides write. Harmless races follow in a few lines.
 #[must_use]
 pub fn races<'a>(
     stories: impl IntoIterator<Item = RaceStory<'a>>,
@@ -160,7 +163,8 @@ fn paragraph(
     out
 }
 
-/// Whether only the later side protects itself, as where something new is made known to others when it is ready.
+/// Whether only the later side protects itself, as where something new is made known to others when it is
+/// ready.
 fn is_published(race: &detect::Race) -> bool {
     race.first.locks.is_empty() && race.first.kind.writes() && !race.second.locks.is_empty()
 }

@@ -1,7 +1,9 @@
-//! The story of a finding: threads as columns, what each did without interruption as rows, and the bug with its sides.
+//! The story of a finding: threads as columns, what each did without interruption as rows, and the bug with
+//! its sides.
 //!
-//! A row is the work of one thread from where it last stood (or its beginning) to the place shown, over one or more
-//! transitions: preemption points at which nothing else was let in do not end a row, they are notes in it.
+//! A row is the work of one thread from where it last stood (or its beginning) to the place shown, over one
+//! or more transitions: preemption points at which nothing else was let in do not end a row, they are notes
+//! in it.
 
 use serde::Serialize;
 use trace::Frame;

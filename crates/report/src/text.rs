@@ -1,7 +1,8 @@
 //! A story for the terminal: a column for each thread, a row for each turn, then the bug with its sides.
 //!
-//! Three layouts, by what fits: columns with the text in them; lanes with the text beside them, when columns would be
-//! too narrow to read; and the thread's name in front of the text, when there are more threads than lanes fit.
+//! Three layouts, by what fits: columns with the text in them; lanes with the text beside them, when columns
+//! would be too narrow to read; and the thread's name in front of the text, when there are more threads than
+//! lanes fit.
 
 mod fold;
 
@@ -98,7 +99,8 @@ impl Pen {
         self.end_line();
     }
 
-    /// A paragraph, wrapped, with `first` in front and later lines indented as far, or less when that is too far.
+    /// A paragraph, wrapped, with `first` in front and later lines indented as far, or less when that is too
+    /// far.
     fn paragraph(&mut self, first: &str, style: Style, text: &str) {
         self.led(Style::Bold, first, style, text);
     }
@@ -491,7 +493,8 @@ fn foot(pen: &mut Pen, story: &Story) {
 /// How many points are told one by one.
 const POINTS_TOLD_MAX: usize = 12;
 
-/// The points of a search; of many, lines and racing instructions are counted: the finding's file has all of them.
+/// The points of a search; of many, lines and racing instructions are counted: the finding's file has all of
+/// them.
 fn points_in_short(points: &str) -> String {
     let all: Vec<&str> = points.split(',').collect();
     if all.len() <= POINTS_TOLD_MAX {

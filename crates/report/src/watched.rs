@@ -1,5 +1,5 @@
-//! What watching one run of a guest showed, as one page: findings, then the races of each tool, then what was watched. As the pages of
-//! findings, it needs no network and no script.
+//! What watching one run of a guest showed, as one page: findings, then the races of each tool, then what was
+//! watched. As the pages of findings, it needs no network and no script.
 
 use crate::escape::{html as escape, visible};
 use crate::html::opening;

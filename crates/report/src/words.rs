@@ -1,5 +1,5 @@
-//! What the sentences about a finding are made of: what is known besides the finding, and words that all bug classes use.
-//! The sentences themselves are in [`crate::classes`].
+//! What the sentences about a finding are made of: what is known besides the finding, and words that all bug
+//! classes use. The sentences themselves are in [`crate::classes`].
 
 use crate::classes;
 use crate::story::{Place, SideView};

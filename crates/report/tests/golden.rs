@@ -1,4 +1,5 @@
-//! Golden reports of four bugs of a make-believe kernel, in every format, and what a hostile guest can do to them.
+//! Golden reports of four bugs of a make-believe kernel, in every format, and what a hostile guest can do to
+//! them.
 
 #[path = "golden/kinds.rs"]
 mod kinds;
@@ -518,8 +519,8 @@ fn races_at_the_end_of_a_run() {
     .assert_eq(&report::races(stories, &Program, &Program::source));
 }
 
-/// Memory of a stack may be another variable by the time that somebody else accesses it, and what is made known under a lock is not
-/// accessed by others before.
+/// Memory of a stack may be another variable by the time that somebody else accesses it, and what is made
+/// known under a lock is not accessed by others before.
 #[test]
 fn races_that_may_be_none_say_why() {
     let write = |thread: u32, pc: u64| {

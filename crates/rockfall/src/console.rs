@@ -1,7 +1,8 @@
 //! The guest's console as a stream of text.
 //!
-//! A guest that sends bytes through its serial port or the debug port has said what its console is. For all others the
-//! screen is watched: lines are shown as they are completed or scrolled away, the line under the cursor as it grows.
+//! A guest that sends bytes through its serial port or the debug port has said what its console is. For all
+//! others the screen is watched: lines are shown as they are completed or scrolled away, the line under the
+//! cursor as it grows.
 
 use std::io::{self, Write};
 
@@ -81,7 +82,8 @@ impl Console {
         self.show_output(bytes, machine, out)
     }
 
-    /// Shows what a guest sent through its ports, or what is new on its screen if it uses none; returns whether there was anything.
+    /// Shows what a guest sent through its ports, or what is new on its screen if it uses none; returns
+    /// whether there was anything.
     pub fn show_output(
         &mut self,
         mut bytes: Vec<u8>,

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-/// The files that a target is made of, as they are on this host; the kernel that comes with the tool, its program and its
-/// sources are in the program itself.
+/// The files that a target is made of, as they are on this host; the kernel that comes with the tool, its
+/// program and its sources are in the program itself.
 #[derive(Default)]
 pub struct Files {
     /// A further folder in which files are looked for that are not where they were: files that are moved go
@@ -109,8 +109,8 @@ pub fn expect_folder(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Writes beside the path and renames. What is no ordinary file, such as `/dev/null` or a pipe, is written to: a rename would put
-/// a file in its place.
+/// Writes beside the path and renames. What is no ordinary file, such as `/dev/null` or a pipe, is written
+/// to: a rename would put a file in its place.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let unwritable = |error| Failure::Unwritable { path: path.to_owned(), error };
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {

@@ -1,10 +1,12 @@
-//! The full trace of an execution: every instruction with its context, what it changed in registers, and its accesses.
+//! The full trace of an execution: every instruction with its context, what it changed in registers, and its
+//! accesses.
 //!
-//! The execution is played from its tape on the machine alone, one instruction at a time, so that looking does not change it.
+//! The execution is played from its tape on the machine alone, one instruction at a time, so that looking
+//! does not change it.
 //!
-//! A line is the number of the instruction, the processor and who runs on it, the address, the function and, where it is known, the
-//! source line; then what changed in registers, and the accesses. What happens before the instruction, such as an
-//! interrupt, stands with it:
+//! A line is the number of the instruction, the processor and who runs on it, the address, the function and,
+//! where it is known, the source line; then what changed in registers, and the accesses. What happens before
+//! the instruction, such as an interrupt, stands with it:
 //!
 //! ```text
 //! 17 cpu1 append[88] ring 0 0xffffffff81a2c3d1 _raw_spin_lock: rax=0x1 | read+write 4 at 0xffff888003a10058 locked

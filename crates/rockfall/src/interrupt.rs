@@ -35,8 +35,8 @@ pub fn end_at_once() {
     });
 }
 
-/// A finding is written, and all that is left is to tell it, which may take as long as the guest does: while this lives,
-/// Ctrl-C ends the process.
+/// A finding is written, and all that is left is to tell it, which may take as long as the guest does: while
+/// this lives, Ctrl-C ends the process.
 pub struct Telling;
 
 impl Telling {

@@ -1,4 +1,5 @@
-//! The jobs of `rockfall test` while it runs: a table on a terminal, plain lines elsewhere, events for programs.
+//! The jobs of `rockfall test` while it runs: a table on a terminal, plain lines elsewhere, events for
+//! programs.
 //!
 //! Without a terminal, now and then a line sums up, and behind it come each job whose state has changed, and
 //! each data race that is new: the log tells what became of every job, and nothing twice.

@@ -1,8 +1,10 @@
-//! A search of `rockfall explore` that is kept, so that it goes on where it was after Ctrl-C, a kill, or the end of its budget.
+//! A search of `rockfall explore` that is kept, so that it goes on where it was after Ctrl-C, a kill, or the
+//! end of its budget.
 //!
-//! Contract: the folder is that of a run ([`crate::run_folder`]) with one job in it, the search. It is written between rounds,
-//! seldom enough that it costs little; a search that is over leaves nothing behind. What was searched for under another kernel,
-//! description, test or set of options is no part of this search and is left aside.
+//! Contract: the folder is that of a run ([`crate::run_folder`]) with one job in it, the search. It is
+//! written between rounds, seldom enough that it costs little; a search that is over leaves nothing behind.
+//! What was searched for under another kernel, description, test or set of options is no part of this search
+//! and is left aside.
 
 use crate::commands::explore::{How, default_path};
 use crate::run_folder::RunFolder;

@@ -88,7 +88,8 @@ fn main() -> ExitCode {
             usual(panic);
         }
     }));
-    // A panic is a bug of ours, whichever thread it happens in; the terminal is restored as the stack unwinds.
+    // A panic is a bug of ours, whichever thread it happens in; the terminal is restored as the stack
+    // unwinds.
     let outcome = std::panic::catch_unwind(|| match arguments.command {
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Demo(arguments) => commands::demo::run(&arguments),

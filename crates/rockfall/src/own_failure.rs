@@ -1,4 +1,5 @@
-//! An assertion of our own that fails in the middle of an execution: its schedule is kept, so that it can be made to fail again.
+//! An assertion of our own that fails in the middle of an execution: its schedule is kept, so that it can be
+//! made to fail again.
 
 use crate::files::write_finding;
 use campaign::finding_file::FindingFile;

@@ -15,8 +15,9 @@ use trace::{
     Access, Action, Actor, Filter, Point, PointRule, PointSet, Stack, Step, StepEnd, Subject, VirtAddr,
 };
 
-/// Every function and line that the set names must be there. Filters may name functions of user programs, which are on the
-/// stack of whoever is in the kernel on their behalf (Blum 2018, 3.1.3: `within_user_function`).
+/// Every function and line that the set names must be there. Filters may name functions of user programs,
+/// which are on the stack of whoever is in the kernel on their behalf (Blum 2018, 3.1.3:
+/// `within_user_function`).
 pub fn check(points: &PointSet, kernel: &Kernel, programs: &[Arc<Image>]) -> Result<(), Failure> {
     let image = kernel.subject();
     let has =
@@ -79,8 +80,8 @@ struct Transition {
     enabled: Vec<Actor>,
 }
 
-/// Runs the test once without preemptions; prints the points that were met, then which transitions conflict, then which
-/// happen before which. `place` names an instruction, `data` what lies at an address.
+/// Runs the test once without preemptions; prints the points that were met, then which transitions conflict,
+/// then which happen before which. `place` names an instruction, `data` what lies at an address.
 pub fn list<O: Observer>(
     world: &World<impl Subject, O>,
     points: &PointSet,
@@ -137,7 +138,8 @@ fn called(transitions: &[Transition], at: usize) -> String {
     format!("{} ({})", at + 1, transitions[at].step.thread)
 }
 
-/// The memory that two transitions of different threads share, one of them writing: pairs of instructions, each once.
+/// The memory that two transitions of different threads share, one of them writing: pairs of instructions,
+/// each once.
 fn shared(first: &Step, second: &Step) -> BTreeSet<(VirtAddr, VirtAddr, VirtAddr)> {
     if first.thread == second.thread {
         return BTreeSet::new();

@@ -45,8 +45,8 @@ pub fn registers(cpu: &Cpu) -> String {
     text
 }
 
-/// Executes the last instructions before a stop once more, one by one, and lists the branches among them. `machine` is a
-/// copy from before the run, which ended after `instructions` of it.
+/// Executes the last instructions before a stop once more, one by one, and lists the branches among them.
+/// `machine` is a copy from before the run, which ended after `instructions` of it.
 pub fn last_branches(mut machine: Machine, cpu: CpuId, instructions: u64) -> String {
     let mut events = Events::off();
     let skipped = instructions.saturating_sub(LOOK_BACK);

@@ -292,8 +292,8 @@ impl Session {
         let view = View { machine: &self.machine, cpu };
         match annotation::decode(&registers(&self.machine, cpu), &view) {
             Some(Annotation::Result { test, status }) => self.results.push((test, status)),
-            // Who has come to the beginning waits there for the others. (Threads that share a processor with one that
-            // waits have come to the beginning too: the harness sees to that.)
+            // Who has come to the beginning waits there for the others. (Threads that share a processor with
+            // one that waits have come to the beginning too: the harness sees to that.)
             Some(Annotation::TestStart { threads, .. }) if self.goal == Goal::TestStart => {
                 self.turns.hold(cpu);
                 return self.turns.held() >= threads.clamp(1, self.machine.cpus.len() as u32);

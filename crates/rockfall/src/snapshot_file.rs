@@ -8,7 +8,8 @@ use machine::{Machine, snapshot};
 
 use campaign::Failure;
 
-/// Writes a snapshot. Whoever reads the file sees the old one or the new one, whole; a failure leaves nothing behind.
+/// Writes a snapshot. Whoever reads the file sees the old one or the new one, whole; a failure leaves nothing
+/// behind.
 pub fn write(path: &Path, machine: &Machine, image: u64) -> Result<(), Failure> {
     let new = path.with_extension(format!("new{}", std::process::id()));
     let written = (|| {

@@ -27,12 +27,12 @@ pub struct TargetArguments {
     /// The test to run, as it is typed to the kernel [default with --program: the program's name]
     #[arg(short, long, value_name = "NAME", default_value = "")]
     pub test: String,
-    /// Test this user program and its thread library instead of the kernel, which is then trusted: its ELF file with
-    /// symbols
+    /// Test this user program and its thread library instead of the kernel, which is then trusted: its ELF
+    /// file with symbols
     #[arg(short = 'P', long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-    /// With --program: description of the thread library, by name or as a TOML file [default: the one that the kernel's
-    /// description names]
+    /// With --program: description of the thread library, by name or as a TOML file [default: the one that
+    /// the kernel's description names]
     #[arg(short = 'L', long, value_name = "NAME|FILE", requires = "program")]
     pub library: Option<String>,
     /// Memory of the machine [default: what the description says the kernel needs, else 64M; for Linux 512M]
@@ -53,8 +53,8 @@ pub struct TargetArguments {
     /// Folder of the user programs' ELF files, for naming their functions [default: 'programs' beside KERNEL]
     #[arg(long, value_name = "FOLDER")]
     pub programs: Option<PathBuf>,
-    /// Instructions that a thread may run without coming to a preemption point, at least, before that counts as an endless
-    /// loop [default: judged by what other interleavings need; 50 million in 'doctor']
+    /// Instructions that a thread may run without coming to a preemption point, at least, before that counts
+    /// as an endless loop [default: judged by what other interleavings need; 50 million in 'doctor']
     #[arg(long, value_name = "N")]
     pub step_instructions: Option<u64>,
     /// Memory that a test allocates and does not free is kept on purpose
@@ -63,15 +63,15 @@ pub struct TargetArguments {
     /// Folder of the source files, if they are not where they were compiled
     #[arg(long, value_name = "FOLDER")]
     pub sources: Vec<PathBuf>,
-    /// Test the allocator too, which is trusted otherwise: what the functions under [[heap]] do may race, and is where
-    /// others may come in between. With --program: the program's
+    /// Test the allocator too, which is trusted otherwise: what the functions under [[heap]] do may race, and
+    /// is where others may come in between. With --program: the program's
     #[arg(long)]
     pub test_heap: bool,
     /// With --program: test the locks of its library too, which are trusted otherwise
     #[arg(long, requires = "program")]
     pub test_locks: bool,
-    /// Rules about locks count, whether or not anything gets stuck: their order, interrupts, sleeping, and who may release
-    /// what
+    /// Rules about locks count, whether or not anything gets stuck: their order, interrupts, sleeping, and
+    /// who may release what
     #[arg(long)]
     pub lockdep: bool,
     /// Stores reach memory later, when a store buffer drains (x86-TSO): those of processors with --linux or --begin, those of
@@ -117,11 +117,12 @@ fn newer_source(target: &Target) -> Option<PathBuf> {
     paths.find(|path| changed(path).is_some_and(|changed| changed > built))
 }
 
-/// What booting and the first run of a test may take, however short the budget is: they take a moment, but longer on a busy host.
+/// What booting and the first run of a test may take, however short the budget is: they take a moment, but
+/// longer on a busy host.
 const FIRST_RUN_MIN: Duration = Duration::from_secs(5);
 
-/// Boots to the beginning of the test, once one run of it has shown that the description can be right. Both are part of what
-/// the budget is for.
+/// Boots to the beginning of the test, once one run of it has shown that the description can be right. Both
+/// are part of what the budget is for.
 pub fn start_checked(target: &Target, budget: Option<Duration>) -> Result<Checked, Failure> {
     let in_time = target.start_checked(Some(lateness(budget.map(|budget| budget.max(FIRST_RUN_MIN)))));
     let checked = in_time.map_err(|failure| match (failure, budget) {
@@ -263,8 +264,8 @@ pub fn make(recipe: Recipe) -> Result<Target, Failure> {
     Target::make(recipe, host())
 }
 
-/// Makes a target again: what is not where it was may be in the folder `beside`. Hashes that are given must be those of
-/// the files.
+/// Makes a target again: what is not where it was may be in the folder `beside`. Hashes that are given must
+/// be those of the files.
 pub fn make_again(mut recipe: Recipe, beside: &Path) -> Result<Target, Failure> {
     let files = Files { beside: Some(beside.to_owned()) };
     let gone = |path: &Path, flag: &str, what: &str| {

@@ -1,6 +1,7 @@
 //! The terminal as a keyboard: single keys without echo while the guest runs, restored whatever happens.
 //!
-//! `rustix` gives the calls without unsafe code; it is in the tree anyway, because `clap` asks it for the terminal's width.
+//! `rustix` gives the calls without unsafe code; it is in the tree anyway, because `clap` asks it for the
+//! terminal's width.
 
 use std::io::{IsTerminal, Read, stderr, stdin, stdout};
 

@@ -43,7 +43,8 @@ pub enum Switch {
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct TransactionArguments {
-    /// Processors with hardware transactional memory (RTM) or without [default: with, if the code has transactions]
+    /// Processors with hardware transactional memory (RTM) or without [default: with, if the code has
+    /// transactions]
     #[arg(long, value_enum, value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub tsx: Option<Switch>,
     /// How transactions are explored [default: codes]; see docs/transactions.md
@@ -52,7 +53,8 @@ pub struct TransactionArguments {
     /// With --transactions real or weak: bytes of a cache line, by which conflicts are told [default: 64]
     #[arg(long, value_name = "BYTES")]
     pub line_size: Option<u32>,
-    /// Sets and ways of the cache that holds what a transaction writes; one that writes more aborts [default: 64x8]
+    /// Sets and ways of the cache that holds what a transaction writes; one that writes more aborts [default:
+    /// 64x8]
     #[arg(long, value_name = "SETSxWAYS", value_parser = parse_cache)]
     pub tsx_cache: Option<(u32, u32)>,
 }

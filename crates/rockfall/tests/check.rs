@@ -1,7 +1,7 @@
-//! `rockfall check`: sanitizers on one run, of the bundled kernel as it is and with the kinds of faults that a kernel's own
-//! sanitizers found (Urbańczyk 2021, 4.2.3 and 4.3.2): an unprotected variable, and locks taken in contradicting orders. (A
-//! race in the memory management is found by exploring, or by `races`: in one run without preemptions nothing of it shows to
-//! happens-before.)
+//! `rockfall check`: sanitizers on one run, of the bundled kernel as it is and with the kinds of faults that
+//! a kernel's own sanitizers found (Urbańczyk 2021, 4.2.3 and 4.3.2): an unprotected variable, and locks
+//! taken in contradicting orders. (A race in the memory management is found by exploring, or by `races`: in
+//! one run without preemptions nothing of it shows to happens-before.)
 
 use guests::{Build, Program};
 use std::path::Path;
@@ -57,7 +57,8 @@ fn contradicting_orders_are_found_and_confirmed() {
     assert!(classes(&told).contains(&"lock-order"), "{told:#}");
 }
 
-/// Two threads that take two locks in contradicting orders, with a third one around both that keeps them apart.
+/// Two threads that take two locks in contradicting orders, with a third one around both that keeps them
+/// apart.
 const GATED: &str = r#"
 #include <stddef.h>
 #include "threadlib/mutex.h"
@@ -98,7 +99,8 @@ fn run(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), text)
 }
 
-/// `test` goes on from a lock order to the deadlock itself, which is a finding of its own, or says what it looked at.
+/// `test` goes on from a lock order to the deadlock itself, which is a finding of its own, or says what it
+/// looked at.
 #[test]
 fn tests_confirm_lock_orders_or_say_that_they_are_not_reached() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check").join("confirmed");
@@ -149,7 +151,8 @@ fn an_unprotected_variable_is_found() {
     assert_eq!(races_in(&told, ""), 0, "the kernel orders by itself what it does in system calls: {told:#}");
 }
 
-/// Whoever is held back before an access meets the other's, in any order of the run; with the lock nobody does.
+/// Whoever is held back before an access meets the other's, in any order of the run; with the lock nobody
+/// does.
 #[test]
 fn watchpoints_catch_an_unprotected_variable() {
     let watch = ["--program", "programs/counter_test", "--kcsan", "--every", "1"];
@@ -159,7 +162,8 @@ fn watchpoints_catch_an_unprotected_variable() {
     assert_eq!(races_in(&told, "\"count\""), 0, "{told:#}");
 }
 
-/// In a guest that just runs accesses that race are seen with stacks too, in a second run that is equal to the first.
+/// In a guest that just runs accesses that race are seen with stacks too, in a second run that is equal to
+/// the first.
 #[test]
 fn races_of_a_guest_that_just_runs_have_stacks_and_names() {
     let arguments = ["-t", "vanish_vanish", "--free", "--lockset"];

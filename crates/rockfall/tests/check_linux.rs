@@ -1,5 +1,6 @@
-//! `rockfall check` of Debian's Linux kernel: its boot and the bundled tests break no rule about locks; modules with faults do, or have races,
-//! and their mended twins do not; what cannot be watched is refused with a sentence.
+//! `rockfall check` of Debian's Linux kernel: its boot and the bundled tests break no rule about locks;
+//! modules with faults do, or have races, and their mended twins do not; what cannot be watched is refused
+//! with a sentence.
 
 use guests::linux::Debian;
 use std::path::PathBuf;
@@ -230,7 +231,8 @@ fn processors_that_are_held_back_meet_races() {
     }
 }
 
-/// A module that forgets its lock, by happens-before: told with both stacks; and the one that does not, of which nothing is told.
+/// A module that forgets its lock, by happens-before: told with both stacks; and the one that does not, of
+/// which nothing is told.
 #[test]
 fn races_of_a_module_are_told_with_stacks() {
     let Some(kernel) = kernel() else { return };

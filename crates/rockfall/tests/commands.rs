@@ -1,5 +1,5 @@
-//! The commands as their users meet them: what goes wrong is told in a sentence with what to do, and ends with the right
-//! code. 'bundled' stands for the kernel that comes with the tool.
+//! The commands as their users meet them: what goes wrong is told in a sentence with what to do, and ends
+//! with the right code. 'bundled' stands for the kernel that comes with the tool.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -153,7 +153,8 @@ fn a_finding_replays_from_its_file_and_only_on_its_kernel() {
     check(&folder, &["replay", "newer.json"], 2, &["a finding of version 7", "find the bug again"]);
 }
 
-/// Any schedule can be run in place of the finding's: the passing one passes, and the finding's own is the finding.
+/// Any schedule can be run in place of the finding's: the passing one passes, and the finding's own is the
+/// finding.
 #[test]
 fn another_schedule_in_place_of_the_findings() {
     let folder = folder("instead");
@@ -228,7 +229,8 @@ fn a_closed_pipe_is_no_bad_input() {
     assert_eq!(child.wait().expect("it ends").code(), Some(2));
 }
 
-/// Where nothing can be written, what was found is told all the same; where nothing can be told, that is no bug of ours.
+/// Where nothing can be written, what was found is told all the same; where nothing can be told, that is no
+/// bug of ours.
 #[test]
 fn what_cannot_be_written_is_still_told() {
     let folder = folder("unwritable");
@@ -314,7 +316,8 @@ fn what_was_explored_is_said_exactly() {
     }
 }
 
-/// What a run of the test shows to be wrong is refused before anything is explored, with the reason and what to do.
+/// What a run of the test shows to be wrong is refused before anything is explored, with the reason and what
+/// to do.
 #[test]
 fn a_wrong_description_proves_nothing() {
     let folder = folder("refused");
@@ -394,7 +397,8 @@ fn points_within_a_program_s_function() {
     assert!(errors.contains("has no function 'mian'"), "{errors}");
 }
 
-/// Where the kernel is tested, a program that spins for a lock of its own waits, until somebody writes what it reads.
+/// Where the kernel is tested, a program that spins for a lock of its own waits, until somebody writes what
+/// it reads.
 #[test]
 fn a_program_that_spins_waits() {
     let folder = folder("spin_sleep");
@@ -430,7 +434,8 @@ fn a_search_is_told_in_detail() {
     assert!(!told.contains("to the end"), "{told}");
 }
 
-/// To read what was freed is no bug of functions that are named for it, as a paper has it for one system call; to write is.
+/// To read what was freed is no bug of functions that are named for it, as a paper has it for one system
+/// call; to write is.
 #[test]
 fn reads_of_freed_memory_can_be_left_out() {
     let folder = folder("freed_reads");

@@ -1,5 +1,5 @@
-//! Points before every shared access, and races narrowed to circumstances: in the kernel and in programs, the same in
-//! every run.
+//! Points before every shared access, and races narrowed to circumstances: in the kernel and in programs, the
+//! same in every run.
 
 use guests::Build;
 use serde_json::Value;

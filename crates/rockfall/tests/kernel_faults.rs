@@ -1,5 +1,5 @@
-//! Every kernel fault of the catalogue is found with the points it states, and seen again from its file; the correct
-//! kernel is searched to the end in all designs without a report; strategies and orders agree.
+//! Every kernel fault of the catalogue is found with the points it states, and seen again from its file; the
+//! correct kernel is searched to the end in all designs without a report; strategies and orders agree.
 
 mod lab;
 
@@ -107,7 +107,8 @@ fn faults_are_found_and_seen_again() {
     });
 }
 
-/// With everything done the other way: yielding mutexes, no idle thread, children first, a flag against preemption.
+/// With everything done the other way: yielding mutexes, no idle thread, children first, a flag against
+/// preemption.
 #[test]
 fn faults_are_found_in_another_design() {
     let design = Design::otherwise();
@@ -121,8 +122,8 @@ fn faults_are_found_in_another_design() {
     });
 }
 
-/// An idle thread that runs a program in user space is nobody's choice: a thread that nobody wakes is missed all the same, and
-/// what ends after a sleep comes to its end.
+/// An idle thread that runs a program in user space is nobody's choice: a thread that nobody wakes is missed
+/// all the same, and what ends after a sleep comes to its end.
 #[test]
 fn an_idle_thread_may_live_in_user_space() {
     let design = Design::parse(&["idle_user"]).expect("a design");
@@ -154,8 +155,8 @@ fn an_idle_thread_may_live_in_user_space() {
     assert_eq!(code, Some(0), "{text}");
 }
 
-/// Blum 2012, 7.3.1: whether there is a bug depends neither on the order of the search nor on its strategy, and more
-/// points find no less.
+/// Blum 2012, 7.3.1: whether there is a bug depends neither on the order of the search nor on its strategy,
+/// and more points find no less.
 #[test]
 fn orders_strategies_and_supersets_agree() {
     in_pairs(&kernel_faults()[..CASE_STUDIES], |fault| {
@@ -213,7 +214,8 @@ fn correct_kernels_are_exhausted_in_all_designs() {
     });
 }
 
-/// The kernel of 2012 with this bug went to a new thread at once: in that design each of the four sets shows it, as then.
+/// The kernel of 2012 with this bug went to a new thread at once: in that design each of the four sets shows
+/// it, as then.
 #[test]
 fn thread_fork_vanish_as_in_2012() {
     let design = Design::parse(&["child_first"]).expect("a design");

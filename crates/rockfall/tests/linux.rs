@@ -1,5 +1,5 @@
-//! Linux as its users meet it: a test is packed, run, saved and started again; a shell is typed to; and what cannot be
-//! used is refused with a sentence.
+//! Linux as its users meet it: a test is packed, run, saved and started again; a shell is typed to; and what
+//! cannot be used is refused with a sentence.
 
 use guests::linux::Debian;
 use std::fs;
@@ -80,7 +80,8 @@ fn a_test_is_packed_run_saved_and_resumed() {
     assert_eq!(instructions(&text(&run(&["--from", "test.snapshot"]))), instructions(&story));
     assert!(!story.contains("not modelled"), "{story}");
 
-    // A disk that is full leaves an error and no half of a file. (A limit on the size of files stands for it.)
+    // A disk that is full leaves an error and no half of a file. (A limit on the size of files stands for
+    // it.)
     let limited = format!(
         "trap '' XFSZ; ulimit -f 1000; exec {} run {kernel} --initramfs test.img --cpus 2 --from test.snapshot --save full.snapshot",
         env!("CARGO_BIN_EXE_rockfall")

@@ -1,4 +1,5 @@
-//! Models against the machine: what Spin reaches is what the explorer reaches, and what Spin finds the kernel shows.
+//! Models against the machine: what Spin reaches is what the explorer reaches, and what Spin finds the kernel
+//! shows.
 
 mod ends;
 
@@ -311,7 +312,8 @@ fn a_patch_that_counts() {
     );
 }
 
-/// A property that only the model has: every step is done, nothing goes wrong on the kernel, and both are shown side by side.
+/// A property that only the model has: every step is done, nothing goes wrong on the kernel, and both are
+/// shown side by side.
 #[test]
 fn what_only_the_model_forbids() {
     let text = std::fs::read_to_string(case("readdir_remove")).unwrap();
@@ -346,7 +348,8 @@ fn written(name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Listing waits for what removing never says: the counterexample goes round for ever, and so does the kernel.
+/// Listing waits for what removing never says: the counterexample goes round for ever, and so does the
+/// kernel.
 #[test]
 fn a_round_of_a_loop_without_an_end() {
     let root = guests_with(&[], "looping");

@@ -1,5 +1,6 @@
-//! Tests of a Linux kernel on several processors, as their users meet them: what is wrong is found, replays and is told with both
-//! sides; what is right is exhausted; and what cannot be tested is refused with a sentence.
+//! Tests of a Linux kernel on several processors, as their users meet them: what is wrong is found, replays
+//! and is told with both sides; what is right is exhausted; and what cannot be tested is refused with a
+//! sentence.
 
 use guests::linux::Debian;
 use std::fs;
@@ -374,7 +375,8 @@ static void check(void) { expect(saw[0] || saw[1]); }
 const struct rockfall_test rockfall_test = {.threads = {first, second}, .check = check};
 "#;
 
-/// Two threads that each put up a flag and look at the other's both see none, if stores wait in buffers, and no fence is between.
+/// Two threads that each put up a flag and look at the other's both see none, if stores wait in buffers, and
+/// no fence is between.
 #[test]
 fn a_missing_fence_is_found_with_store_buffers() {
     let unfenced = FLAGS.replace("BETWEEN", "");

@@ -1,5 +1,5 @@
-//! `rockfall new` on folders that look like those of courses: what is built, written and said; and a kernel that is older
-//! than its sources is noticed.
+//! `rockfall new` on folders that look like those of courses: what is built, written and said; and a kernel
+//! that is older than its sources is noticed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -37,8 +37,8 @@ fn an_unprotected_counter_is_told_with_both_ways_to_it() {
     }
 }
 
-/// With the lock, only the lockset detector, which knows nothing of a thread having been waited for, has doubts about the
-/// look at the result.
+/// With the lock, only the lockset detector, which knows nothing of a thread having been waited for, has
+/// doubts about the look at the result.
 #[test]
 fn a_protected_counter_is_left_alone() {
     for (kind, doubts) in [("limited", 0), ("pure", 0), ("lockset", 1)] {

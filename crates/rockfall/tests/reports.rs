@@ -1,5 +1,5 @@
-//! What a student reads of real bugs of the bundled kernel and its thread library: the sentence, where to look, the trace
-//! and who took part. Addresses depend on the compiler and are masked.
+//! What a student reads of real bugs of the bundled kernel and its thread library: the sentence, where to
+//! look, the trace and who took part. Addresses depend on the compiler and are masked.
 
 use expect_test::{Expect, expect};
 use guests::{Build, Fault};

@@ -1,5 +1,5 @@
-//! A run that is killed at any moment goes on from its folder and ends with the statement of one that nobody disturbed;
-//! folders that are damaged, foreign, in use or impossible to write are told in a sentence.
+//! A run that is killed at any moment goes on from its folder and ends with the statement of one that nobody
+//! disturbed; folders that are damaged, foreign, in use or impossible to write are told in a sentence.
 
 use guests::Build;
 use serde_json::Value;
@@ -43,7 +43,8 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What was proved and found, without how long it took, how much was done in vain, and which of two ways led to the end.
+/// What was proved and found, without how long it took, how much was done in vain, and which of two ways led
+/// to the end.
 fn statement(text: &str) -> String {
     let timed = |line: &&str| {
         line.contains(" state spaces, ") && line.trim_start().starts_with(char::is_numeric)
@@ -133,7 +134,8 @@ fn however_it_was_run_the_statement_is_the_same() {
 #[test]
 fn a_run_that_was_stopped_goes_on() {
     let folder = folder("stopped");
-    // So short that it ends before the first interleaving, whatever the host: those that are killed end anywhere.
+    // So short that it ends before the first interleaving, whatever the host: those that are killed end
+    // anywhere.
     let first = run(&folder, &["--run", "run", "--fresh", "--budget", "0.001s"]);
     assert!(out(&first).contains("The same command again goes on from here."), "{}", out(&first));
     let second = run(&folder, &["--run", "run"]);
@@ -147,8 +149,8 @@ fn a_run_that_was_stopped_goes_on() {
     assert_eq!(statement(&out(&poor)), statement(&out(&second)), "{}", errors(&poor));
 }
 
-/// Between a bug that was found and its report lies the search for the fewest preemptions. Killed in there, the next run
-/// tells the same bug without looking for it again.
+/// Between a bug that was found and its report lies the search for the fewest preemptions. Killed in there,
+/// the next run tells the same bug without looking for it again.
 #[test]
 fn a_bug_that_was_found_is_not_lost() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("resume").join("bug");
@@ -283,8 +285,8 @@ fn a_search_that_was_cut_off_goes_on() {
         assert!(anew < 8, "it goes on: {next:?} after {last:?}");
         (last, parts) = (next, parts + 1);
     }
-    // Which words of stacks count is learned on the way, round by round, and a round that is cut off may learn fewer: the space
-    // is exhausted all the same, but with a few interleavings more or less.
+    // Which words of stacks count is learned on the way, round by round, and a round that is cut off may
+    // learn fewer: the space is exhausted all the same, but with a few interleavings more or less.
     assert_eq!(last.0, whole.0, "in {parts} parts");
     assert!(!folder.join("parts").exists(), "what is finished leaves nothing behind");
 }

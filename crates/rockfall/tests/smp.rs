@@ -1,5 +1,6 @@
-//! Tests of any kernel on several processors, by the functions where they begin and end: what is wrong is found, with and without
-//! a description, and replays; what is right is exhausted; and what cannot be tested is refused with a sentence.
+//! Tests of any kernel on several processors, by the functions where they begin and end: what is wrong is
+//! found, with and without a description, and replays; what is right is exhausted; and what cannot be tested
+//! is refused with a sentence.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,8 +67,8 @@ fn faults_are_found_and_replay_and_their_mended_twins_are_exhausted() {
     }
 }
 
-/// Without a fence, a store that waits in its processor's buffer is missed by the other: found with store buffers, and only with
-/// them. What has its fences is exhausted.
+/// Without a fence, a store that waits in its processor's buffer is missed by the other: found with store
+/// buffers, and only with them. What has its fences is exhausted.
 #[test]
 fn a_missing_fence_is_found_with_store_buffers_only() {
     for (name, test_of, words) in [
@@ -96,8 +97,8 @@ fn the_way_to_the_test_ends_with_the_budget() {
     assert!(told.contains("the test had not begun when the time was over: 0 of 2 processors"), "{told}");
 }
 
-/// The moment of a timer is a choice if that is asked for: the handler waits for the lock that was held when it came. It never
-/// does where interrupts are off then.
+/// The moment of a timer is a choice if that is asked for: the handler waits for the lock that was held when
+/// it came. It never does where interrupts are off then.
 #[test]
 fn the_moment_of_a_timer_is_a_choice() {
     let faulty = folder("timer", &["TEST_TIMER"]);
@@ -120,7 +121,8 @@ fn the_moment_of_a_timer_is_a_choice() {
     assert!(told.contains("at most 2 timer interrupts at moments of choice"), "{told}");
 }
 
-/// An interrupt between processors may be on its way for long, if that is asked for: who does not wait for the handler is wrong then.
+/// An interrupt between processors may be on its way for long, if that is asked for: who does not wait for
+/// the handler is wrong then.
 #[test]
 fn the_moment_of_an_interrupt_between_processors_is_a_choice() {
     let faulty = folder("call", &["TEST_CALL"]);
@@ -141,8 +143,8 @@ fn the_moment_of_an_interrupt_between_processors_is_a_choice() {
     assert!(told.contains("no bug in any schedule") && !told.contains(" 0 interrupts"), "{told}");
 }
 
-/// Every instruction of a finding, with its processor, its place, the registers it changed and its accesses: as many as
-/// the schedule runs, one processor at a time, up to where both wait.
+/// Every instruction of a finding, with its processor, its place, the registers it changed and its accesses:
+/// as many as the schedule runs, one processor at a time, up to where both wait.
 #[test]
 fn the_full_trace_of_a_finding_has_every_instruction() {
     let folder = folder("trace", &["TEST_ABBA"]);

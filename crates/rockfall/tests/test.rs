@@ -1,5 +1,6 @@
-//! `rockfall test` as its users meet it: faults that points at locks alone do not show are found with no other option
-//! than a budget, the correct kernel ends without a report, and the statement says what was verified.
+//! `rockfall test` as its users meet it: faults that points at locks alone do not show are found with no
+//! other option than a budget, the correct kernel ends without a report, and the statement says what was
+//! verified.
 
 use guests::{Build, Design, Fault, Place};
 use serde_json::Value;
@@ -55,15 +56,16 @@ fn every_kernel_fault_is_found_with_a_budget_alone() {
     for fault in guests::faults().into_iter().filter(|fault| fault.place == Place::Kernel) {
         let by_race = finds(&fault, &[]);
         match fault.name.as_str() {
-            // Only where it is unguarded does the run queue have racing instructions; the copy depends on the page table.
+            // Only where it is unguarded does the run queue have racing instructions; the copy depends on the
+            // page table.
             "unprotected_run_queue" | "check_then_copy" => assert!(by_race, "{}", fault.name),
             _ => {}
         }
     }
 }
 
-/// Where preemption is a variable's matter, interrupts and locks offer no point that shows `new_pages_unlocked`: only a
-/// racing instruction does.
+/// Where preemption is a variable's matter, interrupts and locks offer no point that shows
+/// `new_pages_unlocked`: only a racing instruction does.
 #[test]
 fn a_race_is_told_with_the_bug_it_leads_to() {
     let name = "new_pages_unlocked";

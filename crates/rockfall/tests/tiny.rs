@@ -1,5 +1,5 @@
-//! A kernel whose scheduler spins on a stack of its own, once described and once annotated: correct it is searched to the
-//! end, each of its faults is found and seen again.
+//! A kernel whose scheduler spins on a stack of its own, once described and once annotated: correct it is
+//! searched to the end, each of its faults is found and seen again.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -65,8 +65,8 @@ fn described() {
     }
 }
 
-/// Its threads give way by themselves, so a tick has to be provoked to see that it is handled. What init drafts fits at
-/// once, and finds what the description finds.
+/// Its threads give way by themselves, so a tick has to be provoked to see that it is handled. What init
+/// drafts fits at once, and finds what the description finds.
 #[test]
 fn examined_and_drafted() {
     let folder = folder("drafted");
@@ -92,8 +92,8 @@ fn examined_and_drafted() {
     assert!(found.contains("panic"), "{found}\n{draft}");
 }
 
-/// What lies between the making of a thread and its first run, and what is done after its end, races with nothing that
-/// it does; what comes after it was let run does.
+/// What lies between the making of a thread and its first run, and what is done after its end, races with
+/// nothing that it does; what comes after it was let run does.
 #[test]
 fn a_thread_s_beginning_and_end() {
     let exit =
@@ -118,8 +118,8 @@ fn a_thread_s_beginning_and_end() {
     }
 }
 
-/// An allocator is trusted unless it is to be tested: then its own races count, and what it does to free blocks is still
-/// its own affair.
+/// An allocator is trusted unless it is to be tested: then its own races count, and what it does to free
+/// blocks is still its own affair.
 #[test]
 fn an_allocator_under_test() {
     for (fault, flag, found) in [

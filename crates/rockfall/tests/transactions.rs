@@ -1,5 +1,6 @@
-//! Programs with hardware transactions as their users meet them: bugs are found with a budget alone and seen again, mended
-//! programs are exhausted, what cannot be combined is refused, and what is executed speculatively ends as what is emulated.
+//! Programs with hardware transactions as their users meet them: bugs are found with a budget alone and seen
+//! again, mended programs are exhausted, what cannot be combined is refused, and what is executed
+//! speculatively ends as what is emulated.
 
 mod ends;
 
@@ -204,7 +205,8 @@ fn what_does_not_fit_into_the_cache_aborts() {
     }
 }
 
-/// In software's transactions without strong atomicity a system call proceeds, whoever runs meanwhile; elsewhere it aborts.
+/// In software's transactions without strong atomicity a system call proceeds, whoever runs meanwhile;
+/// elsewhere it aborts.
 #[test]
 fn system_calls_proceed_in_weak_transactions() {
     for (how, aborts) in [("stm", true), ("weak", false)] {
@@ -263,7 +265,8 @@ fn world(program: &str, mode: Mode, variables: &'static [(&'static str, usize)])
 /// A program, how many iterations its two threads have, and what counts in the end, in bytes.
 type Small = (&'static str, u8, &'static [(&'static str, usize)]);
 
-/// Every program with transactions, so small that it can be executed speculatively with every interleaving of its work.
+/// Every program with transactions, so small that it can be executed speculatively with every interleaving of
+/// its work.
 const SMALL: [Small; 16] = [
     ("htm1", 1, &[("counter", 4)]),
     ("counter", 1, &[("counter", 4)]),
@@ -283,10 +286,12 @@ const SMALL: [Small; 16] = [
     ("lock_fast_mutex", 1, &[("lock_taken", 4)]),
 ];
 
-/// Programs whose threads are preempted in a transaction only before it ends, because elsewhere there is too much to preempt at.
+/// Programs whose threads are preempted in a transaction only before it ends, because elsewhere there is too
+/// much to preempt at.
 const LARGEST: [&str; 2] = ["map_basic", "map_basicer"];
 
-/// Programs whose transactions can abort each other for ever, because they try again: some of their interleavings are run.
+/// Programs whose transactions can abort each other for ever, because they try again: some of their
+/// interleavings are run.
 const ENDLESS: [&str; 4] = ["lock_spinlock", "lock_spin_fixed", "lock_mutex", "lock_fast_spinlock"];
 const INTERLEAVINGS_OF_ENDLESS: u64 = 1_000;
 
@@ -303,9 +308,10 @@ fn some_ends(world: &World<Told, Ends>, points: &PointSet) -> (BTreeSet<String>,
     (search.notes().keys().cloned().collect(), search.counts().interleavings)
 }
 
-/// Theorem 3 of Blum 2018, tested: a transaction that is one step or aborts at once ends as one that is preempted inside and
-/// rolled back. The reduction of the latter is held against every interleaving where those are few. Where other codes are chosen
-/// too, a program that looks at them may end in more ways: a conflict that says nothing of trying again.
+/// Theorem 3 of Blum 2018, tested: a transaction that is one step or aborts at once ends as one that is
+/// preempted inside and rolled back. The reduction of the latter is held against every interleaving where
+/// those are few. Where other codes are chosen too, a program that looks at them may end in more ways: a
+/// conflict that says nothing of trying again.
 #[test]
 fn speculation_ends_as_emulation() {
     for (name, iterations, variables) in SMALL {

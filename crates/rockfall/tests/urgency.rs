@@ -1,5 +1,6 @@
-//! A scheduler with urgencies leaves threads aside that could run. Partial-order reduction knows nothing of urgencies, and
-//! yet reaches every order of notes, every deadlock and every crash that the search of all interleavings does.
+//! A scheduler with urgencies leaves threads aside that could run. Partial-order reduction knows nothing of
+//! urgencies, and yet reaches every order of notes, every deadlock and every crash that the search of all
+//! interleavings does.
 
 mod ends;
 

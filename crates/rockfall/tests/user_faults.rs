@@ -1,5 +1,6 @@
-//! User-space mode as its users meet it: faults of the thread library and of programs are found with a budget alone and
-//! seen again; programs whose spaces are small are exhausted; races that do not matter are told as such.
+//! User-space mode as its users meet it: faults of the thread library and of programs are found with a budget
+//! alone and seen again; programs whose spaces are small are exhausted; races that do not matter are told as
+//! such.
 
 use guests::{Build, Fault, Place};
 use serde_json::Value;
@@ -142,7 +143,8 @@ fn correct_programs_are_exhausted() {
     }
 }
 
-/// With their fences, algorithms that need them are exhausted with store buffers; without, and without store buffers, too.
+/// With their fences, algorithms that need them are exhausted with store buffers; without, and without store
+/// buffers, too.
 #[test]
 fn fenced_programs_are_exhausted() {
     let faults: Vec<Fault> = faults().filter(|fault| fault.tso).collect();

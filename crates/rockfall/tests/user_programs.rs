@@ -1,5 +1,5 @@
-//! Programs that are not in the catalogue: loops that count their tries or look at the clock, parts of a library that are
-//! tested on demand, and the order in which a space is searched.
+//! Programs that are not in the catalogue: loops that count their tries or look at the clock, parts of a
+//! library that are tested on demand, and the order in which a space is searched.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,7 +37,8 @@ fn test(folder: &Path, program: &str, more: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), text)
 }
 
-/// A lock that is tried for again and again is waited for, even if the tries are counted: but that is a judgement.
+/// A lock that is tried for again and again is waited for, even if the tries are counted: but that is a
+/// judgement.
 #[test]
 fn counted_tries_are_waited_for() {
     let folder = build("counting_spin", &[]);
@@ -56,8 +57,8 @@ fn the_clock_is_waited_for() {
     assert!(text.contains("no bug, and all that is known to matter is exhausted"), "{text}");
 }
 
-/// What a thread held when it left its program is nobody's: it may have given it back by other means than the described ones.
-/// Whoever waits for it by yielding finds out; if it is still taken, that is a bug.
+/// What a thread held when it left its program is nobody's: it may have given it back by other means than the
+/// described ones. Whoever waits for it by yielding finds out; if it is still taken, that is a bug.
 #[test]
 fn a_lock_that_its_owner_took_away_is_looked_at_again() {
     let program = "released_by_hand";
@@ -75,8 +76,8 @@ fn a_lock_that_its_owner_took_away_is_looked_at_again() {
     }
 }
 
-/// Two threads in an allocator that nobody guards are a bug, whether or not the allocator is tested; one that is made for
-/// several threads at once is trusted unless it is to be tested.
+/// Two threads in an allocator that nobody guards are a bug, whether or not the allocator is tested; one that
+/// is made for several threads at once is trusted unless it is to be tested.
 #[test]
 fn two_threads_in_the_allocator_are_a_bug() {
     let program = "heap_of_its_own";
@@ -135,7 +136,8 @@ fn locks_are_tested_on_demand() {
     assert_eq!(code, Some(1), "{text}");
 }
 
-/// The maximal space with the fewest preemptions first ends with the same statement, and finds with as few as there can be.
+/// The maximal space with the fewest preemptions first ends with the same statement, and finds with as few as
+/// there can be.
 #[test]
 fn the_maximal_space_by_preemptions() {
     let folder = build("counting_spin", &["counter_without_lock"]);

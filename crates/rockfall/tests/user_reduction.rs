@@ -1,5 +1,5 @@
-//! What reduction leaves out in user-space mode makes no difference: partial-order reduction ends in the same memories,
-//! deadlocks and crashes of the program as the search of every interleaving does.
+//! What reduction leaves out in user-space mode makes no difference: partial-order reduction ends in the same
+//! memories, deadlocks and crashes of the program as the search of every interleaving does.
 
 mod ends;
 

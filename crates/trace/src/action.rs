@@ -12,8 +12,8 @@ pub enum Trusted {
     /// Code of the heap allocator. Its accesses are not reported as races, and it may touch blocks that are
     /// free.
     Heap,
-    /// Manages the heap under a lock of its own, as a program's library must: as [`Trusted::Heap`] while a lock is held, and
-    /// not trusted otherwise.
+    /// Manages the heap under a lock of its own, as a program's library must: as [`Trusted::Heap`] while a
+    /// lock is held, and not trusted otherwise.
     GuardedHeap,
     /// Code of a heap allocator that is itself under test: it may touch blocks that are free, and its races
     /// are reported.
@@ -66,8 +66,8 @@ impl Taking {
         Self { attempt: true, ..self }
     }
 
-    /// Whether this is a read side that nobody who wants a lock waits for, as of RCU: it matters only in that nobody may sleep
-    /// meanwhile.
+    /// Whether this is a read side that nobody who wants a lock waits for, as of RCU: it matters only in that
+    /// nobody may sleep meanwhile.
     #[must_use]
     pub const fn is_read_side(self) -> bool {
         self.attempt && self.shared && self.recursive
@@ -104,24 +104,25 @@ pub enum Action {
     },
     /// The running thread offered the processor to others.
     Yield,
-    /// From here on `to` is the running thread of this step: the kernel went over to it where no decision was possible
-    /// (interrupts off between a voluntary switch and the first place that can take a tick).
+    /// From here on `to` is the running thread of this step: the kernel went over to it where no decision was
+    /// possible (interrupts off between a voluntary switch and the first place that can take a tick).
     Switch {
         to: ThreadId,
     },
-    /// The running thread makes `lock` ready for use. Locks that are initialised at the same place with the same
-    /// `subclass` follow the same rules.
+    /// The running thread makes `lock` ready for use. Locks that are initialised at the same place with the
+    /// same `subclass` follow the same rules.
     LockInit {
         lock: LockId,
         subclass: u32,
     },
-    /// `lock` protects another object from here on than it did before, as one in a place of a cache that is given to something else: what
-    /// order it had with others of its class is history.
+    /// `lock` protects another object from here on than it did before, as one in a place of a cache that is
+    /// given to something else: what order it had with others of its class is history.
     LockRenew {
         lock: LockId,
     },
-    /// Nobody saw `lock` being made. It follows the same rules as all that are known in the same way: that lie at this `offset`
-    /// of the elements of the array at `at`, or, without an offset, that the code at `at` was the first to use.
+    /// Nobody saw `lock` being made. It follows the same rules as all that are known in the same way: that
+    /// lie at this `offset` of the elements of the array at `at`, or, without an offset, that the code at
+    /// `at` was the first to use.
     LockFound {
         lock: LockId,
         at: VirtAddr,
@@ -154,7 +155,8 @@ pub enum Action {
     },
     InterruptsOff,
     InterruptsOn,
-    /// Deferred work of interrupts ([`InterruptKind::Soft`]) cannot come from here on, although interrupts may.
+    /// Deferred work of interrupts ([`InterruptKind::Soft`]) cannot come from here on, although interrupts
+    /// may.
     SoftInterruptsOff,
     SoftInterruptsOn,
     /// A handler that interrupted the running thread performed `action`, which therefore is not the thread's
@@ -165,8 +167,8 @@ pub enum Action {
     },
     /// The running thread goes back to its program.
     ReturnToUser,
-    /// The processor took an interrupt. What follows is its handler, up to [`Action::InterruptReturn`], in this step and
-    /// perhaps in later ones of the same [`crate::Actor::Interrupt`].
+    /// The processor took an interrupt. What follows is its handler, up to [`Action::InterruptReturn`], in
+    /// this step and perhaps in later ones of the same [`crate::Actor::Interrupt`].
     Interrupt {
         vector: u8,
     },
@@ -223,9 +225,9 @@ pub enum Action {
         check: String,
         found: String,
     },
-    /// A store went into the store buffer of whoever runs. Others see it when it is drained, the oldest store first,
-    /// which is a step of its own ([`crate::Actor::Buffer`]) or comes with an instruction that empties the buffer. If the
-    /// access just before is a plain write to these bytes, it is this store.
+    /// A store went into the store buffer of whoever runs. Others see it when it is drained, the oldest store
+    /// first, which is a step of its own ([`crate::Actor::Buffer`]) or comes with an instruction that empties
+    /// the buffer. If the access just before is a plain write to these bytes, it is this store.
     Buffered {
         addr: VirtAddr,
         phys: PhysAddr,
@@ -237,14 +239,16 @@ pub enum Action {
         phys: PhysAddr,
         size: u32,
     },
-    /// An instruction waited, or from here on waits, until the store buffer of the processor that runs is empty.
+    /// An instruction waited, or from here on waits, until the store buffer of the processor that runs is
+    /// empty.
     Fence,
-    /// The running thread changed what the scheduler works on, where a tick could have come: whoever runs next may
-    /// depend on it.
+    /// The running thread changed what the scheduler works on, where a tick could have come: whoever runs
+    /// next may depend on it.
     Exposed,
     /// The running thread is in a transaction from here on.
     TransactionBegin,
-    /// The transaction of the running thread aborted, with this status of the processor's, or was not even begun.
+    /// The transaction of the running thread aborted, with this status of the processor's, or was not even
+    /// begun.
     TransactionAborted {
         status: u32,
     },
@@ -264,8 +268,9 @@ pub enum Action {
     },
 }
 
-/// An action where it happened. `accesses_before` places it among the accesses of its step. The stack is there only
-/// when the execution was narrated (see [`crate::Subject::narrate`]): unwinding costs too much to do it always.
+/// An action where it happened. `accesses_before` places it among the accesses of its step. The stack is
+/// there only when the execution was narrated (see [`crate::Subject::narrate`]): unwinding costs too much to
+/// do it always.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Event {
     pub action: Action,

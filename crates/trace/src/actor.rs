@@ -1,10 +1,11 @@
 //! Who can be let go on: what the explorer's choices are about.
 //!
 //! An actor is a thread of a kernel on one processor, or a processor, or an interrupt that is taken on a
-//! processor and then handled, or the store buffer of a processor, which writes its oldest store to memory, or
-//! that of a thread, which runs as if it had a processor to itself.
+//! processor and then handled, or the store buffer of a processor, which writes its oldest store to memory,
+//! or that of a thread, which runs as if it had a processor to itself.
 //!
-//! Text form: `t3`, `cpu1`, `irq32@0` (vector 32 on cpu0), `buf1` (the store buffer of cpu1), `buft3` (that of t3).
+//! Text form: `t3`, `cpu1`, `irq32@0` (vector 32 on cpu0), `buf1` (the store buffer of cpu1), `buft3` (that
+//! of t3).
 
 use crate::choice::serde_as_text;
 use crate::set::SortedSet;
@@ -17,7 +18,8 @@ use std::str::FromStr;
 pub enum Actor {
     Thread(ThreadId),
     Cpu(CpuId),
-    /// Takes interrupt `vector` on `cpu` and handles it. Until it is handled, the processor itself cannot be chosen.
+    /// Takes interrupt `vector` on `cpu` and handles it. Until it is handled, the processor itself cannot be
+    /// chosen.
     Interrupt {
         cpu: CpuId,
         vector: u8,
@@ -58,10 +60,11 @@ impl Actor {
 
     /// Whether choosing this actor takes the processor away from `current`, which could have gone on.
     ///
-    /// Choosing another thread or another processor does. So does an interrupt that comes while its processor, or another
-    /// one, could go on: the moment is the explorer's to pick, and a bound that did not count it would have to try all
-    /// of them at once. A store buffer that drains takes nothing from anybody: if it counted, an execution in which each
-    /// store is seen at once would need as many preemptions as it has stores.
+    /// Choosing another thread or another processor does. So does an interrupt that comes while its
+    /// processor, or another one, could go on: the moment is the explorer's to pick, and a bound that did not
+    /// count it would have to try all of them at once. A store buffer that drains takes nothing from anybody:
+    /// if it counted, an execution in which each store is seen at once would need as many preemptions as it
+    /// has stores.
     #[must_use]
     pub fn preempts(self, current: Option<Actor>) -> bool {
         !self.is_buffer() && current.is_some_and(|current| current != self)

@@ -1,9 +1,9 @@
 //! A decision of the explorer, and a list of them: the reproduction of an execution.
 //!
-//! Text form: choices separated by blanks, a run of equal ones as `t3*5`. A choice is an actor ([`Actor`]) and, unless
-//! it is the ordinary one, the outcome of its step: `t3` lets thread 3 go on, `t3=2` does too, and whatever is
-//! undetermined in its step (an allocation that may fail, the abort code of a transaction) goes the second of its
-//! other ways. `#` starts a comment that reaches to the end of the line.
+//! Text form: choices separated by blanks, a run of equal ones as `t3*5`. A choice is an actor ([`Actor`])
+//! and, unless it is the ordinary one, the outcome of its step: `t3` lets thread 3 go on, `t3=2` does too,
+//! and whatever is undetermined in its step (an allocation that may fail, the abort code of a transaction)
+//! goes the second of its other ways. `#` starts a comment that reaches to the end of the line.
 
 use crate::set::SortedSet;
 use crate::{Actor, CpuId, ThreadId};

@@ -1,6 +1,7 @@
 //! The vocabulary of Rockfall: what happened (`Access`, `Action`, `Step`), where one may interfere (`Point`,
-//! `PointSet`), who acts (`Actor`) and what was decided (`Choice`, `Schedule`), and the two traits through which the rest of the tool talks:
-//! [`Subject`], something that can be stepped and cloned, and [`Resolve`], which turns an address into words.
+//! `PointSet`), who acts (`Actor`) and what was decided (`Choice`, `Schedule`), and the two traits through
+//! which the rest of the tool talks: [`Subject`], something that can be stepped and cloned, and [`Resolve`],
+//! which turns an address into words.
 //!
 //! Contract: plain data only. Every value that a person may meet has a text form that parses back to itself.
 //! This crate knows no CPU, no kernel and no algorithm.

@@ -1,12 +1,13 @@
 //! Preemption points: where another thread may be let in.
 //!
-//! A [`PointSet`] says which places of a program count, in words that need no address; a [`Point`] is one such place as
-//! met in a run. Voluntary switches, halts and blocking always count: without them a step would hold the work of more
-//! than one thread (Blum 2018, 3.4.1). The `within`/`without` filters look at the functions on the stack: the last
-//! filter that matches decides; if none matches, the point counts unless some `within` is given.
+//! A [`PointSet`] says which places of a program count, in words that need no address; a [`Point`] is one
+//! such place as met in a run. Voluntary switches, halts and blocking always count: without them a step would
+//! hold the work of more than one thread (Blum 2018, 3.4.1). The `within`/`without` filters look at the
+//! functions on the stack: the last filter that matches decides; if none matches, the point counts unless
+//! some `within` is given.
 //!
-//! With several processors the points are accesses to words of memory through which they communicate: the set names the
-//! words ([`PointSet::words`]), and a step ends before an access to one of them.
+//! With several processors the points are accesses to words of memory through which they communicate: the set
+//! names the words ([`PointSet::words`]), and a step ends before an access to one of them.
 //!
 //! Text form: rules, words and filters separated by commas:
 //! `lock,unlock,irq-off,fn:yield,line:vanish.c:44,word:0x1f2c8,within:vanish`.

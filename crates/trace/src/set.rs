@@ -1,4 +1,5 @@
-//! Small sets in ascending order. A sorted vector beats a tree at these sizes, and its order is the same on every host.
+//! Small sets in ascending order. A sorted vector beats a tree at these sizes, and its order is the same on
+//! every host.
 
 use serde::{Deserialize, Serialize};
 

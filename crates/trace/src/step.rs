@@ -19,10 +19,11 @@ pub enum StepEnd {
     NoProgress { instructions: u64 },
     /// The chosen actor could not be brought to run.
     NotScheduled { ticks: u32 },
-    /// Whoever asked for the step no longer wants it ([`crate::Subject::cancel_when`]): it is not finished, and neither is what
-    /// the subject has become of any use.
+    /// Whoever asked for the step no longer wants it ([`crate::Subject::cancel_when`]): it is not finished,
+    /// and neither is what the subject has become of any use.
     Cancelled,
-    /// The machine cannot go on (an instruction or device it does not model): nothing is known of what follows.
+    /// The machine cannot go on (an instruction or device it does not model): nothing is known of what
+    /// follows.
     Unsupported { what: String },
 }
 
@@ -54,13 +55,14 @@ pub enum Remark {
     /// Threads meet at this word in a way that the recorded accesses do not tell. The space must be begun
     /// again with the word in [`crate::PointSet::words`].
     Word(PhysAddr),
-    /// A thread was taken to wait, because it had offered the processor to others this often without a sign of progress.
+    /// A thread was taken to wait, because it had offered the processor to others this often without a sign
+    /// of progress.
     TakenToWait { yields: u32 },
     /// A thread was taken to wait, because it had tried an atomic instruction on one word this often and
     /// changed nothing.
     TriedInVain { tries: u32 },
-    /// A place that the set of points names was passed where nobody else could be let in, as with interrupts off. Said when
-    /// the execution is narrated, as often as it happened.
+    /// A place that the set of points names was passed where nobody else could be let in, as with interrupts
+    /// off. Said when the execution is narrated, as often as it happened.
     Passed { thread: ThreadId, pc: VirtAddr },
 }
 
@@ -95,8 +97,8 @@ pub enum Occurrence<'a> {
 }
 
 impl Step {
-    /// Accesses and events in their common order, each with the thread that made it. That is the step's own thread up
-    /// to the first [`Action::Switch`], if there is one.
+    /// Accesses and events in their common order, each with the thread that made it. That is the step's own
+    /// thread up to the first [`Action::Switch`], if there is one.
     pub fn occurrences(&self) -> impl Iterator<Item = (ThreadId, Occurrence<'_>)> {
         let (mut running, mut accesses, mut events) = (self.thread, 0, 0);
         std::iter::from_fn(move || {

@@ -10,13 +10,13 @@ pub type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
 /// Something that can be stepped and cloned. The same subject and the same choices give the same steps.
 /// `clone_from` may keep caches of the receiver, so going back to a saved state is `live.clone_from(&saved)`.
 pub trait Subject: Clone + Send {
-    /// What can be chosen now. Several choices of one actor are the outcomes of its next step. Empty: the last step
-    /// ended with something else than a point.
+    /// What can be chosen now. Several choices of one actor are the outcomes of its next step. Empty: the
+    /// last step ended with something else than a point.
     fn enabled(&self) -> ChoiceSet;
 
     /// Who ran last and could simply go on; choosing another one of the enabled may be a preemption
-    /// ([`Actor::preempts`]). `None` when that actor gave way by itself or cannot go on, and when an interrupt has been
-    /// handled. A store buffer that drains changes nothing. Whoever is current is enabled.
+    /// ([`Actor::preempts`]). `None` when that actor gave way by itself or cannot go on, and when an
+    /// interrupt has been handled. A store buffer that drains changes nothing. Whoever is current is enabled.
     fn current(&self) -> Option<Actor>;
 
     /// Runs the chosen actor to the next of `points`.
@@ -25,8 +25,8 @@ pub trait Subject: Clone + Send {
     /// From now on steps carry stacks, for telling a known execution again. Changes nothing else.
     fn narrate(&mut self) {}
 
-    /// From now on accesses by the instructions at `pcs` are seen while they happen ([`Step::sightings`]), which costs
-    /// a stop of the machine for each. Changes nothing else.
+    /// From now on accesses by the instructions at `pcs` are seen while they happen ([`Step::sightings`]),
+    /// which costs a stop of the machine for each. Changes nothing else.
     fn sight(&mut self, pcs: &[VirtAddr]) {
         let _ = pcs;
     }
@@ -37,8 +37,8 @@ pub trait Subject: Clone + Send {
         Stack::new()
     }
 
-    /// The part of where a thread stands that it does not leave while it goes on by itself: the function whose loop it is in,
-    /// and its callers.
+    /// The part of where a thread stands that it does not leave while it goes on by itself: the function
+    /// whose loop it is in, and its callers.
     fn loop_stack(&self, thread: ThreadId) -> Stack {
         self.standing(thread)
     }

@@ -3,8 +3,9 @@
 //! Memory is divided into chunks of 64 bytes. The set holds, in ascending order, the chunks that were
 //! touched, each with a bit for every byte read and every byte written. Building it sorts chunks, not
 //! accesses; comparing two sets walks two short lists and combines two words where they have a chunk in
-//! common. The set is exact to the byte. Chunks are small because a kernel looks at one field of each structure in a
-//! table, and a long execution has thousands of these sets. Whether addresses are physical or virtual is up to the user.
+//! common. The set is exact to the byte. Chunks are small because a kernel looks at one field of each
+//! structure in a table, and a long execution has thousands of these sets. Whether addresses are physical or
+//! virtual is up to the user.
 
 use crate::Access;
 use serde::{Deserialize, Serialize};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 /// Bytes of a word.
 pub const WORD_BYTES: u64 = 8;
 
-/// A set of words in ascending order. It is handed around with every set of points, so copying it, and comparing a copy
-/// with its original, takes no time however many words there are.
+/// A set of words in ascending order. It is handed around with every set of points, so copying it, and
+/// comparing a copy with its original, takes no time however many words there are.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Words(Arc<Vec<PhysAddr>>);
 

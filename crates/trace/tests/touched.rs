@@ -6,8 +6,8 @@ fn access(at: u64, size: u32, kind: AccessKind) -> Access {
     Access { phys: PhysAddr(at), addr: VirtAddr(at), size, kind, atomic: false, pc: VirtAddr(0) }
 }
 
-/// A rough picture names each block of 512 bytes once, however many parts of it were touched, and says of each by itself whether
-/// it was written.
+/// A rough picture names each block of 512 bytes once, however many parts of it were touched, and says of
+/// each by itself whether it was written.
 #[test]
 fn blocks_are_told_once() {
     let touched = Touched::by(&[
@@ -20,7 +20,8 @@ fn blocks_are_told_once() {
     assert_eq!(blocks, [(0x1000, true), (0x1200, false), (0x1400, false), (0x9000, true)]);
 }
 
-/// Two sets conflict where a byte of one, written by either, is a byte of the other: not where they are neighbours.
+/// Two sets conflict where a byte of one, written by either, is a byte of the other: not where they are
+/// neighbours.
 #[test]
 fn neighbours_do_not_conflict() {
     let (read, write) = (AccessKind::Read, AccessKind::Write);

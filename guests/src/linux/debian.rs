@@ -1,11 +1,11 @@
-//! Debian's kernels, brought by name from the package archive that the host's apt knows; nothing is installed, and no
-//! rights are needed.
+//! Debian's kernels, brought by name from the package archive that the host's apt knows; nothing is
+//! installed, and no rights are needed.
 //!
-//! Concept: a store is a folder with one folder for each release (`6.1.0-54-amd64`): the kernel, the package it came from, modules
-//! as they were asked for, and the headers to build modules against.
-//! Contract: what is there is not brought again; what is brought appears whole or not at all. What the archive no longer has,
-//! and programs that are missing, are said in a sentence.
-//! Limits: amd64; signed images only; hosts with apt and dpkg.
+//! Concept: a store is a folder with one folder for each release (`6.1.0-54-amd64`): the kernel, the package
+//! it came from, modules as they were asked for, and the headers to build modules against. Contract: what is
+//! there is not brought again; what is brought appears whole or not at all. What the archive no longer has,
+//! and programs that are missing, are said in a sentence. Limits: amd64; signed images only; hosts with apt
+//! and dpkg.
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
@@ -258,8 +258,8 @@ impl Kernel {
         fs::rename(&new, &path).map_err(io(&path))
     }
 
-    /// Modules by name, with all that they depend on, in the order in which they must be loaded. Those that are built into the
-    /// kernel are left out.
+    /// Modules by name, with all that they depend on, in the order in which they must be loaded. Those that
+    /// are built into the kernel are left out.
     pub fn modules(&self, names: &[String]) -> Result<Vec<PathBuf>> {
         let mut store = ModuleFiles::open(self)?;
         let mut ordered = Vec::new();
@@ -393,7 +393,8 @@ impl<'a> ModuleFiles<'a> {
         for needed in dependencies(&bytes) {
             self.add(&needed, above, ordered)?;
         }
-        // What should be there before, by the name of an algorithm: its plain implementation will do, if there is one.
+        // What should be there before, by the name of an algorithm: its plain implementation will do, if
+        // there is one.
         for wished in wishes(&bytes) {
             let algorithm = wished.strip_prefix("crypto-").unwrap_or(&wished).to_owned();
             let plain = format!("{algorithm}_generic");

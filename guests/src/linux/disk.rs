@@ -1,9 +1,9 @@
 //! File systems for tests: images made on the host, and programs (mkfs, fsck) with the libraries they need.
 //!
 //! Concept: an image is mostly empty, so it is packed as its pieces that are not, and unpacked by the test
-//! (`guests/linux/filesystems/filesystem.h`) onto a loop device. Programs that the host lacks come from Debian's archive, without
-//! being installed.
-//! Contract: file systems have a fixed identity; times of their making are the host's where its mkfs knows no other.
+//! (`guests/linux/filesystems/filesystem.h`) onto a loop device. Programs that the host lacks come from
+//! Debian's archive, without being installed. Contract: file systems have a fixed identity; times of their
+//! making are the host's where its mkfs knows no other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -155,7 +155,8 @@ pub fn make(name: &str, store: &Store, say: &dyn Fn(&str)) -> Result<Vec<u8>> {
     Ok(sparse(&fs::read(&path).map_err(io(&path))?))
 }
 
-/// What the image of a test on a file system must hold: the file system, as it was made when it was first asked for, and its checker.
+/// What the image of a test on a file system must hold: the file system, as it was made when it was first
+/// asked for, and its checker.
 pub fn files(name: &str, store: &Store, say: &dyn Fn(&str)) -> Result<Vec<Placed>> {
     let path = store.folder().join(name).with_extension("image");
     if !path.is_file() {

@@ -1,8 +1,8 @@
 //! Modules of ours, built against the headers of a kernel as any driver outside of its tree is.
 //!
-//! Contract: a set of sources and macros is built once for each kernel and kept by what it was made from. What is packed has
-//! no debugging information; the file with it lies beside, for the lines of reports. That make, the kernel's compiler or the headers
-//! are missing is said in a sentence.
+//! Contract: a set of sources and macros is built once for each kernel and kept by what it was made from.
+//! What is packed has no debugging information; the file with it lies beside, for the lines of reports. That
+//! make, the kernel's compiler or the headers are missing is said in a sentence.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -115,8 +115,8 @@ impl Modules {
     }
 }
 
-/// The flags with which a module was compiled, for other readers of its source: include paths and macros count, paths do not
-/// depend on the folder. The kernel's build keeps the command beside the module.
+/// The flags with which a module was compiled, for other readers of its source: include paths and macros
+/// count, paths do not depend on the folder. The kernel's build keeps the command beside the module.
 pub fn flags(module: &Path, headers: &Path) -> Result<Vec<String>> {
     let name = module.file_stem().unwrap_or_default().to_string_lossy();
     let path = module.with_file_name(format!(".{name}.o.cmd"));

@@ -1,5 +1,5 @@
-//! A kernel in the machine, brought to its shell's prompt, and what becomes of a program that runs there with preemptions at
-//! chosen moments.
+//! A kernel in the machine, brought to its shell's prompt, and what becomes of a program that runs there with
+//! preemptions at chosen moments.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
@@ -153,7 +153,8 @@ impl Trial<'_> {
         self.printed.clone_from(&other.printed);
     }
 
-    /// Could the timer make a difference now: does the kernel allow preemption, and is another thread runnable?
+    /// Could the timer make a difference now: does the kernel allow preemption, and is another thread
+    /// runnable?
     pub fn can_preempt(&self) -> bool {
         let read = |address: u64| self.machine.read_virt_u32(CPU, VirtAddr(address)).map_or(0, u64::from);
         let queue = self.lab.run_queue;
@@ -172,7 +173,8 @@ impl Trial<'_> {
         assert!(self.machine.board.raise_timer(now, CPU).is_some(), "the timer is armed");
     }
 
-    /// Goes on without preemption to the end. Whatever the kernel frees is overwritten, lest a use of it go unnoticed.
+    /// Goes on without preemption to the end. Whatever the kernel frees is overwritten, lest a use of it go
+    /// unnoticed.
     pub fn finish(&mut self) -> Outcome {
         let stop = loop {
             match self.machine.run(CPU, &self.lab.to_end, &mut Events::off()) {

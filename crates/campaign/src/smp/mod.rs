@@ -1,4 +1,5 @@
-//! Tests of kernels on several processors: from a kernel and a test to what was found and what can be claimed.
+//! Tests of kernels on several processors: from a kernel and a test to what was found and what can be
+//! claimed.
 
 pub mod narrate;
 pub mod plan;

@@ -1,25 +1,27 @@
 //! What is explored of a test on several processors, and in which order, within one budget.
 //!
-//! 1. *Sweep*: executions without a preemption, in every order of the threads; then one preemption before every access
-//!    to shared memory, racing ones first. What turns out to be shared on the way becomes a point, and the sweep is
-//!    done again until nothing new shows.
+//! 1. *Sweep*: executions without a preemption, in every order of the threads; then one preemption before
+//!    every access to shared memory, racing ones first. What turns out to be shared on the way becomes a
+//!    point, and the sweep is done again until nothing new shows.
 //! 2. *Reduced*: two preemptions, then three and so on, up to the order of independent accesses.
-//! 3. *By chance*: what is left of the budget, beyond that bound, with priorities that change at few places (PCT), with a
-//!    priority for each step (POS), and with no rule, in turn.
+//! 3. *By chance*: what is left of the budget, beyond that bound, with priorities that change at few places
+//!    (PCT), with a priority for each step (POS), and with no rule, in turn.
 //!
-//! With store buffers ([`Plan::explore_store_buffers`]) there is no sweep, because a store may reach memory at any moment and that takes no
-//! preemption: executions in which nobody is preempted are run without buffers to learn what is shared; then come no preemption, one, two and
-//! so on, reduced, with buffers. Every shared word is a point then.
+//! With store buffers ([`Plan::explore_store_buffers`]) there is no sweep, because a store may reach memory
+//! at any moment and that takes no preemption: executions in which nobody is preempted are run without
+//! buffers to learn what is shared; then come no preemption, one, two and so on, reduced, with buffers. Every
+//! shared word is a point then.
 //!
-//! Whenever new shared memory shows, it begins again, so that what is said to be exhausted at the end is exhausted at
-//! all words that are known to be shared.
+//! Whenever new shared memory shows, it begins again, so that what is said to be exhausted at the end is
+//! exhausted at all words that are known to be shared.
 //!
-//! Not every shared word is a point. A word that locked instructions touch is, and one with accesses that race. Accesses to
-//! any other word are ordered by what happens at those, in every execution that was run; letting others in before such an
-//! access comes to the same as letting them in before the next point (Musuvathi and Qadeer 2007, section 3: preempt where
-//! threads synchronise, and watch for races). To free or allocate a block is to write it, so that a free that nothing orders
-//! with another's access is a race too. Once what processors share with their own interrupts counts, every shared word is a
-//! point, because no race says which of those matter.
+//! Not every shared word is a point. A word that locked instructions touch is, and one with accesses that
+//! race. Accesses to any other word are ordered by what happens at those, in every execution that was run;
+//! letting others in before such an access comes to the same as letting them in before the next point
+//! (Musuvathi and Qadeer 2007, section 3: preempt where threads synchronise, and watch for races). To free or
+//! allocate a block is to write it, so that a free that nothing orders with another's access is a race too.
+//! Once what processors share with their own interrupts counts, every shared word is a point, because no race
+//! says which of those matter.
 //!
 //! Memory is a budget like time: when the process has as much as it may, the run ends and says so.
 
@@ -246,8 +248,8 @@ impl Plan {
         World::new(self.subject.clone(), self.detectors.clone())
     }
 
-    /// Explores until a bug shows, nothing is left, or the budget ends. Where the processors are exhausted and interrupts
-    /// came, goes on with what processors share with their own interrupts.
+    /// Explores until a bug shows, nothing is left, or the budget ends. Where the processors are exhausted
+    /// and interrupts came, goes on with what processors share with their own interrupts.
     pub fn run(&mut self, report: Report<'_>) {
         self.explore(report);
         if self.complete && !self.interrupts && self.subject.counters().interrupts > 0 && !(self.late)() {
@@ -272,7 +274,8 @@ impl Plan {
         self.subject.delay_interrupts();
     }
 
-    /// Gives processors store buffers, as soon as it is known what they share. An error says why that cannot be.
+    /// Gives processors store buffers, as soon as it is known what they share. An error says why that cannot
+    /// be.
     pub fn explore_store_buffers(&mut self) -> Result<(), String> {
         self.subject.clone().explore_store_buffers()?;
         self.stores = true;
@@ -312,8 +315,8 @@ impl Plan {
         }
     }
 
-    /// Runs executions with two preemptions, then three, and so on while its share of the time lasts; where there was no sweep,
-    /// from none on.
+    /// Runs executions with two preemptions, then three, and so on while its share of the time lasts; where
+    /// there was no sweep, from none on.
     fn deepen(&mut self, report: Report<'_>) -> Ended {
         let left = self.budget.saturating_sub(self.elapsed());
         let end = self.elapsed() + left.mul_f64(REDUCED_SHARE);

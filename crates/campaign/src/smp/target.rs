@@ -59,7 +59,8 @@ enum Guest {
 }
 
 impl SmpTarget {
-    /// Linux with a packed test; `linux`: what the kernel tells of itself. A kernel whose symbols cannot be read is tested all the same.
+    /// Linux with a packed test; `linux`: what the kernel tells of itself. A kernel whose symbols cannot be
+    /// read is tested all the same.
     #[must_use]
     pub fn linux(
         recipe: Recipe,
@@ -101,7 +102,8 @@ impl SmpTarget {
         Ok(Self { recipe, guest: Guest::Described { target: Box::new(target), functions }, caution: None })
     }
 
-    /// Makes the target of a finding about Linux again. What is not where it was may be in the folder `beside`.
+    /// Makes the target of a finding about Linux again. What is not where it was may be in the folder
+    /// `beside`.
     pub fn make_again(mut recipe: Recipe, beside: &Path, host: &dyn Host) -> Result<Self, Failure> {
         let missing = || Failure::BadInput("this finding is about no Linux kernel".to_owned());
         let how = recipe.linux.clone().ok_or_else(missing)?;
@@ -195,8 +197,8 @@ impl SmpTarget {
         }
     }
 
-    /// The machine before the test, or where it asks for its input: booted, or as it was kept from an earlier boot of the
-    /// same.
+    /// The machine before the test, or where it asks for its input: booted, or as it was kept from an earlier
+    /// boot of the same.
     pub fn boot(&self, kept: &dyn Snapshots, cancelled: &Cancelled) -> Result<Booted, Failure> {
         let config = BoardConfig {
             cpus: self.cpus(),
@@ -228,7 +230,8 @@ impl SmpTarget {
         }
     }
 
-    /// A machine that was kept, or one that is booted and brought to its test; `more`: what also makes a difference.
+    /// A machine that was kept, or one that is booted and brought to its test; `more`: what also makes a
+    /// difference.
     fn booted(
         &self,
         kept: &dyn Snapshots,

@@ -1,5 +1,5 @@
-//! What the small programs alone do not show: both sides of a race, the words of locks, and the detectors against a slow and simple
-//! definition, on random programs.
+//! What the small programs alone do not show: both sides of a race, the words of locks, and the detectors
+//! against a slow and simple definition, on random programs.
 
 use super::{fast, limited, lockset, pure, races};
 use crate::script::steps;

@@ -1,8 +1,9 @@
 //! Lock classes: locks that follow the same rules.
 //!
-//! A class is the place in the code where its locks were initialised, as far as that was seen; else the place where the
-//! heap block was allocated that the lock lies in, with its offset there; else, where the subject says so, the array that
-//! it is an element of or the place that was first to use it; else the lock's own address.
+//! A class is the place in the code where its locks were initialised, as far as that was seen; else the place
+//! where the heap block was allocated that the lock lies in, with its offset there; else, where the subject
+//! says so, the array that it is an element of or the place that was first to use it; else the lock's own
+//! address.
 
 use crate::LockClass;
 use crate::heap::Heap;

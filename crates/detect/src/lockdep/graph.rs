@@ -1,9 +1,9 @@
 //! Which locks were taken while which were held.
 //!
-//! An edge leads from a lock held to one asked for. It comes in four kinds: whether the held one was shared, and whether
-//! the one asked for is granted to readers whatever happens (a recursive reader). A reader of the latter kind waits for
-//! nobody who only shares the lock, so a path on which such a pair meets is no chain of waits; the search leaves those
-//! paths out (the "strong" paths of Linux's validator).
+//! An edge leads from a lock held to one asked for. It comes in four kinds: whether the held one was shared,
+//! and whether the one asked for is granted to readers whatever happens (a recursive reader). A reader of the
+//! latter kind waits for nobody who only shares the lock, so a path on which such a pair meets is no chain of
+//! waits; the search leaves those paths out (the "strong" paths of Linux's validator).
 
 use crate::Side;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -113,7 +113,8 @@ impl<K: Ord + Copy> Graph<K> {
         None
     }
 
-    /// The nearest node from `start` on, itself included, that `such` holds of, with the edges that lead to it.
+    /// The nearest node from `start` on, itself included, that `such` holds of, with the edges that lead to
+    /// it.
     pub fn forwards(&self, start: K, such: impl Fn(K) -> bool) -> Option<(K, Vec<Arc<Made>>)> {
         self.nearest(start, such, |at| self.after(at).map(|(next, _, made)| (next, made.clone())).collect())
     }

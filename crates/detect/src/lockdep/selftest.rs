@@ -1,5 +1,6 @@
-//! The kinds of cases that a lock validator is expected to tell apart, each with the expected answer: the bug classes that
-//! it reports, or nothing. The kinds are those of the locking self-test of Linux, written anew as executions.
+//! The kinds of cases that a lock validator is expected to tell apart, each with the expected answer: the bug
+//! classes that it reports, or nothing. The kinds are those of the locking self-test of Linux, written anew
+//! as executions.
 
 use crate::script::steps;
 use crate::{Case, Config, Detectors};
@@ -102,7 +103,8 @@ const CASES: &[(&str, &str, &[&str])] = &[
     ("freed beside it", "t1: alloc A 16; alloc B 16; lock A+4; free B 16", &[]),
     ("held in user mode", "t1: lock a; user", &["lock-held-in-user-mode"]),
     ("released before user mode", "t1: lock a; unlock a; user", &[]),
-    // Readers. `read` waits for a writer that waits (a semaphore's read side), `rread` does not (a lock's read side).
+    // Readers. `read` waits for a writer that waits (a semaphore's read side), `rread` does not (a lock's
+    // read side).
     ("R A, R A", "t1: read.lock a; read.lock a", &["lock-recursion"]),
     ("r A, r A", "t1: rread.lock a; rread.lock a", &[]),
     ("r A, W A", "t1: rread.lock a; lock a", &["lock-recursion"]),

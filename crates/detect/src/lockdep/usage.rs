@@ -1,8 +1,9 @@
 //! How each class of locks is used with respect to interrupts.
 //!
-//! A lock that a handler takes must never be held where that interrupt can come, or the handler waits for whom it
-//! interrupted. So each class has, for hard and soft interrupts, two marks, each for exclusive and for shared use: taken
-//! in a handler, and held with the interrupt enabled. Two shared uses never wait for each other.
+//! A lock that a handler takes must never be held where that interrupt can come, or the handler waits for
+//! whom it interrupted. So each class has, for hard and soft interrupts, two marks, each for exclusive and
+//! for shared use: taken in a handler, and held with the interrupt enabled. Two shared uses never wait for
+//! each other.
 
 use super::classes::ClassId;
 use crate::Side;

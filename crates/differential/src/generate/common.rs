@@ -1,7 +1,8 @@
 //! Sequences as compilers write them: what the machine's first tier compiles itself, alone and in pairs.
 //!
-//! Instructions drawn from the whole opcode map fault early and seldom stand beside those that they stand beside in
-//! programs. Here registers that hold addresses are not written, so that long sequences come to their end.
+//! Instructions drawn from the whole opcode map fault early and seldom stand beside those that they stand
+//! beside in programs. Here registers that hold addresses are not written, so that long sequences come to
+//! their end.
 
 use super::Generator;
 use crate::layout::PAGE;
@@ -115,7 +116,8 @@ impl Generator {
             let low = value as u8 & 7;
             match self.random.below(20) {
                 0 | 1 => {
-                    // PUSH or POP of a register, MOV of an immediate, BSWAP, CDQ, PUSH of an immediate, string moves
+                    // PUSH or POP of a register, MOV of an immediate, BSWAP, CDQ, PUSH of an immediate,
+                    // string moves
                     rex(&mut code, self.wide(), b, w);
                     match self.random.below(8) {
                         0 | 1 => code.push(0x50 | low),

@@ -1,7 +1,8 @@
 //! Executions in a few words, and the races that the history finds in them.
 //!
-//! A line is a step: `t1 of t1 t2: w10 r20 waits` says that t1 was chosen where t1 and t2 could be, wrote byte 10, read byte 20
-//! and ended in a loop in which it waits; `taken` and `done` are the beginning and the end of an interrupt. The expectation has a line for each race: the two steps by their numbers from 0, and
+//! A line is a step: `t1 of t1 t2: w10 r20 waits` says that t1 was chosen where t1 and t2 could be, wrote
+//! byte 10, read byte 20 and ended in a loop in which it waits; `taken` and `done` are the beginning and the
+//! end of an interrupt. The expectation has a line for each race: the two steps by their numbers from 0, and
 //! who must be tried in place of the first.
 
 use super::*;
@@ -158,7 +159,8 @@ fn a_processor_cannot_be_tried_while_it_handles_an_interrupt() {
 
 #[test]
 fn a_group_is_one() {
-    // Steps 1 and 2 are one group: nobody else could be chosen between them. Step 3 races with the group once.
+    // Steps 1 and 2 are one group: nobody else could be chosen between them. Step 3 races with the group
+    // once.
     check(
         "t2 of t1 t2: r90
          t1 of t1 t2: w10
@@ -221,7 +223,8 @@ fn whose_choices_change_depends_on_who_changed_them() {
 
 #[test]
 fn two_wakers_of_one_race() {
-    // t3 waits for byte 10 or 11. t1 wakes it in step 2, and t2 would have in step 4, after what t1 did before in step 1.
+    // t3 waits for byte 10 or 11. t1 wakes it in step 2, and t2 would have in step 4, after what t1 did
+    // before in step 1.
     check(
         "t3 of t1 t2 t3: r10 r11 waits
          t1 of t1 t2: w20
@@ -239,7 +242,8 @@ fn two_wakers_of_one_race() {
 
 #[test]
 fn all_of_a_loop_is_waiting() {
-    // t3 came to wait in two steps, and a write to what either of them read wakes it: steps 2 and 3 both would have.
+    // t3 came to wait in two steps, and a write to what either of them read wakes it: steps 2 and 3 both
+    // would have.
     check(
         "t3 of t1 t2 t3: r10
          t3 of t1 t2 t3: r11 waits
@@ -253,8 +257,8 @@ fn all_of_a_loop_is_waiting() {
     );
 }
 
-/// The races of the second execution after its first `kept` steps, which it has in common with the first one, whose other
-/// steps are forgotten.
+/// The races of the second execution after its first `kept` steps, which it has in common with the first one,
+/// whose other steps are forgotten.
 fn races_after(first: &[Taken], second: &[Taken], kept: usize) -> String {
     let (mut history, mut races) = (History::default(), Vec::new());
     first.iter().for_each(|_| drop(history.push(first, &mut races)));

@@ -1,4 +1,5 @@
-//! One state space of a plan: what it is for, how far it has come, and whether it fits into what can still be done.
+//! One state space of a plan: what it is for, how far it has come, and whether it fits into what can still be
+//! done.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -35,7 +36,8 @@ pub enum Purpose {
     Sweep,
     /// Points that are known without running anything.
     Initial,
-    /// A point before every shared access. It is complete from the start, so it is tried before there are many others.
+    /// A point before every shared access. It is complete from the start, so it is tried before there are
+    /// many others.
     Everywhere,
     /// One instruction of a race seen in both orders.
     Small,
@@ -195,8 +197,8 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Seconds left, multiplied by the number of cores, as if all did the same job. A [`JobProgress`] counts in
-    /// the same unit.
+    /// Seconds left, multiplied by the number of cores, as if all did the same job. A [`JobProgress`] counts
+    /// in the same unit.
     pub(super) fn core_seconds(self) -> f64 {
         self.seconds * self.cores as f64
     }

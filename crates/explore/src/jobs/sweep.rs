@@ -1,18 +1,19 @@
 //! Few preemptions first: every interleaving with at most one preemption, at any point that is known, is run
 //! before any space is searched deeply.
 //!
-//! Source: Musuvathi and Qadeer 2007 (iterative context bounding): most bugs need one preemption or two, and with so few
-//! there are few interleavings, however many points a test has. A *sweep* is a job with a bound on preemptions.
-//! With one preemption only one point of an execution matters, so the sweep of a set is the union of the
-//! sweeps of its parts: racing instructions that show later have a sweep of their own, and only the
-//! executions without a preemption are run again for them. With two preemptions that is not so: the second
-//! sweep begins when the first ones are done, with all points that are known by then.
+//! Source: Musuvathi and Qadeer 2007 (iterative context bounding): most bugs need one preemption or two, and
+//! with so few there are few interleavings, however many points a test has. A *sweep* is a job with a bound
+//! on preemptions. With one preemption only one point of an execution matters, so the sweep of a set is the
+//! union of the sweeps of its parts: racing instructions that show later have a sweep of their own, and only
+//! the executions without a preemption are run again for them. With two preemptions that is not so: the
+//! second sweep begins when the first ones are done, with all points that are known by then.
 //!
-//! With many threads ([`THREADS_MANY`]) even the executions without a preemption are too many, and each set of points is first
-//! swept with one delay and one thread of those that look alike ([`crate::strategies::DelayBound`]).
+//! With many threads ([`THREADS_MANY`]) even the executions without a preemption are too many, and each set
+//! of points is first swept with one delay and one thread of those that look alike
+//! ([`crate::strategies::DelayBound`]).
 //!
-//! A sweep may turn out to be long, because the test comes to the same places again and again, or because it has two preemptions;
-//! then each place is tried once before it goes on ([`crate::scout::Scout`]).
+//! A sweep may turn out to be long, because the test comes to the same places again and again, or because it
+//! has two preemptions; then each place is tried once before it goes on ([`crate::scout::Scout`]).
 //!
 //! On one core the first sweeps have all turns but every [`TURNS_OF_SWEEPS`]th; on several cores they have
 //! one core each. The second sweep takes its turn among the other jobs. What is exhausted under a bound
@@ -25,8 +26,8 @@ use trace::{PointRule, PointSet};
 
 /// One slice in so many goes to another job than a first sweep.
 pub(super) const TURNS_OF_SWEEPS: u32 = 4;
-/// With so many threads in its first execution a test is swept with delays first: with fewer, sweeps with preemptions run
-/// the same executions and are no longer.
+/// With so many threads in its first execution a test is swept with delays first: with fewer, sweeps with
+/// preemptions run the same executions and are no longer.
 pub const THREADS_MANY: usize = 5;
 /// A sweep that is expected to take longer than this is interrupted by scouting.
 const SECONDS_LONG: f64 = 5.0;

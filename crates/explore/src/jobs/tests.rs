@@ -45,8 +45,8 @@ fn alone(seconds: f64) -> Capacity {
     Capacity { seconds, cores: 1 }
 }
 
-/// Reports, as `SET INTERLEAVINGS SECONDS|exhausted|bug` lines, where `<` precedes the most seconds that are expected, and
-/// `@` the part explored; and who comes next with so many seconds left.
+/// Reports, as `SET INTERLEAVINGS SECONDS|exhausted|bug` lines, where `<` precedes the most seconds that are
+/// expected, and `@` the part explored; and who comes next with so many seconds left.
 fn follow(plan: &mut Plan, seconds_left: f64, reports: &str) -> String {
     for line in reports.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let [set, interleavings, how] = line.split_whitespace().collect::<Vec<_>>()[..] else {
@@ -85,7 +85,8 @@ fn who_comes_next() {
         ("- lock unlock lock,unlock", 60.0, "- 32 50", "lock"),
         // What is nearly done is finished before others are tried.
         ("- lock unlock lock,unlock", 60.0, "- 32 0.4@0.5", "-"),
-        // Then the one with the least to do, although the largest goes every second time if it can be finished.
+        // Then the one with the least to do, although the largest goes every second time if it can be
+        // finished.
         ("- lock", 60.0, "- 40 30\nlock 40 70", "-"),
         ("- lock", 60.0, "- 40 30\nlock 40 59", "lock"),
         (
@@ -111,7 +112,8 @@ fn who_comes_next() {
         ("- lock unlock lock,unlock", 10.0, "- 40 1\nlock 40 21", "unlock"),
         ("- lock unlock lock,unlock", 10.0, "- 40 1\nlock 40 21\nunlock 40 8", "-"),
         ("- lock unlock lock,unlock", 10.0, "- 40 1\nlock 40 19\nunlock 40 8", "lock,unlock"),
-        // When only large ones are left, the one with the least to do is resumed, smaller sets before larger ones.
+        // When only large ones are left, the one with the least to do is resumed, smaller sets before larger
+        // ones.
         ("- lock unlock", 10.0, "- 40 exhausted\nlock 40 500\nunlock 40 300", "unlock"),
         (
             "- lock unlock lock,unlock",
@@ -134,9 +136,9 @@ fn the_largest_space_has_every_second_turn() {
     assert_eq!((first.as_str(), turns), ("lock,unlock", vec!["-".into(), "lock,unlock".into(), "-".into()]));
 }
 
-/// What is expected to be finished by all, and perhaps by nothing less, has all that can work, once small jobs were tried
-/// and the first ones finished; and so has what is half done and sure to be finished. Beside the proof there is a small job,
-/// and one of the first is exhausted unless the reports say otherwise.
+/// What is expected to be finished by all, and perhaps by nothing less, has all that can work, once small
+/// jobs were tried and the first ones finished; and so has what is half done and sure to be finished. Beside
+/// the proof there is a small job, and one of the first is exhausted unless the reports say otherwise.
 #[test]
 fn a_proof_may_have_all_cores() {
     for (reports, cores, busy, next) in [
@@ -175,7 +177,8 @@ fn a_proof_may_have_all_cores() {
     }
 }
 
-/// Early estimates may be wrong: a proof that is possible, though not expected in time, has a slice now and then.
+/// Early estimates may be wrong: a proof that is possible, though not expected in time, has a slice now and
+/// then.
 #[test]
 fn a_doubtful_proof_is_looked_at_now_and_then() {
     for (least, looks) in [(50.0, 2), (70.0, 0)] {
@@ -187,7 +190,8 @@ fn a_doubtful_proof_is_looked_at_now_and_then() {
     }
 }
 
-/// There are ever more sets of races that can be finished; first ones that cannot are not forgotten for that, in turns.
+/// There are ever more sets of races that can be finished; first ones that cannot are not forgotten for that,
+/// in turns.
 #[test]
 fn first_sets_that_are_too_large_are_not_left_behind() {
     let mut plan = plan("- lock unlock");
@@ -225,7 +229,8 @@ fn first_jobs_have_big_ones_with_what_they_saw() {
     assert_eq!(big, ["unlock,race:0x10", "lock,race:0x10", "unlock,race:0x30"]);
 }
 
-/// A plan for a program: `race:0x99` is at an instruction whose accesses are its function's own by their form.
+/// A plan for a program: `race:0x99` is at an instruction whose accesses are its function's own by their
+/// form.
 fn plan_everywhere(sets: &str) -> Plan {
     let sets = sets.split_whitespace().map(|set| points(set.trim_matches('-')));
     let mut plan = Plan::new(Mode::Deepening, Proof::Accesses, sets);
@@ -438,8 +443,8 @@ fn what_was_verified_is_told_once() {
     assert_eq!((verified(&plan), plan.is_complete()), (vec!["lock,unlock".to_string()], true));
 }
 
-/// With two processors one stays on the largest space as long as it can be finished, and both when nothing small is
-/// left.
+/// With two processors one stays on the largest space as long as it can be finished, and both when nothing
+/// small is left.
 #[test]
 fn jobs_that_run_are_not_given_out_twice() {
     let mut plan = plan("- lock unlock");
@@ -529,7 +534,8 @@ fn big_jobs_and_those_begun_take_turns() {
     assert_eq!((first.as_str(), turns.join(" ")), ("lock,race:0x10", "- lock,race:0x10 -".to_string()));
 }
 
-/// One preemption at all points before anything else, in three turns of four; then what races; then two preemptions.
+/// One preemption at all points before anything else, in three turns of four; then what races; then two
+/// preemptions.
 #[test]
 fn few_preemptions_first() {
     let mut plan = plan("- lock unlock").sweeping();

@@ -2,9 +2,10 @@
 //! alike, only one of the deviations that look alike is tried. This is for programs with so many threads that
 //! even the executions without a preemption are too many.
 //!
-//! Source: Emmi, Qadeer and Rakamarić (2011), delay-bounded scheduling: a deterministic scheduler decides who runs, and only a
-//! few times it is told to decide otherwise. Here whoever runs goes on, and where it cannot, the next in turn does. With `n`
-//! threads that each wait once there are `n!` executions without a preemption, and one without a delay.
+//! Source: Emmi, Qadeer and Rakamarić (2011), delay-bounded scheduling: a deterministic scheduler decides who
+//! runs, and only a few times it is told to decide otherwise. Here whoever runs goes on, and where it cannot,
+//! the next in turn does. With `n` threads that each wait once there are `n!` executions without a
+//! preemption, and one without a delay.
 //!
 //! Deviations: a delay lets any other thread in, not only the next, and counts once; with many threads the
 //! one that matters would otherwise be many delays away. Threads look alike if they began with the same

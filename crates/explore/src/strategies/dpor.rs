@@ -1,27 +1,29 @@
-//! Dynamic partial-order reduction with sleep sets: of the executions that differ only in the order of independent
-//! steps, one is enough.
+//! Dynamic partial-order reduction with sleep sets: of the executions that differ only in the order of
+//! independent steps, one is enough.
 //!
-//! Source: Flanagan and Godefroid (2005) and Blum 2018, 3.4.2; the marks are source sets after Abdulla et al. (2014).
-//! Every race of a new step (see [`crate::history`]) marks one of its initials where the earlier step was chosen,
-//! unless one is marked or asleep there already.
+//! Source: Flanagan and Godefroid (2005) and Blum 2018, 3.4.2; the marks are source sets after Abdulla et al.
+//! (2014). Every race of a new step (see [`crate::history`]) marks one of its initials where the earlier step
+//! was chosen, unless one is marked or asleep there already.
 //!
-//! Why every execution is covered although a step's footprint depends on its past (the papers assume that it does
-//! not): let `s` be a decision whose marked threads are all explored, and `w` an execution from `s` none of whose
-//! initials is marked or asleep. Let `p` be explored there, `w = u e …` with `e` the first step in `w` that conflicts
-//! with `p`'s step. After `p` and `u`, the thread of `e` makes a step `e'`; if that did not conflict with `p`'s, it
-//! would read the same values without `p`, so it would be `e`, which does conflict. So `p`'s step and `e'` race, with
-//! nothing in between, in an execution that by induction has been explored, and an initial of what `e'` needs was
-//! marked. Either that is a step of `u` with nothing before it, hence an initial of `w`, a contradiction; or it is the
-//! thread `q` of `e'` itself, and `q`'s step at `s` conflicts with a step of `u`: then argue with `q`, whose first
-//! conflict comes earlier, in place of `p`.
+//! Why every execution is covered although a step's footprint depends on its past (the papers assume that it
+//! does not): let `s` be a decision whose marked threads are all explored, and `w` an execution from `s` none
+//! of whose initials is marked or asleep. Let `p` be explored there, `w = u e …` with `e` the first step in
+//! `w` that conflicts with `p`'s step. After `p` and `u`, the thread of `e` makes a step `e'`; if that did
+//! not conflict with `p`'s, it would read the same values without `p`, so it would be `e`, which does
+//! conflict. So `p`'s step and `e'` race, with nothing in between, in an execution that by induction has been
+//! explored, and an initial of what `e'` needs was marked. Either that is a step of `u` with nothing before
+//! it, hence an initial of `w`, a contradiction; or it is the thread `q` of `e'` itself, and `q`'s step at
+//! `s` conflicts with a step of `u`: then argue with `q`, whose first conflict comes earlier, in place of
+//! `p`.
 //!
 //! The last step of this argument needs `q` to be explored at `s`. If instead it is asleep there, its race
 //! with a later step, which the execution would have shown had `q` been awake, is worked out from its
 //! footprint ([`History::races_of_sleeper`]).
 //!
-//! A step that ends the execution (a crash, a finding, the end of the test) takes away from all others the chance to
-//! run, so all that were enabled beside it are marked, and it never sleeps: no step commutes with it. What independent
-//! steps others had made by then is not distinguished: such an end need not be reached once for each of those.
+//! A step that ends the execution (a crash, a finding, the end of the test) takes away from all others the
+//! chance to run, so all that were enabled beside it are marked, and it never sleeps: no step commutes with
+//! it. What independent steps others had made by then is not distinguished: such an end need not be reached
+//! once for each of those.
 
 use crate::execution::{Execution, Taken};
 use crate::footprint::Footprint;

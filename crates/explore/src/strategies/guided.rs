@@ -1,20 +1,21 @@
 //! One execution along a counterexample of a model: who runs is decided by where the counterexample switches.
 //!
-//! A [`Route`] is the counterexample in terms of code: *processes* of the model, *legs* (one process runs until it comes to a
-//! place) and *spots* (which instruction belongs to which line). Processes are bound to actors as these come to the
-//! process's first instruction; whoever is bound stands still unless a leg is its own. A place is the n-th visit to a line,
-//! and before how many shared accesses of that visit; arrivals at spots of the same line in a row are one visit, in the
-//! kernel as in the model. When all legs are done the execution goes on without preemption to its end.
+//! A [`Route`] is the counterexample in terms of code: *processes* of the model, *legs* (one process runs
+//! until it comes to a place) and *spots* (which instruction belongs to which line). Processes are bound to
+//! actors as these come to the process's first instruction; whoever is bound stands still unless a leg is its
+//! own. A place is the n-th visit to a line, and before how many shared accesses of that visit; arrivals at
+//! spots of the same line in a row are one visit, in the kernel as in the model. When all legs are done the
+//! execution goes on without preemption to its end.
 //!
-//! Contract: the strategy never makes anybody do what the code does not; if the actor of a leg cannot go on, or the
-//! execution ends before a leg does, the route says which leg that was.
+//! Contract: the strategy never makes anybody do what the code does not; if the actor of a leg cannot go on,
+//! or the execution ends before a leg does, the route says which leg that was.
 //!
-//! Source: Kim, Hong, Hong and Kim 2009, sections 3.3 and 3.4, where probes compiled into the kernel do this and a
-//! controller thread decides. Here the kernel is unchanged, and a switch can also come in the middle of a line, before the
-//! k-th access of it.
+//! Source: Kim, Hong, Hong and Kim 2009, sections 3.3 and 3.4, where probes compiled into the kernel do this
+//! and a controller thread decides. Here the kernel is unchanged, and a switch can also come in the middle of
+//! a line, before the k-th access of it.
 //!
-//! Limits: a line whose code the compiler has mixed with that of others may be visited more often in the kernel than in the
-//! model.
+//! Limits: a line whose code the compiler has mixed with that of others may be visited more often in the
+//! kernel than in the model.
 
 use crate::execution::{Decision, Execution, Taken};
 use crate::order::Order;
@@ -117,8 +118,8 @@ pub struct Guided {
     others: Others,
     /// The decision at which each leg was done.
     done_at: Vec<usize>,
-    /// Legs that ended later than in the model: at the end of a line that made fewer accesses than the model's, or where a
-    /// stretch ended in which nobody else could be let in.
+    /// Legs that ended later than in the model: at the end of a line that made fewer accesses than the
+    /// model's, or where a stretch ended in which nobody else could be let in.
     inexact: Vec<usize>,
     /// Where the processes stood when each leg was done.
     stood: Vec<Vec<Option<(u32, u32)>>>,
@@ -182,8 +183,8 @@ impl Guided {
         &self.done_at
     }
 
-    /// Legs that ended later than in the model: where their line does, because it made fewer accesses than the model's, or
-    /// where a stretch does in which nobody else could be let in.
+    /// Legs that ended later than in the model: where their line does, because it made fewer accesses than
+    /// the model's, or where a stretch does in which nobody else could be let in.
     #[must_use]
     pub fn inexact(&self) -> &[usize] {
         &self.inexact

@@ -1,14 +1,15 @@
 //! Probabilistic concurrency testing: random priorities, and few places where they change.
 //!
-//! Source: Burckhardt et al. (2010). Every actor gets a random priority, and of those who
-//! can be chosen the one with the highest goes on. At `d` decisions, drawn from the `k` that an execution has, whoever
-//! would go on falls below all others. A bug that needs `d` ordering constraints beyond the priorities shows in one
+//! Source: Burckhardt et al. (2010). Every actor gets a random priority, and of those who can be chosen the
+//! one with the highest goes on. At `d` decisions, drawn from the `k` that an execution has, whoever would go
+//! on falls below all others. A bug that needs `d` ordering constraints beyond the priorities shows in one
 //! execution of `n * k^d` at least, for `n` actors, however many interleavings there are.
 //!
-//! Deviations: `d` goes round from 1 to a maximum, because nobody knows how deep a bug lies. `k` counts decisions at
-//! which several actors could be chosen, and is learned: from the execution before, or, when executions are handed out
-//! to workers, from the rounds before; until then it is guessed, each time anew. Whoever gives way by itself, as in a
-//! loop that waits for others, falls below them too, or they would never run. Outcomes are drawn with equal chance.
+//! Deviations: `d` goes round from 1 to a maximum, because nobody knows how deep a bug lies. `k` counts
+//! decisions at which several actors could be chosen, and is learned: from the execution before, or, when
+//! executions are handed out to workers, from the rounds before; until then it is guessed, each time anew.
+//! Whoever gives way by itself, as in a loop that waits for others, falls below them too, or they would never
+//! run. Outcomes are drawn with equal chance.
 
 use crate::execution::{Decision, Execution};
 use crate::random::Random;

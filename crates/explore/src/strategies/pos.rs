@@ -1,11 +1,11 @@
 //! Partial-order sampling: every step gets a random priority of its own.
 //!
-//! Source: Yuan et al. (2018), the basic algorithm. Of the steps that are due, one for each actor
-//! that can be chosen, the one with the highest priority is taken, and the actor's next step gets a new one. A step that
+//! Source: Yuan et al. (2018), the basic algorithm. Of the steps that are due, one for each actor that can be
+//! chosen, the one with the highest priority is taken, and the actor's next step gets a new one. A step that
 //! is passed over keeps its priority, so that unlike in a random walk a long delay of one actor is likely.
 //!
-//! Deviation: the full algorithm also gives new priorities to the steps that conflict with the one just taken. What a
-//! step will touch is not known here before it is taken.
+//! Deviation: the full algorithm also gives new priorities to the steps that conflict with the one just
+//! taken. What a step will touch is not known here before it is taken.
 
 use super::pct::any_outcome;
 use crate::execution::{Decision, Execution};

@@ -1,11 +1,11 @@
-//! All executions with at most so many preemptions, up to the order of independent steps: bounded partial-order
-//! reduction.
+//! All executions with at most so many preemptions, up to the order of independent steps: bounded
+//! partial-order reduction.
 //!
-//! Source: Musuvathi and Qadeer (2007) for the bound, Coons et al. (2013) for the reduction under it, Blum 2018, 3.4.5.
-//! Reversing a race where the earlier step was chosen may cost a preemption too many, while the same reversal begun
-//! where that thread got the processor costs none; so both places are marked. There the later step's thread is marked
-//! if it can run, else everybody. Sleep sets are left out: an execution that they find redundant may be the only one of
-//! its kind within the bound.
+//! Source: Musuvathi and Qadeer (2007) for the bound, Coons et al. (2013) for the reduction under it, Blum
+//! 2018, 3.4.5. Reversing a race where the earlier step was chosen may cost a preemption too many, while the
+//! same reversal begun where that thread got the processor costs none; so both places are marked. There the
+//! later step's thread is marked if it can run, else everybody. Sleep sets are left out: an execution that
+//! they find redundant may be the only one of its kind within the bound.
 
 use crate::execution::{Execution, Taken};
 use crate::footprint::Footprint;
@@ -33,7 +33,8 @@ impl PreemptionBound {
         node.preemptions < self.preemptions_max || !node.preempts(actor)
     }
 
-    /// Marks what is wanted at `at` and where the thread chosen there got the processor, as far as the bound allows.
+    /// Marks what is wanted at `at` and where the thread chosen there got the processor, as far as the bound
+    /// allows.
     fn mark(&self, at: usize, path: &[Taken], nodes: &mut Nodes, wanted: impl Fn(&ChoiceSet) -> ActorSet) {
         for at in [at, self.block_start(path, at)] {
             let node = &nodes.list[at];
@@ -51,8 +52,8 @@ impl PreemptionBound {
         });
     }
 
-    /// Where the thread chosen at `at` got the processor that it then kept, perhaps in the middle of another's step. It
-    /// also kept it where it gave way and nobody else could be chosen.
+    /// Where the thread chosen at `at` got the processor that it then kept, perhaps in the middle of
+    /// another's step. It also kept it where it gave way and nobody else could be chosen.
     fn block_start(&self, path: &[Taken], at: usize) -> usize {
         let mut start = self.history.head(at);
         while start > 0 && path[start].current == Some(path[start].actor()) {
@@ -91,7 +92,8 @@ impl Reduction for PreemptionBound {
     }
 
     fn arrive(&mut self, node: &mut Node, _path: &[Taken], _nodes: &mut Nodes) -> ChoiceSet {
-        // Going on costs nothing. Whatever else is tried first costs a preemption that others, later, may need.
+        // Going on costs nothing. Whatever else is tried first costs a preemption that others, later, may
+        // need.
         if let Some(current) = node.current.filter(|&actor| node.enabled.contains_actor(actor)) {
             node.marked.insert(current);
         }

@@ -29,7 +29,8 @@ impl Strategy for Replay {
     }
 }
 
-/// Executes `schedule` from `world`, if `narrate` with stacks, and goes on without preemption if it ends too early.
+/// Executes `schedule` from `world`, if `narrate` with stacks, and goes on without preemption if it ends too
+/// early.
 pub fn replay<S: Subject, O: Observer>(
     world: World<S, O>,
     points: &PointSet,

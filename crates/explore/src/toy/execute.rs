@@ -17,8 +17,8 @@ impl Toy {
         free
     }
 
-    /// What the processor or thread of `me` reads: the youngest store to the variable that is still in its buffer, or
-    /// memory. Either way it counts as a read of the variable.
+    /// What the processor or thread of `me` reads: the youngest store to the variable that is still in its
+    /// buffer, or memory. Either way it counts as a read of the variable.
     fn load(&mut self, me: u8, variable: u8, record: &mut Record) -> u8 {
         record.access(AccessKind::Read, VARIABLES, variable);
         self.touch(me, variable, false);
@@ -41,7 +41,8 @@ impl Toy {
         self.wake(record, |toy, id, status| toy.home(id) == home && status.waits_for(variable));
     }
 
-    /// The store buffer of a processor hands its oldest store to memory, that of a thread all that were made in one step.
+    /// The store buffer of a processor hands its oldest store to memory, that of a thread all that were made
+    /// in one step.
     pub(super) fn drain(&mut self, home: u8, record: &mut Record) {
         let oldest = self.buffers[usize::from(home)][0].step;
         let together = |stored: &Stored| stored.step == oldest;
@@ -71,8 +72,8 @@ impl Toy {
         self.program.kind == Kind::BufferedThreads && block
     }
 
-    /// Whether a thread that is about to execute `instr` has stored since it last needed its buffer to be empty: then a
-    /// step begins here, whether or not the buffer has drained meanwhile.
+    /// Whether a thread that is about to execute `instr` has stored since it last needed its buffer to be
+    /// empty: then a step begins here, whether or not the buffer has drained meanwhile.
     pub(super) fn is_at_fence(&mut self, me: u8, instr: Instr, fresh: bool) -> bool {
         let fence = self.program.kind == Kind::BufferedThreads && Self::drains(instr) && !self.empties(instr);
         let stored = &mut self.threads[usize::from(me)].stored;

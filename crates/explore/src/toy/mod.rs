@@ -1,11 +1,12 @@
 //! Tiny concurrent programs as data, and the [`Subject`] that runs them: what the explorer is proved on.
 //!
-//! A thread is a list of instructions over shared variables, locks, semaphores, heap blocks and one register of its
-//! own. Steps go from one preemption point to the next and may hold many accesses. What a kernel does to an explorer
-//! is here in small: threads that block in their own step and are woken by another's, locks that are retried after
-//! the wakeup, loops that wait for a variable and are woken by any write to it, threads made and waited for, stretches
-//! with interrupts off, switches that the program makes by itself in the middle of a step, blocks that are freed
-//! without being touched, looks at what every choice changes, outcomes that nothing determines, transactions.
+//! A thread is a list of instructions over shared variables, locks, semaphores, heap blocks and one register
+//! of its own. Steps go from one preemption point to the next and may hold many accesses. What a kernel does
+//! to an explorer is here in small: threads that block in their own step and are woken by another's, locks
+//! that are retried after the wakeup, loops that wait for a variable and are woken by any write to it,
+//! threads made and waited for, stretches with interrupts off, switches that the program makes by itself in
+//! the middle of a step, blocks that are freed without being touched, looks at what every choice changes,
+//! outcomes that nothing determines, transactions.
 //!
 //! On processors there are several such programs at once, interrupts that come between any two steps unless
 //! they are masked, by themselves or sent by another processor, and stores that wait in a buffer until it
@@ -88,7 +89,8 @@ pub struct Toy {
     allocated: [bool; CELLS],
     /// The thread that runs with interrupts off.
     exclusive: Option<u8>,
-    /// For each processor: whether its interrupts are off, which handler it is in, and its store buffer, oldest first.
+    /// For each processor: whether its interrupts are off, which handler it is in, and its store buffer,
+    /// oldest first.
     masked: Vec<bool>,
     handling: Vec<Option<u8>>,
     buffers: Vec<Vec<Stored>>,
@@ -211,7 +213,8 @@ impl Toy {
         }
     }
 
-    /// The youngest store to the variable in the buffer of the processor that `me` runs on, or what memory holds.
+    /// The youngest store to the variable in the buffer of the processor that `me` runs on, or what memory
+    /// holds.
     fn visible(&self, me: u8, variable: u8) -> u8 {
         let buffer = &self.buffers[usize::from(self.home(me))];
         let buffered = buffer.iter().rfind(|stored| stored.variable == variable);

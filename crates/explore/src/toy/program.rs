@@ -1,8 +1,8 @@
 //! The instructions of a toy program, and their text form.
 //!
-//! A program that begins with `cpus` runs on processors instead of threads, one with `tso` on processors whose stores
-//! go through store buffers, one with `tso-threads` on threads that have such. On processors parts that begin with `irq1@0` are the handlers of interrupts, here of vector 1 on
-//! cpu0.
+//! A program that begins with `cpus` runs on processors instead of threads, one with `tso` on processors
+//! whose stores go through store buffers, one with `tso-threads` on threads that have such. On processors
+//! parts that begin with `irq1@0` are the handlers of interrupts, here of vector 1 on cpu0.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,21 +42,23 @@ pub enum Instr {
     Use(u8),
     /// register = value, or panic
     Assert(u8),
-    /// Interrupts off. Until they are on again or the thread gives way, no other thread can be chosen. A processor
-    /// takes no interrupts meanwhile.
+    /// Interrupts off. Until they are on again or the thread gives way, no other thread can be chosen. A
+    /// processor takes no interrupts meanwhile.
     Off,
     On,
     /// Goes over to the next thread that can run, within the step.
     GoOver,
     /// The test is over, whoever could still run.
     End,
-    /// register = how many steps there have been: what the scheduler changes whenever somebody is chosen, unguarded
+    /// register = how many steps there have been: what the scheduler changes whenever somebody is chosen,
+    /// unguarded
     Peek,
     /// register = any number up to this one
     Coin(u8),
     /// register = 0, or perhaps 1 if the variable is not 0
     Maybe(u8),
-    /// Begins a transaction of so many instructions, after which so many are skipped; or skips the former, with register = 1.
+    /// Begins a transaction of so many instructions, after which so many are skipped; or skips the former,
+    /// with register = 1.
     Begin(u8, u8),
     /// Makes an interrupt pending, by the number of its handler.
     Send(u8),
@@ -78,9 +80,9 @@ pub enum Kind {
     Cpus,
     /// Processors with store buffers.
     Buffered,
-    /// Threads with store buffers, as if each had a processor to itself. What was stored in one step drains in one step.
-    /// A step that stored, or one after it, ends before an instruction that needs the buffer to be empty; what is done to
-    /// blocks empties it instead.
+    /// Threads with store buffers, as if each had a processor to itself. What was stored in one step drains
+    /// in one step. A step that stored, or one after it, ends before an instruction that needs the buffer to
+    /// be empty; what is done to blocks empties it instead.
     BufferedThreads,
 }
 

@@ -4,7 +4,8 @@ use super::{Handler, Instr, Kind, Program};
 use crate::random::Random;
 use trace::{PointRule, PointSet};
 
-/// All programs of exactly `threads` threads with exactly `length` instructions each, up to the order of threads.
+/// All programs of exactly `threads` threads with exactly `length` instructions each, up to the order of
+/// threads.
 pub fn all(alphabet: &[Instr], threads: usize, length: usize) -> impl Iterator<Item = Program> + '_ {
     let bodies = alphabet.len().pow(u32::try_from(length).expect("short"));
     let body = move |mut number: usize| {
@@ -53,7 +54,8 @@ pub fn random_with_buffers(random: &mut Random) -> (Program, PointSet) {
     for me in 0..threads {
         let length = 1 + random.below(length_max);
         let mut body = body(length, kinds, cells, (me, threads), random);
-        // Threads of programs cannot keep others out, and whoever comes to run in another's step stores nothing in it.
+        // Threads of programs cannot keep others out, and whoever comes to run in another's step stores
+        // nothing in it.
         let kernel = |instr: &&mut Instr| matches!(instr, Instr::GoOver | Instr::Off | Instr::On);
         body.iter_mut().filter(kernel).for_each(|instr| *instr = Instr::Fence);
         program.threads.push(body);
@@ -116,7 +118,8 @@ struct Kinds {
     often: [usize; 2],
 }
 
-/// Kinds of instructions, those that make sense to threads, and the first that is not allowed to all programs.
+/// Kinds of instructions, those that make sense to threads, and the first that is not allowed to all
+/// programs.
 const KINDS: usize = 36;
 const KINDS_OF_THREADS: usize = 32;
 const KINDS_SPECIAL: usize = 14;

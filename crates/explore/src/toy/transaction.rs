@@ -1,11 +1,11 @@
 //! Transactions of toy programs, in two ways: as one step or an abort at once, and executed speculatively.
 //!
-//! Executed speculatively ([`Kind::Speculating`]), a transaction may be preempted inside. What it writes is in place, with what was
-//! there before kept; an access by another thread that conflicts puts that back first, and the transaction goes on in its
-//! fallback. Every step of it depends on all that it has accessed.
+//! Executed speculatively ([`Kind::Speculating`]), a transaction may be preempted inside. What it writes is
+//! in place, with what was there before kept; an access by another thread that conflicts puts that back
+//! first, and the transaction goes on in its fallback. Every step of it depends on all that it has accessed.
 //!
-//! Limits: a body is made of accesses to variables; what it does besides is not rolled back. A transaction inside of another is
-//! part of it.
+//! Limits: a body is made of accesses to variables; what it does besides is not rolled back. A transaction
+//! inside of another is part of it.
 
 use super::{CELLS, Kind, Record, Toy, VARIABLES};
 use trace::{Action, PhysAddr, PointKind, PointRule, PointSet};
@@ -101,8 +101,8 @@ impl Toy {
         }
     }
 
-    /// At the end of its body a transaction is committed, which is a point; before it is one too, where others could come in
-    /// between.
+    /// At the end of its body a transaction is committed, which is a point; before it is one too, where
+    /// others could come in between.
     pub(super) fn commit(&mut self, me: u8, fresh: bool, points: &PointSet) -> Option<PointKind> {
         let speculates = self.program.kind == Kind::Speculating;
         let thread = &mut self.threads[usize::from(me)];

@@ -26,7 +26,8 @@ fn node(enabled: &[Choice], asleep: &[Choice]) -> Node {
     }
 }
 
-/// The threads that are to be explored besides t1 after a race that t2 or t3 would reverse, the second if possible.
+/// The threads that are to be explored besides t1 after a race that t2 or t3 would reverse, the second if
+/// possible.
 fn explored(enabled: &[Choice], asleep: &[Choice]) -> Vec<Choice> {
     let mut node = node(enabled, asleep);
     let initials = [2, 3].map(|thread| Actor::from(ThreadId(thread))).into_iter().collect();

@@ -1,7 +1,8 @@
 //! The cache lines of transactions that are executed speculatively.
 //!
-//! Whether a transaction can go on depends on all that it has accessed: another's access to one of its lines aborts it. So each of its
-//! steps depends on all of them ([`Action::Depends`]), beside what the step itself accesses.
+//! Whether a transaction can go on depends on all that it has accessed: another's access to one of its lines
+//! aborts it. So each of its steps depends on all of them ([`Action::Depends`]), beside what the step itself
+//! accesses.
 
 use machine::transactions::Transaction;
 use trace::{Access, AccessKind, Action, Event, PhysAddr, VirtAddr};

@@ -1,14 +1,17 @@
-//! Preempt-everywhere: each instruction that accesses memory which others may share is a place to preempt before.
+//! Preempt-everywhere: each instruction that accesses memory which others may share is a place to preempt
+//! before.
 //!
-//! Source: Blum 2018, 4.4.5. An access counts if it would be recorded for the step ([`Scope`]) and its operand is not the
-//! function's own by its form: relative to the stack pointer, or to a frame pointer, without an index. In user-space mode
-//! a system call counts as an access: the kernel reads and writes the program's memory for it.
+//! Source: Blum 2018, 4.4.5. An access counts if it would be recorded for the step ([`Scope`]) and its
+//! operand is not the function's own by its form: relative to the stack pointer, or to a frame pointer,
+//! without an index. In user-space mode a system call counts as an access: the kernel reads and writes the
+//! program's memory for it.
 //!
-//! Contract: the decision is taken before the instruction runs, from the file, the registers and the facts of the test
-//! alone, never from what a run has shown. So a set of points with this rule means the same places in every run of every
-//! process. An instruction that [`Everywhere::knows`] has a point before each of its accesses that are recorded, whatever
-//! they go to: if it races, its point as a racing instruction is one of these. That is why an access through a pointer
-//! to the function's own frame counts (the source leaves it out): others may have that pointer too.
+//! Contract: the decision is taken before the instruction runs, from the file, the registers and the facts of
+//! the test alone, never from what a run has shown. So a set of points with this rule means the same places
+//! in every run of every process. An instruction that [`Everywhere::knows`] has a point before each of its
+//! accesses that are recorded, whatever they go to: if it races, its point as a racing instruction is one of
+//! these. That is why an access through a pointer to the function's own frame counts (the source leaves it
+//! out): others may have that pointer too.
 //!
 //! Limits: code that is in no function of the file is not known.
 
@@ -51,7 +54,8 @@ impl Everywhere {
         self.accesses.get(&pc.0).is_some_and(SharedAccess::is_system_call)
     }
 
-    /// The address that the instruction itself names, whatever is in registers but an index: a variable, or an array.
+    /// The address that the instruction itself names, whatever is in registers but an index: a variable, or
+    /// an array.
     #[must_use]
     pub fn named(&self, pc: VirtAddr) -> Option<VirtAddr> {
         self.accesses.get(&pc.0)?.named()

@@ -1,11 +1,12 @@
 //! From a kernel file to the beginning of its test.
 //!
-//! The stages are those of Blum 2012, 5.2.6: boot until the kernel waits for input, type the test's name, wait for the
-//! test to start (a hook, or one thread more than before). Up to there the machine runs freely, its timer by its own
-//! time; then the timer is taken under control. A kernel whose test needs no typing skips the middle.
+//! The stages are those of Blum 2012, 5.2.6: boot until the kernel waits for input, type the test's name,
+//! wait for the test to start (a hook, or one thread more than before). Up to there the machine runs freely,
+//! its timer by its own time; then the timer is taken under control. A kernel whose test needs no typing
+//! skips the middle.
 //!
-//! Contract: a kernel that does not get there is told with how far it came and what it printed last, never waited for
-//! without end.
+//! Contract: a kernel that does not get there is told with how far it came and what it printed last, never
+//! waited for without end.
 
 mod free_run;
 
@@ -357,8 +358,8 @@ impl Over {
     }
 }
 
-/// Runs until the program under test has begun: at its `main`, where it has one. What its library does before that, such as
-/// allocating memory, is seen.
+/// Runs until the program under test has begun: at its `main`, where it has one. What its library does before
+/// that, such as allocating memory, is seen.
 fn begin_program(boot: &mut Boot, image: &Arc<Image>) -> Result<(), NotStarted> {
     come_to(boot, image, image.entry)?;
     if let Some(at) = crate::hooks::program::differs(&boot.subject.machine, boot.subject.cpu(), image) {

@@ -1,19 +1,20 @@
-//! A Linux kernel that just runs, on one or several processors, and tells what it does with its locks as steps: a boot, a test, a
-//! suite, a session.
+//! A Linux kernel that just runs, on one or several processors, and tells what it does with its locks as
+//! steps: a boot, a test, a suite, a session.
 //!
-//! Concept: processors take the turns that they take in any free run ([`machine::Turns`]). A turn is interrupted where one of the
-//! kernel's own functions is entered that means something ([`crate::linux::locks`], the switch of tasks, the allocator), the registers
-//! are read, and the turn goes on. So the guest does what it does when nobody watches, to the last instruction.
+//! Concept: processors take the turns that they take in any free run ([`machine::Turns`]). A turn is
+//! interrupted where one of the kernel's own functions is entered that means something
+//! ([`crate::linux::locks`], the switch of tasks, the allocator), the registers are read, and the turn goes
+//! on. So the guest does what it does when nobody watches, to the last instruction.
 //!
-//! Threads are the kernel's tasks. What a handler of an interrupt does is told as such ([`Action::InHandler`]), by the counts that the
-//! kernel itself keeps for each processor. Whether interrupts are off is told where a lock is taken or released, not where it
-//! changes: in between it matters to nobody.
+//! Threads are the kernel's tasks. What a handler of an interrupt does is told as such
+//! ([`Action::InHandler`]), by the counts that the kernel itself keeps for each processor. Whether interrupts
+//! are off is told where a lock is taken or released, not where it changes: in between it matters to nobody.
 //!
 //! Steps hold no accesses unless that is asked for ([`LinuxRun::record_accesses`]).
 //!
-//! Contract: nothing is decided and nothing explored; two runs of the same files are equal. Steps without an event or access are left
-//! out, except the last. Limits: see [`crate::linux::locks`]; locks on a stack are left out, because their memory is used for something else
-//! without a sign.
+//! Contract: nothing is decided and nothing explored; two runs of the same files are equal. Steps without an
+//! event or access are left out, except the last. Limits: see [`crate::linux::locks`]; locks on a stack are
+//! left out, because their memory is used for something else without a sign.
 
 mod accesses;
 mod happened;
@@ -50,8 +51,8 @@ const IDLE_TURNS_MAX: usize = 64;
 /// Two frames that are nearer than this, in bytes, are on the same stack.
 const STACK_NEAR: u64 = 16 << 10;
 
-/// The function that initialises locks which Linux' own validator is told to leave alone, too: the mutexes of devices are taken
-/// along the tree of devices, of which nobody else knows.
+/// The function that initialises locks which Linux' own validator is told to leave alone, too: the mutexes of
+/// devices are taken along the tree of devices, of which nobody else knows.
 const UNORDERED_BY: &str = "device_initialize";
 
 /// The kernel's functions that are stopped at beside those of locks and of the allocator.
@@ -168,7 +169,8 @@ pub struct LinuxRun {
 }
 
 impl LinuxRun {
-    /// A machine before its first instruction, with a kernel whose functions can be followed; an error says why they cannot.
+    /// A machine before its first instruction, with a kernel whose functions can be followed; an error says
+    /// why they cannot.
     pub fn new(machine: Machine, linux: &Arc<Linux>, instructions_max: u64) -> Result<Self, String> {
         let locks = LockFunctions::find(linux)?;
         let missing = "the kernel tells nothing of its types (BTF), so that its tasks cannot be told apart";
@@ -284,7 +286,8 @@ impl LinuxRun {
         self.turns.stop_at(&self.stops);
     }
 
-    /// Runs to the next turn in which something happened; `None` when the run is over. `wanted` is asked now and then.
+    /// Runs to the next turn in which something happened; `None` when the run is over. `wanted` is asked now
+    /// and then.
     pub fn step(&mut self, wanted: &dyn Fn() -> bool) -> Option<Step> {
         let mut asked = self.executed;
         while self.made.is_empty() && self.end.is_none() {

@@ -1,29 +1,36 @@
-//! A kernel on several processors as a subject: its processors are the actors, and exactly the chosen one runs.
+//! A kernel on several processors as a subject: its processors are the actors, and exactly the chosen one
+//! runs.
 //!
-//! Concept (Fonseca, Rodrigues and Brandenburg 2014, sections 3 and 4): threads of the test are pinned to processors of
-//! their own, so letting a processor run or stand is letting a thread run or stand. Nothing is known of the kernel and
-//! nothing need be. A step of a processor ends
-//! - before an access to a *communication word*, one that another processor touched too, one of them writing. The set of
-//!   points names them; those that were not known are told as further accesses of the step ([`Multiprocessor::found`]);
+//! Concept (Fonseca, Rodrigues and Brandenburg 2014, sections 3 and 4): threads of the test are pinned to
+//! processors of their own, so letting a processor run or stand is letting a thread run or stand. Nothing is
+//! known of the kernel and nothing need be. A step of a processor ends
+//! - before an access to a *communication word*, one that another processor touched too, one of them writing.
+//!   The set of points names them; those that were not known are told as further accesses of the step
+//!   ([`Multiprocessor::found`]);
 //! - before an instruction that the set of points names;
-//! - where it can only wait: at HLT, and in a loop that ends by nothing but another processor's write ([`repetition`]);
-//! - where the test's thread ends. The processor goes on serving interrupts, to the return to where the thread stands.
+//! - where it can only wait: at HLT, and in a loop that ends by nothing but another processor's write
+//!   ([`repetition`]);
+//! - where the test's thread ends. The processor goes on serving interrupts, to the return to where the
+//!   thread stands.
 //!
-//! Waiting is known, not guessed. A halted processor waits for an interrupt, a spinning one for a write to a word that it
-//! reads in its loop. As a last resort, a processor that runs for [`STARVATION_INSTRUCTIONS`] without coming to a point
-//! lets others go first; how often that happened is counted ([`Counters`]), because it bounds what was explored.
+//! Waiting is known, not guessed. A halted processor waits for an interrupt, a spinning one for a write to a
+//! word that it reads in its loop. As a last resort, a processor that runs for [`STARVATION_INSTRUCTIONS`]
+//! without coming to a point lets others go first; how often that happened is counted ([`Counters`]), because
+//! it bounds what was explored.
 //!
-//! Time passes with the instructions of all processors together. Timers do not expire while anybody can go on; when all
-//! wait, time jumps to the next expiry and that timer interrupts. Interrupts between processors are taken where the
-//! receiver next can. With [`Multiprocessor::choose_interrupts`] the moment of a timer is a choice too: time jumps to the expiry
-//! of a processor's timer while others could go on, and that processor takes the interrupt at once; at most
-//! [`TICKS_CHOSEN_MAX`] times in an execution. With [`Multiprocessor::delay_interrupts`] so is the moment of each interrupt between
-//! processors: it is on its way until it is chosen, where its receiver takes it at once.
+//! Time passes with the instructions of all processors together. Timers do not expire while anybody can go
+//! on; when all wait, time jumps to the next expiry and that timer interrupts. Interrupts between processors
+//! are taken where the receiver next can. With [`Multiprocessor::choose_interrupts`] the moment of a timer is
+//! a choice too: time jumps to the expiry of a processor's timer while others could go on, and that processor
+//! takes the interrupt at once; at most [`TICKS_CHOSEN_MAX`] times in an execution. With
+//! [`Multiprocessor::delay_interrupts`] so is the moment of each interrupt between processors: it is on its
+//! way until it is chosen, where its receiver takes it at once.
 //!
-//! A transaction is executed on its processor, and another's access that conflicts aborts it: see [`transactions`].
+//! A transaction is executed on its processor, and another's access that conflicts aborts it: see
+//! [`transactions`].
 //!
-//! With [`Multiprocessor::explore_store_buffers`] processors have store buffers: see [`store_buffers`]. Without, stores are seen by
-//! all at once.
+//! With [`Multiprocessor::explore_store_buffers`] processors have store buffers: see [`store_buffers`].
+//! Without, stores are seen by all at once.
 
 mod advance;
 mod aftermath;
@@ -240,7 +247,8 @@ impl Multiprocessor {
         &self.knowledge
     }
 
-    /// From now on what a processor's interrupts and its tasks both touch, one of them writing, is communication too.
+    /// From now on what a processor's interrupts and its tasks both touch, one of them writing, is
+    /// communication too.
     pub const fn watch_interrupts(&mut self) {
         self.recording.interrupts = true;
     }
@@ -255,14 +263,14 @@ impl Multiprocessor {
         self.machine.hold_messages(true);
     }
 
-    /// These words are known to be shared too, without being points: accesses to them are told, and processors do not
-    /// stop before them.
+    /// These words are known to be shared too, without being points: accesses to them are told, and
+    /// processors do not stop before them.
     pub fn watch_words(&mut self, words: Words) {
         self.watched = words;
     }
 
-    /// Classes of executions whose check has passed, and is left out from then on: it takes longer than a short test.
-    /// They belong to one set of points.
+    /// Classes of executions whose check has passed, and is left out from then on: it takes longer than a
+    /// short test. They belong to one set of points.
     pub fn remember_classes(&mut self, classes: Arc<Classes>) {
         self.class.passed = classes;
     }

@@ -2,15 +2,16 @@
 //!
 //! Contract: the accesses that two threads can conflict on are kept. Left out are: implicit stack traffic
 //! (push, pop, call, return) at words that no other thread accesses, see
-//! [`crate::driving::step_builder::Meetings`]; accesses made by instructions or to addresses that the description
-//! ignores; and the half of the address space that is not under test.
+//! [`crate::driving::step_builder::Meetings`]; accesses made by instructions or to addresses that the
+//! description ignores; and the half of the address space that is not under test.
 //!
 //! *Ignored code* is taken to be guarded: what the scheduler does with its queues is of no concern as long as
 //! no tick can come in between, which holds where preemption is off. What ignored code writes where
 //! preemption is on, to words that the scheduler works on ([`Scope::scheduler`]), is *exposed*: it counts,
 //! and from then on what ignored code does to these words counts as well.
 //!
-//! This is the busiest code of a run after the machine itself, so facts about an instruction are looked up once.
+//! This is the busiest code of a run after the machine itself, so facts about an instruction are looked up
+//! once.
 
 use crate::driving::step_builder::Meetings;
 use crate::elf::code::{self, StackUse};
@@ -28,15 +29,17 @@ pub struct Scope {
     pub ignored_code: Vec<Range<u64>>,
     /// Data to which accesses are left out.
     pub ignored_data: Vec<Range<u64>>,
-    /// Addresses under test: the kernel's part of the address space, or the program's. Accesses to them and accesses by
-    /// code in them count.
+    /// Addresses under test: the kernel's part of the address space, or the program's. Accesses to them and
+    /// accesses by code in them count.
     pub tested: Vec<Range<u64>>,
     /// Code whose accesses alone count. `None`: accesses of all code count.
     pub tested_code: Option<Range<u64>>,
-    /// In user-space mode, addresses of programs: what the kernel does is the work of the program's instruction that
-    /// called it. So two system calls whose order nothing decides are a race, and worth a preemption before either.
+    /// In user-space mode, addresses of programs: what the kernel does is the work of the program's
+    /// instruction that called it. So two system calls whose order nothing decides are a race, and worth a
+    /// preemption before either.
     pub program: Option<Range<u64>>,
-    /// Physical words (addresses divided by four) that the scheduler works on where no tick can come, ascending.
+    /// Physical words (addresses divided by four) that the scheduler works on where no tick can come,
+    /// ascending.
     pub scheduler: Vec<u64>,
 }
 
@@ -82,7 +85,8 @@ impl Scope {
         self.scheduler.get(at).is_some_and(|word| *word <= last)
     }
 
-    /// Whether stacks may be at an address on which threads meet: the stacks of a trusted kernel are its own matter.
+    /// Whether stacks may be at an address on which threads meet: the stacks of a trusted kernel are its own
+    /// matter.
     fn watches(&self, addr: u64) -> bool {
         self.program.as_ref().is_none_or(|program| program.contains(&addr))
     }
@@ -102,8 +106,8 @@ impl Scope {
             && !within(&self.ignored_data, addr)
     }
 
-    /// Where an access by the instruction at `pc` leads. What tested code does to the rest of memory counts: a kernel that
-    /// reads a program's page relies on it.
+    /// Where an access by the instruction at `pc` leads. What tested code does to the rest of memory counts:
+    /// a kernel that reads a program's page relies on it.
     #[must_use]
     pub fn reach(&self, pc: u64, addr: u64) -> Reach {
         if within(&self.tested, addr) {
@@ -275,8 +279,8 @@ impl Recorder {
         instruction
     }
 
-    /// Weighs one access to or from what is under test, made where a tick could come (`open`) or not. `code` reads the bytes of the instruction at
-    /// `pc` the first time it is met.
+    /// Weighs one access to or from what is under test, made where a tick could come (`open`) or not. `code`
+    /// reads the bytes of the instruction at `pc` the first time it is met.
     pub fn record(&mut self, logged: &Logged, open: bool, code: impl FnOnce(VirtAddr) -> Vec<u8>) -> Weighed {
         let &Logged { address: addr, size, kind, atomic, pc, .. } = logged;
         let phys = logged.physical.unwrap_or(PhysAddr(addr.0));
@@ -331,8 +335,8 @@ mod tests {
         Logged { address, physical, size: 4, kind, atomic: false, pc, instruction: None }
     }
 
-    /// Code by address: 0x10 `mov eax,[ecx]`, 0x20 `push eax`, 0x30 `pop [ecx]`, 0x40 `inc [ecx]`, 0x50 in an ignored
-    /// function.
+    /// Code by address: 0x10 `mov eax,[ecx]`, 0x20 `push eax`, 0x30 `pop [ecx]`, 0x40 `inc [ecx]`, 0x50 in an
+    /// ignored function.
     fn code(pc: VirtAddr) -> Vec<u8> {
         match pc.0 {
             0x20 => vec![0x50],

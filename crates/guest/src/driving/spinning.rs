@@ -1,13 +1,15 @@
-//! Loops that only somebody else can end: a test-and-set that fails, a flag that is not set yet, a clock that stands.
+//! Loops that only somebody else can end: a test-and-set that fails, a flag that is not set yet, a clock that
+//! stands.
 //!
-//! Concept: where a processor's registers return to what they were, and all memory written on the way holds what it held
-//! one round before, the next round will be the same again, for as long as nobody else changes what is read. That is no
-//! guess: such a thread waits, and it waits for one of those values. It counts as blocked until one has changed
-//! (Blum 2018, 3.4.6 counts atomic instructions instead, up to 100 of them, and wakes by conflict).
+//! Concept: where a processor's registers return to what they were, and all memory written on the way holds
+//! what it held one round before, the next round will be the same again, for as long as nobody else changes
+//! what is read. That is no guess: such a thread waits, and it waits for one of those values. It counts as
+//! blocked until one has changed (Blum 2018, 3.4.6 counts atomic instructions instead, up to 100 of them, and
+//! wakes by conflict).
 //!
-//! Contract: looks at a copy of the machine, which is kept for the next time, since what it has learned of the code stays
-//! good. Limits: a loop that counts its rounds, looks at a clock or calls the
-//! kernel never is in the same state twice; yields are counted elsewhere, and so are tries of an atomic instruction that
+//! Contract: looks at a copy of the machine, which is kept for the next time, since what it has learned of
+//! the code stays good. Limits: a loop that counts its rounds, looks at a clock or calls the kernel never is
+//! in the same state twice; yields are counted elsewhere, and so are tries of an atomic instruction that
 //! change nothing ([`tries_in_vain`]); the rest shows as an endless loop.
 
 use crate::hooks::expression::Inputs;
@@ -181,8 +183,8 @@ fn place(machine: &Machine, cpu: CpuId) -> (u64, u64) {
 }
 
 impl Spin {
-    /// The loop that the processor of `probe` is in, if it goes on for ever by itself. If it does, `probe` stands where it
-    /// stood, two rounds later.
+    /// The loop that the processor of `probe` is in, if it goes on for ever by itself. If it does, `probe`
+    /// stands where it stood, two rounds later.
     pub(crate) fn find(probe: &mut Machine, cpu: CpuId, bounds: Bounds<'_>) -> Option<Spin> {
         let start = &probe.cpu(cpu).clone();
         let at = place(probe, cpu);
@@ -208,8 +210,8 @@ impl Spin {
         place(machine, self.cpu) == self.at
     }
 
-    /// Whether the processor of `probe`, at [`Spin::at`], comes back there again without doing anything else. What it has in
-    /// its registers may be old, so the second round counts.
+    /// Whether the processor of `probe`, at [`Spin::at`], comes back there again without doing anything else.
+    /// What it has in its registers may be old, so the second round counts.
     pub(crate) fn goes_on(&self, probe: &mut Machine, until: &mut StopSet, bounds: Bounds<'_>) -> bool {
         self.is_here(probe)
             && (0..2).all(|_| {

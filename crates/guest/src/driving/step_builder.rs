@@ -1,11 +1,12 @@
 //! A step while it is being built: the machine's log becomes its accesses, what is told becomes its actions.
 //!
-//! Concept: whoever drives a machine lets it write into [`StepBuilder::log`]. Before anything changes that the log cannot
-//! tell (another thread runs, a function begins whose accesses do not count, an action happens), the log is taken
-//! ([`StepBuilder::take_log`]) with a [`Stretch`]: whose it is and how it is weighed. At the end there is a [`Step`].
+//! Concept: whoever drives a machine lets it write into [`StepBuilder::log`]. Before anything changes that
+//! the log cannot tell (another thread runs, a function begins whose accesses do not count, an action
+//! happens), the log is taken ([`StepBuilder::take_log`]) with a [`Stretch`]: whose it is and how it is
+//! weighed. At the end there is a [`Step`].
 //!
-//! Contract: needs a machine and one of its processors, and neither hooks nor a description. A driver that knows no threads
-//! names each processor's work by a thread of its own:
+//! Contract: needs a machine and one of its processors, and neither hooks nor a description. A driver that
+//! knows no threads names each processor's work by a thread of its own:
 //!
 //! ```
 //! # use guest::driving::recorder::{Recorder, Scope};
@@ -421,7 +422,8 @@ impl StepBuilder {
         self.push(machine, action, accesses_before, stack);
     }
 
-    /// Adds an action to the step which nobody is said to have done, and after which equal accesses are still repetitions.
+    /// Adds an action to the step which nobody is said to have done, and after which equal accesses are still
+    /// repetitions.
     pub fn note(&mut self, machine: &Machine, action: Action) {
         self.push(machine, action, self.recorder.accesses.len(), None);
     }

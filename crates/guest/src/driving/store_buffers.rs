@@ -1,14 +1,16 @@
 //! A store buffer: the stores that its owner has made and nobody else sees yet.
 //!
-//! Concept (Sewell et al. 2010, "x86-TSO"): stores reach memory in their order, at moments that the explorer chooses
-//! ([`trace::Actor::Buffer`], [`trace::Actor::ThreadBuffer`]); the owner's own loads see them at once.
+//! Concept (Sewell et al. 2010, "x86-TSO"): stores reach memory in their order, at moments that the explorer
+//! chooses ([`trace::Actor::Buffer`], [`trace::Actor::ThreadBuffer`]); the owner's own loads see them at
+//! once.
 //!
-//! The machine knows nothing of this. While the owner runs, its buffered stores lie over memory; when its step ends, they are taken out
-//! again, and what others see is put back. Nobody else runs in between, so the owner sees what a buffer would have forwarded
-//! to it, and its code runs at full speed. What is in memory between steps is what all see.
+//! The machine knows nothing of this. While the owner runs, its buffered stores lie over memory; when its
+//! step ends, they are taken out again, and what others see is put back. Nobody else runs in between, so the
+//! owner sees what a buffer would have forwarded to it, and its code runs at full speed. What is in memory
+//! between steps is what all see.
 //!
-//! What is stored in one step leaves the buffer in one step. Who has a buffer, which stores go there, and what empties it is
-//! for the two subjects to say: threads of a program on one processor, and processors.
+//! What is stored in one step leaves the buffer in one step. Who has a buffer, which stores go there, and
+//! what empties it is for the two subjects to say: threads of a program on one processor, and processors.
 
 use machine::Machine;
 use std::collections::VecDeque;

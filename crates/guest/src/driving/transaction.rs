@@ -11,7 +11,8 @@ pub const TRY: u8 = 0;
 /// An outcome of that step: it aborts at once, for no reason of the program's.
 pub const RETRY: u8 = 1;
 
-/// How many instructions a transaction may have before it counts as endless: no timer leaves a processor alone for so long.
+/// How many instructions a transaction may have before it counts as endless: no timer leaves a processor
+/// alone for so long.
 pub const INSTRUCTIONS_MAX: u64 = 1 << 20;
 
 /// Whether the next instruction of the processor begins a transaction.

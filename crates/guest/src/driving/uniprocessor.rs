@@ -1,18 +1,21 @@
-//! A kernel on one processor as a subject: its threads are the actors, and ticks of the timer decide between them.
+//! A kernel on one processor as a subject: its threads are the actors, and ticks of the timer decide between
+//! them.
 //!
-//! Concept (Blum 2012, 5.1–5.2): the kernel keeps its own scheduler. To make thread T run, the timer is fired until the
-//! kernel lands on T ("schedule in flight"). A decision is possible only where the kernel could take a tick: interrupts
-//! on, preemption allowed, not inside the timer's handler or the change-over. A thread that gives up the processor by
-//! itself hands it to whomever the kernel picks; the decision is due at the first place where that one could be
-//! interrupted, and what it does up to there belongs to the same step (see [`trace::Action::Switch`]).
+//! Concept (Blum 2012, 5.1–5.2): the kernel keeps its own scheduler. To make thread T run, the timer is fired
+//! until the kernel lands on T ("schedule in flight"). A decision is possible only where the kernel could
+//! take a tick: interrupts on, preemption allowed, not inside the timer's handler or the change-over. A
+//! thread that gives up the processor by itself hands it to whomever the kernel picks; the decision is due at
+//! the first place where that one could be interrupted, and what it does up to there belongs to the same step
+//! (see [`trace::Action::Switch`]).
 //!
-//! Threads that sleep count as runnable: enough ticks make them so. A thread of a program that yields in a loop and comes
-//! back to the same state waits for one of the values that it read, and that is certain, see `rounds.rs`. Other threads that
-//! yield in a loop ([`Patience`] says how often, without progress) are taken to wait for somebody to
-//! write what they read there, which every verdict on such an execution says ([`Remark::TakenToWait`]); when
-//! nobody else can run they are tried again, up to [`Patience::retries_max`] times, before the guest is declared stuck
-//! (Blum 2018, 3.4.6). Programs that spin without yielding are recognised for certain, see [`crate::driving::spinning`], and so
-//! are loops that wait for time to pass, see `clock.rs`.
+//! Threads that sleep count as runnable: enough ticks make them so. A thread of a program that yields in a
+//! loop and comes back to the same state waits for one of the values that it read, and that is certain, see
+//! `rounds.rs`. Other threads that yield in a loop ([`Patience`] says how often, without progress) are taken
+//! to wait for somebody to write what they read there, which every verdict on such an execution says
+//! ([`Remark::TakenToWait`]); when nobody else can run they are tried again, up to [`Patience::retries_max`]
+//! times, before the guest is declared stuck (Blum 2018, 3.4.6). Programs that spin without yielding are
+//! recognised for certain, see [`crate::driving::spinning`], and so are loops that wait for time to pass, see
+//! `clock.rs`.
 //!
 //! Limits: one processor; the timer is the only interrupt that comes at chosen moments.
 
@@ -467,15 +470,16 @@ impl Uniprocessor {
         }
     }
 
-    /// Becomes a copy of another subject of the same kernel, and keeps what is known of the points that it was asked for itself: to find every shared
-    /// access in the code takes milliseconds.
+    /// Becomes a copy of another subject of the same kernel, and keeps what is known of the points that it
+    /// was asked for itself: to find every shared access in the code takes milliseconds.
     pub(crate) fn become_copy_of(&mut self, other: &Self) {
         let stops = std::mem::take(&mut self.stops);
         self.clone_from(other);
         self.stops = stops;
     }
 
-    /// Runs without control until the test begins or something else ends it; for [`crate::driving::lifecycle`].
+    /// Runs without control until the test begins or something else ends it; for
+    /// [`crate::driving::lifecycle`].
     pub(crate) fn run_free(
         &mut self,
         instructions_max: u64,
@@ -560,7 +564,8 @@ impl Subject for Uniprocessor {
             Ok(()) => {
                 self.lay_over(thread);
                 self.begin_here();
-                // The machine does not stop where it stands, as it does where the last step ended before an access.
+                // The machine does not stop where it stands, as it does where the last step ended before an
+                // access.
                 self.tracker.seen(&self.machine, &mut self.builder);
                 self.advance()
             }

@@ -1,8 +1,8 @@
 //! What can be told from the instructions themselves: the one door to decoders.
 //!
-//! Contract: callers name no processor. Each question is answered for the architecture of the image it is asked about; for one
-//! that has no answers yet (RISC-V) it is that nothing is known, which every caller allows for. Another instruction set is another
-//! folder beside `x86/` and one more arm in each `match` here.
+//! Contract: callers name no processor. Each question is answered for the architecture of the image it is
+//! asked about; for one that has no answers yet (RISC-V) it is that nothing is known, which every caller
+//! allows for. Another instruction set is another folder beside `x86/` and one more arm in each `match` here.
 
 mod x86;
 
@@ -46,7 +46,8 @@ impl SharedAccess {
         self.0.is_system_call()
     }
 
-    /// The address that the instruction itself names, whatever is in registers but an index: a variable, or an array.
+    /// The address that the instruction itself names, whatever is in registers but an index: a variable, or
+    /// an array.
     #[must_use]
     pub fn named(&self) -> Option<VirtAddr> {
         self.0.named()
@@ -143,21 +144,22 @@ pub fn is_system_call(image: &Image, pc: VirtAddr) -> bool {
     ask!(image.architecture, x86::is_system_call(image, pc), false)
 }
 
-/// Whether code begins with an instruction that reads an operand in memory, changes it and writes it back, and does not lock
-/// the memory meanwhile.
+/// Whether code begins with an instruction that reads an operand in memory, changes it and writes it back,
+/// and does not lock the memory meanwhile.
 #[must_use]
 pub fn updates_memory(architecture: Architecture, code: &[u8]) -> bool {
     ask!(architecture, x86::updates_memory(architecture, code), false)
 }
 
-/// Whether code begins with an instruction that accesses memory which others may share, by the form of its operands: not relative to the
-/// stack pointer, and not its processor's own.
+/// Whether code begins with an instruction that accesses memory which others may share, by the form of its
+/// operands: not relative to the stack pointer, and not its processor's own.
 #[must_use]
 pub fn may_share(architecture: Architecture, code: &[u8]) -> bool {
     ask!(architecture, x86::may_share(architecture, code), false)
 }
 
-/// The one access that the next instruction makes to memory which others may share, if it makes one without locking the memory.
+/// The one access that the next instruction makes to memory which others may share, if it makes one without
+/// locking the memory.
 #[must_use]
 pub fn plain_access<M: Memory + ?Sized>(
     architecture: Architecture,
@@ -203,9 +205,9 @@ pub fn returns_to(image: &Image, site: VirtAddr) -> Option<VirtAddr> {
     ask!(image.architecture, x86::returns_to(image, site), None)
 }
 
-/// The instruction after the one that replaces the stack pointer by another thread's: where a thread that was switched
-/// out goes on, with the stack pointer that was saved for it. It is looked for in the functions named and in those that
-/// they call.
+/// The instruction after the one that replaces the stack pointer by another thread's: where a thread that was
+/// switched out goes on, with the stack pointer that was saved for it. It is looked for in the functions
+/// named and in those that they call.
 #[must_use]
 pub fn resume_point(image: &Image, names: &[&str]) -> Option<VirtAddr> {
     ask!(image.architecture, x86::resume_point(image, names), None)
@@ -217,15 +219,16 @@ pub fn interrupts_off(image: &Image) -> Vec<VirtAddr> {
     ask!(image.architecture, x86::interrupts_off(image), Vec::new())
 }
 
-/// Instructions of the image whose operands in memory are not by their form the function's own; with `system_calls`, system
-/// calls as well.
+/// Instructions of the image whose operands in memory are not by their form the function's own; with
+/// `system_calls`, system calls as well.
 #[must_use]
 pub fn shared_accesses(image: &Image, system_calls: bool) -> Vec<SharedAccess> {
     let found = ask!(image.architecture, x86::shared_accesses(image, system_calls), Vec::new());
     found.into_iter().map(SharedAccess).collect()
 }
 
-/// Reads in loops that only somebody else can end, `yields` being the functions that offer the processor to others.
+/// Reads in loops that only somebody else can end, `yields` being the functions that offer the processor to
+/// others.
 #[must_use]
 pub fn flag_reads(image: &Image, yields: &[VirtAddr]) -> FlagReads {
     ask!(image.architecture, x86::flag_reads(image, yields), FlagReads::default())

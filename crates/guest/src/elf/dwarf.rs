@@ -1,9 +1,10 @@
-//! DWARF debugging information as plain data: functions with their inlined calls, parameters and locals, source lines,
-//! types, global variables and enumerators.
+//! DWARF debugging information as plain data: functions with their inlined calls, parameters and locals,
+//! source lines, types, global variables and enumerators.
 //!
-//! Contract: one pass over the file, everything owned, so the result is shared behind an `Arc` and never borrows the
-//! file. Malformed input is an error, never a panic. Source: DWARF 5, read by `gimli`; versions 2 to 4 as well.
-//! Not read: split DWARF, compressed sections, macros (so `#define`d constants have no name here).
+//! Contract: one pass over the file, everything owned, so the result is shared behind an `Arc` and never
+//! borrows the file. Malformed input is an error, never a panic. Source: DWARF 5, read by `gimli`; versions 2
+//! to 4 as well. Not read: split DWARF, compressed sections, macros (so `#define`d constants have no name
+//! here).
 
 mod lines;
 mod type_entries;
@@ -96,7 +97,8 @@ pub struct Dwarf {
     pub split: bool,
 }
 
-/// Reads everything. `is_code` tells code of the program from that of discarded sections (which stays at address 0).
+/// Reads everything. `is_code` tells code of the program from that of discarded sections (which stays at
+/// address 0).
 pub(crate) fn load(
     dwarf: &gimli::Dwarf<Slice<'_>>,
     word: usize,
@@ -561,7 +563,8 @@ fn enclosing(scopes: &[(isize, Scope)]) -> Option<usize> {
     })?
 }
 
-/// What identifies an entry: its offset in its section. The sections are told apart by a distance that no file has.
+/// What identifies an entry: its offset in its section. The sections are told apart by a distance that no
+/// file has.
 fn place(header: &gimli::UnitHeader<Slice<'_>>, offset: gimli::UnitOffset) -> Option<usize> {
     const TYPES: usize = usize::MAX / 2;
     match offset.to_debug_info_offset(header) {

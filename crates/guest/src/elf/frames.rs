@@ -1,7 +1,9 @@
 //! Call frame information: the table by which a debugger finds the caller of a frame.
 //!
-//! Contract: the entries of `.debug_frame` and `.eh_frame` are indexed once by address; the rules of an entry are computed
-//! when one of them is first asked for, and kept: points with filters ask thousands of times a second. Rules that need a DWARF expression are evaluated by [`crate::elf::location`]. Source: DWARF 5, section 6.4.
+//! Contract: the entries of `.debug_frame` and `.eh_frame` are indexed once by address; the rules of an entry
+//! are computed when one of them is first asked for, and kept: points with filters ask thousands of times a
+//! second. Rules that need a DWARF expression are evaluated by [`crate::elf::location`]. Source: DWARF 5,
+//! section 6.4.
 
 use crate::state::Architecture;
 use gimli::UnwindSection;

@@ -1,8 +1,8 @@
 //! One ELF file: what is loaded where, its symbols and its debugging information.
 //!
-//! Contract: immutable once read, so it is shared behind an `Arc` by every clone of a world. Reading never panics: a
-//! file that is cut off or damaged is an [`ImageError`] that says what is wrong and what to do. Lookups by address are
-//! binary searches, lookups by name are hash lookups.
+//! Contract: immutable once read, so it is shared behind an `Arc` by every clone of a world. Reading never
+//! panics: a file that is cut off or damaged is an [`ImageError`] that says what is wrong and what to do.
+//! Lookups by address are binary searches, lookups by name are hash lookups.
 //!
 //! A program without debugging information is accepted: it has symbols but no lines, types or locals.
 
@@ -333,8 +333,8 @@ impl Image {
         (!file.path.is_empty()).then(|| file.path.to_string())
     }
 
-    /// The frames at a place: `pc` is what they carry, `at` is what is looked up (a return address belongs to the
-    /// call before it).
+    /// The frames at a place: `pc` is what they carry, `at` is what is looked up (a return address belongs to
+    /// the call before it).
     #[must_use]
     pub fn frames_at(&self, pc: VirtAddr, at: VirtAddr) -> Vec<Frame> {
         let row = self.dwarf.lines.at(at.0);

@@ -1,7 +1,7 @@
 //! DWARF location expressions, evaluated over registers and memory.
 //!
-//! Contract: the stack machine of DWARF 5, section 2.5, as far as compilers use it for locals and frames of C code.
-//! An operation outside of that gives `None`, never a wrong place.
+//! Contract: the stack machine of DWARF 5, section 2.5, as far as compilers use it for locals and frames of C
+//! code. An operation outside of that gives `None`, never a wrong place.
 
 use crate::state::{Architecture, BP, BX, CX, DI, DX, Memory, Registers, SI, SP};
 use gimli::{EvaluationResult, Location as Place};

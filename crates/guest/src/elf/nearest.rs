@@ -3,8 +3,8 @@
 /// How many names are offered at most.
 const OFFERED_MAX: usize = 3;
 
-/// The nearest of `names` by edit distance, with names that contain the wrong one (or lie in it) preferred; none if
-/// nothing is near.
+/// The nearest of `names` by edit distance, with names that contain the wrong one (or lie in it) preferred;
+/// none if nothing is near.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let limit = wrong.chars().count().div_ceil(3).max(1);

@@ -1,11 +1,12 @@
 //! What heap memory holds, by the types of the pointers that the code goes through.
 //!
-//! Every access that was seen ([`trace::Sighting`]) through a variable of a known type is a statement: here lies a
-//! structure of that type. Statements about overlapping memory have to agree: all others must name a part of the
-//! largest one, at its place. Where they do not, nothing is said. A block that was allocated anew is other memory.
+//! Every access that was seen ([`trace::Sighting`]) through a variable of a known type is a statement: here
+//! lies a structure of that type. Statements about overlapping memory have to agree: all others must name a
+//! part of the largest one, at its place. Where they do not, nothing is said. A block that was allocated anew
+//! is other memory.
 //!
-//! Limits: an access through an intermediate value (`a->b->c`) states nothing itself; it is named by what others state.
-//! Only structures are known, one at a time: an array of them shows as its elements.
+//! Limits: an access through an intermediate value (`a->b->c`) states nothing itself; it is named by what
+//! others state. Only structures are known, one at a time: an array of them shows as its elements.
 
 use crate::elf::image::Image;
 use crate::elf::types::{Type, TypeId, Types};
@@ -108,8 +109,8 @@ impl Blocks {
 }
 
 impl Objects {
-    /// Finds what the steps say, and names the accesses of their sightings by it. `image_at` tells whose code is at an
-    /// address.
+    /// Finds what the steps say, and names the accesses of their sightings by it. `image_at` tells whose code
+    /// is at an address.
     pub fn learn(steps: &mut [Step], image_at: &dyn Fn(VirtAddr) -> Arc<Image>) -> Objects {
         let mut stated: BTreeMap<Era, Vec<Object>> = BTreeMap::new();
         let mut eras: Vec<Era> = Vec::new();
@@ -171,7 +172,8 @@ impl Objects {
         }
     }
 
-    /// The object of one of the types of `kinds` that begins at an address, where at all times there was no other one.
+    /// The object of one of the types of `kinds` that begins at an address, where at all times there was no
+    /// other one.
     #[must_use]
     pub fn of_kind(&self, addr: VirtAddr, kinds: &[TypeId]) -> Option<String> {
         let is = |era: &Era| {

@@ -1,7 +1,7 @@
 //! The types of a program: an arena of nodes that name each other by index, with lookup by name.
 //!
-//! Contract: total on damaged input. Sizes are computed with checked arithmetic, chains of typedefs are followed to a
-//! bound, and a struct that one unit only declares is completed by the definition of another.
+//! Contract: total on damaged input. Sizes are computed with checked arithmetic, chains of typedefs are
+//! followed to a bound, and a struct that one unit only declares is completed by the definition of another.
 
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -139,7 +139,8 @@ impl Types {
         }
     }
 
-    /// Makes the names findable; called once everything is in. The first complete definition of a name counts.
+    /// Makes the names findable; called once everything is in. The first complete definition of a name
+    /// counts.
     pub(crate) fn index(&mut self) {
         self.nest_arrays();
         for (at, node) in self.nodes.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! What an annotated kernel says of itself, by the calls of `annotations/rockfall.h`.
 //!
-//! Contract: the machine stops behind a CPUID instruction with [`machine::HYPERCALL_LEAF`] and leaves the registers as
-//! they were; [`decode`] tells the call from them. Calls with an unknown code are nobody's. A test keeps the numbers
-//! equal to those of the header.
+//! Contract: the machine stops behind a CPUID instruction with [`machine::HYPERCALL_LEAF`] and leaves the
+//! registers as they were; [`decode`] tells the call from them. Calls with an unknown code are nobody's. A
+//! test keeps the numbers equal to those of the header.
 
 use crate::state::{BX, CX, DX, Memory, Registers};
 use trace::VirtAddr;

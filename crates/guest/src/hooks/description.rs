@@ -1,13 +1,14 @@
-//! The kernel description: a TOML file that says by which functions and variables a kernel does what Rockfall must
-//! know, so that the kernel itself stays as it is.
+//! The kernel description: a TOML file that says by which functions and variables a kernel does what Rockfall
+//! must know, so that the kernel itself stays as it is.
 //!
-//! Contract: this module reads and checks the form; [`crate::hooks::kernel`] resolves the names in an image. Every problem
-//! carries file, line and column. Nothing has a hidden default that depends on a kernel's name. What each key means is
-//! in `docs/kernels.md`, and a test keeps that page complete.
+//! Contract: this module reads and checks the form; [`crate::hooks::kernel`] resolves the names in an image.
+//! Every problem carries file, line and column. Nothing has a hidden default that depends on a kernel's name.
+//! What each key means is in `docs/kernels.md`, and a test keeps that page complete.
 //!
-//! Four notions cover everything: an *expression* (see [`crate::hooks::expression`]); a *place* (`enter f`, `leave f` or
-//! `line file.c:12`; a `?` behind a function's name excuses its absence); a *hook* (a place, a condition, and
-//! expressions evaluated there); and a *function list* (being inside one of them; `f if condition` narrows it).
+//! Four notions cover everything: an *expression* (see [`crate::hooks::expression`]); a *place* (`enter f`,
+//! `leave f` or `line file.c:12`; a `?` behind a function's name excuses its absence); a *hook* (a place, a
+//! condition, and expressions evaluated there); and a *function list* (being inside one of them; `f if
+//! condition` narrows it).
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -149,7 +150,8 @@ tables! {
         name: Option<Text>,
         create: Vec<Spanned<ThreadHook>>,
         exit: Vec<Spanned<ThreadHook>>,
-        /// In a library's description: the running thread has waited for the end of the thread with the number `thread`.
+        /// In a library's description: the running thread has waited for the end of the thread with the
+        /// number `thread`.
         join: Vec<Spanned<ThreadHook>>,
         /// Threads that exist without having been created by a hook.
         existing: Option<Names>,
@@ -252,7 +254,8 @@ tables! {
         kind: LockKind,
         /// Whether a thread that finds the lock taken stays runnable and loops, without yielding.
         spins: bool,
-        /// Functions that make a lock ready for use: locks that are initialised at the same place follow the same rules.
+        /// Functions that make a lock ready for use: locks that are initialised at the same place follow the
+        /// same rules.
         init: Option<Names>,
         /// At `init`: what tells locks of one place apart that follow different rules.
         subclass: Option<Text>,

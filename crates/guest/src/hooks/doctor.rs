@@ -1,11 +1,12 @@
 //! A description checked against a run of its kernel.
 //!
-//! The test is run once, the running thread going on wherever it can, and one tick is tried where another thread could
-//! be chosen. What the hooks saw is then compared with what a kernel must show: threads that are created, switch and
-//! wait, locks released by who holds them, a timer that interrupts, an idle kernel at the end.
+//! The test is run once, the running thread going on wherever it can, and one tick is tried where another
+//! thread could be chosen. What the hooks saw is then compared with what a kernel must show: threads that are
+//! created, switch and wait, locks released by who holds them, a timer that interrupts, an idle kernel at the
+//! end.
 //!
-//! Contract: every complaint names the line of the description that it is about, where there is one, and what to do.
-//! A hook that did not fire is only a remark: the test may not need it.
+//! Contract: every complaint names the line of the description that it is about, where there is one, and what
+//! to do. A hook that did not fire is only a remark: the test may not need it.
 
 use crate::driving::lifecycle::Started;
 use crate::driving::uniprocessor::Uniprocessor;
@@ -83,7 +84,8 @@ struct TestRun {
     end: Option<(ThreadId, StepEnd, Option<String>)>,
 }
 
-/// Runs the test of `started` once and tells what is odd. `started` must have counted its hooks from the boot on.
+/// Runs the test of `started` once and tells what is odd. `started` must have counted its hooks from the boot
+/// on.
 #[must_use]
 pub fn examine(started: &Started) -> Examination {
     let mut run = run_test(started);

@@ -1,14 +1,15 @@
 //! Expressions of C over a kernel's own types and variables, compiled once and evaluated many times.
 //!
-//! What can be written: integers, characters, enumerators, variables of the kernel, `$esp` and the other registers,
-//! `arg0 …` (or the parameter's own name) of the function a hook is on, `ret` when it returns, names that the place
-//! binds (`t`, a thread), every operator of C but assignment, casts, `sizeof`, and the functions
-//! `defined(name)`, `static("file.c", name)`, `offset_of(type, member)`, `container_of(pointer, type, member)`, `string(pointer)`, `format(fmt, values…)`,
-//! `format(fmt, ...)` (the further arguments of the hooked function) and `vformat(fmt, va_list)`.
+//! What can be written: integers, characters, enumerators, variables of the kernel, `$esp` and the other
+//! registers, `arg0 …` (or the parameter's own name) of the function a hook is on, `ret` when it returns,
+//! names that the place binds (`t`, a thread), every operator of C but assignment, casts, `sizeof`, and the
+//! functions `defined(name)`, `static("file.c", name)`, `offset_of(type, member)`, `container_of(pointer,
+//! type, member)`, `string(pointer)`, `format(fmt, values…)`, `format(fmt, ...)` (the further arguments of
+//! the hooked function) and `vformat(fmt, va_list)`.
 //!
-//! Contract: compiling resolves every name, offset and size, and reports a wrong one with its place and the nearest
-//! right names. Evaluating reads memory and registers only, never fails otherwise than by [`Trouble`], and costs tens
-//! of nanoseconds. Arithmetic is that of C: operands are promoted, results wrap.
+//! Contract: compiling resolves every name, offset and size, and reports a wrong one with its place and the
+//! nearest right names. Evaluating reads memory and registers only, never fails otherwise than by
+//! [`Trouble`], and costs tens of nanoseconds. Arithmetic is that of C: operands are promoted, results wrap.
 //! Not modelled: floating point.
 
 mod calls;
@@ -70,8 +71,8 @@ impl fmt::Display for Trouble {
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     pub registers: &'a Registers,
-    /// Arguments as they were when the function was entered (see [`Expression::arguments`]). `None`: it stands at its
-    /// first instruction, and they are found where the calling convention puts them.
+    /// Arguments as they were when the function was entered (see [`Expression::arguments`]). `None`: it
+    /// stands at its first instruction, and they are found where the calling convention puts them.
     pub arguments: Option<&'a [u64]>,
     /// Values of the names that the scope bound, in its order.
     pub bound: &'a [u64],
@@ -84,8 +85,8 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Where an argument word is when a function is entered. Compilers pass arguments of functions that only one file
-/// calls in registers, whatever the convention says; debugging information tells.
+/// Where an argument word is when a function is entered. Compilers pass arguments of functions that only one
+/// file calls in registers, whatever the convention says; debugging information tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ArgumentHome {
     /// Where the calling convention puts the argument of this position.
@@ -381,8 +382,8 @@ impl Expression {
         Ok(self.value(memory, inputs)? != 0)
     }
 
-    /// The value for a person: text for strings and formats, names for enumerators, `0x…` for pointers; a comparison
-    /// shows both sides.
+    /// The value for a person: text for strings and formats, names for enumerators, `0x…` for pointers; a
+    /// comparison shows both sides.
     pub fn text<M: Memory + ?Sized>(&self, memory: &M, inputs: &Inputs<'_>) -> Result<String, Trouble> {
         format::render(&self.0.text, &self.machine(memory, inputs))
     }

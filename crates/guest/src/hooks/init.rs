@@ -1,8 +1,8 @@
 //! A first draft of a description, guessed from names and types.
 //!
-//! Contract: the draft always parses, and every line that is a guess says why it was guessed; what was not found is a
-//! comment that says what to look for. A draft of a kernel whose names are usual resolves without problems. Nothing is
-//! invented: each name in the draft is one of the image.
+//! Contract: the draft always parses, and every line that is a guess says why it was guessed; what was not
+//! found is a comment that says what to look for. A draft of a kernel whose names are usual resolves without
+//! problems. Nothing is invented: each name in the draft is one of the image.
 
 mod running;
 
@@ -434,7 +434,8 @@ fn ignore(draft: &mut Draft<'_>) {
     }
 }
 
-/// The end of a thread: where it gives way for the last time, if its state says so there, else a function by its name.
+/// The end of a thread: where it gives way for the last time, if its state says so there, else a function by
+/// its name.
 fn exit(draft: &mut Draft<'_>, current: Option<&Running>, state: Option<(TypeId, &str)>) {
     let image = draft.image;
     let over = state.and_then(|(block, state)| {
@@ -458,8 +459,8 @@ fn exit(draft: &mut Draft<'_>, current: Option<&Running>, state: Option<(TypeId,
     }
 }
 
-/// The function that handles ticks: the one for all interrupts, if it is told which one it is, because threads may be switched
-/// there when the timer's own has returned.
+/// The function that handles ticks: the one for all interrupts, if it is told which one it is, because
+/// threads may be switched there when the timer's own has returned.
 fn timer(draft: &mut Draft<'_>) {
     let image = draft.image;
     let types = image.types();

@@ -1,12 +1,12 @@
 //! A description applied to an image: every name an address, every expression compiled.
 //!
-//! Contract: [`Kernel::resolve`] either succeeds or tells *all* problems, each with its line in the description and the
-//! nearest names. The result is immutable and shared by every clone of a world.
+//! Contract: [`Kernel::resolve`] either succeeds or tells *all* problems, each with its line in the
+//! description and the nearest names. The result is immutable and shared by every clone of a world.
 //!
 //! Hooks are a flat list: a tracker stops the machine at [`Kernel::stops`], looks up [`Kernel::entered`] and
-//! [`Kernel::passed`] there, and does what each [`Event`] says. How to notice that a function is left is the tracker's
-//! choice: [`Hook::place`] tells the entries (for keeping arguments and the return address) and the instructions that
-//! return.
+//! [`Kernel::passed`] there, and does what each [`Event`] says. How to notice that a function is left is the
+//! tracker's choice: [`Hook::place`] tells the entries (for keeping arguments and the return address) and the
+//! instructions that return.
 
 mod library;
 mod resolve;
@@ -241,8 +241,8 @@ impl Event {
 pub enum Place {
     /// At the first instruction of a function.
     Enter { entries: Vec<VirtAddr> },
-    /// When a function returns: it has been entered at one of `entries`, and one of the other instructions (or of a
-    /// function it jumps to) is the last.
+    /// When a function returns: it has been entered at one of `entries`, and one of the other instructions
+    /// (or of a function it jumps to) is the last.
     Leave {
         entries: Vec<VirtAddr>,
         returns: Vec<VirtAddr>,
@@ -470,7 +470,8 @@ impl Kernel {
         self.tested.as_ref().map_or(&self.image, |tested| &tested.image)
     }
 
-    /// Whether programs live at this address. Where the description does not say or needs the machine to tell, all do.
+    /// Whether programs live at this address. Where the description does not say or needs the machine to
+    /// tell, all do.
     #[must_use]
     pub fn is_user(&self, addr: VirtAddr) -> bool {
         let Some(region) = &self.user_region else { return true };
@@ -505,7 +506,8 @@ impl Kernel {
         stops
     }
 
-    /// Whether a function is part of the scheduler or otherwise left out: what a reader looks for are its callers.
+    /// Whether a function is part of the scheduler or otherwise left out: what a reader looks for are its
+    /// callers.
     #[must_use]
     pub fn is_plumbing(&self, function: &str) -> bool {
         self.is_in(function, &self.ignored_code)

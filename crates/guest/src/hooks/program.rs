@@ -1,7 +1,8 @@
 //! The program under test: which threads are in it, and whether its file is what runs.
 //!
-//! A program is recognised by its address space, not by its name alone: a test may fork, and a shell may run the same
-//! file twice. The first space that is given to the program when the test starts is the one under test.
+//! A program is recognised by its address space, not by its name alone: a test may fork, and a shell may run
+//! the same file twice. The first space that is given to the program when the test starts is the one under
+//! test.
 
 use crate::elf::image::Image;
 use crate::hooks::threads::Thread;
@@ -38,7 +39,8 @@ impl Tracker {
         self.threads.current().is_some_and(|thread| self.is_tested(machine, thread))
     }
 
-    /// The part of a stack that is worth telling: with a program under test its own, not what the kernel does for it.
+    /// The part of a stack that is worth telling: with a program under test its own, not what the kernel does
+    /// for it.
     #[must_use]
     pub(crate) fn telling(&self, mut stack: Stack) -> Stack {
         if let Some(tested) = &self.kernel.tested
@@ -78,8 +80,8 @@ pub fn means(told: &str, file: &str) -> bool {
     told == file || told.len() >= NAME_CUT_MIN && file.starts_with(told)
 }
 
-/// The file of a program, by the name that its kernel has for it. Files that begin with an underscore, so as not to be
-/// taken for the host's own commands, are meant without it.
+/// The file of a program, by the name that its kernel has for it. Files that begin with an underscore, so as
+/// not to be taken for the host's own commands, are meant without it.
 #[must_use]
 pub fn named(programs: &[Arc<Image>], name: &str) -> Option<Arc<Image>> {
     let word = base(name.split_whitespace().next().unwrap_or(""));
@@ -90,8 +92,8 @@ pub fn named(programs: &[Arc<Image>], name: &str) -> Option<Arc<Image>> {
     exact.or_else(underscored).or_else(cut).map(|(_, image)| image.clone())
 }
 
-/// The first place where memory is not what the file says, for what may not be written. The file's headers do not count:
-/// kernels need not load them, and a stripped copy has others.
+/// The first place where memory is not what the file says, for what may not be written. The file's headers do
+/// not count: kernels need not load them, and a stripped copy has others.
 #[must_use]
 pub fn differs(machine: &Machine, cpu: CpuId, image: &Image) -> Option<VirtAddr> {
     for (addr, bytes) in image.unchanging() {

@@ -1,9 +1,9 @@
 //! The threads of the guest, as seen from outside.
 //!
-//! A thread is known by its *key*, what the description's `threads.current` evaluates to (the address of its control
-//! block, or its number), and shown by its id. What it is doing is kept as the hooked functions it is inside of:
-//! one stack of activations for kernel mode and one for user mode, because addresses of the two say nothing about
-//! each other.
+//! A thread is known by its *key*, what the description's `threads.current` evaluates to (the address of its
+//! control block, or its number), and shown by its id. What it is doing is kept as the hooked functions it is
+//! inside of: one stack of activations for kernel mode and one for user mode, because addresses of the two
+//! say nothing about each other.
 
 use crate::driving::spinning::{Spin, Value};
 use crate::driving::uniprocessor::transactions::{Beginning, Suspended};
@@ -135,7 +135,8 @@ pub struct Thread {
     pub looping: Arc<Loop>,
     /// The loop in which it waits for time to pass.
     pub clock: Option<Arc<Spin>>,
-    /// How often it gave way since it entered a function that sleeps: more than once if it is woken before its time.
+    /// How often it gave way since it entered a function that sleeps: more than once if it is woken before
+    /// its time.
     pub naps: u32,
     /// How often it has yielded since it entered a function that sleeps.
     pub dozes: u32,

@@ -1,16 +1,16 @@
 //! From stops of the machine to actions of threads: fires the hooks of a kernel description.
 //!
-//! Contract: [`Tracker::at`] is called whenever the machine stopped before an instruction of [`Tracker::stops`], and
-//! tells what that means as [`Signal`]s; what happened is appended to the step being built ([`StepBuilder`]).
-//! The tracker never changes the machine.
+//! Contract: [`Tracker::at`] is called whenever the machine stopped before an instruction of
+//! [`Tracker::stops`], and tells what that means as [`Signal`]s; what happened is appended to the step being
+//! built ([`StepBuilder`]). The tracker never changes the machine.
 //!
-//! A function is left when execution reaches its return address with the stack pointer above it. Return addresses are
-//! learned as functions are entered ([`Tracker::stops`] grows), so calls through pointers and jumps into other
-//! functions at the end are followed too. Which thread a return belongs to is decided by the stack pointer, which
-//! makes a context switch visible as a return on another thread's stack.
+//! A function is left when execution reaches its return address with the stack pointer above it. Return
+//! addresses are learned as functions are entered ([`Tracker::stops`] grows), so calls through pointers and
+//! jumps into other functions at the end are followed too. Which thread a return belongs to is decided by the
+//! stack pointer, which makes a context switch visible as a return on another thread's stack.
 //!
-//! Limits: a kernel whose threads share one stack cannot be followed. An interrupt taken inside a hooked function is
-//! seen only by its own hooks.
+//! Limits: a kernel whose threads share one stack cannot be followed. An interrupt taken inside a hooked
+//! function is seen only by its own hooks.
 
 mod annotated;
 mod heap;
@@ -386,7 +386,8 @@ impl Tracker {
         if let Some(fired) = &mut self.evidence.fired {
             *Arc::make_mut(fired).entry(id).or_default() += 1;
         }
-        // What happens to locks inside a trusted function is part of what is trusted. A switch may happen there, though.
+        // What happens to locks inside a trusted function is part of what is trusted. A switch may happen
+        // there, though.
         if hook.event.is_lock()
             && self.threads.current().is_some_and(|thread| thread.inside(Activity::Trusted))
             && !self.is_scheduler_s(machine, hook.event.lock(), inputs)

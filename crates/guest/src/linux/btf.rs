@@ -1,10 +1,10 @@
-//! BTF: the types of a kernel, which it carries for its tracing programs. Structs with the offsets of their members, the
-//! parameters of functions, and the types of per-CPU variables (not those of others, which compilers leave out).
+//! BTF: the types of a kernel, which it carries for its tracing programs. Structs with the offsets of their
+//! members, the parameters of functions, and the types of per-CPU variables (not those of others, which
+//! compilers leave out).
 //!
-//! Contract: total on damaged sections: what cannot be read ends the table, and a type that names one beyond its end names
-//! none. Type ids of the section are those of [`Types`].
-//! Source: the kernel's Documentation/bpf/btf.rst.
-//! Not modelled: the split types of modules.
+//! Contract: total on damaged sections: what cannot be read ends the table, and a type that names one beyond
+//! its end names none. Type ids of the section are those of [`Types`]. Source: the kernel's
+//! Documentation/bpf/btf.rst. Not modelled: the split types of modules.
 
 use crate::elf::types::{Member, Type, TypeId, Types};
 use rustc_hash::FxHashMap;

@@ -1,7 +1,8 @@
 //! `__bug_table`: where the kernel has its WARN and BUG statements, with file and line.
 //!
-//! Each is an undefined instruction (UD2) that the kernel's exception handler looks up here. Contract: total on damaged
-//! tables. Source: the kernel's lib/bug.c and include/asm-generic/bug.h, with relative pointers, as all x86 kernels have.
+//! Each is an undefined instruction (UD2) that the kernel's exception handler looks up here. Contract: total
+//! on damaged tables. Source: the kernel's lib/bug.c and include/asm-generic/bug.h, with relative pointers,
+//! as all x86 kernels have.
 
 use super::sections::Sections;
 use crate::state::Memory as _;

@@ -1,15 +1,14 @@
-//! The kernel's own table of symbols, which it carries for its oops messages: every function and variable, no debug package
-//! needed.
+//! The kernel's own table of symbols, which it carries for its oops messages: every function and variable, no
+//! debug package needed.
 //!
-//! Concept: names are packed with a table of 256 tokens. Nothing in the image says where the tables are (the symbols that
-//! would are inside them), but their shape does: the digits 0 to 9 are always tokens of their own, one behind the
-//! other, and the index behind the tokens must agree with them. From there the other tables follow by their order, of which
-//! there are two: addresses before the names (up to 6.3) and addresses behind the tokens (since 6.4). Every candidate is
-//! checked in full before it is believed.
-//! Contract: total on damaged images: no tables that agree with each other, no symbols.
-//! Source: the kernel's scripts/kallsyms.c and kernel/kallsyms.c of 6.1 and 6.12.
-//! Not modelled: 32-bit kernels, and tables with absolute addresses (`CONFIG_KALLSYMS_BASE_RELATIVE` off, which no x86
-//! kernel of the last ten years has).
+//! Concept: names are packed with a table of 256 tokens. Nothing in the image says where the tables are (the
+//! symbols that would are inside them), but their shape does: the digits 0 to 9 are always tokens of their
+//! own, one behind the other, and the index behind the tokens must agree with them. From there the other
+//! tables follow by their order, of which there are two: addresses before the names (up to 6.3) and addresses
+//! behind the tokens (since 6.4). Every candidate is checked in full before it is believed. Contract: total
+//! on damaged images: no tables that agree with each other, no symbols. Source: the kernel's
+//! scripts/kallsyms.c and kernel/kallsyms.c of 6.1 and 6.12. Not modelled: 32-bit kernels, and tables with
+//! absolute addresses (`CONFIG_KALLSYMS_BASE_RELATIVE` off, which no x86 kernel of the last ten years has).
 
 use trace::VirtAddr;
 
@@ -17,7 +16,8 @@ use trace::VirtAddr;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     pub addr: VirtAddr,
-    /// The letter that `nm` prints: `T` code, `D` data, `A` absolute (per-CPU variables), small for local ones.
+    /// The letter that `nm` prints: `T` code, `D` data, `A` absolute (per-CPU variables), small for local
+    /// ones.
     pub kind: u8,
     pub name: String,
 }
@@ -157,9 +157,9 @@ impl Addresses {
         before().filter(sensible).or_else(|| behind().filter(sensible))
     }
 
-    /// A number that is not negative is an address by itself (of a per-CPU variable), all others count from the base.
-    /// Kernels since 6.15, whose per-CPU variables have ordinary addresses, only count from the base: there the first
-    /// number, of the first symbol, is zero, and so are no others below it.
+    /// A number that is not negative is an address by itself (of a per-CPU variable), all others count from
+    /// the base. Kernels since 6.15, whose per-CPU variables have ordinary addresses, only count from the
+    /// base: there the first number, of the first symbol, is zero, and so are no others below it.
     fn decode(&self, bytes: &[u8], count: usize) -> Option<Vec<u64>> {
         let raw: Option<Vec<u32>> = (0..count).map(|i| u32_at(bytes, self.offsets + 4 * i)).collect();
         let raw = raw?;

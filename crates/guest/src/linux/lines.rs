@@ -1,8 +1,10 @@
-//! Source lines of a kernel, from a vmlinux with debugging information, as distributions have it in a package of its own.
+//! Source lines of a kernel, from a vmlinux with debugging information, as distributions have it in a package
+//! of its own.
 //!
-//! Concept: only the line tables are read (`.debug_line`), a few tens of megabytes of some hundreds: from an address to file and
-//! line. Contract: total on damaged tables: what cannot be read ends there. Source: DWARF 5, section 6.2.
-//! Not modelled: inlined functions, which would need all of `.debug_info`; the line is that of the innermost one.
+//! Concept: only the line tables are read (`.debug_line`), a few tens of megabytes of some hundreds: from an
+//! address to file and line. Contract: total on damaged tables: what cannot be read ends there. Source: DWARF
+//! 5, section 6.2. Not modelled: inlined functions, which would need all of `.debug_info`; the line is that
+//! of the innermost one.
 
 use object::{Object as _, ObjectSection as _};
 use std::sync::Arc;

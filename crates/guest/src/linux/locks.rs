@@ -1,14 +1,16 @@
 //! The functions by which a Linux kernel takes and releases its locks, by their names.
 //!
-//! Concept: distributions build kernels in which most of these are functions of their own, entered by every user of a lock, so
-//! that a stop at the first instruction tells all. A lock counts as taken where it is asked for, as Linux's own validator has it,
-//! unless the function may fail or the caller wants to know when it was really taken: then it is looked at where it returns.
+//! Concept: distributions build kernels in which most of these are functions of their own, entered by every
+//! user of a lock, so that a stop at the first instruction tells all. A lock counts as taken where it is
+//! asked for, as Linux's own validator has it, unless the function may fail or the caller wants to know when
+//! it was really taken: then it is looked at where it returns.
 //!
-//! What cannot be seen, because it is compiled into its callers: locks of one bit (`bit_spin_lock`: the hash chains of dentries), the read
-//! sides of sequence locks and of per-CPU read-write semaphores (except that against CPU hotplug), `local_lock`, and what a lock's subclass is (`spin_lock_nested`). Socket locks
-//! are not looked at. Kernels whose unlock functions are compiled in have locks that are never released; such a
-//! kernel is refused ([`LockFunctions::find`]).
-//! Source: the kernel's kernel/locking of 6.1 and 6.12, include/linux/spinlock_api_smp.h, lib/Kconfig.
+//! What cannot be seen, because it is compiled into its callers: locks of one bit (`bit_spin_lock`: the hash
+//! chains of dentries), the read sides of sequence locks and of per-CPU read-write semaphores (except that
+//! against CPU hotplug), `local_lock`, and what a lock's subclass is (`spin_lock_nested`). Socket locks are
+//! not looked at. Kernels whose unlock functions are compiled in have locks that are never released; such a
+//! kernel is refused ([`LockFunctions::find`]). Source: the kernel's kernel/locking of 6.1 and 6.12,
+//! include/linux/spinlock_api_smp.h, lib/Kconfig.
 
 use super::Linux;
 use std::collections::BTreeMap;
@@ -147,14 +149,16 @@ const FUNCTIONS: [(&str, Verb); 81] = [
     ("up_write", Verb::Release),
     ("downgrade_write", Verb::Downgrade),
     ("__init_rwsem", Verb::Initialise),
-    // Whoever waits for one of these while it has others is told to give them back, so their order is nobody's concern.
+    // Whoever waits for one of these while it has others is told to give them back, so their order is
+    // nobody's concern.
     ("ww_mutex_lock", fallible(sleeps().tried())),
     ("ww_mutex_lock_interruptible", fallible(sleeps().tried())),
     ("ww_mutex_trylock", attempt(sleeps())),
     ("ww_mutex_unlock", Verb::Release),
     ("percpu_down_write", take(sleeps(), Leaves)),
     ("percpu_up_write", Verb::Release),
-    // As the kernel's own validator has it: a read side is a reader that waits for nobody, and whoever waits for all of them is a writer.
+    // As the kernel's own validator has it: a read side is a reader that waits for nobody, and whoever waits
+    // for all of them is a writer.
     ("__srcu_read_lock", take(Taking { recursive: true, ..shared(sleeps()) }, Leaves)),
     ("__srcu_read_unlock", Verb::Release),
     ("__srcu_read_lock_nmisafe", take(Taking { recursive: true, ..shared(sleeps()) }, Leaves)),
@@ -180,8 +184,8 @@ const FUNCTIONS: [(&str, Verb); 81] = [
     ("complete_all", Verb::Up),
 ];
 
-/// Functions that take or release a variable of the kernel's, which is no argument of theirs: whoever keeps processors from going away is a reader of a
-/// per-CPU semaphore.
+/// Functions that take or release a variable of the kernel's, which is no argument of theirs: whoever keeps
+/// processors from going away is a reader of a per-CPU semaphore.
 const OF_VARIABLES: [(&str, &str, Verb); 3] = [
     ("cpus_read_lock", "cpu_hotplug_lock", take(shared(sleeps()), Leaves)),
     ("cpus_read_trylock", "cpu_hotplug_lock", attempt(shared(sleeps()))),

@@ -1,8 +1,9 @@
 //! Modules as the guest has loaded them: where their code is, their symbols and their ORC tables.
 //!
-//! Contract: read from the kernel's own list, `modules`, by the offsets that BTF gives; the kernel keeps the symbols of each module
-//! at the addresses they got, so the files need not be at hand. Total on hostile memory: lists and tables are bounded.
-//! Source: the kernel's include/linux/module.h of 6.1 (one block of memory) and 6.12 (one block for each type).
+//! Contract: read from the kernel's own list, `modules`, by the offsets that BTF gives; the kernel keeps the
+//! symbols of each module at the addresses they got, so the files need not be at hand. Total on hostile
+//! memory: lists and tables are bounded. Source: the kernel's include/linux/module.h of 6.1 (one block of
+//! memory) and 6.12 (one block for each type).
 
 use super::Linux;
 use super::btf::Btf;

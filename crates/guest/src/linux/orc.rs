@@ -1,11 +1,11 @@
 //! ORC: the table by which the kernel finds the caller of any of its instructions.
 //!
-//! Concept: for every range of code, where the stack pointer of the caller is (relative to a register) and where its frame
-//! pointer was saved. It is complete for compiled code and for the kernel's assembly, unlike frame pointers.
-//! Contract: total on damaged tables. One table is the kernel's own or that of a module; addresses are stored relative to
-//! their own place, in ascending order.
-//! Source: the kernel's Documentation/x86/orc-unwinder.rst and arch/x86/include/asm/orc_types.h of 6.1 and 6.12.
-//! Not modelled: code that is made while the kernel runs (BPF, trampolines of tracing), which has no entry.
+//! Concept: for every range of code, where the stack pointer of the caller is (relative to a register) and
+//! where its frame pointer was saved. It is complete for compiled code and for the kernel's assembly, unlike
+//! frame pointers. Contract: total on damaged tables. One table is the kernel's own or that of a module;
+//! addresses are stored relative to their own place, in ascending order. Source: the kernel's
+//! Documentation/x86/orc-unwinder.rst and arch/x86/include/asm/orc_types.h of 6.1 and 6.12. Not modelled:
+//! code that is made while the kernel runs (BPF, trampolines of tracing), which has no entry.
 
 use std::sync::Arc;
 use trace::VirtAddr;

@@ -1,9 +1,11 @@
-//! A module's file with its debugging information, as if it had been linked where the guest loaded the module.
+//! A module's file with its debugging information, as if it had been linked where the guest loaded the
+//! module.
 //!
-//! A module is a relocatable file: its sections have no addresses, and its debugging information names places by relocations.
-//! Where the kernel put the sections is known by the symbols that it keeps of each module ([`Module::symbols`]). With that, the
-//! file is given addresses, its debugging information is relocated, and what the sections hold is taken from memory, where the
-//! kernel has relocated it already. The result is a file like any other to [`Image::parse`].
+//! A module is a relocatable file: its sections have no addresses, and its debugging information names places
+//! by relocations. Where the kernel put the sections is known by the symbols that it keeps of each module
+//! ([`Module::symbols`]). With that, the file is given addresses, its debugging information is relocated, and
+//! what the sections hold is taken from memory, where the kernel has relocated it already. The result is a
+//! file like any other to [`Image::parse`].
 //!
 //! Contract: total on damaged files; what is not understood is left as it is.
 //! Source: System V ABI, AMD64 supplement, 4.4 (relocation); ELF-64 object file format 1.5.

@@ -1,7 +1,8 @@
 //! Where functions of the kernel return: the places at which their results can be seen.
 //!
-//! A kernel that defends itself against speculation is compiled to jump to a common return (`__x86_return_thunk`); when it boots without that
-//! defence it writes a plain return over each such jump, at the same address.
+//! A kernel that defends itself against speculation is compiled to jump to a common return
+//! (`__x86_return_thunk`); when it boots without that defence it writes a plain return over each such jump,
+//! at the same address.
 
 use super::Linux;
 use crate::elf::code::{Leaving, leavings};
@@ -11,7 +12,8 @@ use trace::VirtAddr;
 /// The longest function that is read, in bytes.
 const FUNCTION_BYTES_MAX: u64 = 64 << 10;
 
-/// The instructions by which a function returns. `None` if it also leaves in other ways, by jumping to another function.
+/// The instructions by which a function returns. `None` if it also leaves in other ways, by jumping to
+/// another function.
 #[must_use]
 pub fn returns(linux: &Linux, entry: VirtAddr) -> Option<Vec<u64>> {
     let symbol = linux.function_at(entry)?;

@@ -1,7 +1,8 @@
-//! A kernel while it runs: where each processor's copy of the per-CPU variables is, and which modules are loaded.
+//! A kernel while it runs: where each processor's copy of the per-CPU variables is, and which modules are
+//! loaded.
 //!
-//! Contract: learned once, from the memory of a guest that has booted and loaded its modules; afterwards names and stacks
-//! need no more than that. A module that is loaded later is not known; learn again.
+//! Contract: learned once, from the memory of a guest that has booted and loaded its modules; afterwards
+//! names and stacks need no more than that. A module that is loaded later is not known; learn again.
 
 use super::modules::{self, Module};
 use super::orc::Rule;

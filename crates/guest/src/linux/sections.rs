@@ -1,7 +1,7 @@
 //! The unpacked kernel as bytes: which section and which address is where in the file.
 //!
-//! Contract: immutable, shared behind an `Arc`, total on damaged files: what a header says beyond the end of the file is
-//! as good as absent.
+//! Contract: immutable, shared behind an `Arc`, total on damaged files: what a header says beyond the end of
+//! the file is as good as absent.
 
 use crate::state::Memory;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};

@@ -1,10 +1,10 @@
 //! Which object of the kernel's allocator an address is in, and of what type.
 //!
-//! Concept: every page of memory has a `struct page`; those of the slab allocator lead to their cache, whose objects lie one
-//! behind the other. Where a cache is made for one struct (`dentry`, `filp`), its name and size tell which, and BTF the
-//! member. Blocks of `kmalloc` have no type.
-//! Contract: nothing is guessed: a struct is named only where the cache has its name or its size.
-//! Source: the kernel's mm/slab.h, mm/slub.c and include/linux/page-flags.h of 6.1 and 6.12.
+//! Concept: every page of memory has a `struct page`; those of the slab allocator lead to their cache, whose
+//! objects lie one behind the other. Where a cache is made for one struct (`dentry`, `filp`), its name and
+//! size tell which, and BTF the member. Blocks of `kmalloc` have no type. Contract: nothing is guessed: a
+//! struct is named only where the cache has its name or its size. Source: the kernel's mm/slab.h, mm/slub.c
+//! and include/linux/page-flags.h of 6.1 and 6.12.
 
 use super::btf::Btf;
 use super::running::Running;
@@ -81,7 +81,8 @@ impl Running {
         Some(Object { cache: name, start, size, ty })
     }
 
-    /// What lives at an address, by all that is known: symbols, per-CPU variables, modules, and objects of the allocator.
+    /// What lives at an address, by all that is known: symbols, per-CPU variables, modules, and objects of
+    /// the allocator.
     #[must_use]
     pub fn describe<M: Memory + ?Sized>(&self, addr: VirtAddr, memory: &M) -> Option<String> {
         if let Some(known) = trace::Resolve::data(self, addr) {

@@ -1,8 +1,8 @@
 //! Stacks of kernel code by ORC, and of the program below it by its call frame information.
 //!
-//! Contract: hostile stacks end the trace: the stack pointer must grow from frame to frame while the stack is the same, depth is
-//! bounded, unreadable memory is the end. Code without an ORC rule is left by its frame pointer if that leads to code.
-//! Source: the kernel's arch/x86/kernel/unwind_orc.c.
+//! Contract: hostile stacks end the trace: the stack pointer must grow from frame to frame while the stack is
+//! the same, depth is bounded, unreadable memory is the end. Code without an ORC rule is left by its frame
+//! pointer if that leads to code. Source: the kernel's arch/x86/kernel/unwind_orc.c.
 
 use super::orc::{Base, Kind, Rule};
 use super::running::Running;
@@ -85,10 +85,12 @@ pub fn activations<M: Memory + ?Sized>(
     (found, End::Deep)
 }
 
-/// The registers after an instruction that takes the stack pointer from RAX, if the processor is about to execute one.
+/// The registers after an instruction that takes the stack pointer from RAX, if the processor is about to
+/// execute one.
 ///
-/// A handler's entry calls a function that saves all registers and returns with the place of the saved ones in RAX; the
-/// next instruction makes that the stack. For that one instruction the kernel's rule is still the one of before the call.
+/// A handler's entry calls a function that saves all registers and returns with the place of the saved ones
+/// in RAX; the next instruction makes that the stack. For that one instruction the kernel's rule is still the
+/// one of before the call.
 fn after_stack_switch<M: Memory + ?Sized>(registers: &Registers, memory: &M) -> Option<Registers> {
     const MOV_RSP_RAX: [u8; 3] = [0x48, 0x89, 0xc4];
     let code = memory.read_uint(VirtAddr(registers.pc), 4)?.to_le_bytes();
@@ -159,8 +161,8 @@ fn by_frame_pointer<M: Memory + ?Sized>(registers: &Registers, memory: &M) -> Op
     Some(Activation { registers: next, exact: false })
 }
 
-/// The named frames of a processor, innermost first: the kernel's, then those of the program that runs on it, if its file is
-/// given.
+/// The named frames of a processor, innermost first: the kernel's, then those of the program that runs on it,
+/// if its file is given.
 #[must_use]
 pub fn trace<M: Memory + ?Sized>(
     running: &Running,

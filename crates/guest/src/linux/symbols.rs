@@ -1,8 +1,8 @@
 //! Names and addresses, both ways.
 //!
-//! Contract: immutable; a lookup by address is a binary search and answers with the nearest symbol at or before it, the first of
-//! the table where several have one address, as the kernel's own messages do. Sizes are not in the table: a symbol reaches to
-//! the next one.
+//! Contract: immutable; a lookup by address is a binary search and answers with the nearest symbol at or
+//! before it, the first of the table where several have one address, as the kernel's own messages do. Sizes
+//! are not in the table: a symbol reaches to the next one.
 
 use super::kallsyms::Entry;
 use rustc_hash::FxHashMap;

@@ -25,7 +25,8 @@ impl fmt::Display for Task {
 }
 
 impl Running {
-    /// Where the task of a processor is: `current` of the kernel's code, exact at every instruction but the few of a switch.
+    /// Where the task of a processor is: `current` of the kernel's code, exact at every instruction but the
+    /// few of a switch.
     #[must_use]
     pub fn current<M: Memory + ?Sized>(&self, cpu: CpuId, memory: &M) -> Option<VirtAddr> {
         let at = match self.per_cpu("current_task", cpu) {

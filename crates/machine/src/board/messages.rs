@@ -1,8 +1,10 @@
-//! Interrupts between processors that are on their way: whoever controls the machine may say when each arrives.
+//! Interrupts between processors that are on their way: whoever controls the machine may say when each
+//! arrives.
 //!
-//! A processor that sends an interrupt to another does not know when it comes there. A board delivers at once, unless it is
-//! told to hold messages; then they are in transit until [`Board::arrive`]. What a processor sends to itself, what devices send,
-//! and messages that are no plain interrupts (NMI, INIT, start-up) are never held.
+//! A processor that sends an interrupt to another does not know when it comes there. A board delivers at
+//! once, unless it is told to hold messages; then they are in transit until [`Board::arrive`]. What a
+//! processor sends to itself, what devices send, and messages that are no plain interrupts (NMI, INIT,
+//! start-up) are never held.
 
 use super::Board;
 use crate::devices::lapic::DeliveryMode;

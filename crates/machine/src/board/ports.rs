@@ -156,8 +156,8 @@ impl Board {
         matches!(addr.page().0, lapic::BASE | ioapic::BASE)
     }
 
-    /// The value of a register that only a write changes and that is read without effect: nobody need look at devices for it.
-    /// Kernels read the number of their processor wherever they take a lock.
+    /// The value of a register that only a write changes and that is read without effect: nobody need look at
+    /// devices for it. Kernels read the number of their processor wherever they take a lock.
     #[inline]
     pub fn mmio_constant(&self, cpu: CpuId, addr: PhysAddr, size: usize) -> Option<u32> {
         let is_number = addr.0 == lapic::BASE + lapic::NUMBER && size == 4;

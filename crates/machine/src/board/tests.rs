@@ -123,7 +123,8 @@ fn interrupts_between_processors() {
     assert_eq!(board.mmio_read(0, CpuId(1), PhysAddr(lapic::BASE + 0x20), 4), 1 << 24);
 }
 
-/// Interrupts that are held are on their way until they are let arrive, each by itself; those to oneself, and NMIs, are not held.
+/// Interrupts that are held are on their way until they are let arrive, each by itself; those to oneself, and
+/// NMIs, are not held.
 #[test]
 fn interrupts_between_processors_can_be_held() {
     let mut board = board();
@@ -327,7 +328,8 @@ fn digest(board: &Board) -> u64 {
     hasher.finish()
 }
 
-/// Processors in flat 32-bit mode, about to execute `code` with interrupts as `enabled`; `vector` leads to `handler`.
+/// Processors in flat 32-bit mode, about to execute `code` with interrupts as `enabled`; `vector` leads to
+/// `handler`.
 fn flat_machine(cpus: u8, code: &[u8], vector: u64, handler: &[u8], enabled: bool) -> Machine {
     let mut machine = Machine::new(BoardConfig { cpus, memory_bytes: 1 << 20, ..BoardConfig::default() });
     machine.memory.write(PhysAddr(0x1000), code);

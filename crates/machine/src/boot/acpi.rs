@@ -1,10 +1,10 @@
-//! The ACPI tables: processors and interrupt controllers for kernels that look here first, and the way to switch the
-//! machine off.
+//! The ACPI tables: processors and interrupt controllers for kernels that look here first, and the way to
+//! switch the machine off.
 //!
-//! Contract: one block that begins with the RSDP at [`RSDP`], where kernels search for it. The tables repeat what `board`
-//! has: the local APICs, one I/O APIC with the interval timer on input 2, the registers of `devices::power`.
-//! Source: ACPI 6.4, chapter 5. The definition block (DSDT) holds one object, `\_S5`, so devices are found where they
-//! always were.
+//! Contract: one block that begins with the RSDP at [`RSDP`], where kernels search for it. The tables repeat
+//! what `board` has: the local APICs, one I/O APIC with the interval timer on input 2, the registers of
+//! `devices::power`. Source: ACPI 6.4, chapter 5. The definition block (DSDT) holds one object, `\_S5`, so
+//! devices are found where they always were.
 
 use super::rom::ROM_BASE;
 use crate::board::CPUS_MAX;

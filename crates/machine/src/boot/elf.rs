@@ -1,7 +1,8 @@
 //! x86 ELF executables, of 32 and of 64 bits.
 //!
-//! Contract: `load` puts every loadable segment at its physical address in fresh (hence zero) memory and says where
-//! execution begins and which memory is taken. Every number in the file is checked against the file and the memory.
+//! Contract: `load` puts every loadable segment at its physical address in fresh (hence zero) memory and says
+//! where execution begins and which memory is taken. Every number in the file is checked against the file and
+//! the memory.
 
 use object::Endianness;
 use object::elf::{self, FileHeader32, FileHeader64};

@@ -1,14 +1,14 @@
-//! Linux kernels, entered in 64-bit mode: compressed images (bzImage) and the plain ELF file inside them (vmlinux).
+//! Linux kernels, entered in 64-bit mode: compressed images (bzImage) and the plain ELF file inside them
+//! (vmlinux).
 //!
-//! Contract: the boot processor is left at the kernel's 64-bit entry as the boot protocol asks: paging on with the first 4
-//! GiB mapped one to one, flat segments with the selectors 0x10 and 0x18, interrupts off, RSI at the zero page. The modules
-//! of the boot options, one behind the other, are the initial file system. An image whose payload is packed with xz or zstd, as
-//! Debian's are, is unpacked here and its ELF entered directly, which saves the guest some four billion instructions; any
-//! other is entered at its own decompressor.
-//! Source: the kernel's Documentation/x86/boot.rst, "64-bit boot protocol" and "The real-mode kernel header", and
-//! zero-page.rst.
-//! Not modelled: 16-bit and 32-bit entry, EFI hand-over, graphics modes. Nothing is relocated: where the kernel runs is
-//! where it was linked, unless its own decompressor moves it.
+//! Contract: the boot processor is left at the kernel's 64-bit entry as the boot protocol asks: paging on
+//! with the first 4 GiB mapped one to one, flat segments with the selectors 0x10 and 0x18, interrupts off,
+//! RSI at the zero page. The modules of the boot options, one behind the other, are the initial file system.
+//! An image whose payload is packed with xz or zstd, as Debian's are, is unpacked here and its ELF entered
+//! directly, which saves the guest some four billion instructions; any other is entered at its own
+//! decompressor. Source: the kernel's Documentation/x86/boot.rst, "64-bit boot protocol" and "The real-mode
+//! kernel header", and zero-page.rst. Not modelled: 16-bit and 32-bit entry, EFI hand-over, graphics modes.
+//! Nothing is relocated: where the kernel runs is where it was linked, unless its own decompressor moves it.
 
 use std::io::Read;
 
@@ -42,7 +42,8 @@ const HEADER_END: usize = 0x264;
 const E820: usize = 0x2d0;
 const ACPI_RSDP: usize = 0x070;
 
-/// The first version of the protocol whose header says how much memory the kernel needs and whether it has a 64-bit entry.
+/// The first version of the protocol whose header says how much memory the kernel needs and whether it has a
+/// 64-bit entry.
 const VERSION_MIN: u16 = 0x20c;
 const HAS_64_BIT_ENTRY: u16 = 1;
 const ENTRY_64: u64 = 0x200;
@@ -70,11 +71,12 @@ const BOOT_DATA: u16 = 0x18;
 
 /// The command line that lets a kernel boot without measuring what is known.
 ///
-/// The serial port is the console. Code is where it was linked, so that addresses are the same in all runs of a kernel. The
-/// time-stamp counter counts instructions and is the same for all processors, hence the best clock; loops of a delay are told from
-/// it for the other processors too (for the 250 ticks per second that distributions configure; others get longer delays).
-/// This processor does nothing ahead of time, so defences against that only cost; and the kernel's tests of its ciphers,
-/// half of all instructions of a boot, are not what is tested here.
+/// The serial port is the console. Code is where it was linked, so that addresses are the same in all runs of
+/// a kernel. The time-stamp counter counts instructions and is the same for all processors, hence the best
+/// clock; loops of a delay are told from it for the other processors too (for the 250 ticks per second that
+/// distributions configure; others get longer delays). This processor does nothing ahead of time, so defences
+/// against that only cost; and the kernel's tests of its ciphers, half of all instructions of a boot, are not
+/// what is tested here.
 pub fn default_command_line(clock: Clock) -> String {
     let loops = clock.instructions_per_second / 250;
     format!("console=ttyS0 nokaslr mitigations=off tsc=reliable lpj={loops} cryptomgr.notests panic=-1")

@@ -1,8 +1,9 @@
 //! From a file to a processor about to execute its first instruction.
 //!
-//! Contract: `Image::detect` says what a file is or why it cannot be started; `load` puts it into a fresh machine and leaves the boot
-//! processor as a boot loader, or the BIOS, would. Every start finds the ROM, the BIOS data area, and the multiprocessor and
-//! ACPI tables in place. Hostile files end in an error, never in a panic.
+//! Contract: `Image::detect` says what a file is or why it cannot be started; `load` puts it into a fresh
+//! machine and leaves the boot processor as a boot loader, or the BIOS, would. Every start finds the ROM, the
+//! BIOS data area, and the multiprocessor and ACPI tables in place. Hostile files end in an error, never in a
+//! panic.
 
 pub mod acpi;
 pub mod bios;
@@ -110,7 +111,8 @@ pub fn load(
     }
 }
 
-/// The state the Multiboot specification asks for: 32-bit protected mode, flat segments, no paging, interrupts off.
+/// The state the Multiboot specification asks for: 32-bit protected mode, flat segments, no paging,
+/// interrupts off.
 fn flat_protected_mode(cpu: &mut Cpu, entry: u32) {
     const CODE: u16 = 0x08;
     const DATA: u16 = 0x10;

@@ -1,6 +1,7 @@
 //! The tables that tell a kernel which processors and interrupt controllers there are.
 //!
-//! Source: Intel MultiProcessor Specification 1.4: floating pointer, configuration header, and the base entries.
+//! Source: Intel MultiProcessor Specification 1.4: floating pointer, configuration header, and the base
+//! entries.
 
 use crate::board::CPUS_MAX;
 use crate::devices::{ioapic, lapic};

@@ -1,10 +1,10 @@
 //! Multiboot 1 kernels.
 //!
-//! Contract: the header is searched in the first 8 KiB and its checksum verified; the kernel is loaded by its ELF headers or by the
-//! header's address fields; modules follow above it on page boundaries; the information structure lies at the top of low
-//! memory, or above the modules if the kernel occupies that.
-//! Source: Multiboot Specification 0.6.96.
-//! Not modelled: the symbol table, drive, configuration-table and graphics fields, whose flag bits stay clear.
+//! Contract: the header is searched in the first 8 KiB and its checksum verified; the kernel is loaded by its
+//! ELF headers or by the header's address fields; modules follow above it on page boundaries; the information
+//! structure lies at the top of low memory, or above the modules if the kernel occupies that. Source:
+//! Multiboot Specification 0.6.96. Not modelled: the symbol table, drive, configuration-table and graphics
+//! fields, whose flag bits stay clear.
 
 use trace::PhysAddr;
 

@@ -1,7 +1,8 @@
 //! What a PC's memory holds before the first sector is read: vectors, BIOS data area, ROM.
 //!
-//! The ROM holds one stub per interrupt vector, which calls the services of `bios` through a port, and the multiprocessor
-//! and ACPI tables. Source: IBM PC/AT technical reference for the data area; ACPI 15 for the shape of the memory map.
+//! The ROM holds one stub per interrupt vector, which calls the services of `bios` through a port, and the
+//! multiprocessor and ACPI tables. Source: IBM PC/AT technical reference for the data area; ACPI 15 for the
+//! shape of the memory map.
 
 use trace::PhysAddr;
 

@@ -1,8 +1,8 @@
 //! Device clocks as functions of machine time.
 //!
-//! Machine time is the number of instructions executed. A nominal speed relates it to the crystals of a PC, so that a guest
-//! that measures one timer against another finds the ratios it would find on hardware. All conversions round towards zero
-//! in one place and are exact inverses: `ticks(when(t)) == t`.
+//! Machine time is the number of instructions executed. A nominal speed relates it to the crystals of a PC,
+//! so that a guest that measures one timer against another finds the ratios it would find on hardware. All
+//! conversions round towards zero in one place and are exact inverses: `ticks(when(t)) == t`.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub const INSTRUCTIONS_PER_SECOND: u64 = 100_000_000;
 /// The crystal that feeds the interval timer.
 pub const PIT_HZ: u64 = 1_193_182;
-/// The bus clock that the local APIC timers divide; the value kernels written against QEMU are calibrated for.
+/// The bus clock that the local APIC timers divide; the value kernels written against QEMU are calibrated
+/// for.
 pub const LAPIC_HZ: u64 = 1_000_000_000;
 /// The crystal of the real-time clock.
 pub const RTC_HZ: u64 = 32_768;

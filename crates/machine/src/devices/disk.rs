@@ -1,7 +1,7 @@
 //! A disk image with the sectors written since on top of it.
 //!
-//! The image is shared by all clones and never changes; what the guest writes lives in an overlay that clones share until
-//! one of them writes.
+//! The image is shared by all clones and never changes; what the guest writes lives in an overlay that clones
+//! share until one of them writes.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

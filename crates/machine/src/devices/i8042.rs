@@ -1,9 +1,9 @@
 //! The 8042 keyboard controller.
 //!
-//! Contract: one output byte at a time; `irq` is the pair of lines 1 and 12; requests for reset and for the A20 gate come
-//! back as an `Effect`. Its second port exists and nothing is plugged into it: what is sent there times out.
-//! Source: IBM PS/2 hardware interface technical reference, keyboard and auxiliary device controller.
-//! Not modelled: the test inputs, password security, port P2's data and clock pins.
+//! Contract: one output byte at a time; `irq` is the pair of lines 1 and 12; requests for reset and for the
+//! A20 gate come back as an `Effect`. Its second port exists and nothing is plugged into it: what is sent
+//! there times out. Source: IBM PS/2 hardware interface technical reference, keyboard and auxiliary device
+//! controller. Not modelled: the test inputs, password security, port P2's data and clock pins.
 
 use super::keyboard::{Keyboard, SET2_TO_SET1};
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
 //! One ATA channel with up to two disks, by programmed input and output.
 //!
-//! Contract: a command is busy for a fixed time, then moves data a sector at a time through the data port; `irq` is the
-//! channel's line. A missing second disk is answered by the first with zeros; a channel without disks floats high.
-//! Source: ATA/ATAPI-6 (T13 1410D), PIO data-in, PIO data-out and non-data protocols.
-//! Not modelled: DMA, 48-bit addresses, packet devices; such commands are aborted, as a disk without them does.
+//! Contract: a command is busy for a fixed time, then moves data a sector at a time through the data port;
+//! `irq` is the channel's line. A missing second disk is answered by the first with zeros; a channel without
+//! disks floats high. Source: ATA/ATAPI-6 (T13 1410D), PIO data-in, PIO data-out and non-data protocols. Not
+//! modelled: DMA, 48-bit addresses, packet devices; such commands are aborted, as a disk without them does.
 
 use super::disk::{Disk, SECTOR_SIZE};
 use serde::{Deserialize, Serialize};
@@ -370,7 +370,8 @@ impl Ide {
         }
     }
 
-    /// Whether the last access through the data port may have changed anything but the position in the buffer.
+    /// Whether the last access through the data port may have changed anything but the position in the
+    /// buffer.
     pub fn at_boundary(&self) -> bool {
         self.position == 0
     }

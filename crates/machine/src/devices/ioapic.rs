@@ -1,8 +1,8 @@
 //! The I/O APIC: 24 inputs, each routed to processors by a redirection entry.
 //!
-//! Contract: `set_line` moves an input and may yield a message; `end_of_interrupt` re-examines level-triggered inputs.
-//! Source: Intel 82093AA data sheet.
-//! Not modelled: SMI delivery, and polarity (an input is "asserted" or not; the board knows no voltages).
+//! Contract: `set_line` moves an input and may yield a message; `end_of_interrupt` re-examines
+//! level-triggered inputs. Source: Intel 82093AA data sheet. Not modelled: SMI delivery, and polarity (an
+//! input is "asserted" or not; the board knows no voltages).
 
 use super::lapic::{DeliveryMode, Destination, Ipi};
 use serde::{Deserialize, Serialize};

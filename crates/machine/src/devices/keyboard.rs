@@ -1,9 +1,9 @@
 //! An AT keyboard: keys, scan codes, and the commands a keyboard answers.
 //!
-//! Contract: `type_text` and `press` queue keys for ever; the controller takes one byte at a time (`next_byte`), never faster
-//! than the serial cable of a real keyboard, so that nothing typed is lost while the guest is busy.
-//! Source: IBM PS/2 keyboard technical reference; scan code sets 1 and 2.
-//! Not modelled: scan code set 3 (refused), typematic repeat.
+//! Contract: `type_text` and `press` queue keys for ever; the controller takes one byte at a time
+//! (`next_byte`), never faster than the serial cable of a real keyboard, so that nothing typed is lost while
+//! the guest is busy. Source: IBM PS/2 keyboard technical reference; scan code sets 1 and 2. Not modelled:
+//! scan code set 3 (refused), typematic repeat.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -18,7 +18,8 @@ const REPLY_MICROS: u64 = 20;
 const ACKNOWLEDGE: u8 = 0xfa;
 const RESEND: u8 = 0xfe;
 
-/// What the controller does to bytes of set 2 when it translates them to set 1, for 0x00 to 0x84; the rest stays.
+/// What the controller does to bytes of set 2 when it translates them to set 1, for 0x00 to 0x84; the rest
+/// stays.
 pub const SET2_TO_SET1: [u8; 0x85] = [
     0xff, 0x43, 0x41, 0x3f, 0x3d, 0x3b, 0x3c, 0x58, 0x64, 0x44, 0x42, 0x40, 0x3e, 0x0f, 0x29,
     0x59, // 00
@@ -39,7 +40,8 @@ pub const SET2_TO_SET1: [u8; 0x85] = [
     0x80, 0x81, 0x82, 0x41, 0x54, // 80
 ];
 
-/// The characters of the keys from set 1 code 0x02 on, plain and shifted, on a US keyboard; NUL is a key without one.
+/// The characters of the keys from set 1 code 0x02 on, plain and shifted, on a US keyboard; NUL is a key
+/// without one.
 pub const PLAIN: &[u8] = b"1234567890-=\x08\tqwertyuiop[]\n\0asdfghjkl;'`\0\\zxcvbnm,./";
 pub const SHIFTED: &[u8] = b"!@#$%^&*()_+\x08\tQWERTYUIOP{}\n\0ASDFGHJKL:\"~\0|ZXCVBNM<>?";
 pub const FIRST_CODE: u8 = 0x02;

@@ -1,9 +1,10 @@
 //! The local APIC of one processor.
 //!
-//! Contract: the board moves vectors into it (`deliver`) and asks for the most urgent one (`pending`); a write to the
-//! interrupt command register comes back as an `Ipi` for the board to distribute. Timer time enters as ticks of the bus clock.
-//! Source: Intel SDM volume 3, chapter "Advanced programmable interrupt controller (APIC)".
-//! Not modelled: x2APIC, performance-counter, thermal and CMCI entries (they keep what is written), SMI, arbitration.
+//! Contract: the board moves vectors into it (`deliver`) and asks for the most urgent one (`pending`); a
+//! write to the interrupt command register comes back as an `Ipi` for the board to distribute. Timer time
+//! enters as ticks of the bus clock. Source: Intel SDM volume 3, chapter "Advanced programmable interrupt
+//! controller (APIC)". Not modelled: x2APIC, performance-counter, thermal and CMCI entries (they keep what is
+//! written), SMI, arbitration.
 
 use super::bits::VectorSet;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! The chips of a PC, one plain struct each.
 //!
-//! A device knows its registers and its own time, never the processor, memory or another device; `Board` wires them together.
+//! A device knows its registers and its own time, never the processor, memory or another device; `Board`
+//! wires them together.
 
 pub mod bits;
 pub mod clock;

@@ -1,10 +1,10 @@
 //! The pair of 8259A interrupt controllers.
 //!
-//! Contract: `set_line` moves one of the sixteen inputs; `output` is the INT pin of the master; `acknowledge` is the pair of
-//! INTA cycles and yields the vector. A request whose line falls before the acknowledge is withdrawn, and an acknowledge
-//! that finds no request yields the spurious vector of input 7, as the data sheet says.
-//! Source: Intel 8259A data sheet (1988); ELCR as in the 82371SB.
-//! Not modelled: MCS-80 mode, buffered mode (accepted, without effect on a PC).
+//! Contract: `set_line` moves one of the sixteen inputs; `output` is the INT pin of the master; `acknowledge`
+//! is the pair of INTA cycles and yields the vector. A request whose line falls before the acknowledge is
+//! withdrawn, and an acknowledge that finds no request yields the spurious vector of input 7, as the data
+//! sheet says. Source: Intel 8259A data sheet (1988); ELCR as in the 82371SB. Not modelled: MCS-80 mode,
+//! buffered mode (accepted, without effect on a PC).
 
 use serde::{Deserialize, Serialize};
 

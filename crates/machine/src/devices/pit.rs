@@ -1,10 +1,10 @@
 //! The 8254 interval timer, and the bits of port 0x61 that belong to it.
 //!
-//! Contract: time enters as ticks of its 1.193182 MHz clock; nothing is stored per tick, the count is computed from the tick
-//! at which counting began. Channel 0's output is interrupt line 0, channel 1 was memory refresh, channel 2 is the speaker.
-//! Source: Intel 8254 data sheet; port 0x61 as on the PC/AT.
-//! Limits: the load of a count takes effect at once, not one clock later; modes 1 and 5 are triggered by channel 2's gate only,
-//! because the other gates are tied high.
+//! Contract: time enters as ticks of its 1.193182 MHz clock; nothing is stored per tick, the count is
+//! computed from the tick at which counting began. Channel 0's output is interrupt line 0, channel 1 was
+//! memory refresh, channel 2 is the speaker. Source: Intel 8254 data sheet; port 0x61 as on the PC/AT.
+//! Limits: the load of a count takes effect at once, not one clock later; modes 1 and 5 are triggered by
+//! channel 2's gate only, because the other gates are tied high.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,8 @@ pub struct Channel {
     bcd: bool,
     /// Period in clocks, 1 to 65,536; `None` until a count has been written.
     period: Option<u32>,
-    /// The tick at which the present count was loaded; `None` while a gate-started mode waits for its trigger.
+    /// The tick at which the present count was loaded; `None` while a gate-started mode waits for its
+    /// trigger.
     started: Option<u64>,
     /// A new period, and the tick from which it holds (modes 2 and 3 finish the old one first).
     next_period: Option<(u64, u32)>,

@@ -1,8 +1,8 @@
 //! The fixed hardware of ACPI: status, enable and control of power management, and its timer.
 //!
-//! Contract: ACPI mode is on from the start, so there is nobody to ask for it; the only sleep is off. The timer counts 32 bits
-//! of its own clock. No event is ever raised, hence no interrupt: there is no button, and the timer's carry goes unreported.
-//! Source: ACPI 6.4, section 4.8.3 "Fixed Hardware Registers".
+//! Contract: ACPI mode is on from the start, so there is nobody to ask for it; the only sleep is off. The
+//! timer counts 32 bits of its own clock. No event is ever raised, hence no interrupt: there is no button,
+//! and the timer's carry goes unreported. Source: ACPI 6.4, section 4.8.3 "Fixed Hardware Registers".
 
 use serde::{Deserialize, Serialize};
 

@@ -1,14 +1,15 @@
 //! The MC146818 real-time clock and the 128 bytes of CMOS memory behind it.
 //!
-//! Contract: time enters as ticks of the 32,768 Hz crystal; the date is a function of that and of the configured start, so a
-//! run never depends on the host's clock. Line 8 is `irq`.
-//! Source: Motorola MC146818A data sheet; cell assignments as PC BIOSes use them.
-//! Not modelled: daylight saving, the square-wave pin, divider stages other than the PC's.
+//! Contract: time enters as ticks of the 32,768 Hz crystal; the date is a function of that and of the
+//! configured start, so a run never depends on the host's clock. Line 8 is `irq`. Source: Motorola MC146818A
+//! data sheet; cell assignments as PC BIOSes use them. Not modelled: daylight saving, the square-wave pin,
+//! divider stages other than the PC's.
 
 use super::clock::RTC_HZ;
 use serde::{Deserialize, Serialize};
 
-/// 1 January 2025, 00:00 UTC, in seconds since 1970: the date every run begins at, unless configured otherwise.
+/// 1 January 2025, 00:00 UTC, in seconds since 1970: the date every run begins at, unless configured
+/// otherwise.
 pub const START_SECONDS: u64 = 1_735_689_600;
 
 /// Ticks before an update during which "update in progress" shows (244 microseconds).

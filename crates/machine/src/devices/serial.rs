@@ -1,10 +1,10 @@
 //! The 16550A serial port.
 //!
-//! Contract: bytes the guest sends appear in `output` at once (the line is infinitely fast); bytes for the guest wait in
-//! `input` and enter the receiver as it has room, so that nothing typed is lost. `irq` is the interrupt line behind OUT2.
-//! Source: National PC16550D data sheet.
-//! Not modelled: the line itself (parity, framing and break conditions never arise), and the receiver's time-out, which
-//! is taken to have passed whenever data waits.
+//! Contract: bytes the guest sends appear in `output` at once (the line is infinitely fast); bytes for the
+//! guest wait in `input` and enter the receiver as it has room, so that nothing typed is lost. `irq` is the
+//! interrupt line behind OUT2. Source: National PC16550D data sheet. Not modelled: the line itself (parity,
+//! framing and break conditions never arise), and the receiver's time-out, which is taken to have passed
+//! whenever data waits.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -30,7 +30,8 @@ pub struct Serial {
     output: Outbox,
 }
 
-/// Bytes on their way to the caller. They are no longer part of the machine's state, so they do not count in its hash.
+/// Bytes on their way to the caller. They are no longer part of the machine's state, so they do not count in
+/// its hash.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outbox(Vec<u8>);
 

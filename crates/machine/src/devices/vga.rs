@@ -1,9 +1,8 @@
 //! The VGA adapter in its 80 by 25 text mode.
 //!
-//! Contract: the registers keep what is written and the status port moves with time; the screen itself is plain memory at
-//! 0xb8000, which `Screen::render` turns into text.
-//! Source: IBM VGA technical reference (FreeVGA).
-//! Not modelled: graphics modes, fonts, palettes on the rendered screen, plane logic.
+//! Contract: the registers keep what is written and the status port moves with time; the screen itself is
+//! plain memory at 0xb8000, which `Screen::render` turns into text. Source: IBM VGA technical reference
+//! (FreeVGA). Not modelled: graphics modes, fonts, palettes on the rendered screen, plane logic.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

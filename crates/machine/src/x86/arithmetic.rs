@@ -1,7 +1,7 @@
 //! ADD, ADC, SUB, SBB, CMP, INC, DEC, NEG, MUL, IMUL, DIV, IDIV and the sign extensions of the accumulator.
 //!
-//! Undefined flags get fixed values: MUL and IMUL set SF, ZF and PF from the low half of the product and clear
-//! AF; DIV and IDIV leave all flags alone.
+//! Undefined flags get fixed values: MUL and IMUL set SF, ZF and PF from the low half of the product and
+//! clear AF; DIV and IDIV leave all flags alone.
 
 use super::exec::Exec;
 use super::flags::{self, carry_word, mask, sign_extend};

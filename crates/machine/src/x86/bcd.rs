@@ -1,5 +1,5 @@
-//! Decimal arithmetic: DAA, DAS, AAA, AAS, AAM, AAD. Undefined: OF is cleared; SF, ZF, PF of AAA and AAS follow
-//! the result, as on most processors; AF and CF of AAM and AAD are cleared.
+//! Decimal arithmetic: DAA, DAS, AAA, AAS, AAM, AAD. Undefined: OF is cleared; SF, ZF, PF of AAA and AAS
+//! follow the result, as on most processors; AF and CF of AAM and AAD are cleared.
 
 use super::exec::Exec;
 use super::flags::{carry_word, sign_extend};

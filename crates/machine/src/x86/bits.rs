@@ -1,7 +1,7 @@
 //! BT, BTS, BTR, BTC, BSF, BSR, BSWAP.
 //!
-//! Undefined and fixed here: the bit tests leave all flags but CF alone; the scans leave all but ZF alone, and
-//! the destination too when the source is zero (as processors do).
+//! Undefined and fixed here: the bit tests leave all flags but CF alone; the scans leave all but ZF alone,
+//! and the destination too when the source is zero (as processors do).
 
 use super::exec::Exec;
 use super::flags::{self, mask, sign_extend};

@@ -1,8 +1,9 @@
 //! CPUID and the hypercall leaf.
 //!
-//! The processor announces what is modelled and no more, so that a kernel takes no path that is not. It calls itself
-//! an early Intel Atom: the one family with long mode that never executed ahead of time, so that kernels need no
-//! defences against what such execution gave away; and one under a hypervisor, so that they leave its microcode alone.
+//! The processor announces what is modelled and no more, so that a kernel takes no path that is not. It calls
+//! itself an early Intel Atom: the one family with long mode that never executed ahead of time, so that
+//! kernels need no defences against what such execution gave away; and one under a hypervisor, so that they
+//! leave its microcode alone.
 
 use super::exec::Exec;
 use super::paging::PHYSICAL_BITS;

@@ -1,9 +1,9 @@
 //! One instruction at a time: what the instruction families are written against.
 //!
-//! [`Exec`] is the machine as one processor sees it during a run. A family is a function
-//! `execute(&mut Exec, &Instruction) -> Outcome<()>`. Its contract: do everything that can fault first, change
-//! registers and flags last, so that an `Err` leaves no trace; memory stores check the whole range before the
-//! first byte changes. Values travel as `u64` with a size in bytes.
+//! [`Exec`] is the machine as one processor sees it during a run. A family is a function `execute(&mut Exec,
+//! &Instruction) -> Outcome<()>`. Its contract: do everything that can fault first, change registers and
+//! flags last, so that an `Err` leaves no trace; memory stores check the whole range before the first byte
+//! changes. Values travel as `u64` with a size in bytes.
 //!
 //! - operands by iced's numbering: [`Exec::read`], [`Exec::write`], [`Exec::read_to_modify`];
 //! - memory by segment and offset: [`Exec::load`], [`Exec::store`], [`Exec::load_bytes`],
@@ -233,7 +233,8 @@ impl Exec<'_> {
         (self.operand_segment(instr), offset & flags::mask(self.address_size(instr)))
     }
 
-    /// The segment of the source of a string instruction. 64-bit code ignores prefixes but those for FS and GS.
+    /// The segment of the source of a string instruction. 64-bit code ignores prefixes but those for FS and
+    /// GS.
     #[must_use]
     pub fn string_segment(&self, instr: &Instruction) -> Seg {
         match segment_of(instr.memory_segment()) {
@@ -325,8 +326,8 @@ impl Exec<'_> {
         Ok(value)
     }
 
-    /// Reads up to eight bytes, which the next [`Exec::store`] replaces: a fault is that of a write, and the log has one
-    /// update.
+    /// Reads up to eight bytes, which the next [`Exec::store`] replaces: a fault is that of a write, and the
+    /// log has one update.
     pub fn load_to_modify(&mut self, seg: Seg, offset: u64, size: usize) -> Outcome<u64> {
         self.probe_write(seg, offset, size)?;
         let value = self.load(seg, offset, size)?;

@@ -1,4 +1,5 @@
-//! The ways into the kernel and out of it that read no descriptors: SYSENTER, SYSEXIT, SYSCALL, SYSRET; and SWAPGS.
+//! The ways into the kernel and out of it that read no descriptors: SYSENTER, SYSEXIT, SYSCALL, SYSRET; and
+//! SWAPGS.
 //!
 //! SYSCALL and SYSRET exist in 64-bit mode only, as on Intel's processors.
 

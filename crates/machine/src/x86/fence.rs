@@ -1,10 +1,11 @@
 //! Instructions before which all earlier stores of the processor are in memory.
 //!
-//! Processors here have no store buffers: a store is in memory at once. Whoever plays them (see [`Kinds::FENCE`])
-//! must know where they are empty.
+//! Processors here have no store buffers: a store is in memory at once. Whoever plays them (see
+//! [`Kinds::FENCE`]) must know where they are empty.
 //!
-//! Source: Intel's manual, volume 3, "Store buffer" and "Serializing instructions", and Sewell et al. 2010, "x86-TSO", for
-//! what SFENCE and LFENCE do not do with ordinary memory: they order nothing that is not in order already.
+//! Source: Intel's manual, volume 3, "Store buffer" and "Serializing instructions", and Sewell et al. 2010,
+//! "x86-TSO", for what SFENCE and LFENCE do not do with ordinary memory: they order nothing that is not in
+//! order already.
 //!
 //! [`Kinds::FENCE`]: crate::Kinds::FENCE
 

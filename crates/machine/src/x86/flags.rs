@@ -3,8 +3,8 @@
 //! Two words carry the six arithmetic flags of the last instruction that set them:
 //!
 //! - `result`, sign-extended to 64 bits: ZF is `result == 0`, SF its top bit, PF the parity of its low byte;
-//! - `carry`: bit 32 is CF, bit 31 is CF ^ OF, bit 4 is AF. For a 32-bit addition or subtraction done in 64 bits
-//!   on zero-extended operands this is simply `a ^ b ^ result`: the carries into each bit.
+//! - `carry`: bit 32 is CF, bit 31 is CF ^ OF, bit 4 is AF. For a 32-bit addition or subtraction done in 64
+//!   bits on zero-extended operands this is simply `a ^ b ^ result`: the carries into each bit.
 //!
 //! Only a pushed-back image can hold combinations no result has (ZF with SF, ZF without PF): then bit 0 of
 //! `carry`, which no addition sets, is 1 and bits 1 and 2 invert SF and PF.

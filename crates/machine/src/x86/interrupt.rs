@@ -1,8 +1,8 @@
 //! Delivery of interrupts and exceptions, INT n, INT3, INTO, IRET.
 //!
-//! A fault during delivery is combined with the one being delivered by the manual's table into a double fault,
-//! and a fault during that ends in shutdown. Delivery in long mode is in [`super::long`]. Not modelled: task gates and
-//! virtual-8086 mode.
+//! A fault during delivery is combined with the one being delivered by the manual's table into a double
+//! fault, and a fault during that ends in shutdown. Delivery in long mode is in [`super::long`]. Not
+//! modelled: task gates and virtual-8086 mode.
 
 use super::exec::Exec;
 use super::flags;

@@ -1,7 +1,8 @@
 //! What long mode does its own way: interrupts, call gates and system descriptors of sixteen bytes.
 //!
-//! Handlers are always 64-bit code. SS and RSP are always pushed, on a stack aligned to sixteen bytes, and an inner
-//! ring gets a null SS. A gate may name one of seven stacks in the task state segment instead of its ring's.
+//! Handlers are always 64-bit code. SS and RSP are always pushed, on a stack aligned to sixteen bytes, and an
+//! inner ring gets a null SS. A gate may name one of seven stacks in the task state segment instead of its
+//! ring's.
 //!
 //! Source: Intel's manual, volume 3, sections 5.8.3.1 and 6.14.
 

@@ -1,15 +1,16 @@
 //! Paging, and the software TLB that makes it cheap.
 //!
-//! The TLB is derived state: it must never show. Real processors may or may not remember a translation after its
-//! page-table entry changed; here they never do. Page-table pages that cached translations came from are
-//! flagged, writes to them take the slow path and forget what they change. So a run is a function of memory and
-//! registers alone, a clone with an empty TLB does exactly what its source does, and accessed and dirty bits are
-//! exact. What is lost: a kernel's forgotten INVLPG or shoot-down has no effect here.
+//! The TLB is derived state: it must never show. Real processors may or may not remember a translation after
+//! its page-table entry changed; here they never do. Page-table pages that cached translations came from are
+//! flagged, writes to them take the slow path and forget what they change. So a run is a function of memory
+//! and registers alone, a clone with an empty TLB does exactly what its source does, and accessed and dirty
+//! bits are exact. What is lost: a kernel's forgotten INVLPG or shoot-down has no effect here.
 //!
-//! Translations are kept for several address spaces at once (keyed by CR3 and the control bits that matter) and
-//! are shared by all processors. Per space there is one table for supervisor and one for user accesses. An entry
-//! answers reads and writes by separate tags and holds one host pointer. Entries exist only for ordinary memory:
-//! device pages, holes, ROM writes, writes to flagged pages and watched pages always take the slow path.
+//! Translations are kept for several address spaces at once (keyed by CR3 and the control bits that matter)
+//! and are shared by all processors. Per space there is one table for supervisor and one for user accesses.
+//! An entry answers reads and writes by separate tags and holds one host pointer. Entries exist only for
+//! ordinary memory: device pages, holes, ROM writes, writes to flagged pages and watched pages always take
+//! the slow path.
 //!
 //! The walk itself, for two, three and four levels, is in [`super::paging`].
 

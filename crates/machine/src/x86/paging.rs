@@ -1,10 +1,10 @@
-//! Page walks: two levels with entries of four bytes, and with PAE three or, in long mode, four levels with entries
-//! of eight.
+//! Page walks: two levels with entries of four bytes, and with PAE three or, in long mode, four levels with
+//! entries of eight.
 //!
-//! A walk has no effect; the accessed and dirty bits it would set are in its answer. Rights are those of all levels
-//! together; a missing entry or a reserved bit on the way comes before them. Without long mode, PAE processors read
-//! their four topmost entries only when CR3 is written; here they are read every time, in keeping with a TLB that
-//! never lags behind memory.
+//! A walk has no effect; the accessed and dirty bits it would set are in its answer. Rights are those of all
+//! levels together; a missing entry or a reserved bit on the way comes before them. Without long mode, PAE
+//! processors read their four topmost entries only when CR3 is written; here they are read every time, in
+//! keeping with a TLB that never lags behind memory.
 //!
 //! Source: Intel's manual, volume 3, chapter 4.
 
@@ -126,8 +126,8 @@ pub(crate) fn walk(cpu: &Cpu, memory: &Memory, linear: u64, intent: Intent, user
     if cpu.cr4 & cr4::PAE == 0 { attempt.two_levels() } else { attempt.wide() }
 }
 
-/// Physical addresses of the entries that a walk for this address reads, up to the first that is not present, whatever the
-/// rights are.
+/// Physical addresses of the entries that a walk for this address reads, up to the first that is not present,
+/// whatever the rights are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Path {
     entries: [u64; 4],

@@ -200,8 +200,8 @@ impl Exec<'_> {
         None
     }
 
-    /// Must every instruction be looked at? For single-stepping and debug registers, and for the one instruction
-    /// that holds an interrupt back, which is due right after it.
+    /// Must every instruction be looked at? For single-stepping and debug registers, and for the one
+    /// instruction that holds an interrupt back, which is due right after it.
     fn steps_only(&self) -> bool {
         let due = self.board.interrupt_pending(self.id) || self.cpu.nmi_pending;
         self.engine.second_tier_only
@@ -318,8 +318,8 @@ impl Exec<'_> {
         !self.pass && here && is_fence(instr)
     }
 
-    /// Counts an instruction and takes the exception it may have raised. One that is not modelled, or held back, does
-    /// not count: it can be tried again.
+    /// Counts an instruction and takes the exception it may have raised. One that is not modelled, or held
+    /// back, does not count: it can be tried again.
     pub(crate) fn finish(&mut self, outcome: Outcome<()>) {
         match outcome {
             Ok(()) => {}
@@ -434,8 +434,9 @@ impl Exec<'_> {
 }
 
 impl Exec<'_> {
-    /// Does a single-step trap follow this instruction? It does if TF was set when it began. A load of SS holds the
-    /// trap back, and a software interrupt has cleared TF on its way; SYSCALL and SYSRET take the new TF at once.
+    /// Does a single-step trap follow this instruction? It does if TF was set when it began. A load of SS
+    /// holds the trap back, and a software interrupt has cleared TF on its way; SYSCALL and SYSRET take the
+    /// new TF at once.
     fn single_step_due(&self, instr: &Instruction, stepped: bool) -> bool {
         use Mnemonic as M;
         match instr.mnemonic() {

@@ -1,7 +1,8 @@
 //! Segment registers, descriptors and far transfers: MOV and POP of segment registers, LDS and its kin, far
 //! JMP, CALL and RET, call gates, LLDT, LTR, LAR, LSL, VERR, VERW, ARPL.
 //!
-//! What long mode does differently with gates and stacks is in [`super::long`]. Not modelled: hardware task switches.
+//! What long mode does differently with gates and stacks is in [`super::long`]. Not modelled: hardware task
+//! switches.
 
 use super::exec::{Exec, segment_of};
 use super::flags::{self, mask};
@@ -319,7 +320,8 @@ impl Exec<'_> {
         Ok((self.stack_segment(selector, cpl, Trap::ts)?, top))
     }
 
-    /// Pushes values on a stack that is not the current one yet, as a ring 0–2 program would. Gives the new top.
+    /// Pushes values on a stack that is not the current one yet, as a ring 0–2 program would. Gives the new
+    /// top.
     pub(crate) fn push_inner(
         &mut self,
         stack: &Segment,

@@ -1,7 +1,8 @@
 //! SHL, SHR, SAR, ROL, ROR, RCL, RCR, SHLD, SHRD.
 //!
-//! Undefined by the manual and fixed here: OF after a count other than 1 follows the rule for 1; AF is cleared
-//! by shifts; a double shift of 16 bits by more than 16 shifts the row destination, source, destination.
+//! Undefined by the manual and fixed here: OF after a count other than 1 follows the rule for 1; AF is
+//! cleared by shifts; a double shift of 16 bits by more than 16 shifts the row destination, source,
+//! destination.
 
 use super::exec::Exec;
 use super::flags::{self, carry_word, mask, sign_extend};

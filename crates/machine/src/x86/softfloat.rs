@@ -1,12 +1,13 @@
 //! Binary floating point in integers: the arithmetic under x87 and SSE, the same bits on every host.
 //!
-//! A number is unpacked into sign, exponent and a 64-bit significand ([`Value`]), operations produce an exact or
-//! sticky 128-bit result, and one function ([`Context::round`]) brings it to the precision and exponent range
-//! asked for, with the exception flags x86 raises. The flag bits are those of the x87 status word and of MXCSR.
+//! A number is unpacked into sign, exponent and a 64-bit significand ([`Value`]), operations produce an exact
+//! or sticky 128-bit result, and one function ([`Context::round`]) brings it to the precision and exponent
+//! range asked for, with the exception flags x86 raises. The flag bits are those of the x87 status word and
+//! of MXCSR.
 //!
-//! Sources: IEEE 754 for the arithmetic; Intel's manual, volume 1, chapters 4.8, 8.5 and 11.5 for operand classes,
-//! NaN selection, the order of exceptions, tininess (detected after rounding) and the wrapped exponents of
-//! unmasked x87 overflow and underflow.
+//! Sources: IEEE 754 for the arithmetic; Intel's manual, volume 1, chapters 4.8, 8.5 and 11.5 for operand
+//! classes, NaN selection, the order of exceptions, tininess (detected after rounding) and the wrapped
+//! exponents of unmasked x87 overflow and underflow.
 
 use super::state::F80;
 use std::cmp::Ordering;
@@ -246,7 +247,8 @@ impl Direction {
     }
 }
 
-/// Which unit computes: they choose between two NaNs differently and treat unmasked range exceptions differently.
+/// Which unit computes: they choose between two NaNs differently and treat unmasked range exceptions
+/// differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Unit {
@@ -530,7 +532,8 @@ impl Context {
             _ if a.negative => Rounded::raising(Value::DEFAULT_NAN, INVALID),
             Class::Infinity => Rounded::exact(a),
             _ => {
-                // An even exponent below; the root of 128 bits has 64, and two more are developed for rounding.
+                // An even exponent below; the root of 128 bits has 64, and two more are developed for
+                // rounding.
                 let odd = a.exponent & 1 != 0;
                 let radicand = u128::from(a.significand) << (63 + u32::from(odd));
                 let mut root = radicand.isqrt();
@@ -550,7 +553,8 @@ impl Context {
         })
     }
 
-    /// Changes the format of `a`, as loads and conversions do: a signaling NaN is invalid, a denormal is noted.
+    /// Changes the format of `a`, as loads and conversions do: a signaling NaN is invalid, a denormal is
+    /// noted.
     #[must_use]
     pub fn convert(&self, a: Value) -> Rounded {
         if let Some(nan) = self.nan(a, Value::zero(false)) {

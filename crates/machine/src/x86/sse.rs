@@ -1,9 +1,9 @@
 //! MMX, SSE and SSE2: the checks they share, operands, moves, shuffles and control.
 //!
-//! Packed integers are in [`super::sse_integer`], floating point in [`super::sse_float`]. Vectors travel as `u128`,
-//! MMX values in the low half. A 16-byte memory operand must be aligned unless the instruction is one of the
-//! unaligned moves. MMX registers are the significands of the x87 registers R0–R7: using them marks all of them
-//! valid and makes R0 the top, writing one sets its exponent to all ones.
+//! Packed integers are in [`super::sse_integer`], floating point in [`super::sse_float`]. Vectors travel as
+//! `u128`, MMX values in the low half. A 16-byte memory operand must be aligned unless the instruction is one
+//! of the unaligned moves. MMX registers are the significands of the x87 registers R0–R7: using them marks
+//! all of them valid and makes R0 the top, writing one sets its exponent to all ones.
 //!
 //! Source: Intel's manual, volume 1 chapters 9 to 11, volume 2, and volume 3 chapter 13 for the control bits.
 //! Non-temporal stores are ordinary stores, fences and prefetches do nothing: memory here has no caches.

@@ -1,10 +1,12 @@
 //! SSE and SSE2 floating point.
 //!
-//! Each lane is computed by [`super::softfloat`]; the flags of all lanes are collected before anything is written.
-//! If an unmasked one is among them the instruction faults (vector 19) with the flags set and nothing else changed.
+//! Each lane is computed by [`super::softfloat`]; the flags of all lanes are collected before anything is
+//! written. If an unmasked one is among them the instruction faults (vector 19) with the flags set and
+//! nothing else changed.
 //!
 //! RCPPS and RSQRTPS are approximations that every processor family tabulates differently. Here they are the
-//! exact result rounded to 12 bits, which is within the error Intel documents (1.5 · 2^-12) and the same everywhere.
+//! exact result rounded to 12 bits, which is within the error Intel documents (1.5 · 2^-12) and the same
+//! everywhere.
 
 use super::exec::Exec;
 use super::flags;
@@ -121,8 +123,9 @@ type Host = (fn(f32, f32) -> f32, fn(f64, f64) -> f64);
 /// All exceptions masked, to nearest, no flushing, and the precision flag already set.
 const ORDINARY: u32 = 0x1fa0;
 
-/// Host arithmetic is IEEE arithmetic to nearest. Where both operands and the result are normal numbers strictly
-/// above the smallest, no flag but precision can be raised, and [`ORDINARY`] says that it already is.
+/// Host arithmetic is IEEE arithmetic to nearest. Where both operands and the result are normal numbers
+/// strictly above the smallest, no flag but precision can be raised, and [`ORDINARY`] says that it already
+/// is.
 fn fast(control: Control, a: u64, b: u64, format: Format, host: Host) -> Option<u64> {
     if control.0 & 0xffe0 != ORDINARY {
         return None;

@@ -11,8 +11,8 @@ fn operand_size(instr: &Instruction) -> usize {
     instr.stack_pointer_increment().unsigned_abs() as usize
 }
 
-/// PUSH of a register, immediate, memory or segment register. A selector is extended with zeros: some processors
-/// leave the upper half of the slot alone instead.
+/// PUSH of a register, immediate, memory or segment register. A selector is extended with zeros: some
+/// processors leave the upper half of the slot alone instead.
 pub fn push(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     let size = operand_size(instr);
     let value = x.read(instr, 0)?;

@@ -1,10 +1,10 @@
 //! MOVS, STOS, LODS, CMPS, SCAS, INS, OUTS, with and without REP.
 //!
-//! A repeated instruction is done in stretches that end where a pointer leaves its page; each stretch counts as
-//! one instruction and the next begins as a new one, so interrupts and budgets come in between, at places that
-//! depend on the addresses alone. A fault can only come at the start of a stretch, with the registers telling
-//! how far it got. The log gets one access a stretch and direction. Where the iterations are asked for
-//! ([`crate::StopSet::iterations`]), a stretch is one of them, and the run ends after it.
+//! A repeated instruction is done in stretches that end where a pointer leaves its page; each stretch counts
+//! as one instruction and the next begins as a new one, so interrupts and budgets come in between, at places
+//! that depend on the addresses alone. A fault can only come at the start of a stretch, with the registers
+//! telling how far it got. The log gets one access a stretch and direction. Where the iterations are asked
+//! for ([`crate::StopSet::iterations`]), a stretch is one of them, and the run ends after it.
 
 use super::exec::Exec;
 use super::flags::{self, mask};
@@ -171,7 +171,8 @@ fn stretch(
     Ok(())
 }
 
-/// Does `n` elements, all in one page a pointer if `n > 1`. Gives how many were done if a comparison ended it.
+/// Does `n` elements, all in one page a pointer if `n > 1`. Gives how many were done if a comparison ended
+/// it.
 #[allow(clippy::too_many_arguments)]
 fn elements(
     x: &mut Exec,

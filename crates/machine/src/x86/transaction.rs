@@ -1,9 +1,10 @@
 //! XBEGIN, XEND, XABORT, XTEST, and what makes a transaction abort.
 //!
-//! While a transaction is open anywhere, every instruction of every processor is executed by the second tier, which looks at
-//! each access before it is made: the accesses of a transaction go into its sets, those of others are compared with
-//! them. An exception in a transaction aborts it and is not delivered; so does an instruction that may not be in one, an
-//! interrupt, and more written lines than a set of the cache holds. See [`crate::transactions`].
+//! While a transaction is open anywhere, every instruction of every processor is executed by the second tier,
+//! which looks at each access before it is made: the accesses of a transaction go into its sets, those of
+//! others are compared with them. An exception in a transaction aborts it and is not delivered; so does an
+//! instruction that may not be in one, an interrupt, and more written lines than a set of the cache holds.
+//! See [`crate::transactions`].
 
 use super::exec::Exec;
 use super::flags;
@@ -77,7 +78,8 @@ fn end(x: &mut Exec) -> Outcome<()> {
     Ok(())
 }
 
-/// May this instruction not be in a transaction? Processors differ in the rest of the manual's list; these abort everywhere.
+/// May this instruction not be in a transaction? Processors differ in the rest of the manual's list; these
+/// abort everywhere.
 pub(crate) fn aborts(instr: &Instruction) -> bool {
     use Mnemonic as M;
     match instr.mnemonic() {
@@ -119,7 +121,8 @@ impl Exec<'_> {
         }
     }
 
-    /// A system call that does not abort: the processor leaves its transaction for as long as it takes. Where it comes back to.
+    /// A system call that does not abort: the processor leaves its transaction for as long as it takes. Where
+    /// it comes back to.
     pub(crate) fn call_outside(&mut self, instr: &Instruction) -> Option<Return> {
         let proceeds = self.transactions.tsx.is_some_and(|tsx| tsx.system_calls == SystemCalls::Proceed);
         let calls = matches!(instr.mnemonic(), Mnemonic::Int | Mnemonic::Syscall) && self.cpu.cpl() == 3;

@@ -1,18 +1,18 @@
 //! The x87 unit: a stack of eight 80-bit registers.
 //!
-//! An instruction first reports an exception left pending by an earlier one, then does everything that can fault,
-//! then computes with [`super::softfloat`], raises its own exceptions, and only then changes registers. Masked
-//! exceptions give the documented default results; unmasked ones leave the operands in place and are reported by
-//! the next waiting instruction, as vector 16 if CR0.NE is set. With NE clear a PC would raise IRQ 13 instead,
-//! which no guest we know of relies on: that stops as unsupported.
+//! An instruction first reports an exception left pending by an earlier one, then does everything that can
+//! fault, then computes with [`super::softfloat`], raises its own exceptions, and only then changes
+//! registers. Masked exceptions give the documented default results; unmasked ones leave the operands in
+//! place and are reported by the next waiting instruction, as vector 16 if CR0.NE is set. With NE clear a PC
+//! would raise IRQ 13 instead, which no guest we know of relies on: that stops as unsupported.
 //!
-//! What an unmasked exception leaves behind is not the same in the manual and in the processors this was compared
-//! with: comparisons set their condition codes all the same, and a denormal operand is loaded. We follow the
-//! processors.
+//! What an unmasked exception leaves behind is not the same in the manual and in the processors this was
+//! compared with: comparisons set their condition codes all the same, and a denormal operand is loaded. We
+//! follow the processors.
 //!
 //! Source: Intel's manual, volume 1 chapter 8 and volume 2. Saving and restoring is in
-//! [`super::x87_environment`], what works on exponents in [`super::x87_exponent`], the functions that no two processors compute alike in
-//! [`super::x87_transcendental`].
+//! [`super::x87_environment`], what works on exponents in [`super::x87_exponent`], the functions that no two
+//! processors compute alike in [`super::x87_transcendental`].
 
 use super::exec::Exec;
 use super::flags;
@@ -110,7 +110,8 @@ impl Fpu {
         }
     }
 
-    /// With the control word's precision as well, which governs add, subtract, multiply, divide and square root.
+    /// With the control word's precision as well, which governs add, subtract, multiply, divide and square
+    /// root.
     pub(super) fn context(&self) -> Context {
         let precision = match self.control >> 8 & 3 {
             0 => 24,

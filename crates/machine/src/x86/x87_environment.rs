@@ -1,7 +1,8 @@
 //! Saving and restoring the floating-point state: FNINIT, FNSTENV, FLDENV, FNSAVE, FRSTOR, FXSAVE, FXRSTOR.
 //!
-//! The environment has four layouts: 16 or 32 bits wide, for real or protected mode. The full tag word exists only
-//! there; inside, a register is empty or not, and the rest is recomputed from its contents, as processors do.
+//! The environment has four layouts: 16 or 32 bits wide, for real or protected mode. The full tag word exists
+//! only there; inside, a register is empty or not, and the rest is recomputed from its contents, as
+//! processors do.
 
 use super::exec::Exec;
 use super::mmu::Intent;

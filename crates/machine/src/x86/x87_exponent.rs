@@ -1,7 +1,7 @@
 //! FSCALE, FXTRACT, FPREM, FPREM1: what works on exponents.
 //!
-//! All are exact or round once, and none heeds the precision of the control word. A partial remainder of operands far
-//! apart takes a step whose size the manual leaves to the processor (32 to 63 binary orders).
+//! All are exact or round once, and none heeds the precision of the control word. A partial remainder of
+//! operands far apart takes a step whose size the manual leaves to the processor (32 to 63 binary orders).
 
 use super::softfloat::{Class, Context, Direction, Rounded, Value, raise};
 use super::state::Fpu;
@@ -42,8 +42,8 @@ pub(crate) fn scale(fpu: &mut Fpu) {
         };
         let wide = u128::from(a.significand) << 64;
         let mut result = context.round(a.negative, a.exponent + distance, wide);
-        // An unmasked overflow or underflow so large that even the wrapped exponent is out of range gives infinity or
-        // zero, whatever the direction of rounding.
+        // An unmasked overflow or underflow so large that even the wrapped exponent is out of range gives
+        // infinity or zero, whatever the direction of rounding.
         if result.value.class == Class::Finite && !(-16382..=16383).contains(&result.value.exponent) {
             let range = result.flags & (raise::OVERFLOW | raise::UNDERFLOW);
             if range & !context.masked != 0 {
@@ -93,7 +93,8 @@ pub(crate) fn extract(fpu: &mut Fpu) {
     }
 }
 
-/// FPREM (quotient towards zero) and FPREM1 (quotient to nearest): exact, at most 63 bits of exponent at a time.
+/// FPREM (quotient towards zero) and FPREM1 (quotient to nearest): exact, at most 63 bits of exponent at a
+/// time.
 pub(crate) fn remainder(fpu: &mut Fpu, quotient_rounding: Direction) {
     fpu.codes(C2, 0);
     if fpu.is_empty(0) || fpu.is_empty(1) {
@@ -134,7 +135,8 @@ fn reduce(a: Value, b: Value, quotient_rounding: Direction) -> (Value, u16) {
     }
     let distance = a.exponent - b.exponent;
     if distance >= 64 {
-        // Partial: take a multiple of the divisor that leaves the exponent at least 32 and at most 63 smaller.
+        // Partial: take a multiple of the divisor that leaves the exponent at least 32 and at most 63
+        // smaller.
         let step = 32 + distance % 32;
         let shift = step.min(63) as u32;
         let dividend = u128::from(a.significand) << shift;

@@ -6,9 +6,9 @@
 //! The bits are the same on every host. They are not compared bit by bit with a processor, only for
 //! closeness.
 //!
-//! Range reduction of the trigonometric functions uses π cut to 66 bits, as Intel documents for its processors
-//! (volume 1, section 8.3.8). Arguments of 2^63 and above set C2 and are left alone. Operands outside the documented
-//! domain (F2XM1 beyond ±1) leave ST(0) as it is.
+//! Range reduction of the trigonometric functions uses π cut to 66 bits, as Intel documents for its
+//! processors (volume 1, section 8.3.8). Arguments of 2^63 and above set C2 and are left alone. Operands
+//! outside the documented domain (F2XM1 beyond ±1) leave ST(0) as it is.
 
 use super::exec::Exec;
 use super::softfloat::{Class, Context, Rounded, Value, raise};

@@ -4,7 +4,8 @@ use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 use machine::{Cpu, Events, Machine, Stop, StopSet};
 use trace::{CpuId, VirtAddr};
 
-/// Rounds of each test: few by default, more with `FUZZ_ROUNDS=100000 cargo test --release -p machine --test fuzz_code`.
+/// Rounds of each test: few by default, more with `FUZZ_ROUNDS=100000 cargo test --release -p machine --test
+/// fuzz_code`.
 pub fn rounds(default: u64) -> u64 {
     std::env::var("FUZZ_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
@@ -38,8 +39,9 @@ impl Random {
     }
 }
 
-/// Runs all processors with a budget: compiled and instruction by instruction, which must not differ; with and
-/// without a log, which must not matter either. A panic names the round and the first instruction that differs.
+/// Runs all processors with a budget: compiled and instruction by instruction, which must not differ; with
+/// and without a log, which must not matter either. A panic names the round and the first instruction that
+/// differs.
 pub fn run(machine: Machine, instructions: u64, quota: u64, seed: u64) -> Stop {
     let (compiled, single) = both(&machine, instructions, quota);
     if compiled != single {

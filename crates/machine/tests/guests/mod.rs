@@ -1,5 +1,5 @@
-//! Guests that do a bit of everything for ever, assembled here: they take timer interrupts, edit their page tables,
-//! change their own code, call through pointers and copy with string instructions.
+//! Guests that do a bit of everything for ever, assembled here: they take timer interrupts, edit their page
+//! tables, change their own code, call through pointers and copy with string instructions.
 
 use iced_x86::code_asm::*;
 use machine::x86::state::reg;

@@ -1,10 +1,12 @@
-//! All outcomes of a program for several processors, by going through every state it can be in: an enumerator that knows
-//! nothing of machines, steps or reductions.
+//! All outcomes of a program for several processors, by going through every state it can be in: an enumerator
+//! that knows nothing of machines, steps or reductions.
 //!
-//! Memory is sequentially consistent; or, with [`Memory::Buffered`], processors have store buffers as the abstract machine of
-//! x86-TSO has them (Sewell et al. 2010, section 3): a load takes the youngest store that waits in the processor's own buffer or
-//! else memory, the oldest store may go to memory at any time, and locked instructions and fences wait until the buffer is empty. To
-//! release a lock is a store. An addition without LOCK is a read and a write. Whoever wants a lock that another holds waits. A block is free from the call on that frees it; which were used later is part of the outcome.
+//! Memory is sequentially consistent; or, with [`Memory::Buffered`], processors have store buffers as the
+//! abstract machine of x86-TSO has them (Sewell et al. 2010, section 3): a load takes the youngest store that
+//! waits in the processor's own buffer or else memory, the oldest store may go to memory at any time, and
+//! locked instructions and fences wait until the buffer is empty. To release a lock is a store. An addition
+//! without LOCK is a read and a write. Whoever wants a lock that another holds waits. A block is free from
+//! the call on that frees it; which were used later is part of the outcome.
 
 use super::program::{BLOCKS, LOCKS, Op, Program, REGISTERS, VARIABLES};
 use crate::enumerate::Memory;

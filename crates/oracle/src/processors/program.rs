@@ -1,5 +1,6 @@
-//! Programs for several processors, which the bundled kernel for several processors carries out: each has a few
-//! instructions on shared variables, plain ones and locked ones, spin locks, and blocks of a heap that are used and freed.
+//! Programs for several processors, which the bundled kernel for several processors carries out: each has a
+//! few instructions on shared variables, plain ones and locked ones, spin locks, and blocks of a heap that
+//! are used and freed.
 
 use std::fmt;
 
@@ -208,8 +209,8 @@ pub fn program(seed: u64) -> Program {
     Program { parts: parts.collect() }
 }
 
-/// A program for processors with store buffers: that of the seed, with some loads and stores in place of what would drain them, and
-/// fences here and there.
+/// A program for processors with store buffers: that of the seed, with some loads and stores in place of what
+/// would drain them, and fences here and there.
 #[must_use]
 pub fn program_with_fences(seed: u64) -> Program {
     let mut program = program(seed);
@@ -229,7 +230,8 @@ pub fn program_with_fences(seed: u64) -> Program {
     program
 }
 
-/// The program of a seed with blocks: some of its instructions use one instead, and each block is freed at one place at most.
+/// The program of a seed with blocks: some of its instructions use one instead, and each block is freed at
+/// one place at most.
 #[must_use]
 pub fn program_with_heap(seed: u64) -> Program {
     let mut program = program(seed);

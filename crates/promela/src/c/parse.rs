@@ -1,11 +1,11 @@
 //! From the text of a translation unit to its functions, variables and types.
 //!
-//! The text has been through the C preprocessor: its line markers (`# 12 "file.c"`) say where each line was written, so
-//! that places stay true. The grammar is tree-sitter's, which goes on after what it does not understand: an error is only
-//! one where it lies in a function that is wanted.
+//! The text has been through the C preprocessor: its line markers (`# 12 "file.c"`) say where each line was
+//! written, so that places stay true. The grammar is tree-sitter's, which goes on after what it does not
+//! understand: an error is only one where it lies in a function that is wanted.
 //!
-//! Limits: `a * b;` is a declaration to the grammar where `a` could be a type. Bit fields are plain integers. What differs
-//! by the size of `long` follows a 32-bit processor unless the caller says otherwise.
+//! Limits: `a * b;` is a declaration to the grammar where `a` could be a type. Bit fields are plain integers.
+//! What differs by the size of `long` follows a 32-bit processor unless the caller says otherwise.
 
 use super::lines::{TYPEOF, without_markers};
 use super::syntax::{Declaration, Expr, ExprKind, Function, Place, Stmt, StmtKind, Type};
@@ -577,8 +577,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `*&x` is x, also where the pointer is cast to the type of an expression, which is how a kernel says that x is read or
-/// written once.
+/// `*&x` is x, also where the pointer is cast to the type of an expression, which is how a kernel says that x
+/// is read or written once.
 fn pointed(kind: &ExprKind) -> Option<&Expr> {
     let ExprKind::Deref(pointer) = kind else { return None };
     let is_typeof = |ty: &Type| matches!(ty, Type::Pointer(to) if **to == Type::Named(TYPEOF.to_owned()));

@@ -1,4 +1,5 @@
-//! What one or several source files define, and what follows from that: types behind typedefs, constant expressions.
+//! What one or several source files define, and what follows from that: types behind typedefs, constant
+//! expressions.
 
 use super::syntax::{Declaration, Expr, ExprKind, Function, Place, Type};
 use std::collections::BTreeMap;

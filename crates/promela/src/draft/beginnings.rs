@@ -1,15 +1,16 @@
-//! What the objects of a model hold before its processes run: what the source itself gives them where it makes one.
+//! What the objects of a model hold before its processes run: what the source itself gives them where it
+//! makes one.
 //!
-//! An object that a process is handed was made by somebody. A function that allocates one (`p = kalloc()`), or whose name says
-//! that it initialises its parameter, and that then stores constants in it without a condition, says what it begins with. What is
-//! stored under a condition or computed is left to a person.
+//! An object that a process is handed was made by somebody. A function that allocates one (`p = kalloc()`),
+//! or whose name says that it initialises its parameter, and that then stores constants in it without a
+//! condition, says what it begins with. What is stored under a condition or computed is left to a person.
 
 use crate::c::{Expr, ExprKind, Function, Stmt, StmtKind, Unit};
 use crate::check::Check;
 use std::collections::BTreeMap;
 
-/// Promela that sets up the objects that processes are given by number; `is_modelled` knows the fields of structures that are
-/// in the model.
+/// Promela that sets up the objects that processes are given by number; `is_modelled` knows the fields of
+/// structures that are in the model.
 pub(super) fn beginnings(unit: &Unit, check: &Check, is_modelled: impl Fn(&str) -> bool) -> String {
     let mut text = String::new();
     let mut done: Vec<(String, &str)> = Vec::new();

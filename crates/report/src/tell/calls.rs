@@ -1,7 +1,8 @@
 //! System calls: which one a thread is in, and where on its stack the kernel's own work for it begins.
 //!
-//! A kernel has one function that all system calls come through, the dispatcher: the one in which calls of several numbers
-//! are seen. Its callers are the same for everything that a thread does in the kernel, so they say nothing.
+//! A kernel has one function that all system calls come through, the dispatcher: the one in which calls of
+//! several numbers are seen. Its callers are the same for everything that a thread does in the kernel, so
+//! they say nothing.
 
 use crate::story::Place;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,8 +31,8 @@ pub(super) fn work_frames(stack: &[Frame], dispatchers: &BTreeSet<String>) -> us
     stack.iter().position(dispatches).filter(|at| *at > 0).unwrap_or(stack.len())
 }
 
-/// The name of the system call in which a thread has come to a place: by the kernel's function for it, else by what the program
-/// called. `None` if the place says so itself, or if the stack is of another moment.
+/// The name of the system call in which a thread has come to a place: by the kernel's function for it, else
+/// by what the program called. `None` if the place says so itself, or if the stack is of another moment.
 pub(super) fn named(stack: &[Frame], to: &Place, dispatchers: &BTreeSet<String>) -> Option<String> {
     let work = work_frames(stack, dispatchers);
     let beneath = stack.get(work..).filter(|beneath| !beneath.is_empty())?;

@@ -41,7 +41,8 @@ fn extent_in_words(extent: &BTreeMap<VirtAddr, u32>) -> String {
     if is_whole { format!("{bytes} from {first} on") } else { format!("{bytes} between {first} and {end}") }
 }
 
-/// Whether `what` is the object or a member of it: `lock.owner of struct task` is part of `lock of struct task`.
+/// Whether `what` is the object or a member of it: `lock.owner of struct task` is part of `lock of struct
+/// task`.
 fn is_part(what: &str, whole: &str) -> bool {
     let (path, of) = whole.split_once(" of ").unwrap_or((whole, ""));
     let (member, of_what) = what.split_once(" of ").unwrap_or((what, ""));
@@ -89,7 +90,8 @@ impl Teller<'_> {
                         known.iter().filter(other).max_by_key(|(row, ..)| *row)
                     {
                         let bug = self.concerns(access);
-                        // What has no name is told by the two instructions: they may have gone through a whole buffer.
+                        // What has no name is told by the two instructions: they may have gone through a
+                        // whole buffer.
                         let known = library.known_data(seen);
                         let name =
                             known.clone().unwrap_or_else(|| format!("{} {}", before.access.pc, access.pc));
@@ -383,8 +385,8 @@ pub(super) fn stale(
     (told, which)
 }
 
-/// Instructions whose accesses are worth seeing while they happen: those that touch what two threads share, what has no
-/// name of its own, and what the finding is about.
+/// Instructions whose accesses are worth seeing while they happen: those that touch what two threads share,
+/// what has no name of its own, and what the finding is about.
 #[must_use]
 pub fn worth_seeing(steps: &[Step], finding: &Finding, named: &dyn Fn(VirtAddr) -> bool) -> Vec<VirtAddr> {
     let mut by_word: BTreeMap<u64, (BTreeSet<ThreadId>, bool)> = BTreeMap::new();

@@ -19,7 +19,8 @@ pub(super) struct SightedAccess<'a> {
 pub(super) struct Draft<'a> {
     pub(super) thread: ThreadId,
     pub(super) steps: (usize, usize),
-    /// `None`: a step of it went on with another thread, and how many of its instructions were whose is not known.
+    /// `None`: a step of it went on with another thread, and how many of its instructions were whose is not
+    /// known.
     pub(super) instructions: Option<u64>,
     pub(super) notes: Vec<Note>,
     pub(super) accesses: Vec<SightedAccess<'a>>,
@@ -114,7 +115,8 @@ impl<'a> Teller<'a> {
             }
             let draft = drafts.last_mut().expect("pushed above");
             draft.instructions = draft.instructions.map(|before| before + step.instructions);
-            // Whoever has ended stands where it said so: the stack is of what runs instead, such as the scheduler.
+            // Whoever has ended stands where it said so: the stack is of what runs instead, such as the
+            // scheduler.
             if !step.stack.is_empty() && draft.stopped != Some(Action::Exit) {
                 draft.stack.clone_from(&step.stack);
             }

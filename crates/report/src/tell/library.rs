@@ -1,4 +1,5 @@
-//! Places and names for a story: what a reader looks for in a stack, what a lock or a piece of memory is called.
+//! Places and names for a story: what a reader looks for in a stack, what a lock or a piece of memory is
+//! called.
 
 use super::{Context, SightedAccess, calls};
 use crate::story::Place;

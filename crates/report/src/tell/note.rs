@@ -11,7 +11,8 @@ use trace::{Action, Event, LockId};
 type Said = (NoteKind, String, bool);
 
 impl Teller<'_> {
-    /// Writes the event into the row: what it changes for threads, and a note where there is something to say.
+    /// Writes the event into the row: what it changes for threads, and a note where there is something to
+    /// say.
     pub(super) fn event(&self, draft: &mut Draft<'_>, event: &Event) {
         follow(draft, &event.action);
         if let Some((kind, text, major)) = self.of_threads_and_locks(event).or_else(|| self.of_machine(event))

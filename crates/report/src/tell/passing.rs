@@ -1,5 +1,5 @@
-//! Where the nearest passing execution leaves this one: behind a row, or within one, where its thread had a point and was
-//! left to go on.
+//! Where the nearest passing execution leaves this one: behind a row, or within one, where its thread had a
+//! point and was left to go on.
 
 use super::{PassingSchedule, Teller};
 use crate::story::{Note, NoteKind, PassingView, Place, Row, Story};

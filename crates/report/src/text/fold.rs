@@ -1,10 +1,11 @@
-//! What of a long story is shown on the terminal: of a row the notes that decide, of shared memory one line for the
-//! elements of an array.
+//! What of a long story is shown on the terminal: of a row the notes that decide, of shared memory one line
+//! for the elements of an array.
 
 use crate::story::{Conflict, Note, NoteKind, Story};
 use std::collections::BTreeSet;
 
-/// Names of the locks that the bug is about: held or waited for by those who took part, or named where a row ends.
+/// Names of the locks that the bug is about: held or waited for by those who took part, or named where a row
+/// ends.
 pub(super) struct Decisive<'a> {
     locks: BTreeSet<&'a str>,
     ends: Vec<&'a str>,
@@ -20,7 +21,8 @@ impl<'a> Decisive<'a> {
         }
     }
 
-    /// Whether the note must be shown however many there are. What a row does to a lock is decided by what it does last.
+    /// Whether the note must be shown however many there are. What a row does to a lock is decided by what it
+    /// does last.
     fn is(&self, note: &Note, later: &[&Note]) -> bool {
         match note.kind {
             NoteKind::Bug | NoteKind::Conflict | NoteKind::Parting => true,
@@ -39,8 +41,8 @@ impl<'a> Decisive<'a> {
         }
     }
 
-    /// Which of the notes of a row are shown: all that decide, and of the others the first and the last ones, which say most,
-    /// up to so many together.
+    /// Which of the notes of a row are shown: all that decide, and of the others the first and the last ones,
+    /// which say most, up to so many together.
     pub fn shown(&self, notes: &[&Note], notes_max: usize) -> Vec<bool> {
         let decides = |at: usize| notes.len() <= notes_max || self.is(notes[at], &notes[at + 1..]);
         let mut shown: Vec<bool> = (0..notes.len()).map(decides).collect();

@@ -6,8 +6,8 @@ use expect_test::expect;
 use report::{TextOptions, text};
 use trace::{Action, PhysAddr, PointKind, Step, VirtAddr};
 
-/// Who makes a thread is the function behind the system call, not what all calls come through; who has ended stands where it
-/// said so, not in the scheduler that runs instead; whoever gave up did not block.
+/// Who makes a thread is the function behind the system call, not what all calls come through; who has ended
+/// stands where it said so, not in the scheduler that runs instead; whoever gave up did not block.
 #[test]
 fn calls_ends_and_panics() {
     let call = |number, at| Op::Do(Action::SystemCall { number }, at);

@@ -1,8 +1,8 @@
-//! A small make-believe kernel for golden reports: four source files, addresses that are file and line, and executions
-//! in a few words.
+//! A small make-believe kernel for golden reports: four source files, addresses that are file and line, and
+//! executions in a few words.
 //!
-//! A place is `vanish.c:8`; a stack is places joined by ` < `, innermost first. The function is the one that the line
-//! lies in. An execution is steps, each a thread, what it did, and how it ended.
+//! A place is `vanish.c:8`; a stack is places joined by ` < `, innermost first. The function is the one that
+//! the line lies in. An execution is steps, each a thread, what it did, and how it ended.
 
 use detect::{Config, Detectors, Finding};
 use trace::{

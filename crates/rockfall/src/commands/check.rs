@@ -1,5 +1,5 @@
-//! `rockfall check`: one run of a guest, watched by the sanitizers that are asked for. Nothing is explored, but a lock
-//! order that is reported can be confirmed by steering into the deadlock.
+//! `rockfall check`: one run of a guest, watched by the sanitizers that are asked for. Nothing is explored,
+//! but a lock order that is reported can be confirmed by steering into the deadlock.
 
 mod free;
 mod ignored;
@@ -44,8 +44,8 @@ use trace::{PointSet, Resolve as _, Schedule, Sighting, Step, StepEnd, Subject a
 pub struct Arguments {
     #[command(flatten)]
     pub target: TargetArguments,
-    /// Data races by happens-before: vector clocks over everything that synchronises [default with --lockdep, if no other
-    /// is asked for]
+    /// Data races by happens-before: vector clocks over everything that synchronises [default with --lockdep,
+    /// if no other is asked for]
     #[arg(long)]
     pub hb: bool,
     /// Data races by lockset: whatever no lock protects throughout
@@ -54,23 +54,26 @@ pub struct Arguments {
     /// Data races by watchpoints: now and then a thread is held back before an access while others run
     #[arg(long)]
     pub kcsan: bool,
-    /// With --kcsan: watch every n-th shared access; with --free, one every n times 5,000 instructions; of Linux, one access at the end
-    /// of every n-th turn of a processor
+    /// With --kcsan: watch every n-th shared access; with --free, one every n times 5,000 instructions; of
+    /// Linux, one access at the end of every n-th turn of a processor
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
     pub every: u64,
     /// With --kcsan: watch also the first access of each instruction, and ever more seldom its later ones
     #[arg(long, conflicts_with = "free")]
     pub cold: bool,
-    /// With --kcsan: how many accesses of others a thread is held back for; of Linux, how many hundreds of instructions
+    /// With --kcsan: how many accesses of others a thread is held back for; of Linux, how many hundreds of
+    /// instructions
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub hold: usize,
     /// A function or a variable whose races are not told; @FILE is a file with a name on each line
     #[arg(long, value_name = "NAME")]
     pub ignore: Vec<String>,
-    /// The guest just runs, from its first instruction: the boot counts, and the timer goes by the guest's own time
+    /// The guest just runs, from its first instruction: the boot counts, and the timer goes by the guest's
+    /// own time
     #[arg(long)]
     pub free: bool,
-    /// With --free: keys typed on this terminal go to the guest, until Ctrl-C; from a pipe, each line when the guest waits for input
+    /// With --free: keys typed on this terminal go to the guest, until Ctrl-C; from a pipe, each line when
+    /// the guest waits for input
     #[arg(long, requires = "free")]
     pub keys: bool,
     /// With --free: stop after so many instructions
@@ -381,8 +384,8 @@ fn held_back_stories<'a>(
     log.iter().map(|known| story(known).unwrap_or_else(|| RaceStory::bare(known))).collect()
 }
 
-/// Whether one side is what the kernel does for a program under test. System calls are whole to a program: what the kernel does in
-/// one, it orders by itself.
+/// Whether one side is what the kernel does for a program under test. System calls are whole to a program:
+/// what the kernel does in one, it orders by itself.
 fn is_the_kernels(race: &Race, target: &Target) -> bool {
     let tested = target.kernel.tested.as_ref();
     let calls =

@@ -38,14 +38,14 @@ pub enum Strategy {
     Dpor,
     /// Every interleaving
     DepthFirst,
-    /// Iterative context bounding: all interleavings without a preemption, then with one, and so on, reduced within
-    /// each bound, until none is left out or --preemptions is reached
+    /// Iterative context bounding: all interleavings without a preemption, then with one, and so on, reduced
+    /// within each bound, until none is left out or --preemptions is reached
     #[value(alias = "preemption-bound")]
     Icb,
     /// Random walks, until the budget ends
     Random,
-    /// Random priorities that change in a few places, until the budget ends: bugs that need few constraints on the order
-    /// show soon, however many threads there are
+    /// Random priorities that change in a few places, until the budget ends: bugs that need few constraints
+    /// on the order show soon, however many threads there are
     Pct,
     /// A random priority for each step, until the budget ends
     Pos,
@@ -70,8 +70,8 @@ pub struct Arguments {
     pub target: TargetArguments,
     #[command(flatten)]
     pub how: How,
-    /// List the preemption points of one run with their stack traces, the memory that the transitions between them share
-    /// and which of them happen before which, and explore nothing
+    /// List the preemption points of one run with their stack traces, the memory that the transitions between
+    /// them share and which of them happen before which, and explore nothing
     #[arg(long)]
     pub list_points: bool,
 }
@@ -79,9 +79,10 @@ pub struct Arguments {
 /// How to explore, and what to do with what is found.
 #[derive(Args, Clone, Debug)]
 pub struct How {
-    /// Where threads may be preempted, beside where they give way by themselves: lock, unlock, irq-off, irq-on, wake,
-    /// create, fn:NAME, line:FILE:LINE, race:ADDRESS, everywhere (before each shared access), and the filters
-    /// within:FUNCTION and without:FUNCTION. A race can be narrowed: race:ADDRESS/t3/call=SITE/sys=NUMBER
+    /// Where threads may be preempted, beside where they give way by themselves: lock, unlock, irq-off,
+    /// irq-on, wake, create, fn:NAME, line:FILE:LINE, race:ADDRESS, everywhere (before each shared access),
+    /// and the filters within:FUNCTION and without:FUNCTION. A race can be narrowed:
+    /// race:ADDRESS/t3/call=SITE/sys=NUMBER
     #[arg(short, long, value_name = "POINTS", default_value = "")]
     pub points: PointSet,
     #[arg(short, long, value_enum, default_value = "dpor")]

@@ -83,8 +83,8 @@ struct PackArguments {
     /// Where the image goes [default: the first test's name, ending in .img]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// A kernel module that is loaded before the tests, in the order given: a file, or with --kernel the name of one of its
-    /// modules, which brings what it depends on
+    /// A kernel module that is loaded before the tests, in the order given: a file, or with --kernel the name
+    /// of one of its modules, which brings what it depends on
     #[arg(long, value_name = "FILE|NAME")]
     module: Vec<String>,
     /// A kernel module to build and load: a C file; needs --kernel
@@ -96,8 +96,8 @@ struct PackArguments {
     /// The folder where kernels are kept [default: rockfall/linux in the user's cache]
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<PathBuf>,
-    /// A program to put into /bin of the image with the libraries it needs: a path, or the name of one of the host or of a
-    /// checker of file systems (e2fsck, btrfs, fsck.jfs, xfs_repair)
+    /// A program to put into /bin of the image with the libraries it needs: a path, or the name of one of the
+    /// host or of a checker of file systems (e2fsck, btrfs, fsck.jfs, xfs_repair)
     #[arg(long, value_name = "FILE|NAME")]
     program: Vec<String>,
     /// A further file, and after '=' its place in the image

@@ -74,17 +74,19 @@ pub struct Arguments {
     /// Do not try the counterexample on the kernel
     #[arg(long)]
     pub no_replay: bool,
-    /// Try the counterexample on this kernel file instead of the check's; with --draft, the kernel that the draft names
+    /// Try the counterexample on this kernel file instead of the check's; with --draft, the kernel that the
+    /// draft names
     #[arg(long, value_name = "FILE", conflicts_with = "patch")]
     pub kernel: Option<PathBuf>,
-    /// If the kernel cannot follow the counterexample and it is known why, add that to the model and check again
+    /// If the kernel cannot follow the counterexample and it is known why, add that to the model and check
+    /// again
     #[arg(long, conflicts_with = "patch")]
     pub refine: bool,
     /// Whether this patch of the source mends it: a unified diff
     #[arg(long, value_name = "FILE", conflicts_with = "no_replay")]
     pub patch: Option<PathBuf>,
-    /// With --patch, where the kernel is neither the bundled one nor Linux with modules: the kernel built from the patched
-    /// source
+    /// With --patch, where the kernel is neither the bundled one nor Linux with modules: the kernel built
+    /// from the patched source
     #[arg(long, value_name = "FILE", requires = "patch")]
     pub patched_kernel: Option<PathBuf>,
     /// Where a finding on the kernel goes [default: NAME.finding.json]
@@ -564,7 +566,8 @@ impl<'a> Checking<'a> {
         Ok(if clean && !replays { Verdict::Fine.final_verdict() } else { Verdict::GuestBug.final_verdict() })
     }
 
-    /// Tries the old counterexample, with the patched source's lines, on the kernel or the modules built from that source.
+    /// Tries the old counterexample, with the patched source's lines, on the kernel or the modules built from
+    /// that source.
     fn drive_patched(
         &self,
         kernel: &KernelUnderTest,

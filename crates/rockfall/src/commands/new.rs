@@ -1,9 +1,10 @@
 //! `rockfall new`: from the folder of a course's project to the first command that tests it.
 //!
-//! Contract: the project is built by its own makefile, with tools that put what is needed today behind what the makefile says
-//! ([`tools`]). No file of the project is changed, except by `--tests`, which adds lines to two files of Pintos; files with
-//! tests are added where that is the point. What is made beside it goes into one folder: those tools, a disk where one is
-//! needed, and a copy of the description to be changed. At the end stand the lines to type.
+//! Contract: the project is built by its own makefile, with tools that put what is needed today behind what
+//! the makefile says ([`tools`]). No file of the project is changed, except by `--tests`, which adds lines to
+//! two files of Pintos; files with tests are added where that is the point. What is made beside it goes into
+//! one folder: those tools, a disk where one is needed, and a copy of the description to be changed. At the
+//! end stand the lines to type.
 
 mod pebbles;
 mod pintos;
@@ -26,7 +27,8 @@ pub enum Kind {
     PintosUserprog,
     /// xv6 for x86
     Xv6,
-    /// A thread library on Pebbles, in the folder of its course; linked with our tests and run on the bundled kernel
+    /// A thread library on Pebbles, in the folder of its course; linked with our tests and run on the bundled
+    /// kernel
     P2,
     /// A Pebbles kernel in the folder of its course; its description is drafted
     P3,
@@ -138,7 +140,8 @@ impl Project {
     }
 
     fn xv6(&self) -> Result<Ready, Failure> {
-        // Whoever has a cross compiler writes its prefix into the makefile; the host's own compiler is for x86 already.
+        // Whoever has a cross compiler writes its prefix into the makefile; the host's own compiler is for
+        // x86 already.
         self.tools.make(&self.root, &["kernelmemfs".to_owned(), "TOOLPREFIX=".to_owned()])?;
         let makefile = read(&self.root.join("Makefile"))?;
         let tests = xv6_programs(&String::from_utf8_lossy(&makefile));

@@ -29,7 +29,8 @@ pub struct FindingArguments {
     /// The kernel file, if it is neither where it was nor beside the finding; its hash must be the same
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
-    /// The program under test, if it is neither where it was nor beside the finding; its hash must be the same
+    /// The program under test, if it is neither where it was nor beside the finding; its hash must be the
+    /// same
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// Folder of the source files, if they are not where they were
@@ -48,7 +49,8 @@ pub struct FindingArguments {
 pub struct Arguments {
     #[command(flatten)]
     pub finding: FindingArguments,
-    /// Run this schedule instead, with the kernel, test and points of the finding. Where it ends, the running thread goes on
+    /// Run this schedule instead, with the kernel, test and points of the finding. Where it ends, the running
+    /// thread goes on
     #[arg(long, value_name = "SCHEDULE", conflicts_with = "passing")]
     pub schedule: Option<Schedule>,
     /// Run the nearest passing schedule instead
@@ -57,12 +59,12 @@ pub struct Arguments {
     /// Write a page to look at in a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write everything that came into the machine from outside, with instruction counts, one input a line. It is first
-    /// played on the machine alone, and must end in the same state
+    /// Write everything that came into the machine from outside, with instruction counts, one input a line.
+    /// It is first played on the machine alone, and must end in the same state
     #[arg(long, value_name = "FILE")]
     pub tape: Option<PathBuf>,
-    /// Write the full trace: every instruction with its processor, who runs there, the registers that it changed and its
-    /// accesses, one a line
+    /// Write the full trace: every instruction with its processor, who runs there, the registers that it
+    /// changed and its accesses, one a line
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Print nothing but whether the finding shows

@@ -52,13 +52,15 @@ pub struct Arguments {
     /// A further disk image; what the guest writes is forgotten at the end
     #[arg(long, value_name = "FILE")]
     disk: Vec<PathBuf>,
-    /// Command line for a Multiboot or Linux kernel, after its name or after what every Linux kernel is told here
+    /// Command line for a Multiboot or Linux kernel, after its name or after what every Linux kernel is told
+    /// here
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, default_value = "")]
     append: String,
     /// A Multiboot module: a file, and after a blank its command line
     #[arg(long, value_name = "FILE")]
     module: Vec<String>,
-    /// An initial file system for a Linux kernel ('rockfall linux pack' makes one); several are laid over one another
+    /// An initial file system for a Linux kernel ('rockfall linux pack' makes one); several are laid over one
+    /// another
     #[arg(long, value_name = "FILE")]
     initramfs: Vec<PathBuf>,
     /// Text for the keyboard; \n, \t, \e, \\ and \xNN are understood

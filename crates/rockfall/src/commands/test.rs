@@ -1,5 +1,6 @@
-//! `rockfall test`: many state spaces and one budget. What to explore follows from the kernel and from the data races
-//! that show; see [`explore::jobs`] for the plan and `docs/test.md` for what the statement at the end means.
+//! `rockfall test`: many state spaces and one budget. What to explore follows from the kernel and from the
+//! data races that show; see [`explore::jobs`] for the plan and `docs/test.md` for what the statement at the
+//! end means.
 
 use crate::commands::explore::{Bug, How, PageArguments, cores, default_path, parse_duration, parse_workers};
 use crate::files::{Files, expect_folder, write_finding};
@@ -343,7 +344,8 @@ impl Scene<'_> {
         Ok((verdict, bug.file.finding.cause()))
     }
 
-    /// Steers into the deadlock of a lock order, for as long as is left, and keeps it as a finding of its own. What came of it.
+    /// Steers into the deadlock of a lock order, for as long as is left, and keeps it as a finding of its
+    /// own. What came of it.
     fn confirm(&self, cycle: &Finding, seconds: f64, path: &Path) -> Result<String, Failure> {
         let began = Instant::now();
         let late = || began.elapsed().as_secs_f64() >= seconds || crate::interrupt::asked();

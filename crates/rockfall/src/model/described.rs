@@ -1,4 +1,5 @@
-//! What a kernel's description says that a model can use: which functions take locks, and which manage the heap.
+//! What a kernel's description says that a model can use: which functions take locks, and which manage the
+//! heap.
 
 use crate::files::Files;
 use campaign::Failure;

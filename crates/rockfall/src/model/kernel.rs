@@ -9,7 +9,8 @@ use campaign::target::{BUNDLED_KERNEL, Target};
 use promela::check::KernelUnderTest;
 use std::path::{Path, PathBuf};
 
-/// Whether the files that a check names for its kernel are there, so that this is known before the work begins.
+/// Whether the files that a check names for its kernel are there, so that this is known before the work
+/// begins.
 pub fn expect_files(kernel: &KernelUnderTest, folder: &Path, instead: Option<&Path>) -> Result<(), Failure> {
     let image = match instead {
         Some(path) => Some(path.to_owned()),
@@ -26,7 +27,8 @@ pub fn expect_files(kernel: &KernelUnderTest, folder: &Path, instead: Option<&Pa
     Ok(())
 }
 
-/// Makes the target; `folder` is that of the check file, `work` one for what is built, `instead` another kernel file.
+/// Makes the target; `folder` is that of the check file, `work` one for what is built, `instead` another
+/// kernel file.
 pub fn target(
     kernel: &KernelUnderTest,
     folder: &Path,

@@ -1,4 +1,5 @@
-//! A Linux kernel with modules as what counterexamples are tried on: each process of the model is a processor.
+//! A Linux kernel with modules as what counterexamples are tried on: each process of the model is a
+//! processor.
 
 use crate::commands::linux::{WantedModules, store};
 use crate::files::read;

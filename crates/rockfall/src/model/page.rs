@@ -96,7 +96,8 @@ fn base(file: &str) -> &str {
     file.rsplit('/').next().unwrap_or(file)
 }
 
-/// Whether the statement checks that nothing freed is used. Almost every step has one; it is shown only where it does not hold.
+/// Whether the statement checks that nothing freed is used. Almost every step has one; it is shown only where
+/// it does not hold.
 fn is_check(statement: &str) -> bool {
     statement.starts_with("assert(!(") && statement.ends_with(".freed))")
 }
@@ -152,7 +153,8 @@ fn stands(driven: &Driven, from: usize, to: usize) -> Vec<Stand> {
     stands
 }
 
-/// The model's lines and the kernel's places, those that agree beside one another: a longest common subsequence of both.
+/// The model's lines and the kernel's places, those that agree beside one another: a longest common
+/// subsequence of both.
 fn pairs(model: &[ModelLine], kernel: &[Stand]) -> Vec<(usize, usize)> {
     let (m, k) = (model.len(), kernel.len());
     if m * k > PAIRS_MAX {

@@ -91,7 +91,8 @@ impl Patched {
         Ok(image.kernel)
     }
 
-    /// The model and its counterexample with the lines of the patched source; what the patch took out keeps no place.
+    /// The model and its counterexample with the lines of the patched source; what the patch took out keeps
+    /// no place.
     pub fn moved(&self, model: &Model, trail: &Trail) -> (Model, Trail) {
         let (mut model, mut trail) = (model.clone(), trail.clone());
         for line in &mut model.lines {

@@ -1,4 +1,5 @@
-//! Tests of kernels on several processors as commands: flags, files, the terminal. The tests themselves are in `campaign::smp`.
+//! Tests of kernels on several processors as commands: flags, files, the terminal. The tests themselves are
+//! in `campaign::smp`.
 
 pub mod pairs;
 pub mod replay;

@@ -1,4 +1,5 @@
-//! `rockfall test KERNEL --pairs CALLS.c`: every pair of the system calls in a list, both at once, from one boot.
+//! `rockfall test KERNEL --pairs CALLS.c`: every pair of the system calls in a list, both at once, from one
+//! boot.
 //!
 //! The list is a test whose inputs are a square: call `input / n` on one processor, `input % n` on the other.
 //! Which call is on which processor makes no difference, because either may go first, so each pair is

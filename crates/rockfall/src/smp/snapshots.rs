@@ -1,7 +1,8 @@
-//! Booted machines that are kept, by the hash of all that they were made of: kernel, image, command line and machine.
+//! Booted machines that are kept, by the hash of all that they were made of: kernel, image, command line and
+//! machine.
 //!
-//! They are in the user's cache folder and can be removed at any time; the oldest go when there are many. What cannot be
-//! kept or read back is booted again: this never fails.
+//! They are in the user's cache folder and can be removed at any time; the oldest go when there are many.
+//! What cannot be kept or read back is booted again: this never fails.
 
 use crate::snapshot_file;
 use campaign::store::Snapshots;

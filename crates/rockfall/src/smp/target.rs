@@ -1,4 +1,5 @@
-//! What the flags of a test on several processors name: the kernel, the test packed for it, and where its finding goes.
+//! What the flags of a test on several processors name: the kernel, the test packed for it, and where its
+//! finding goes.
 
 use crate::commands::explore::default_path;
 use crate::commands::linux::{WantedModules, parse_placed, store};
@@ -25,18 +26,19 @@ const MEMORY_BYTES: u64 = 512 << 20;
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct SmpArguments {
-    /// Test a Linux kernel with this C file, or with each one in a folder (see docs/linux.md). KERNEL is the kernel's image
+    /// Test a Linux kernel with this C file, or with each one in a folder (see docs/linux.md). KERNEL is the
+    /// kernel's image
     #[arg(long, value_name = "TEST.c")]
     pub linux: Vec<PathBuf>,
-    /// Test a Linux kernel with each pair of the system calls that this C file lists (see docs/linux.md), from one boot. The
-    /// budget is for all of them together; --html writes the table of results
+    /// Test a Linux kernel with each pair of the system calls that this C file lists (see docs/linux.md),
+    /// from one boot. The budget is for all of them together; --html writes the table of results
     #[arg(long, value_name = "CALLS.c", conflicts_with = "linux")]
     pub pairs: Option<PathBuf>,
     /// With --linux: of a test that has several inputs, only this one
     #[arg(long, value_name = "NUMBER")]
     pub input: Option<u32>,
-    /// Test any kernel on several processors (see docs/smp.md): a processor's part of the test begins where it enters this
-    /// function, or one of several with commas between them
+    /// Test any kernel on several processors (see docs/smp.md): a processor's part of the test begins where
+    /// it enters this function, or one of several with commas between them
     #[arg(long, value_name = "FUNCTION", requires = "end", conflicts_with_all = ["linux", "pairs"], value_delimiter = ',')]
     pub begin: Vec<String>,
     /// With --begin: a processor's part of the test ends where it enters this function, or one of several
@@ -48,8 +50,8 @@ pub struct SmpArguments {
     /// With --linux: a further file for the test's image, and after '=' its place there
     #[arg(long = "file", value_name = "FILE=PLACE", value_parser = parse_placed)]
     pub files: Vec<Placed>,
-    /// With --linux: a file system for the test (ext4, btrfs, jfs or xfs): makes one, loads the kernel's modules for it, and packs
-    /// its checker (see docs/linux.md)
+    /// With --linux: a file system for the test (ext4, btrfs, jfs or xfs): makes one, loads the kernel's
+    /// modules for it, and packs its checker (see docs/linux.md)
     #[arg(long, value_name = "NAME")]
     pub filesystem: Option<String>,
     /// With --linux: a kernel module to build and load before the test, a C file
@@ -58,9 +60,9 @@ pub struct SmpArguments {
     /// A macro that is defined when modules are built
     #[arg(long, value_name = "NAME")]
     pub module_define: Vec<String>,
-    /// Let others in also where a processor touches what its own interrupts touch, from the beginning on, and choose the moments
-    /// of interrupts: those between processors come whenever their receiver could take them, and at most twice in a schedule a
-    /// timer expires while others could go on
+    /// Let others in also where a processor touches what its own interrupts touch, from the beginning on, and
+    /// choose the moments of interrupts: those between processors come whenever their receiver could take
+    /// them, and at most twice in a schedule a timer expires while others could go on
     #[arg(long)]
     pub interrupts: bool,
     /// With --linux: boot anew, whatever is kept of earlier boots

@@ -45,7 +45,8 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             Some(test) => load(&arguments.target, test)?,
             None => load_functions(&arguments.target)?,
         };
-        // A Linux kernel takes its time to boot, and is kept; where a test begins at a function, it may never come to it.
+        // A Linux kernel takes its time to boot, and is kept; where a test begins at a function, it may never
+        // come to it.
         let late = lateness(test.is_none().then_some(arguments.budget));
         let booted = target.boot(snapshots(&arguments.target.smp), &late)?;
         let inputs = chosen(&booted, arguments.target.smp.input)?;

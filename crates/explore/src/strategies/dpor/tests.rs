@@ -1,5 +1,5 @@
-//! What a path teaches, whether its decisions were arrived at one by one or, by a search that was written down and taken
-//! up again, are learned all at once.
+//! What a path teaches, whether its decisions were arrived at one by one or, by a search that was written
+//! down and taken up again, are learned all at once.
 
 use super::*;
 use crate::history::tests::path;
@@ -37,7 +37,8 @@ fn explored(nodes: &Nodes) -> Vec<Choice> {
 
 #[test]
 fn a_sleeper_that_is_disabled_still_races() {
-    // Step 0 disables t2, which sleeps and would have written what t3 reads in step 1. So t3 must be tried in place of t1.
+    // Step 0 disables t2, which sleeps and would have written what t3 reads in step 1. So t3 must be tried in
+    // place of t1.
     let path = path(
         "t1 of t1 t2 t3: w20
          t3 of t1 t3: r10

@@ -1,14 +1,16 @@
-//! A kernel that just runs, its timer by its own time, and tells everything as steps: a boot, a test suite, a session.
+//! A kernel that just runs, its timer by its own time, and tells everything as steps: a boot, a test suite, a
+//! session.
 //!
-//! Contract: nothing is decided and nothing explored. Steps end where the machine looked up for some other reason after
-//! [`STEP_INSTRUCTIONS`]; where they end means nothing. Two runs of the same files and text are equal.
+//! Contract: nothing is decided and nothing explored. Steps end where the machine looked up for some other
+//! reason after [`STEP_INSTRUCTIONS`]; where they end means nothing. Two runs of the same files and text are
+//! equal.
 //!
-//! The test's name is typed as the description says, once the kernel waits for input; the run is over when the kernel
-//! waits for input again, when a hook says that the test is over, or when the machine is switched off. In a *session*
-//! ([`FreeRun::hold_session`]) somebody else types and says when it is over.
+//! The test's name is typed as the description says, once the kernel waits for input; the run is over when
+//! the kernel waits for input again, when a hook says that the test is over, or when the machine is switched
+//! off. In a *session* ([`FreeRun::hold_session`]) somebody else types and says when it is over.
 //!
-//! What was typed is known with its time, so that a run can be made again ([`FreeRun::follow`]): equal to the last instruction, wherever
-//! the second one stops to look.
+//! What was typed is known with its time, so that a run can be made again ([`FreeRun::follow`]): equal to the
+//! last instruction, wherever the second one stops to look.
 
 use super::{Boot, NotStarted, SLICE_INSTRUCTIONS, Setup, load, scope};
 use crate::driving::recorder::Recorder;
@@ -23,7 +25,8 @@ use trace::{Action, Choice, Point, PointKind, Step, StepEnd, ThreadId};
 
 /// About how many instructions a step has.
 pub const STEP_INSTRUCTIONS: u64 = 50_000;
-/// A kernel that waits for input and was found idle so often in a row has nothing more to do, whatever threads there are.
+/// A kernel that waits for input and was found idle so often in a row has nothing more to do, whatever
+/// threads there are.
 const IDLE_SLICES_MAX: u32 = 1_000;
 
 /// How far the run has come.
@@ -114,8 +117,8 @@ impl FreeRun {
         &self.boot.subject
     }
 
-    /// A copy of the guest as it is now, in which choices say who runs from the next place on where a tick can be taken; none if there is no
-    /// such place. `copy` is one that was made before, if there is one.
+    /// A copy of the guest as it is now, in which choices say who runs from the next place on where a tick
+    /// can be taken; none if there is no such place. `copy` is one that was made before, if there is one.
     #[must_use]
     pub fn under_control(&self, copy: Option<Uniprocessor>) -> Option<Uniprocessor> {
         let mut copy = match copy {
@@ -138,7 +141,8 @@ impl FreeRun {
         &self.typed
     }
 
-    /// From now on nothing is typed but by [`FreeRun::type_text`], and the guest's waiting for input ends nothing.
+    /// From now on nothing is typed but by [`FreeRun::type_text`], and the guest's waiting for input ends
+    /// nothing.
     pub fn hold_session(&mut self) {
         self.stage = Stage::Session;
     }
@@ -171,7 +175,8 @@ impl FreeRun {
         self.idle_slices > 0
     }
 
-    /// Whether the kernel has asked for input, as far as its description says where it does, and has nothing else to do.
+    /// Whether the kernel has asked for input, as far as its description says where it does, and has nothing
+    /// else to do.
     #[must_use]
     pub fn waits_for_input(&self) -> bool {
         let asks = matches!(self.boot.subject.kernel().test.input, Input::Keyboard | Input::Serial);
@@ -305,8 +310,8 @@ impl FreeRun {
         self.idle_slices = if idle { self.idle_slices + 1 } else { 0 };
     }
 
-    /// Whether the test is over, in a kernel that asks for input and has nothing to do. Whoever reads the test's name asks for input again and again, and
-    /// while the test waits for a device nobody runs either.
+    /// Whether the test is over, in a kernel that asks for input and has nothing to do. Whoever reads the
+    /// test's name asks for input again and again, and while the test waits for a device nobody runs either.
     fn is_over(&self) -> bool {
         self.idle_slices >= IDLE_SLICES_MAX
             || self.has_begun && self.boot.subject.alive() <= self.threads_before

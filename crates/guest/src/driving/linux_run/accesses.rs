@@ -1,11 +1,12 @@
 //! The accesses of a Linux kernel that just runs, as far as others may share what they go to.
 //!
-//! Left out, because nobody else is concerned: user mode and user memory; the stacks of tasks; what an instruction addresses by the stack pointer, or as its
-//! processor's own variable (by the GS segment); the registers of devices. Long stretches of string instructions (pages that are cleared or copied) are left out too:
-//! they make memory ready for a new use, and its allocator keeps the uses apart.
+//! Left out, because nobody else is concerned: user mode and user memory; the stacks of tasks; what an
+//! instruction addresses by the stack pointer, or as its processor's own variable (by the GS segment); the
+//! registers of devices. Long stretches of string instructions (pages that are cleared or copied) are left
+//! out too: they make memory ready for a new use, and its allocator keeps the uses apart.
 //!
-//! *Flags*: a processor that executes PAUSE waits in a loop for what it has just read. So the instruction that read last before a PAUSE reads a
-//! flag, there and from then on.
+//! *Flags*: a processor that executes PAUSE waits in a loop for what it has just read. So the instruction
+//! that read last before a PAUSE reads a flag, there and from then on.
 
 use super::LinuxRun;
 use super::watchpoints::KERNEL_START;
@@ -62,7 +63,8 @@ impl LinuxRun {
         self.accesses = Some(Accesses::default());
     }
 
-    /// Instructions that read in a loop until somebody changes what they read, as far as one was seen to wait.
+    /// Instructions that read in a loop until somebody changes what they read, as far as one was seen to
+    /// wait.
     #[must_use]
     pub fn flag_reads(&self) -> Option<&BTreeSet<VirtAddr>> {
         self.accesses.as_ref().map(|accesses| &accesses.flag_reads)

@@ -1,9 +1,9 @@
 //! What kind of memory a lock lies in, which decides the class that it belongs to.
 //!
-//! A lock in the image, in a module or in a processor's own variables is a class of its own. One in an object of the allocator belongs to
-//! those at the same offset of objects that were allocated by the same call. One in a `struct page` belongs to those of all pages. Of
-//! any other memory (large allocations, early memory) nothing is known: there a lock belongs to those that the same code was first to
-//! initialise or to take.
+//! A lock in the image, in a module or in a processor's own variables is a class of its own. One in an object
+//! of the allocator belongs to those at the same offset of objects that were allocated by the same call. One
+//! in a `struct page` belongs to those of all pages. Of any other memory (large allocations, early memory)
+//! nothing is known: there a lock belongs to those that the same code was first to initialise or to take.
 
 use crate::linux::Linux;
 use rustc_hash::FxHashSet;

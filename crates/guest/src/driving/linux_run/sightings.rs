@@ -1,8 +1,9 @@
 //! Races of a known run seen again, with stacks and with what lies there.
 //!
-//! A run is the same each time, so each access of a race is made again. The run stops before the instructions in question; the first time that
-//! one of them is about to access the bytes in question, whoever does it is noted with its stack. That is an access of the race or one
-//! just like it: the same instruction, the same bytes.
+//! A run is the same each time, so each access of a race is made again. The run stops before the instructions
+//! in question; the first time that one of them is about to access the bytes in question, whoever does it is
+//! noted with its stack. That is an access of the race or one just like it: the same instruction, the same
+//! bytes.
 
 use super::LinuxRun;
 use super::watchpoints::Accessor;

@@ -1,14 +1,16 @@
-//! Watchpoints on a kernel that just runs: now and then a processor is held back just before an access while the others run, and what they do to
-//! the same bytes meanwhile is a race that has happened.
+//! Watchpoints on a kernel that just runs: now and then a processor is held back just before an access while
+//! the others run, and what they do to the same bytes meanwhile is a race that has happened.
 //!
-//! Concept: at the end of every n-th turn the processor goes on instruction by instruction to its next plain access to memory that others may
-//! share. There it waits while the others take turns, with a watchpoint on those bytes. A conflicting access ends the turn behind it, so both
-//! processors stand at their accesses and both stacks are there to be read. Then everybody goes on. That is part of the run: the same flags hold
-//! the same processors back at the same places.
+//! Concept: at the end of every n-th turn the processor goes on instruction by instruction to its next plain
+//! access to memory that others may share. There it waits while the others take turns, with a watchpoint on
+//! those bytes. A conflicting access ends the turn behind it, so both processors stand at their accesses and
+//! both stacks are there to be read. Then everybody goes on. That is part of the run: the same flags hold the
+//! same processors back at the same places.
 //!
-//! Sources: DataCollider (Erickson et al. 2010, 3) for waiting at sampled accesses, KCSAN for the value that changed without a known access.
-//! Exempt: locked instructions, per-CPU variables (by the GS segment) and stacks. Limits: an access that the kernel's source marks (`READ_ONCE`)
-//! is a plain one in its code, so marked accesses are told as well; user mode is not looked at.
+//! Sources: DataCollider (Erickson et al. 2010, 3) for waiting at sampled accesses, KCSAN for the value that
+//! changed without a known access. Exempt: locked instructions, per-CPU variables (by the GS segment) and
+//! stacks. Limits: an access that the kernel's source marks (`READ_ONCE`) is a plain one in its code, so
+//! marked accesses are told as well; user mode is not looked at.
 
 use super::LinuxRun;
 use crate::elf::code::{PlainAccess, plain_access};
@@ -138,7 +140,8 @@ impl LinuxRun {
             if state.activity != Activity::Running || state.cpl() != 0 {
                 return None;
             }
-            // Where a function is entered nobody is held back: what that means would be told again when it goes on.
+            // Where a function is entered nobody is held back: what that means would be told again when it
+            // goes on.
             let entered = self.stops.contains(&state.pc());
             if let Some(next) = self.next_access(cpu).filter(|_| !entered) {
                 return Some(next);

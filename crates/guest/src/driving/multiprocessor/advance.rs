@@ -1,4 +1,5 @@
-//! One step of a processor: from stop to stop of the machine until it stands before a shared access, waits, or ends.
+//! One step of a processor: from stop to stop of the machine until it stands before a shared access, waits,
+//! or ends.
 
 use super::halves::Half;
 use super::{
@@ -82,8 +83,8 @@ impl Multiprocessor {
     /// Runs the machine to its next stop. `Err`: the step ends before that, where a transaction is about to.
     fn run_to_stop(&mut self, going: &Going, was_shadowed: bool) -> Result<Stop, StepEnd> {
         let Going { cpu, begun, ref until, .. } = *going;
-        // Whoever may be in a loop waits where interrupts come through, if there is such a place on the way: behind the
-        // instruction that follows STI.
+        // Whoever may be in a loop waits where interrupts come through, if there is such a place on the way:
+        // behind the instruction that follows STI.
         let watches = self.contexts[usize::from(cpu.0)].repetition.watches();
         // An interrupt that is taken changes the flag too; that it is taken is what counts then.
         let flags = (watches || self.chooses_moments()) && !self.is_interrupted_next(cpu);
@@ -110,8 +111,8 @@ impl Multiprocessor {
         if executed > 0 || self.machine.cpu(cpu).pc() != going.stood_at {
             return Some(self.arrive(cpu, access));
         }
-        // The processor was chosen where it stood before this very access, which it may now make. It may stand there for
-        // another reason than that access, which has its halves all the same.
+        // The processor was chosen where it stood before this very access, which it may now make. It may
+        // stand there for another reason than that access, which has its halves all the same.
         if !std::mem::replace(&mut going.divided, true) {
             self.context(cpu).half = Half::of(&self.machine, cpu, access);
             self.foresee(cpu, access);

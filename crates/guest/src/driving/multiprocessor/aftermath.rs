@@ -1,7 +1,7 @@
 //! What follows when all threads of a test have ended: its own check of what they left.
 //!
-//! From there on the guest runs freely, processors in turn and timers by themselves, until the test says that its check is
-//! done. What it finds wrong, and what the console says, is told as actions of the last step.
+//! From there on the guest runs freely, processors in turn and timers by themselves, until the test says that
+//! its check is done. What it finds wrong, and what the console says, is told as actions of the last step.
 
 use super::Multiprocessor;
 use crate::hooks::annotation::{Annotation, decode};

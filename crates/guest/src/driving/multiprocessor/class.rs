@@ -1,12 +1,13 @@
-//! The class of an execution as one number: executions that differ only in the order of independent accesses are of one
-//! class (Mazurkiewicz 1977), and what one of them leaves the others leave too.
+//! The class of an execution as one number: executions that differ only in the order of independent accesses
+//! are of one class (Mazurkiewicz 1977), and what one of them leaves the others leave too.
 //!
-//! Each access to a communication word is hashed with what it depends on: how many such accesses its processor made before
-//! it, the last write to the word, and for a write the reads since then. The class is the sum, so that it does not
-//! depend on the order in which independent accesses happened. Two classes may have one number by chance, about once in
-//! 2⁶⁴ pairs.
+//! Each access to a communication word is hashed with what it depends on: how many such accesses its
+//! processor made before it, the last write to the word, and for a write the reads since then. The class is
+//! the sum, so that it does not depend on the order in which independent accesses happened. Two classes may
+//! have one number by chance, about once in 2⁶⁴ pairs.
 //!
-//! Limits: time is left out of account. Executions of one class may read different values of the time-stamp counter.
+//! Limits: time is left out of account. Executions of one class may read different values of the time-stamp
+//! counter.
 
 use super::repetition::words;
 use machine::WordSet;
@@ -39,8 +40,8 @@ impl Class {
         self.by(cpu.0 % 8, access, known);
     }
 
-    /// Takes note that a store has left a processor's store buffer. A load from the buffer counts as one from memory: whether the
-    /// store had left it by then is in the order of the two.
+    /// Takes note that a store has left a processor's store buffer. A load from the buffer counts as one from
+    /// memory: whether the store had left it by then is in the order of the two.
     pub fn drained(&mut self, cpu: CpuId, access: &Access, known: &WordSet) {
         self.by(8 + cpu.0 % 8, access, known);
     }
@@ -96,9 +97,9 @@ impl Clone for Classified {
     }
 }
 
-/// Classes that were met, for all who explore the same test at the same points. Only what is certain is kept here: that
-/// the test's check found nothing wrong after an execution of the class. So whether a check is left out never changes
-/// what is found.
+/// Classes that were met, for all who explore the same test at the same points. Only what is certain is kept
+/// here: that the test's check found nothing wrong after an execution of the class. So whether a check is
+/// left out never changes what is found.
 #[derive(Debug, Default)]
 pub struct Classes {
     passed: Mutex<FxHashSet<u64>>,

@@ -41,7 +41,8 @@ impl Place {
 pub enum Role {
     /// A thread of the test is pinned to it, and has not come to its end.
     Tested,
-    /// The thread has ended and stands here. The processor still serves interrupts: it is `away` until it comes back.
+    /// The thread has ended and stands here. The processor still serves interrupts: it is `away` until it
+    /// comes back.
     Ended { place: Place, away: bool },
     /// The test has no thread here; interrupts are served.
     Bystander,

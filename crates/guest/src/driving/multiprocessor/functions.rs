@@ -1,9 +1,10 @@
-//! Tests of kernels that say nothing of themselves: they begin and end where processors enter named functions.
+//! Tests of kernels that say nothing of themselves: they begin and end where processors enter named
+//! functions.
 //!
-//! The machine runs freely. Where the kernel first waits for input, the test is typed. From then on a processor that enters
-//! a function of `begin` stands there; when all of them do, the test begins. A processor that enters a function of `end`
-//! has done its part; the test is over when all have. Which process is on which processor is the kernel's business: it may
-//! move them, and does.
+//! The machine runs freely. Where the kernel first waits for input, the test is typed. From then on a
+//! processor that enters a function of `begin` stands there; when all of them do, the test begins. A
+//! processor that enters a function of `end` has done its part; the test is over when all have. Which process
+//! is on which processor is the kernel's business: it may move them, and does.
 
 use super::Multiprocessor;
 use super::start::{ASK_INSTRUCTIONS, StartError, heard_of};

@@ -1,16 +1,18 @@
-//! Instructions that read, modify and write memory without LOCK, in two halves: another processor may come in between, and
-//! what it wrote is lost then.
+//! Instructions that read, modify and write memory without LOCK, in two halves: another processor may come in
+//! between, and what it wrote is lost then.
 //!
-//! A machine executes an instruction at once. So where a processor stands before such an access to a point, its next step
-//! is the reading half: what the operand holds is remembered, and nothing else happens. The step after it is the writing
-//! half: the operand is given the remembered value, and the instruction is executed, which overwrites it. Nobody sees the
-//! value that was put there: an interrupt is not taken between the halves, as on hardware (one that is pending first makes
-//! the reading half void), and if the instruction raises an exception the operand gets back what it held.
+//! A machine executes an instruction at once. So where a processor stands before such an access to a point,
+//! its next step is the reading half: what the operand holds is remembered, and nothing else happens. The
+//! step after it is the writing half: the operand is given the remembered value, and the instruction is
+//! executed, which overwrites it. Nobody sees the value that was put there: an interrupt is not taken between
+//! the halves, as on hardware (one that is pending first makes the reading half void), and if the instruction
+//! raises an exception the operand gets back what it held.
 //!
-//! A transaction is whole to others, and so is an instruction in it; nor is one divided while another processor is in a transaction,
-//! whose writes nobody may read.
+//! A transaction is whole to others, and so is an instruction in it; nor is one divided while another
+//! processor is in a transaction, whose writes nobody may read.
 //!
-//! Limits: an instruction that reads one shared word and writes another (MOVS, PUSH from memory) is one access.
+//! Limits: an instruction that reads one shared word and writes another (MOVS, PUSH from memory) is one
+//! access.
 
 use super::Multiprocessor;
 use crate::elf::code;
@@ -43,7 +45,8 @@ impl Half {
     }
 }
 
-/// Whether the instruction that a processor stands before reads and writes the same operand in memory, without LOCK.
+/// Whether the instruction that a processor stands before reads and writes the same operand in memory,
+/// without LOCK.
 fn updates_memory(machine: &Machine, id: CpuId) -> bool {
     let mut bytes = [0; INSTRUCTION_BYTES_MAX];
     let pc = machine.pc(id);
@@ -58,8 +61,8 @@ fn updates_memory(machine: &Machine, id: CpuId) -> bool {
 }
 
 impl Multiprocessor {
-    /// Does the half that is next, if the processor stands before an instruction with halves. An end if that is all of the
-    /// step.
+    /// Does the half that is next, if the processor stands before an instruction with halves. An end if that
+    /// is all of the step.
     pub(super) fn halve(&mut self, cpu: CpuId) -> Option<StepEnd> {
         let half = self.context(cpu).half.take()?;
         if self.cpus().any(|cpu| self.machine.transaction(cpu).is_some()) {

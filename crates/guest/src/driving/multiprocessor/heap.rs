@@ -1,13 +1,15 @@
-//! The slab allocator of a Linux kernel under test, watched from outside: what is allocated and freed, and which accesses
-//! go to what is free.
+//! The slab allocator of a Linux kernel under test, watched from outside: what is allocated and freed, and
+//! which accesses go to what is free.
 //!
-//! Concept: runs stop where one of the allocator's functions is entered and where it returns to ([`Heap::at`]). What a
-//! processor does in between is the allocator's own business. A freed object counts as free until it is allocated again;
-//! accesses to it are told although no other processor may ever have touched those bytes.
+//! Concept: runs stop where one of the allocator's functions is entered and where it returns to
+//! ([`Heap::at`]). What a processor does in between is the allocator's own business. A freed object counts as
+//! free until it is allocated again; accesses to it are told although no other processor may ever have
+//! touched those bytes.
 //!
-//! Aware of RCU: objects that are freed after a grace period are freed when the kernel really does it, and caches whose
-//! objects may be looked at while they are free (`SLAB_TYPESAFE_BY_RCU`) are left out. Before an access is told, the
-//! page must still belong to a slab: pages that went back to the page allocator are something else.
+//! Aware of RCU: objects that are freed after a grace period are freed when the kernel really does it, and
+//! caches whose objects may be looked at while they are free (`SLAB_TYPESAFE_BY_RCU`) are left out. Before an
+//! access is told, the page must still belong to a slab: pages that went back to the page allocator are
+//! something else.
 //!
 //! Limits: objects of pages (large allocations) are not followed.
 
@@ -25,8 +27,8 @@ const PAGE_BITS: u64 = 12;
 const NOTHING_MAX: u64 = 16;
 /// How many objects of one bulk call are looked at.
 const BULK_MAX: u64 = 256;
-/// The flag of a `struct kmem_cache` whose objects may be accessed while they are free, in kernels that do not number their
-/// flags by `enum _slab_flag_bits` (before 6.9).
+/// The flag of a `struct kmem_cache` whose objects may be accessed while they are free, in kernels that do
+/// not number their flags by `enum _slab_flag_bits` (before 6.9).
 const TYPESAFE_BY_RCU: u64 = 0x0008_0000;
 
 /// A function of the allocator, by what its arguments and its result are.
@@ -154,7 +156,8 @@ impl Layout {
             .filter(|cache| *cache >= self.direct)
     }
 
-    /// An object by its address; `None` if it is of no slab, or of one whose objects may be used while they are free.
+    /// An object by its address; `None` if it is of no slab, or of one whose objects may be used while they
+    /// are free.
     fn object(&self, addr: u64, cache: Option<u64>, memory: &impl Memory) -> Option<Block> {
         if addr <= NOTHING_MAX {
             return None;

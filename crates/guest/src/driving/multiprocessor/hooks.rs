@@ -1,13 +1,16 @@
 //! What a kernel's description says of its locks, its heap and its panics, on several processors.
 //!
-//! Concept: runs stop where a hooked function is entered and where it returns to ([`Hooked::at`]), as in the tracker of one
-//! processor; but a thread is a processor here. So only locks that are waited for in a loop count, which belong to the
-//! processor until they are released: whoever sleeps for a lock gives the processor to somebody else.
+//! Concept: runs stop where a hooked function is entered and where it returns to ([`Hooked::at`]), as in the
+//! tracker of one processor; but a thread is a processor here. So only locks that are waited for in a loop
+//! count, which belong to the processor until they are released: whoever sleeps for a lock gives the
+//! processor to somebody else.
 //!
-//! What was allocated before the test is not known. Freeing such a block is taken to be right, and its size to be what the
-//! hook of its allocation says without looking at a call; where that depends on the call, the block is not followed.
+//! What was allocated before the test is not known. Freeing such a block is taken to be right, and its size
+//! to be what the hook of its allocation says without looking at a call; where that depends on the call, the
+//! block is not followed.
 //!
-//! Limits: `[[check]]`s, threads and what `[functions]` says is for one processor. Heaps inside heaps are not told apart.
+//! Limits: `[[check]]`s, threads and what `[functions]` says is for one processor. Heaps inside heaps are not
+//! told apart.
 
 use super::recording::Block;
 use crate::elf::code;
@@ -121,7 +124,8 @@ impl Hooked {
         Some(Block { addr: VirtAddr(addr), phys, size })
     }
 
-    /// The processor stands at an instruction: what that means, if a hook is there or a hooked function returns to it.
+    /// The processor stands at an instruction: what that means, if a hook is there or a hooked function
+    /// returns to it.
     pub fn at(&mut self, machine: &Machine, cpu: CpuId, kernel: &Kernel) -> Option<Met> {
         let registers = registers(machine, cpu);
         if registers.ring != 0 {

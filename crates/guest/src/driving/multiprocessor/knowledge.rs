@@ -1,8 +1,9 @@
-//! What is known of the kernel under test: where it gives up, what its code and data are called. All of it may be absent;
-//! then findings are fewer and reports name addresses.
+//! What is known of the kernel under test: where it gives up, what its code and data are called. All of it
+//! may be absent; then findings are fewer and reports name addresses.
 //!
-//! A Linux kernel is stopped where it begins to report an oops, a warning or a panic, by the names of the functions that do
-//! it: what follows would be millions of instructions of printing, during which processors wait for one another.
+//! A Linux kernel is stopped where it begins to report an oops, a warning or a panic, by the names of the
+//! functions that do it: what follows would be millions of instructions of printing, during which processors
+//! wait for one another.
 
 use super::heap::Allocator;
 use super::hooks;
@@ -82,7 +83,8 @@ impl Knowledge {
         self.linux.as_ref().map_or(&[], |running| &running.modules)
     }
 
-    /// Where a run stops: the kernel says that something is wrong, enters its allocator, or what its description names.
+    /// Where a run stops: the kernel says that something is wrong, enters its allocator, or what its
+    /// description names.
     pub fn stops(&self) -> impl Iterator<Item = u64> {
         let described = self.description.as_deref().map(hooks::stops).unwrap_or_default();
         self.troubles.keys().copied().chain(self.allocator.entries()).chain(described)

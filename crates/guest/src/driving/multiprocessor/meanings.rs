@@ -1,8 +1,8 @@
-//! What it means that a processor stands before an instruction at which runs stop: the kernel enters or leaves its allocator,
-//! takes or gives back a lock, or begins to say that something is wrong.
+//! What it means that a processor stands before an instruction at which runs stop: the kernel enters or
+//! leaves its allocator, takes or gives back a lock, or begins to say that something is wrong.
 //!
-//! A block that is freed or allocated is written by whoever does so. So a free that nothing orders with another's access to the
-//! block is a race like any other, and others are let in before it.
+//! A block that is freed or allocated is written by whoever does so. So a free that nothing orders with
+//! another's access to the block is a race like any other, and others are let in before it.
 
 use super::heap::{Allocator, Heap};
 use super::hooks::Hooked;
@@ -26,7 +26,8 @@ impl Watching {
         Self { heap: Heap::new(cpus), hooked: Hooked::default(), returns: BTreeSet::new() }
     }
 
-    /// Becomes what another one knows of its execution. Places where runs stop stay, whoever came there first.
+    /// Becomes what another one knows of its execution. Places where runs stop stay, whoever came there
+    /// first.
     pub(super) fn restore(&mut self, source: &Self) {
         self.heap.clone_from(&source.heap);
         self.hooked.clone_from(&source.hooked);
@@ -38,8 +39,8 @@ impl Watching {
 }
 
 impl Multiprocessor {
-    /// Tells what happens to the heap. A block that is freed or allocated is written by whoever does so, before it is free and
-    /// after it is new.
+    /// Tells what happens to the heap. A block that is freed or allocated is written by whoever does so,
+    /// before it is free and after it is new.
     pub(super) fn tell_of_heap(&mut self, cpu: CpuId, action: Action) {
         match action {
             Action::Free { addr, phys, size: Some(size) } => {
@@ -73,7 +74,8 @@ impl Multiprocessor {
         blocks.any(|block| before.first_of(block.phys, block.size).is_some())
     }
 
-    /// Tells of the free that the processor stood before, if it did; not if an interrupt comes first: then it comes here again.
+    /// Tells of the free that the processor stood before, if it did; not if an interrupt comes first: then it
+    /// comes here again.
     pub(super) fn enter_free(&mut self, cpu: CpuId) -> Result<bool, StepEnd> {
         let comes_back = self.is_interrupted_next(cpu);
         if !std::mem::take(&mut self.context(cpu).frees) || comes_back {
@@ -95,8 +97,8 @@ impl Multiprocessor {
         true
     }
 
-    /// What the kernel's description says of the instruction that a processor stands before. `Err`: that the kernel has given
-    /// up. `Ok(true)`: something.
+    /// What the kernel's description says of the instruction that a processor stands before. `Err`: that the
+    /// kernel has given up. `Ok(true)`: something.
     pub(super) fn follows_hooks(&mut self, cpu: CpuId) -> Result<bool, StepEnd> {
         let Some(kernel) = self.knowledge.description.clone() else { return Ok(false) };
         // What was accessed so far is judged by what was free then.

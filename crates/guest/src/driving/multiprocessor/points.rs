@@ -1,5 +1,5 @@
-//! The points of a set in terms of the machine: words before whose access a processor stops, and instructions; and the
-//! words whose accesses are told beside them.
+//! The points of a set in terms of the machine: words before whose access a processor stops, and
+//! instructions; and the words whose accesses are told beside them.
 
 use machine::{StopSet, WordSet};
 use std::collections::BTreeSet;

@@ -1,8 +1,9 @@
-//! What a step of one processor did, from the machine's log: the accesses to communication words, and the words that turn
-//! out to be some.
+//! What a step of one processor did, from the machine's log: the accesses to communication words, and the
+//! words that turn out to be some.
 //!
-//! All other accesses are private to a processor as far as is known, so that their order with respect to others does not
-//! matter: they are looked at and not kept. Device registers are no memory; each processor has its own at one address.
+//! All other accesses are private to a processor as far as is known, so that their order with respect to
+//! others does not matter: they are looked at and not kept. Device registers are no memory; each processor
+//! has its own at one address.
 
 use super::context::Context;
 use super::heap::{Allocator, Heap};
@@ -34,7 +35,8 @@ pub struct Foreseen {
     pub store: Option<Access>,
     /// It was made.
     pub made: bool,
-    /// Something else was done that empties the buffer: a device was accessed, or another shared word was written.
+    /// Something else was done that empties the buffer: a device was accessed, or another shared word was
+    /// written.
     pub unforeseen: bool,
 }
 
@@ -95,17 +97,17 @@ impl Recording {
         self.foreseen.clone_from(&source.foreseen);
     }
 
-    /// Who touches what on this processor now: what its interrupts touch is told apart from what its tasks do, where there
-    /// is room for both.
+    /// Who touches what on this processor now: what its interrupts touch is told apart from what its tasks
+    /// do, where there is room for both.
     fn lane(&self, cpu: CpuId, contexts: &[Context]) -> CpuId {
         let interrupted = !contexts[usize::from(cpu.0)].interrupted.is_empty();
         let apart = self.interrupts && contexts.len() <= CPUS_APART && interrupted;
         if apart { CpuId(cpu.0 + CPUS_APART as u8) } else { cpu }
     }
 
-    /// Takes note that a processor allocates or frees a block: that is a write to all of it. An access on the other side of
-    /// either is another matter, even if nobody else touches that byte (Blum 2012, 5.4.2). Only what others touch
-    /// too is told.
+    /// Takes note that a processor allocates or frees a block: that is a write to all of it. An access on the
+    /// other side of either is another matter, even if nobody else touches that byte (Blum 2012, 5.4.2). Only
+    /// what others touch too is told.
     pub fn write_block(&mut self, cpu: CpuId, contexts: &[Context], block: Block, pc: VirtAddr) {
         let lane = self.lane(cpu, contexts);
         let end = block.phys.0 + block.size;

@@ -1,22 +1,23 @@
 //! Whether a processor only goes round in a loop until another one writes what it reads.
 //!
-//! The rule is exact. A processor that comes to an instruction with the same registers as before, when every word that it
-//! wrote in between holds what it held then, and nobody else wrote what it read, will do the same again and for ever: it
-//! waits until a word of its read-set is written. That covers PAUSE loops (spin locks), loops without PAUSE, and loops
-//! that call functions and push return addresses on the way. A loop that counts, or looks at the clock, comes to an end
-//! by itself and is not one of these.
+//! The rule is exact. A processor that comes to an instruction with the same registers as before, when every
+//! word that it wrote in between holds what it held then, and nobody else wrote what it read, will do the
+//! same again and for ever: it waits until a word of its read-set is written. That covers PAUSE loops (spin
+//! locks), loops without PAUSE, and loops that call functions and push return addresses on the way. A loop
+//! that counts, or looks at the clock, comes to an end by itself and is not one of these.
 //!
-//! Where in the loop it stands and waits matters to the others, if the loop writes: one that takes a lock, looks and
-//! releases it again must not wait for ever with the lock held. Loops that wait on purpose say so by PAUSE, where they
-//! hold nothing that they do not hold all the way round; others let interrupts in at such a place. So a loop that writes,
-//! and pauses or enables interrupts on the way, waits there.
+//! Where in the loop it stands and waits matters to the others, if the loop writes: one that takes a lock,
+//! looks and releases it again must not wait for ever with the lock held. Loops that wait on purpose say so
+//! by PAUSE, where they hold nothing that they do not hold all the way round; others let interrupts in at
+//! such a place. So a loop that writes, and pauses or enables interrupts on the way, waits there.
 //!
-//! It is looked at where the processor stops anyway: at PAUSE and before shared accesses ([`Repetition::at`]). A stop
-//! that looks like a recent one begins a watch; only then are reads and writes collected. A loop that was seen once is
-//! remembered with the memory that it goes round in: whoever comes there again, and finds the same, waits at once.
+//! It is looked at where the processor stops anyway: at PAUSE and before shared accesses
+//! ([`Repetition::at`]). A stop that looks like a recent one begins a watch; only then are reads and writes
+//! collected. A loop that was seen once is remembered with the memory that it goes round in: whoever comes
+//! there again, and finds the same, waits at once.
 //!
-//! What others write counts only if it changes a value: several who try for one lock by exchanges, which write what is
-//! there already, do not wake one another.
+//! What others write counts only if it changes a value: several who try for one lock by exchanges, which
+//! write what is there already, do not wake one another.
 
 use machine::{Cpu, Machine};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -127,9 +128,9 @@ impl Repetition {
         }
     }
 
-    /// The processor stands before an instruction, all that it did so far having been told. Gives the read-set if it
-    /// will come here again and again; `pauses`: it has just paused, or let interrupts in; `about`: the word that it is
-    /// about to access.
+    /// The processor stands before an instruction, all that it did so far having been told. Gives the
+    /// read-set if it will come here again and again; `pauses`: it has just paused, or let interrupts in;
+    /// `about`: the word that it is about to access.
     pub fn at(
         &mut self,
         machine: &Machine,
@@ -182,8 +183,8 @@ impl Repetition {
         }
         let is_as_before = |word: &u64| watch.before.get(word) == Some(&held(machine, *word));
         if !looks_same || !watch.writes.iter().all(is_as_before) {
-            // It may be elsewhere in the same loop, in a function that is called from several places, or have left it for
-            // another one.
+            // It may be elsewhere in the same loop, in a function that is called from several places, or have
+            // left it for another one.
             watch.elsewhere += 1;
             if watch.elsewhere > RECENT {
                 self.begin(cpu, about.into_iter().collect());

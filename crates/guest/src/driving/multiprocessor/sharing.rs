@@ -1,14 +1,16 @@
 //! Who touched which words of memory in one execution, and so through which of them processors communicate.
 //!
-//! A word is a *communication word* when two processors touched a common byte of it and one of them wrote that byte
-//! (Fonseca, Rodrigues and Brandenburg 2014, section 4). Exact to the byte: two processors that use different bytes of
-//! one word do not communicate by it. Every execution is watched, so what one schedule shows is known in the next.
+//! A word is a *communication word* when two processors touched a common byte of it and one of them wrote
+//! that byte (Fonseca, Rodrigues and Brandenburg 2014, section 4). Exact to the byte: two processors that use
+//! different bytes of one word do not communicate by it. Every execution is watched, so what one schedule
+//! shows is known in the next.
 
 use machine::WordSet;
 use rustc_hash::FxHashMap;
 use trace::{CpuId, PhysAddr, WORD_BYTES};
 
-/// A bit for each byte of the word and each of eight processors: byte `i` of these numbers is processor `i`'s.
+/// A bit for each byte of the word and each of eight processors: byte `i` of these numbers is processor
+/// `i`'s.
 #[derive(Clone, Copy, Debug, Default)]
 struct Touch {
     reads: u64,
@@ -41,8 +43,8 @@ pub struct Sharing {
 pub enum Contact {
     /// Nobody else touched those bytes, or nobody wrote them.
     Alone,
-    /// The word is known as one through which processors communicate, and the same was done to those bytes in this step
-    /// before. Nobody else came in between, so this tells nothing new.
+    /// The word is known as one through which processors communicate, and the same was done to those bytes in
+    /// this step before. Nobody else came in between, so this tells nothing new.
     Again,
     /// The word is known as one through which processors communicate.
     Known,

@@ -1,10 +1,11 @@
 //! From a machine that boots to the moment before the bodies of a test begin.
 //!
-//! The guest runs freely until every thread of the test has said that it is in place, each on a processor of its own; it
-//! waits there for the others. Processors without a thread come to rest first. Boot and setup are bounded.
+//! The guest runs freely until every thread of the test has said that it is in place, each on a processor of
+//! its own; it waits there for the others. Processors without a thread come to rest first. Boot and setup are
+//! bounded.
 //!
-//! A test may have many inputs and ask which one it is about. The machine stands still there ([`Reached::Input`]), and a copy
-//! of it goes on with each of them ([`give_input`]): one boot serves all.
+//! A test may have many inputs and ask which one it is about. The machine stands still there
+//! ([`Reached::Input`]), and a copy of it goes on with each of them ([`give_input`]): one boot serves all.
 
 use super::Multiprocessor;
 use super::ending::how_ended;
@@ -136,7 +137,8 @@ pub fn boot_to_test(machine: &mut Machine, cancelled: &Cancelled) -> Result<Reac
     Ok(reached)
 }
 
-/// Tells a test that asks which input it is about, and runs to where it begins. Gives what the test says of the input.
+/// Tells a test that asks which input it is about, and runs to where it begins. Gives what the test says of
+/// the input.
 pub fn give_input(machine: &mut Machine, input: u32, cancelled: &Cancelled) -> Result<String, StartError> {
     let missing = StartError::NoInput { input };
     let place = asking(machine).filter(|(_, inputs)| input < *inputs).map(|(place, _)| place);

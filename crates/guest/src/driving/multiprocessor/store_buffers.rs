@@ -1,24 +1,29 @@
-//! Store buffers of processors: what a processor stores to shared memory, others see later ([`crate::driving::store_buffers`]).
+//! Store buffers of processors: what a processor stores to shared memory, others see later
+//! ([`crate::driving::store_buffers`]).
 //!
 //! Only stores to communication words go into the buffer. A step makes at most one of them, with its first
-//! instruction, because processors stop before such words. All other memory is a processor's own as far as is known, so that nobody
-//! can tell when a store to it arrives: it is in memory at once. Where it turns out to be shared after all, a store may have overtaken
-//! one that still waits. Then the execution ends without being judged, and what showed is told; or, if no store waits, nothing
-//! is buffered in the rest of it. The word is known in later executions, as always.
+//! instruction, because processors stop before such words. All other memory is a processor's own as far as is
+//! known, so that nobody can tell when a store to it arrives: it is in memory at once. Where it turns out to
+//! be shared after all, a store may have overtaken one that still waits. Then the execution ends without
+//! being judged, and what showed is told; or, if no store waits, nothing is buffered in the rest of it. The
+//! word is known in later executions, as always.
 //!
-//! An instruction that waits for the buffer to be empty ([`Kinds::FENCE`]: a locked one, MFENCE, one that serialises or
-//! enters or leaves the kernel, HLT) begins a step if the processor has stored since the last such one, and so does an interrupt that
-//! is due; until the buffer has drained the processor cannot be chosen. So each store is drained by a step of its own. Within
-//! its step the buffer empties at what happens in the middle of one: exceptions and interrupts, accesses to devices, and
-//! stores that were not foreseen (of several shared words by one instruction).
+//! An instruction that waits for the buffer to be empty ([`Kinds::FENCE`]: a locked one, MFENCE, one that
+//! serialises or enters or leaves the kernel, HLT) begins a step if the processor has stored since the last
+//! such one, and so does an interrupt that is due; until the buffer has drained the processor cannot be
+//! chosen. So each store is drained by a step of its own. Within its step the buffer empties at what happens
+//! in the middle of one: exceptions and interrupts, accesses to devices, and stores that were not foreseen
+//! (of several shared words by one instruction).
 //!
-//! The processor's own walk of the page tables sees its stores; what it writes to an entry that waits (that the page was accessed) stays
-//! with the store. Other processors walk what is in memory.
+//! The processor's own walk of the page tables sees its stores; what it writes to an entry that waits (that
+//! the page was accessed) stays with the store. Other processors walk what is in memory.
 //!
-//! A processor that has come to the end of the test still has its buffer; the test is over when all are empty.
+//! A processor that has come to the end of the test still has its buffer; the test is over when all are
+//! empty.
 //!
-//! Limits: a buffer holds the stores of [`STEPS_MAX`](crate::driving::store_buffers::STEPS_MAX) steps and is then emptied. SYSCALL, HLT
-//! and every WRMSR wait for the buffer, although hardware may not. Not together with hardware transactions.
+//! Limits: a buffer holds the stores of [`STEPS_MAX`](crate::driving::store_buffers::STEPS_MAX) steps and is
+//! then emptied. SYSCALL, HLT and every WRMSR wait for the buffer, although hardware may not. Not together
+//! with hardware transactions.
 
 use super::recording::Foreseen;
 use super::{Multiprocessor, Role, thread_of};
@@ -105,7 +110,8 @@ impl Multiprocessor {
         }
     }
 
-    /// The processor goes on: its stores lie over memory from now on. `about`: the shared access that it stands before.
+    /// The processor goes on: its stores lie over memory from now on. `about`: the shared access that it
+    /// stands before.
     pub(super) fn lay_over(&mut self, cpu: CpuId, about: Option<Access>) {
         let Some(buffers) = self.buffers.as_mut() else { return };
         let StoreBuffers { of, below, off } = &mut **buffers;
@@ -133,7 +139,8 @@ impl Multiprocessor {
         }
     }
 
-    /// The processor stands before an instruction that needs its buffer to be empty. Whether its step ends there.
+    /// The processor stands before an instruction that needs its buffer to be empty. Whether its step ends
+    /// there.
     pub(super) fn ends_at_fence(&mut self, cpu: CpuId) -> bool {
         self.drain(cpu);
         let made = self.recording.foreseen.as_ref().is_some_and(|foreseen| foreseen.made);
@@ -176,8 +183,8 @@ impl Multiprocessor {
         }
     }
 
-    /// The processor's step is over: what it stored goes into its buffer, and memory is what others see. Gives the accesses
-    /// that went there.
+    /// The processor's step is over: what it stored goes into its buffer, and memory is what others see.
+    /// Gives the accesses that went there.
     pub(super) fn hold_back(&mut self, cpu: CpuId) -> Vec<usize> {
         let Some(buffers) = &mut self.buffers else { return Vec::new() };
         if self.over {
@@ -223,8 +230,8 @@ impl Multiprocessor {
         went
     }
 
-    /// What lies over memory may have been changed by the processor's own walk of the page tables: the youngest store
-    /// there keeps that.
+    /// What lies over memory may have been changed by the processor's own walk of the page tables: the
+    /// youngest store there keeps that.
     fn keep_marks(&mut self, cpu: CpuId) {
         let made =
             self.recording.foreseen.as_ref().and_then(|foreseen| foreseen.store.filter(|_| foreseen.made));

@@ -1,14 +1,17 @@
-//! Transactions on several processors: executed where they are, preempted inside, and aborted by whoever conflicts.
+//! Transactions on several processors: executed where they are, preempted inside, and aborted by whoever
+//! conflicts.
 //!
-//! Before XBEGIN is a point, where the processor may be refused for no reason of the program's ([`RETRY`]), as hardware does whenever it
-//! likes; before XEND is another, because only there others meet all that the transaction has accessed. In between, points are
-//! where they always are. Whether a transaction can go on depends on all cache lines that it has touched: so does each of
-//! its steps ([`Lines`]).
+//! Before XBEGIN is a point, where the processor may be refused for no reason of the program's ([`RETRY`]),
+//! as hardware does whenever it likes; before XEND is another, because only there others meet all that the
+//! transaction has accessed. In between, points are where they always are. Whether a transaction can go on
+//! depends on all cache lines that it has touched: so does each of its steps ([`Lines`]).
 //!
-//! Two processors that touch different words of one line, one of them writing and one of them in a transaction, communicate: that is
-//! false sharing ([`SharedLines`]). The words become points as others do, so that conflicts by them are looked for.
+//! Two processors that touch different words of one line, one of them writing and one of them in a
+//! transaction, communicate: that is false sharing ([`SharedLines`]). The words become points as others do,
+//! so that conflicts by them are looked for.
 //!
-//! A transaction that was refused and is tried again with nothing changed in registers and memory is not refused again.
+//! A transaction that was refused and is tried again with nothing changed in registers and memory is not
+//! refused again.
 //!
 //! Limits: among outcomes there is no abort with another status than "retry" but those that happen.
 
@@ -102,7 +105,8 @@ impl Multiprocessor {
         }
     }
 
-    /// Makes a step depend on the lines of the transaction that it began in, and of the one that it ends in; these are kept for the next.
+    /// Makes a step depend on the lines of the transaction that it began in, and of the one that it ends in;
+    /// these are kept for the next.
     pub(super) fn depend(&mut self, cpu: CpuId, before: Option<&Lines>) {
         let Some(tsx) = self.machine.tsx() else { return };
         let after = self.machine.transaction(cpu).map(|open| Arc::new(Lines::of([open].into_iter())));
@@ -140,7 +144,8 @@ impl SharedLines {
         self.lines.clear();
     }
 
-    /// Notes an access; says whether another processor touched one of its lines so that a transaction would abort.
+    /// Notes an access; says whether another processor touched one of its lines so that a transaction would
+    /// abort.
     pub fn touch(&mut self, cpu: CpuId, at: PhysAddr, size: u32, writes: bool, inside: bool) -> bool {
         let own = 1_u8 << (cpu.0 % 8);
         let last = at.0 + u64::from(size.max(1)) - 1;
@@ -171,7 +176,8 @@ mod tests {
 
     #[test]
     fn lines_are_shared_if_a_transaction_would_abort() {
-        // Processor, address, whether written, whether in a transaction; then whether the last one meets another.
+        // Processor, address, whether written, whether in a transaction; then whether the last one meets
+        // another.
         type Touches = &'static [(u8, u64, bool, bool)];
         let table: [(Touches, bool); 8] = [
             (&[(0, 0, true, false), (1, 60, true, false)], false),

@@ -1,5 +1,5 @@
-//! When nobody can go on: the next timer expires, or the test is stuck; and when one goes on for too long. Which timers may expire
-//! at a moment of choice, and which interrupts between processors may arrive.
+//! When nobody can go on: the next timer expires, or the test is stuck; and when one goes on for too long.
+//! Which timers may expire at a moment of choice, and which interrupts between processors may arrive.
 
 use super::context::{Context, ContextState, Role};
 use super::counters::{Counting, Rule};
@@ -8,13 +8,15 @@ use super::{Multiprocessor, STARVATION_INSTRUCTIONS, thread_of};
 use std::sync::Arc;
 use trace::{Actor, CpuId, PointKind, StepEnd, Subject as _, Waiting};
 
-/// Machine time, in microseconds, that an execution may wait for timers while nobody can go on, all waits together.
+/// Machine time, in microseconds, that an execution may wait for timers while nobody can go on, all waits
+/// together.
 pub const WAITING_MICROS_MAX: u64 = 10_000_000;
 /// How many timer interrupts in a row processors that all spin are given before they are taken to do so for
 /// ever.
 const SPINNING_TICKS_MAX: u32 = 16;
 
-/// The name of a processor's timer among its interrupts: whatever its vector is, the timer of a PC is interrupt request 0.
+/// The name of a processor's timer among its interrupts: whatever its vector is, the timer of a PC is
+/// interrupt request 0.
 const TIMER: u8 = 0;
 
 /// Time that passes while nobody goes on, and the timers whose moment is a choice.
@@ -31,7 +33,8 @@ pub(super) struct Time {
 }
 
 impl Multiprocessor {
-    /// When nobody can go on, time jumps to the next timer's expiry. An end if there is none, or none that helps.
+    /// When nobody can go on, time jumps to the next timer's expiry. An end if there is none, or none that
+    /// helps.
     pub(super) fn pass_idle_time(&mut self) -> Option<StepEnd> {
         while self.ready().next().is_none() && self.arrivals().next().is_none() && !self.stores_wait() {
             if self.release_ended() {
@@ -54,8 +57,8 @@ impl Multiprocessor {
         None
     }
 
-    /// Where a test ends at functions, what others wait for may lie beyond: whoever stands at its end goes on then. False:
-    /// nobody does.
+    /// Where a test ends at functions, what others wait for may lie beyond: whoever stands at its end goes on
+    /// then. False: nobody does.
     fn release_ended(&mut self) -> bool {
         let stands = |context: &&mut Context| matches!(context.role, Role::Ended { away: false, .. });
         let mut released = false;
@@ -94,7 +97,8 @@ impl Multiprocessor {
         (executed >= self.limits.instructions_max).then_some(StepEnd::NoProgress { instructions: executed })
     }
 
-    /// The timers whose interrupts may come now, by choice: those of processors of the test that would take them at once.
+    /// The timers whose interrupts may come now, by choice: those of processors of the test that would take
+    /// them at once.
     pub(super) fn timers(&self) -> impl Iterator<Item = Actor> {
         let cpus = self.cpus().filter(|_| self.time.ticks_to_choose > 0 && !self.over);
         cpus.filter_map(|cpu| {
@@ -113,7 +117,8 @@ impl Multiprocessor {
         self.time.ticks_to_choose > 0 || !self.machine.board.in_transit().is_empty()
     }
 
-    /// The interrupts from other processors that may come now, by choice: those that their receivers would take at once.
+    /// The interrupts from other processors that may come now, by choice: those that their receivers would
+    /// take at once.
     pub(super) fn arrivals(&self) -> impl Iterator<Item = Actor> {
         let sent = self.machine.board.in_transit().iter().filter(|_| !self.over);
         sent.filter_map(|&(cpu, vector)| {
@@ -124,7 +129,8 @@ impl Multiprocessor {
         })
     }
 
-    /// Lets an interrupt come to a processor, because that was chosen: its timer's, or one from another processor.
+    /// Lets an interrupt come to a processor, because that was chosen: its timer's, or one from another
+    /// processor.
     pub(super) fn interrupt_at_choice(&mut self, cpu: CpuId, vector: u8) {
         if vector != TIMER {
             self.machine.arrive(cpu, vector);

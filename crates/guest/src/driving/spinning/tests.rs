@@ -10,7 +10,8 @@ const SECOND: PhysAddr = PhysAddr(0x8024);
 /// `cmp dword [FLAG], 0`
 const LOOKS: [u8; 7] = [0x83, 0x3d, 0x00, 0x80, 0x00, 0x00, 0x00];
 
-/// A machine in the loop that these instructions are the body of, after so many of them. `back` is the jump to its beginning.
+/// A machine in the loop that these instructions are the body of, after so many of them. `back` is the jump
+/// to its beginning.
 fn machine(body: &[u8], back: u8, instructions: u64) -> Machine {
     let mut machine = Machine::flat32(1 << 20);
     let length = u8::try_from(body.len() + 2).expect("a short loop");
@@ -53,8 +54,8 @@ fn a_loop_that_asks_a_device_does_not_wait() {
 
 #[test]
 fn what_only_the_second_round_reads_counts() {
-    // `mov eax, [0x8010]`; `mov ebx, [0x8020 + eax * 4]`; `mov dword [0x8010], 1`; `xor eax, eax`; `xor ebx, ebx`: the first
-    // round reads 0x8020, and all that follow 0x8024.
+    // `mov eax, [0x8010]`; `mov ebx, [0x8020 + eax * 4]`; `mov dword [0x8010], 1`; `xor eax, eax`; `xor ebx,
+    // ebx`: the first round reads 0x8020, and all that follow 0x8024.
     let body = [
         0xa1, 0x10, 0x80, 0x00, 0x00, 0x8b, 0x1c, 0x85, 0x20, 0x80, 0x00, 0x00, 0xc7, 0x05, 0x10, 0x80, 0x00,
         0x00, 0x01, 0x00, 0x00, 0x00, 0x31, 0xc0, 0x31, 0xdb,

@@ -1,31 +1,34 @@
 //! Where threads meet without the recorded accesses telling: at the words of a stack.
 //!
-//! What pushes, calls, pops and returns do to the stack is not recorded: nobody else has a name for those bytes, until
-//! somebody uses the address of a variable whose frame is gone, or a stack that is not its own. So it is remembered of the
-//! pages that stacks are on which words each thread has accessed in this execution, by stack traffic and otherwise. A word
-//! that one thread accesses by traffic and another one at all, whoever comes first, is a meeting ([`Remark::Word`]). So is
-//! one that another thread frees. Once the word is in [`trace::PointSet::words`], stack traffic there is recorded like
-//! everything else. To count more words than needed costs time alone.
+//! What pushes, calls, pops and returns do to the stack is not recorded: nobody else has a name for those
+//! bytes, until somebody uses the address of a variable whose frame is gone, or a stack that is not its own.
+//! So it is remembered of the pages that stacks are on which words each thread has accessed in this
+//! execution, by stack traffic and otherwise. A word that one thread accesses by traffic and another one at
+//! all, whoever comes first, is a meeting ([`Remark::Word`]). So is one that another thread frees. Once the
+//! word is in [`trace::PointSet::words`], stack traffic there is recorded like everything else. To count more
+//! words than needed costs time alone.
 //!
-//! Counting those is enough: of all accesses whose order matters and is not known from the recorded ones, at least one of them by traffic,
-//! there is a first pair. Up to the second of them nothing happened that was not recorded and mattered, so an execution is
-//! explored in which both are made, in one order or the other, and there they meet.
+//! Counting those is enough: of all accesses whose order matters and is not known from the recorded ones, at
+//! least one of them by traffic, there is a first pair. Up to the second of them nothing happened that was
+//! not recorded and mattered, so an execution is explored in which both are made, in one order or the other,
+//! and there they meet.
 //!
-//! A waiter that lies on the stack of the thread that waits would be such a word without need. So three orders that recorded
-//! accesses and actions decide are no meetings. (1) Traffic, then a write to the word by the same thread in another way, then an
-//! access by another thread: the last two conflict. Where they can be exchanged they are, and what is done by traffic is met
-//! there. (2) The same backwards: an access, then one by the owner of the stack that conflicts with it, then traffic. (3) An
-//! access, then the same thread wakes the owner, then traffic of the owner. Of (1), only traffic in an earlier step counts:
-//! within a step repeated accesses are dropped from the log.
+//! A waiter that lies on the stack of the thread that waits would be such a word without need. So three
+//! orders that recorded accesses and actions decide are no meetings. (1) Traffic, then a write to the word by
+//! the same thread in another way, then an access by another thread: the last two conflict. Where they can be
+//! exchanged they are, and what is done by traffic is met there. (2) The same backwards: an access, then one
+//! by the owner of the stack that conflicts with it, then traffic. (3) An access, then the same thread wakes
+//! the owner, then traffic of the owner. Of (1), only traffic in an earlier step counts: within a step
+//! repeated accesses are dropped from the log.
 //!
-//! A page becomes one of a stack with the first traffic there. What was accessed before is looked up then in a list of
-//! everything that was accessed elsewhere, which is longer and seldom needed.
+//! A page becomes one of a stack with the first traffic there. What was accessed before is looked up then in
+//! a list of everything that was accessed elsewhere, which is longer and seldom needed.
 //!
 //! Contract: what is said depends on the execution alone, so this is part of the world and cloned with it.
 //!
-//! Limits: what an interrupt saves below the stack pointer, and what code that does not count does to a stack, is not watched.
-//! The stack of a kernel's thread that has ended is forgotten: its memory may be used for something else, in an order that only
-//! the scheduler knows.
+//! Limits: what an interrupt saves below the stack pointer, and what code that does not count does to a
+//! stack, is not watched. The stack of a kernel's thread that has ended is forgotten: its memory may be used
+//! for something else, in an order that only the scheduler knows.
 
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -35,7 +38,8 @@ use trace::{PhysAddr, Remark, ThreadId, WORD_BYTES, Words};
 const PAGE_WORDS: u64 = 4096 / WORD_BYTES;
 /// Words of a page, a bit for each.
 type Bits = [u64; (PAGE_WORDS / 64) as usize];
-/// An entry of the list of accesses has its word below this bit; the bit itself says that it is a write; the thread is above it.
+/// An entry of the list of accesses has its word below this bit; the bit itself says that it is a write; the
+/// thread is above it.
 const WRITES_SHIFT: u32 = 43;
 const THREAD_SHIFT: u32 = 44;
 
@@ -241,8 +245,8 @@ impl Meetings {
         }
     }
 
-    /// A thread wakes another one up: what it has done to the stack of that one comes before what that one does next, as if that
-    /// one had done it.
+    /// A thread wakes another one up: what it has done to the stack of that one comes before what that one
+    /// does next, as if that one had done it.
     pub fn woke(&mut self, waker: ThreadId, woken: ThreadId) {
         for at in 0..self.pages.len() {
             let (Some(by), Some(of)) = (self.pages[at].find(waker), self.pages[at].find(woken)) else {
@@ -264,8 +268,8 @@ impl Meetings {
         }
     }
 
-    /// A thread frees memory: what becomes of it then has nothing to do with what was there. Where that is `counted`, it is
-    /// an access to all of it.
+    /// A thread frees memory: what becomes of it then has nothing to do with what was there. Where that is
+    /// `counted`, it is an access to all of it.
     pub fn freed(&mut self, thread: ThreadId, phys: PhysAddr, size: u64, counted: bool) {
         let words = words_of(phys, size);
         // Of most pages that are freed nothing is known, and kernels free many.
@@ -444,7 +448,8 @@ mod tests {
         }
     }
 
-    /// A waiter on a stack: its owner writes it, another thread writes and wakes, and then the owner pushes there again.
+    /// A waiter on a stack: its owner writes it, another thread writes and wakes, and then the owner pushes
+    /// there again.
     #[test]
     fn what_counted_accesses_order_is_no_meeting() {
         let (mine, written) = (Traffic(OWNER, 0x7f00), Writes(OWNER, 0x7f00));

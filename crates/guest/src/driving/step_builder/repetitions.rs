@@ -1,8 +1,9 @@
 //! Repetitions in the machine's log, dropped before anything else is asked of them.
 //!
-//! Contract: says of an access whether it was let through before, since the last [`Repetitions::forget`]. It forgets none of them:
-//! what a step accessed is then the same whatever the machine has left out already, which depends on how its code was compiled.
-//! A clone may begin with an empty table, because every step forgets.
+//! Contract: says of an access whether it was let through before, since the last [`Repetitions::forget`]. It
+//! forgets none of them: what a step accessed is then the same whatever the machine has left out already,
+//! which depends on how its code was compiled. A clone may begin with an empty table, because every step
+//! forgets.
 //!
 //! A table with open addressing. Slots of another epoch are free, so that forgetting costs nothing.
 

@@ -1,12 +1,14 @@
 //! Accesses seen while they happen: with the stack, and with the pointers that the code has in its variables.
 //!
-//! The machine stops before the instructions that were asked for. What is in its log by then becomes accesses of the
-//! step first, so that what the instruction does is known by its index. Such a stop fires no hook, is no preemption
-//! point and leaves the weighing of accesses as it was: the execution stays the same.
+//! The machine stops before the instructions that were asked for. What is in its log by then becomes accesses
+//! of the step first, so that what the instruction does is known by its index. Such a stop fires no hook, is
+//! no preemption point and leaves the weighing of accesses as it was: the execution stays the same.
 //!
-//! Only pointers with the value that the instruction itself adds its offset to are told: those that it goes through.
+//! Only pointers with the value that the instruction itself adds its offset to are told: those that it goes
+//! through.
 //!
-//! Limits: in a step only the first visits to an instruction are seen. What the kernel does for a program counts as done by the instruction that called it, and is seen there.
+//! Limits: in a step only the first visits to an instruction are seen. What the kernel does for a program
+//! counts as done by the instruction that called it, and is seen there.
 
 use super::StepBuilder;
 use crate::elf::code;
@@ -127,7 +129,8 @@ impl Sights {
 }
 
 impl StepBuilder {
-    /// From now on the accesses of the instructions at `pcs` are seen, with pointers that the code of `images` has.
+    /// From now on the accesses of the instructions at `pcs` are seen, with pointers that the code of
+    /// `images` has.
     pub(crate) fn sight<'a>(&mut self, pcs: &[VirtAddr], images: impl Iterator<Item = &'a Arc<Image>>) {
         self.sights.pcs = Arc::new(pcs.iter().map(|pc| pc.0).collect());
         let mut globals = Vec::new();
@@ -184,8 +187,8 @@ fn structure_behind(types: &Types, id: TypeId) -> Option<TypeId> {
     matches!(types.get(types.strip(to)), Type::Struct { .. }).then_some(to)
 }
 
-/// The pointers to structures that the next instruction goes through: variables that the code at pc can name, global
-/// ones, and members of what these point to.
+/// The pointers to structures that the next instruction goes through: variables that the code at pc can name,
+/// global ones, and members of what these point to.
 fn pointers(image: &Arc<Image>, globals: &[Global], registers: &Registers, view: &View<'_>) -> Vec<Pointer> {
     let (types, word) = (image.types(), image.architecture.word());
     let base = code::base_of_operand(image.architecture, registers, view).filter(|base| *base != 0);

@@ -1,7 +1,8 @@
-//! What each thread has accessed since the test began, for whoever asks whether a transaction can have met it.
+//! What each thread has accessed since the test began, for whoever asks whether a transaction can have met
+//! it.
 //!
-//! Contract: exact to the byte. What is remembered, and so what it answers, is the same for executions that differ only in the
-//! order of independent steps.
+//! Contract: exact to the byte. What is remembered, and so what it answers, is the same for executions that
+//! differ only in the order of independent steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ pub(super) struct Accessed {
     stretches: Vec<Arc<Stretch>>,
     /// How many threads each has made.
     made: BTreeMap<ThreadId, usize>,
-    /// For each thread, how many threads others had made when it was made itself: what they did up to there came before it.
+    /// For each thread, how many threads others had made when it was made itself: what they did up to there
+    /// came before it.
     before: BTreeMap<ThreadId, BTreeMap<ThreadId, usize>>,
 }
 

@@ -1,4 +1,5 @@
-//! One step of a thread: from stop to stop of the machine until a point is met, or the thread gives up the processor.
+//! One step of a thread: from stop to stop of the machine until a point is met, or the thread gives up the
+//! processor.
 
 use super::{
     DEVICE_STOPS_MAX, IDLE_INSTRUCTIONS_MAX, Phase, UNINTERRUPTIBLE_INSTRUCTIONS_MAX, Uniprocessor, Until,
@@ -69,7 +70,8 @@ impl Uniprocessor {
             }
             going.quiet_until = ran.saturating_mul(2);
         } else if ran >= going.quiet_until && !program && self.inside_trusted() {
-            // It is taken to come to an end; to look whether it goes round in a loop costs more than what it does.
+            // It is taken to come to an end; to look whether it goes round in a loop costs more than what it
+            // does.
             going.quiet_until = ran + TRUSTED_INSTRUCTIONS;
         } else if ran >= going.quiet_until {
             if self.spins() || program && self.tries_in_vain() || self.spins_for_lock() {
@@ -90,8 +92,8 @@ impl Uniprocessor {
         self.tracker.threads.current().is_some_and(|thread| thread.inside(Activity::Trusted))
     }
 
-    /// Runs to the next place where the machine stops, and takes note of what that means. Ends the step if the thread has
-    /// given up the processor there, or waits.
+    /// Runs to the next place where the machine stops, and takes note of what that means. Ends the step if
+    /// the thread has given up the processor there, or waits.
     fn go_to_stop(&mut self, going: &Going, signals: &mut Vec<Signal>) -> Option<StepEnd> {
         let (me, program) = (going.me, self.kernel().tested.is_some());
         signals.clear();
@@ -215,8 +217,8 @@ impl Uniprocessor {
         machine.privilege(cpu) == 0 || self.tracker.is_tested_space(machine.page_table(cpu).0)
     }
 
-    /// Runs until a tick could be taken in what is tested: the kernel, or the program. A trusted kernel is not interrupted
-    /// where it would return to the program anyway.
+    /// Runs until a tick could be taken in what is tested: the kernel, or the program. A trusted kernel is
+    /// not interrupted where it would return to the program anyway.
     pub(super) fn settle_in_subject(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         self.run_until_interruptible(signals)?;
         let mut left = UNINTERRUPTIBLE_INSTRUCTIONS_MAX;

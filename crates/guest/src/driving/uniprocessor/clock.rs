@@ -1,22 +1,23 @@
-//! Loops that wait for time to pass: `while (ticks < deadline);` in a kernel, or in a program with a system call that tells
-//! the time.
+//! Loops that wait for time to pass: `while (ticks < deadline);` in a kernel, or in a program with a system
+//! call that tells the time.
 //!
-//! Concept: such a loop is recognised for certain ([`crate::driving::spinning`]): it comes back to the same state for ever, and a
-//! tick changes something that it reads. While a test runs there are no ticks but those that somebody's turn needs, so
-//! the thread would never get on. Whoever is in such a loop is as one that sleeps: others can be chosen, and when it is
-//! chosen itself the timer is fired until the loop is left.
+//! Concept: such a loop is recognised for certain ([`crate::driving::spinning`]): it comes back to the same
+//! state for ever, and a tick changes something that it reads. While a test runs there are no ticks but those
+//! that somebody's turn needs, so the thread would never get on. Whoever is in such a loop is as one that
+//! sleeps: others can be chosen, and when it is chosen itself the timer is fired until the loop is left.
 //!
-//! Contract: the ticks come between two instructions of the loop, one after the other, and the kernel handles each; that
-//! is what happens to a thread that gets no time of its own in between. What follows the loop is executed as ever.
-//! No points are met on the way, because no instruction of the thread is executed.
+//! Contract: the ticks come between two instructions of the loop, one after the other, and the kernel handles
+//! each; that is what happens to a thread that gets no time of its own in between. What follows the loop is
+//! executed as ever. No points are met on the way, because no instruction of the thread is executed.
 //!
-//! *Whether time passes* while other threads could run is a matter of the description. By default it does: whoever sleeps
-//! can be chosen at any time (Blum 2012, 4.1), because to sleep is no way to let others go first. Tests of the clock itself
-//! take it for granted that nobody is held up for long; for them time passes only when everybody waits, and stops when it
-//! has brought somebody.
+//! *Whether time passes* while other threads could run is a matter of the description. By default it does:
+//! whoever sleeps can be chosen at any time (Blum 2012, 4.1), because to sleep is no way to let others go
+//! first. Tests of the clock itself take it for granted that nobody is held up for long; for them time passes
+//! only when everybody waits, and stops when it has brought somebody.
 //!
-//! Limits: a loop that does something else besides (counts its rounds, talks to a device) is not recognised. One that
-//! looks at a counter of the processor or of a device needs no help: those go on with every instruction.
+//! Limits: a loop that does something else besides (counts its rounds, talks to a device) is not recognised.
+//! One that looks at a counter of the processor or of a device needs no help: those go on with every
+//! instruction.
 
 use super::{STOPS_AHEAD_MAX, Uniprocessor};
 use crate::driving::spinning::{Bounds, Spin};
@@ -31,7 +32,8 @@ use trace::{Point, PointKind, StepEnd, ThreadId};
 pub const CLOCK_TICKS_MAX: u32 = 6_000;
 
 impl Uniprocessor {
-    /// The loop in which the running thread waits for the clock, if it does, with a place where a tick can be taken.
+    /// The loop in which the running thread waits for the clock, if it does, with a place where a tick can be
+    /// taken.
     pub(super) fn waits_for_clock(&mut self) -> Option<Arc<Spin>> {
         self.tracker.threads.current()?;
         let mut probe = self.look_ahead();
@@ -86,8 +88,8 @@ impl Uniprocessor {
         StepEnd::Point(Point { kind: PointKind::Halt, thread, pc })
     }
 
-    /// Whether the running thread, at a point where it stood before, waits for the clock. Looking costs time, so one that
-    /// comes again and again without waiting is asked less and less often.
+    /// Whether the running thread, at a point where it stood before, waits for the clock. Looking costs time,
+    /// so one that comes again and again without waiting is asked less and less often.
     pub(super) fn circles_for_clock(&mut self) -> Option<Arc<Spin>> {
         let again = self.tracker.threads.current().map_or(0, |thread| thread.recent_states.again);
         again.is_power_of_two().then(|| self.waits_for_clock()).flatten()
@@ -146,7 +148,8 @@ impl Uniprocessor {
         Err(self.spun(Some(target)))
     }
 
-    /// Whether a thread can go on only when time has passed. One that sleeps again when it was woken is woken by each tick.
+    /// Whether a thread can go on only when time has passed. One that sleeps again when it was woken is woken
+    /// by each tick.
     pub(super) fn waits_for_time(&self, thread: &Thread) -> bool {
         let sleeps = || thread.inside(Activity::Sleep) && (thread.naps > 1 || self.is_asleep(thread));
         thread.clock.is_some() || thread.dozes() || self.running_id() != Some(thread.id) && sleeps()

@@ -1,14 +1,15 @@
-//! Threads that sleep by yielding: `while (ticks < deadline) yield ();` inside of a function that waits for the clock.
+//! Threads that sleep by yielding: `while (ticks < deadline) yield ();` inside of a function that waits for
+//! the clock.
 //!
-//! Concept: such a thread stays runnable and looks at the clock again and again. While a test runs there are no ticks but
-//! those that somebody's turn needs, so without help it would look for ever. Whoever has yielded since it entered a function
-//! of `functions.sleep` *dozes*: it waits for time as one that is blocked there does, and when it is chosen time passes,
-//! tick by tick, until it leaves that function.
+//! Concept: such a thread stays runnable and looks at the clock again and again. While a test runs there are
+//! no ticks but those that somebody's turn needs, so without help it would look for ever. Whoever has yielded
+//! since it entered a function of `functions.sleep` *dozes*: it waits for time as one that is blocked there
+//! does, and when it is chosen time passes, tick by tick, until it leaves that function.
 //!
-//! Contract: after each tick whoever dozes looks at the clock. Where time passes only when everybody waits, all of them do,
-//! as the kernel's scheduler brings them, so that they wake in the order of their deadlines, and which of them is chosen to
-//! let time pass makes no difference: only the first one can be. Where time passes at any time, only the chosen one goes
-//! on. No points are met on the way.
+//! Contract: after each tick whoever dozes looks at the clock. Where time passes only when everybody waits,
+//! all of them do, as the kernel's scheduler brings them, so that they wake in the order of their deadlines,
+//! and which of them is chosen to let time pass makes no difference: only the first one can be. Where time
+//! passes at any time, only the chosen one goes on. No points are met on the way.
 
 use super::{CLOCK_TICKS_MAX, Uniprocessor, Until};
 use crate::hooks::description::TimePasses;

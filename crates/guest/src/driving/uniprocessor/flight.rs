@@ -1,5 +1,5 @@
-//! Schedule in flight: the timer is fired until the kernel's own scheduler lands on the thread that was chosen (Blum 2012,
-//! 5.2), or until it is clear that it will not.
+//! Schedule in flight: the timer is fired until the kernel's own scheduler lands on the thread that was
+//! chosen (Blum 2012, 5.2), or until it is clear that it will not.
 //!
 //! Contract: between two ticks nobody gets further than to where the next one can be taken.
 

@@ -1,7 +1,7 @@
 //! Loops that only another thread can end: who is in one waits, and is woken by what ends it.
 //!
-//! A loop that spins is known for certain ([`crate::driving::spinning`]); one that yields, or tries an atomic instruction and counts
-//! its tries, is judged by how often it did (Blum 2018, 3.4.6).
+//! A loop that spins is known for certain ([`crate::driving::spinning`]); one that yields, or tries an atomic
+//! instruction and counts its tries, is judged by how often it did (Blum 2018, 3.4.6).
 
 use super::Uniprocessor;
 use crate::driving::spinning::{self, Bounds, Spin, Value};
@@ -16,9 +16,10 @@ const SAMPLES: u32 = 64;
 const SAMPLE_INSTRUCTIONS: u64 = 1_009;
 
 impl Uniprocessor {
-    /// Whether the running thread is in a loop of a program that only another one can end; if so it waits from now on. With
-    /// a program under test only its own loops are looked at; where the kernel is tested, those of all programs, because a
-    /// lock of a program that spins gives the processor to others by the timer alone.
+    /// Whether the running thread is in a loop of a program that only another one can end; if so it waits
+    /// from now on. With a program under test only its own loops are looked at; where the kernel is tested,
+    /// those of all programs, because a lock of a program that spins gives the processor to others by the
+    /// timer alone.
     pub(super) fn spins(&mut self) -> bool {
         if self.kernel().tested.is_some() && !self.tracker.runs_tested(&self.machine) {
             return false;
@@ -32,8 +33,8 @@ impl Uniprocessor {
         spin.is_some_and(|spin| self.waits_in(spin))
     }
 
-    /// Whether the running thread of a program has tried an atomic instruction for so long without changing anything that
-    /// it is taken to wait; if so it does from now on.
+    /// Whether the running thread of a program has tried an atomic instruction for so long without changing
+    /// anything that it is taken to wait; if so it does from now on.
     pub(super) fn tries_in_vain(&mut self) -> bool {
         if !self.tracker.runs_tested(&self.machine) || self.machine.privilege(self.cpu()) == 0 {
             return false;
@@ -88,9 +89,9 @@ impl Uniprocessor {
         }
     }
 
-    /// Whether the running thread, which has yielded in vain in the kernel, will do so for ever: the loop around the yield
-    /// comes back to the same state, and no tick changes what it reads. Looking costs time, so it is asked less and less
-    /// often.
+    /// Whether the running thread, which has yielded in vain in the kernel, will do so for ever: the loop
+    /// around the yield comes back to the same state, and no tick changes what it reads. Looking costs time,
+    /// so it is asked less and less often.
     pub(super) fn yields_in_vain(&mut self) -> bool {
         let yields_max = self.patience.kernel_yields_max;
         let often =

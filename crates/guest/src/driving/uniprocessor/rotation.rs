@@ -1,21 +1,22 @@
-//! Ticks that go round in a circle: recognised early, so that a thread which its scheduler does not choose need not be
-//! waited for.
+//! Ticks that go round in a circle: recognised early, so that a thread which its scheduler does not choose
+//! need not be waited for.
 //!
-//! Concept: between two ticks that are fired to bring a thread to the processor, nobody does anything but take the
-//! processor and lose it again. So what the kernel does at the next tick depends on the words that earlier ticks have
-//! written. If these hold what they held some ticks ago, at least one decision of the scheduler lies in between, and the
-//! thread has not come, it will not come later either. A scheduler with strict priorities shows that after a few
-//! decisions, one that takes turns never does before the thread's turn.
+//! Concept: between two ticks that are fired to bring a thread to the processor, nobody does anything but
+//! take the processor and lose it again. So what the kernel does at the next tick depends on the words that
+//! earlier ticks have written. If these hold what they held some ticks ago, at least one decision of the
+//! scheduler lies in between, and the thread has not come, it will not come later either. A scheduler with
+//! strict priorities shows that after a few decisions, one that takes turns never does before the thread's
+//! turn.
 //!
-//! Words to which every tick adds the same are clocks, and are left out. That is an assumption: a scheduler that does
-//! nothing for a thread until it has waited for so and so many ticks would be misjudged. A kernel that has nobody else
-//! to choose is therefore given all the ticks there are (see [`super::TURN_TICKS_MAX`]).
+//! Words to which every tick adds the same are clocks, and are left out. That is an assumption: a scheduler
+//! that does nothing for a thread until it has waited for so and so many ticks would be misjudged. A kernel
+//! that has nobody else to choose is therefore given all the ticks there are (see [`super::TURN_TICKS_MAX`]).
 //!
-//! What lies below the top of a stack is nobody's any more and left out; how a tick was handled, and what a thread that
-//! gave way had in its registers, is left out with it.
+//! What lies below the top of a stack is nobody's any more and left out; how a tick was handled, and what a
+//! thread that gave way had in its registers, is left out with it.
 //!
-//! Limits: circles of more than half of [`TICKS_MAX`] ticks; kernels that decide without entering a function of
-//! `functions.switch` or `functions.yield`. For both, all the ticks are tried.
+//! Limits: circles of more than half of [`TICKS_MAX`] ticks; kernels that decide without entering a function
+//! of `functions.switch` or `functions.yield`. For both, all the ticks are tried.
 
 use machine::{Event, Events, Machine};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +24,8 @@ use trace::{AccessKind, PhysAddr, VirtAddr};
 
 /// How many ticks are watched at most.
 const TICKS_MAX: usize = 768;
-/// How far below and above the top of a stack its words are, on the same page: control blocks may share the page, or be
-/// on the next.
+/// How far below and above the top of a stack its words are, on the same page: control blocks may share the
+/// page, or be on the next.
 const STACK_BELOW_BYTES: u64 = 1024;
 const STACK_ABOVE_BYTES: u64 = 512;
 /// From how many ticks on a clock is told from other words.
@@ -32,7 +33,8 @@ const CLOCK_TICKS_MIN: usize = 8;
 
 #[derive(Default)]
 pub(super) struct Rotation {
-    /// What words hold after each tick since the first that wrote them, by a quarter of their physical address.
+    /// What words hold after each tick since the first that wrote them, by a quarter of their physical
+    /// address.
     words: BTreeMap<u64, Vec<u32>>,
     /// Words that were read.
     read: BTreeSet<u64>,
@@ -43,7 +45,8 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    /// Learns which words were read and written from a copy of the log. `sp` is the top of the stack on which they were.
+    /// Learns which words were read and written from a copy of the log. `sp` is the top of the stack on which
+    /// they were.
     pub(super) fn learn(&mut self, machine: &Machine, log: &Events, sp: u64) {
         let page = VirtAddr(sp).page().0;
         let stack = sp.saturating_sub(STACK_BELOW_BYTES).max(page)
@@ -84,7 +87,8 @@ impl Rotation {
         asked && (1..=ticks / 2).any(|period| self.has_period(period))
     }
 
-    /// What all that happened depended on, as `machine` has it, apart from what was written and read on stacks.
+    /// What all that happened depended on, as `machine` has it, apart from what was written and read on
+    /// stacks.
     pub(super) fn depends_on(&self, machine: &Machine) -> Vec<(PhysAddr, u32)> {
         let words = self.read.iter().filter(|word| !self.stacks.contains(word));
         words.map(|word| (PhysAddr(word * 4), value(machine, PhysAddr(word * 4)))).collect()

@@ -1,13 +1,16 @@
-//! Rounds of a loop around a yield: a program's thread that is as it was one round ago waits, and that is certain.
+//! Rounds of a loop around a yield: a program's thread that is as it was one round ago waits, and that is
+//! certain.
 //!
-//! Concept: a round begins where the system call that offered the processor returns to the program, and ends where the next
-//! offer is made. If the registers and the stack at the beginning of two rounds are equal, if whatever the thread read in between
-//! holds what it held one round before, and if nobody else has written what it accessed, then the next round will be
-//! the same again, for as long as that is so. (What it wrote and never reads says nothing of the next round.) Such a thread waits for one of the values that it read, in the program or,
-//! through system calls, in the kernel. It is what [`crate::driving::spinning`] knows of loops without a yield.
+//! Concept: a round begins where the system call that offered the processor returns to the program, and ends
+//! where the next offer is made. If the registers and the stack at the beginning of two rounds are equal, if
+//! whatever the thread read in between holds what it held one round before, and if nobody else has written
+//! what it accessed, then the next round will be the same again, for as long as that is so. (What it wrote
+//! and never reads says nothing of the next round.) Such a thread waits for one of the values that it read,
+//! in the program or, through system calls, in the kernel. It is what [`crate::driving::spinning`] knows of
+//! loops without a yield.
 //!
-//! Contract: looked at only where a thread has yielded before. Says nothing of loops that count their rounds: what these
-//! wait for, if anything, is judged by how often they yield ([`super::Patience`]).
+//! Contract: looked at only where a thread has yielded before. Says nothing of loops that count their rounds:
+//! what these wait for, if anything, is judged by how often they yield ([`super::Patience`]).
 //!
 //! Limits: a kernel must return to its programs by IRET, otherwise no round is seen to begin.
 
@@ -109,8 +112,9 @@ impl Uniprocessor {
         false
     }
 
-    /// A hash of what lies on the thread's stack, up to [`STACK_BYTES`] of it. Pushes do not count as accesses, and a
-    /// counter of rounds may be in a register that the function around the system call has pushed.
+    /// A hash of what lies on the thread's stack, up to [`STACK_BYTES`] of it. Pushes do not count as
+    /// accesses, and a counter of rounds may be in a register that the function around the system call has
+    /// pushed.
     fn stack_hash(&self) -> u64 {
         let mut hasher = machine::hash::StableHasher::new();
         let top = self.machine.stack_pointer(self.cpu());

@@ -1,18 +1,22 @@
-//! Store buffers of threads: what a thread of the program stores, others see later ([`crate::driving::store_buffers`]).
+//! Store buffers of threads: what a thread of the program stores, others see later
+//! ([`crate::driving::store_buffers`]).
 //!
-//! Each thread runs as if it had a processor to itself. An instruction that waits for the buffer to be empty (a locked one, MFENCE, CPUID, one that enters the
-//! kernel) begins a step if the thread has stored since the last such one, and until the buffer has drained the thread cannot be chosen:
-//! so each store is drained by one step, in every execution. Exceptions empty the buffer within their step.
+//! Each thread runs as if it had a processor to itself. An instruction that waits for the buffer to be empty
+//! (a locked one, MFENCE, CPUID, one that enters the kernel) begins a step if the thread has stored since the
+//! last such one, and until the buffer has drained the thread cannot be chosen: so each store is drained by
+//! one step, in every execution. Exceptions empty the buffer within their step.
 //!
-//! What a thread stores in one step leaves the buffer in one step: where others could come in between depends on the
-//! points. Stores whose form says that they go to the function's own frame ([`Everywhere`]) leave together with the one
-//! before them, or are never in the buffer. Code that is trusted, and functions whose accesses do not count, begin with an empty buffer.
+//! What a thread stores in one step leaves the buffer in one step: where others could come in between depends
+//! on the points. Stores whose form says that they go to the function's own frame ([`Everywhere`]) leave
+//! together with the one before them, or are never in the buffer. Code that is trusted, and functions whose
+//! accesses do not count, begin with an empty buffer.
 //!
-//! The kernel's own stores are in memory at once: its threads share a processor. Ticks, which only stand for time that
-//! passes on the thread's own processor, empty no buffer.
+//! The kernel's own stores are in memory at once: its threads share a processor. Ticks, which only stand for
+//! time that passes on the thread's own processor, empty no buffer.
 //!
-//! Limits: a buffer holds the stores of [`STEPS_MAX`](crate::driving::store_buffers::STEPS_MAX) steps and is then emptied. Memory that another thread unmaps
-//! while stores to it wait gets them nevertheless. Not together with hardware transactions.
+//! Limits: a buffer holds the stores of [`STEPS_MAX`](crate::driving::store_buffers::STEPS_MAX) steps and is
+//! then emptied. Memory that another thread unmaps while stores to it wait gets them nevertheless. Not
+//! together with hardware transactions.
 
 use super::Uniprocessor;
 use crate::driving::everywhere::Everywhere;
@@ -213,8 +217,8 @@ impl Uniprocessor {
         }
     }
 
-    /// The thread's step is over: what it stored goes into its buffer, and memory is what others see. Gives the accesses that
-    /// went there.
+    /// The thread's step is over: what it stored goes into its buffer, and memory is what others see. Gives
+    /// the accesses that went there.
     pub(super) fn hold_back(&mut self) -> Vec<usize> {
         let Some(from) = self.stores.overlay.as_ref().map(|overlay| overlay.from) else { return Vec::new() };
         let Some(buffers) = &self.stores.buffers else { return Vec::new() };

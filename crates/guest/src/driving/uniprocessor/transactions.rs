@@ -1,21 +1,24 @@
 //! Programs with hardware transactions: whether one is tried is part of the decision.
 //!
-//! Emulated ([`Mode::Retry`], [`Mode::Codes`], [`Mode::Stm`]), a transaction is one atomic step or aborts at once, which reaches
-//! every outcome that real transactions have (Blum 2018, theorem 3): before XBEGIN and after the end of a transaction are
-//! points, inside there are none. At XBEGIN the thread has several choices, the outcomes of its next step: [`TRY`] executes the
-//! body, with the aborts that the program brings about itself (XABORT with its byte, a system call, a footprint that does not
-//! fit); [`RETRY`] and [`CONFLICT`] refuse it with that status. A conflict can be chosen where another thread has
-//! made an access that conflicts with what the body would access now: the body is executed on a copy to know. What a thread did
-//! before it made another does not count for that other one.
+//! Emulated ([`Mode::Retry`], [`Mode::Codes`], [`Mode::Stm`]), a transaction is one atomic step or aborts at
+//! once, which reaches every outcome that real transactions have (Blum 2018, theorem 3): before XBEGIN and
+//! after the end of a transaction are points, inside there are none. At XBEGIN the thread has several
+//! choices, the outcomes of its next step: [`TRY`] executes the body, with the aborts that the program brings
+//! about itself (XABORT with its byte, a system call, a footprint that does not fit); [`RETRY`] and
+//! [`CONFLICT`] refuse it with that status. A conflict can be chosen where another thread has made an access
+//! that conflicts with what the body would access now: the body is executed on a copy to know. What a thread
+//! did before it made another does not count for that other one.
 //!
-//! Executed speculatively ([`Mode::Real`], and [`Mode::Weak`] with weak atomicity), the body may be preempted wherever the
-//! set of points says. The transaction is then taken out of the processor until its thread goes on. As whether it can
-//! go on depends on all that it has accessed, each of its steps depends on that ([`Action::Depends`]), by whole cache lines.
+//! Executed speculatively ([`Mode::Real`], and [`Mode::Weak`] with weak atomicity), the body may be preempted
+//! wherever the set of points says. The transaction is then taken out of the processor until its thread goes
+//! on. As whether it can go on depends on all that it has accessed, each of its steps depends on that
+//! ([`Action::Depends`]), by whole cache lines.
 //!
-//! A transaction that was refused and is tried again with nothing changed in registers and memory is not refused again: that would
-//! lead to where the first refusal led.
+//! A transaction that was refused and is tried again with nothing changed in registers and memory is not
+//! refused again: that would lead to where the first refusal led.
 //!
-//! Limits: whoever has been waited for (a join) still counts as one whose accesses may conflict, as in the thesis.
+//! Limits: whoever has been waited for (a join) still counts as one whose accesses may conflict, as in the
+//! thesis.
 
 use super::accessed::Accessed;
 use super::{UNINTERRUPTIBLE_INSTRUCTIONS_MAX, Uniprocessor, Until};
@@ -193,8 +196,8 @@ impl Uniprocessor {
         }
     }
 
-    /// Whether the running thread is in a transaction that is executed speculatively. It is then run one instruction at a time,
-    /// to stop before it ends: only there others meet all that it wrote.
+    /// Whether the running thread is in a transaction that is executed speculatively. It is then run one
+    /// instruction at a time, to stop before it ends: only there others meet all that it wrote.
     pub(super) fn speculates(&self) -> bool {
         self.transactions.mode.is_speculative() && self.machine.transaction(self.cpu()).is_some()
     }
@@ -267,7 +270,8 @@ impl Uniprocessor {
         }
     }
 
-    /// What the transaction would access that is next for a processor as it is in `stands`, with memory as it is now.
+    /// What the transaction would access that is next for a processor as it is in `stands`, with memory as it
+    /// is now.
     fn body(&mut self, stands: &Machine) -> Vec<Access> {
         let cpu = self.cpu();
         let mut probe = self.look_ahead();
@@ -336,8 +340,8 @@ impl Uniprocessor {
         self.machine.transaction(self.cpu()).map(|open| Lines::of([open].into_iter()))
     }
 
-    /// The lines of all transactions whose system calls have not returned, whoever made these: what the thread does when its own
-    /// returns depends on its own at least.
+    /// The lines of all transactions whose system calls have not returned, whoever made these: what the
+    /// thread does when its own returns depends on its own at least.
     fn calling_lines(&self) -> Option<Lines> {
         let lines = Lines::of(self.machine.calling_transactions());
         (!lines.is_empty()).then_some(lines)

@@ -1,16 +1,17 @@
 //! Whom ticks would bring: a scheduler with urgencies leaves threads aside that could run.
 //!
-//! Concept: who can be chosen is whoever the kernel's own scheduler lands on when ticks are fired from here. One look
-//! ahead, on a copy, tells that of everybody: ticks are fired until each has had the processor, or until they go round in a
-//! circle (see `rotation.rs`). It is exactly what `flight.rs` does afterwards for one of them.
+//! Concept: who can be chosen is whoever the kernel's own scheduler lands on when ticks are fired from here.
+//! One look ahead, on a copy, tells that of everybody: ticks are fired until each has had the processor, or
+//! until they go round in a circle (see `rotation.rs`). It is exactly what `flight.rs` does afterwards for
+//! one of them.
 //!
-//! Reduction must know who is left aside. To try such a thread in vain would be a step without effect, which conflicts with
-//! nothing; whatever follows it would pass for all that can follow, although the thread could have been chosen as soon as
-//! somebody else had given way. Left out of those who can be chosen, it is disabled by whoever became more urgent and
-//! enabled by whoever gives way, like one that is blocked.
+//! Reduction must know who is left aside. To try such a thread in vain would be a step without effect, which
+//! conflicts with nothing; whatever follows it would pass for all that can follow, although the thread could
+//! have been chosen as soon as somebody else had given way. Left out of those who can be chosen, it is
+//! disabled by whoever became more urgent and enabled by whoever gives way, like one that is blocked.
 //!
-//! A kernel whose description says `fair` is not asked, which is faster. That it is fair is checked: one that leaves a
-//! thread aside and takes it up again later is not.
+//! A kernel whose description says `fair` is not asked, which is faster. That it is fair is checked: one that
+//! leaves a thread aside and takes it up again later is not.
 //!
 //! Limits: threads that sleep count as coming, however urgent others are.
 

@@ -144,7 +144,8 @@ pub fn follows_system_call(image: &Image, pc: VirtAddr) -> bool {
     before.is_some_and(|bytes| bytes[0] == INT) && is_system_call(image, VirtAddr(pc.0.wrapping_sub(2)))
 }
 
-/// Whether the instruction is a repeated string instruction: one that can be interrupted between its iterations.
+/// Whether the instruction is a repeated string instruction: one that can be interrupted between its
+/// iterations.
 pub fn is_repeated(image: &Image, at: VirtAddr) -> bool {
     const LENGTH_MAX: usize = 15;
     let Some(bitness) = bitness(image.architecture) else { return false };
@@ -213,9 +214,9 @@ pub fn returns_to(image: &Image, site: VirtAddr) -> Option<VirtAddr> {
     calls.then(|| VirtAddr(call.next_ip()))
 }
 
-/// The instruction after the one that replaces the stack pointer by another thread's: where a thread that was switched
-/// out goes on, with the stack pointer that was saved for it. It is looked for in the functions named and in those that
-/// they call.
+/// The instruction after the one that replaces the stack pointer by another thread's: where a thread that was
+/// switched out goes on, with the stack pointer that was saved for it. It is looked for in the functions
+/// named and in those that they call.
 pub fn resume_point(image: &Image, names: &[&str]) -> Option<VirtAddr> {
     let named: Vec<&Function> =
         names.iter().flat_map(|name| image.function(name)).map(|id| image.get(*id)).collect();

@@ -80,8 +80,8 @@ impl<'a> Reader<'a> {
         self.sections(|_, flags| flags.contains(object::elf::SHF_EXECINSTR))
     }
 
-    /// The addresses of sections with constants. Call frames are none: kernels that load a program by its sections leave
-    /// them out.
+    /// The addresses of sections with constants. Call frames are none: kernels that load a program by its
+    /// sections leave them out.
     fn constants(&self) -> Vec<Range<u64>> {
         self.sections(|name, flags| name.starts_with(".rodata") && !flags.contains(object::elf::SHF_WRITE))
     }

@@ -7,8 +7,8 @@ use trace::{Frame, Resolve, VirtAddr};
 
 /// The kernel and the user programs that may run on it.
 ///
-/// The kernel's addresses mean the same in every address space; for the others the program that owns the space has to
-/// be chosen, by [`Programs::in_program`].
+/// The kernel's addresses mean the same in every address space; for the others the program that owns the
+/// space has to be chosen, by [`Programs::in_program`].
 #[derive(Clone, Debug)]
 pub struct Programs {
     pub kernel: Arc<Image>,
@@ -38,7 +38,8 @@ impl Programs {
         Some(image)
     }
 
-    /// The names as seen from the address space of a program. With no program given, the only one there is, if so.
+    /// The names as seen from the address space of a program. With no program given, the only one there is,
+    /// if so.
     #[must_use]
     pub fn in_program(&self, name: Option<&str>) -> Space {
         let program = match name {

@@ -1,7 +1,8 @@
 //! Values as text, and the formats of `printf`.
 //!
-//! Contract: what a kernel's own printf would have written, for integers, characters, strings and pointers. Text that
-//! cannot be read shows as `(unreadable)`; an unknown conversion is copied as it stands. Output is bounded.
+//! Contract: what a kernel's own printf would have written, for integers, characters, strings and pointers.
+//! Text that cannot be read shows as `(unreadable)`; an unknown conversion is copied as it stands. Output is
+//! bounded.
 
 use super::syntax::Binary;
 use super::{Code, Machine, Trouble};

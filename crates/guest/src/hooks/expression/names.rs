@@ -1,4 +1,5 @@
-//! What a name means: bound by the place, an argument, a definition, a local, a variable, an enumerator, a register.
+//! What a name means: bound by the place, an argument, a definition, a local, a variable, an enumerator, a
+//! register.
 
 use super::compile::{Compiler, INT, LocalHome, Operand, Shape, Ty};
 use super::syntax::Binary;
@@ -103,7 +104,8 @@ impl Compiler<'_, '_> {
         ))
     }
 
-    /// The variable of a name as the hooked function would see it: its own static, one of its file, a global one.
+    /// The variable of a name as the hooked function would see it: its own static, one of its file, a global
+    /// one.
     fn variable(&self, name: &str, span: &Span) -> Result<Option<&Variable>, Problem> {
         let image = self.scope.image;
         let all = image.variables(name);

@@ -1,7 +1,7 @@
 //! From text to a tree: the expressions of C without assignment, increment and comma.
 //!
-//! Contract: every node knows the bytes it came from, and nesting is bounded, so that hostile text cannot exhaust the
-//! stack.
+//! Contract: every node knows the bytes it came from, and nesting is bounded, so that hostile text cannot
+//! exhaust the stack.
 
 use super::{Problem, Span};
 

@@ -1,8 +1,8 @@
 //! The thread that runs, as far as names, types and code tell it.
 //!
-//! Three ways to keep it are known: a global pointer to the control block; a block for each processor that holds that
-//! pointer; and a control block at the bottom of the thread's own stack, found by rounding the stack pointer down, which
-//! the code of the function that does so shows.
+//! Three ways to keep it are known: a global pointer to the control block; a block for each processor that
+//! holds that pointer; and a control block at the bottom of the thread's own stack, found by rounding the
+//! stack pointer down, which the code of the function that does so shows.
 
 use super::pointee;
 use crate::elf::code;

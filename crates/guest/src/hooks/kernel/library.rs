@@ -1,10 +1,12 @@
-//! A program under test: the description of its thread library applied to its file, on top of a kernel that is trusted.
+//! A program under test: the description of its thread library applied to its file, on top of a kernel that
+//! is trusted.
 //!
-//! The language is that of kernel descriptions; of its tables a library has those that speak of locks, heap, panics,
-//! checks and what to leave out, the rest is the kernel's matter. Of the kernel's own hooks those for locks and heap are
-//! dropped: what the kernel does still conflicts by the memory it touches, which is what makes the order of two system
-//! calls count (Blum 2018 leaves the kernel's memory out altogether, and has a system call to make up for some of it).
-//! Addresses of kernel and program do not overlap, so hooks of both live in one table.
+//! The language is that of kernel descriptions; of its tables a library has those that speak of locks, heap,
+//! panics, checks and what to leave out, the rest is the kernel's matter. Of the kernel's own hooks those for
+//! locks and heap are dropped: what the kernel does still conflicts by the memory it touches, which is what
+//! makes the order of two system calls count (Blum 2018 leaves the kernel's memory out altogether, and has a
+//! system call to make up for some of it). Addresses of kernel and program do not overlap, so hooks of both
+//! live in one table.
 
 use super::resolve::Resolver;
 use super::{Activity, Event, Heap, Kernel, Lock, Tested};

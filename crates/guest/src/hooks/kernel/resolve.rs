@@ -163,7 +163,8 @@ impl<'a> Resolver<'a> {
             None => (name, false),
         };
         let found = self.image.function(name);
-        // Into itself it is inlined only after it has been entered; and what is trusted loses nothing inside of what is.
+        // Into itself it is inlined only after it has been entered; and what is trusted loses nothing inside
+        // of what is.
         let trusted = self.trusts(name);
         let around = self.image.inlined_at(name).into_iter().find_map(|at| {
             let function = &self.image.get(self.image.function_at(at)?).name;

@@ -5,8 +5,8 @@ use crate::hooks::kernel::{Event as HookEvent, HeapId};
 use trace::VirtAddr;
 
 impl Tracker {
-    /// Whether a heap that carves up the blocks of this one asks for them, or gives them back. What it makes of them is
-    /// told by itself, and what it keeps for later is no leak.
+    /// Whether a heap that carves up the blocks of this one asks for them, or gives them back. What it makes
+    /// of them is told by itself, and what it keeps for later is no leak.
     pub(super) fn is_carved(&self, outer: HeapId) -> bool {
         let inner = |heap: HeapId| self.kernel.heaps[usize::from(heap.0)].inside == Some(outer);
         self.kernel.heaps.iter().any(|heap| heap.inside == Some(outer))

@@ -1,7 +1,7 @@
 //! Locks as a tracker sees them: who asked, who got, who waits by yielding.
 //!
-//! Who holds a lock is what the hooks told ([`Tracker::holders`]); where the description has an expression for the
-//! owner, the kernel's word goes before it.
+//! Who holds a lock is what the hooks told ([`Tracker::holders`]); where the description has an expression
+//! for the owner, the kernel's word goes before it.
 
 use super::{Oddity, Tracker};
 use crate::driving::step_builder::StepBuilder;
@@ -73,8 +73,8 @@ impl Tracker {
         looping.end_round(step.accesses());
     }
 
-    /// Whether the lock that a thread wants is another's: as the kernel has it where the description says how, else as
-    /// seen by the hooks.
+    /// Whether the lock that a thread wants is another's: as the kernel has it where the description says
+    /// how, else as seen by the hooks.
     fn is_taken(&self, machine: &Machine, thread: &Thread) -> bool {
         let Some((class, lock)) = self.wanted(thread) else { return false };
         let kind = self.class(class);
@@ -90,14 +90,16 @@ impl Tracker {
         }
     }
 
-    /// Whether a thread has left the program under test. What it held it cannot give back any more, and it may have done so by
-    /// other means than the described ones, as libraries do that free the stack they stand on.
+    /// Whether a thread has left the program under test. What it held it cannot give back any more, and it
+    /// may have done so by other means than the described ones, as libraries do that free the stack they
+    /// stand on.
     pub(super) fn has_left(&self, thread: ThreadId) -> bool {
         let stays = |known: &Thread| known.id == thread && !known.left;
         self.kernel.tested.is_some() && thread != NOBODY && !self.threads.iter().any(stays)
     }
 
-    /// The running thread leaves its program: whoever waits in a loop for a lock that it held looks at that again.
+    /// The running thread leaves its program: whoever waits in a loop for a lock that it held looks at that
+    /// again.
     pub(crate) fn leaves_locks(&mut self) {
         let me = self.threads.runner().id;
         let held: Vec<LockId> =
@@ -105,8 +107,8 @@ impl Tracker {
         held.into_iter().for_each(|lock| self.stop_yielding_for(lock));
     }
 
-    /// The lock that the running thread wants, is another's, and is waited for in a loop. Whether the thread is in that loop
-    /// is not known: it may have got the lock just now.
+    /// The lock that the running thread wants, is another's, and is waited for in a loop. Whether the thread
+    /// is in that loop is not known: it may have got the lock just now.
     pub(crate) fn may_spin_for(&self, machine: &Machine) -> Option<LockId> {
         let thread = self.threads.current()?;
         let wanted = self.wanted(thread).filter(|(class, _)| self.class(*class).spins)?;
@@ -125,8 +127,8 @@ impl Tracker {
         self.threads.current().is_none_or(|thread| thread.inside(Activity::Timer))
     }
 
-    /// What a thread waits for, if it waits. A lock made of others asks for those too: the one whose owner the kernel
-    /// knows says most, else the innermost.
+    /// What a thread waits for, if it waits. A lock made of others asks for those too: the one whose owner
+    /// the kernel knows says most, else the innermost.
     #[must_use]
     pub fn wanted(&self, thread: &Thread) -> Option<(LockClass, LockId)> {
         let owned = |(class, _): &&(LockClass, LockId)| self.class(*class).owner.is_some();
@@ -345,8 +347,8 @@ impl Tracker {
         }
     }
 
-    /// Whether the lock that a thread yields for has no other owner as the kernel has it. A release is told where the
-    /// function is entered; who looks at the lock before it is free yields once more.
+    /// Whether the lock that a thread yields for has no other owner as the kernel has it. A release is told
+    /// where the function is entered; who looks at the lock before it is free yields once more.
     #[must_use]
     pub fn lock_is_free(&self, machine: &Machine, thread: &Thread) -> bool {
         let wanted = self.wanted(thread).filter(|(_, lock)| thread.yields_for == Some(*lock));

@@ -1,8 +1,8 @@
 //! What a guest says of itself at a moment, and what follows from it for the threads, the locks and the heap.
 //!
-//! Contract: hooks of a description ([`Tracker::hook_says`]) and annotations ([`Tracker::annotation_says`]) are decoded into the
-//! same values, and [`Tracker::hear`] is the only place that acts on them. A hook whose expression has no value where it fires
-//! says nothing; that is noted for `doctor`.
+//! Contract: hooks of a description ([`Tracker::hook_says`]) and annotations ([`Tracker::annotation_says`])
+//! are decoded into the same values, and [`Tracker::hear`] is the only place that acts on them. A hook whose
+//! expression has no value where it fires says nothing; that is noted for `doctor`.
 
 use super::{Oddity, Signal, Tracker};
 use crate::driving::step_builder::StepBuilder;

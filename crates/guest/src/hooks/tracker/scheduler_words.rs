@@ -11,8 +11,8 @@ use trace::{CpuId, PhysAddr, VirtAddr};
 const STACK_BELOW_BYTES: u64 = 512;
 const STACK_PAGE_BYTES: u64 = 4096;
 
-/// Words that the scheduler works on, learned before the test begins: what the timer's handler, the change-over and
-/// guarded code that the description ignores write for more than one thread.
+/// Words that the scheduler works on, learned before the test begins: what the timer's handler, the
+/// change-over and guarded code that the description ignores write for more than one thread.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerWords {
     /// By physical word: the key of the thread for which it was written, `None` if for several.

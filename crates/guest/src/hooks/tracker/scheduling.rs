@@ -21,7 +21,8 @@ pub struct Scheduling {
     pub decisions: u64,
     /// Ticks of the timer that were handled so far.
     pub ticks: u64,
-    /// A thread that was left aside for others and yet chosen in the end, by a scheduler that is said to be fair.
+    /// A thread that was left aside for others and yet chosen in the end, by a scheduler that is said to be
+    /// fair.
     pub unfair: Option<ThreadId>,
     /// Whether the kernel said that ticks do not take the processor away.
     pub(super) preemption_off: bool,
@@ -59,7 +60,8 @@ impl Tracker {
         let program = self.threads.current().and_then(|parent| parent.program.clone());
         let mut thread = Thread::new(child, key);
         thread.program = program;
-        // Many kernels make a thread in one place and let it run in another: what lies between comes before all it does.
+        // Many kernels make a thread in one place and let it run in another: what lies between comes before
+        // all it does.
         if matches!(self.kernel.runnable, Runnable::State(_)) && !self.runnable(machine, &thread) {
             thread.standing = ThreadState::Blocked;
         }

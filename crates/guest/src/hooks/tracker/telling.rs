@@ -26,7 +26,8 @@ impl Tracker {
             && self.preemption_allowed(machine);
     }
 
-    /// Takes what has come so far of a stretch that goes on: what follows is weighed as if nothing had been taken.
+    /// Takes what has come so far of a stretch that goes on: what follows is weighed as if nothing had been
+    /// taken.
     fn drain_so_far(&mut self, machine: &Machine, step: &mut StepBuilder) {
         if !step.log.is_empty() {
             step.open = self.take_log(machine, step);

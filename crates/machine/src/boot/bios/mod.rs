@@ -1,10 +1,11 @@
 //! The services of a PC BIOS, carried out directly on the machine.
 //!
-//! A stub in ROM executes OUT and IRET; between the two, `call` does what the service promises, as one instruction would.
-//! Registers and memory are the caller's; results in flags go into the flags that IRET will restore. A service that has to
-//! wait sends the caller through a stretch of ROM that halts until an interrupt and then asks again.
-//! Source: IBM PC/AT and PS/2 BIOS interface technical reference; Phoenix Enhanced Disk Drive 3.0; ACPI 15.1 for E820.
-//! Limits: text screens, hard disks, one keyboard. What is not there is refused the way BIOSes refuse it.
+//! A stub in ROM executes OUT and IRET; between the two, `call` does what the service promises, as one
+//! instruction would. Registers and memory are the caller's; results in flags go into the flags that IRET
+//! will restore. A service that has to wait sends the caller through a stretch of ROM that halts until an
+//! interrupt and then asks again. Source: IBM PC/AT and PS/2 BIOS interface technical reference; Phoenix
+//! Enhanced Disk Drive 3.0; ACPI 15.1 for E820. Limits: text screens, hard disks, one keyboard. What is not
+//! there is refused the way BIOSes refuse it.
 
 mod keyboard;
 mod storage;

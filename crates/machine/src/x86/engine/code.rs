@@ -1,11 +1,11 @@
 //! The store of compiled blocks: where they are, what they came from, and when they die.
 //!
-//! Operations are laid down one after another and never moved or reused, so that links between blocks and sites
-//! in logs stay good; a block that dies has its first operation replaced by one that leaves. When the store is
-//! full everything is forgotten at once, between runs of compiled code and with the log drained.
+//! Operations are laid down one after another and never moved or reused, so that links between blocks and
+//! sites in logs stay good; a block that dies has its first operation replaced by one that leaves. When the
+//! store is full everything is forgotten at once, between runs of compiled code and with the log drained.
 //!
-//! A block belongs to a physical page (its bytes), a linear address (its jumps are absolute) and a mode. Blocks
-//! never cross a page.
+//! A block belongs to a physical page (its bytes), a linear address (its jumps are absolute) and a mode.
+//! Blocks never cross a page.
 
 use super::Site;
 use super::control::{call_direct, call_far, call_r, dead, elsewhere, ret};
@@ -51,15 +51,16 @@ pub(crate) union Slot {
 
 /// What a slot stands for. Kept apart from the slots: it is looked at only when something unusual happens.
 ///
-/// From the lowest bit on: 48 bits of the instruction's linear address, which a canonical one needs; six of its number in
-/// the block; two of the slots to the next operation; and eight of memory access: 0–1 size as a power of two, 2 reads, 3
-/// writes, 4 is atomic; 7: control does not simply go on.
+/// From the lowest bit on: 48 bits of the instruction's linear address, which a canonical one needs; six of
+/// its number in the block; two of the slots to the next operation; and eight of memory access: 0–1 size as a
+/// power of two, 2 reads, 3 writes, 4 is atomic; 7: control does not simply go on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meta(u64);
 
 impl Meta {
     pub fn new(pc: u64, index: u32, slots: u8, access: u8) -> Self {
-        // Only what ends a full block without being an instruction of it has a higher number, and nobody asks for it.
+        // Only what ends a full block without being an instruction of it has a higher number, and nobody asks
+        // for it.
         let index = u64::from(index.min(63));
         Self(pc & TAG_ADDRESS | index << 48 | u64::from(slots) << 54 | u64::from(access) << 56)
     }
@@ -81,7 +82,8 @@ impl Meta {
     }
 }
 
-/// Where an operation that ends a block holds the block's length: usually in `d`, unless an address takes that.
+/// Where an operation that ends a block holds the block's length: usually in `d`, unless an address takes
+/// that.
 pub(super) fn length(op: &mut Op, access: u8) -> &mut u8 {
     let is = |handler: Handler| std::ptr::fn_addr_eq(op.handler, handler);
     let through_memory = access & (READ | ENDS) == READ | ENDS;
@@ -146,7 +148,8 @@ pub(crate) struct Code {
     /// Addresses where blocks stop, wanted by this run or an earlier one.
     pub stops: BTreeSet<u64>,
     seen: Arc<BTreeSet<u64>>,
-    /// Fences have no handlers of their own, so that runs can stop before them. Some run wanted that; it stays.
+    /// Fences have no handlers of their own, so that runs can stop before them. Some run wanted that; it
+    /// stays.
     pub fences_apart: bool,
 }
 
@@ -215,7 +218,8 @@ impl Code {
         self.stubs.as_ptr_range().contains(&op.cast())
     }
 
-    /// Where a stub leads: to another page, which it says in full, or to an address in the 4 GiB of its block.
+    /// Where a stub leads: to another page, which it says in full, or to an address in the 4 GiB of its
+    /// block.
     fn stub_target(&self, op: *const Op) -> u64 {
         // SAFETY: stubs begin with an operation.
         let stub = unsafe { &*op };
@@ -374,8 +378,8 @@ impl Code {
 
     /// Remembers where the jump to another page in the operation `from` goes, while the key is this one.
     pub fn link_far(&mut self, from: *const Op, key: u64, target: *const Op) {
-        // SAFETY: `from` is an operation or stub of this store that leaves by a jump to another page, and those
-        // are followed by such a slot.
+        // SAFETY: `from` is an operation or stub of this store that leaves by a jump to another page, and
+        // those are followed by such a slot.
         unsafe { from.add(1).cast_mut().cast::<Far>().write(Far { key, target }) };
     }
 

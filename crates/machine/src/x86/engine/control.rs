@@ -14,16 +14,16 @@ use crate::x86::trap::Outcome;
 use iced_x86::Instruction;
 
 impl State {
-    /// Goes on with one of the two operations in the slot after this one. `W` tells where the block's length is: of
-    /// operations with a 64-bit address, in `b`.
+    /// Goes on with one of the two operations in the slot after this one. `W` tells where the block's length
+    /// is: of operations with a 64-bit address, in `b`.
     #[inline(always)]
     unsafe fn link<const W: usize>(self, slots: usize, taken: bool) {
         // SAFETY: as for all methods of `State`; the translator put links into that slot.
         unsafe {
             let links = self.op.add(slots).cast::<Links>();
-            // A branch of the host, not a choice between two pointers: it predicts the one far better than the
-            // targets of one more indirect jump (hot code runs 1.5 times as fast). The empty assembly keeps the
-            // optimiser from making a choice of it again.
+            // A branch of the host, not a choice between two pointers: it predicts the one far better than
+            // the targets of one more indirect jump (hot code runs 1.5 times as fast). The empty assembly
+            // keeps the optimiser from making a choice of it again.
             let count = if W == 8 { self.o().b } else { self.o().d };
             if taken {
                 let target = (*links).taken;
@@ -144,8 +144,8 @@ handlers! {
         let taken = holds::<CC>(s.r, s.c);
         s.link::<4>(1, taken)
     }
-    /// CMP or TEST of memory with the immediate in the next slot; then the jump alone, for when this one could
-    /// not be done; then where it goes.
+    /// CMP or TEST of memory with the immediate in the next slot; then the jump alone, for when this one
+    /// could not be done; then where it goes.
     fn fused_mi<const K: u8, const Z: usize, const F: u8, const CC: u8>(s) {
         let address = s.address::<F>();
         let (hit, at) = s.readable::<Z>(address);
@@ -345,8 +345,8 @@ unsafe fn exec_of<'a>(f: *mut Frame) -> &'a mut Exec<'a> {
     unsafe { &mut *(*f).exec.cast::<Exec<'a>>() }
 }
 
-/// Executes the instruction of the present operation in the second tier. Gives how many slots further to go on,
-/// or 0 if compiled code must be left; then `Frame::why` says so and the processor's state is up to date.
+/// Executes the instruction of the present operation in the second tier. Gives how many slots further to go
+/// on, or 0 if compiled code must be left; then `Frame::why` says so and the processor's state is up to date.
 #[inline(never)]
 unsafe fn second_tier(f: &mut Frame, decoded: Option<u32>) -> usize {
     // SAFETY: the frame is that of the running compiled code.

@@ -20,7 +20,8 @@ pub(crate) const XOR: u8 = 6;
 pub(crate) const CMP: u8 = 7;
 pub(crate) const TEST: u8 = 8;
 
-/// Result of an arithmetic operation; its flags go into the state. What is above `Z` bytes of it means nothing.
+/// Result of an arithmetic operation; its flags go into the state. What is above `Z` bytes of it means
+/// nothing.
 #[inline(always)]
 pub(super) fn compute<const K: u8, const Z: usize>(a: u64, b: u64, s: &mut State) -> u64 {
     let carry_in = s.c >> 32 & 1;
@@ -619,9 +620,10 @@ handlers! {
     }
 }
 
-// SAFETY, for every method: only handlers call them, while compiled code runs, so the argument at `State` in `op.rs` holds.
-// 32 and 40 are the offsets of RSP and RBP in the frame's registers, and `push` and `pop` touch guest memory only where
-// `writable` or `readable` has just found the whole access within a page of the host.
+// SAFETY, for every method: only handlers call them, while compiled code runs, so the argument at `State` in
+// `op.rs` holds. 32 and 40 are the offsets of RSP and RBP in the frame's registers, and `push` and `pop`
+// touch guest memory only where `writable` or `readable` has just found the whole access within a page of the
+// host.
 impl State {
     /// Where the next push of `W` bytes goes.
     #[inline(always)]

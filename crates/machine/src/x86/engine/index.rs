@@ -1,7 +1,8 @@
 //! Finds numbers by the hash of what they stand for: one flat table, probed in a row.
 //!
-//! Blocks are looked up by four words. A map that kept those beside the numbers would be ten times as large, and most of
-//! what new code costs is memory touched for the first time; so the table holds numbers alone, and the caller compares.
+//! Blocks are looked up by four words. A map that kept those beside the numbers would be ten times as large,
+//! and most of what new code costs is memory touched for the first time; so the table holds numbers alone,
+//! and the caller compares.
 
 const FREE: u32 = u32::MAX;
 /// Marks a place that held a number once; numbers behind it must still be found.

@@ -39,10 +39,11 @@ pub(crate) const MODE_32: u32 = 1;
 pub(crate) const MODE_USER: u32 = 2;
 /// The processor executes 64-bit code.
 pub(crate) const MODE_64: u32 = 8;
-/// Protected mode with CS, DS, ES and SS flat, and a 32-bit stack, or 64-bit mode: addresses need no segment checks.
+/// Protected mode with CS, DS, ES and SS flat, and a 32-bit stack, or 64-bit mode: addresses need no segment
+/// checks.
 pub(crate) const MODE_FLAT: u32 = 4;
-/// Only in the key of a block: its first instruction is at an address where runs stop, and is executed all the same. A run that
-/// goes on from there begins with such a block; nothing leads into one.
+/// Only in the key of a block: its first instruction is at an address where runs stop, and is executed all
+/// the same. A run that goes on from there begins with such a block; nothing leads into one.
 pub(crate) const MODE_PAST_STOP: u32 = 16;
 
 /// What compiled code may take for granted.
@@ -106,15 +107,16 @@ impl Engine {
         self.known_readable(cpu, memory, linear).map(|entry| u64::from(entry.frame) << 12)
     }
 
-    /// Reads through the page tables of `cpu` what lies in one page whose translation is remembered, without effects.
+    /// Reads through the page tables of `cpu` what lies in one page whose translation is remembered, without
+    /// effects.
     pub fn peek(&self, cpu: &Cpu, memory: &Memory, linear: u64, bytes: &mut [u8]) -> bool {
         if (linear & 0xfff) as usize + bytes.len() > crate::memory::PAGE {
             return false;
         }
         let Some(entry) = self.known_readable(cpu, memory, linear) else { return false };
         let at = entry.addend.wrapping_add(linear) as *const u8;
-        // SAFETY: a read tag promises that `addend` leads to the page's bytes as long as nothing was written from outside, and the
-        // stretch is inside the page.
+        // SAFETY: a read tag promises that `addend` leads to the page's bytes as long as nothing was written
+        // from outside, and the stretch is inside the page.
         unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
         true
     }
@@ -136,8 +138,8 @@ impl Engine {
         }
     }
 
-    /// Memory becomes equal to `source`; what was derived from pages that stay, or from bytes that are the same,
-    /// is kept.
+    /// Memory becomes equal to `source`; what was derived from pages that stay, or from bytes that are the
+    /// same, is kept.
     pub fn restore(&mut self, memory: &mut Memory, source: &Memory) {
         if self.mmu.covers(source) {
             let Self { mmu, code, .. } = self;

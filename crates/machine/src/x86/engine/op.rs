@@ -1,8 +1,8 @@
 //! Micro-operations and the frame they work on.
 //!
-//! A block is a row of [`Op`]s. Each handler does its work and ends in a call of the next handler with the same
-//! six arguments, which the optimiser turns into a jump; so the arguments live in registers for as long as
-//! compiled code runs: frame, operation, log, the two words of the lazy flags, and the TLB.
+//! A block is a row of [`Op`]s. Each handler does its work and ends in a call of the next handler with the
+//! same six arguments, which the optimiser turns into a jump; so the arguments live in registers for as long
+//! as compiled code runs: frame, operation, log, the two words of the lazy flags, and the TLB.
 
 use crate::events::TAG_WIDE;
 use crate::x86::mmu::{ENTRIES, Entry, Tlb};
@@ -11,7 +11,8 @@ use crate::x86::mmu::{ENTRIES, Entry, Tlb};
 pub(crate) type Handler = unsafe extern "C" fn(*mut Frame, *const Op, *mut u64, u64, u64, *const Tlb);
 
 /// One micro-operation, sixteen bytes. Registers are byte offsets into the frame, so that AH is AX plus one.
-/// What does not fit goes into the next slot. A 64-bit address that stands for itself takes `c`, `d` and `imm`.
+/// What does not fit goes into the next slot. A 64-bit address that stands for itself takes `c`, `d` and
+/// `imm`.
 #[repr(C, align(16))]
 #[derive(Clone, Copy)]
 pub(crate) struct Op {
@@ -41,7 +42,8 @@ impl Op {
         u64::from(self.imm) << 32 | self.place() as u64
     }
 
-    /// The four bytes in `a` to `d`. In a stub: twice the slot of the links it was made for, and one more for the second.
+    /// The four bytes in `a` to `d`. In a stub: twice the slot of the links it was made for, and one more for
+    /// the second.
     pub fn place(&self) -> usize {
         u32::from_le_bytes([self.a, self.b, self.c, self.d]) as usize
     }
@@ -120,8 +122,8 @@ pub(crate) struct Frame {
     pub zero: u64,
     /// Bases of FS and GS, at [`FS`] and [`GS`] times eight.
     pub bases: [u64; 2],
-    /// Instructions that may still be executed when the present block began, less the longest block: a block is
-    /// only begun while this is not negative.
+    /// Instructions that may still be executed when the present block began, less the longest block: a block
+    /// is only begun while this is not negative.
     pub remaining: i64,
     /// How far the log moves with each access: 8 bytes, or 0 if each overwrites the last because nothing is
     /// logged.
@@ -184,8 +186,8 @@ macro_rules! handlers {
             ) {
                 #[allow(unused_mut)]
                 let mut $s = State { f, op, log, r, c, t };
-                // SAFETY: handlers are only reached through blocks, entered with a frame, a log with room and a
-                // TLB that outlive the run; operands were made by the translator.
+                // SAFETY: handlers are only reached through blocks, entered with a frame, a log with room and
+                // a TLB that outlive the run; operands were made by the translator.
                 unsafe { $body }
             }
         )*
@@ -193,10 +195,11 @@ macro_rules! handlers {
 }
 pub(crate) use handlers;
 
-// SAFETY, for every method: a `State` exists only while compiled code runs (see the handlers' argument above). Until it is
-// left, `f`, `op`, `log` and `t` point into the frame, the block store, the log and the TLB that the entry lent; register
-// offsets and slot counts come from the translator, which put operations, links and jumps where these methods look;
-// blocks and the log keep room for a whole stretch; and a TLB tag that matches vouches for the page behind it.
+// SAFETY, for every method: a `State` exists only while compiled code runs (see the handlers' argument
+// above). Until it is left, `f`, `op`, `log` and `t` point into the frame, the block store, the log and the
+// TLB that the entry lent; register offsets and slot counts come from the translator, which put operations,
+// links and jumps where these methods look; blocks and the log keep room for a whole stretch; and a TLB tag
+// that matches vouches for the page behind it.
 impl State {
     /// Goes to an operation.
     #[inline(always)]
@@ -251,14 +254,16 @@ impl State {
     #[inline(always)]
     pub unsafe fn fixed(op: *const Op) -> u64 {
         const { assert!(std::mem::offset_of!(Op, a) == 8) };
-        // SAFETY: the eight bytes after the handler are the rest of the same operation (asserted above), which is plain data.
+        // SAFETY: the eight bytes after the handler are the rest of the same operation (asserted above),
+        // which is plain data.
         unsafe { (op.cast::<i64>().add(1).read() >> 16) as u64 }
     }
 
     /// The eight bytes after the handler of the next slot.
     #[inline(always)]
     pub unsafe fn second_wide(&self) -> u64 {
-        // SAFETY: the translator gives operations of two slots their second one; beside its handler it is plain data.
+        // SAFETY: the translator gives operations of two slots their second one; beside its handler it is
+        // plain data.
         unsafe { self.op.add(1).cast::<u64>().add(1).read() }
     }
 
@@ -417,7 +422,8 @@ impl State {
         }
     }
 
-    /// Ends a block and goes on in another page: where the slot after this one says, or through the jump cache.
+    /// Ends a block and goes on in another page: where the slot after this one says, or through the jump
+    /// cache.
     #[inline(always)]
     pub unsafe fn far(self, count: u8) {
         unsafe {
@@ -490,8 +496,8 @@ fn extended<const Z: usize>(imm: u32) -> u64 {
     if Z == 8 { imm as i32 as u64 } else { imm.into() }
 }
 
-/// Carry word of `sum = a + b` (or a difference), where `sum` is not cut to `Z` bytes; of eight bytes it is, and
-/// `out` is the carry.
+/// Carry word of `sum = a + b` (or a difference), where `sum` is not cut to `Z` bytes; of eight bytes it is,
+/// and `out` is the carry.
 #[inline(always)]
 pub(crate) fn carries<const Z: usize>(a: u64, b: u64, sum: u64, out: bool) -> u64 {
     let v = a ^ b ^ sum;

@@ -1,9 +1,9 @@
 //! Two operations in one dispatch.
 //!
-//! Where frequent operations stand side by side in a block, the first one's handler is replaced by one that does its
-//! work and goes straight to the second one's handler. The host then has a jump with one target instead of one with
-//! many, which in code that runs seldom is mispredicted nearly every time. Nothing else changes: both operations keep
-//! their slots, so whatever goes wrong in either is retried as before.
+//! Where frequent operations stand side by side in a block, the first one's handler is replaced by one that
+//! does its work and goes straight to the second one's handler. The host then has a jump with one target
+//! instead of one with many, which in code that runs seldom is mispredicted nearly every time. Nothing else
+//! changes: both operations keep their slots, so whatever goes wrong in either is retried as before.
 
 use super::control::{call_direct, call_far, fused_ri, fused_rr, jump_direct, ret, retry};
 use super::handlers::*;
@@ -11,7 +11,8 @@ use super::op::{Frame, Handler, Op, State};
 use crate::x86::mmu::Tlb;
 use std::sync::LazyLock;
 
-/// An operation that can be the first of a pair. False: it could not be done at once, and nothing has changed.
+/// An operation that can be the first of a pair. False: it could not be done at once, and nothing has
+/// changed.
 trait First {
     const HANDLER: Handler;
     unsafe fn run(s: &mut State) -> bool;
@@ -255,7 +256,8 @@ static LONG_PAIRS: &[(Handler, Row)] = table!(
 const SIZE: usize = 128;
 const NEITHER: u8 = u8::MAX;
 
-/// The numbers of handlers in a table of pairs, by address: open addressing, for it is asked for every operation made.
+/// The numbers of handlers in a table of pairs, by address: open addressing, for it is asked for every
+/// operation made.
 struct Numbers {
     slots: [(usize, u8, u8); SIZE],
 }

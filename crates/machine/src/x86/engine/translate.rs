@@ -236,7 +236,8 @@ impl Builder<'_> {
         Some(false)
     }
 
-    /// An operation that sets all flags, looks at none and cannot fault; `silent` does the same without flags.
+    /// An operation that sets all flags, looks at none and cannot fault; `silent` does the same without
+    /// flags.
     fn sets_flags(&mut self, linear: u64, handler: Handler, silent: Option<Handler>, op: Op) -> Option<bool> {
         self.forget_flags();
         self.emit_at(linear, handler, op, 0, 1, false);

@@ -35,7 +35,8 @@ impl Ignored {
         self.0.contains(name)
     }
 
-    /// Whether the list has a variable, or something that it is a part of: `ptable` has `ptable.proc[3].state`.
+    /// Whether the list has a variable, or something that it is a part of: `ptable` has
+    /// `ptable.proc[3].state`.
     pub fn has_variable(&self, name: &str) -> bool {
         let ends = name.char_indices().filter(|(_, character)| ['.', '[', '+', ' '].contains(character));
         ends.map(|(at, _)| at).chain([name.len()]).any(|end| self.0.contains(&name[..end]))

@@ -1,7 +1,8 @@
 //! Somebody at the keyboard of a guest that just runs (`check --free --keys`).
 //!
-//! On a terminal keys go to the guest as they are pressed, its console is shown on the standard error, and Ctrl-C ends the session. From a file or a pipe one line after
-//! the other is typed whenever the guest waits, and the session is over when the guest waits after the last one.
+//! On a terminal keys go to the guest as they are pressed, its console is shown on the standard error, and
+//! Ctrl-C ends the session. From a file or a pipe one line after the other is typed whenever the guest waits,
+//! and the session is over when the guest waits after the last one.
 
 use crate::console::Console;
 use crate::terminal::{Input, Terminal};
@@ -24,7 +25,8 @@ enum Source {
 pub struct Keyboard {
     source: Source,
     console: Console,
-    /// How much of the lines that the guest printed was shown, and of the line that is not yet whole, in bytes.
+    /// How much of the lines that the guest printed was shown, and of the line that is not yet whole, in
+    /// bytes.
     shown: (usize, usize),
     idle_steps: u32,
 }
@@ -37,7 +39,8 @@ impl Keyboard {
         Self { source, console: Console::new(), shown: (0, 0), idle_steps: 0 }
     }
 
-    /// Shows what the guest printed and types what is to be typed, after a step; says whether the session goes on.
+    /// Shows what the guest printed and types what is to be typed, after a step; says whether the session
+    /// goes on.
     pub fn attend(&mut self, run: &mut FreeRun, instructions: u64) -> Result<bool, Failure> {
         let printed = self.printed(run);
         self.console

@@ -1,5 +1,5 @@
-//! `rockfall check KERNEL --linux TEST.c…`: an unmodified Linux kernel is watched while it boots and runs tests, and without `--linux` while it
-//! boots.
+//! `rockfall check KERNEL --linux TEST.c…`: an unmodified Linux kernel is watched while it boots and runs
+//! tests, and without `--linux` while it boots.
 
 mod confirm;
 mod races;

@@ -1,4 +1,5 @@
-//! The two projects of the Pebbles course: a thread library (P2), which is tested on the bundled kernel, and a kernel (P3).
+//! The two projects of the Pebbles course: a thread library (P2), which is tested on the bundled kernel, and
+//! a kernel (P3).
 
 use super::{Project, Ready};
 use crate::files::{read, write_whole};

@@ -1,7 +1,8 @@
 //! Pintos: the threads project with its own tests and ours, and userprog with a disk that has the programs.
 //!
-//! The disk is what the `pintos` script would make: the loader, a partition table, the kernel; for userprog also an empty
-//! partition for the file system and one with an archive of programs, which the kernel unpacks when it boots (`-f extract`).
+//! The disk is what the `pintos` script would make: the loader, a partition table, the kernel; for userprog
+//! also an empty partition for the file system and one with an archive of programs, which the kernel unpacks
+//! when it boots (`-f extract`).
 
 use super::{Project, Ready};
 use crate::files::{read, write_whole};
@@ -20,8 +21,8 @@ const FILE_SYSTEM: u8 = 0x21;
 const SCRATCH: u8 = 0x22;
 const FILE_SYSTEM_BYTES: usize = 2 << 20;
 
-/// Programs of userprog that start others or wait for them, and those that they start. (A directory of the project as it is
-/// handed out has sixteen entries.)
+/// Programs of userprog that start others or wait for them, and those that they start. (A directory of the
+/// project as it is handed out has sixteen entries.)
 const PROGRAMS: [&str; 12] = [
     "wait-simple",
     "wait-twice",

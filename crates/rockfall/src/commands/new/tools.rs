@@ -1,7 +1,8 @@
 //! The tools of a course's makefile as compilers of today want them.
 //!
-//! Concept: a folder at the head of PATH with scripts of the tools' usual names, each of which runs the tool of that name from
-//! the rest of PATH. The makefile keeps its own variables, and no file of the project is changed.
+//! Concept: a folder at the head of PATH with scripts of the tools' usual names, each of which runs the tool
+//! of that name from the rest of PATH. The makefile keeps its own variables, and no file of the project is
+//! changed.
 
 use crate::files::write_whole;
 use campaign::Failure;
@@ -14,7 +15,8 @@ const FLAGS: &str = "-m32 -g -gdwarf-4 -fcommon -fgnu89-inline -fno-pie -fno-pic
 /// Lines of a failed build that are told.
 const LINES_TOLD: usize = 12;
 
-/// The compiler's script. What a makefile builds to run while it builds is for the host; stabs are no longer known.
+/// The compiler's script. What a makefile builds to run while it builds is for the host; stabs are no longer
+/// known.
 fn compiler_script(compiler: &str) -> String {
     format!(
         "#!/bin/sh\n\
@@ -54,7 +56,8 @@ impl Tools {
         for name in ["gcc", "cc", "410-gcc"] {
             tools.add(name, &compiler_script(compiler))?;
         }
-        // A stack that nobody says is not executable is a warning of today's linker, and warnings may be fatal.
+        // A stack that nobody says is not executable is a warning of today's linker, and warnings may be
+        // fatal.
         for name in ["ld", "410-ld"] {
             tools.add(name, &script("ld", " --no-fatal-warnings -z noexecstack"))?;
         }

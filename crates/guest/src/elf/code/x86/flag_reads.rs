@@ -1,9 +1,9 @@
 //! Instructions that read a word in a loop until somebody else changes it.
 //!
-//! Contract: told from the instructions of the file alone. A loop counts if it is short, writes no memory, calls nothing
-//! but functions that offer the processor to others, and is left by a comparison of what such an instruction read, at an
-//! address that the loop does not change, with something that it does not change either: then only somebody else can end
-//! it.
+//! Contract: told from the instructions of the file alone. A loop counts if it is short, writes no memory,
+//! calls nothing but functions that offer the processor to others, and is left by a comparison of what such
+//! an instruction read, at an address that the loop does not change, with something that it does not change
+//! either: then only somebody else can end it.
 //!
 //! Limits: a loop that also counts its rounds is not recognised.
 

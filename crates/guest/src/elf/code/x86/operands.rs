@@ -84,7 +84,8 @@ fn next<M: Memory + ?Sized>(
     Some(Decoder::with_ip(bitness(architecture)?, bytes, registers.pc, DecoderOptions::NONE).decode())
 }
 
-/// Whether an explicit operand is in memory that others may share: not relative to the stack pointer, nor to a segment of its processor's own.
+/// Whether an explicit operand is in memory that others may share: not relative to the stack pointer, nor to
+/// a segment of its processor's own.
 fn is_shared_form(instruction: &Instruction) -> bool {
     !matches!(instruction.memory_segment(), Register::GS | Register::FS)
         && !matches!(instruction.memory_base(), Register::RSP | Register::ESP)
@@ -196,7 +197,8 @@ mod tests {
         Decoder::with_ip(32, bytes, 0x1000, DecoderOptions::NONE).decode()
     }
 
-    /// Which operands may be shared, and where they are with eax = 0x5000, ecx = 2, esi = 0x6000, edi = 0x7000.
+    /// Which operands may be shared, and where they are with eax = 0x5000, ecx = 2, esi = 0x6000, edi =
+    /// 0x7000.
     #[test]
     fn operands_and_their_places() {
         let mut registers = Registers::default();

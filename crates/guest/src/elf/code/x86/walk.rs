@@ -1,14 +1,14 @@
 //! Following code by what it does to the stack.
 //!
-//! Two ways to find the return address of a function without help from the compiler. *Running out* follows the code
-//! from here to a `ret` or `iret`, with the real registers and memory. *Running in* follows it from the function's entry
-//! to here, with symbols for the registers, for functions that never return. Either way only the stack pointer and what
-//! is saved and restored are computed; both sides of a branch are tried, since compiled code leaves the stack at the
-//! same height on every way to an instruction.
+//! Two ways to find the return address of a function without help from the compiler. *Running out* follows
+//! the code from here to a `ret` or `iret`, with the real registers and memory. *Running in* follows it from
+//! the function's entry to here, with symbols for the registers, for functions that never return. Either way
+//! only the stack pointer and what is saved and restored are computed; both sides of a branch are tried,
+//! since compiled code leaves the stack at the same height on every way to an instruction.
 //!
-//! Contract: bounded work, no assumption about what is in memory. 32-bit x86. Calls are skipped. They leave the stack as
-//! it was, unless the function called is known and pops arguments (as one that returns a structure does); called by a
-//! pointer, such a function misleads it.
+//! Contract: bounded work, no assumption about what is in memory. 32-bit x86. Calls are skipped. They leave
+//! the stack as it was, unless the function called is known and pops arguments (as one that returns a
+//! structure does); called by a pointer, such a function misleads it.
 
 use super::bitness;
 use crate::elf::image::{Function, Image, Space};
@@ -340,8 +340,8 @@ struct Entered {
     saved: Vec<(i64, usize)>,
 }
 
-/// Ways in that were found, by the function and where in it they lead: they depend on nothing but the file's code, and the
-/// same few are asked for at every point.
+/// Ways in that were found, by the function and where in it they lead: they depend on nothing but the file's
+/// code, and the same few are asked for at every point.
 #[derive(Default, Debug)]
 pub(crate) struct WaysIn(RwLock<FxHashMap<(VirtAddr, u64), WayIn>>);
 

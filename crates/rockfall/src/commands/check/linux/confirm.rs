@@ -1,8 +1,9 @@
-//! A lock order that was reported of a Linux kernel, confirmed: each test is explored on several processors until they get stuck where the cycle
-//! says, or the time is over.
+//! A lock order that was reported of a Linux kernel, confirmed: each test is explored on several processors
+//! until they get stuck where the cycle says, or the time is over.
 //!
-//! What the kernel waits in is a function of its own for every kind of lock, and a test of its own boot may have its locks elsewhere. So a deadlock is
-//! that of a cycle if, for each edge, a processor waits below the function that asked for the lock then.
+//! What the kernel waits in is a function of its own for every kind of lock, and a test of its own boot may
+//! have its locks elsewhere. So a deadlock is that of a cycle if, for each edge, a processor waits below the
+//! function that asked for the lock then.
 
 use crate::commands::check::Arguments;
 use crate::commands::explore::cores;
