@@ -380,7 +380,6 @@ fn document(tables: &str) -> String {
          folder's lock and then the file's. A program with two processes, of which one creates a file and the other unlinks it, deadlocks: `check --lockdep \
          --confirm 60s` shows it with a schedule. With `iput` mended there is no report. How long usertests is watched is limited by \
          `--instructions`; in two thousand million of them, with `rockfall check`, nothing else was reported. There the rules about locks and watchpoints cost more \
-         than they may: every call of a function that the description names, and every return from it, stops the machine, and a guest that is \
-         copied to be held back is prepared for points everywhere.\n\n{tables}"
+         than they may; what takes the time was not profiled.\n\n{tables}"
     )
 }
