@@ -2,13 +2,17 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use trace::Cancelled;
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// The path of the finding that is being told.
 static KEPT: Mutex<Option<String>> = Mutex::new(None);
+
+fn kept() -> MutexGuard<'static, Option<String>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How often Ctrl-C must be pressed to end the process at once.
 const ASKED_IMPATIENT: u32 = 2;
@@ -17,7 +21,7 @@ const ASKED_IMPATIENT: u32 = 2;
 pub fn listen() {
     // Without a handler Ctrl-C simply ends the process, which loses only what was not yet told.
     let _ = ctrlc::set_handler(|| {
-        if let Some(finding) = KEPT.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        if let Some(finding) = &*kept() {
             eprintln!("rockfall: interrupted; the finding is in {finding}");
             std::process::exit(130);
         }
@@ -41,14 +45,14 @@ pub struct Telling;
 
 impl Telling {
     pub fn of(path: &Path) -> Self {
-        *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.display().to_string());
+        *kept() = Some(path.display().to_string());
         Self
     }
 }
 
 impl Drop for Telling {
     fn drop(&mut self) {
-        *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *kept() = None;
     }
 }
 
