@@ -73,9 +73,11 @@
     const count = row.instructions === null ? [] : [row.instructions.toLocaleString("en") + " instructions"];
     const small = (row.system_call ? ["system call " + row.system_call] : []).concat(count).join(" · ");
     const head = make("header", hue(row.column), make("span", "mono", "Row " + row.number), make("b", "", story.threads[row.column].title), make("span", "small", small), close);
-    const from = row.from ? name(row.from) + " (" + where(row.from) + ")" : "its start";
+    // Without debug information a place has no file and line.
+    const place = frame => name(frame) + (where(frame) ? " (" + where(frame) + ")" : "");
+    const from = row.from ? place(row.from) : "its start";
     const what = make("section", "", make("h4", "", "What it did"),
-      make("p", "", "Ran from " + from + " to " + name(row.to) + (where(row.to) ? " (" + where(row.to) + ")" : "") + "."),
+      make("p", "", "Ran from " + from + " to " + place(row.to) + "."),
       make("div", "end " + row.end.kind, row.end.text));
     const parts = [head, what, view];
 
