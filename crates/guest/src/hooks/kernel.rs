@@ -274,9 +274,9 @@ impl Hook {
         architecture: Architecture,
         registers: &Registers,
         memory: &M,
-    ) -> Vec<u64> {
-        let read = |home: &ArgumentHome| home.read(architecture, registers, memory).unwrap_or(0);
-        self.arguments.iter().map(read).collect()
+    ) -> impl Iterator<Item = u64> {
+        let read = move |home: &ArgumentHome| home.read(architecture, registers, memory).unwrap_or(0);
+        self.arguments.iter().map(read)
     }
 }
 
