@@ -1,5 +1,5 @@
 //! A run that is killed at any moment goes on from its folder and ends with the statement of one that nobody
-//! disturbed; folders that are damaged, foreign, in use or impossible to write are told in a sentence.
+//! disturbed; folders that are damaged, foreign, in use or impossible to write are reported in a sentence.
 
 use guests::Build;
 use serde_json::Value;
@@ -157,7 +157,7 @@ fn a_bug_that_was_found_is_not_lost() {
     let build = Build { faults: vec!["lost_wakeup".into()], ..Build::default() };
     build.image(&folder).unwrap_or_else(|error| panic!("{error}"));
     let more = ["--program", "programs/broadcast_test", "--run", "run", "--json"];
-    let told = |output: &Output| {
+    let conclusion = |output: &Output| {
         let text = out(output);
         let last: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("an object");
         (output.status.code(), last["finding"]["signature"].clone(), text.matches("\"progress\"").count())
@@ -171,10 +171,10 @@ fn a_bug_that_was_found_is_not_lost() {
         let bug: Value = serde_json::from_str(&bug.expect("a bug is told at once")).expect("an object");
         let _ = child.kill();
         child.wait().expect("its end");
-        let was_told = events.any(|line| line.is_ok_and(|line| !line.contains("\"event\":")));
-        let (code, signature, progress) = told(&run(&folder, &more));
+        let was_reported = events.any(|line| line.is_ok_and(|line| !line.contains("\"event\":")));
+        let (code, signature, progress) = conclusion(&run(&folder, &more));
         assert_eq!((code, &signature), (Some(1), &bug["signature"]), "round {round}");
-        if !was_told {
+        if !was_reported {
             assert_eq!(progress, 0, "nothing is searched again");
             killed += 1;
         }
@@ -204,7 +204,7 @@ fn an_interrupt_ends_with_the_statement() {
 }
 
 #[test]
-fn folders_that_do_not_fit_are_told() {
+fn folders_that_do_not_fit_are_reported() {
     let folder = folder("misfits");
     let short: &[&str] = &["--run", "run", "--budget", "0.1s"];
     let begin = || assert_eq!(run(&folder, &[short, &["--fresh"]].concat()).status.code(), Some(0));
