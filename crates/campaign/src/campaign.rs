@@ -162,7 +162,7 @@ pub struct Campaign<'a> {
     news: bool,
     /// The bug to be reported next.
     found: Option<(JobId, Found)>,
-    /// The points at which a thread was in each exhausted space: what others met depends on how far they came.
+    /// The points met in each exhausted space: what others met depends on how far they came.
     met: BTreeMap<JobId, PointsMet>,
     /// Causes of the bugs that were reported, and set aside to look for the next one.
     causes_set_aside: Vec<Signature>,

@@ -275,8 +275,8 @@ impl Sight<'_> {
         jobs
     }
 
-    /// A line for each job at work or in another state than it was reported in, and for each race that was not
-    /// told.
+    /// A line for each job at work or in another state than it was reported in, and for each race that was
+    /// not told.
     fn news(&self, shown: &mut Vec<State>, races: &mut BTreeSet<RaceKey>) -> Vec<String> {
         let mut lines = Vec::new();
         for (at, job) in self.plan.jobs().iter().enumerate() {
@@ -443,7 +443,8 @@ impl View for JobsView {
                 table.tick();
             }
             Self::Events { every, shown, jobs, races } => {
-                // What is untested changes with every job that ends; what became of it is reported at the end.
+                // What is untested changes with every job that ends; what became of it is reported at the
+                // end.
                 emit_races(plan.races().iter(), races, |before, now| before.0 != now.0);
                 emit_jobs(plan, jobs, |job, (state, _)| job.state != *state);
                 if shown.is_none_or(|shown| shown.elapsed() >= *every) {

@@ -24,13 +24,15 @@ fn begin(folder: &Path, kernel: &Path, command: &str, more: &[&str]) -> Child {
     process.spawn().expect("the command starts")
 }
 
-/// How much processor time a process needs until it is sure to be at work, in ticks of the host: half a second.
+/// How much processor time a process needs until it is sure to be at work, in ticks of the host: half a
+/// second.
 const AT_WORK_TICKS: u64 = 50;
 
 /// The processor time that a process has used, in ticks of the host; `None` once it has ended.
 fn ticks_used(id: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // What follows the name, which may hold anything, begins with the state; the 12th and 13th after it are the times.
+    // What follows the name, which may hold anything, begins with the state; the 12th and 13th after it are
+    // the times.
     let mut fields = text.rsplit(')').next()?.split_whitespace();
     let state = fields.next()?;
     let mut time = || fields.by_ref().next()?.parse::<u64>().ok();
