@@ -94,6 +94,10 @@ const STRETCH_INSTRUCTIONS: u64 = 20_000;
 const STOPS_BETWEEN_LOOKS: u64 = 1 << 10;
 /// About how many bytes a clone takes beside its pages.
 const CLONE_BYTES: usize = 64 << 10;
+/// What a clone costs, as a number of instructions: who touched which words is copied, and every page that is
+/// written after it. Measured: with fewer clones than that more is executed again than they cost, with more
+/// of them less (half or twice as many make little difference).
+const CLONE_INSTRUCTIONS: u64 = 25_000;
 
 pub struct Multiprocessor {
     machine: Machine,
@@ -598,6 +602,10 @@ impl Subject for Multiprocessor {
             Some(task) => format!("{cpu} {task}"),
             None => cpu.to_string(),
         })
+    }
+
+    fn clone_instructions(&self) -> u64 {
+        CLONE_INSTRUCTIONS
     }
 
     fn bytes_apart(&self, other: &Self) -> usize {
