@@ -62,11 +62,11 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
     if options.write {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results/soundness.md");
-        let told = |e: std::io::Error| format!("{}: {e}", page.display());
-        let text = fs::read_to_string(&page).map_err(told)?;
+        let in_words = |e: std::io::Error| format!("{}: {e}", page.display());
+        let text = fs::read_to_string(&page).map_err(in_words)?;
         let text = report::section::replaced(&text, "many-threads", &table)
             .ok_or_else(|| format!("{} has no place for the result", page.display()))?;
-        fs::write(&page, text).map_err(told)?;
+        fs::write(&page, text).map_err(in_words)?;
     }
     Ok(())
 }

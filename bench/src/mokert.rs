@@ -30,7 +30,7 @@ pub struct Options {
 }
 
 /// The lines of a run that say what came of it.
-const TELLING: [&str; 6] = ["Model of", "Spin:", "Counterexample:", "On the", "Refined:", "The patch"];
+const RELEVANT: [&str; 6] = ["Model of", "Spin:", "Counterexample:", "On the", "Refined:", "The patch"];
 
 /// A run of the command.
 struct Run {
@@ -66,8 +66,8 @@ fn model(at: &Path, arguments: &[&str]) -> Result<Run, String> {
         return Err(format!("{shown}: {}", errors.lines().next_back().unwrap_or("it failed")));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    let telling = |line: &&str| TELLING.iter().any(|begin| line.starts_with(begin)) || is_effort(line);
-    let said = text.lines().filter(telling).map(|line| line.trim().to_owned()).collect();
+    let relevant = |line: &&str| RELEVANT.iter().any(|begin| line.starts_with(begin)) || is_effort(line);
+    let said = text.lines().filter(relevant).map(|line| line.trim().to_owned()).collect();
     Ok(Run { shown, said, seconds })
 }
 

@@ -66,7 +66,7 @@ impl Reader {
                 self.events.clear();
             }
             Logging::Events => machine.drain(&mut self.events, |event| {
-                if let machine::Event::Access(access) = event {
+                if let machine::LogEntry::Access(access) = event {
                     *seen =
                         seen.wrapping_add(access.address.0 ^ access.pc.0).wrapping_add(access.size.into());
                 }

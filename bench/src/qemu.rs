@@ -56,7 +56,7 @@ impl Qemu {
                 report.push(byte[0]);
                 continue;
             }
-            let halt = Halt { time: settled(clock)?, instructions: None };
+            let halt = Halt { time: idle(clock)?, instructions: None };
             halts.push((halt, halt));
             input.write_all(b"g").and_then(|()| input.flush()).map_err(|e| format!("QEMU's input: {e}"))?;
         }
@@ -69,7 +69,7 @@ impl Qemu {
 }
 
 /// The clock's value once it stands still: the guest may have a few instructions to go to its halt.
-fn settled(clock: CpuClock) -> Result<std::time::Duration, String> {
+fn idle(clock: CpuClock) -> Result<std::time::Duration, String> {
     let mut last = clock.now()?;
     loop {
         std::thread::sleep(std::time::Duration::from_millis(2));

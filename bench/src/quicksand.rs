@@ -233,7 +233,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     table(&mut text, "Faults", filled.iter().filter(|filled| filled.row.fault.is_some()));
     table(&mut text, "Correct tests", filled.iter().filter(|filled| filled.row.fault.is_none()));
     partly(&mut text, &filled);
-    estimates::tell(&mut text, &spaces);
+    estimates::write(&mut text, &spaces);
     print!("{text}");
     if options.write { write_document(&text, options) } else { Ok(()) }
 }

@@ -73,12 +73,12 @@ fn programs() -> Vec<Program> {
     all.into_iter().map(program).collect()
 }
 
-fn until_told(until: Until) -> String {
+fn until_shown(until: Until) -> String {
     until
         .map_or_else(|| "–".to_owned(), |(interleavings, seconds)| format!("{interleavings}, {seconds:.0} s"))
 }
 
-fn count_told(count: Count) -> String {
+fn count_shown(count: Count) -> String {
     count.map_or_else(|| "–".to_owned(), |count| count.to_string())
 }
 
@@ -108,7 +108,7 @@ fn reduced_space(program: &'static str, size: Size, strategy: &'static str) -> Q
 const WAYS: [&str; 3] = ["retry", "codes", "stm"];
 const STRATEGIES: [&str; 2] = ["depth-first", "dpor"];
 
-/// Sizes whose reduction is told.
+/// Sizes whose reduction is reported.
 fn is_small((threads, iterations): Size) -> bool {
     threads * iterations <= 4
 }
@@ -206,7 +206,7 @@ fn bugs(bench: &Bench<'_>, text: &mut String) {
             let (threads, iterations) = known.size;
             let cells =
                 [false, true].map(|maximal| bench.cell(&bug(name, known.size, how, maximal))).join(" | ");
-            let thesis = [known.deepening, known.maximal].map(until_told).join(" | ");
+            let thesis = [known.deepening, known.maximal].map(until_shown).join(" | ");
             let _ = writeln!(text, "| {name} | {threads}, {iterations} | {cells} | {thesis} |");
         }
     }
@@ -223,7 +223,7 @@ fn verification(bench: &Bench<'_>, text: &mut String) {
     for (name, spaces) in MENDED.iter().filter(|(name, _)| bench.selects(name)) {
         for (size, thesis) in *spaces {
             let cells = WAYS.map(|how| bench.cell(&space(name, *size, Some(how)))).join(" | ");
-            let thesis = thesis.map(count_told).join(" | ");
+            let thesis = thesis.map(count_shown).join(" | ");
             let _ = writeln!(text, "| {name} | {}, {} | {cells} | {thesis} |", size.0, size.1);
         }
     }
@@ -242,7 +242,7 @@ fn reduction(bench: &Bench<'_>, text: &mut String) {
         for (size, [plain, sets, _]) in spaces.iter().filter(|(size, _)| is_small(*size)) {
             let cells =
                 STRATEGIES.map(|strategy| bench.cell(&reduced_space(name, *size, strategy))).join(" | ");
-            let thesis = [*plain, *sets].map(count_told).join(" | ");
+            let thesis = [*plain, *sets].map(count_shown).join(" | ");
             let _ = writeln!(text, "| {name} | {}, {} | {cells} | {thesis} |", size.0, size.1);
         }
     }
@@ -259,7 +259,7 @@ fn locks(bench: &Bench<'_>, text: &mut String) {
     for (name, spaces) in LOCKS.iter().filter(|(name, _)| bench.selects(name)) {
         for (size, thesis) in *spaces {
             let cell = bench.cell(&lock_space(name, *size));
-            let _ = writeln!(text, "| {name} | {}, {} | {cell} | {} |", size.0, size.1, count_told(*thesis));
+            let _ = writeln!(text, "| {name} | {}, {} | {cell} | {} |", size.0, size.1, count_shown(*thesis));
         }
     }
 }

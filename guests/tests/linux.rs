@@ -76,7 +76,7 @@ fn run(machine: &mut Machine, to_test: bool) -> Outcome {
         let turn =
             turns.take(machine, left, Kinds::HYPERCALL, &mut events).expect("a processor that may run");
         if turn.stop == Stop::Hypercall {
-            match told(machine, turn.cpu) {
+            match text(machine, turn.cpu) {
                 Some(Annotation::Result { test, status }) => results.push((test, status)),
                 Some(Annotation::TestStart { threads, .. }) if to_test => {
                     turns.hold(turn.cpu);
@@ -94,7 +94,7 @@ fn run(machine: &mut Machine, to_test: bool) -> Outcome {
     Outcome { stop, results, console, instructions: machine.instructions(), state: machine.state_hash() }
 }
 
-fn told(machine: &Machine, cpu: CpuId) -> Option<Annotation> {
+fn text(machine: &Machine, cpu: CpuId) -> Option<Annotation> {
     decode(&registers(machine, cpu), &View { machine, cpu })
 }
 
@@ -149,7 +149,7 @@ fn two_processors_and_a_snapshot_before_the_test() {
 }
 
 /// Linux tells its programs of the processor's transactions, and a lock is elided with them; without them it
-/// is not told.
+/// is not reported.
 #[test]
 fn a_program_elides_a_lock() {
     let Some(debian) = debian() else { return };
@@ -157,8 +157,8 @@ fn a_program_elides_a_lock() {
     for (tsx, status) in [(Some(machine::Tsx::default()), 0), (None, 1 << 8)] {
         let config = BoardConfig { cpus: 2, memory_bytes: MEMORY_BYTES, tsx, ..BoardConfig::default() };
         let outcome = run(&mut boot_image(&file, config, "", &TRANSACTIONS), false);
-        let told = (outcome.stop, outcome.results);
-        assert_eq!(told, (Stop::PowerOff, vec![("elision".to_owned(), status)]), "{}", outcome.console);
+        let text = (outcome.stop, outcome.results);
+        assert_eq!(text, (Stop::PowerOff, vec![("elision".to_owned(), status)]), "{}", outcome.console);
     }
 }
 

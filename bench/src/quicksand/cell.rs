@@ -43,8 +43,8 @@ pub struct Spaces {
 }
 
 impl Spaces {
-    /// From what was told of jobs, a line of JSON each; the last of each job counts.
-    fn told(lines: &str) -> Option<Self> {
+    /// From what was reported of jobs, a line of JSON each; the last of each job counts.
+    fn text(lines: &str) -> Option<Self> {
         let jobs = lines.lines().filter_map(|line| serde_json::from_str::<JobTold>(line).ok());
         let jobs: BTreeMap<usize, JobTold> = jobs.map(|job| (job.id, job)).collect();
         let count = |test: &dyn Fn(&JobTold) -> bool| jobs.values().filter(|job| test(job)).count();
@@ -164,7 +164,7 @@ impl Kept {
         let summary = Summary::last_of(&said);
         let _ = fs::remove_dir_all(file("run"));
         let forecasts = fs::read_to_string(&forecasts).ok();
-        let spaces = Spaces::told(&said);
+        let spaces = Spaces::text(&said);
         let Some(summary) = summary else {
             let why = errors.lines().next_back().unwrap_or("no result").to_owned();
             return Ok(Cell {
@@ -177,7 +177,7 @@ impl Kept {
             });
         };
         let ending = summary.ending();
-        let races = races_told(&summary.scope);
+        let races = races_shown(&summary.scope);
         let Summary { interleavings, seconds, .. } = summary;
         Ok(Cell { ending, interleavings, seconds, races, forecasts, spaces })
     }
@@ -204,7 +204,7 @@ impl Kept {
 }
 
 /// How many were seen; after a bug, the numbers of the line on data races, added up.
-fn races_told(scope: &str) -> Option<u64> {
+fn races_shown(scope: &str) -> Option<u64> {
     let counted = |line: &'_ str| {
         let counted =
             line.strip_suffix(" data races seen").or_else(|| line.strip_suffix(" data race seen"))?;
@@ -239,18 +239,18 @@ mod tests {
         ];
         let spaces =
             Spaces { exhausted: 2, initial: 2, initial_exhausted: 1, racing: 2, racing_exhausted: 1 };
-        assert_eq!(Spaces::told(&lines.join("\n")), Some(spaces));
-        assert_eq!(Spaces::told(""), None);
+        assert_eq!(Spaces::text(&lines.join("\n")), Some(spaces));
+        assert_eq!(Spaces::text(""), None);
     }
 
     #[test]
     fn races_are_added_up() {
         let line = "Data races: 0 leading to the bug, 3 without harm in the spaces exhausted, 2 untested.";
-        assert_eq!(races_told(&format!("test x of y\n{line}\n  more")), Some(5));
+        assert_eq!(races_shown(&format!("test x of y\n{line}\n  more")), Some(5));
         let line = "  3 interleavings in 1 state space, 6.5 s; 1 data race seen";
-        assert_eq!(races_told(line), Some(1));
+        assert_eq!(races_shown(line), Some(1));
         let line = "  975 interleavings in 45 state spaces, 6.5 s; 12 data races seen";
-        assert_eq!(races_told(&format!("test x of y\n{line}\nData races: all are harmless.")), Some(12));
-        assert_eq!(races_told("Data races were not looked for."), None);
+        assert_eq!(races_shown(&format!("test x of y\n{line}\nData races: all are harmless.")), Some(12));
+        assert_eq!(races_shown("Data races were not looked for."), None);
     }
 }

@@ -36,7 +36,7 @@ struct Judged {
 }
 
 impl Judged {
-    /// What was told when this part of the whole was done.
+    /// What was reported when this part of the whole was done.
     fn of(growth: Growth, part: f64) -> Self {
         Self { estimate: part * growth.expected, low: part * growth.least, high: part * growth.most }
     }
@@ -141,7 +141,7 @@ fn percent(part: usize, whole: usize) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
 
-fn told(judged: &[Judged]) -> Vec<String> {
+fn row_cells(judged: &[Judged]) -> Vec<String> {
     let within = judged.iter().filter(|j| j.is_within_2()).count();
     let low = judged.iter().filter(|j| j.estimate < 0.5).count();
     let held = judged.iter().filter(|j| j.is_held()).count();
@@ -156,7 +156,7 @@ fn told(judged: &[Judged]) -> Vec<String> {
     ]
 }
 
-pub fn tell(text: &mut String, spaces: &[Space]) {
+pub fn write(text: &mut String, spaces: &[Space]) {
     let _ = writeln!(
         text,
         "\n## Forecasts\n\nOver all spaces that dpor exhausted (those above, the sets of points that iterative deepening \
@@ -176,29 +176,29 @@ pub fn tell(text: &mut String, spaces: &[Space]) {
         tests.iter().map(|test| (*test, best(&others(test), what))).collect()
     };
     let (sizes, times) = (left_out(size), left_out(time));
-    let mut tell_of = |what: &str, judge: &dyn Fn(&Space, f64) -> Option<Judged>| {
+    let mut row_of = |what: &str, judge: &dyn Fn(&Space, f64) -> Option<Judged>| {
         for (part, paper) in PARTS.into_iter().zip(WITHIN_2018) {
             let judged: Vec<Judged> = spaces.iter().filter_map(|space| judge(space, part)).collect();
             let mut cells = vec![what.to_owned(), format!("{:.0} %", 100.0 * part)];
-            cells.extend(told(&judged));
+            cells.extend(row_cells(&judged));
             cells.push(paper.map_or_else(String::new, |percent| format!("{percent:.0} %")));
             line(text, &cells);
         }
     };
-    tell_of("size, in use", &|space, part| size(space, part, &Correction::OF_SIZE));
-    tell_of("size, left out", &|space, part| size(space, part, &sizes[space.test.as_str()]));
-    tell_of("size, plain", &plain_size);
-    tell_of("time, in use", &|space, part| time(space, part, &Correction::OF_TIME));
-    tell_of("time, left out", &|space, part| time(space, part, &times[space.test.as_str()]));
+    row_of("size, in use", &|space, part| size(space, part, &Correction::OF_SIZE));
+    row_of("size, left out", &|space, part| size(space, part, &sizes[space.test.as_str()]));
+    row_of("size, plain", &plain_size);
+    row_of("time, in use", &|space, part| time(space, part, &Correction::OF_TIME));
+    row_of("time, left out", &|space, part| time(space, part, &times[space.test.as_str()]));
     let is_long = |space: &&Space| space.seconds >= LONG_SECONDS_MIN;
-    tell_of("time, long, in use", &|space, part| {
+    row_of("time, long, in use", &|space, part| {
         time(Some(space).filter(is_long)?, part, &Correction::OF_TIME)
     });
-    tell_of("time, long, left out", &|space, part| {
+    row_of("time, long, left out", &|space, part| {
         time(Some(space).filter(is_long)?, part, &times[space.test.as_str()])
     });
-    tell_of("work, in use", &|space, part| work(space, part, &Correction::OF_TIME));
-    tell_of("work, left out", &|space, part| work(space, part, &times[space.test.as_str()]));
+    row_of("work, in use", &|space, part| work(space, part, &Correction::OF_TIME));
+    row_of("work, left out", &|space, part| work(space, part, &times[space.test.as_str()]));
 
     let same = |a: &Correction, b: &Correction| (a.late_marks, a.factor_max) == (b.late_marks, b.factor_max);
     let in_words =
@@ -227,7 +227,7 @@ pub fn tell(text: &mut String, spaces: &[Space]) {
             let judged: Vec<Judged> =
                 of.filter_map(|space| size(space, part, &Correction::OF_SIZE)).collect();
             let mut cells = vec![name.to_owned(), format!("{:.0} %", 100.0 * part)];
-            cells.extend(told(&judged));
+            cells.extend(row_cells(&judged));
             line(text, &cells);
         }
     }

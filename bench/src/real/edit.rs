@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told() {
+    fn what_does_not_fit_is_reported() {
         assert_eq!(edited(TEXT, "f", "wait (b);", ""), Err("f has no line with 'wait (b);'".into()));
         assert_eq!(edited(TEXT, "h", "wait", ""), Err("there is no function h".into()));
     }

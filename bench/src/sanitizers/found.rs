@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A kind of bug, the fault that stands for it, what `rockfall check` is told, and the function that a race
+/// A kind of bug, the fault that stands for it, what `rockfall check` is given, and the function that a race
 /// of it has a side in.
 struct Kind {
     what: &'static str,
@@ -62,12 +62,12 @@ fn shows(command: &Path, kind: &Kind, faults: &[&str]) -> Result<bool, String> {
     let mut check = Command::new(command);
     check.args(["check", "kernel", "-k", "pebbles", "--json"]).args(kind.arguments).current_dir(folder);
     let output = check.output().map_err(|error| error.to_string())?;
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout)
+    let text: serde_json::Value = serde_json::from_slice(&output.stdout)
         .map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&output.stderr)))?;
     let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
     Ok(match kind.race_in {
-        None => list(&told["findings"]).iter().any(|finding| finding["class"] == "lock-order"),
-        Some(function) => list(&told["races"])
+        None => list(&text["findings"]).iter().any(|finding| finding["class"] == "lock-order"),
+        Some(function) => list(&text["races"])
             .iter()
             .flat_map(|tool| list(&tool["races"]["races"]))
             .any(|race| race.to_string().contains(&format!("\"{function}\""))),

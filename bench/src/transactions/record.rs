@@ -159,7 +159,7 @@ impl Record {
         let said = fs::read_to_string(self.built.join("said.out")).map_err(|e| e.to_string())?;
         let jobs = said.lines().filter_map(|line| serde_json::from_str::<JobEvent>(line).ok());
         let jobs: Vec<JobEvent> = jobs.collect();
-        let told = match outcome.ending {
+        let last = match outcome.ending {
             Ending::Exhausted => jobs.iter().rev().find(|job| job.state == "exhausted"),
             Ending::Unfinished if question.grows => {
                 jobs.iter().rev().max_by_key(|job| (job.points.len(), job.interleavings))
@@ -173,11 +173,11 @@ impl Record {
         };
         let before = self.answer(question).map_or((0.0, 0.0), |answer| (answer.seconds, answer.cpu_seconds));
         let answer = Answer {
-            interleavings: told.map_or(outcome.interleavings, |job| job.interleavings),
+            interleavings: last.map_or(outcome.interleavings, |job| job.interleavings),
             seconds: outcome.seconds.max(before.0),
             cpu_seconds: before.1 + outcome.cpu_seconds,
-            racing: told.map_or(0, racing),
-            estimate: told.filter(|_| outcome.ending == Ending::Unfinished).and_then(estimate),
+            racing: last.map_or(0, racing),
+            estimate: last.filter(|_| outcome.ending == Ending::Unfinished).and_then(estimate),
             ending: outcome.ending,
         };
         eprintln!("bench: {key}: {} {} {:.1} s", answer.ending, answer.interleavings, answer.seconds);

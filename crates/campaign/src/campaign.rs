@@ -17,7 +17,7 @@ use crate::unmet::PointsMet;
 use crate::view::View;
 use detect::{Constants, Detectors, Race, RaceKey, Signature};
 use explore::jobs::{Capacity, Job, JobId, JobProgress, Outcome, Plan, State};
-use explore::tally::Told;
+use explore::tally::ExecutionSummary;
 use explore::{Bound, Found, Options, RaceWatch, Workers, World};
 use guest::driving::uniprocessor::Uniprocessor;
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
@@ -117,7 +117,7 @@ struct Slice {
     cores: usize,
     watched: bool,
     /// Its executions, where somebody wants to hear of each.
-    told: Vec<Told>,
+    summaries: Vec<ExecutionSummary>,
     /// The slice ends when the search has so many interleavings, if it is a mere look.
     interleavings_max: u64,
 }
@@ -162,10 +162,10 @@ pub struct Campaign<'a> {
     news: bool,
     /// The bug to be reported next.
     found: Option<(JobId, Found)>,
-    /// The points at which a thread stood in each exhausted space: what others met depends on how far they came.
+    /// The points met in each exhausted space: what others met depends on how far they came.
     met: BTreeMap<JobId, PointsMet>,
     /// Causes of the bugs that were reported, and set aside to look for the next one.
-    told: Vec<Signature>,
+    causes_set_aside: Vec<Signature>,
 }
 
 /// What a campaign is given and does not change.
@@ -187,8 +187,8 @@ pub struct Setting<'a> {
     pub limits: Limits,
     /// Whether spaces are searched by the number of preemptions, the fewest first.
     pub fewest_first: bool,
-    /// Whether the view is told of each execution.
-    pub tells: bool,
+    /// Whether the view is shown each execution.
+    pub summarises: bool,
     pub code: &'a Code<'a>,
 }
 
@@ -214,7 +214,7 @@ impl<'a> Setting<'a> {
             memory_is_short: &|| false,
             limits: target.limits,
             fewest_first: false,
-            tells: false,
+            summarises: false,
             code,
         }
     }
@@ -243,13 +243,13 @@ impl<'a> Campaign<'a> {
             news: true,
             found: None,
             met: BTreeMap::new(),
-            told: Vec::new(),
+            causes_set_aside: Vec::new(),
         }
     }
 
     /// Causes of the bugs that were reported and set aside.
-    pub fn told(&self) -> &[Signature] {
-        &self.told
+    pub fn causes_set_aside(&self) -> &[Signature] {
+        &self.causes_set_aside
     }
 
     /// Goes on to the next bug after one was reported. Searches that were cut off go on; what ended with the
@@ -258,7 +258,7 @@ impl<'a> Campaign<'a> {
         self.found = None;
         self.enough.store(false, Ordering::Relaxed);
         self.disregard(&cause);
-        self.told.push(cause);
+        self.causes_set_aside.push(cause);
         self.warm.clear();
         self.plan.reopen();
         self.news = true;
@@ -297,8 +297,8 @@ impl<'a> Campaign<'a> {
         let mut campaign = Self::new(setting, record.plan, record.seconds);
         campaign.found = record.found;
         campaign.met = record.met;
-        record.told.iter().for_each(|cause| campaign.disregard(cause));
-        campaign.told = record.told;
+        record.causes_set_aside.iter().for_each(|cause| campaign.disregard(cause));
+        campaign.causes_set_aside = record.causes_set_aside;
         let witnesses = record.witnesses.into_iter();
         campaign.witnesses = witnesses.map(|witness| (witness.race.key(), witness)).collect();
         let open: Vec<JobId> = (0..campaign.plan.jobs().len())
@@ -404,13 +404,13 @@ impl<'a> Campaign<'a> {
             let mut slice = receive(&slices);
             busy.remove(&slice.id);
             let id = slice.id;
-            let told = std::mem::take(&mut slice.told);
+            let summaries = std::mem::take(&mut slice.summaries);
             self.take_back(slice);
             self.mind_memory(&busy);
             self.keep_record();
             self.warn(view);
             let place = |pc| self.setting.code.place(pc);
-            view.tell(self.plan.job(id), &told, &place);
+            view.executed(self.plan.job(id), &summaries, &place);
             let times = (self.seconds(), self.seconds_left());
             let running: Vec<JobId> = busy.keys().copied().chain([id]).collect();
             view.show(&self.plan, &running, times, &place);
@@ -470,14 +470,14 @@ impl<'a> Campaign<'a> {
             }
             None => Box::new(Begun::new(self.plan.job(id), &self.setting)),
         };
-        if self.setting.tells {
-            job.search.tell();
+        if self.setting.summarises {
+            job.search.keep_summaries();
         }
         let plain = self.plan.job(id).scouts || self.plan.job(id).samples;
         let watched = !plain && (self.plan.is_proof(id) || !job.is_quiet());
         let workers = self.workers(id, cores, watched);
         let interleavings_max = if self.plan.is_look(id) { self.plan.interleavings_min() } else { u64::MAX };
-        Slice { id, job, workers, cores, watched, told: Vec::new(), interleavings_max }
+        Slice { id, job, workers, cores, watched, summaries: Vec::new(), interleavings_max }
     }
 
     /// Workers for a job: those that had it last, or others who know the code; new ones while there are few.
@@ -574,7 +574,7 @@ impl<'a> Campaign<'a> {
             witnesses,
             found,
             met: self.met.clone(),
-            told: self.told.clone(),
+            causes_set_aside: self.causes_set_aside.clone(),
         });
         for (at, job) in self.plan.jobs().iter().enumerate() {
             if !job.state.is_open() {
@@ -607,7 +607,7 @@ impl<'a> Campaign<'a> {
         self.plan.jobs().iter().any(|job| matches!(job.state, State::GivenUp { .. }))
     }
 
-    /// The rules for points in what was exhausted, and the points at which a thread stood there. With a proof
+    /// The rules for points in what was exhausted, and the points at which a thread was there. With a proof
     /// these are the rules that there were from the beginning, and its own points, whatever else was
     /// exhausted on the way.
     pub fn met(&self) -> (BTreeSet<PointRule>, PointsMet) {
@@ -677,11 +677,11 @@ fn run_slice(
     // A round is finished once it has begun, unless the run as a whole is to end.
     let stop = || enough.load(Ordering::Relaxed) || host.stop_asked() || host.now() >= end;
     let until = begun + SLICE;
-    let Slice { id, job, workers, cores, told, interleavings_max, .. } = &mut slice;
+    let Slice { id, job, workers, cores, summaries, interleavings_max, .. } = &mut slice;
     let looked = |job: &Begun| job.search.counts().interleavings >= *interleavings_max;
     while !job.search.is_over() && !looked(job) && !stop() && host.now() < until {
         job.search.round(workers, &stop);
-        told.extend_from_slice(job.search.told());
+        summaries.extend_from_slice(job.search.summaries());
     }
     job.seconds += host.now().saturating_sub(begun).as_secs_f64() * *cores as f64;
     if job.is_writing_due() && !job.search.is_over() {

@@ -7,7 +7,7 @@ use detect::{Finding, FindingKind, Limits};
 use explore::strategies::replay;
 use explore::{End, Execution, World};
 use guest::elf::objects::Objects;
-use report::{Context, PassingSchedule, Story, tell, worth_seeing};
+use report::{Context, PassingSchedule, Story, compose, worth_seeing};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ where
         program: target.kernel.tested.is_some(),
         ..file.context(&points, &replay)
     };
-    Ok(tell(&steps, &finding, &names, &|file| target.source(file), &context))
+    Ok(compose(&steps, &finding, &names, &|file| target.source(file), &context))
 }
 
 impl FindingFile {
@@ -190,12 +190,12 @@ fn leave_out_kernel(step: &mut Step, kernel: &guest::hooks::kernel::Kernel) {
     for event in &mut step.events {
         event.accesses_before = before(event.accesses_before);
     }
-    let mut told = kept.iter();
-    step.accesses.retain(|_| told.next() == Some(&true));
+    let mut kept_in_order = kept.iter();
+    step.accesses.retain(|_| kept_in_order.next() == Some(&true));
     step.sightings.retain_mut(|sighting| {
-        let told = kept[sighting.access];
+        let kept_in_order = kept[sighting.access];
         sighting.access = before(sighting.access);
-        told
+        kept_in_order
     });
 }
 

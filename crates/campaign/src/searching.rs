@@ -8,7 +8,7 @@ use explore::icb::ContextBounding;
 use explore::jobs::Job;
 use explore::sample::Sample;
 use explore::strategies::{DelayBound, Dpor, PreemptionBound, Walks};
-use explore::tally::{Counts, Told};
+use explore::tally::{Counts, ExecutionSummary};
 use explore::{Bound, Observer, Options, Scout, Search, Verdict, Workers};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -89,26 +89,26 @@ impl Searching {
         ask!(self, search => search.words())
     }
 
-    /// The points that were asked for and at which a thread stood.
+    /// The points that were asked for and at which a thread was.
     pub fn points_met(&self) -> &PointsMet {
         ask!(self, search => search.points_met())
     }
 
-    /// From now on each execution is told.
-    pub const fn tell(&mut self) {
+    /// From now on a summary of each execution is kept.
+    pub const fn keep_summaries(&mut self) {
         match self {
-            Self::Whole(search) => search.tell(),
-            Self::Bounded(_, search) => search.tell(),
-            Self::Delayed(_, search) => search.tell(),
-            Self::Scouting(scout) => scout.tell(),
-            Self::Sampling(sample) => sample.tell(),
-            Self::FewestFirst(bounding) => bounding.tell(),
+            Self::Whole(search) => search.keep_summaries(),
+            Self::Bounded(_, search) => search.keep_summaries(),
+            Self::Delayed(_, search) => search.keep_summaries(),
+            Self::Scouting(scout) => scout.keep_summaries(),
+            Self::Sampling(sample) => sample.keep_summaries(),
+            Self::FewestFirst(bounding) => bounding.keep_summaries(),
         }
     }
 
-    /// The executions of the last round, if they are told.
-    pub fn told(&self) -> &[Told] {
-        ask!(self, search => search.told())
+    /// Summaries of the executions of the last round, if they are kept.
+    pub fn summaries(&self) -> &[ExecutionSummary] {
+        ask!(self, search => search.summaries())
     }
 
     pub fn forecast(&self) -> Option<Forecast> {

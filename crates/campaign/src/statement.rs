@@ -52,7 +52,7 @@ pub struct Statement {
     pub bug_in: Option<Space>,
     pub left_out: LeftOut,
     pub exhausted: Exhausted,
-    /// Points of exhausted spaces that nobody stood at.
+    /// Points of exhausted spaces that nobody came to.
     pub never_met: NeverMet,
     pub unfinished: Unfinished,
     /// What chance chose, in spaces that are not exhausted. It proves nothing.
@@ -75,7 +75,7 @@ pub struct Space {
     /// Its points, and its bound if it has one.
     pub points: String,
     pub interleavings: u64,
-    /// The part that is explored, from 0 to 1, as far as that can be told.
+    /// The part that is explored, from 0 to 1, as far as that is known.
     pub explored: f64,
     /// How far it is, in words.
     pub standing: String,
@@ -154,7 +154,7 @@ pub struct GivenUp {
 /// What a campaign knows, as far as it is part of the statement.
 struct Known<'a> {
     plan: &'a Plan,
-    /// Rules of exhausted spaces whose points nobody stood at.
+    /// Rules of exhausted spaces whose points nobody came to.
     unmet: Vec<PointRule>,
     /// The function and line of an instruction.
     place: &'a dyn Fn(VirtAddr) -> String,
@@ -175,7 +175,7 @@ impl Statement {
         Self {
             what: target.what(),
             seconds: campaign.seconds(),
-            aside: campaign.told().len(),
+            aside: campaign.causes_set_aside().len(),
             races: campaign.looks_for_races().then(|| known.races()),
             left_out,
             ..known.statement(ending)
@@ -183,7 +183,7 @@ impl Statement {
     }
 }
 
-/// The rules of what was exhausted whose points nobody stood at.
+/// The rules of what was exhausted whose points nobody came to.
 fn unmet(campaign: &Campaign<'_>, kernel: &Kernel) -> Vec<PointRule> {
     let (rules, met) = campaign.met();
     rules.into_iter().filter(|rule| !is_met(rule, kernel, &met)).collect()

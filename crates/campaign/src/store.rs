@@ -36,10 +36,10 @@ pub struct Record {
     pub witnesses: Vec<RaceWitness>,
     /// The bug that was found and, unless the run has ended with it, perhaps not yet reported.
     pub found: Option<(JobId, Found)>,
-    /// The points at which a thread stood, for each exhausted space.
+    /// The points at which a thread was, for each exhausted space.
     pub met: BTreeMap<JobId, PointsMet>,
     /// The causes of what was found and reported before, and set aside to look for the next one.
-    pub told: Vec<Signature>,
+    pub causes_set_aside: Vec<Signature>,
 }
 
 pub trait Store: Send + Sync {

@@ -117,7 +117,7 @@ impl Target {
         let limits = Limits::changed(recipe.tested.is_some(), &recipe.limits)?;
         let kernel = Kernel::resolve(&parsed, &image)
             .map_err(|problems| misfit(&format!("the description does not fit {name}"), &image, &problems))?;
-        // What the kernel is told a module is called stays the same, wherever the file is now.
+        // The name under which the kernel knows a module stays the same, wherever the file is now.
         let module =
             |path: &PathBuf| Ok(Module { command_line: path.display().to_string(), bytes: read(path)? });
         let modules = recipe.modules.iter().map(module).collect::<Result<Vec<_>, Failure>>()?;
@@ -190,8 +190,8 @@ impl Target {
     }
 
     /// Boots the kernel to the beginning of the test, and checks its description by one run of the test. What
-    /// that shows to be wrong is refused, and what may be wrong is told. All of it ends when `late` says so,
-    /// as interrupted.
+    /// that shows to be wrong is refused, and what may be wrong is reported. All of it ends when `late` says
+    /// so, as interrupted.
     pub fn start_checked(&self, late: Option<Cancelled>) -> Result<Checked, Failure> {
         let cancelled = late.or_else(|| self.setup.cancelled.clone());
         let setup = Setup { count_hooks: true, cancelled, ..self.setup.clone() };
@@ -399,7 +399,7 @@ pub const ALONE: &str = "This is no proof: only one thread ran in this test, so 
     in which several threads run (-t); if this is one, 'threads.create' does not see them.";
 
 /// How many problems are named; further ones are counted.
-const PROBLEMS_TOLD: usize = 12;
+const PROBLEMS_SHOWN: usize = 12;
 
 /// The failure for files that do not fit, with each problem and the one reason for all of them if there is
 /// one.
@@ -410,14 +410,14 @@ pub(crate) fn misfit(what: &str, image: &Image, problems: &[impl ToString]) -> F
         ", whose debugging information is in .dwo files: build it without -gsplit-dwarf"
     } else if !image.has_debug_information() {
         ", which has no debugging information: compile it with -g"
-    } else if problems.len() > PROBLEMS_TOLD {
+    } else if problems.len() > PROBLEMS_SHOWN {
         "; is it the file that it was written for?"
     } else {
         ":"
     };
     let mut lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    let more = lines.len().saturating_sub(PROBLEMS_TOLD);
-    lines.truncate(PROBLEMS_TOLD);
+    let more = lines.len().saturating_sub(PROBLEMS_SHOWN);
+    lines.truncate(PROBLEMS_SHOWN);
     if more > 0 {
         lines.push(format!("... and {more} more"));
     }

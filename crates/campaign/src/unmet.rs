@@ -4,7 +4,7 @@ use guest::hooks::kernel::Kernel;
 use std::collections::BTreeSet;
 use trace::{PointKind, PointRule, VirtAddr};
 
-/// The points that were asked for and at which a thread stood.
+/// The points that were asked for and at which a thread was.
 pub type PointsMet = BTreeSet<(PointKind, VirtAddr)>;
 
 /// What is said of an exhausted space none of whose points was met.

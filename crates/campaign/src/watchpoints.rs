@@ -59,8 +59,8 @@ struct Run<'a> {
     points: PointSet,
     schedule: Schedule,
     caught: Caught,
-    /// The pairs of instructions that were told.
-    told: BTreeSet<(VirtAddr, VirtAddr)>,
+    /// The pairs of instructions that were reported.
+    reported: BTreeSet<(VirtAddr, VirtAddr)>,
 }
 
 /// Whoever is held back, before which access, and what was there.
@@ -133,10 +133,10 @@ impl Run<'_> {
         }
         // Then the access itself, so that the schedule has both.
         schedule.0.push(watched.choice);
-        self.tell(met, watched, value(copy, &watched.access), schedule);
+        self.report(met, watched, value(copy, &watched.access), schedule);
     }
 
-    fn tell(
+    fn report(
         &mut self,
         met: Option<(ThreadId, Access)>,
         watched: &Watched,
@@ -149,13 +149,13 @@ impl Run<'_> {
             ..RaceSide::bare(thread, access.pc, access.kind)
         };
         if let Some((by, access)) = met {
-            if self.told.insert((access.pc.min(held.pc), access.pc.max(held.pc))) {
+            if self.reported.insert((access.pc.min(held.pc), access.pc.max(held.pc))) {
                 let (first, second) = (side(by, &access), side(thread, &held));
                 let race = Race { first, second, addr: held.addr, size: held.size };
                 let values = [before, after].map(u64::from_le_bytes);
                 self.caught.races.push(CaughtRace { race, schedule, values, root: None });
             }
-        } else if after != before && self.told.insert((held.pc, held.pc)) {
+        } else if after != before && self.reported.insert((held.pc, held.pc)) {
             self.caught.changed.push((held.pc, held.addr));
         }
     }
@@ -178,7 +178,7 @@ pub struct FreeWatchpoints {
     points: PointSet,
     due_at: u64,
     copy: Option<Uniprocessor>,
-    told: BTreeSet<(VirtAddr, VirtAddr)>,
+    reported: BTreeSet<(VirtAddr, VirtAddr)>,
     pub caught: Caught,
 }
 
@@ -190,7 +190,7 @@ impl FreeWatchpoints {
             points,
             due_at: sampling.every.saturating_mul(EVERY_UNIT),
             copy: None,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             caught: Caught::default(),
         }
     }
@@ -204,12 +204,12 @@ impl FreeWatchpoints {
         self.due_at = now.saturating_add(self.sampling.every.saturating_mul(EVERY_UNIT));
         let Some(mut subject) = run.under_control(self.copy.take()) else { return };
         let root = subject.clone();
-        let (caught, told) = (std::mem::take(&mut self.caught), std::mem::take(&mut self.told));
+        let (caught, reported) = (std::mem::take(&mut self.caught), std::mem::take(&mut self.reported));
         let (points, schedule) = (self.points.clone(), Schedule::default());
-        let mut looked = Run { subject: &mut subject, points, schedule, caught, told };
+        let mut looked = Run { subject: &mut subject, points, schedule, caught, reported };
         let known = looked.caught.races.len();
         looked.hold_back_next(self.sampling.hold);
-        (self.caught, self.told) = (looked.caught, looked.told);
+        (self.caught, self.reported) = (looked.caught, looked.reported);
         for new in &mut self.caught.races[known..] {
             new.root = Some(Box::new(root.clone()));
         }
@@ -221,8 +221,8 @@ impl FreeWatchpoints {
 /// until its end, or as long as that is `wanted`.
 pub fn run(subject: &mut Uniprocessor, sampling: Sampling, wanted: &dyn Fn() -> bool) -> Caught {
     let points: PointSet = "everywhere".parse().expect("a set of points");
-    let (schedule, caught, told) = (Schedule::default(), Caught::default(), BTreeSet::new());
-    let mut run = Run { subject, points, schedule, caught, told };
+    let (schedule, caught, reported) = (Schedule::default(), Caught::default(), BTreeSet::new());
+    let mut run = Run { subject, points, schedule, caught, reported };
     let (mut count, mut seen): (u64, BTreeMap<VirtAddr, u64>) = (0, BTreeMap::new());
     let mut last: Option<VirtAddr> = None;
     while wanted() {

@@ -48,7 +48,7 @@ impl Detector<Finding> for Deadlock {
         match moment.what {
             // A store buffer that drains says nothing of whether its processor is blocked.
             What::Begin { .. } if moment.step.choice.actor.is_buffer() => {}
-            // Whoever runs is not blocked, whatever we were told before.
+            // Whoever runs is not blocked, whatever was said before.
             What::Begin { .. } => self.unblock(moment.thread),
             What::Accesses(_) => {}
             What::Event { event, change, .. } => self.act(moment, event, change),

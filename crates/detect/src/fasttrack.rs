@@ -6,9 +6,9 @@
 //! race, atomic instructions, each of which acquires and releases the word it goes to.
 //!
 //! Differs from [`crate::RacePure`]: only the last write and the last read of each thread since are
-//! remembered, so of several races on one word the first is told and later ones may not be; memory and time
-//! grow with the words touched and not with the length of the run. Bytes of a word that are used apart are
-//! kept apart.
+//! remembered, so of several races on one word the first is reported and later ones may not be; memory and
+//! time grow with the words touched and not with the length of the run. Bytes of a word that are used apart
+//! are kept apart.
 
 use crate::Race;
 use crate::clocks::Clocks;
@@ -38,7 +38,7 @@ pub struct FastTrack {
     contexts: Contexts,
     flags: Flags,
     atomics: Atomics,
-    told: RacesReported,
+    reported: RacesReported,
 }
 
 /// The last access of a thread to some bytes of a word.
@@ -77,7 +77,7 @@ impl FastTrack {
             return;
         }
         let epoch = self.clocks.epoch(thread);
-        let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
+        let (clocks, contexts, reported) = (&self.clocks, &self.contexts, &mut self.reported);
         let quiet = facts.is_lock_word(access);
         self.memory.visit(access, |bytes, mut known| {
             let again = |last: &Last| {
@@ -96,7 +96,7 @@ impl FastTrack {
                     || contexts.are_transactions(first.context, context)
                     || synchronises && first.atomic;
                 if (writes || first.kind.writes()) && !ordered && !quiet {
-                    told.tell(&first, &now, access, contexts, races);
+                    reported.report(&first, &now, access, contexts, races);
                 }
             }
             remember(&mut known, Last { bytes, epoch, record: now });

@@ -384,7 +384,7 @@ fn waits(all: &[Wait]) -> String {
 
 /// How many functions of the stack tell apart panics that have no message: the one that panicked and its
 /// callers.
-const CALLERS_TOLD: usize = 3;
+const CALLERS_SHOWN: usize = 3;
 
 /// The functions of a stack, as in `cond_wait:58`, without the line in the innermost one, in which a thread
 /// may go round a loop.
@@ -414,7 +414,7 @@ impl Finding {
             }
             FindingKind::Panic { message } if message.is_empty() => {
                 self.at = standing(&stack_of(self.thread));
-                self.at.truncate(CALLERS_TOLD);
+                self.at.truncate(CALLERS_SHOWN);
             }
             FindingKind::TightLoop { .. } | FindingKind::TripleFault { .. } => {
                 self.at = standing(&stack_of(self.thread));

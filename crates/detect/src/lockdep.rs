@@ -4,7 +4,7 @@
 //! documented rules of Linux's `lockdep`, on which that is modelled:
 //!
 //! - *order*: each lock held points to each one asked for; a cycle means that some schedule may deadlock. It
-//!   is told with how every edge came about. Attempts wait for nobody and make no edge; recursive readers
+//!   is reported with how every edge came about. Attempts wait for nobody and make no edge; recursive readers
 //!   wait for no reader;
 //! - *recursion*: asking for what one holds;
 //! - *interrupts*: a lock that a handler takes is never held where that interrupt can come, nor does anything
@@ -61,9 +61,9 @@ pub struct Lockdep {
     /// Threads that deferred work of interrupts cannot interrupt.
     soft_masked: Arc<BTreeSet<ThreadId>>,
     /// Whether any thread was seen to turn interrupts off.
-    interrupts_told: bool,
+    interrupts_seen_off: bool,
     ran: Option<ThreadId>,
-    told: Arc<BTreeSet<String>>,
+    reported: Arc<BTreeSet<String>>,
 }
 
 /// A lock that is asked for or taken.
@@ -117,7 +117,7 @@ impl Lockdep {
             Action::LockRenew { lock } => self.renewed(*lock),
             Action::LockFound { lock, at, offset } => self.classes.found(*lock, *at, *offset),
             Action::InterruptsOff => {
-                self.interrupts_told = true;
+                self.interrupts_seen_off = true;
                 if !self.masked.contains(&thread) {
                     Arc::make_mut(&mut self.masked).insert(thread);
                 }
@@ -149,7 +149,13 @@ impl Lockdep {
             Action::ReturnToUser => {
                 if let Some(held) = moment.facts.held.locks_in(thread, None).next().cloned() {
                     let sides = vec![moment.side(Role::Returned, event), took(&held)];
-                    self.tell(moment, event.pc, (LockRule::HeldInUserMode, held.lock, None), sides, findings);
+                    self.report(
+                        moment,
+                        event.pc,
+                        (LockRule::HeldInUserMode, held.lock, None),
+                        sides,
+                        findings,
+                    );
                 }
             }
             Action::Free { addr, size: Some(size), .. } => {
@@ -157,7 +163,13 @@ impl Lockdep {
                 let inside = moment.facts.held.all().find(|held| bytes.contains(&held.lock.0)).cloned();
                 if let Some(held) = inside {
                     let sides = vec![moment.side(Role::Freed, event), took(&held)];
-                    self.tell(moment, event.pc, (LockRule::FreedWhileHeld, held.lock, None), sides, findings);
+                    self.report(
+                        moment,
+                        event.pc,
+                        (LockRule::FreedWhileHeld, held.lock, None),
+                        sides,
+                        findings,
+                    );
                 }
                 self.twins.forget(&(LockId(bytes.start)..LockId(bytes.end)), LockId(0));
                 self.classes.forget(bytes);
@@ -204,7 +216,7 @@ impl Lockdep {
             if !granted {
                 let sides = vec![asks(moment, asked), took(&held)];
                 let about = (LockRule::Recursion, asked.lock, None);
-                self.tell(moment, asked.event.pc, about, sides, findings);
+                self.report(moment, asked.event.pc, about, sides, findings);
             }
             return;
         }
@@ -245,7 +257,7 @@ impl Lockdep {
             if !self.twins.contains(held.lock, asked.lock, kind) {
                 let path = self.twins.closed_by((held.lock, asked.lock, kind));
                 self.twins.insert(held.lock, asked.lock, kind, made());
-                self.tell_cycle(moment, asked, &made(), path, findings);
+                self.report_cycle(moment, asked, &made(), path, findings);
             }
             return;
         }
@@ -254,14 +266,14 @@ impl Lockdep {
         }
         let path = self.order.closed_by((class, asked.class, kind));
         self.order.insert(class, asked.class, kind, made());
-        self.tell_cycle(moment, asked, &made(), path, findings);
+        self.report_cycle(moment, asked, &made(), path, findings);
         for interrupt in [InterruptKind::Hard, InterruptKind::Soft] {
             self.check_inversion(moment, asked, (class, asked.class), interrupt, findings);
         }
     }
 
     /// Reports the cycle that `made` closes by `path`, if there is one.
-    fn tell_cycle(
+    fn report_cycle(
         &mut self,
         moment: &Moment<'_>,
         asked: &Asked<'_>,
@@ -292,7 +304,7 @@ impl Lockdep {
         }
         let Some(live) = moment.facts.heap.block_of(VirtAddr(asked.lock.0)) else { return };
         let sides = vec![asks(moment, asked), live.allocated.clone()];
-        self.tell(moment, asked.event.pc, (LockRule::Uninitialised, asked.lock, None), sides, findings);
+        self.report(moment, asked.event.pc, (LockRule::Uninitialised, asked.lock, None), sides, findings);
     }
 
     fn check_wait_context(&mut self, moment: &Moment<'_>, asked: &Asked<'_>, findings: &mut Vec<Finding>) {
@@ -307,7 +319,7 @@ impl Lockdep {
         let other = spinning.as_ref().map(|held| held.lock);
         let mut sides = vec![asks(moment, asked)];
         sides.extend(spinning.as_ref().map(took));
-        self.tell(moment, asked.event.pc, (LockRule::WaitContext, asked.lock, other), sides, findings);
+        self.report(moment, asked.event.pc, (LockRule::WaitContext, asked.lock, other), sides, findings);
     }
 
     /// Whether the running thread cannot be interrupted.
@@ -370,7 +382,7 @@ impl Lockdep {
         (lock, class, interrupt): (LockId, ClassId, InterruptKind),
         findings: &mut Vec<Finding>,
     ) {
-        if !self.interrupts_told {
+        if !self.interrupts_seen_off {
             return;
         }
         let pair = [false, true].into_iter().find_map(|shared| {
@@ -379,7 +391,7 @@ impl Lockdep {
             Some(vec![handler.clone(), enabled.clone()])
         });
         if let Some(sides) = pair {
-            self.tell(moment, event.pc, (LockRule::InterruptUnsafe, lock, None), sides, findings);
+            self.report(moment, event.pc, (LockRule::InterruptUnsafe, lock, None), sides, findings);
         }
     }
 
@@ -407,7 +419,7 @@ impl Lockdep {
         let here = self.order.forwards(from, |class| class == to).map(|(_, edges)| edges).unwrap_or_default();
         edges.extend(here);
         edges.extend(rest);
-        self.tell_inversion(moment, asked.event, (safe, enabled, interrupt), &edges, findings);
+        self.report_inversion(moment, asked.event, (safe, enabled, interrupt), &edges, findings);
     }
 
     /// Checks whether a new mark is at an end of a path that is known.
@@ -426,11 +438,11 @@ impl Lockdep {
             Mark::Enabled => self.order.backwards(class, such).map(|(other, edges)| (other, class, edges)),
         };
         if let Some((safe, enabled, edges)) = found {
-            self.tell_inversion(moment, event, (safe, enabled, interrupt), &edges, findings);
+            self.report_inversion(moment, event, (safe, enabled, interrupt), &edges, findings);
         }
     }
 
-    fn tell_inversion(
+    fn report_inversion(
         &mut self,
         moment: &Moment<'_>,
         event: &Event,
@@ -439,7 +451,7 @@ impl Lockdep {
         findings: &mut Vec<Finding>,
     ) {
         let (Some(first), Some(last)) = (edges.first(), edges.last()) else { return };
-        if !self.interrupts_told {
+        if !self.interrupts_seen_off {
             return;
         }
         let (lock, other) = (first.held, Some(last.asked));
@@ -449,7 +461,7 @@ impl Lockdep {
         let mut sides: Vec<Side> = handler.into_iter().collect();
         sides.extend(edges.iter().flat_map(|edge| [edge.asks.clone(), edge.took.clone()]));
         sides.extend(held);
-        self.tell(moment, event.pc, (LockRule::InterruptInversion, lock, other), sides, findings);
+        self.report(moment, event.pc, (LockRule::InterruptInversion, lock, other), sides, findings);
     }
 
     fn act_in_handler(
@@ -477,7 +489,7 @@ impl Lockdep {
             Action::LockFound { lock, at, offset } => self.classes.found(lock, at, offset),
             Action::Block { .. } => {
                 let sides = vec![moment.side(Role::Waits, event)];
-                self.tell(moment, event.pc, (LockRule::SleepInAtomic, LockId(0), None), sides, findings);
+                self.report(moment, event.pc, (LockRule::SleepInAtomic, LockId(0), None), sides, findings);
             }
             _ => {}
         }
@@ -492,7 +504,7 @@ impl Lockdep {
     ) {
         if let Some(held) = moment.facts.held.all().find(|held| held.lock == lock).cloned() {
             let sides = vec![moment.side(Role::Initialised, event), took(&held)];
-            self.tell(moment, event.pc, (LockRule::InitialisedWhileHeld, lock, None), sides, findings);
+            self.report(moment, event.pc, (LockRule::InitialisedWhileHeld, lock, None), sides, findings);
         }
         self.renewed(lock);
         self.classes.init(lock, event.pc, subclass);
@@ -523,7 +535,7 @@ impl Lockdep {
         };
         let mut sides = vec![moment.side(Role::Released, event)];
         sides.extend(moment.facts.held.released().filter(|_| owner.is_some()).map(took));
-        self.tell(moment, event.pc, (rule, lock, None), sides, findings);
+        self.report(moment, event.pc, (rule, lock, None), sides, findings);
     }
 
     fn blocks(&mut self, moment: &Moment<'_>, event: &Event, lock: Option<LockId>) {
@@ -558,11 +570,11 @@ impl Lockdep {
         if let Some(held) = spinning {
             let pc = side.pc;
             let sides = vec![side, took(&held)];
-            self.tell(moment, pc, (LockRule::SleepInAtomic, held.lock, None), sides, findings);
+            self.report(moment, pc, (LockRule::SleepInAtomic, held.lock, None), sides, findings);
         }
     }
 
-    fn tell(
+    fn report(
         &mut self,
         moment: &Moment<'_>,
         pc: VirtAddr,
@@ -580,8 +592,8 @@ impl Lockdep {
     /// Adds a finding, each violation once.
     fn push(&mut self, finding: Finding, findings: &mut Vec<Finding>) {
         let signature = finding.signature().0;
-        if !self.told.contains(&signature) {
-            Arc::make_mut(&mut self.told).insert(signature);
+        if !self.reported.contains(&signature) {
+            Arc::make_mut(&mut self.reported).insert(signature);
             findings.push(finding);
         }
     }
@@ -623,7 +635,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn a_cycle_is_told_with_how_each_edge_came_about() {
+    fn a_cycle_is_reported_with_how_each_edge_came_about() {
         check(
             "t1: lock a; lock b; unlock b; unlock a
              t2: lock b; request a",

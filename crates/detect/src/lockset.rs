@@ -22,7 +22,7 @@ pub struct Lockset {
     /// Words that locked instructions touched, if these need no lock.
     synchronising: Option<Arc<FxHashSet<u64>>>,
     contexts: Contexts,
-    told: RacesReported,
+    reported: RacesReported,
 }
 
 /// Some bytes of a word that have always been used together so far.
@@ -102,14 +102,14 @@ impl Detector<Race> for Lockset {
                         continue;
                     }
                     let now = Record::new(user, context, access);
-                    let (contexts, told) = (&mut self.contexts, &mut self.told);
+                    let (contexts, reported) = (&mut self.contexts, &mut self.reported);
                     self.memory.visit(access, |bytes, mut known| {
                         split(&mut known, bytes);
                         let mut fresh = bytes;
                         for variable in known.iter_mut().filter(|variable| variable.bytes & bytes != 0) {
                             fresh &= !variable.bytes;
                             if let Some(before) = variable.access(&now, contexts) {
-                                told.tell(&before, &now, access, contexts, races);
+                                reported.report(&before, &now, access, contexts, races);
                             }
                         }
                         if fresh != 0 {

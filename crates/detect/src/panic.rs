@@ -19,10 +19,10 @@ impl Detector<Finding> for Panic {
                 }
             }
             What::End if step.end == StepEnd::Crashed => {
-                let told = |action: &Action| {
+                let says_so = |action: &Action| {
                     matches!(action, Action::Panic { .. } | Action::Fault { .. } | Action::TripleFault { .. })
                 };
-                if step.events.iter().any(|event| told(&event.action)) {
+                if step.events.iter().any(|event| says_so(&event.action)) {
                     return;
                 }
                 let pc = step.events.last().map_or(VirtAddr(0), |event| event.pc);

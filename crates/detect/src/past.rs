@@ -180,7 +180,7 @@ impl Past {
         by: Circumstances,
         accesses: &[Access],
         mut apart: impl FnMut(&Circumstances) -> bool,
-        mut tell: impl FnMut(&Record, &Record, &Access),
+        mut report: impl FnMut(&Record, &Record, &Access),
     ) {
         let touched = Touched::by(accesses);
         let sketch = Sketch::of(&touched);
@@ -193,7 +193,7 @@ impl Past {
                 let near = near.iter().map(|at| &before.accesses[*at as usize]);
                 for first in near.filter(|first| first.conflicts(access)) {
                     if !self.forgot(before.since, first, access) {
-                        tell(&before.by.record(first), &by.record(access), access);
+                        report(&before.by.record(first), &by.record(access), access);
                     }
                 }
             }
@@ -266,7 +266,7 @@ impl Past {
     }
 
     /// The physical pages seen at virtual pages; where several were seen at one, the last, as far as that can
-    /// be told.
+    /// be reported.
     fn pages(&self, virt: Range<u64>) -> BTreeMap<u64, PhysAddr> {
         let mut pages = BTreeMap::new();
         let segments = self.chapters.iter().flat_map(|chapter| &chapter.segments).chain(&self.current);

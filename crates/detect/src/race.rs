@@ -200,7 +200,7 @@ pub(crate) struct RacesReported(Arc<std::collections::BTreeSet<(ThreadId, VirtAd
 
 impl RacesReported {
     /// Reports a race whose second access is `access`, unless it was reported before.
-    pub fn tell(
+    pub fn report(
         &mut self,
         first: &Record,
         second: &Record,

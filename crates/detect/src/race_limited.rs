@@ -31,7 +31,7 @@ pub struct RaceLimited {
     clocks: Clocks,
     past: Past,
     contexts: Contexts,
-    told: RacesReported,
+    reported: RacesReported,
 }
 
 impl Detector<Race> for RaceLimited {
@@ -61,7 +61,7 @@ impl Detector<Race> for RaceLimited {
             What::Accesses(accesses) => {
                 let epoch = self.clocks.epoch(thread);
                 let context = self.contexts.of(thread, held.by(thread));
-                let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
+                let (clocks, contexts, reported) = (&self.clocks, &self.contexts, &mut self.reported);
                 self.past.meet(
                     Circumstances { thread, epoch, context },
                     accesses,
@@ -71,7 +71,7 @@ impl Detector<Race> for RaceLimited {
                     },
                     |first, second, access| {
                         if !moment.facts.is_lock_word(access) {
-                            told.tell(first, second, access, contexts, races);
+                            reported.report(first, second, access, contexts, races);
                         }
                     },
                 );

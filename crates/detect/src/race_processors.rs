@@ -72,7 +72,7 @@ pub struct ProcessorRaces {
     stride: usize,
     /// Which processors have run.
     started: [bool; CPUS_MAX],
-    told: BTreeSet<(VirtAddr, VirtAddr)>,
+    reported: BTreeSet<(VirtAddr, VirtAddr)>,
 }
 
 fn join(into: &mut Clock, other: &Clock) {
@@ -91,7 +91,7 @@ impl ProcessorRaces {
             released: FxHashMap::default(),
             stride: 1 + usize::from(cpus).min(CPUS_MAX),
             started: [false; CPUS_MAX],
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         }
     }
 
@@ -232,7 +232,7 @@ impl ProcessorRaces {
                 }
                 continue;
             }
-            if self.told.insert((VirtAddr(past.pc), access.pc)) {
+            if self.reported.insert((VirtAddr(past.pc), access.pc)) {
                 let first = side(&past, past_writes);
                 let (addr, size) = (access.addr, access.size);
                 races.push(Race { first, second: side(&now, writes), addr, size });

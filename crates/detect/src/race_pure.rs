@@ -20,7 +20,7 @@ pub struct RacePure {
     past: Past,
     contexts: Contexts,
     flags: Flags,
-    told: RacesReported,
+    reported: RacesReported,
 }
 
 impl Detector<Race> for RacePure {
@@ -95,7 +95,7 @@ impl RacePure {
         let (held, thread) = (&moment.facts.held, moment.thread);
         let epoch = self.clocks.epoch(thread);
         let context = self.contexts.of(thread, held.by(thread));
-        let (clocks, contexts, told) = (&self.clocks, &self.contexts, &mut self.told);
+        let (clocks, contexts, reported) = (&self.clocks, &self.contexts, &mut self.reported);
         self.past.meet(
             Circumstances { thread, epoch, context },
             accesses,
@@ -105,7 +105,7 @@ impl RacePure {
             },
             |first, second, access| {
                 if !moment.facts.is_lock_word(access) {
-                    told.tell(first, second, access, contexts, races);
+                    reported.report(first, second, access, contexts, races);
                 }
             },
         );

@@ -60,7 +60,7 @@ pub struct RaceWords {
     /// The processors that are in transactions, and the clock that committed ones released.
     in_transaction: [bool; CPUS_MAX],
     committed: Clock,
-    told: BTreeSet<(VirtAddr, VirtAddr)>,
+    reported: BTreeSet<(VirtAddr, VirtAddr)>,
     /// Words on which there was a race since that was last asked.
     raced: Vec<PhysAddr>,
 }
@@ -88,7 +88,7 @@ impl RaceWords {
             words: FxHashMap::default(),
             in_transaction: [false; CPUS_MAX],
             committed: [0; CPUS_MAX],
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             raced: Vec::new(),
         }
     }
@@ -182,7 +182,7 @@ impl RaceWords {
                         pc: access.pc,
                         in_transaction: self.in_transaction[cpu],
                     };
-                    let raced = race(state, &self.clocks[cpu], now, access, &mut self.told, races);
+                    let raced = race(state, &self.clocks[cpu], now, access, &mut self.reported, races);
                     if raced && !std::mem::replace(&mut state.raced, true) {
                         self.raced.push(PhysAddr(word));
                     }
@@ -198,7 +198,7 @@ fn race(
     clock: &Clock,
     now: Past,
     access: &Access,
-    told: &mut BTreeSet<(VirtAddr, VirtAddr)>,
+    reported: &mut BTreeSet<(VirtAddr, VirtAddr)>,
     races: &mut Vec<Race>,
 ) -> bool {
     let mut raced = false;
@@ -207,7 +207,7 @@ fn race(
         let excluded = before.in_transaction && now.in_transaction;
         let ordered = excluded || clock[usize::from(before.cpu)] >= before.epoch;
         raced |= conflict && !ordered;
-        if conflict && !ordered && told.insert((before.pc, access.pc)) {
+        if conflict && !ordered && reported.insert((before.pc, access.pc)) {
             let (addr, size) = (access.addr, access.size);
             races.push(Race { first: side(before), second: side(&now), addr, size });
         }

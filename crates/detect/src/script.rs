@@ -155,8 +155,8 @@ pub fn check_with(mut detectors: Detectors, script: &str, expected: expect_test:
     for step in steps(script) {
         detectors.observe(&step, &mut findings);
     }
-    let told: String = findings.iter().map(|finding| format!("{}\n", tell(finding))).collect();
-    expected.assert_eq(&told);
+    let lines: String = findings.iter().map(|finding| format!("{}\n", described(finding))).collect();
+    expected.assert_eq(&lines);
     for finding in findings {
         let text = serde_json::to_string(&finding).unwrap();
         assert_eq!(serde_json::from_str::<Finding>(&text).unwrap(), finding);
@@ -164,7 +164,7 @@ pub fn check_with(mut detectors: Detectors, script: &str, expected: expect_test:
 }
 
 #[cfg(test)]
-fn tell(finding: &Finding) -> String {
+fn described(finding: &Finding) -> String {
     let mut text = format!("{}\n  = {}", finding.headline(), finding.signature());
     for side in &finding.sides {
         text += &format!("\n  {} {} at {:x}", side.thread, side.role.verb(), side.pc.0);

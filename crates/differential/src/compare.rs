@@ -345,7 +345,7 @@ fn compare_registers(host: &Registers, machine: &Registers, excused: u64, differ
 }
 
 /// Compares the x87, MMX and SSE state. The addresses of the last instruction and operand count while an
-/// exception waits to be told them.
+/// exception waits for them.
 fn compare_fx(host: &FxImage, machine: &FxImage, differences: &mut Vec<String>) {
     const SUMMARY: u16 = 0x80;
     if host.u16(2) & machine.u16(2) & SUMMARY != 0 {

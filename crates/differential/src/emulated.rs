@@ -4,7 +4,7 @@ use crate::layout::{PAGE, USER_DATA};
 use crate::state::{CS, Case, End, FS, FxImage, GS, Memory, Mode, Outcome, Registers};
 use crate::system::{CPU, System, interrupted, load_code, load_segments};
 use machine::x86::state::{Cpu, F80, Fpu};
-use machine::{Access, Event, Events, Kinds, Machine, Stop, StopSet};
+use machine::{Access, Events, Kinds, LogEntry, Machine, Stop, StopSet};
 use trace::PhysAddr;
 
 const INSTRUCTIONS_MAX: u64 = 200_000;
@@ -80,7 +80,7 @@ impl Emulated {
         let stop = self.live.run(CPU, &self.stops, &mut self.events);
         self.log.clear();
         self.live.drain(&mut self.events, |event| {
-            if let Event::Access(access) = event {
+            if let LogEntry::Access(access) = event {
                 self.log.push(access);
             }
         });

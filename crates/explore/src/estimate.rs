@@ -126,7 +126,7 @@ pub struct Sighting {
 
 /// The largest growth that a forecast names. A search further from its end than this will not reach it, and a
 /// forecast must stay a finite number, which can be written to a file.
-const GROWTH_TOLD_MAX: f64 = 1e50;
+const GROWTH_SHOWN_MAX: f64 = 1e50;
 
 /// How the estimators are corrected.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -173,9 +173,9 @@ impl Sighting {
         let sure = (self.interleavings + self.pending) as f64 / done;
         let backtracked = (1.0 / self.estimate.explored).max(sure);
         let recursive = (self.estimate.weight / done).max(sure);
-        let told = (backtracked.sqrt() * recursive.sqrt()).min(GROWTH_TOLD_MAX);
+        let growth = (backtracked.sqrt() * recursive.sqrt()).min(GROWTH_SHOWN_MAX);
         let Correction { late_marks, factor_max, doubt } = *correction;
-        let expected = told * told.powf(late_marks - 1.0).min(factor_max);
+        let expected = growth * growth.powf(late_marks - 1.0).min(factor_max);
         Some(Growth {
             expected,
             least: expected.powf(1.0 - doubt).max(sure),

@@ -8,12 +8,12 @@
 //! the step in which another has joined it ([`Action::Join`], where that is trusted: Blum 2018, 3.2.1); and
 //! conflicts of footprints.
 //!
-//! Steps hold many accesses, so what a step touches may itself depend on its past, and Figure 5.4 of Blum 2012 defeats
-//! an algorithm that looks at the last conflict only. Going back from step `j`, each earlier `i` that does not yet
-//! happen before `j` by way of a later one, and conflicts with it, is a race: all of them count. To reverse it one must
-//! begin, where `i` was chosen, with a first step of what `j` needs: the *initials*, threads whose first step after `i`
-//! happens before `j` (or is `j`) and depends on nothing else after `i`. Steps that merely lie in between do not
-//! qualify: with another past, `j` might depend on them.
+//! Steps hold many accesses, so what a step touches may itself depend on its past, and Figure 5.4 of Blum
+//! 2012 defeats an algorithm that looks at the last conflict only. Going back from step `j`, each earlier `i`
+//! that does not yet happen before `j` by way of a later one, and conflicts with it, is a race: all of them
+//! count. To reverse it one must begin, where `i` was chosen, with a first step of what `j` needs: the
+//! *initials*, threads whose first step after `i` happens before `j` (or is `j`) and depends on nothing else
+//! after `i`. Steps that merely lie in between do not qualify: with another past, `j` might depend on them.
 //!
 //! *Groups.* Steps of one thread between which nobody else could be chosen (interrupts off) are one event: a
 //! race with any of them is decided where the first was chosen, and others becoming disabled and enabled in
@@ -96,7 +96,7 @@ impl Clock {
 }
 
 #[derive(Clone, Debug)]
-struct Event {
+struct StepRecord {
     thread: usize,
     /// The first step of the group.
     head: usize,
@@ -111,7 +111,7 @@ struct Event {
 
 /// Two steps whose order could be reversed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Race {
+pub struct ReversibleRace {
     /// The decision at which the first of the two was chosen.
     pub at: usize,
     /// The second of the two.
@@ -149,7 +149,7 @@ struct Woken {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     actors: Vec<Actor>,
-    events: Vec<Event>,
+    events: Vec<StepRecord>,
     /// For each thread, its steps.
     steps_of: Vec<Vec<usize>>,
     /// For each thread, the steps that made it able to run.
@@ -248,7 +248,7 @@ impl History {
     }
 
     /// Takes note of the next step of `path`, and adds its races, nearest first.
-    pub fn push(&mut self, path: &[Taken], races: &mut Vec<Race>) -> Option<Closing> {
+    pub fn push(&mut self, path: &[Taken], races: &mut Vec<ReversibleRace>) -> Option<Closing> {
         let at = self.events.len();
         let taken = &path[at];
         let closing = self.close(path, &taken.enabled, races);
@@ -273,7 +273,7 @@ impl History {
         self.steps_of[thread].push(at);
         let (section, open) = self.section(head, last, taken);
         let event =
-            Event { thread, head, section, open, footprint: footprint.clone(), clock: Clock::default() };
+            StepRecord { thread, head, section, open, footprint: footprint.clone(), clock: Clock::default() };
         self.events.push(event);
 
         // Back from here, passing over what happens before: of each thread all up to what the clock says.
@@ -399,7 +399,7 @@ impl History {
 
     /// The race between the group chosen at `head` and step `later`, whose clock so far covers all that
     /// happens before it after `head`.
-    fn race(&self, head: usize, later: usize, clock: &Clock, path: &[Taken]) -> Race {
+    fn race(&self, head: usize, later: usize, clock: &Clock, path: &[Taken]) -> ReversibleRace {
         let own = self.events[later].thread;
         let mut initials = ActorSet::new();
         let mut alone = false;
@@ -419,14 +419,14 @@ impl History {
                 alone |= thread == own && tail == later;
             }
         }
-        Race { at: head, later, initials, prefer: self.actors[own], alone }
+        ReversibleRace { at: head, later, initials, prefer: self.actors[own], alone }
     }
 
     /// The race between the section entered at `section` and step `later`. What has to be tried first to have
     /// `later` before all of the section is not worked out: no initials.
-    fn race_with_section(&self, section: usize, later: usize) -> Race {
+    fn race_with_section(&self, section: usize, later: usize) -> ReversibleRace {
         let prefer = self.actors[self.events[later].thread];
-        Race { at: section, later, initials: ActorSet::new(), prefer, alone: false }
+        ReversibleRace { at: section, later, initials: ActorSet::new(), prefer, alone: false }
     }
 
     /// Races that step `asleep` would have had at `head` with what came later, had it been chosen there.
@@ -437,7 +437,7 @@ impl History {
         asleep: &Footprint,
         later: usize,
         path: &[Taken],
-    ) -> Option<Race> {
+    ) -> Option<ReversibleRace> {
         let event = &self.events[later];
         let chosen = self.events[head].thread;
         let sleeper = self.actors.iter().position(|&known| known == actor);
@@ -474,9 +474,14 @@ impl History {
     /// group is over: actors that can run now and could not before it, or the other way round, depend on it.
     /// If it disabled an actor, or changed an actor's outcomes, both the last and the next step of that actor
     /// depend on it; races with the last step are added.
-    pub fn close(&mut self, path: &[Taken], after: &ChoiceSet, races: &mut Vec<Race>) -> Option<Closing> {
+    pub fn close(
+        &mut self,
+        path: &[Taken],
+        after: &ChoiceSet,
+        races: &mut Vec<ReversibleRace>,
+    ) -> Option<Closing> {
         let last = self.events.len().checked_sub(1)?;
-        let Event { head, thread, .. } = self.events[last];
+        let StepRecord { head, thread, .. } = self.events[last];
         let chosen = self.actors[thread];
         if after.only_actor() == Some(chosen) {
             return None;

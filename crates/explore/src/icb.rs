@@ -34,10 +34,10 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
         Self { options, preemptions_max, bound: 0, search, before: Counts::default(), earlier: Vec::new() }
     }
 
-    /// From now on each execution is told.
-    pub const fn tell(&mut self) {
-        self.options.tells = true;
-        self.search.tell();
+    /// From now on a summary of each execution is kept.
+    pub const fn keep_summaries(&mut self) {
+        self.options.summarises = true;
+        self.search.keep_summaries();
     }
 
     /// The search of the bound that is being explored.

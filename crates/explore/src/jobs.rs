@@ -472,7 +472,7 @@ impl Plan {
             Outcome::Exhausted => {
                 self.jobs[id.0].state = State::Exhausted;
                 self.sample_beside(id);
-                self.settle_open(&State::Covered { by: id }, |plan, job| {
+                self.close_open(&State::Covered { by: id }, |plan, job| {
                     let bound = plan.job(id).preemptions_max;
                     let within =
                         bound.is_none_or(|bound| job.preemptions_max.is_some_and(|other| other <= bound));
@@ -487,7 +487,7 @@ impl Plan {
             }
             Outcome::Bug => {
                 self.jobs[id.0].state = State::Buggy;
-                self.settle_open(&State::Cancelled { by: id }, |plan, job| {
+                self.close_open(&State::Cancelled { by: id }, |plan, job| {
                     plan.is_subset(&plan.job(id).points, &job.points)
                 });
             }
@@ -495,7 +495,7 @@ impl Plan {
     }
 
     /// Gives this end to all open jobs that satisfy `test`.
-    fn settle_open(&mut self, state: &State, test: impl Fn(&Self, &Job) -> bool) {
+    fn close_open(&mut self, state: &State, test: impl Fn(&Self, &Job) -> bool) {
         let ids = self.ids().filter(|(_, job)| job.state.is_open() && test(self, job));
         for id in ids.map(|(id, _)| id).collect::<Vec<_>>() {
             self.jobs[id.0].state = state.clone();

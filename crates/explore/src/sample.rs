@@ -7,7 +7,7 @@ use crate::estimate::Forecast;
 use crate::execution::{End, Execution, Taken};
 use crate::run::Strategy;
 use crate::search::{Options, Until};
-use crate::tally::{Counts, Tally, Told};
+use crate::tally::{Counts, ExecutionSummary, Tally};
 use crate::verdict::{Bound, Verdict};
 use crate::workers::Workers;
 use crate::world::Observer;
@@ -92,15 +92,15 @@ impl<P: Sampler, N: Clone + Ord + Send> Sample<P, N> {
         &self.tally.points_met
     }
 
-    /// From now on each execution is told.
-    pub const fn tell(&mut self) {
-        self.options.tells = true;
+    /// From now on a summary of each execution is kept.
+    pub const fn keep_summaries(&mut self) {
+        self.options.summarises = true;
     }
 
-    /// The executions of the last round, if they are told.
+    /// Summaries of the executions of the last round, if they are kept.
     #[must_use]
-    pub fn told(&self) -> &[Told] {
-        self.tally.told.as_deref().unwrap_or_default()
+    pub fn summaries(&self) -> &[ExecutionSummary] {
+        self.tally.summaries.as_deref().unwrap_or_default()
     }
 
     /// Nothing can be said of how much is left.
@@ -134,8 +134,8 @@ impl<P: Sampler, N: Clone + Ord + Send> Sample<P, N> {
         workers: &mut Workers<S, O>,
         cancelled: &(dyn Fn() -> bool + Sync),
     ) {
-        let told = self.options.tells.then(Vec::new);
-        self.tally.told.clone_from(&told);
+        let summaries = self.options.summarises.then(Vec::new);
+        self.tally.summaries.clone_from(&summaries);
         // Whoever was stopped in the middle of a round ends that one first.
         let end = self.executions_max.min((self.executions / self.round + 1) * self.round);
         let next = AtomicU64::new(self.executions);
@@ -155,7 +155,7 @@ impl<P: Sampler, N: Clone + Ord + Send> Sample<P, N> {
                     runner.take_effort();
                     return;
                 };
-                let mut tally = Tally { told: told.clone(), ..Tally::default() };
+                let mut tally = Tally { summaries: summaries.clone(), ..Tally::default() };
                 tally.add(runner);
                 brought.lock().expect("no worker panicked").push((n, decisions, tally));
             }

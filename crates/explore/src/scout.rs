@@ -27,7 +27,7 @@ use crate::order::Order;
 use crate::run::{Runner, Strategy};
 use crate::search::{Options, Until};
 use crate::strategies::replay;
-use crate::tally::{Counts, Tally, Told};
+use crate::tally::{Counts, ExecutionSummary, Tally};
 use crate::verdict::{Bound, Verdict};
 use crate::workers::Workers;
 use crate::world::Observer;
@@ -113,15 +113,15 @@ impl<N: Clone + Ord + Send> Scout<N> {
         &self.tally.points_met
     }
 
-    /// From now on each execution is told.
-    pub const fn tell(&mut self) {
-        self.options.tells = true;
+    /// From now on a summary of each execution is kept.
+    pub const fn keep_summaries(&mut self) {
+        self.options.summarises = true;
     }
 
-    /// The executions of the last round, if they are told.
+    /// Summaries of the executions of the last round, if they are kept.
     #[must_use]
-    pub fn told(&self) -> &[Told] {
-        self.tally.told.as_deref().unwrap_or_default()
+    pub fn summaries(&self) -> &[ExecutionSummary] {
+        self.tally.summaries.as_deref().unwrap_or_default()
     }
 
     #[must_use]
@@ -151,8 +151,8 @@ impl<N: Clone + Ord + Send> Scout<N> {
         workers: &mut Workers<S, O>,
         cancelled: &(dyn Fn() -> bool + Sync),
     ) {
-        let told = self.options.tells.then(Vec::new);
-        self.tally.told.clone_from(&told);
+        let summaries = self.options.summarises.then(Vec::new);
+        self.tally.summaries.clone_from(&summaries);
         workers.count_words(&[]);
         let first = self.first.clone();
         let mut items: Vec<Item> = self.queue.drain(..ROUND.min(self.queue.len())).collect();
@@ -173,7 +173,7 @@ impl<N: Clone + Ord + Send> Scout<N> {
                 if at >= prefixes.len() || at > last.load(Ordering::Relaxed) || cancelled() {
                     return;
                 }
-                let mut tally = Tally { told: told.clone(), ..Tally::default() };
+                let mut tally = Tally { summaries: summaries.clone(), ..Tally::default() };
                 let item = items.get(at);
                 let accessed = item
                     .filter(|item| item.stay == Stay::ToWrite)

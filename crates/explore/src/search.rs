@@ -21,7 +21,7 @@ use crate::estimate::{Estimate, Forecast, Sighting};
 use crate::execution::End;
 use crate::order::Order;
 use crate::run::{Bounds, Runner};
-use crate::tally::{Counts, Tally, Told};
+use crate::tally::{Counts, ExecutionSummary, Tally};
 use crate::trail::Trail;
 use crate::tree::{Node, Reduction, Request, Sleeper, Tree};
 use crate::verdict::{Bound, Found, Verdict};
@@ -56,9 +56,9 @@ pub struct Options {
     pub tasks_max: usize,
     /// How many executions a task runs in one round.
     pub quantum: u64,
-    /// Whether each execution is told ([`Search::told`]).
+    /// Whether a summary of each execution is kept ([`Search::summaries`]).
     #[serde(skip)]
-    pub tells: bool,
+    pub summarises: bool,
 }
 
 impl Default for Options {
@@ -71,7 +71,7 @@ impl Default for Options {
             constants: None,
             tasks_max: 32,
             quantum: 64,
-            tells: false,
+            summarises: false,
         }
     }
 }
@@ -196,21 +196,21 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         &self.tally.notes
     }
 
-    /// The points that were asked for and at which a thread stood, in any execution.
+    /// The points that were asked for and at which a thread was, in any execution.
     #[must_use]
     pub const fn points_met(&self) -> &BTreeSet<(PointKind, VirtAddr)> {
         &self.tally.points_met
     }
 
-    /// From now on each execution is told.
-    pub const fn tell(&mut self) {
-        self.options.tells = true;
+    /// From now on a summary of each execution is kept.
+    pub const fn keep_summaries(&mut self) {
+        self.options.summarises = true;
     }
 
-    /// The executions of the last round, where [`Options::tells`] asks for them.
+    /// The executions of the last round, where [`Options::summarises`] asks for them.
     #[must_use]
-    pub fn told(&self) -> &[Told] {
-        self.tally.told.as_deref().unwrap_or_default()
+    pub fn summaries(&self) -> &[ExecutionSummary] {
+        self.tally.summaries.as_deref().unwrap_or_default()
     }
 
     /// Words of memory that were found to matter, beside those of the points.
@@ -285,8 +285,8 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         let turn = self.in_turn(tasks);
         let limits = self.limits();
         let until = self.options.until;
-        let told = self.options.tells.then(Vec::new);
-        self.tally.told.clone_from(&told);
+        let summaries = self.options.summarises.then(Vec::new);
+        self.tally.summaries.clone_from(&summaries);
         if self.tally.counts.effort.executions == 0 {
             // What was noted on the way was noted for another search.
             workers.forget_trails();
@@ -302,7 +302,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                     id,
                     tree: &mut task.tree,
                     trail,
-                    brought: Tally { told: told.clone(), ..Tally::default() },
+                    brought: Tally { summaries: summaries.clone(), ..Tally::default() },
                 };
                 Slot { worker: worker.into(), taken: AtomicBool::new(false), work: Mutex::new(work) }
             })

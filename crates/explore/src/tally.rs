@@ -32,7 +32,7 @@ impl Counts {
 
 /// An execution, for whoever wants to hear of each.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct ExecutionSummary {
     /// It came to an end of its own; else all that could follow was known, or it was too long.
     pub complete: bool,
     pub preemptions: usize,
@@ -62,12 +62,12 @@ pub struct Tally<N: Ord> {
     /// What subjects remarked.
     #[serde(default)]
     pub remarks: BTreeSet<Remark>,
-    /// The points that were asked for and at which a thread stood.
+    /// The points that were asked for and at which a thread was.
     #[serde(default)]
     pub points_met: BTreeSet<(PointKind, VirtAddr)>,
     /// Executions one by one, where somebody wants to hear of them.
     #[serde(skip)]
-    pub told: Option<Vec<Told>>,
+    pub summaries: Option<Vec<ExecutionSummary>>,
 }
 
 impl<N: Ord> Default for Tally<N> {
@@ -80,7 +80,7 @@ impl<N: Ord> Default for Tally<N> {
             progress: Progress::default(),
             remarks: BTreeSet::new(),
             points_met: BTreeSet::new(),
-            told: None,
+            summaries: None,
         }
     }
 }
@@ -117,8 +117,8 @@ impl<N: Clone + Ord> Tally<N> {
         let points =
             execution.path.iter().filter_map(|taken| taken.step.point()).filter(|point| asked(point));
         self.points_met.extend(points.map(|point| (point.kind, point.pc)));
-        if let Some(told) = &mut self.told {
-            told.push(Told {
+        if let Some(summaries) = &mut self.summaries {
+            summaries.push(ExecutionSummary {
                 complete: execution.is_complete(),
                 preemptions: execution.preemptions(),
                 findings: execution.findings.len(),
@@ -154,8 +154,8 @@ impl<N: Clone + Ord> Tally<N> {
         self.progress.add(later.progress);
         self.remarks.extend(later.remarks);
         self.points_met.extend(later.points_met);
-        if let (Some(told), Some(later)) = (&mut self.told, later.told) {
-            told.extend(later);
+        if let (Some(summaries), Some(later)) = (&mut self.summaries, later.summaries) {
+            summaries.extend(later);
         }
     }
 

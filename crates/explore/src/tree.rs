@@ -11,7 +11,7 @@
 use crate::estimate::{Estimate, Level};
 use crate::execution::{Decision, End, Execution, Taken};
 use crate::footprint::Footprint;
-use crate::history::Race;
+use crate::history::ReversibleRace;
 use crate::order::Order;
 use crate::run::Strategy;
 use serde::{Deserialize, Serialize};
@@ -149,7 +149,7 @@ pub struct Nodes {
 
 impl Nodes {
     /// Marks one of the race's initials where the race was decided.
-    pub fn mark_race(&mut self, race: &Race) {
+    pub fn mark_race(&mut self, race: &ReversibleRace) {
         if race.initials.is_empty() {
             // Nothing is known of how to reverse it, so everything is tried.
             let everybody = self.list[race.at].enabled.actors().collect();

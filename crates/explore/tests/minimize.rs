@@ -76,21 +76,21 @@ fn messy<S: Subject, O: Observer>(world: &World<S, O>, points: &PointSet) -> Opt
     worst
 }
 
-fn check(text: &str, points: &str, expected: Expect) {
-    let program: Program = text.parse().unwrap();
+fn check(program: &str, points: &str, expected: Expect) {
+    let program: Program = program.parse().unwrap();
     let points: PointSet = points.parse().unwrap();
     let world = world(&program);
     let messy = messy(&world, &points).expect("a bug that chance finds");
     let result = case(&world, &points, &messy, Budget::default()).minimize();
     let (kind, least) = (result.found.finding.kind.name(), &result.found);
-    let mut told = format!("{kind}: {} preemptions -> {}", messy.preemptions, least.preemptions);
-    told += if result.fewest { ", no fewer\n" } else { ", perhaps fewer\n" };
-    told += &format!("fails  {}\n", least.schedule);
+    let mut text = format!("{kind}: {} preemptions -> {}", messy.preemptions, least.preemptions);
+    text += if result.fewest { ", no fewer\n" } else { ", perhaps fewer\n" };
+    text += &format!("fails  {}\n", least.schedule);
     let passing = case(&world, &points, least, Budget::default()).nearest_passing();
     if let Some(passing) = passing {
-        told += &format!("passes {} (parts at {})\n", passing.schedule, passing.parts_at);
+        text += &format!("passes {} (parts at {})\n", passing.schedule, passing.parts_at);
     }
-    expected.assert_eq(&told);
+    expected.assert_eq(&text);
 }
 
 /// Only the last of three allocations has to fail for the bug, and in one order of the two threads; the other

@@ -41,13 +41,13 @@ fn executions(program: &Program, mut strategy: impl Strategy) -> String {
 
 fn check(setters: usize, expected: Expect) {
     let program = reorder(setters);
-    let mut told = String::new();
+    let mut text = String::new();
     for seed in 1..=5 {
         let random = executions(&program, RandomWalk::new(seed));
         let (pct, pos) = (executions(&program, Pct::new(seed)), executions(&program, Pos::new(seed)));
-        told += &format!("random {random}, pct {pct}, pos {pos}\n");
+        text += &format!("random {random}, pct {pct}, pos {pos}\n");
     }
-    expected.assert_eq(&told);
+    expected.assert_eq(&text);
 }
 
 #[test]

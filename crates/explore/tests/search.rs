@@ -323,9 +323,9 @@ fn context_bounding_ends_with_everything_or_with_the_fewest() {
         let mut all: ContextBounding<String> = ContextBounding::new(options(Until::Exhausted), u32::MAX);
         all.run(&mut workers, &|| false, &mut |_| {});
         // A finding does not keep the bound from being raised.
-        let mut told = noted(all.search());
-        told.extend(all.found().iter().map(|found| found.finding.signature().to_string()));
-        assert_eq!(told, plain.outcomes, "{program} with {points}");
+        let mut reached = noted(all.search());
+        reached.extend(all.found().iter().map(|found| found.finding.signature().to_string()));
+        assert_eq!(reached, plain.outcomes, "{program} with {points}");
         let exhausted = matches!(all.verdict(), Verdict::Exhausted { .. });
         assert_eq!(exhausted, all.found().is_empty(), "{program} with {points}");
         let mut first: ContextBounding<String> = ContextBounding::new(options(Until::FirstFinding), u32::MAX);

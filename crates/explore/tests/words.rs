@@ -90,11 +90,11 @@ fn a_space_begun_again_with_the_words_that_matter_is_whole() {
             let written = serde_json::to_string(&killed).expect("it can be written down");
             killed = serde_json::from_str(&written).expect("and read");
         }
-        let told = |search: &Search<Dpor, String>| {
+        let outcomes = |search: &Search<Dpor, String>| {
             let noted: Vec<String> = search.notes().keys().cloned().collect();
             (search.words().to_vec(), search.counts().interleavings, noted)
         };
-        assert_eq!(told(&killed), told(&one), "{program} with {points}");
+        assert_eq!(outcomes(&killed), outcomes(&one), "{program} with {points}");
         again += usize::from(!one.words().is_empty());
     }
     assert!(again > 20, "words mattered in {again} programs only");

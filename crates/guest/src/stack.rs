@@ -106,7 +106,7 @@ pub fn activations<M: Memory + ?Sized>(space: &Space, registers: &Registers, mem
         // these end.
         let ours = next.registers.ring != 0 || space.kernel.is_code(next.lookup());
         let known = ours && is_code(space, next.lookup());
-        // User code of an unknown program is worth an address; beyond it nothing can be told.
+        // User code of an unknown program is worth an address; beyond it nothing is known.
         if !known && !to_user {
             break;
         }

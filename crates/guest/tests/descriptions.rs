@@ -1,4 +1,4 @@
-//! Descriptions: what is wrong with one is told, all of it, with its place; those that ship fit their
+//! Descriptions: what is wrong with one is reported, all of it, with its place; those that ship fit their
 //! kernels.
 
 mod support;
@@ -8,7 +8,7 @@ use guest::elf::image::Image;
 use guest::hooks::description::Description;
 use guest::hooks::expression::Inputs;
 use guest::hooks::init;
-use guest::hooks::kernel::{Activity, Event, Kernel, Place, Runnable};
+use guest::hooks::kernel::{Activity, HookEvent, Kernel, Place, Runnable};
 use guests::{Build, Design};
 use std::path::Path;
 use std::sync::Arc;
@@ -89,10 +89,10 @@ fn resolve(image: &Arc<Image>, text: &str) -> Result<Arc<Kernel>, String> {
 fn a_good_description_becomes_hooks() {
     let image = kernel();
     let kernel = resolve(&image, GOOD).unwrap();
-    let hook = |wanted: fn(&Event) -> bool| kernel.hooks.iter().find(|hook| wanted(&hook.event)).unwrap();
+    let hook = |wanted: fn(&HookEvent) -> bool| kernel.hooks.iter().find(|hook| wanted(&hook.event)).unwrap();
 
     // A hook at the return keeps the arguments of the entry.
-    let create = hook(|event| matches!(event, Event::Create { .. }));
+    let create = hook(|event| matches!(event, HookEvent::Create { .. }));
     let Place::Leave { entries, returns, .. } = &create.place else { panic!("{:?}", create.place) };
     assert_eq!(entries.len(), 1);
     assert!(!returns.is_empty());
@@ -104,16 +104,18 @@ fn a_good_description_becomes_hooks() {
     assert_eq!(kept, [5]);
     at_entry.general[0] = 0x8000;
     let inputs = Inputs { registers: &at_entry, arguments: Some(&kept), bound: &[] };
-    let Event::Create { thread } = &create.event else { unreachable!() };
+    let HookEvent::Create { thread } = &create.event else { unreachable!() };
     assert_eq!(thread.value(&world, &inputs), Ok(0x8000));
     assert_eq!(create.condition.as_ref().unwrap().holds(&world, &inputs), Ok(true));
     assert_eq!(create.line, 6);
 
     // A static function gets its arguments in registers, whatever the convention says.
-    let fault = hook(|event| matches!(event, Event::Fault { .. }));
+    let fault = hook(|event| matches!(event, HookEvent::Fault { .. }));
     let mut inside = registers(0, 0x9000, 0);
     (inside.general[0], inside.general[2]) = (0x8000, 13);
-    let Event::Fault { vector: Some(vector), address: Some(address) } = &fault.event else { unreachable!() };
+    let HookEvent::Fault { vector: Some(vector), address: Some(address) } = &fault.event else {
+        unreachable!()
+    };
     assert_eq!(vector.value(&world, &Inputs::new(&inside)), Ok(13));
     assert_eq!(address.value(&world, &Inputs::new(&inside)), Ok(0x8000));
 
@@ -127,7 +129,7 @@ fn a_good_description_becomes_hooks() {
         assert_eq!(available.holds(&world, &inputs), Ok(expected));
     }
     assert_eq!(
-        kernel.hooks.iter().filter(|hook| matches!(hook.event, Event::Enter(Activity::Switch))).count(),
+        kernel.hooks.iter().filter(|hook| matches!(hook.event, HookEvent::Enter(Activity::Switch))).count(),
         1
     );
     assert!(!kernel.test.start_hooked);
@@ -148,7 +150,7 @@ fn namesakes_keep_their_own_arguments() {
     let mut inside = registers(0, 0x9000, 0);
     (inside.general[0], inside.general[2]) = (0x8000, 13);
     let vectors = kernel.hooks.iter().filter_map(|hook| match &hook.event {
-        Event::Fault { vector: Some(vector), .. } => vector.value(&world, &Inputs::new(&inside)).ok(),
+        HookEvent::Fault { vector: Some(vector), .. } => vector.value(&world, &Inputs::new(&inside)).ok(),
         _ => None,
     });
     assert_eq!(vectors.collect::<Vec<_>>(), [13, 14]);
@@ -156,7 +158,7 @@ fn namesakes_keep_their_own_arguments() {
 
 /// A function that is there to be entered and was inlined all the same.
 #[test]
-fn calls_that_no_hook_sees_are_told() {
+fn calls_that_no_hook_sees_are_reported() {
     let inlined = KERNEL.replace(
         "__attribute__((noinline)) void readline(void)",
         "extern void readline(void); inline __attribute__((always_inline)) void readline(void)",
@@ -308,7 +310,7 @@ fn pintos_and_xv6_fit_kernels_with_their_names() {
             Kernel::resolve(&shipped(description), &image).unwrap_or_else(|problems| panic!("{problems:#?}"));
         assert!(kernel.hooks.len() > 20, "{description}");
         // What is for another build is not there: Pintos' threads project has the function but no programs.
-        let executes = kernel.hooks.iter().any(|hook| matches!(hook.event, Event::Exec { .. }));
+        let executes = kernel.hooks.iter().any(|hook| matches!(hook.event, HookEvent::Exec { .. }));
         let programs = description == "xv6.toml" || flags.contains(&"-DUSERPROG");
         assert_eq!(executes, programs, "{description} {flags:?}");
     }

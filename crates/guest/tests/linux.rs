@@ -121,11 +121,11 @@ fn types_of_debian() {
     let path = btf.offset("file", "f_path.dentry").expect("nested members");
     assert_eq!(btf.types.path(file, path), ".f_path.dentry");
     let parameters = btf.parameters("vfs_write").expect("a function");
-    let told: Vec<String> = parameters
+    let text: Vec<String> = parameters
         .iter()
         .map(|parameter| format!("{} {}", btf.types.display(parameter.ty), parameter.name))
         .collect();
-    assert_eq!(told, ["struct file * file", "char * buf", "size_t count", "loff_t * pos"]);
+    assert_eq!(text, ["struct file * file", "char * buf", "size_t count", "loff_t * pos"]);
     let runqueue = btf.per_cpu("runqueues").expect("a per-CPU variable");
     assert_eq!(btf.types.display(runqueue), "struct rq");
     assert!(btf.enumerator("pageflags", "PG_locked").is_some());
@@ -201,8 +201,8 @@ fn booted(debian: &Debian) -> (Machine, Turns, Arc<Image>) {
         assert!(turn.goes_on() || turn.stop == Stop::Hypercall, "{:?}", turn.stop);
         if turn.stop == Stop::Hypercall {
             let view = View { machine: &machine, cpu: turn.cpu };
-            let told = decode(&registers(&machine, turn.cpu), &view);
-            if matches!(told, Some(Annotation::TestStart { .. })) {
+            let annotation = decode(&registers(&machine, turn.cpu), &view);
+            if matches!(annotation, Some(Annotation::TestStart { .. })) {
                 turns.hold(turn.cpu);
             }
         }
@@ -226,12 +226,12 @@ fn a_running_kernel_is_seen_from_outside() {
         assert_eq!(task.name, TEST, "{task}");
         assert!(task.pid > 1 && task.process > 1, "{task:?}");
         let state = running.linux.btf().and_then(|btf| btf.offset("task_struct", "flags")).expect("a member");
-        let told = running.describe(task.addr.offset(state), &view(&machine, cpu));
-        assert_eq!(told.as_deref(), Some("task_struct.flags"));
+        let text = running.describe(task.addr.offset(state), &view(&machine, cpu));
+        assert_eq!(text.as_deref(), Some("task_struct.flags"));
         let queue = running.per_cpu("runqueues", cpu).expect("a per-CPU variable");
-        let told =
+        let text =
             running.data(queue.offset(running.linux.btf().unwrap().offset("rq", "nr_running").unwrap()));
-        assert_eq!(told, Some(format!("runqueues.nr_running of {cpu}")));
+        assert_eq!(text, Some(format!("runqueues.nr_running of {cpu}")));
     }
     let module = running.modules.iter().find(|module| module.name == "loop").expect("it was loaded");
     let function = module.symbols.iter().find(|symbol| &*symbol.name == "lo_ioctl").expect("its symbols");
@@ -252,8 +252,8 @@ fn a_running_kernel_is_seen_from_outside() {
                 continue;
             }
             let (activations, end) = stack::activations(&running, &now, &view);
-            let told = || stack::trace(&running, None, &now, &view);
-            assert_eq!(end, End::Root, "{cpu} at {:#x}: {:#?}", now.pc, told());
+            let text = || stack::trace(&running, None, &now, &view);
+            assert_eq!(end, End::Root, "{cpu} at {:#x}: {:#?}", now.pc, text());
             stacks += 1;
             deepest = deepest.max(activations.len());
             let interrupted = activations[1..].iter().any(|frame| frame.exact && frame.registers.ring == 0);
@@ -326,7 +326,7 @@ fn lines_of_a_program() {
     }
     assert!(compared > 20);
     assert_eq!(lines.at(VirtAddr(1)), None);
-    assert!(Lines::parse(b"text").is_err_and(|told| told.contains("not an ELF file")));
+    assert!(Lines::parse(b"text").is_err_and(|why| why.contains("not an ELF file")));
     for seed in 0..rounds(300) {
         let mut damaged = bytes.clone();
         let all = 0..bytes.len();

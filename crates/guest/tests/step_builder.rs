@@ -26,7 +26,7 @@ fn step(machine: &mut Machine, builder: &mut StepBuilder, cpu: CpuId) -> Step {
     builder.finish(thread.into(), StepEnd::Finished, instructions, Vec::new())
 }
 
-fn told(step: &Step) -> String {
+fn text(step: &Step) -> String {
     let mut text = format!("{}, {} instructions", step.thread, step.instructions);
     for access in &step.accesses {
         let atomic = if access.atomic { " at once" } else { "" };
@@ -49,7 +49,7 @@ fn two_processors_of_a_machine_without_a_description_take_steps_that_conflict() 
     expect_test::expect![[r#"
         t0, 3 instructions; 0 updates 1000 at once
         t1, 3 instructions; 110 reads 1000; 116 writes 1008"#]]
-    .assert_eq(&format!("{}\n{}", told(&first), told(&second)));
+    .assert_eq(&format!("{}\n{}", text(&first), text(&second)));
     assert!(first.accesses[0].conflicts(&second.accesses[0]));
 }
 
@@ -71,5 +71,5 @@ fn who_reaches_out_of_what_is_tested_depends_on_the_page_table() {
     let step = step(&mut machine, &mut builder, CpuId(0));
     expect_test::expect![[r#"
         t0, 3 instructions; 110 reads 1000; 115 writes 1008; 110 reads 2000; 115 reads 2000"#]]
-    .assert_eq(&told(&step));
+    .assert_eq(&text(&step));
 }

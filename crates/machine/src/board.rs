@@ -519,7 +519,7 @@ impl Board {
         self.carry_interrupt_lines();
     }
 
-    /// Whether the guest asked to be told of what arrives at the first serial port.
+    /// Whether the guest asked for an interrupt when something arrives at the first serial port.
     pub fn serial_listens(&self) -> bool {
         self.serial[0].listens()
     }

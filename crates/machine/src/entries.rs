@@ -3,7 +3,7 @@
 //! The processor reads them without an instruction that says so, hence they are not in the log. Whoever wants
 //! to know what an access depended on asks here, with the page directory of that time.
 //!
-//! Limits: the two-level tables of 32-bit mode. Under any other kind of paging nothing is told.
+//! Limits: the two-level tables of 32-bit mode. Under any other kind of paging nothing is read.
 
 use crate::Machine;
 use crate::x86::state::{cr0, cr4};
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_levels_are_told() {
+    fn both_levels_are_read() {
         let mut machine = Machine::flat32(1 << 20);
         let at = VirtAddr(0x0040_3abc);
         assert_eq!(machine.page_entries(CpuId(0), 0x1000, at), [None, None]);

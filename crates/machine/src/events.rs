@@ -18,7 +18,7 @@
 //! remembered no translation for longer than a stretch of the log between two changes of the mappings: once a
 //! page and stretch, before the first access to the page, and for every page fault. This too is found out
 //! when the log is read, so it does not depend on what the TLB holds. Accessed and dirty bits that the
-//! processor sets are not told.
+//! processor sets are not logged.
 //!
 //! A log has a limit ([`Events::limit_words`]); reaching it ends the run with `Stop::LogFull`.
 
@@ -110,7 +110,7 @@ pub enum Happening {
 
 /// An entry of the log as a reader sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Event {
+pub enum LogEntry {
     /// A memory access.
     Access(Access),
     /// The processor read a page-table entry for the access that follows, or for one that faulted. `address`
@@ -317,7 +317,7 @@ impl Events {
         let (mut pages, mut paths) = (FxHashMap::default(), FxHashMap::default());
         let mut last = u64::MAX;
         each(&self.words, (from, self.words.len()), code, &mut Recent::default(), |event| {
-            if let Event::Access(Access { address, .. }) = event
+            if let LogEntry::Access(Access { address, .. }) = event
                 && address.0 >> 12 != last
             {
                 last = address.0 >> 12;
@@ -338,7 +338,7 @@ impl Events {
         memory: &Memory,
         engine: &Engine,
         filter: &mut F,
-        mut sink: impl FnMut(Event),
+        mut sink: impl FnMut(LogEntry),
     ) {
         let code = &engine.code;
         let words = std::mem::take(&mut self.words);
@@ -351,8 +351,8 @@ impl Events {
             let until = stretch.map_or(words.len(), |s| s.until);
             let mut frames = Frames::default();
             each(&words, (from, until), code, &mut recent, |event| match event {
-                Event::Access(access) if filter.knows(&access) => {}
-                Event::Access(mut access) => {
+                LogEntry::Access(access) if filter.knows(&access) => {}
+                LogEntry::Access(mut access) => {
                     let (linear, page) = (access.address.0, access.address.0 >> 12);
                     let (frame, fresh) = frames.get(page, |page| match stretch {
                         Some(stretch) => stretch.pages.get(&page).copied().unwrap_or(NOT_MAPPED),
@@ -366,9 +366,9 @@ impl Events {
                             Some(stretch) => stretch.paths.get(&page).copied().unwrap_or_default(),
                             None => path(cpu, memory, linear),
                         };
-                        tell_walk(&path, access, &mut sink);
+                        walk_entries(&path, access, &mut sink);
                     }
-                    sink(Event::Access(access));
+                    sink(LogEntry::Access(access));
                 }
                 other => sink(other),
             });
@@ -413,10 +413,10 @@ fn physical_page(cpu: &Cpu, memory: &Memory, page: u64) -> u64 {
 }
 
 /// Passes on the reads of the page-table entries that lead to an access.
-fn tell_walk(path: &Path, access: Access, sink: &mut impl FnMut(Event)) {
+fn walk_entries(path: &Path, access: Access, sink: &mut impl FnMut(LogEntry)) {
     for &entry in path.entries() {
         let (physical, size) = (Some(PhysAddr(entry)), path.entry_bytes.into());
-        sink(Event::Walk(Access { physical, size, kind: AccessKind::Read, atomic: false, ..access }));
+        sink(LogEntry::Walk(Access { physical, size, kind: AccessKind::Read, atomic: false, ..access }));
     }
 }
 
@@ -530,7 +530,7 @@ fn each(
     (from, until): (usize, usize),
     code: &Code,
     recent: &mut Recent,
-    mut sink: impl FnMut(Event),
+    mut sink: impl FnMut(LogEntry),
 ) {
     let mut at = from;
     let (mut block, mut alone) = (None, None);
@@ -550,7 +550,7 @@ fn each(
                     pc: VirtAddr(site.pc),
                     instruction: block.map(|block: u64| block + site.index),
                 };
-                sink(Event::Access(access));
+                sink(LogEntry::Access(access));
                 at += if tag == 0 { 1 } else { 2 };
             }
             tag @ (TAG_ACCESS | TAG_WALK) => {
@@ -565,10 +565,10 @@ fn each(
                     instruction: alone,
                 };
                 if tag == TAG_ACCESS {
-                    sink(Event::Access(access));
+                    sink(LogEntry::Access(access));
                     at += SPELLED_WORDS;
                 } else {
-                    sink(Event::Walk(Access { physical: Some(PhysAddr(words[at + 3])), ..access }));
+                    sink(LogEntry::Walk(Access { physical: Some(PhysAddr(words[at + 3])), ..access }));
                     at += 4;
                 }
             }
@@ -604,7 +604,7 @@ fn each(
                     },
                     _ => Happening::Mode { cr0: a, cpl: small as u8 },
                 };
-                sink(Event::Happening(now, happening));
+                sink(LogEntry::Happening(now, happening));
                 recent.restart();
                 at += 4;
             }

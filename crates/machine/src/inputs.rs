@@ -28,7 +28,7 @@ pub struct Moment {
     pub taken: u64,
     /// Whether everything that is due before the next instruction has happened: devices have caught up with
     /// the time, and interrupts that can be taken were.
-    pub settled: bool,
+    pub after_due: bool,
 }
 
 /// Something that comes into a machine from outside.
@@ -99,8 +99,8 @@ pub enum Input {
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Run { cpu, to: Moment { executed, taken, settled } } => {
-                let before = if *settled { "" } else { ", before what is due" };
+            Self::Run { cpu, to: Moment { executed, taken, after_due } } => {
+                let before = if *after_due { "" } else { ", before what is due" };
                 write!(f, "{cpu} runs to {executed} instructions and {taken} interrupts{before}")
             }
             Self::Timers(mode) => write!(f, "timers: {mode:?}"),

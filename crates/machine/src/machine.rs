@@ -7,7 +7,7 @@
 use crate::board::{Board, BoardConfig, CPUS_MAX, Signal};
 use crate::boot::{self, Boot, BootError, Format};
 use crate::devices::disk::Disk;
-use crate::events::{Event, Events, Filter};
+use crate::events::{Events, Filter, LogEntry};
 use crate::hash::StableHasher;
 use crate::inputs::{Input, Moment, Tape};
 use crate::memory::{Memory, Touched};
@@ -257,7 +257,7 @@ impl Machine {
             pass: false,
             taken: self.taken[usize::from(id.0)],
             moment: None,
-            settled: true,
+            after_due: true,
             transactions: &mut self.transactions,
             refuse: None,
         }
@@ -290,9 +290,9 @@ impl Machine {
         loop {
             let mut exec = self.exec(id, until, events);
             exec.pass = pass;
-            exec.moment = to.filter(|to| !to.settled).map(|to| (to.executed, to.taken));
+            exec.moment = to.filter(|to| !to.after_due).map(|to| (to.executed, to.taken));
             let exit = exec.go(end, resumed, alone);
-            let (now, repeating, taken, settled) = (exec.now, exec.repeating, exec.taken, exec.settled);
+            let (now, repeating, taken, after_due) = (exec.now, exec.repeating, exec.taken, exec.after_due);
             pass = exec.pass;
             self.instructions = now;
             self.taken[usize::from(id.0)] = taken;
@@ -301,7 +301,7 @@ impl Machine {
             match exit {
                 Exit::Signals => {
                     if let Some(stop) = self.signals() {
-                        self.ran(id, settled);
+                        self.ran(id, after_due);
                         return stop;
                     }
                     self.prepare(until);
@@ -313,7 +313,7 @@ impl Machine {
                     if matches!(stop, Stop::Before { .. } | Stop::TransactionBegin | Stop::Fence) || pass {
                         self.held[usize::from(id.0)] = Some(executed);
                     }
-                    self.ran(id, settled);
+                    self.ran(id, after_due);
                     return stop;
                 }
             }
@@ -321,8 +321,8 @@ impl Machine {
     }
 
     /// Notes that a run of this processor ended here.
-    fn ran(&mut self, cpu: CpuId, settled: bool) {
-        let to = Moment { executed: self.cpu(cpu).executed, taken: self.taken(cpu), settled };
+    fn ran(&mut self, cpu: CpuId, after_due: bool) {
+        let to = Moment { executed: self.cpu(cpu).executed, taken: self.taken(cpu), after_due };
         if let Some(tape) = &mut self.tape {
             tape.push(Input::Run { cpu, to });
         }
@@ -509,12 +509,12 @@ impl Machine {
     }
 
     /// Hands everything logged to `sink`, oldest first, with physical addresses, and empties the log.
-    pub fn drain(&self, events: &mut Events, sink: impl FnMut(Event)) {
+    pub fn drain(&self, events: &mut Events, sink: impl FnMut(LogEntry)) {
         self.drain_unknown(events, &mut (), sink);
     }
 
     /// As [`Machine::drain`], without the accesses that `filter` knows.
-    pub fn drain_unknown(&self, events: &mut Events, filter: &mut impl Filter, sink: impl FnMut(Event)) {
+    pub fn drain_unknown(&self, events: &mut Events, filter: &mut impl Filter, sink: impl FnMut(LogEntry)) {
         let cpu = events.cpu().unwrap_or_default();
         events.drain(self.cpu(cpu), &self.memory, &self.engine, filter, sink);
     }

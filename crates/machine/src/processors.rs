@@ -63,7 +63,7 @@ impl Machine {
         self.cpu(cpu).same_registers(other.cpu(cpu)) && self.memory.same_bytes(&other.memory)
     }
 
-    /// The topmost page table, as the processor was told.
+    /// The topmost page table, as the processor was given it.
     #[must_use]
     pub fn page_table(&self, cpu: CpuId) -> PhysAddr {
         PhysAddr(self.cpu(cpu).cr3)

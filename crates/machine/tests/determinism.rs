@@ -3,7 +3,7 @@
 mod guests;
 
 use guests::{CODE, DATA, GUESTS, WINDOW};
-use machine::{Event, Events, Kinds, Machine, Stop, StopSet};
+use machine::{Events, Kinds, LogEntry, Machine, Stop, StopSet};
 use trace::{CpuId, PhysAddr, VirtAddr};
 
 const BSP: CpuId = CpuId(0);
@@ -116,7 +116,7 @@ fn physical_addresses_are_those_of_the_time_of_the_access() {
         for _ in 0..50 {
             run(&mut m, 2_000, &mut events);
             m.drain(&mut events, |event| {
-                if let Event::Access(access) = event
+                if let LogEntry::Access(access) = event
                     && access.address == VirtAddr(guest.window)
                 {
                     seen.insert(access.physical);

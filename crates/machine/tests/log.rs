@@ -1,6 +1,6 @@
 //! The log of accesses: complete, at addresses of 32 and of 64 bits.
 
-use machine::{Event, Events, Kinds, Machine, Stop, StopSet};
+use machine::{Events, Kinds, LogEntry, Machine, Stop, StopSet};
 use trace::{AccessKind, CpuId, PhysAddr};
 
 /// A thousand times: EAX is read from 0x2000 and added to 0x2004.
@@ -50,18 +50,18 @@ fn logged(long: bool) -> Logged {
     Logged { machine, events, round }
 }
 
-fn place(event: Event) -> (u64, AccessKind, u64) {
+fn place(event: LogEntry) -> (u64, AccessKind, u64) {
     match event {
-        Event::Access(access) => {
+        LogEntry::Access(access) => {
             assert_eq!(access.physical, Some(PhysAddr(access.address.0 & 0xffff)));
             (access.address.0, access.kind, access.pc.0)
         }
-        Event::Walk(_) | Event::Happening(..) => unreachable!("not asked for"),
+        LogEntry::Walk(_) | LogEntry::Happening(..) => unreachable!("not asked for"),
     }
 }
 
 #[test]
-fn every_access_is_told() {
+fn every_access_is_logged() {
     for long in [false, true] {
         let Logged { machine, mut events, round } = logged(long);
         let mut seen = Vec::new();

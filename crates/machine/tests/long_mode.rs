@@ -242,7 +242,7 @@ fn fault(build: Build) -> Fault {
     m.run(BSP, &StopSet::after(1), &mut events);
     let mut first = None;
     m.drain(&mut events, |event| {
-        if let machine::Event::Happening(_, machine::Happening::Exception { exception, .. }) = event {
+        if let machine::LogEntry::Happening(_, machine::Happening::Exception { exception, .. }) = event {
             first.get_or_insert(exception);
         }
     });
@@ -473,7 +473,7 @@ fn page_rights() {
                 m.run(BSP, &StopSet::after(2), &mut events);
                 let mut first = None;
                 m.drain(&mut events, |event| {
-                    if let machine::Event::Happening(_, machine::Happening::Exception { exception, .. }) =
+                    if let machine::LogEntry::Happening(_, machine::Happening::Exception { exception, .. }) =
                         event
                     {
                         first.get_or_insert(exception);

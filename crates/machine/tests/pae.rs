@@ -5,7 +5,7 @@
 
 use machine::x86::state::{Table, cr0, cr4, efer, reg};
 use machine::x86::trap::Exception;
-use machine::{Event, Events, Happening, Machine, Seg, Segment, StopSet};
+use machine::{Events, Happening, LogEntry, Machine, Seg, Segment, StopSet};
 use trace::{CpuId, PhysAddr};
 
 const POINTERS: u64 = 0x1000;
@@ -53,7 +53,7 @@ fn first_exception(m: &mut Machine, count: u64) -> Option<Exception> {
     m.run(CpuId(0), &StopSet::after(count), &mut events);
     let mut first = None;
     m.drain(&mut events, |event| {
-        if let Event::Happening(_, Happening::Exception { exception, .. }) = event {
+        if let LogEntry::Happening(_, Happening::Exception { exception, .. }) = event {
             first.get_or_insert(exception);
         }
     });

@@ -4,7 +4,7 @@ use iced_x86::code_asm::*;
 use machine::x86::flags;
 use machine::x86::state::reg;
 use machine::x86::trap::Exception;
-use machine::{Access, Event, Events, Happening, Kinds, Machine, Segment, Stop, StopSet, Watchpoint};
+use machine::{Access, Events, Happening, Kinds, LogEntry, Machine, Segment, Stop, StopSet, Watchpoint};
 use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 
 const BSP: CpuId = CpuId(0);
@@ -239,7 +239,7 @@ fn interrupts_are_injected_and_returned_from() {
     assert_eq!((stop, m.cpus[0].rip), (Stop::InterruptReturn, CODE + 2));
     let mut seen = Vec::new();
     m.drain(&mut events, |e| {
-        if let Event::Happening(_, h) = e {
+        if let LogEntry::Happening(_, h) = e {
             seen.push(h);
         }
     });
@@ -267,7 +267,7 @@ fn the_log_has_a_limit() {
             Stop::LogFull => drains += 1,
             stop => panic!("{stop}"),
         }
-        m.drain(&mut events, |e| accesses += u64::from(matches!(e, Event::Access(_))));
+        m.drain(&mut events, |e| accesses += u64::from(matches!(e, LogEntry::Access(_))));
     }
     assert_eq!(accesses, 50_000, "an update for every second instruction");
     assert!(drains > 4);

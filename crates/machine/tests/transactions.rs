@@ -406,7 +406,7 @@ fn the_caller_decides_whether_a_transaction_is_tried() {
     let tape = refused.tape().unwrap();
     assert_eq!(Playback::new(tape).go(&mut played, &StopSet::default(), &mut events), Played::End);
     assert_eq!(played.state_hash(), refused.state_hash());
-    // An abort is told with its status.
+    // An abort carries its status.
     let mut m = machine(32, 1, Some(Tsx::default()), |a| around(a, |a| a.xabort(5)));
     assert_eq!(m.run(BSP, &until, &mut events), Stop::TransactionBegin);
     let status = Some(5 << 24 | EXPLICIT);

@@ -6,7 +6,7 @@ mod guests;
 use guests::{DATA, GUESTS, WINDOW};
 use machine::board::BoardConfig;
 use machine::x86::state::reg;
-use machine::{Access, Event, Events, Machine, Stop, StopSet, WordSet};
+use machine::{Access, Events, LogEntry, Machine, Stop, StopSet, WordSet};
 use std::sync::Arc;
 use trace::{CpuId, PhysAddr, VirtAddr};
 
@@ -23,7 +23,7 @@ fn by_single_steps(mut machine: Machine, instructions: u64) -> (Vec<(u64, Access
         let executed = machine.cpus[0].executed;
         assert_eq!(machine.run(BSP, &StopSet::after(1), &mut events), Stop::Budget);
         machine.drain(&mut events, |event| {
-            if let Event::Access(access) = event {
+            if let LogEntry::Access(access) = event {
                 accesses.push((executed, access));
             }
         });
@@ -128,7 +128,7 @@ fn a_counted_log_says_which_instruction_made_each_access() {
             let left = INSTRUCTIONS - machine.cpus[0].executed;
             machine.run(BSP, &StopSet::after(left.min(997)), &mut events);
             machine.drain(&mut events, |event| {
-                if let Event::Access(access) = event {
+                if let LogEntry::Access(access) = event {
                     seen.push(access);
                 }
             });
@@ -182,7 +182,7 @@ fn each_processor_waits_before_its_own_access() {
 }
 
 #[test]
-fn walks_are_told_and_held_before() {
+fn walks_are_logged_and_held_before() {
     // mov rax, [0x5008]; mov [0x5010], rax; mov rax, [0x40000000]; jmp back to the start
     let code: &[u8] = &[
         0x48, 0x8b, 0x04, 0x25, 0x08, 0x50, 0, 0, 0x48, 0x89, 0x04, 0x25, 0x10, 0x50, 0, 0, 0x48, 0x8b, 0x04,
@@ -198,12 +198,12 @@ fn walks_are_told_and_held_before() {
     machine.run(BSP, &StopSet::after(3), &mut events);
     let mut seen = Vec::new();
     machine.drain(&mut events, |event| match event {
-        Event::Walk(a) => seen.push(("walk", a.address.0, a.physical.unwrap().0, a.size, a.pc.0)),
-        Event::Access(a) => {
+        LogEntry::Walk(a) => seen.push(("walk", a.address.0, a.physical.unwrap().0, a.size, a.pc.0)),
+        LogEntry::Access(a) => {
             let what = a.kind.verb().trim_end_matches('s');
             seen.push((what, a.address.0, a.physical.unwrap().0, a.size, a.pc.0));
         }
-        Event::Happening(..) => {}
+        LogEntry::Happening(..) => {}
     });
     let expected = [
         ("walk", 0x5008, top, 8, 0x1000),

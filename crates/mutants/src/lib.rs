@@ -222,15 +222,15 @@ impl Copy {
         if let Some(number) = mutant {
             command.env(VARIABLE, number.to_string());
         }
-        let told = |error: io::Error| format!("timeout cargo test: {error}");
-        let mut child = command.spawn().map_err(told)?;
+        let in_words = |error: io::Error| format!("timeout cargo test: {error}");
+        let mut child = command.spawn().map_err(in_words)?;
         let output = child.stdout.take().into_iter().flat_map(|pipe| io::BufReader::new(pipe).lines());
         let failed = output.map_while(Result::ok).any(|line| line.ends_with("... FAILED"));
         if failed {
             let group = format!("-{}", child.id());
-            Command::new("kill").args(["-KILL", "--", &group]).status().map_err(told)?;
+            Command::new("kill").args(["-KILL", "--", &group]).status().map_err(in_words)?;
         }
-        let status = child.wait().map_err(told)?;
+        let status = child.wait().map_err(in_words)?;
         Ok((status.code() != Some(TIMED_OUT)).then_some(!failed && status.success()))
     }
 }

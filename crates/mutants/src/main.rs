@@ -128,11 +128,11 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
     println!("{}", table.lines().next().unwrap_or_default());
     if arguments.write {
         let page = root.join("docs/results/soundness.md");
-        let told = |error: std::io::Error| format!("{}: {error}", page.display());
-        let text = std::fs::read_to_string(&page).map_err(told)?;
+        let in_words = |error: std::io::Error| format!("{}: {error}", page.display());
+        let text = std::fs::read_to_string(&page).map_err(in_words)?;
         let text = report::section::replaced(&text, "mutants", &table)
             .ok_or_else(|| format!("{} has no place for the result", page.display()))?;
-        std::fs::write(&page, text).map_err(told)?;
+        std::fs::write(&page, text).map_err(in_words)?;
     }
     Ok(mutants.iter().filter(survived).count())
 }

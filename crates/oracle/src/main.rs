@@ -96,7 +96,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             if seconds > SLOW_SECONDS {
                 eprintln!("  seed {} took {seconds:.0} s", compared.seed);
             }
-            tell(&compared);
+            print(&compared);
             lines += &record::line(&compared);
             lines.push('\n');
         };
@@ -122,12 +122,12 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     if !kernel && !tso {
         summary = format!("{summary}\nOf programs that only access cells:\n\n{}", record.beside_traces());
     }
-    tell_summary(section, &summary, write)?;
+    print_summary(section, &summary, write)?;
     Ok(record.disagreements() == 0)
 }
 
 /// Prints a result, and writes it into its section of the page.
-fn tell_summary(section: &str, summary: &str, write: bool) -> Result<(), String> {
+fn print_summary(section: &str, summary: &str, write: bool) -> Result<(), String> {
     println!("{summary}");
     if write {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
@@ -162,7 +162,7 @@ fn run_processors(arguments: &Arguments) -> Result<bool, String> {
             let fate = bench.compare(program, points, memory, interleavings_max);
             if !matches!(fate, Fate::Agrees { .. } | Fate::PassedOver) {
                 println!("seed {seed}, {points:?}:\n{program}");
-                tell_fate(&fate);
+                print_fate(&fate);
             }
             sums.add(points, &fate);
         }
@@ -170,7 +170,11 @@ fn run_processors(arguments: &Arguments) -> Result<bool, String> {
             eprintln!("{} programs, {} s", seed - first + 1, started.elapsed().as_secs());
         }
     }
-    tell_summary(if tso { "processors with store buffers" } else { "processors" }, &sums.to_string(), write)?;
+    print_summary(
+        if tso { "processors with store buffers" } else { "processors" },
+        &sums.to_string(),
+        write,
+    )?;
     Ok(sums.disagreements() == 0)
 }
 
@@ -183,16 +187,16 @@ fn at(file: &Path, error: &std::io::Error) -> String {
 }
 
 /// Prints a disagreement.
-fn tell(compared: &Compared) {
+fn print(compared: &Compared) {
     let Compared { seed, flavour, program, fate } = compared;
     match fate {
         Fate::Agrees { .. } | Fate::PassedOver => return,
         Fate::Disagrees { .. } | Fate::Odd(_) => println!("seed {seed} ({}):\n{program}", flavour.name()),
     }
-    tell_fate(fate);
+    print_fate(fate);
 }
 
-fn tell_fate(fate: &Fate) {
+fn print_fate(fate: &Fate) {
     match fate {
         Fate::Disagrees { missed, invented } => {
             missed.iter().for_each(|outcome| println!("  missed: {outcome}"));

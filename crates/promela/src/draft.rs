@@ -293,11 +293,11 @@ fn write(check: &Check, model: &Model) -> Result<String, String> {
     }
     let _ = writeln!(text, "\n{body}");
     let _ = writeln!(text, "# What each statement becomes:");
-    let mut told = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for line in &model.lines {
         let structure = matches!(line.text.as_str(), "if" | "fi;") || line.text.starts_with(":: else");
         if let Some(origin) = line.origin.as_ref().filter(|_| !structure)
-            && told.insert((origin.at.clone(), line.text.clone()))
+            && seen.insert((origin.at.clone(), line.text.clone()))
         {
             let _ =
                 writeln!(text, "#   {}: {}  =>  {}", origin.at, shortened(&origin.text), line.text.trim());

@@ -230,7 +230,7 @@ fn safe(name: &str) -> String {
     }
 }
 
-/// Translates what a check file names. Bad input is told in sentences.
+/// Translates what a check file names. Bad input is reported in sentences.
 pub fn extract(check: &Check, unit: &Unit) -> Result<Model, String> {
     for function in &check.functions {
         if let Some((_, place)) = unit.errors.iter().find(|(inside, _)| inside.as_ref() == Some(function)) {

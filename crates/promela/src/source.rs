@@ -28,7 +28,7 @@ pub fn read(source: &Source, folder: &Path, may_go_on: MayGoOn<'_>) -> Result<Un
     unit.ok_or_else(|| "'source.files' names no C file".to_owned())
 }
 
-/// The text of one file after `gcc -E`; what the compiler complains about is told in its words.
+/// The text of one file after `gcc -E`; what the compiler complains about is reported in its words.
 fn preprocess(source: &Source, folder: &Path, file: &str, may_go_on: MayGoOn<'_>) -> Result<String, String> {
     let command = |mode: &str| {
         let mut command = Command::new("gcc");
@@ -39,8 +39,8 @@ fn preprocess(source: &Source, folder: &Path, file: &str, may_go_on: MayGoOn<'_>
         command
     };
     let go_on = |_: &str| may_go_on(Progress::default());
-    let told = |failure: Failure| failure.to_string();
-    let syntax = execute(command("-fsyntax-only"), "gcc", &go_on).map_err(told)?;
+    let in_words = |failure: Failure| failure.to_string();
+    let syntax = execute(command("-fsyntax-only"), "gcc", &go_on).map_err(in_words)?;
     if syntax.stopped {
         return Err(Failure::Stopped.to_string());
     }
@@ -53,7 +53,7 @@ fn preprocess(source: &Source, folder: &Path, file: &str, may_go_on: MayGoOn<'_>
     }
     let mut quiet = command("-E");
     quiet.arg("-w");
-    let done = execute(quiet, "gcc", &go_on).map_err(told)?;
+    let done = execute(quiet, "gcc", &go_on).map_err(in_words)?;
     if done.stopped {
         return Err(Failure::Stopped.to_string());
     }

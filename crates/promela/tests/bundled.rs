@@ -82,7 +82,7 @@ fn objects_begin_as_the_source_begins_them() {
 /// the rest.
 #[test]
 fn every_function_is_translated_or_listed() {
-    let mut told = String::new();
+    let mut text = String::new();
     for file in ["sync.c", "sched.c", "fs.c"] {
         let (begin, unit) = read(file);
         let (mut functions, mut by_itself, mut not) = (0, 0, 0);
@@ -111,7 +111,7 @@ fn every_function_is_translated_or_listed() {
             }
         }
         let share = 100 * by_itself / (by_itself + not);
-        told += &format!(
+        text += &format!(
             "{file}: {functions} functions, {by_itself} of {} by itself ({share} %)\n",
             by_itself + not
         );
@@ -121,7 +121,7 @@ fn every_function_is_translated_or_listed() {
         sched.c: 21 functions, 289 of 470 by itself (61 %)
         fs.c: 17 functions, 228 of 259 by itself (88 %)
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&text);
 }
 
 fn spin(name: &str, change: impl Fn(&mut Check)) -> String {
@@ -159,15 +159,15 @@ fn spin(name: &str, change: impl Fn(&mut Check)) -> String {
 fn case_studies_as_models() {
     let same = |_: &mut Check| {};
     let mended = |check: &mut Check| check.source.define.clear();
-    let mut told = String::new();
-    told += &format!("readdir_remove: {}\n", spin("readdir_remove", same));
-    told += &format!("  mended: {}\n", spin("readdir_remove", mended));
-    told += &format!("readdir_rmdir: {}\n", spin("readdir_rmdir", same));
-    told += &format!("remove_remove: {}\n", spin("remove_remove", same));
+    let mut text = String::new();
+    text += &format!("readdir_remove: {}\n", spin("readdir_remove", same));
+    text += &format!("  mended: {}\n", spin("readdir_remove", mended));
+    text += &format!("readdir_rmdir: {}\n", spin("readdir_rmdir", same));
+    text += &format!("remove_remove: {}\n", spin("remove_remove", same));
     expect![[r#"
         readdir_remove: assertion violated  !(entry[de].freed), 107 steps, 2 switches, ends in fs_readdir at ../pebbles/fs.c:88
           mended: Exhausted, 1721 states
         readdir_rmdir: assertion violated  !(entry[de].freed), 74 steps, 3 switches, ends in dir_list at ../pebbles/fs.c:193
         remove_remove: assertion violated - invalid array index, 102 steps, 5 switches, ends in fs_remove_in at ../pebbles/fs.c:152
-    "#]].assert_eq(&told);
+    "#]].assert_eq(&text);
 }

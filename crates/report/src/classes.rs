@@ -1,4 +1,4 @@
-//! What each bug class is called and how it is told: one file for each.
+//! What each bug class is called and how it is reported: one file for each.
 //!
 //! Contract: a class is a value that borrows the facts of one finding. A new bug class is a file here and a
 //! line in [`of`].
@@ -37,36 +37,36 @@ pub trait Class {
     fn advice(&self, facts: &Facts<'_>) -> String;
 }
 
-/// Calls `tell` with the class of a finding.
-pub fn of<T>(kind: &FindingKind, tell: impl FnOnce(&dyn Class) -> T) -> T {
+/// Calls `ask` with the class of a finding.
+pub fn of<T>(kind: &FindingKind, ask: impl FnOnce(&dyn Class) -> T) -> T {
     match kind {
-        FindingKind::Panic { message } => tell(&panic::Panic { message }),
+        FindingKind::Panic { message } => ask(&panic::Panic { message }),
         FindingKind::Fault { exception, addr, .. } => {
-            tell(&fault::Fault { exception: *exception, addr: *addr })
+            ask(&fault::Fault { exception: *exception, addr: *addr })
         }
-        FindingKind::TripleFault { .. } => tell(&triple_fault::TripleFault),
-        FindingKind::UseAfterFree { access, block } => tell(&use_after_free::UseAfterFree { access, block }),
-        FindingKind::DoubleFree { block } => tell(&double_free::DoubleFree { block }),
-        FindingKind::DoubleAllocation { block, .. } => tell(&double_allocation::DoubleAllocation { block }),
+        FindingKind::TripleFault { .. } => ask(&triple_fault::TripleFault),
+        FindingKind::UseAfterFree { access, block } => ask(&use_after_free::UseAfterFree { access, block }),
+        FindingKind::DoubleFree { block } => ask(&double_free::DoubleFree { block }),
+        FindingKind::DoubleAllocation { block, .. } => ask(&double_allocation::DoubleAllocation { block }),
         FindingKind::InvalidFree { addr, within } => {
-            tell(&invalid_free::InvalidFree { addr: *addr, within: within.as_ref() })
+            ask(&invalid_free::InvalidFree { addr: *addr, within: within.as_ref() })
         }
         FindingKind::AllocatorReentered { access } => {
-            tell(&allocator_reentered::AllocatorReentered { access })
+            ask(&allocator_reentered::AllocatorReentered { access })
         }
-        FindingKind::Leak { blocks, bytes } => tell(&leak::Leak { blocks, bytes: *bytes }),
-        FindingKind::Deadlock { cycle } => tell(&deadlock::Deadlock { cycle }),
-        FindingKind::LostWakeup { .. } => tell(&lost_wakeup::LostWakeup),
+        FindingKind::Leak { blocks, bytes } => ask(&leak::Leak { blocks, bytes: *bytes }),
+        FindingKind::Deadlock { cycle } => ask(&deadlock::Deadlock { cycle }),
+        FindingKind::LostWakeup { .. } => ask(&lost_wakeup::LostWakeup),
         &FindingKind::TightLoop { instructions, instructions_max } => {
-            tell(&infinite_loop::TightLoop { instructions, instructions_max })
+            ask(&infinite_loop::TightLoop { instructions, instructions_max })
         }
         &FindingKind::EndlessPoints { points, points_max } => {
-            tell(&infinite_loop::EndlessPoints { points, points_max })
+            ask(&infinite_loop::EndlessPoints { points, points_max })
         }
-        FindingKind::CheckFailed { check, found } => tell(&check_failed::CheckFailed { check, found }),
-        FindingKind::Console { pattern, line } => tell(&console::Console { pattern, line }),
-        FindingKind::LockOrder { .. } => tell(&lock_order::LockOrder),
-        FindingKind::Locking { rule, .. } => tell(&locking::Locking { rule: *rule }),
+        FindingKind::CheckFailed { check, found } => ask(&check_failed::CheckFailed { check, found }),
+        FindingKind::Console { pattern, line } => ask(&console::Console { pattern, line }),
+        FindingKind::LockOrder { .. } => ask(&lock_order::LockOrder),
+        FindingKind::Locking { rule, .. } => ask(&locking::Locking { rule: *rule }),
     }
 }
 

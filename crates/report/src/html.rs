@@ -292,8 +292,8 @@ fn row_of(page: &mut String, row: &Row) {
 fn card(page: &mut String, row: &Row) {
     page.push_str("<div class=\"card\">");
     // The end of the row says it again.
-    let told = |note: &&Note| note.major && !(row.end.kind == EndKind::Bug && row.end.text == note.text);
-    let notes: Vec<_> = row.notes.iter().filter(told).collect();
+    let shown = |note: &&Note| note.major && !(row.end.kind == EndKind::Bug && row.end.text == note.text);
+    let notes: Vec<_> = row.notes.iter().filter(shown).collect();
     if !notes.is_empty() {
         page.push_str("<ul class=\"notes\">");
         let parting = notes.iter().skip(NOTES_MAX).filter(|note| note.kind == NoteKind::Parting);

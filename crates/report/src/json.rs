@@ -55,7 +55,7 @@ pub struct Summary<'a> {
 struct FindingObject<'a> {
     kind: &'a str,
     headline: String,
-    /// What happened and what to look at, as a person is told, and the command that shows it again.
+    /// What happened and what to look at, in words, and the command that shows it again.
     summary: Option<&'a str>,
     look_at: Option<&'a str>,
     replay: Option<&'a str>,

@@ -40,9 +40,9 @@ impl<'a> RaceStory<'a> {
 }
 
 /// How many paragraphs the text has; what is left out of it is in the events for programs.
-const RACES_TOLD_MAX: usize = 10;
+const RACES_SHOWN_MAX: usize = 10;
 
-/// How many further races in the same two functions as one that is told in full are named.
+/// How many further races in the same two functions as one that is reported in full are named.
 const RACES_ALIKE_MAX: usize = 4;
 
 /// A paragraph for each pair of functions that race. Races that lead to a bug come first, then races of which
@@ -73,11 +73,11 @@ pub fn races<'a>(
         }
     }
     let mut out = String::new();
-    for (_, group) in groups.iter().take(RACES_TOLD_MAX) {
+    for (_, group) in groups.iter().take(RACES_SHOWN_MAX) {
         out += &paragraph(group[0], resolve, sources);
         out += &likewise(group, resolve);
     }
-    let more: usize = groups.iter().skip(RACES_TOLD_MAX).map(|(_, group)| group.len()).sum();
+    let more: usize = groups.iter().skip(RACES_SHOWN_MAX).map(|(_, group)| group.len()).sum();
     match more {
         0 => {}
         1 => out += "and one more data race, which --json tells\n",
@@ -106,10 +106,10 @@ fn likewise(group: &[&RaceStory<'_>], resolve: &dyn Resolve) -> String {
         let what = what(story, resolve);
         format!("{what}: {} with {}", place_at(race.first.pc, resolve), place_at(race.second.pc, resolve))
     };
-    let told = line(group[0]);
+    let first = line(group[0]);
     let mut lines: Vec<String> = Vec::new();
     for line in group[1..].iter().map(|story| line(story)) {
-        if line != told && !lines.contains(&line) {
+        if line != first && !lines.contains(&line) {
             lines.push(line);
         }
     }

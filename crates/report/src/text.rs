@@ -490,17 +490,17 @@ fn foot(pen: &mut Pen, story: &Story) {
     // Unwrapped, so that it can be copied.
     pen.line(Style::Plain, &visible(&story.replay));
 }
-/// How many points are told one by one.
-const POINTS_TOLD_MAX: usize = 12;
+/// How many points are reported one by one.
+const POINTS_SHOWN_MAX: usize = 12;
 
 /// The points of a search; of many, lines and racing instructions are counted: the finding's file has all of
 /// them.
 fn points_in_short(points: &str) -> String {
     let all: Vec<&str> = points.split(',').collect();
-    if all.len() <= POINTS_TOLD_MAX {
+    if all.len() <= POINTS_SHOWN_MAX {
         return points.to_owned();
     }
-    let mut told: Vec<String> = Vec::new();
+    let mut parts: Vec<String> = Vec::new();
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
     let mut races = 0_usize;
     for point in all {
@@ -509,15 +509,15 @@ fn points_in_short(points: &str) -> String {
         } else if point.starts_with("race:") {
             races += 1;
         } else {
-            told.push(point.to_owned());
+            parts.push(point.to_owned());
         }
     }
     let counted = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-    told.extend(lines.into_iter().map(|(file, count)| format!("{} of {file}", counted(count, "line"))));
+    parts.extend(lines.into_iter().map(|(file, count)| format!("{} of {file}", counted(count, "line"))));
     if races > 0 {
-        told.push(counted(races, "racing instruction"));
+        parts.push(counted(races, "racing instruction"));
     }
-    told.join(", ")
+    parts.join(", ")
 }
 
 #[cfg(test)]

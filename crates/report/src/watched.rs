@@ -30,16 +30,16 @@ fn card(page: &mut String, text: &str) {
 
 /// The whole page.
 #[must_use]
-pub fn watched_html(told: &WatchedPage<'_>) -> String {
-    let test = escape(&visible(told.test));
-    let mut page = opening(&format!("{}, watched", visible(told.test)), STYLE);
+pub fn watched_html(watched: &WatchedPage<'_>) -> String {
+    let test = escape(&visible(watched.test));
+    let mut page = opening(&format!("{}, watched", visible(watched.test)), STYLE);
     let _ = write!(
         page,
         "<main class=\"wrap\">\n<div class=\"crumbs\"><span class=\"brand\">Rockfall</span><span><code>{test}</code></span></div>\n\
          <p class=\"headline\">{}</p>\n",
-        escape(&visible(told.end))
+        escape(&visible(watched.end))
     );
-    for (title, cards) in [("Findings", &told.findings), ("Data races", &told.races)] {
+    for (title, cards) in [("Findings", &watched.findings), ("Data races", &watched.races)] {
         if !cards.is_empty() {
             let _ = writeln!(page, "<h2>{title}</h2>");
             cards.iter().for_each(|text| card(&mut page, text));

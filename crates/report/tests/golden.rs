@@ -7,7 +7,7 @@ mod program;
 
 use expect_test::{expect, expect_file};
 use program::{End, Op, Program, addr, finding, lock, schedule, step};
-use report::{Context, PassingSchedule, Story, Summary, TextOptions, Verdict, html, json, tell, text};
+use report::{Context, PassingSchedule, Story, Summary, TextOptions, Verdict, compose, html, json, text};
 use trace::{
     Action, PhysAddr, PointKind, Resolve as _, Schedule, Sighting, Step, Taking, ThreadId, VirtAddr,
 };
@@ -188,7 +188,7 @@ fn story_of_kernel(
         faults,
         program: false,
     };
-    tell(steps, &finding(steps), &Program, &Program::source, &context)
+    compose(steps, &finding(steps), &Program, &Program::source, &context)
 }
 
 fn stories() -> Vec<(&'static str, Story)> {
@@ -205,11 +205,11 @@ fn stories() -> Vec<(&'static str, Story)> {
 #[test]
 fn on_the_terminal() {
     for (name, story) in stories() {
-        let told = text(&story, TextOptions::default());
-        for line in told.lines() {
+        let shown = text(&story, TextOptions::default());
+        for line in shown.lines() {
             assert!(report::escape::width(line) <= 100, "too wide: {line}");
         }
-        expect_file![format!("golden/{name}.txt")].assert_eq(&told);
+        expect_file![format!("golden/{name}.txt")].assert_eq(&shown);
     }
 }
 
@@ -235,8 +235,8 @@ fn who_gave_up() {
         let last = steps.last_mut().and_then(|step| step.events.last_mut()).expect("a panic");
         last.stack = Some(stack);
         let story = story_of_kernel(&steps, "close", 1, None, &|name| name == "trap");
-        let told = text(&story, TextOptions::default());
-        assert!(told.contains(&format!("gives up in {place}")), "{functions:?}: {told}");
+        let shown = text(&story, TextOptions::default());
+        assert!(shown.contains(&format!("gives up in {place}")), "{functions:?}: {shown}");
     }
 }
 
@@ -269,8 +269,8 @@ fn every_width_fits() {
     for (threads, rows) in [(2, 5), (3, 20), (9, 90), (60, 200)] {
         let story = long_story(threads, rows);
         for width in [40, 60, 80, 100, 200] {
-            let told = text(&story, TextOptions { width, ..TextOptions::default() });
-            for line in told.lines().filter(|line| !line.starts_with("Replay")) {
+            let shown = text(&story, TextOptions { width, ..TextOptions::default() });
+            for line in shown.lines().filter(|line| !line.starts_with("Replay")) {
                 assert!(report::escape::width(line) <= width, "{threads} threads in {width} columns: {line}");
             }
         }
@@ -299,7 +299,7 @@ fn as_a_page() {
 
 /// What is missing makes a story poorer, not impossible: no stacks, no sources, no names, no steps at all.
 #[test]
-fn a_story_can_be_told_from_little() {
+fn a_story_can_be_composed_from_little() {
     struct Nothing;
     impl trace::Resolve for Nothing {
         fn frames(&self, pc: VirtAddr) -> Vec<trace::Frame> {
@@ -337,7 +337,7 @@ fn a_story_can_be_told_from_little() {
                 faults: &|_| false,
                 program: false,
             };
-            let story = tell(steps, &finding, &Nothing, &|_| None, &context);
+            let story = compose(steps, &finding, &Nothing, &|_| None, &context);
             assert_eq!(story.rows.is_empty(), steps.is_empty());
             assert!(text(&story, TextOptions::default()).contains(&story.title));
             assert!(html(&story).contains(&story.title));
@@ -393,7 +393,7 @@ fn a_hostile_guest_is_shown_not_obeyed() {
         faults: &|_| false,
         program: false,
     };
-    let story = tell(&steps, &finding(&steps), &Hostile, &|_| Some(ATTACK.to_string()), &context);
+    let story = compose(&steps, &finding(&steps), &Hostile, &|_| Some(ATTACK.to_string()), &context);
 
     let page = html(&story);
     let (_, body) = page.split_once("</head>").unwrap();
@@ -407,14 +407,14 @@ fn a_hostile_guest_is_shown_not_obeyed() {
     }
 
     for colour in [false, true] {
-        let told = text(&story, TextOptions { colour, ..TextOptions::default() });
-        let ours = told.replace("\x1b[0m", "");
+        let shown = text(&story, TextOptions { colour, ..TextOptions::default() });
+        let ours = shown.replace("\x1b[0m", "");
         let ours = ["1", "2", "1;31", "33", "36", "35", "32", "34", "96"]
             .iter()
             .fold(ours, |text, code| text.replace(&format!("\x1b[{code}m"), ""));
         assert!(ours.chars().all(|c| c == '\n' || !c.is_control()), "{ours:?}");
         assert!(!ours.contains('\u{202e}'));
-        assert!(colour || ours == told);
+        assert!(colour || ours == shown);
     }
 }
 

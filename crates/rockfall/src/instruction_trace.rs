@@ -12,7 +12,7 @@
 //! 17 cpu1 append[88] ring 0 0xffffffff81a2c3d1 _raw_spin_lock: rax=0x1 | read+write 4 at 0xffff888003a10058 locked
 //! ```
 
-use machine::{Event, Events, Happening, Machine, Playback, Played, StopSet, Tape};
+use machine::{Events, Happening, LogEntry, Machine, Playback, Played, StopSet, Tape};
 use std::fmt::Write as _;
 use trace::{AccessKind, CpuId, Resolve, VirtAddr};
 
@@ -46,7 +46,7 @@ pub fn trace(
             return Err(format!("after {number} instructions {cpu} does something else: {stop}"));
         }
         let mut did = String::new();
-        machine.drain(&mut log, |event| tell_event(&event, &mut did));
+        machine.drain(&mut log, |entry| write_entry(&entry, &mut did));
         for (id, old) in (0_u8..).zip(&before) {
             let cpu = CpuId(id);
             let new = machine.cpu(cpu);
@@ -89,9 +89,9 @@ fn place(names: &dyn Resolve, pc: VirtAddr) -> String {
     place
 }
 
-fn tell_event(event: &Event, out: &mut String) {
-    let _ = match event {
-        Event::Access(access) => {
+fn write_entry(entry: &LogEntry, out: &mut String) {
+    let _ = match entry {
+        LogEntry::Access(access) => {
             let how = match access.kind {
                 AccessKind::Read => "read",
                 AccessKind::Write => "write",
@@ -100,7 +100,7 @@ fn tell_event(event: &Event, out: &mut String) {
             let locked = if access.atomic { " locked" } else { "" };
             write!(out, " | {how} {} at {}{locked}", access.size, access.address)
         }
-        Event::Happening(_, Happening::Interrupt { vector, .. }) => write!(out, " | interrupt {vector}"),
-        Event::Happening(..) | Event::Walk(_) => Ok(()),
+        LogEntry::Happening(_, Happening::Interrupt { vector, .. }) => write!(out, " | interrupt {vector}"),
+        LogEntry::Happening(..) | LogEntry::Walk(_) => Ok(()),
     };
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use trace::Cancelled;
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
-/// The path of the finding that is being told.
+/// The path of the finding that is being reported.
 static KEPT: Mutex<Option<String>> = Mutex::new(None);
 
 fn kept() -> MutexGuard<'static, Option<String>> {
@@ -19,7 +19,7 @@ const ASKED_IMPATIENT: u32 = 2;
 
 /// Makes Ctrl-C a request from now on. Pressed twice, it ends the process at once.
 pub fn listen() {
-    // Without a handler Ctrl-C simply ends the process, which loses only what was not yet told.
+    // Without a handler Ctrl-C simply ends the process, which loses only what was not yet reported.
     let _ = ctrlc::set_handler(|| {
         if let Some(finding) = &*kept() {
             eprintln!("rockfall: interrupted; the finding is in {finding}");
@@ -41,16 +41,16 @@ pub fn end_at_once() {
 
 /// A finding is written, and all that is left is to tell it, which may take as long as the guest does: while
 /// this lives, Ctrl-C ends the process.
-pub struct Telling;
+pub struct Narrating;
 
-impl Telling {
+impl Narrating {
     pub fn of(path: &Path) -> Self {
         *kept() = Some(path.display().to_string());
         Self
     }
 }
 
-impl Drop for Telling {
+impl Drop for Narrating {
     fn drop(&mut self) {
         *kept() = None;
     }

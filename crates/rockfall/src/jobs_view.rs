@@ -14,7 +14,7 @@ use campaign::view::View;
 use campaign::words::{bounded, counted, in_words, in_words_exactly, standing};
 use detect::{Candidate, Finding, Order, RaceKey, RaceSide, RaceStatus};
 use explore::jobs::{Job, JobId, Plan, Purpose, State};
-use explore::tally::Told;
+use explore::tally::ExecutionSummary;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,14 +32,14 @@ const WINDOW_SECONDS: f64 = 2.0;
 /// before.
 const ROWS_RESERVED: usize = 6;
 /// How many new races are named at a time.
-const RACES_TOLD_MAX: usize = 3;
+const RACES_SHOWN_MAX: usize = 3;
 
 pub enum JobsView {
     Plain {
         verbose: u8,
         every: Duration,
-        told: Instant,
-        /// The state of each job as it was last told.
+        shown: Instant,
+        /// The state of each job as it was last reported.
         states: Vec<State>,
         races: BTreeSet<RaceKey>,
     },
@@ -53,8 +53,8 @@ pub enum JobsView {
     /// For programs: one object a line.
     Events {
         every: Duration,
-        told: Option<Instant>,
-        /// The state and the interleavings of each job as they were last told.
+        shown: Option<Instant>,
+        /// The state and the interleavings of each job as they were last reported.
         jobs: Vec<(State, u64)>,
         races: BTreeMap<RaceKey, (Order, RaceStatus)>,
     },
@@ -140,23 +140,23 @@ fn state_name(state: &State) -> StateName<'_> {
     StateName { state, by, why }
 }
 
-fn tell(happened: &Happened<'_>) {
+fn emit(happened: &Happened<'_>) {
     println!("{}", serde_json::to_string(happened).expect("plain data with string keys"));
 }
 
-/// Tells of each job that is new, or in which `is_news` finds something since it was told.
-fn tell_jobs(plan: &Plan, told: &mut Vec<(State, u64)>, is_news: impl Fn(&Job, &(State, u64)) -> bool) {
+/// Tells of each job that is new, or in which `is_news` finds something since it was reported.
+fn emit_jobs(plan: &Plan, shown: &mut Vec<(State, u64)>, is_news: impl Fn(&Job, &(State, u64)) -> bool) {
     for (id, job) in plan.jobs().iter().enumerate() {
-        if told.get(id).is_some_and(|told| !is_news(job, told)) {
+        if shown.get(id).is_some_and(|shown| !is_news(job, shown)) {
             continue;
         }
         let now = (job.state.clone(), job.standing.interleavings);
-        if id < told.len() {
-            told[id] = now;
+        if id < shown.len() {
+            shown[id] = now;
         } else {
-            told.push(now);
+            shown.push(now);
         }
-        tell(&Happened::Job {
+        emit(&Happened::Job {
             id,
             points: &job.points,
             preemptions_max: job.preemptions_max,
@@ -173,18 +173,18 @@ fn tell_jobs(plan: &Plan, told: &mut Vec<(State, u64)>, is_news: impl Fn(&Job, &
 }
 
 /// Tells of each race in which something is new.
-fn tell_races<'a>(
+fn emit_races<'a>(
     races: impl Iterator<Item = &'a Candidate>,
-    told: &mut BTreeMap<RaceKey, (Order, RaceStatus)>,
+    shown: &mut BTreeMap<RaceKey, (Order, RaceStatus)>,
     is_news: impl Fn(&(Order, RaceStatus), &(Order, RaceStatus)) -> bool,
 ) {
     for known in races {
         let (race, now) = (&known.race, (known.order, known.status));
-        if told.get(&race.key()).is_some_and(|before| !is_news(before, &now)) {
+        if shown.get(&race.key()).is_some_and(|before| !is_news(before, &now)) {
             continue;
         }
-        told.insert(race.key(), now);
-        tell(&Happened::Race {
+        shown.insert(race.key(), now);
+        emit(&Happened::Race {
             addr: race.addr,
             first: &race.first,
             second: &race.second,
@@ -279,19 +279,19 @@ impl Sight<'_> {
         jobs
     }
 
-    /// A line for each job at work or in another state than it was told in, and for each race that was not
-    /// told.
-    fn news(&self, told: &mut Vec<State>, races: &mut BTreeSet<RaceKey>) -> Vec<String> {
+    /// A line for each job at work or in another state than it was reported in, and for each race that was
+    /// not told.
+    fn news(&self, shown: &mut Vec<State>, races: &mut BTreeSet<RaceKey>) -> Vec<String> {
         let mut lines = Vec::new();
         for (at, job) in self.plan.jobs().iter().enumerate() {
             let at_work = self.running.contains(&JobId(at));
-            let before = told.get(at).unwrap_or(&State::Pending);
+            let before = shown.get(at).unwrap_or(&State::Pending);
             if at_work || *before != job.state {
                 let mark = if at_work { "▶" } else { "·" };
                 lines.push(format!("{mark} {}: {}", bounded(job, self.place), standing(job)));
             }
         }
-        *told = self.plan.jobs().iter().map(|job| job.state.clone()).collect();
+        *shown = self.plan.jobs().iter().map(|job| job.state.clone()).collect();
         let known = self.plan.races();
         for known in known.iter().filter(|known| races.insert(known.race.key())) {
             let (first, second) = ((self.place)(known.race.first.pc), (self.place)(known.race.second.pc));
@@ -336,14 +336,14 @@ impl JobsView {
     pub fn new(for_programs: bool, verbose: u8, every: Option<Duration>) -> Self {
         if for_programs {
             let every = every.unwrap_or(EVENT_EVERY);
-            return Self::Events { every, told: None, jobs: Vec::new(), races: BTreeMap::new() };
+            return Self::Events { every, shown: None, jobs: Vec::new(), races: BTreeMap::new() };
         }
         if error_size().is_none() {
             let every = every.unwrap_or(LINE_EVERY);
             return Self::Plain {
                 verbose,
                 every,
-                told: Instant::now(),
+                shown: Instant::now(),
                 states: Vec::new(),
                 races: BTreeSet::new(),
             };
@@ -361,7 +361,7 @@ impl JobsView {
         table
     }
 
-    /// Takes note that the run goes on after something was told.
+    /// Takes note that the run goes on after something was reported.
     pub fn go_on(&mut self) {
         if let Self::Live { table, .. } = self {
             *table = Self::table();
@@ -374,7 +374,7 @@ impl JobsView {
         match self {
             Self::Events { .. } => {
                 let (headline, signature) = (finding.headline(), finding.signature().to_string());
-                tell(&Happened::Bug { headline, signature, interleavings, seconds });
+                emit(&Happened::Bug { headline, signature, interleavings, seconds });
             }
             Self::Live { table, .. } => {
                 table.finish_and_clear();
@@ -392,10 +392,10 @@ impl JobsView {
         match self {
             Self::Live { table, .. } => table.finish_and_clear(),
             Self::Events { jobs, races, .. } => {
-                tell_jobs(plan, jobs, |job, told| {
-                    (&job.state, job.standing.interleavings) != (&told.0, told.1)
+                emit_jobs(plan, jobs, |job, shown| {
+                    (&job.state, job.standing.interleavings) != (&shown.0, shown.1)
                 });
-                tell_races(plan.races().iter(), races, |before, now| before != now);
+                emit_races(plan.races().iter(), races, |before, now| before != now);
             }
             Self::Plain { .. } => {}
         }
@@ -413,9 +413,9 @@ impl View for JobsView {
     ) {
         let sight = Sight { plan, running, seconds, seconds_left, place };
         match self {
-            Self::Plain { every, told, states, races, .. } => {
-                if told.elapsed() >= *every {
-                    *told = Instant::now();
+            Self::Plain { every, shown, states, races, .. } => {
+                if shown.elapsed() >= *every {
+                    *shown = Instant::now();
                     let [done, spaces] = sight.summary();
                     eprintln!("[{seconds:.0} s] {done}; {spaces}");
                     sight.news(states, races).iter().for_each(|line| eprintln!("       {line}"));
@@ -432,8 +432,8 @@ impl View for JobsView {
                 let sides =
                     |race: &detect::Race| format!("{} and {}", place(race.first.pc), place(race.second.pc));
                 let mut lines: Vec<String> =
-                    new.iter().take(RACES_TOLD_MAX).map(|known| sides(&known.race)).collect();
-                if let Some(more @ 1..) = new.len().checked_sub(RACES_TOLD_MAX) {
+                    new.iter().take(RACES_SHOWN_MAX).map(|known| sides(&known.race)).collect();
+                if let Some(more @ 1..) = new.len().checked_sub(RACES_SHOWN_MAX) {
                     lines.push(format!("{more} more"));
                 }
                 if !lines.is_empty() {
@@ -446,13 +446,14 @@ impl View for JobsView {
                 table.set_message(sight.table(columns, rows));
                 table.tick();
             }
-            Self::Events { every, told, jobs, races } => {
-                // What is untested changes with every job that ends; what became of it is told at the end.
-                tell_races(plan.races().iter(), races, |before, now| before.0 != now.0);
-                tell_jobs(plan, jobs, |job, (state, _)| job.state != *state);
-                if told.is_none_or(|told| told.elapsed() >= *every) {
-                    *told = Some(Instant::now());
-                    tell(&Happened::Progress {
+            Self::Events { every, shown, jobs, races } => {
+                // What is untested changes with every job that ends; what became of it is reported at the
+                // end.
+                emit_races(plan.races().iter(), races, |before, now| before.0 != now.0);
+                emit_jobs(plan, jobs, |job, (state, _)| job.state != *state);
+                if shown.is_none_or(|shown| shown.elapsed() >= *every) {
+                    *shown = Some(Instant::now());
+                    emit(&Happened::Progress {
                         seconds,
                         seconds_left,
                         interleavings: sight.interleavings(),
@@ -465,21 +466,21 @@ impl View for JobsView {
         }
     }
 
-    fn tell(&mut self, job: &Job, executions: &[Told], place: &dyn Fn(VirtAddr) -> String) {
-        let told = |level: u8| {
+    fn executed(&mut self, job: &Job, executions: &[ExecutionSummary], place: &dyn Fn(VirtAddr) -> String) {
+        let shown = |level: u8| {
             let points = bounded(job, place);
-            executions.iter().for_each(|told| eprintln!("{points}: {}", in_detail(level, told)));
+            executions.iter().for_each(|summary| eprintln!("{points}: {}", in_detail(level, summary)));
         };
         match self {
-            Self::Live { verbose, table, .. } if !executions.is_empty() => table.suspend(|| told(*verbose)),
-            Self::Plain { verbose, .. } => told(*verbose),
+            Self::Live { verbose, table, .. } if !executions.is_empty() => table.suspend(|| shown(*verbose)),
+            Self::Plain { verbose, .. } => shown(*verbose),
             Self::Live { .. } | Self::Events { .. } => {}
         }
     }
 
     fn warn(&mut self, text: &str) {
         match self {
-            Self::Events { .. } => tell(&Happened::Warning { text }),
+            Self::Events { .. } => emit(&Happened::Warning { text }),
             Self::Live { table, .. } => table.suspend(|| eprintln!("rockfall: {text}")),
             Self::Plain { .. } => eprintln!("rockfall: {text}"),
         }
@@ -558,9 +559,9 @@ mod tests {
         assert_eq!(seen.len(), plan.jobs().len());
     }
 
-    /// Without a terminal each change is told, and told once.
+    /// Without a terminal each change is reported, and only once.
     #[test]
-    fn changes_are_told_once() {
+    fn changes_are_reported_once() {
         let plan = plan();
         let place = |pc: VirtAddr| pc.to_string();
         let sight = Sight { plan: &plan, running: &[], seconds: 4.0, seconds_left: 56.0, place: &place };

@@ -25,7 +25,7 @@ const KEEPING_SHARE: f64 = 0.05;
 pub struct Kept {
     folder: Option<RunFolder>,
     /// Whether to tell people that an earlier part of the search was found.
-    tells: bool,
+    shows: bool,
     started: Instant,
     /// Seconds that earlier processes spent on the search.
     seconds_before: f64,
@@ -37,7 +37,7 @@ impl Kept {
     /// No folder, for a search that is not worth keeping.
     pub fn nowhere() -> Self {
         let now = Instant::now();
-        Self { folder: None, tells: false, started: now, seconds_before: 0.0, written: (now, Duration::ZERO) }
+        Self { folder: None, shows: false, started: now, seconds_before: 0.0, written: (now, Duration::ZERO) }
     }
 
     /// The folder of this search. Searches that chance leads have no end to come to, and are not kept.
@@ -56,7 +56,7 @@ impl Kept {
         if how.fresh {
             folder.forget_job(SEARCH);
         }
-        Ok(Self { folder: Some(folder), tells: !how.json, ..Self::nowhere() })
+        Ok(Self { folder: Some(folder), shows: !how.json, ..Self::nowhere() })
     }
 
     /// The search as it was kept, if it was.
@@ -64,7 +64,7 @@ impl Kept {
         let folder = self.folder.as_ref()?;
         let (seconds, search) = folder.load_search::<(f64, T)>(SEARCH)?;
         self.seconds_before = seconds;
-        if self.tells {
+        if self.shows {
             let (path, spent) = (folder.path().display(), campaign::words::in_words(seconds));
             eprintln!("rockfall: going on with the search in {path}, {spent} so far; --fresh begins anew");
         }

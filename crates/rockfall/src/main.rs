@@ -76,7 +76,7 @@ fn unprintable(payload: &(dyn Any + Send)) -> Option<&str> {
 }
 
 /// Prints the last words, unless nobody listens to these either.
-fn tell(words: &str) {
+fn complain(words: &str) {
     let _ = writeln!(std::io::stderr(), "rockfall: {words}");
 }
 
@@ -108,21 +108,21 @@ fn main() -> ExitCode {
     let verdict = match outcome {
         Ok(Ok(verdict)) => verdict,
         Ok(Err(failure)) => {
-            tell(&failure.to_string());
+            complain(&failure.to_string());
             Verdict::from(&failure)
         }
         Err(payload) => match unprintable(payload.as_ref()) {
             // Whoever reads the output has left, as `head` does.
             Some(why) if why.contains("Broken pipe") => Verdict::unread(),
             Some(why) => {
-                tell(&format!("cannot write to {why}"));
+                complain(&format!("cannot write to {why}"));
                 Verdict::BadInput
             }
             None => {
-                tell("this is a bug in Rockfall; please report it with the command that led to it");
+                complain("this is a bug in Rockfall; please report it with the command that led to it");
                 if let Some(path) = own_failure::keep(payload.as_ref()) {
                     let path = campaign::narrate::quoted(&path);
-                    tell(&format!("the schedule is kept: 'rockfall replay {path}' leads there again"));
+                    complain(&format!("the schedule is kept: 'rockfall replay {path}' leads there again"));
                 }
                 Verdict::OwnBug
             }

@@ -14,7 +14,7 @@ pub struct Outcome {
     pub verdict: explore::Verdict,
     pub found: Vec<Found>,
     pub seconds: f64,
-    /// The points that were asked for and at which a thread stood; `None`: nobody looked.
+    /// The points that were asked for and at which a thread was; `None`: nobody looked.
     pub points_met: Option<BTreeSet<(PointKind, VirtAddr)>>,
     /// What was expected of the space when the search ended.
     pub forecast: Option<Forecast>,
@@ -54,7 +54,7 @@ impl Outcome {
         Some(format!("Searched: {}, {size}\n", in_number(bug.interleaving)))
     }
 
-    /// For programs; `best`: the bug that is told.
+    /// For programs; `best`: the bug that is reported.
     pub fn summary<'a>(&self, scope: &'a str, best: Option<&'a Found>) -> Summary<'a> {
         let (verdict, interleavings) = match &self.verdict {
             explore::Verdict::Bug(found) => (report::Verdict::Bug, found.interleaving),

@@ -66,13 +66,13 @@ pub fn check(points: &PointSet, kernel: &Kernel, programs: &[Arc<Image>]) -> Res
     Ok(())
 }
 
-/// The rules of a set whose points nobody stood at, though others did.
+/// The rules of a set whose points nobody came to, though others did.
 pub fn unmet(points: &PointSet, kernel: &Kernel, met: &PointsMet) -> Vec<String> {
     points.rules.iter().filter(|rule| !is_met(rule, kernel, met)).map(ToString::to_string).collect()
 }
 
 /// How many places are named for a pair of transitions.
-const CONFLICTS_TOLD_MAX: usize = 6;
+const CONFLICTS_SHOWN_MAX: usize = 6;
 
 /// A transition of the run: its step, and the threads that it made able to go on.
 struct Transition {
@@ -116,13 +116,13 @@ pub fn list<O: Observer>(
             step.accesses.len(),
             after.iter().map(|choice| choice.to_string()).collect::<Vec<_>>().join(" ")
         );
-        tell_stack(&stack_of(step, point));
+        print_stack(&stack_of(step, point));
     }
     print!("{}", conflicts(&transitions, place, data));
     print!("{}", orders(&transitions));
 }
 
-fn tell_stack(stack: &Stack) {
+fn print_stack(stack: &Stack) {
     for frame in stack {
         let function = frame.function.as_deref().unwrap_or("?");
         let place = match (&frame.file, frame.line) {
@@ -172,8 +172,8 @@ fn conflicts(
                     lines.push(line);
                 }
             }
-            let more = lines.len().saturating_sub(CONFLICTS_TOLD_MAX);
-            text.extend(lines.into_iter().take(CONFLICTS_TOLD_MAX));
+            let more = lines.len().saturating_sub(CONFLICTS_SHOWN_MAX);
+            text.extend(lines.into_iter().take(CONFLICTS_SHOWN_MAX));
             if more > 0 {
                 text += &format!("      and {more} more\n");
             }

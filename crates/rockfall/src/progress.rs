@@ -2,7 +2,7 @@
 
 use campaign::words::in_words;
 use explore::estimate::{Forecast, Sighting};
-use explore::tally::Told;
+use explore::tally::ExecutionSummary;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ pub struct Progress {
     drawn: Option<Instant>,
     /// What was noted, a line for each note.
     noted: String,
-    /// Executions that were told one by one.
-    told: u64,
-    /// The part that was told last.
+    /// Executions that were shown one by one.
+    shown: u64,
+    /// The part that was shown last.
     part: String,
 }
 
@@ -41,7 +41,14 @@ impl Progress {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
         bar.set_draw_target(if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
         bar.set_message(format!("exploring: {what}"));
-        Self { bar, started: Instant::now(), drawn: None, noted: String::new(), told: 0, part: String::new() }
+        Self {
+            bar,
+            started: Instant::now(),
+            drawn: None,
+            noted: String::new(),
+            shown: 0,
+            part: String::new(),
+        }
     }
 
     /// Remembers what forecasts are made from.
@@ -93,16 +100,16 @@ impl Progress {
     }
 
     /// Executions one by one: what they came to, and at `level` 2 also their schedules.
-    pub fn tell(&mut self, level: u8, executions: &[Told]) {
-        for told in executions {
-            self.told += 1;
-            let line = format!("interleaving {}: {}", self.told, in_detail(level, told));
+    pub fn executed(&mut self, level: u8, executions: &[ExecutionSummary]) {
+        for summary in executions {
+            self.shown += 1;
+            let line = format!("interleaving {}: {}", self.shown, in_detail(level, summary));
             self.bar.suspend(|| eprintln!("{line}"));
         }
     }
 
     /// Tells of the part of a search that is being explored, once.
-    pub fn tell_part(&mut self, level: u8, interleavings: u64, part: &str) {
+    pub fn part(&mut self, level: u8, interleavings: u64, part: &str) {
         if level > 0 && self.part != part {
             part.clone_into(&mut self.part);
             self.bar.suspend(|| eprintln!("after {interleavings} interleavings: {part}"));
@@ -115,8 +122,8 @@ impl Progress {
 }
 
 /// An execution in words; from level 2 on with its schedule.
-pub fn in_detail(level: u8, told: &Told) -> String {
-    let Told { complete, preemptions, findings, schedule } = told;
+pub fn in_detail(level: u8, summary: &ExecutionSummary) -> String {
+    let ExecutionSummary { complete, preemptions, findings, schedule } = summary;
     let end = match (complete, findings) {
         (_, 1..) => "a finding",
         (true, _) => "to the end",

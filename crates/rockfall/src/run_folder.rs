@@ -39,7 +39,7 @@ pub struct RunFolder {
 enum Warning {
     None,
     Due(String),
-    Told,
+    ExecutionSummary,
 }
 
 /// What was found where a run should be.
@@ -257,13 +257,13 @@ impl Store for RunFolder {
     }
 
     fn forget_job(&self, id: JobId) {
-        // If it stays, it is told again what is known already.
+        // If it stays, it learns again what is known already.
         let _ = std::fs::remove_file(self.path.join(Self::job(id)));
     }
 
     fn take_warning(&self) -> Option<String> {
         let mut warning = self.warning.lock().expect("nobody panics with it");
-        match std::mem::replace(&mut *warning, Warning::Told) {
+        match std::mem::replace(&mut *warning, Warning::ExecutionSummary) {
             Warning::Due(text) => Some(text),
             other => {
                 *warning = other;

@@ -273,7 +273,7 @@ impl Session {
                 return Some((End::Stopped(turn.cpu, Stop::Halt), String::new()));
             }
             if turn.stop == Stop::Hypercall {
-                if self.told(turn.cpu) {
+                if self.obey(turn.cpu) {
                     return Some((End::TestStart, String::new()));
                 }
             } else if !turn.goes_on() {
@@ -288,7 +288,7 @@ impl Session {
     }
 
     /// Acts on what the guest said about a test; returns whether the goal is reached.
-    fn told(&mut self, cpu: CpuId) -> bool {
+    fn obey(&mut self, cpu: CpuId) -> bool {
         let view = View { machine: &self.machine, cpu };
         match annotation::decode(&registers(&self.machine, cpu), &view) {
             Some(Annotation::Result { test, status }) => self.results.push((test, status)),

@@ -50,7 +50,7 @@ pub struct TransactionArguments {
     /// How transactions are explored [default: codes]; see docs/transactions.md
     #[arg(long, value_enum, value_name = "HOW")]
     pub transactions: Option<How>,
-    /// With --transactions real or weak: bytes of a cache line, by which conflicts are told [default: 64]
+    /// With --transactions real or weak: bytes of a cache line, by which conflicts are found [default: 64]
     #[arg(long, value_name = "BYTES")]
     pub line_size: Option<u32>,
     /// Sets and ways of the cache that holds what a transaction writes; one that writes more aborts [default:

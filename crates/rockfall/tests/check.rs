@@ -19,14 +19,14 @@ fn check(fault: Option<&str>, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&text).unwrap_or_else(|_| panic!("{arguments:?}: {text}\n{errors}"))
 }
 
-fn classes(told: &serde_json::Value) -> Vec<&str> {
-    let findings = told["findings"].as_array().expect("a list");
+fn classes(output: &serde_json::Value) -> Vec<&str> {
+    let findings = output["findings"].as_array().expect("a list");
     findings.iter().filter_map(|finding| finding["class"].as_str()).collect()
 }
 
 /// How many races of a tool have a side in the function.
-fn races_in(told: &serde_json::Value, function: &str) -> usize {
-    let tools = told["races"].as_array().expect("a list");
+fn races_in(output: &serde_json::Value, function: &str) -> usize {
+    let tools = output["races"].as_array().expect("a list");
     let races = tools.iter().flat_map(|tool| tool["races"]["races"].as_array().cloned().unwrap_or_default());
     races.filter(|race| race.to_string().contains(function)).count()
 }
@@ -34,27 +34,27 @@ fn races_in(told: &serde_json::Value, function: &str) -> usize {
 #[test]
 fn correct_kernels_break_no_rule_about_locks() {
     for test in ["vanish_vanish", "double_wait", "double_thread_fork"] {
-        let told = check(None, &["-t", test, "--lockdep"]);
-        assert!(classes(&told).is_empty(), "{test}: {told:#}");
+        let output = check(None, &["-t", test, "--lockdep"]);
+        assert!(classes(&output).is_empty(), "{test}: {output:#}");
     }
-    let told = check(None, &["--lockdep", "--free"]);
-    assert!(classes(&told).is_empty(), "{told:#}");
-    assert!(told["instructions"].as_u64() > Some(100_000), "{told:#}");
+    let output = check(None, &["--lockdep", "--free"]);
+    assert!(classes(&output).is_empty(), "{output:#}");
+    assert!(output["instructions"].as_u64() > Some(100_000), "{output:#}");
 }
 
 /// In one run in which nothing gets stuck; and then the deadlock itself, with its schedule.
 #[test]
 fn contradicting_orders_are_found_and_confirmed() {
-    let told = check(Some("vanish_circular"), &["-t", "vanish_vanish", "--lockdep", "--confirm", "15m"]);
-    assert_eq!(classes(&told), ["lock-order"], "{told:#}");
-    let finding = &told["findings"][0];
+    let output = check(Some("vanish_circular"), &["-t", "vanish_vanish", "--lockdep", "--confirm", "15m"]);
+    assert_eq!(classes(&output), ["lock-order"], "{output:#}");
+    let finding = &output["findings"][0];
     assert!(finding["confirmation"]["confirmed"].is_string(), "{finding:#}");
     let sides = finding["sides"].as_array().expect("sides");
     assert_eq!(sides.len(), 4, "each edge has where either lock was taken: {finding:#}");
     assert!(sides.iter().all(|side| side["stack"].as_array().is_some_and(|stack| stack.len() > 1)));
 
-    let told = check(Some("circular_lock_order"), &["--program", "programs/lock_order_test", "--lockdep"]);
-    assert!(classes(&told).contains(&"lock-order"), "{told:#}");
+    let output = check(Some("circular_lock_order"), &["--program", "programs/lock_order_test", "--lockdep"]);
+    assert!(classes(&output).contains(&"lock-order"), "{output:#}");
 }
 
 /// Two threads that take two locks in contradicting orders, with a third one around both that keeps them
@@ -113,16 +113,16 @@ fn tests_confirm_lock_orders_or_say_that_they_are_not_reached() {
     let on = |program: &'static str| ["test", "kernel", "-k", "pebbles", "--program", program, "--lockdep"];
     let more = ["--budget", "5m", "--fresh"];
 
-    let (code, told) = run(&folder, &[&on("programs/lock_order_test")[..], &more].concat());
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("The lock order is confirmed, with a schedule: "), "{told}");
-    let (code, told) = run(&folder, &["replay", "lock_order_test-deadlock.finding.json"]);
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.starts_with("Deadlock"), "{told}");
+    let (code, output) = run(&folder, &[&on("programs/lock_order_test")[..], &more].concat());
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("The lock order is confirmed, with a schedule: "), "{output}");
+    let (code, output) = run(&folder, &["replay", "lock_order_test-deadlock.finding.json"]);
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.starts_with("Deadlock"), "{output}");
 
-    let (code, told) = run(&folder, &[&on("programs/gated")[..], &more].concat());
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("The lock order is possible, not reached in this space: "), "{told}");
+    let (code, output) = run(&folder, &[&on("programs/gated")[..], &more].concat());
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("The lock order is possible, not reached in this space: "), "{output}");
     assert!(!folder.join("gated-deadlock.finding.json").exists());
 }
 
@@ -133,22 +133,26 @@ fn pages_tell_what_was_watched() {
     let build = Build { faults: vec!["circular_lock_order".to_owned()], ..Build::default() };
     build.image(&folder).unwrap_or_else(|error| panic!("{error}"));
     let program = ["check", "kernel", "-k", "pebbles", "--program", "programs/lock_order_test"];
-    let (code, told) = run(&folder, &[&program[..], &["--lockdep", "--hb", "--html", "out.html"]].concat());
-    assert_eq!(code, Some(1), "{told}");
+    let (code, output) = run(&folder, &[&program[..], &["--lockdep", "--hb", "--html", "out.html"]].concat());
+    assert_eq!(code, Some(1), "{output}");
     let page = std::fs::read_to_string(folder.join("out.html")).expect("a page");
-    let first = told.lines().next().expect("a line");
-    assert!(first.starts_with("Lock order") && page.contains(first), "{told}");
+    let first = output.lines().next().expect("a line");
+    assert!(first.starts_with("Lock order") && page.contains(first), "{output}");
     assert!(page.contains("happens-before: "), "{page}");
-    let (code, told) = run(&folder, &[&program[..], &["--html", "nowhere/out.html"]].concat());
-    assert_eq!(code, Some(2), "{told}");
+    let (code, output) = run(&folder, &[&program[..], &["--html", "nowhere/out.html"]].concat());
+    assert_eq!(code, Some(2), "{output}");
 }
 
 #[test]
 fn an_unprotected_variable_is_found() {
-    let told = check(Some("counter_without_lock"), &["--program", "programs/counter_test", "--hb"]);
-    assert!(races_in(&told, "count") > 0, "{told:#}");
-    let told = check(None, &["--program", "programs/counter_test", "--hb"]);
-    assert_eq!(races_in(&told, ""), 0, "the kernel orders by itself what it does in system calls: {told:#}");
+    let output = check(Some("counter_without_lock"), &["--program", "programs/counter_test", "--hb"]);
+    assert!(races_in(&output, "count") > 0, "{output:#}");
+    let output = check(None, &["--program", "programs/counter_test", "--hb"]);
+    assert_eq!(
+        races_in(&output, ""),
+        0,
+        "the kernel orders by itself what it does in system calls: {output:#}"
+    );
 }
 
 /// Whoever is held back before an access meets the other's, in any order of the run; with the lock nobody
@@ -156,10 +160,10 @@ fn an_unprotected_variable_is_found() {
 #[test]
 fn watchpoints_catch_an_unprotected_variable() {
     let watch = ["--program", "programs/counter_test", "--kcsan", "--every", "1"];
-    let told = check(Some("counter_without_lock"), &watch);
-    assert!(races_in(&told, "\"count\"") > 0, "{told:#}");
-    let told = check(None, &watch);
-    assert_eq!(races_in(&told, "\"count\""), 0, "{told:#}");
+    let output = check(Some("counter_without_lock"), &watch);
+    assert!(races_in(&output, "\"count\"") > 0, "{output:#}");
+    let output = check(None, &watch);
+    assert_eq!(races_in(&output, "\"count\""), 0, "{output:#}");
 }
 
 /// In a guest that just runs accesses that race are seen with stacks too, in a second run that is equal to
@@ -168,8 +172,8 @@ fn watchpoints_catch_an_unprotected_variable() {
 fn races_of_a_guest_that_just_runs_have_stacks_and_names() {
     let arguments = ["-t", "vanish_vanish", "--free", "--lockset"];
     let races = |more: &[&str]| {
-        let told = check(None, &[&arguments[..], more].concat());
-        told["races"][0]["races"]["races"].as_array().cloned().unwrap_or_default()
+        let output = check(None, &[&arguments[..], more].concat());
+        output["races"][0]["races"]["races"].as_array().cloned().unwrap_or_default()
     };
     let all = races(&[]);
     assert!(!all.is_empty());
@@ -209,9 +213,9 @@ fn a_session_is_watched() {
         child.stdin.take().expect("a pipe").write_all(typed.as_bytes()).expect("it listens");
         let output = child.wait_with_output().expect("it ends");
         let shown = String::from_utf8_lossy(&output.stderr).into_owned();
-        let told: serde_json::Value =
+        let json: serde_json::Value =
             serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{shown}"));
-        (told, shown)
+        (json, shown)
     };
     let (short, _) = session("");
     let (long, shown) = session("vanish_vanish\nfork_test\n");

@@ -29,20 +29,22 @@ fn check(kernel: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
     command.current_dir(folder()).args(["check", kernel]).args(arguments).stdin(Stdio::null());
     let output = command.output().expect("the command starts");
-    let [told, errors] =
+    let code = output.status.code();
+    let [shown, errors] =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    (output.status.code(), told, errors)
+    (code, shown, errors)
 }
 
 #[test]
 fn a_boot_and_the_bundled_tests_break_no_rule() {
     let Some(kernel) = kernel() else { return };
-    let (code, told, errors) = check(&kernel, &["--linux", &linux("tests"), "--lockdep", "--json"]);
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap_or_else(|_| panic!("{told}{errors}"));
-    assert_eq!(told["findings"].as_array().map(Vec::len), Some(0), "{told:#}");
-    let results = told["results"].as_array().expect("the tests' results");
-    assert!(results.len() >= 3 && results.iter().all(|result| result[1] == 0), "{told:#}");
-    assert!(told["events"].as_u64() > Some(300_000), "{told:#}");
+    let (code, output, errors) = check(&kernel, &["--linux", &linux("tests"), "--lockdep", "--json"]);
+    let output: serde_json::Value =
+        serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}{errors}"));
+    assert_eq!(output["findings"].as_array().map(Vec::len), Some(0), "{output:#}");
+    let results = output["results"].as_array().expect("the tests' results");
+    assert!(results.len() >= 3 && results.iter().all(|result| result[1] == 0), "{output:#}");
+    assert!(output["events"].as_u64() > Some(300_000), "{output:#}");
     assert_eq!(code, Some(0));
 }
 
@@ -67,19 +69,19 @@ fn contradicting_orders_in_a_module_are_confirmed() {
     let Some(kernel) = kernel() else { return };
     let (source, test) = (linux("modules/abba.c"), linux("modules/tests/abba.c"));
     let with = ["--linux", &test, "--module-source", &source, "--lockdep", "--confirm", "5m"];
-    let (code, told, errors) = check(&kernel, &with);
+    let (code, output, errors) = check(&kernel, &with);
     if code == Some(2) {
         assert!(errors.contains("rockfall linux fetch"), "{errors}");
         eprintln!("passed over: {errors}");
         return;
     }
-    assert!(told.contains("confirmed, with a schedule: test abba of Linux"), "{told}");
-    assert!(told.contains("rockfall replay abba.finding.json"), "{told}");
-    assert_eq!(code, Some(1), "{told}");
+    assert!(output.contains("confirmed, with a schedule: test abba of Linux"), "{output}");
+    assert!(output.contains("rockfall replay abba.finding.json"), "{output}");
+    assert_eq!(code, Some(1), "{output}");
 }
 
 #[test]
-fn contradicting_orders_in_a_module_are_told_with_stacks() {
+fn contradicting_orders_in_a_module_are_reported_with_stacks() {
     let Some([broken, mended]) = module("abba") else { return };
     for words in [
         "Lock order: ",
@@ -153,7 +155,7 @@ fn whoever_keeps_processors_from_going_away_is_a_reader() {
     std::fs::write(place("hotplug.c"), HOTPLUG).unwrap();
     std::fs::write(place("test.c"), HOTPLUG_TEST).unwrap();
     let [module, test] = ["hotplug.c", "test.c"].map(|name| place(name).display().to_string());
-    let (code, told, errors) = check(&kernel, &["--linux", &test, "--module-source", &module, "--lockdep"]);
+    let (code, output, errors) = check(&kernel, &["--linux", &test, "--module-source", &module, "--lockdep"]);
     if code == Some(2) {
         assert!(errors.contains("rockfall linux fetch"), "{errors}");
         eprintln!("passed over: {errors}");
@@ -163,7 +165,7 @@ fn whoever_keeps_processors_from_going_away_is_a_reader() {
         "asked for cpu_hotplug_lock while it held table_lock [hotplug]",
         "asked for table_lock [hotplug] while it held cpu_hotplug_lock",
     ] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
 }
 
@@ -216,10 +218,10 @@ fn processors_that_are_held_back_meet_races() {
     let source = source.display().to_string();
     let arguments = ["--linux", &source, "--kcsan", "--every", "10", "--json"];
     let [first, again] = [(); 2].map(|()| {
-        let (_, told, errors) = check(&kernel, &arguments);
-        let told: serde_json::Value =
-            serde_json::from_str(&told).unwrap_or_else(|_| panic!("{told}{errors}"));
-        told
+        let (_, output, errors) = check(&kernel, &arguments);
+        let output: serde_json::Value =
+            serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}{errors}"));
+        output
     });
     assert_eq!(first["findings"].as_array().map(Vec::len), Some(0), "{first:#}");
     assert_eq!(first["races"], again["races"], "the same command holds the same processors back");
@@ -232,22 +234,22 @@ fn processors_that_are_held_back_meet_races() {
 }
 
 /// A module that forgets its lock, by happens-before: told with both stacks; and the one that does not, of
-/// which nothing is told.
+/// which nothing is reported.
 #[test]
-fn races_of_a_module_are_told_with_stacks() {
+fn races_of_a_module_are_reported_with_stacks() {
     let Some(kernel) = kernel() else { return };
     let (source, test) = (linux("modules/lost_update.c"), linux("modules/tests/lost_update.c"));
     let with = ["--linux", &test, "--module-source", &source, "--hb", "--json"];
     for (define, broken) in [(&[][..], true), (&["--module-define", "MENDED"][..], false)] {
-        let (code, told, errors) = check(&kernel, &[&with[..], define].concat());
+        let (code, output, errors) = check(&kernel, &[&with[..], define].concat());
         if code == Some(2) {
             assert!(errors.contains("rockfall linux fetch"), "{errors}");
             eprintln!("passed over: {errors}");
             return;
         }
-        let told: serde_json::Value =
-            serde_json::from_str(&told).unwrap_or_else(|_| panic!("{told}{errors}"));
-        for tool in told["races"].as_array().expect("a list") {
+        let output: serde_json::Value =
+            serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}{errors}"));
+        for tool in output["races"].as_array().expect("a list") {
             let races = tool["races"]["races"].as_array().expect("a list");
             let own = |race: &&serde_json::Value| race.to_string().contains("[lost_update]");
             let own: Vec<_> = races.iter().filter(own).collect();

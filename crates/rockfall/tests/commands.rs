@@ -1,4 +1,4 @@
-//! The commands as their users meet them: what goes wrong is told in a sentence with what to do, and ends
+//! The commands as their users meet them: what goes wrong is reported in a sentence with what to do, and ends
 //! with the right code. 'bundled' stands for the kernel that comes with the tool.
 
 use std::io::Read as _;
@@ -28,7 +28,7 @@ fn check(folder: &Path, arguments: &[&str], code: i32, says: &[&str]) -> String 
 }
 
 #[test]
-fn bad_input_is_told_in_a_sentence() {
+fn bad_input_is_reported_in_a_sentence() {
     let folder = folder("bad_input");
     let pebbles = include_str!("../../../kernels/pebbles.toml");
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("written");
@@ -112,8 +112,12 @@ fn a_test_can_be_over_before_the_shell_asks_again() {
             0,
             &["\"verdict\":\"exhausted\""],
         );
-        let told = text.split("\"instructions\":").nth(1).expect("told");
-        told.split(|c: char| !c.is_ascii_digit()).next().and_then(|count| count.parse().ok()).unwrap_or(0u64)
+        let output = text.split("\"instructions\":").nth(1).expect("told");
+        output
+            .split(|c: char| !c.is_ascii_digit())
+            .next()
+            .and_then(|count| count.parse().ok())
+            .unwrap_or(0u64)
     };
     let (whole, short) = (instructions("pebbles"), instructions("over.toml"));
     assert!(0 < short && short < whole, "{short} and {whole}");
@@ -229,25 +233,25 @@ fn a_closed_pipe_is_no_bad_input() {
     assert_eq!(child.wait().expect("it ends").code(), Some(2));
 }
 
-/// Where nothing can be written, what was found is told all the same; where nothing can be told, that is no
-/// bug of ours.
+/// Where nothing can be written, what was found is reported all the same; where nothing can be reported, that
+/// is no bug of ours.
 #[test]
-fn what_cannot_be_written_is_still_told() {
+fn what_cannot_be_written_is_still_reported() {
     let folder = folder("unwritable");
     let build = guests::Build { faults: vec!["page_table_lost".to_owned()], ..guests::Build::default() };
     let image = build.image(&folder).unwrap_or_else(|error| panic!("{error}"));
     let kernel = image.kernel.to_str().expect("a plain path");
     let explore = ["explore", kernel, "-k", "pebbles", "-t", "neighbour_pages", "--points"];
     let explore = [&explore[..], &["fn:frame_take,within:prepare"]].concat();
-    // A folder that is not there is told before anything is explored.
+    // A folder that is not there is reported before anything is explored.
     for flag in ["--output", "--html", "--forecasts"] {
-        let told = check(
+        let output = check(
             &folder,
             &[&explore[..], &[flag, "nowhere/f"]].concat(),
             2,
             &["there is no folder nowhere"],
         );
-        assert!(!told.contains("lost"), "{told}");
+        assert!(!output.contains("lost"), "{output}");
     }
     let explore = [&explore[..], &["-o", "/proc/f.json"]].concat();
     let unkept = ["cannot write /proc/f.json"];
@@ -345,7 +349,7 @@ fn a_wrong_description_proves_nothing() {
             assert!(output.stdout.is_empty(), "{to}: {command:?}: nothing is claimed");
         }
     }
-    // Whether threads end is a matter of the kernel as well, so that is told and not refused.
+    // Whether threads end is a matter of the kernel as well, so that is reported and not refused.
     let text = pebbles.replace("enter thread_die", "enter panic");
     std::fs::write(folder.join("exit.toml"), text).expect("written");
     let arguments = ["explore", "bundled", "-k", "exit.toml", "-t", "vanish_vanish", "--points", "lock"];
@@ -364,8 +368,8 @@ fn points_that_are_never_met_prove_nothing() {
     check(&folder, &unmet, 2, &["This is no proof: the test came to none of the points"]);
     // Of several points those are told that nobody came to.
     let some = [&explore[..], &["lock,fn:sys_new_pages,within:sys_vanish,without:sys_fork"]].concat();
-    let told = check(&folder, &some, 0, &["Never met: nobody was preempted at fn:sys_new_pages"]);
-    assert!(!told.contains("preempted at lock"), "{told}");
+    let output = check(&folder, &some, 0, &["Never met: nobody was preempted at fn:sys_new_pages"]);
+    assert!(!output.contains("preempted at lock"), "{output}");
     // The same of the spaces that a test chooses itself, or is told to begin with.
     let test =
         ["test", "bundled", "-t", "vanish_vanish", "--fresh", "--budget", "60s", "--races", "none", "-k"];
@@ -374,13 +378,13 @@ fn points_that_are_never_met_prove_nothing() {
     std::fs::write(folder.join("some.toml"), with("\"create\", \"create,fn:sys_new_pages\""))
         .expect("written");
     std::fs::write(folder.join("none.toml"), with("\"fn:sys_new_pages\"")).expect("written");
-    let told = check(
+    let output = check(
         &folder,
         &[&test[..], &["some.toml"]].concat(),
         0,
         &["Never met: nobody was preempted at fn:sys_new_pages: this test does not come there"],
     );
-    assert!(!told.contains("preempted at create"), "{told}");
+    assert!(!output.contains("preempted at create"), "{output}");
     let none = [&test[..], &["none.toml"]].concat();
     check(&folder, &none, 2, &["This is no proof: the test came to none of the points"]);
 }
@@ -406,18 +410,20 @@ fn a_program_that_spins_waits() {
     check(&folder, &explore, 0, &["exhausted: no bug in any of"]);
 }
 
-/// Each interleaving is told on demand, and a bug is told with how much of its space was searched.
+/// Each interleaving is shown on demand, and a bug is reported with how much of its space was searched.
 #[test]
-fn a_search_is_told_in_detail() {
+fn a_search_is_reported_in_detail() {
     let folder = folder("verbose");
     let explore = ["explore", "bundled", "-k", "pebbles", "-t", "vanish_vanish", "--fresh", "--points"];
     let space = [&explore[..], &["lock,within:sys_vanish"]].concat();
     let quiet = check(&folder, &space, 0, &[]);
     assert!(!quiet.contains("interleaving 1:"), "{quiet}");
-    let told = check(&folder, &[&space[..], &["-v"]].concat(), 0, &["interleaving 1: ", "to the end"]);
-    let said =
-        told.lines().filter(|line| line.starts_with("interleaving ") && line.ends_with("to the end")).count();
-    assert!(told.contains(&format!("in any of {said} interleavings")), "{said}: {told}");
+    let output = check(&folder, &[&space[..], &["-v"]].concat(), 0, &["interleaving 1: ", "to the end"]);
+    let said = output
+        .lines()
+        .filter(|line| line.starts_with("interleaving ") && line.ends_with("to the end"))
+        .count();
+    assert!(output.contains(&format!("in any of {said} interleavings")), "{said}: {output}");
     check(&folder, &[&space[..], &["-vv"]].concat(), 0, &["to the end: t"]);
     let bug =
         ["explore", "bundled", "-k", "pebbles", "-t", "double_thread_fork", "--fresh", "--points", "create"];
@@ -427,11 +433,11 @@ fn a_search_is_told_in_detail() {
     // The same of each of the spaces that a test explores.
     let quiet = ["test", "bundled", "-k", "pebbles", "-t", "vanish_vanish", "--budget", "2s", "--fresh"];
     let loud = [&quiet[..], &["-v"]].concat();
-    let told = check(&folder, &loud, 0, &["at most one preemption: ", " decisions, ", ", to the end\n"]);
-    assert!(!told.contains("to the end: t"), "{told}");
+    let output = check(&folder, &loud, 0, &["at most one preemption: ", " decisions, ", ", to the end\n"]);
+    assert!(!output.contains("to the end: t"), "{output}");
     check(&folder, &[&quiet[..], &["-vv"]].concat(), 0, &[", to the end: t"]);
-    let told = check(&folder, &quiet, 0, &[]);
-    assert!(!told.contains("to the end"), "{told}");
+    let output = check(&folder, &quiet, 0, &[]);
+    assert!(!output.contains("to the end"), "{output}");
 }
 
 /// To read what was freed is no bug of functions that are named for it, as a paper has it for one system
@@ -448,9 +454,9 @@ fn reads_of_freed_memory_can_be_left_out() {
     }
 }
 
-/// Each mistake is told with its line and what to do about it.
+/// Each mistake is reported with its line and what to do about it.
 #[test]
-fn mistakes_in_a_description_are_told() {
+fn mistakes_in_a_description_are_reported() {
     let folder = folder("mistakes");
     let pebbles = include_str!("../../../kernels/pebbles.toml");
     for (at, (from, to, key, says)) in [
@@ -496,12 +502,12 @@ fn mistakes_in_a_description_are_told() {
         assert!(pebbles.contains(from), "{from}");
         let (name, text) = (format!("{at}.toml"), pebbles.replace(from, to));
         std::fs::write(folder.join(&name), &text).expect("written");
-        let told = check(&folder, &["doctor", "bundled", "-k", &name, "-t", "vanish_vanish"], 2, &[says]);
+        let output = check(&folder, &["doctor", "bundled", "-k", &name, "-t", "vanish_vanish"], 2, &[says]);
         let line = 1 + text.lines().position(|line| line.starts_with(key)).expect("the line");
         let placed = format!("wrong   {name}:{line}: ");
         assert!(
-            told.lines().any(|line| line.starts_with(&placed) && line.contains(says)),
-            "{placed}{says}:\n{told}"
+            output.lines().any(|line| line.starts_with(&placed) && line.contains(says)),
+            "{placed}{says}:\n{output}"
         );
     }
 }
@@ -545,7 +551,7 @@ fn a_description_is_checked_and_drafted() {
     );
 }
 
-/// What cannot be meant is told before anything runs; what is known already is set aside.
+/// What cannot be meant is reported before anything runs; what is known already is set aside.
 #[test]
 fn options_of_test() {
     let folder = folder("options");
@@ -560,8 +566,8 @@ fn options_of_test() {
     let explore = ["explore", kernel, "-k", "pebbles", "-t", "neighbour_pages", "--points"];
     let explore = [&explore[..], &["fn:frame_take,within:prepare", "-o", "lost.json"]].concat();
     check(&folder, &explore, 1, &["2 blocks are lost"]);
-    let told = check(&folder, &[&explore[..], &["--known", "lost.json"]].concat(), 0, &["no bug in"]);
-    assert!(!told.contains("lost"), "{told}");
+    let output = check(&folder, &[&explore[..], &["--known", "lost.json"]].concat(), 0, &["no bug in"]);
+    assert!(!output.contains("lost"), "{output}");
     check(
         &folder,
         &["doctor", kernel, "-k", "pebbles", "-t", "neighbour_pages", "--budget", "0.001s"],
@@ -572,7 +578,7 @@ fn options_of_test() {
 
 /// A block that is used after it was freed is used in many places: one mistake, told in one line.
 #[test]
-fn findings_of_one_cause_are_told_together() {
+fn findings_of_one_cause_are_reported_together() {
     let folder = folder("causes");
     let build = guests::Build { faults: vec!["vanish_unlocked".to_owned()], ..guests::Build::default() };
     let image = build.image(&folder).unwrap_or_else(|error| panic!("{error}"));
@@ -580,9 +586,9 @@ fn findings_of_one_cause_are_told_together() {
     let explore =
         ["explore", kernel, "-k", "pebbles", "-t", "vanish_vanish", "--points", "lock,unlock", "--all"];
     let explore = [&explore[..], &["--no-minimise", "--interleavings", "2000", "--no-html"]].concat();
-    let told = check(&folder, &explore, 1, &["more findings of the same cause"]);
-    let uses = told.lines().filter(|line| line.starts_with("also: use after free")).count();
-    assert!((1..=2).contains(&uses), "{told}");
+    let output = check(&folder, &explore, 1, &["more findings of the same cause"]);
+    let uses = output.lines().filter(|line| line.starts_with("also: use after free")).count();
+    assert!((1..=2).contains(&uses), "{output}");
     assert!(!folder.join("vanish_vanish.finding.html").exists(), "no page was asked for");
 }
 
@@ -592,8 +598,8 @@ fn limits_are_shown_and_set() {
     let folder = folder("limits");
     let explore = ["explore", "bundled", "-k", "pebbles", "-t", "double_thread_fork"];
     let shown = |more: &[&str]| check(&folder, &[&explore[..], &["--show-limits"], more].concat(), 0, &[]);
-    let value = |told: &str, name: &str| {
-        let line = told.lines().find(|line| line.split_whitespace().next() == Some(name)).expect("listed");
+    let value = |output: &str, name: &str| {
+        let line = output.lines().find(|line| line.split_whitespace().next() == Some(name)).expect("listed");
         line.split_whitespace().nth(1).map(str::to_owned)
     };
     assert_eq!(value(&shown(&[]), "loop-instructions-factor").as_deref(), Some("4000"));
@@ -609,8 +615,8 @@ fn limits_are_shown_and_set() {
     std::fs::write(folder.join("own.toml"), format!("{pebbles}\n[limits]\nkernel-yields = 7\n"))
         .expect("written");
     let own = ["explore", "bundled", "-k", "own.toml", "-t", "double_thread_fork"];
-    let told = check(&folder, &[&own[..], &["--show-limits"]].concat(), 0, &[]);
-    assert_eq!(value(&told, "kernel-yields").as_deref(), Some("7"));
+    let output = check(&folder, &[&own[..], &["--show-limits"]].concat(), 0, &[]);
+    assert_eq!(value(&output, "kernel-yields").as_deref(), Some("7"));
     let points = ["--points", "create,lock,unlock,within:sys_thread_fork,within:sys_vanish", "--no-minimise"];
     check(&folder, &[&own[..], &points, &["--set", "retries=9"]].concat(), 1, &[]);
     let file = std::fs::read_to_string(folder.join("double_thread_fork.finding.json")).expect("written");

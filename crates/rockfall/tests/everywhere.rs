@@ -49,9 +49,9 @@ fn a_race_shows_before_an_access() {
         assert_eq!(code, Some(1), "{strategy}: {object}");
         assert_eq!(object["finding"]["kind"], "panic", "{strategy}");
         assert_eq!(object["preemptions"], 1, "{strategy}");
-        let (code, told) = rockfall(&folder, &["replay", "counter_test.finding.json"]);
+        let (code, output) = rockfall(&folder, &["replay", "counter_test.finding.json"]);
         assert_eq!(code, Some(1), "{strategy}");
-        assert!(told.contains("counter_test.c"), "{told}");
+        assert!(output.contains("counter_test.c"), "{output}");
     }
 }
 

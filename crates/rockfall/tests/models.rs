@@ -3,7 +3,7 @@
 
 mod ends;
 
-use ends::{Ends, Told, ends};
+use ends::{Ending, Ends, ends};
 use expect_test::{Expect, expect};
 use explore::World;
 use explore::strategies::Dpor;
@@ -123,7 +123,7 @@ fn in_words(step: &Step) -> String {
     }
 }
 
-fn world(built: &guests::Image, program: &str) -> World<Told, Ends> {
+fn world(built: &guests::Image, program: &str) -> World<Ending, Ends> {
     let file = std::fs::read(&built.kernel).expect("just built");
     let kernel = Description::parse("pebbles.toml", KERNEL).expect("it is bundled");
     let kernel =
@@ -232,9 +232,9 @@ fn check(arguments: &[&str], status: i32, expected: Expect) {
         ["Model of", "Spin:", "Counterexample:", "On the", "Refined:", "  proposed:", "The patch", "    Jan"];
     let kept: Vec<String> =
         text.lines().filter(|line| wanted.iter().any(|begin| line.starts_with(begin))).map(masked).collect();
-    let told = kept.join("\n").replace(&guests::sources().display().to_string(), "GUESTS");
-    let told = told.replace(&folder("models").display().to_string(), "FOLDER");
-    expected.assert_eq(&told);
+    let output = kept.join("\n").replace(&guests::sources().display().to_string(), "GUESTS");
+    let output = output.replace(&folder("models").display().to_string(), "FOLDER");
+    expected.assert_eq(&output);
     assert_eq!(code, Some(status), "{text}");
 }
 
@@ -461,22 +461,22 @@ fn bad_input() {
             line.unwrap_or(&text).replace(&sources, "GUESTS").replace(&place, "FOLDER")
         )
     };
-    let mut told =
+    let mut output =
         said("unmatched", &text.replace("c = \"console_printf(...)\"", "c = \"printk(...)\""), &[]);
     let broken = folder("models").join("broken.c");
     std::fs::write(&broken, "int f(void)\n{\n    return 1 +;\n}\n").unwrap();
-    told += &said("no_c", &text.replace("../pebbles/fs.c", broken.to_str().unwrap()), &[]);
-    told += &said("no_promela", &text.replace("entry[1].name = 1;", "entry[1].name == = 1;"), &[]);
-    told +=
+    output += &said("no_c", &text.replace("../pebbles/fs.c", broken.to_str().unwrap()), &[]);
+    output += &said("no_promela", &text.replace("entry[1].name = 1;", "entry[1].name == = 1;"), &[]);
+    output +=
         &said("no_memory", &text.replace("[property]", "[search]\nmemory-megabytes = 1\n[property]"), &[]);
     let bits = text.replace("define = [\"FAULT_FS_UNCOUNTED\"]\n", "");
-    told += &said("bits", &bits.replace("[property]", "[search]\nbitstate = true\n[property]"), &[]);
-    told += &said("no_time", &text, &["--budget", "0s"]);
-    told += &said("no_trail", &text, &["--trail", "absent.trail"]);
+    output += &said("bits", &bits.replace("[property]", "[search]\nbitstate = true\n[property]"), &[]);
+    output += &said("no_time", &text, &["--budget", "0s"]);
+    output += &said("no_trail", &text, &["--trail", "absent.trail"]);
     let kept = folder("kept");
     let (_, _) = model(&[&case("remove_remove"), "--no-replay", "--keep", kept.to_str().unwrap()]);
-    told += &said("other_trail", &text, &["--trail", kept.join("model.pml.trail").to_str().unwrap()]);
-    // What cannot be done at the end is told before the work begins.
+    output += &said("other_trail", &text, &["--trail", kept.join("model.pml.trail").to_str().unwrap()]);
+    // What cannot be done at the end is reported before the work begins.
     std::fs::write(folder("models").join("not.diff"), "mend it\n").unwrap();
     let other = "--- a/pebbles/fs.c\n+++ b/pebbles/fs.c\n@@ -1,2 +1,2 @@\n not this\n-nor this\n+but this\n";
     let beside = folder("models").join("other.diff");
@@ -489,9 +489,9 @@ fn bad_input() {
         let (code, text) = model(&[&case("readdir_remove"), "--patch", &patch]);
         format!("{} {}", code.unwrap_or(-1), text.replace(&folder("models").display().to_string(), "FOLDER"))
     };
-    told += &patched("not.diff");
-    told += &patched("absent.diff");
-    told += &said("nowhere", &text, &["--html", "absent/page.html"]);
+    output += &patched("not.diff");
+    output += &patched("absent.diff");
+    output += &said("nowhere", &text, &["--html", "absent/page.html"]);
     expect![[r#"
         2 rockfall: FOLDER/unmatched.toml: the rule for 'printk(...)' matches nothing in the extracted functions: mend its pattern or remove it
         2 rockfall: FOLDER/broken.c is not C that gcc accepts with these include paths and macros: FOLDER/broken.c:3:15: error: expected expression before ‘;’ token
@@ -504,5 +504,5 @@ fn bad_input() {
         2 rockfall: FOLDER/not.diff is no patch: it has no line '--- a/FILE'
         2 rockfall: cannot read FOLDER/absent.diff: No such file or directory (os error 2)
         2 rockfall: cannot write absent/page.html: there is no folder absent; name another file
-    "#]].assert_eq(&told);
+    "#]].assert_eq(&output);
 }

@@ -1,5 +1,5 @@
 //! Tests of a Linux kernel on several processors, as their users meet them: what is wrong is found, replays
-//! and is told with both sides; what is right is exhausted; and what cannot be tested is refused with a
+//! and is reported with both sides; what is right is exhausted; and what cannot be tested is refused with a
 //! sentence.
 
 use guests::linux::Debian;
@@ -50,16 +50,16 @@ const struct rockfall_test rockfall_test = {.threads = {add, add}, .check = chec
 #[test]
 fn a_lost_update_is_found_and_replays_and_its_mended_twin_is_exhausted() {
     let lost = COUNTER.replace("ADD", "counter = counter + 1");
-    let Some((code, told)) = test("lost", &lost, &["--html", "lost.html"]) else { return };
-    assert_eq!(code, Some(1), "{told}");
+    let Some((code, output)) = test("lost", &lost, &["--html", "lost.html"]) else { return };
+    assert_eq!(code, Some(1), "{output}");
     for words in ["Check failed", "counter == 2", "1 preemption ", "Passes:", "no fewer do"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
     let folder = folder("lost");
     assert!(fs::read_to_string(folder.join("lost.html")).unwrap().contains("counter == 2"));
     let (code, again) = rockfall(&folder, &["replay", "lost.finding.json"]);
     assert_eq!(code, Some(1), "{again}");
-    assert!(told.starts_with(again.trim_end()), "{again}");
+    assert!(output.starts_with(again.trim_end()), "{again}");
     let (code, again) = rockfall(&folder, &["replay", "lost.finding.json", "--trace", "lost.trace"]);
     assert_eq!(code, Some(1), "{again}");
     let trace = fs::read_to_string(folder.join("lost.trace")).unwrap();
@@ -72,10 +72,10 @@ fn a_lost_update_is_found_and_replays_and_its_mended_twin_is_exhausted() {
     assert_eq!((code, passing.trim()), (Some(0), "The test passes with this schedule."));
 
     let mended = COUNTER.replace("ADD", "__atomic_fetch_add(&counter, 1, __ATOMIC_SEQ_CST)");
-    let (code, told) = test("mended", &mended, &[]).unwrap();
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("no bug in any schedule"), "{told}");
-    assert!(told.contains("exhausted: whatever the number of preemptions"), "{told}");
+    let (code, output) = test("mended", &mended, &[]).unwrap();
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("no bug in any schedule"), "{output}");
+    assert!(output.contains("exhausted: whatever the number of preemptions"), "{output}");
 }
 
 #[test]
@@ -94,14 +94,14 @@ static void first(void) { both(&left, &right); }
 static void second(void) { both(&right, &left); }
 const struct rockfall_test rockfall_test = {.setup = setup, .threads = {first, second}};
 "#;
-    let Some((code, told)) = test("abba", source, &["--json"]) else { return };
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("lost-wakeup") && told.contains("futex_wait"), "{told}");
+    let Some((code, output)) = test("abba", source, &["--json"]) else { return };
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("lost-wakeup") && output.contains("futex_wait"), "{output}");
 }
 
-/// Bodies that do what no body should: each is told as what it is.
+/// Bodies that do what no body should: each is reported as what it is.
 #[test]
-fn bodies_that_end_the_test_or_wait_for_ever_are_told() {
+fn bodies_that_end_the_test_or_wait_for_ever_are_reported() {
     let source = |body: &str| {
         format!(
             "#include <sys/wait.h>\n#include <unistd.h>\n#include \"rockfall_test.h\"\n\
@@ -125,12 +125,12 @@ fn bodies_that_end_the_test_or_wait_for_ever_are_told() {
             &["no bug"],
         ),
     ] {
-        let Some((code, told)) = test(name, &source(body), &["--budget", "5s"]) else { return };
-        assert_eq!(code, expected, "{name}: {told}");
+        let Some((code, output)) = test(name, &source(body), &["--budget", "5s"]) else { return };
+        assert_eq!(code, expected, "{name}: {output}");
         // However its lines are broken.
-        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        let output = output.split_whitespace().collect::<Vec<_>>().join(" ");
         for words in words {
-            assert!(told.contains(words), "{name}: {words}: {told}");
+            assert!(output.contains(words), "{name}: {words}: {output}");
         }
     }
 }
@@ -160,21 +160,21 @@ fn inputs_and_pairs_come_from_one_boot() {
     let folder = folder("calls");
     fs::write(folder.join("calls.c"), CALLS).unwrap();
     let pairs = ["test", &kernel, "--pairs", "calls.c", "--budget", "15m", "--html", "calls.html"];
-    let (code, told) = rockfall(&folder, &pairs);
-    assert_eq!(code, Some(1), "{told}");
+    let (code, output) = rockfall(&folder, &pairs);
+    assert_eq!(code, Some(1), "{output}");
     for words in ["3 of 3 pairs of calls", "1 with a bug", "2 without a bug in any schedule", "add || add"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
     let page = fs::read_to_string(folder.join("calls.html")).unwrap();
     assert_eq!((page.matches("class=\"bug\"").count(), page.matches("class=\"all\"").count()), (1, 3));
-    let (code, told) = rockfall(&folder, &["replay", "calls-3.finding.json"]);
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("counter == input"), "{told}");
+    let (code, output) = rockfall(&folder, &["replay", "calls-3.finding.json"]);
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("counter == input"), "{output}");
 
     for (input, expected) in [("1", Some(0)), ("3", Some(1)), ("4", Some(2))] {
         let one = ["test", &kernel, "--linux", "calls.c", "--input", input, "--budget", "15m"];
-        let (code, told) = rockfall(&folder, &one);
-        assert_eq!(code, expected, "{told}");
+        let (code, output) = rockfall(&folder, &one);
+        assert_eq!(code, expected, "{output}");
     }
     fs::write(folder.join("none.c"), COUNTER.replace("ADD", "")).unwrap();
     for (arguments, sentence) in [
@@ -182,10 +182,10 @@ fn inputs_and_pairs_come_from_one_boot() {
         (["--linux", "none.c"], "--input is for tests that call 'rockfall_input'"),
     ] {
         let input: &[&str] = if arguments[0] == "--linux" { &["--input", "0"] } else { &[] };
-        let (code, told) =
+        let (code, output) =
             rockfall(&folder, &[&["test", &kernel], &arguments[..], input, &["--budget", "9s"]].concat());
-        assert_eq!(code, Some(2), "{told}");
-        assert!(told.contains(sentence), "{told}");
+        assert_eq!(code, Some(2), "{output}");
+        assert!(output.contains(sentence), "{output}");
     }
 }
 
@@ -239,9 +239,9 @@ fn what_cannot_be_tested_is_refused() {
         ("wrong", "this is no C", &[], "wrong.c"),
         ("described", "", &["-k", "xv6"], "leave out -k"),
     ] {
-        let (code, told) = test(name, source, more).unwrap();
-        assert_eq!(code, Some(2), "{name}: {told}");
-        assert!(told.contains(sentence), "{name}: {told}");
+        let (code, output) = test(name, source, more).unwrap();
+        assert_eq!(code, Some(2), "{name}: {output}");
+        assert!(output.contains(sentence), "{name}: {output}");
     }
     let folder = folder("files");
     fs::write(folder.join("text"), "text").unwrap();
@@ -250,9 +250,9 @@ fn what_cannot_be_tested_is_refused() {
         (["test", "9.9.9", "--linux", "x.c"], "rockfall linux fetch 9.9.9"),
         (["test", &kernel, "--linux", "nothing.c"], "nothing.c"),
     ] {
-        let (code, told) = rockfall(&folder, &arguments);
-        assert_eq!(code, Some(2), "{told}");
-        assert!(told.contains(sentence), "{told}");
+        let (code, output) = rockfall(&folder, &arguments);
+        assert_eq!(code, Some(2), "{output}");
+        assert!(output.contains(sentence), "{output}");
     }
 }
 
@@ -296,10 +296,10 @@ fn a_kernel_without_symbols_is_tested_with_a_caution() {
     let folder = folder("nameless");
     fs::write(folder.join("vmlinuz"), without_symbols(&fs::read(kernel).unwrap())).unwrap();
     fs::write(folder.join("lost.c"), COUNTER.replace("ADD", "counter = counter + 1")).unwrap();
-    let (code, told) = rockfall(&folder, &["test", "vmlinuz", "--linux", "lost.c", "--budget", "5m"]);
-    assert_eq!(code, Some(1), "{told}");
+    let (code, output) = rockfall(&folder, &["test", "vmlinuz", "--linux", "lost.c", "--budget", "5m"]);
+    assert_eq!(code, Some(1), "{output}");
     for words in ["rockfall: caution: ", "The test runs all the same", "counter == 2"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
 }
 
@@ -329,8 +329,8 @@ fn a_kept_machine_of_another_kernel_is_not_used() {
         found.extend(new);
         if let [right, wrong] = &found[..] {
             fs::copy(right, wrong).unwrap();
-            let (code, told) = test();
-            assert_eq!(code, Some(1), "booted again: {told}");
+            let (code, output) = test();
+            assert_eq!(code, Some(1), "booted again: {output}");
             assert_ne!(fs::read(right).unwrap(), fs::read(wrong).unwrap(), "and kept again");
         }
     }
@@ -358,12 +358,12 @@ fn a_file_system_is_brought_into_a_test() {
         let arguments = ["test", &kernel.release, "--linux", &file, "--filesystem", name, "--budget", "3s"];
         rockfall(&folder, &arguments)
     };
-    let (code, told) = of("ext4");
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("no bug") && !told.contains(" 0 schedules"), "{told}");
-    let (code, told) = of("fat");
-    assert_eq!(code, Some(2), "{told}");
-    assert!(told.contains("no file system fat; there are ext4, btrfs, jfs, xfs"), "{told}");
+    let (code, output) = of("ext4");
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("no bug") && !output.contains(" 0 schedules"), "{output}");
+    let (code, output) = of("fat");
+    assert_eq!(code, Some(2), "{output}");
+    assert!(output.contains("no file system fat; there are ext4, btrfs, jfs, xfs"), "{output}");
 }
 
 const FLAGS: &str = r#"
@@ -380,23 +380,23 @@ const struct rockfall_test rockfall_test = {.threads = {first, second}, .check =
 #[test]
 fn a_missing_fence_is_found_with_store_buffers() {
     let unfenced = FLAGS.replace("BETWEEN", "");
-    let Some((code, told)) = test("unfenced", &unfenced, &[]) else { return };
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("no bug in any schedule"), "{told}");
-    let (code, told) = test("unfenced", &unfenced, &["--tso"]).unwrap();
-    assert_eq!(code, Some(1), "{told}");
+    let Some((code, output)) = test("unfenced", &unfenced, &[]) else { return };
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("no bug in any schedule"), "{output}");
+    let (code, output) = test("unfenced", &unfenced, &["--tso"]).unwrap();
+    assert_eq!(code, Some(1), "{output}");
     for words in ["saw[0] || saw[1]", "store buffer", "buf"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
     let (code, again) = rockfall(&folder("unfenced"), &["replay", "unfenced.finding.json"]);
     assert_eq!(code, Some(1), "{again}");
-    assert!(told.starts_with(again.trim_end()), "{again}");
+    assert!(output.starts_with(again.trim_end()), "{again}");
     let fenced = FLAGS.replace("BETWEEN", "__sync_synchronize()");
-    let (code, told) = test("fenced", &fenced, &["--tso"]).unwrap();
-    assert_eq!(code, Some(0), "{told}");
+    let (code, output) = test("fenced", &fenced, &["--tso"]).unwrap();
+    assert_eq!(code, Some(0), "{output}");
     assert!(
-        told.contains("no bug in any schedule") && told.contains("whenever stores reach memory"),
-        "{told}"
+        output.contains("no bug in any schedule") && output.contains("whenever stores reach memory"),
+        "{output}"
     );
 }
 
@@ -415,12 +415,12 @@ fn transactions_abort_by_lines_and_whenever_the_processor_likes() {
         let folder = folder(&format!("{name}-{line_bytes}"));
         let budget = if wrong.is_some() { "5m" } else { "10s" };
         let flags = ["--transactions", "real", "--line-size", line_bytes, "--budget", budget];
-        let (code, told) = rockfall(&folder, &[&["test", &kernel, "--linux", &file], &flags[..]].concat());
-        assert_eq!(code, Some(i32::from(wrong.is_some())), "{name} {line_bytes}: {told}");
-        assert!(told.contains(wrong.unwrap_or("no bug")), "{name} {line_bytes}: {told}");
+        let (code, output) = rockfall(&folder, &[&["test", &kernel, "--linux", &file], &flags[..]].concat());
+        assert_eq!(code, Some(i32::from(wrong.is_some())), "{name} {line_bytes}: {output}");
+        assert!(output.contains(wrong.unwrap_or("no bug")), "{name} {line_bytes}: {output}");
         if wrong.is_some() {
-            let (code, told) = rockfall(&folder, &["replay", &format!("{name}.finding.json")]);
-            assert_eq!(code, Some(1), "{name} is seen again: {told}");
+            let (code, output) = rockfall(&folder, &["replay", &format!("{name}.finding.json")]);
+            assert_eq!(code, Some(1), "{name} is seen again: {output}");
         }
     }
 }
@@ -436,13 +436,13 @@ fn elided_locks_are_tested_with_transactions() {
         // To visit all schedules of the right one takes longer than a test may.
         let budget = if wrong { "5m" } else { "20s" };
         let arguments = ["test", &kernel, "--linux", &file, "--tsx", "--budget", budget];
-        let (code, told) = rockfall(&folder, &arguments);
-        assert_eq!(code, Some(i32::from(wrong)), "{name}: {told}");
-        assert!(told.contains(if wrong { "counter == 3" } else { "no bug" }), "{told}");
+        let (code, output) = rockfall(&folder, &arguments);
+        assert_eq!(code, Some(i32::from(wrong)), "{name}: {output}");
+        assert!(output.contains(if wrong { "counter == 3" } else { "no bug" }), "{output}");
     }
     let file = sources.join("checked.c").display().to_string();
     let codes = ["test", &kernel, "--linux", &file, "--transactions", "codes"];
-    let (code, told) = rockfall(&folder("checked"), &codes);
-    assert_eq!(code, Some(2), "{told}");
-    assert!(told.contains("there is 'real' alone"), "{told}");
+    let (code, output) = rockfall(&folder("checked"), &codes);
+    assert_eq!(code, Some(2), "{output}");
+    assert!(output.contains("there is 'real' alone"), "{output}");
 }

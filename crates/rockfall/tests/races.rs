@@ -23,7 +23,7 @@ fn about_counter(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_unprotected_counter_is_told_with_both_ways_to_it() {
+fn an_unprotected_counter_is_reported_with_both_ways_to_it() {
     for kind in ["limited", "pure", "lockset"] {
         let arguments = ["--program", "programs/counter_test", "--races", kind];
         let text = races(Some("counter_without_lock"), &arguments);

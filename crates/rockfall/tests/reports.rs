@@ -24,18 +24,18 @@ fn rockfall(folder: &Path, arguments: &[&str]) -> String {
 
 /// Up to what they share, without addresses.
 fn check(text: &str, expected: Expect) {
-    let mut told = String::new();
+    let mut output = String::new();
     let ends = ["\nMemory that they share", "\nPasses:", "\nSearch:"];
     let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
     let mut rest = text[..end].chars().peekable();
     while let Some(c) = rest.next() {
-        told.push(c);
-        if told.ends_with("0x") {
-            told.push('…');
+        output.push(c);
+        if output.ends_with("0x") {
+            output.push('…');
             while rest.next_if(char::is_ascii_hexdigit).is_some() {}
         }
     }
-    expected.assert_eq(&(told.trim_end().to_string() + "\n"));
+    expected.assert_eq(&(output.trim_end().to_string() + "\n"));
 }
 
 fn of_kernel(fault: &str, expected: Expect) {

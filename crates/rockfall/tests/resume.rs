@@ -1,5 +1,5 @@
 //! A run that is killed at any moment goes on from its folder and ends with the statement of one that nobody
-//! disturbed; folders that are damaged, foreign, in use or impossible to write are told in a sentence.
+//! disturbed; folders that are damaged, foreign, in use or impossible to write are reported in a sentence.
 
 use guests::Build;
 use serde_json::Value;
@@ -9,6 +9,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const KILLS: u32 = 20;
+
+/// How often it is looked whether something has happened.
+const POLL: Duration = Duration::from_millis(5);
 
 /// The bundled kernel and its programs, and a place to work in.
 fn folder(name: &str) -> PathBuf {
@@ -67,6 +70,15 @@ fn wait(child: Child) -> Output {
     child.wait_with_output().expect("its output")
 }
 
+/// Waits until a process has made a file.
+fn wait_for(file: &Path, child: &mut Child) {
+    while !file.exists() {
+        let ended = child.try_wait().expect("it can be asked");
+        assert_eq!(ended, None, "it ended without making {}", file.display());
+        std::thread::sleep(POLL);
+    }
+}
+
 #[test]
 fn killed_twenty_times_it_ends_with_the_same_statement() {
     let folder = folder("killed");
@@ -86,6 +98,7 @@ fn killed_twenty_times_it_ends_with_the_same_statement() {
         let more: &[&str] = if fresh { &["--run", "killed", "--fresh"] } else { &["--run", "killed"] };
         fresh = false;
         let mut child = command(&folder, more).spawn().expect("the command starts");
+        // Whichever moment that is, and however slow the host: what follows must hold for all of them.
         let moment = whole.as_micros() as u64 * chance.below(1000) / 1000;
         let until = Instant::now() + Duration::from_micros(moment);
         while Instant::now() < until && child.try_wait().expect("it can be asked").is_none() {
@@ -157,7 +170,7 @@ fn a_bug_that_was_found_is_not_lost() {
     let build = Build { faults: vec!["lost_wakeup".into()], ..Build::default() };
     build.image(&folder).unwrap_or_else(|error| panic!("{error}"));
     let more = ["--program", "programs/broadcast_test", "--run", "run", "--json"];
-    let told = |output: &Output| {
+    let conclusion = |output: &Output| {
         let text = out(output);
         let last: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("an object");
         (output.status.code(), last["finding"]["signature"].clone(), text.matches("\"progress\"").count())
@@ -171,10 +184,10 @@ fn a_bug_that_was_found_is_not_lost() {
         let bug: Value = serde_json::from_str(&bug.expect("a bug is told at once")).expect("an object");
         let _ = child.kill();
         child.wait().expect("its end");
-        let was_told = events.any(|line| line.is_ok_and(|line| !line.contains("\"event\":")));
-        let (code, signature, progress) = told(&run(&folder, &more));
+        let was_reported = events.any(|line| line.is_ok_and(|line| !line.contains("\"event\":")));
+        let (code, signature, progress) = conclusion(&run(&folder, &more));
         assert_eq!((code, &signature), (Some(1), &bug["signature"]), "round {round}");
-        if !was_told {
+        if !was_reported {
             assert_eq!(progress, 0, "nothing is searched again");
             killed += 1;
         }
@@ -190,10 +203,8 @@ fn an_interrupt_ends_with_the_statement() {
     let folder = folder("interrupted");
     let _ = std::fs::remove_dir_all(folder.join("run"));
     let long = ["--program", "programs/thr_exit_join", "--run", "run"];
-    let child = command(&folder, &long).spawn().expect("the command starts");
-    while !folder.join("run/run").exists() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let mut child = command(&folder, &long).spawn().expect("the command starts");
+    wait_for(&folder.join("run/run"), &mut child);
     let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(interrupt.is_ok_and(|status| status.success()));
     let output = wait(child);
@@ -204,7 +215,7 @@ fn an_interrupt_ends_with_the_statement() {
 }
 
 #[test]
-fn folders_that_do_not_fit_are_told() {
+fn folders_that_do_not_fit_are_reported() {
     let folder = folder("misfits");
     let short: &[&str] = &["--run", "run", "--budget", "0.1s"];
     let begin = || assert_eq!(run(&folder, &[short, &["--fresh"]].concat()).status.code(), Some(0));
@@ -242,9 +253,7 @@ fn folders_that_do_not_fit_are_told() {
     let long = ["--program", "programs/thr_exit_join", "--run", "busy"];
     let _ = std::fs::remove_dir_all(folder.join("busy"));
     let mut busy = command(&folder, &long).spawn().expect("the command starts");
-    while !folder.join("busy/run").exists() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for(&folder.join("busy/run"), &mut busy);
     // It is there as long as it is wanted, however slow the host is.
     let stopped = Command::new("kill").args(["-STOP", &busy.id().to_string()]).status();
     assert!(stopped.expect("kill starts").success(), "it ended too early");

@@ -31,14 +31,14 @@ fn test(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
 /// The fault is found, told with these words, and told the same when its finding is replayed.
 fn is_found_and_replays(faulty: &Path, more: &[&str], words: &[&str]) {
     let name = faulty.display();
-    let (code, told) = test(faulty, more);
-    assert_eq!(code, Some(1), "{name}: {told}");
+    let (code, output) = test(faulty, more);
+    assert_eq!(code, Some(1), "{name}: {output}");
     for word in words {
-        assert!(told.contains(word), "{name}: {word}: {told}");
+        assert!(output.contains(word), "{name}: {word}: {output}");
     }
     let (code, again) = rockfall(faulty, &["replay", "part.finding.json"]);
     assert_eq!(code, Some(1), "{name}: {again}");
-    assert!(told.starts_with(again.trim_end()), "{name}: {again}\nis not\n{told}");
+    assert!(output.starts_with(again.trim_end()), "{name}: {again}\nis not\n{output}");
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn faults_are_found_and_replay_and_their_mended_twins_are_exhausted() {
         // Of some there are too many schedules to run all of them in a test.
         let small = ["abba", "abba_described", "count", "queue"].contains(&name);
         let budget: &[&str] = if small { &[] } else { &["--budget", "5s"] };
-        let (code, told) = test(&mended, &[more, budget].concat());
-        assert_eq!(code, Some(0), "{name}: {told}");
+        let (code, output) = test(&mended, &[more, budget].concat());
+        assert_eq!(code, Some(0), "{name}: {output}");
         let verdict = if small { "no bug in any schedule" } else { "no bug" };
-        assert!(told.contains(verdict), "{name}: {told}");
+        assert!(output.contains(verdict), "{name}: {output}");
     }
 }
 
@@ -76,15 +76,15 @@ fn a_missing_fence_is_found_with_store_buffers_only() {
         ("sleep", "TEST_SLEEP", &["store buffer", "work"]),
     ] {
         let faulty = folder(name, &[test_of]);
-        let (code, told) = test(&faulty, &["-k", "smp.toml"]);
-        assert_eq!(code, Some(0), "{name}: {told}");
+        let (code, output) = test(&faulty, &["-k", "smp.toml"]);
+        assert_eq!(code, Some(0), "{name}: {output}");
         is_found_and_replays(&faulty, &["-k", "smp.toml", "--tso"], words);
 
         let mended = folder(&format!("{name}_mended"), &[test_of, "MENDED"]);
-        let (code, told) = test(&mended, &["-k", "smp.toml", "--tso"]);
-        assert_eq!(code, Some(0), "{name}: {told}");
-        assert!(told.contains("no bug in any schedule"), "{name}: {told}");
-        assert!(told.contains("whenever stores reach memory"), "{name}: {told}");
+        let (code, output) = test(&mended, &["-k", "smp.toml", "--tso"]);
+        assert_eq!(code, Some(0), "{name}: {output}");
+        assert!(output.contains("no bug in any schedule"), "{name}: {output}");
+        assert!(output.contains("whenever stores reach memory"), "{name}: {output}");
     }
 }
 
@@ -92,9 +92,9 @@ fn a_missing_fence_is_found_with_store_buffers_only() {
 #[test]
 fn the_way_to_the_test_ends_with_the_budget() {
     let folder = folder("never", &["TEST_ABBA", "CPUS=3"]);
-    let (code, told) = test(&folder, &["--cpus", "2", "--budget", "1s"]);
-    assert_eq!(code, Some(2), "{told}");
-    assert!(told.contains("the test had not begun when the time was over: 0 of 2 processors"), "{told}");
+    let (code, output) = test(&folder, &["--cpus", "2", "--budget", "1s"]);
+    assert_eq!(code, Some(2), "{output}");
+    assert!(output.contains("the test had not begun when the time was over: 0 of 2 processors"), "{output}");
 }
 
 /// The moment of a timer is a choice if that is asked for: the handler waits for the lock that was held when
@@ -102,23 +102,23 @@ fn the_way_to_the_test_ends_with_the_budget() {
 #[test]
 fn the_moment_of_a_timer_is_a_choice() {
     let faulty = folder("timer", &["TEST_TIMER"]);
-    let (code, told) = test(&faulty, &["-k", "smp.toml"]);
-    assert_eq!(code, Some(0), "timers do not expire while a processor can go on: {told}");
-    let (code, told) = test(&faulty, &["-k", "smp.toml", "--interrupts"]);
-    assert_eq!(code, Some(1), "{told}");
+    let (code, output) = test(&faulty, &["-k", "smp.toml"]);
+    assert_eq!(code, Some(0), "timers do not expire while a processor can go on: {output}");
+    let (code, output) = test(&faulty, &["-k", "smp.toml", "--interrupts"]);
+    assert_eq!(code, Some(1), "{output}");
     for words in ["irq0@", "takes interrupt 64", "handler", "acquire"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
     let (code, again) = rockfall(&faulty, &["replay", "part.finding.json"]);
     assert_eq!(code, Some(1), "{again}");
-    assert!(told.starts_with(again.trim_end()), "{again}\nis not\n{told}");
+    assert!(output.starts_with(again.trim_end()), "{again}\nis not\n{output}");
 
     let mended = folder("timer_mended", &["TEST_TIMER", "MENDED"]);
     // There are too many schedules to run all of them in a test.
-    let (code, told) = test(&mended, &["-k", "smp.toml", "--interrupts", "--budget", "5s"]);
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("no bug") && !told.contains(" 0 interrupts"), "{told}");
-    assert!(told.contains("at most 2 timer interrupts at moments of choice"), "{told}");
+    let (code, output) = test(&mended, &["-k", "smp.toml", "--interrupts", "--budget", "5s"]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("no bug") && !output.contains(" 0 interrupts"), "{output}");
+    assert!(output.contains("at most 2 timer interrupts at moments of choice"), "{output}");
 }
 
 /// An interrupt between processors may be on its way for long, if that is asked for: who does not wait for
@@ -126,21 +126,21 @@ fn the_moment_of_a_timer_is_a_choice() {
 #[test]
 fn the_moment_of_an_interrupt_between_processors_is_a_choice() {
     let faulty = folder("call", &["TEST_CALL"]);
-    let (code, told) = test(&faulty, &["-k", "smp.toml"]);
-    assert_eq!(code, Some(0), "an interrupt is taken as soon as it can be: {told}");
-    assert!(told.contains("no bug in any schedule"), "{told}");
+    let (code, output) = test(&faulty, &["-k", "smp.toml"]);
+    assert_eq!(code, Some(0), "an interrupt is taken as soon as it can be: {output}");
+    assert!(output.contains("no bug in any schedule"), "{output}");
     let words = ["has not heard of what was announced", "announced"];
     is_found_and_replays(&faulty, &["-k", "smp.toml", "--interrupts"], &words);
     // What was on its way is so in the trace too.
-    let (code, told) = rockfall(&faulty, &["replay", "part.finding.json", "--trace", "call.trace"]);
-    assert_eq!(code, Some(1), "{told}");
+    let (code, output) = rockfall(&faulty, &["replay", "part.finding.json", "--trace", "call.trace"]);
+    assert_eq!(code, Some(1), "{output}");
     let trace = fs::read_to_string(faulty.join("call.trace")).unwrap();
     assert!(trace.contains("part") && !trace.contains("handler"), "{trace}");
 
     let mended = folder("call_mended", &["TEST_CALL", "MENDED"]);
-    let (code, told) = test(&mended, &["-k", "smp.toml", "--interrupts"]);
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("no bug in any schedule") && !told.contains(" 0 interrupts"), "{told}");
+    let (code, output) = test(&mended, &["-k", "smp.toml", "--interrupts"]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("no bug in any schedule") && !output.contains(" 0 interrupts"), "{output}");
 }
 
 /// Every instruction of a finding, with its processor, its place, the registers it changed and its accesses:
@@ -148,10 +148,10 @@ fn the_moment_of_an_interrupt_between_processors_is_a_choice() {
 #[test]
 fn the_full_trace_of_a_finding_has_every_instruction() {
     let folder = folder("trace", &["TEST_ABBA"]);
-    let (code, told) = test(&folder, &[]);
-    assert_eq!(code, Some(1), "{told}");
-    let (code, told) = rockfall(&folder, &["replay", "part.finding.json", "--trace", "abba.trace"]);
-    assert_eq!(code, Some(1), "{told}");
+    let (code, output) = test(&folder, &[]);
+    assert_eq!(code, Some(1), "{output}");
+    let (code, output) = rockfall(&folder, &["replay", "part.finding.json", "--trace", "abba.trace"]);
+    assert_eq!(code, Some(1), "{output}");
     let text = fs::read_to_string(folder.join("abba.trace")).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     for (number, line) in lines.iter().enumerate() {
@@ -176,9 +176,9 @@ fn the_full_trace_of_a_finding_has_every_instruction() {
 fn locks_that_are_waited_for_without_pause_are_exhausted() {
     for (cpus, budget, verdict) in [("2", "5m", "no bug in any schedule"), ("3", "5s", "no bug")] {
         let folder = folder(&format!("tas{cpus}"), &["TEST_TAS", &format!("CPUS={cpus}")]);
-        let (code, told) = test(&folder, &["--cpus", cpus, "--budget", budget]);
-        assert_eq!(code, Some(0), "{told}");
-        assert!(told.contains(verdict), "{told}");
+        let (code, output) = test(&folder, &["--cpus", cpus, "--budget", budget]);
+        assert_eq!(code, Some(0), "{output}");
+        assert!(output.contains(verdict), "{output}");
     }
 }
 
@@ -202,16 +202,16 @@ fn what_cannot_be_tested_is_refused() {
         (all(&[]), "what kernel is this?"),
         (all(&["--cpus", "2"]), "--begin, --end"),
     ] {
-        let (code, told) = rockfall(&folder, &arguments);
-        assert_eq!(code, Some(2), "{arguments:?}: {told}");
-        assert!(told.contains(sentence), "{arguments:?}: {told}");
+        let (code, output) = rockfall(&folder, &arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {output}");
+        assert!(output.contains(sentence), "{arguments:?}: {output}");
     }
 }
 
 #[test]
 fn memory_is_a_budget() {
     let folder = folder("ram", &["TEST_ABBA", "MENDED"]);
-    let (code, told) = test(&folder, &["--ram", "1M"]);
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("before the memory was used up"), "{told}");
+    let (code, output) = test(&folder, &["--ram", "1M"]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("before the memory was used up"), "{output}");
 }

@@ -67,7 +67,7 @@ fn every_kernel_fault_is_found_with_a_budget_alone() {
 /// Where preemption is a variable's matter, interrupts and locks offer no point that shows
 /// `new_pages_unlocked`: only a racing instruction does.
 #[test]
-fn a_race_is_told_with_the_bug_it_leads_to() {
+fn a_race_is_reported_with_the_bug_it_leads_to() {
     let name = "new_pages_unlocked";
     let kernel = kernel("by_race", &[name], &["preempt_flag"]);
     let kernel = kernel.to_str().expect("a plain path");
@@ -101,9 +101,9 @@ fn the_correct_kernel_ends_without_a_report() {
     assert_eq!((code, &object["finding"]), (Some(0), &Value::Null));
 }
 
-/// Each bug is told once and kept in a file of its own, with its page; the statement counts them.
+/// Each bug is reported once and kept in a file of its own, with its page; the statement counts them.
 #[test]
-fn all_bugs_are_told_each_in_its_file() {
+fn all_bugs_are_reported_each_in_its_file() {
     let name = "all";
     let kernel = kernel(name, &["vanish_unlocked"], &[]);
     let kernel = kernel.to_str().expect("a plain path");
@@ -118,8 +118,8 @@ fn all_bugs_are_told_each_in_its_file() {
     for number in 1..=bugs {
         let stem = if number == 1 { "vanish_vanish".to_owned() } else { format!("vanish_vanish-{number}") };
         let file = format!("{stem}.finding.json");
-        let (code, told) = rockfall(&folder, &["replay", &file]);
-        assert_eq!(code, Some(1), "{file}: {told}");
+        let (code, output) = rockfall(&folder, &["replay", &file]);
+        assert_eq!(code, Some(1), "{file}: {output}");
         let written = std::fs::read(folder.join(&file)).expect("just written");
         let written: Value = serde_json::from_slice(&written).expect("an object");
         signatures.push(written["headline"].to_string());

@@ -220,7 +220,7 @@ fn points_of_inlined_functions() {
     assert!(point.lines().nth(1).is_some_and(|frame| frame.contains("in wait_for_workers at")), "{text}");
 }
 
-/// What is too long for a step is told together with the flag that allows it.
+/// What is too long for a step is reported together with the flag that allows it.
 #[test]
 fn long_steps() {
     let folder = folder("long");

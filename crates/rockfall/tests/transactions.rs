@@ -4,7 +4,7 @@
 
 mod ends;
 
-use ends::{Ends, Told, ends};
+use ends::{Ending, Ends, ends};
 use explore::strategies::{DepthFirst, Dpor};
 use explore::{Options, Search, Until, Workers, World};
 use guest::driving::lifecycle::{self, Setup};
@@ -110,9 +110,9 @@ fn bugs_are_found_with_a_budget_alone() {
         let object: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("an object");
         let kind = object["finding"]["kind"].as_str().expect("a finding");
         assert!(fault.findings.iter().any(|known| known == kind), "{name}: {kind}");
-        let (code, told, errors) = rockfall(&["replay", &format!("{name}.finding.json")]);
+        let (code, output, errors) = rockfall(&["replay", &format!("{name}.finding.json")]);
         assert_eq!(code, Some(1), "{name} is seen again: {errors}");
-        assert!(told.contains("in the fallback:"), "{name} is told with its path: {told}");
+        assert!(output.contains("in the fallback:"), "{name} is told with its path: {output}");
     }
 }
 
@@ -135,7 +135,7 @@ fn mended_programs_are_exhausted() {
 }
 
 #[test]
-fn races_are_told_with_both_paths() {
+fn races_are_reported_with_both_paths() {
     let (code, text, errors) = on_program("races", "htm1", &[]);
     assert!(code.is_some(), "{text}{errors}");
     let (code, text, errors) = on_program("test", "htm1", &["--budget", "60s", "--fresh"]);
@@ -233,7 +233,7 @@ fn console(action: &trace::Action) -> Option<String> {
 }
 
 /// The program at its beginning; it says what its variables hold in the end.
-fn world(program: &str, mode: Mode, variables: &'static [(&'static str, usize)]) -> World<Told, Ends> {
+fn world(program: &str, mode: Mode, variables: &'static [(&'static str, usize)]) -> World<Ending, Ends> {
     let file = std::fs::read(BUILT.join("kernel")).expect("just built");
     let kernel = Description::parse("pebbles.toml", KERNEL).expect("it is bundled");
     let kernel =
@@ -299,7 +299,7 @@ const INTERLEAVINGS_OF_ENDLESS: u64 = 1_000;
 const SMALLEST: [&str; 3] = ["htm1", "counter", "fig63"];
 
 /// How the first interleavings end.
-fn some_ends(world: &World<Told, Ends>, points: &PointSet) -> (BTreeSet<String>, u64) {
+fn some_ends(world: &World<Ending, Ends>, points: &PointSet) -> (BTreeSet<String>, u64) {
     let interleavings_max = Some(INTERLEAVINGS_OF_ENDLESS);
     let options = Options { until: Until::Exhausted, interleavings_max, ..Options::default() };
     let mut workers = Workers::new(2, world, points, options.depth_max, 64 << 20);

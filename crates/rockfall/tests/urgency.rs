@@ -4,7 +4,7 @@
 
 mod ends;
 
-use ends::{Ends, Told, ends};
+use ends::{Ending, Ends, ends};
 use explore::World;
 use explore::strategies::{DepthFirst, Dpor};
 use guest::driving::lifecycle::{self, Setup};
@@ -40,7 +40,7 @@ fn kernel(folder: &str) -> (Vec<u8>, Arc<Image>) {
     (file, image)
 }
 
-fn world((file, image): &(Vec<u8>, Arc<Image>), scripts: &str) -> World<Told, Ends> {
+fn world((file, image): &(Vec<u8>, Arc<Image>), scripts: &str) -> World<Ending, Ends> {
     let description = guests::tiny::DESCRIPTION
         .replace("\"release\"]", "\"release\", \"wake\", \"reconsider\", \"lend\", \"give_back\"]")
         .replace("fair = true", "")

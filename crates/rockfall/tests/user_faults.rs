@@ -1,6 +1,6 @@
 //! User-space mode as its users meet it: faults of the thread library and of programs are found with a budget
-//! alone and seen again; programs whose spaces are small are exhausted; races that do not matter are told as
-//! such.
+//! alone and seen again; programs whose spaces are small are exhausted; races that do not matter are reported
+//! as such.
 
 use guests::{Build, Fault, Place};
 use serde_json::Value;
@@ -60,22 +60,22 @@ fn faults_are_found_with_a_budget_alone() {
         let finding: Value = serde_json::from_slice(&finding).expect("an object");
         let few = preemptions <= fault.preemptions.map(u64::from) || finding["fewest"] == true;
         assert!(few, "{name}: {preemptions:?} preemptions");
-        let (code, told, errors) =
+        let (code, output, errors) =
             rockfall(&folder, &["replay", &format!("{}.finding.json", fault.test), "--tape", "tape"]);
         assert_eq!(code, Some(1), "{name} is seen again: {errors}");
         let tape = std::fs::read_to_string(folder.join("tape")).expect("written");
         assert!(tape.contains("\ntick of cpu0\n") && tape.contains("\n# state "), "{name}: {tape}");
         let files = [&*fault.test, "thr", "mutex", "cond", "atomic"].map(|file| format!("({file}.c:"));
         assert!(
-            files.iter().any(|file| told.contains(file)),
-            "{name} is told in the program's lines: {told}"
+            files.iter().any(|file| output.contains(file)),
+            "{name} is told in the program's lines: {output}"
         );
     }
 }
 
 /// Whichever space showed the bug: one with points on races, or on all shared accesses.
 #[test]
-fn races_that_lead_to_a_bug_are_told() {
+fn races_that_lead_to_a_bug_are_reported() {
     let folder = build("leading", &["counter_without_lock"]);
     let (code, text, errors) = test(&folder, "counter_test", &["--fresh"]);
     assert_eq!(code, Some(1), "{text}{errors}");
@@ -84,7 +84,7 @@ fn races_that_lead_to_a_bug_are_told() {
 
 /// Among all races with a side in the stub of a system call, the test shows the one that the bug is about.
 #[test]
-fn races_that_the_bug_is_not_about_are_not_told_with_it() {
+fn races_that_the_bug_is_not_about_are_not_reported_with_it() {
     let folder = build("about", &["lost_wakeup"]);
     let (code, text, errors) = test(&folder, "broadcast_test", &["--fresh"]);
     assert_eq!(code, Some(1), "{text}{errors}");
@@ -94,7 +94,7 @@ fn races_that_the_bug_is_not_about_are_not_told_with_it() {
 }
 
 #[test]
-fn a_bug_is_told_even_if_its_file_cannot_be_written() {
+fn a_bug_is_reported_even_if_its_file_cannot_be_written() {
     let folder = build("unwritable", &["counter_without_lock"]);
     let (code, text, errors) = test(&folder, "counter_test", &["--fresh", "--output", "/proc/finding.json"]);
     assert_eq!(code, Some(1), "{text}{errors}");

@@ -3,7 +3,7 @@
 
 mod ends;
 
-use ends::{Ends, Told, ends};
+use ends::{Ending, Ends, ends};
 use explore::World;
 use explore::strategies::{DepthFirst, Dpor};
 use guest::driving::lifecycle::{self, Setup};
@@ -50,7 +50,7 @@ fn in_words(step: &Step) -> String {
     }
 }
 
-fn world(fault: &str, program: &str) -> World<Told, Ends> {
+fn world(fault: &str, program: &str) -> World<Ending, Ends> {
     let folder =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join("user_reduction").join(format!("{fault}_{program}"));
     let faults = if fault.is_empty() { Vec::new() } else { vec![fault.to_owned()] };

@@ -164,13 +164,13 @@ mod tests {
             sightings: Vec::new(),
             remarks: Vec::new(),
         };
-        let told: Vec<String> = step
+        let lines: Vec<String> = step
             .occurrences()
             .map(|(thread, what)| match what {
                 Occurrence::Access(access) => format!("{thread} {:x}", access.addr.0),
                 Occurrence::Event(event) => format!("{thread} {:?}", event.action),
             })
             .collect();
-        assert_eq!(told, ["t1 Yield", "t1 0", "t1 4", "t1 Switch { to: t2 }", "t2 8", "t2 Exit"]);
+        assert_eq!(lines, ["t1 Yield", "t1 0", "t1 4", "t1 Switch { to: t2 }", "t2 8", "t2 Exit"]);
     }
 }

@@ -9,7 +9,7 @@ fn access(at: u64, size: u32, kind: AccessKind) -> Access {
 /// A rough picture names each block of 512 bytes once, however many parts of it were touched, and says of
 /// each by itself whether it was written.
 #[test]
-fn blocks_are_told_once() {
+fn blocks_are_reported_once() {
     let touched = Touched::by(&[
         access(0x1000, 4, AccessKind::Read),
         access(0x11c0, 4, AccessKind::Write),

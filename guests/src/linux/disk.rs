@@ -215,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn unknown_file_systems_and_programs_are_told() {
+    fn unknown_file_systems_and_programs_are_reported() {
         let store = Store::new(Path::new("/nowhere"));
-        let told = make("fat", &store, &|_| ()).map(drop).unwrap_err().to_string();
-        assert_eq!(told, "no file system fat; there are ext4, btrfs, jfs, xfs");
-        let told = Program::find("no-such-program", &store, &|_| ()).map(drop).unwrap_err().to_string();
-        assert!(told.contains("give its path"), "{told}");
+        let text = make("fat", &store, &|_| ()).map(drop).unwrap_err().to_string();
+        assert_eq!(text, "no file system fat; there are ext4, btrfs, jfs, xfs");
+        let text = Program::find("no-such-program", &store, &|_| ()).map(drop).unwrap_err().to_string();
+        assert!(text.contains("give its path"), "{text}");
     }
 }

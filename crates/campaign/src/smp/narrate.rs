@@ -8,7 +8,7 @@ use detect::{Detectors, Limits};
 use explore::World;
 use explore::strategies::replay;
 use guest::driving::multiprocessor::Multiprocessor;
-use report::{Context, Story, tell};
+use report::{Context, Story, compose};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,5 +64,5 @@ pub fn narrate(
         blocking: &|function| PLUMBING.contains(&function),
         ..file.context(&points, &replay)
     };
-    Ok(tell(&steps, &finding, &*names, &|file| target.source(file), &context))
+    Ok(compose(&steps, &finding, &*names, &|file| target.source(file), &context))
 }

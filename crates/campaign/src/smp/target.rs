@@ -8,7 +8,7 @@ use crate::target::{Target, file_hash};
 use guest::driving::multiprocessor::functions::{Functions, boot_to_functions};
 use guest::driving::multiprocessor::{Knowledge, Multiprocessor, start};
 use guest::hooks::description::Input;
-use guest::hooks::kernel::{Event, Place};
+use guest::hooks::kernel::{HookEvent, Place};
 use guest::linux::running::Running;
 use guest::linux::{Linux, LinuxError};
 use guest::view::View;
@@ -91,7 +91,7 @@ impl SmpTarget {
         let kernel = &target.kernel;
         let ready = match kernel.test.input {
             Input::None => BTreeSet::new(),
-            Input::Keyboard => entered(&target, |event| matches!(event, Event::Ready)),
+            Input::Keyboard => entered(&target, |event| matches!(event, HookEvent::Ready)),
             _ => {
                 let what = "on several processors, a test must be typed at the keyboard ('test.input')";
                 return Err(Failure::BadInput(what.to_owned()));
@@ -317,7 +317,7 @@ fn entries(target: &Target, name: &str) -> Result<BTreeSet<u64>, Failure> {
 }
 
 /// Where the hooks of a kind are that fire when a function is entered.
-fn entered(target: &Target, is: impl Fn(&Event) -> bool) -> BTreeSet<u64> {
+fn entered(target: &Target, is: impl Fn(&HookEvent) -> bool) -> BTreeSet<u64> {
     let hooks = target.kernel.hooks.iter().filter(|hook| is(&hook.event));
     let entries = hooks.filter_map(|hook| match &hook.place {
         Place::Enter { entries } => Some(entries.iter().map(|entry| entry.0)),

@@ -62,7 +62,7 @@ fn check_with(plan: &Plan, unmet: &[&str], ending: Ending, expected: Expect) {
 const RACES: [(u64, u64); 2] = [(0x10, 0x11), (0x20, 0x30)];
 
 #[test]
-fn spaces_of_a_kind_are_told_together() {
+fn spaces_of_a_kind_are_reported_together() {
     let reports = [
         ("lock", 9, 1.0),
         ("race:0x10", 2, 1.0),
@@ -113,7 +113,7 @@ fn spaces_of_a_kind_are_told_together() {
 }
 
 #[test]
-fn a_proof_is_told_as_one() {
+fn a_proof_is_reported_as_one() {
     let all = "lock,unlock,race:0x10,race:0x11,race:0x20,race:0x30";
     check(
         &plan(&RACES, &[(all, 99, 1.0)]),

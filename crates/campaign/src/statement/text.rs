@@ -4,20 +4,20 @@ use super::{Ending, Exhausted, GivenUp, RaceCounts, Space, SpaceKind, Statement}
 use crate::words::{counted, in_number};
 
 /// How many places are named in one line.
-const PLACES_TOLD_MAX: usize = 8;
-/// How many names of what the description ignores are told.
-const IGNORED_TOLD_MAX: usize = 5;
+const PLACES_SHOWN_MAX: usize = 8;
+/// How many names of what the description ignores are reported.
+const IGNORED_SHOWN_MAX: usize = 5;
 
 impl Statement {
     /// The whole statement except the races themselves.
     #[must_use]
     pub fn text(&self) -> String {
         let mut lines = self.opening();
-        self.tell_left_out(&mut lines);
-        self.tell_exhausted(&mut lines);
-        self.tell_never_met(&mut lines);
-        self.tell_unfinished(&mut lines);
-        self.tell_sampled(&mut lines);
+        self.add_left_out(&mut lines);
+        self.add_exhausted(&mut lines);
+        self.add_never_met(&mut lines);
+        self.add_unfinished(&mut lines);
+        self.add_sampled(&mut lines);
         lines.extend(self.given_up.iter().map(given_up));
         lines.push(self.race_line());
         lines.join("\n") + "\n"
@@ -67,7 +67,7 @@ impl Statement {
     }
 
     /// Adds the points that no space has, so that nothing that follows is about them.
-    fn tell_left_out(&self, lines: &mut Vec<String>) {
+    fn add_left_out(&self, lines: &mut Vec<String>) {
         let left_out = &self.left_out;
         if !left_out.sealed.is_empty() {
             lines.push(format!("No preemption was tried inside of {} (sealed).", left_out.sealed.join(", ")));
@@ -82,18 +82,18 @@ impl Statement {
         }
         let ignored = &left_out.ignored;
         if !ignored.is_empty() {
-            let told = ignored[..ignored.len().min(IGNORED_TOLD_MAX)].join(", ");
-            let more = match ignored.len().saturating_sub(IGNORED_TOLD_MAX) {
+            let named = ignored[..ignored.len().min(IGNORED_SHOWN_MAX)].join(", ");
+            let more = match ignored.len().saturating_sub(IGNORED_SHOWN_MAX) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
             lines.push(format!(
-                "Accesses by or to {told}{more} were not looked at (ignored by the description)."
+                "Accesses by or to {named}{more} were not looked at (ignored by the description)."
             ));
         }
     }
 
-    fn tell_exhausted(&self, lines: &mut Vec<String>) {
+    fn add_exhausted(&self, lines: &mut Vec<String>) {
         let bug = if self.aside == 0 { "a bug" } else { "a further bug" };
         let head = format!("Exhausted, up to the order of independent steps, without {bug}");
         let (kinds, swept) = match &self.exhausted {
@@ -118,7 +118,7 @@ impl Statement {
     }
 
     /// Adds the points that the test did not come to, so that nothing that was exhausted is about them.
-    fn tell_never_met(&self, lines: &mut Vec<String>) {
+    fn add_never_met(&self, lines: &mut Vec<String>) {
         let mut points = self.never_met.points.clone();
         if !self.never_met.races.is_empty() {
             points.push(format!("racing instructions in {}", places(&self.never_met.races)));
@@ -132,7 +132,7 @@ impl Statement {
         ));
     }
 
-    fn tell_unfinished(&self, lines: &mut Vec<String>) {
+    fn add_unfinished(&self, lines: &mut Vec<String>) {
         let unfinished = &self.unfinished;
         let pending = unfinished.pending;
         let open = unfinished.begun.len() + unfinished.others + pending;
@@ -161,7 +161,7 @@ impl Statement {
     }
 
     /// Adds what chance chose.
-    fn tell_sampled(&self, lines: &mut Vec<String>) {
+    fn add_sampled(&self, lines: &mut Vec<String>) {
         if self.sampled.is_empty() || self.ending == Ending::Bug {
             return;
         }
@@ -218,13 +218,13 @@ fn kind(kind: &SpaceKind) -> String {
 }
 
 fn places(places: &[(String, usize)]) -> String {
-    let more = places.len().saturating_sub(PLACES_TOLD_MAX);
-    let told = places.iter().take(PLACES_TOLD_MAX).map(|(place, count)| match count {
+    let more = places.len().saturating_sub(PLACES_SHOWN_MAX);
+    let named = places.iter().take(PLACES_SHOWN_MAX).map(|(place, count)| match count {
         1 => place.clone(),
         _ => format!("{place} ×{count}"),
     });
-    let told = told.collect::<Vec<_>>().join(", ");
-    if more == 0 { told } else { format!("{told} and {more} more places") }
+    let named = named.collect::<Vec<_>>().join(", ");
+    if more == 0 { named } else { format!("{named} and {more} more places") }
 }
 
 fn given_up(spaces: &GivenUp) -> String {

@@ -41,9 +41,9 @@ fn a_race_has_both_sides() {
     let steps = steps("t1: sys 7; lock a; atomic x; unlock a\n t2: lock b; read x");
     for detector in [limited(), pure()] {
         let found = races(detector, &steps);
-        let told: Vec<_> = found.iter().map(Race::headline).collect();
+        let headlines: Vec<_> = found.iter().map(Race::headline).collect();
         assert_eq!(
-            told,
+            headlines,
             ["data race on 0x00010000: t1 updates atomically at 0x00001003, t2 reads at 0x00002002"]
         );
         let (first, second) = (&found[0].first, &found[0].second);

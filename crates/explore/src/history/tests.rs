@@ -86,8 +86,8 @@ pub fn path(script: &str) -> Vec<Taken> {
     script.lines().map(str::trim).filter(|line| !line.is_empty()).map(taken).collect()
 }
 
-fn told(races: &[Race]) -> String {
-    let line = |race: &Race| {
+fn in_words(races: &[ReversibleRace]) -> String {
+    let line = |race: &ReversibleRace| {
         let initials: Vec<String> = race.initials.iter().map(|actor| actor.to_string()).collect();
         let tried = if initials.is_empty() { "everybody".to_string() } else { initials.join(" or ") };
         format!("{} and {}: {tried}\n", race.at, race.later)
@@ -101,7 +101,7 @@ fn check(script: &str, expected: Expect) {
     for _ in &path {
         history.push(&path, &mut races);
     }
-    expected.assert_eq(&told(&races));
+    expected.assert_eq(&in_words(&races));
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn races_after(first: &[Taken], second: &[Taken], kept: usize) -> String {
     history.truncate(kept);
     races.clear();
     second[kept..].iter().for_each(|_| drop(history.push(second, &mut races)));
-    told(&races)
+    in_words(&races)
 }
 
 #[test]

@@ -434,7 +434,7 @@ fn races_are_judged_by_what_was_exhausted() {
 }
 
 #[test]
-fn what_was_verified_is_told_once() {
+fn what_was_verified_is_reported_once() {
     let mut plan = plan("- lock unlock");
     follow(&mut plan, 60.0, "- 3 exhausted\nlock 5 exhausted");
     let verified = |plan: &Plan| plan.verified().map(|job| name(&job.points)).collect::<Vec<_>>();

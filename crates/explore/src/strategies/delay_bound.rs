@@ -38,7 +38,7 @@ impl DelayBound {
 
 /// How many visits of a thread to one instruction are told apart: a function that takes locks is called from
 /// several places, and a loop goes round often.
-const TIMES_TOLD_APART: u32 = 4;
+const TIMES_SHOWN_APART: u32 = 4;
 /// How many first instructions are compared to tell whether threads begin in the same way.
 const INSTRUCTIONS_COMPARED: usize = 16;
 
@@ -84,7 +84,7 @@ impl Reduction for DelayBound {
             let place = last.and_then(|last| last.step.point()).map(|point| point.pc);
             let chosen = looks.get(&node.chosen.actor);
             let times = times.entry((node.chosen.actor, place)).or_insert(0_u32);
-            *times = (*times + 1).min(TIMES_TOLD_APART);
+            *times = (*times + 1).min(TIMES_SHOWN_APART);
             let time = *times;
             let others = || node.enabled.actors().filter(|&actor| actor != node.chosen.actor);
             if count >= self.delays_max {

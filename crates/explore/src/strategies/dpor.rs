@@ -27,7 +27,7 @@
 
 use crate::execution::{Execution, Taken};
 use crate::footprint::Footprint;
-use crate::history::{Closing, History, Race};
+use crate::history::{Closing, History, ReversibleRace};
 use crate::tree::{Node, Nodes, Reduction, Sleeper};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Dpor {
 }
 
 impl Dpor {
-    fn mark_races(&mut self, races: &mut Vec<Race>, path: &[Taken], nodes: &mut Nodes) {
+    fn mark_races(&mut self, races: &mut Vec<ReversibleRace>, path: &[Taken], nodes: &mut Nodes) {
         for race in races.drain(..) {
             nodes.mark_race(&race);
             if race.alone {
@@ -80,7 +80,7 @@ impl Dpor {
 
     fn check_watch(&self, watch: &SleeperWatch, later: usize, path: &[Taken], nodes: &mut Nodes) {
         let sleep = nodes.list[watch.at].sleep.iter();
-        let races: Vec<Race> = sleep
+        let races: Vec<ReversibleRace> = sleep
             .filter(|sleeper| sleeper.choice.actor == watch.actor)
             .filter_map(|sleeper| {
                 self.history.races_of_sleeper(watch.at, watch.actor, &sleeper.footprint, later, path)

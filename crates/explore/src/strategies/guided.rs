@@ -122,7 +122,7 @@ pub struct Guided {
     /// model's, or where a stretch ended in which nobody else could be let in.
     inexact: Vec<usize>,
     /// Where the processes stood when each leg was done.
-    stood: Vec<Vec<Option<(u32, u32)>>>,
+    positions: Vec<Vec<Option<(u32, u32)>>>,
 }
 
 impl Guided {
@@ -143,7 +143,7 @@ impl Guided {
             others: Others::default(),
             done_at: Vec::new(),
             inexact: Vec::new(),
-            stood: Vec::new(),
+            positions: Vec::new(),
         }
     }
 
@@ -198,8 +198,8 @@ impl Guided {
 
     /// The line and the access at which each process stood when a leg was done.
     #[must_use]
-    pub fn stood(&self, leg: usize) -> Option<&[Option<(u32, u32)>]> {
-        self.stood.get(leg).map(Vec::as_slice)
+    pub fn positions(&self, leg: usize) -> Option<&[Option<(u32, u32)>]> {
+        self.positions.get(leg).map(Vec::as_slice)
     }
 
     /// Notes that an actor passed a place where nobody else could be let in: a leg that should end there ends
@@ -279,7 +279,8 @@ impl Guided {
         self.leg += 1;
         self.decisions = 0;
         self.done_at.push(decision);
-        self.stood.push(self.walks.iter().map(|walk| walk.line.map(|line| (line, walk.accesses))).collect());
+        self.positions
+            .push(self.walks.iter().map(|walk| walk.line.map(|line| (line, walk.accesses))).collect());
     }
 
     /// Takes note of what has happened since the last decision.

@@ -9,7 +9,7 @@
 
 use crate::execution::{Execution, Taken};
 use crate::footprint::Footprint;
-use crate::history::{History, Race};
+use crate::history::{History, ReversibleRace};
 use crate::tree::{Node, Nodes, Reduction};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl PreemptionBound {
         }
     }
 
-    fn mark_race(&self, race: &Race, path: &[Taken], nodes: &mut Nodes) {
+    fn mark_race(&self, race: &ReversibleRace, path: &[Taken], nodes: &mut Nodes) {
         self.mark(race.at, path, nodes, |enabled| match enabled.contains_actor(race.prefer) {
             true => std::iter::once(race.prefer).collect(),
             false => enabled.actors().collect(),

@@ -5,8 +5,8 @@
 //! its timer by its own time; then the timer is taken under control. A kernel whose test needs no typing
 //! skips the middle.
 //!
-//! Contract: a kernel that does not get there is told with how far it came and what it printed last, never
-//! waited for without end.
+//! Contract: a kernel that does not get there is reported with how far it came and what it printed last,
+//! never waited for without end.
 
 mod free_run;
 
@@ -390,8 +390,9 @@ const TRIAL_STEPS_MAX: usize = 10_000;
 /// Checks that the test's program is executed, by one run without preemptions, where programs can be told
 /// apart: a shell that is given a wrong name makes a thread too, so that the test seems to start.
 fn check_program(kernel: &Kernel, subject: &Uniprocessor, test: &str) -> Result<(), NotStarted> {
-    let told = kernel.hooks.iter().any(|hook| matches!(hook.event, crate::hooks::kernel::Event::Exec { .. }));
-    let Some(name) = test.split_whitespace().next().filter(|_| told) else { return Ok(()) };
+    let names_programs =
+        kernel.hooks.iter().any(|hook| matches!(hook.event, crate::hooks::kernel::HookEvent::Exec { .. }));
+    let Some(name) = test.split_whitespace().next().filter(|_| names_programs) else { return Ok(()) };
     let began = |trial: &Uniprocessor| {
         trial.tracker.evidence.executed.iter().any(|program| crate::hooks::program::means(program, name))
     };

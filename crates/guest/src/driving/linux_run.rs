@@ -6,9 +6,10 @@
 //! ([`crate::linux::locks`], the switch of tasks, the allocator), the registers are read, and the turn goes
 //! on. So the guest does what it does when nobody watches, to the last instruction.
 //!
-//! Threads are the kernel's tasks. What a handler of an interrupt does is told as such
+//! Threads are the kernel's tasks. What a handler of an interrupt does is emitted as such
 //! ([`Action::InHandler`]), by the counts that the kernel itself keeps for each processor. Whether interrupts
-//! are off is told where a lock is taken or released, not where it changes: in between it matters to nobody.
+//! are off is emitted where a lock is taken or released, not where it changes: in between it matters to
+//! nobody.
 //!
 //! Steps hold no accesses unless that is asked for ([`LinuxRun::record_accesses`]).
 //!
@@ -150,7 +151,7 @@ pub struct LinuxRun {
     /// Whether interrupts, and their deferred work, were last told to be off for each thread.
     masked: BTreeMap<ThreadId, (bool, bool)>,
     events: Vec<Event>,
-    /// Steps that are made and not told yet.
+    /// Steps that are made and not emitted yet.
     made: VecDeque<Step>,
     watchpoints: Option<Watchpoints>,
     /// Where steps hold accesses: those of the step that is being made.
@@ -161,8 +162,8 @@ pub struct LinuxRun {
     results: Vec<(String, u32)>,
     console: String,
     executed: u64,
-    /// How many of these were told.
-    told: u64,
+    /// How many of these were emitted.
+    emitted: u64,
     instructions_max: u64,
     idle_turns: usize,
     end: Option<StepEnd>,
@@ -208,7 +209,7 @@ impl LinuxRun {
             results: Vec::new(),
             console: String::new(),
             executed: 0,
-            told: 0,
+            emitted: 0,
             instructions_max,
             idle_turns: 0,
             end: None,
@@ -218,7 +219,7 @@ impl LinuxRun {
         Ok(run)
     }
 
-    /// From now on what happens to some locks is told with stacks, and they get names.
+    /// From now on what happens to some locks is emitted with stacks, and they get names.
     pub fn narrate(&mut self, narration: Narration) {
         self.narration = Some(narration);
     }
@@ -370,7 +371,7 @@ impl LinuxRun {
             return;
         }
         // Those of the turns that are left out are counted here.
-        let instructions = self.executed - std::mem::replace(&mut self.told, self.executed);
+        let instructions = self.executed - std::mem::replace(&mut self.emitted, self.executed);
         let point = Point { kind: PointKind::Voluntary, thread, pc: self.machine.pc(cpu) };
         self.made.push_back(Step {
             choice: Choice::from(cpu),

@@ -5,7 +5,7 @@
 //! processors of their own, so letting a processor run or stand is letting a thread run or stand. Nothing is
 //! known of the kernel and nothing need be. A step of a processor ends
 //! - before an access to a *communication word*, one that another processor touched too, one of them writing.
-//!   The set of points names them; those that were not known are told as further accesses of the step
+//!   The set of points names them; those that were not known are emitted as further accesses of the step
 //!   ([`Multiprocessor::found`]);
 //! - before an instruction that the set of points names;
 //! - where it can only wait: at HLT, and in a loop that ends by nothing but another processor's write
@@ -44,17 +44,17 @@ pub(crate) mod heap;
 mod hooks;
 mod knowledge;
 mod meanings;
+mod narration;
 mod points;
 mod recording;
 mod repetition;
 mod sharing;
 pub mod start;
 mod store_buffers;
-mod telling;
 mod transactions;
 mod waiting;
 
-use crate::driving::store_buffers::tell_stores;
+use crate::driving::store_buffers::announce_stores;
 pub use class::Classes;
 use class::{Class, Classified};
 use context::{Context, ContextState, Role};
@@ -65,11 +65,11 @@ pub use knowledge::Knowledge;
 use machine::board::TimerMode;
 use machine::{Kinds, Machine, StopSet, WordSet};
 use meanings::Watching;
+use narration::{BeforeAccess, Narration};
 use points::Compiled;
 use recording::{Foreseen, Recording};
 use std::sync::Arc;
 use store_buffers::{StoreBuffers, of_machine};
-use telling::{BeforeAccess, Telling};
 use trace::{
     Access, AccessKind, Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Event, PhysAddr, Point,
     PointKind, PointSet, Sighting, Stack, Step, StepEnd, Subject, ThreadId, VirtAddr, Words,
@@ -106,7 +106,7 @@ pub struct Multiprocessor {
     /// Words that processors share without being points.
     watched: Words,
     recording: Recording,
-    telling: Telling,
+    narration: Narration,
     knowledge: Arc<Knowledge>,
     /// The tasks that are the test's threads, by processor.
     tasks: Arc<[Option<VirtAddr>]>,
@@ -145,7 +145,7 @@ impl Clone for Multiprocessor {
             compiled: self.compiled.clone(),
             watched: self.watched.clone(),
             recording,
-            telling: self.telling.clone(),
+            narration: self.narration.clone(),
             knowledge: self.knowledge.clone(),
             tasks: self.tasks.clone(),
             watching: self.watching.clone(),
@@ -166,7 +166,7 @@ impl Clone for Multiprocessor {
         self.recording.restore(&source.recording);
         self.recording.known.clone_from(&self.compiled.known);
         self.watched.clone_from(&source.watched);
-        self.telling.clone_from(&source.telling);
+        self.narration.clone_from(&source.narration);
         self.knowledge.clone_from(&source.knowledge);
         self.tasks.clone_from(&source.tasks);
         self.watching.restore(&source.watching);
@@ -207,7 +207,7 @@ impl Multiprocessor {
             compiled: Compiled::default(),
             watched: Words::default(),
             recording,
-            telling: Telling::default(),
+            narration: Narration::default(),
             knowledge: Arc::default(),
             tasks: Arc::default(),
             watching: Watching::new(cpus),
@@ -263,7 +263,7 @@ impl Multiprocessor {
         self.machine.hold_messages(true);
     }
 
-    /// These words are known to be shared too, without being points: accesses to them are told, and
+    /// These words are known to be shared too, without being points: accesses to them are emitted, and
     /// processors do not stop before them.
     pub fn watch_words(&mut self, words: Words) {
         self.watched = words;
@@ -337,14 +337,14 @@ impl Multiprocessor {
     }
 
     fn drain(&mut self, cpu: CpuId) {
-        let told = self.recording.accesses.len();
+        let recorded = self.recording.accesses.len();
         let freed = self.watching.freed(&self.knowledge.allocator);
         self.recording.drain(&self.machine, cpu, &mut self.contexts, &freed);
-        self.classify(cpu, told);
+        self.classify(cpu, recorded);
     }
 
     /// Takes the accesses of the step from this one on into account for the class of the execution.
-    fn classify(&mut self, cpu: CpuId, told: usize) {
+    fn classify(&mut self, cpu: CpuId, recorded: usize) {
         let Self { recording, class: Classified { so_far: class, .. }, .. } = self;
         let held_back = |access: &Access| {
             let Some(Foreseen { store: Some(store), made: true, .. }) = &recording.foreseen else {
@@ -352,7 +352,7 @@ impl Multiprocessor {
             };
             (store.phys, store.size, store.pc) == (access.phys, access.size, access.pc)
         };
-        for access in &recording.accesses[told..] {
+        for access in &recording.accesses[recorded..] {
             match class {
                 // A store is one when it leaves the buffer.
                 Some(_) if held_back(access) && access.kind == AccessKind::Write => {}
@@ -368,12 +368,12 @@ impl Multiprocessor {
         }
     }
 
-    fn tell(&mut self, cpu: CpuId, action: Action) {
+    fn emit(&mut self, cpu: CpuId, action: Action) {
         self.drain(cpu);
         let pc = VirtAddr(self.machine.cpu(cpu).pc());
         let accesses_before = self.recording.accesses.len();
-        let stack = self.telling.is_narrated().then(|| self.knowledge.stack(&self.machine, cpu));
-        self.telling.events.push(Event { action, pc, accesses_before, stack });
+        let stack = self.narration.is_narrated().then(|| self.knowledge.stack(&self.machine, cpu));
+        self.narration.events.push(Event { action, pc, accesses_before, stack });
     }
 
     /// Whether the processor takes an interrupt before anything else.
@@ -401,9 +401,9 @@ impl Multiprocessor {
 
     /// Ends the step because the processor stands before an access to a communication word.
     fn arrive(&mut self, cpu: CpuId, access: &machine::Access) -> StepEnd {
-        let Self { telling, knowledge, machine, .. } = self;
+        let Self { narration, knowledge, machine, .. } = self;
         let addr = access.address;
-        if let Some(seen) = &mut telling.narrated {
+        if let Some(seen) = &mut narration.narrated {
             let stack = knowledge.stack(machine, cpu);
             let object = knowledge.describe(machine, cpu, addr);
             seen[usize::from(cpu.0)] = Some(BeforeAccess { stack, object });
@@ -478,7 +478,7 @@ impl Subject for Multiprocessor {
         self.recording.log.clear();
         self.recording.accesses.clear();
         self.recording.sharing.begin_step();
-        self.telling.events.clear();
+        self.narration.events.clear();
         if let Actor::Buffer(cpu) = choice.actor
             && let Some(step) = self.drain_buffer(cpu, choice)
         {
@@ -486,7 +486,7 @@ impl Subject for Multiprocessor {
         }
         let waited = self.stores_wait();
         let begun = self.machine.cpu(cpu).executed;
-        let seen = self.telling.narrated.as_mut().and_then(|seen| seen[usize::from(cpu.0)].take());
+        let seen = self.narration.narrated.as_mut().and_then(|seen| seen[usize::from(cpu.0)].take());
         let lines = self.context(cpu).lines.take();
         if let Actor::Interrupt { vector, .. } = choice.actor {
             self.interrupt_at_choice(cpu, vector);
@@ -529,19 +529,19 @@ impl Subject for Multiprocessor {
             choice,
             thread,
             accesses: self.recording.accesses.clone(),
-            events: std::mem::take(&mut self.telling.events),
+            events: std::mem::take(&mut self.narration.events),
             instructions,
             end,
-            stack: if self.telling.is_narrated() { self.standing(thread) } else { Stack::new() },
+            stack: if self.narration.is_narrated() { self.standing(thread) } else { Stack::new() },
             sightings,
             remarks: Vec::new(),
         };
-        tell_stores(&mut step, &held_back);
+        announce_stores(&mut step, &held_back);
         step
     }
 
     fn narrate(&mut self) {
-        self.telling.narrated = Some(vec![None; self.contexts.len()]);
+        self.narration.narrated = Some(vec![None; self.contexts.len()]);
     }
 
     fn standing(&self, thread: ThreadId) -> Stack {

@@ -13,9 +13,9 @@
 //! change nothing ([`tries_in_vain`]); the rest shows as an endless loop.
 
 use crate::hooks::expression::Inputs;
-use crate::hooks::kernel::{Event as HookEvent, Kernel};
+use crate::hooks::kernel::{HookEvent, Kernel};
 use crate::view::{View, registers};
-use machine::{Event, Events, Happening, Kinds, Machine, Stop, StopSet};
+use machine::{Events, Happening, Kinds, LogEntry, Machine, Stop, StopSet};
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 
@@ -46,9 +46,9 @@ pub(crate) fn tries_in_vain(probe: &mut Machine, cpu: CpuId, tries_max: u32) -> 
     let mut seen = Vec::new();
     let mut ports = false;
     probe.drain(&mut log, |event| match event {
-        Event::Access(access) => seen.push(access),
-        Event::Happening(_, Happening::Port { .. }) => ports = true,
-        Event::Walk(_) | Event::Happening(..) => {}
+        LogEntry::Access(access) => seen.push(access),
+        LogEntry::Happening(_, Happening::Port { .. }) => ports = true,
+        LogEntry::Walk(_) | LogEntry::Happening(..) => {}
     });
     let phys = |access: &machine::Access| access.physical.unwrap_or(PhysAddr(access.address.0));
     let tries = seen.iter().filter(|access| access.atomic && access.kind.writes());
@@ -164,13 +164,14 @@ impl Bounds<'_> {
         let Bounds::Kernel(kernel) = self else { return false };
         let pc = machine.pc(cpu);
         let hooks = kernel.entered(pc).iter().chain(kernel.passed(pc));
-        let mut told = hooks.map(|id| kernel.hook(*id)).filter(|hook| !hook.event.is_lock()).peekable();
-        if told.peek().is_none() {
+        let mut other_hooks =
+            hooks.map(|id| kernel.hook(*id)).filter(|hook| !hook.event.is_lock()).peekable();
+        if other_hooks.peek().is_none() {
             return false;
         }
         let registers = registers(machine, cpu);
         let (view, inputs) = (View { machine, cpu }, Inputs::new(&registers));
-        told.any(|hook| {
+        other_hooks.any(|hook| {
             let matters = !matches!(hook.event, HookEvent::SystemCall { .. });
             let condition = hook.condition.as_ref();
             matters && condition.is_none_or(|condition| condition.value(&view, &inputs) != Ok(0))
@@ -271,7 +272,7 @@ fn round(
 fn touched(machine: &Machine, log: &mut Events) -> Round {
     let mut round = Round::default();
     machine.drain(log, |event| match event {
-        Event::Access(access) => {
+        LogEntry::Access(access) => {
             round.code.insert(access.pc.0);
             let at = access.physical.unwrap_or(PhysAddr(access.address.0));
             for offset in (0..access.size).step_by(8) {
@@ -284,8 +285,8 @@ fn touched(machine: &Machine, log: &mut Events) -> Round {
                 }
             }
         }
-        Event::Happening(_, Happening::Port { .. }) => round.ports = true,
-        Event::Walk(_) | Event::Happening(..) => {}
+        LogEntry::Happening(_, Happening::Port { .. }) => round.ports = true,
+        LogEntry::Walk(_) | LogEntry::Happening(..) => {}
     });
     round
 }

@@ -1,4 +1,5 @@
-//! A step while it is being built: the machine's log becomes its accesses, what is told becomes its actions.
+//! A step while it is being built: the machine's log becomes its accesses, what hooks emit becomes its
+//! actions.
 //!
 //! Concept: whoever drives a machine lets it write into [`StepBuilder::log`]. Before anything changes that
 //! the log cannot tell (another thread runs, a function begins whose accesses do not count, an action
@@ -40,7 +41,7 @@ pub use meetings::Meetings;
 use crate::driving::recorder::{Reach, Recorder, Scope, Weighed};
 use crate::elf::image::Space;
 use crate::view::{View, registers};
-use machine::{Event as MachineEvent, Events, Happening, Machine};
+use machine::{Events, Happening, LogEntry, Machine};
 use repetitions::Repetitions;
 use sighting::Sights;
 use std::ops::Range;
@@ -305,7 +306,7 @@ impl StepBuilder {
         // What the kernel does to a program's memory depends on the page table of that moment.
         let mut reached: Vec<Reached> = Vec::new();
         machine.drain_unknown(log, repetitions, |event| match event {
-            MachineEvent::Access(access) => {
+            LogEntry::Access(access) => {
                 let reach = recorder.scope().reach(access.pc.0, access.address.0);
                 match reach {
                     Reach::Within => {}
@@ -334,18 +335,18 @@ impl StepBuilder {
                     sights.hide(recorder.accesses.len(), phys, access.size);
                 }
             }
-            MachineEvent::Happening(_, Happening::Exception { exception, pc }) => {
+            LogEntry::Happening(_, Happening::Exception { exception, pc }) => {
                 if let Some(addr) = exception.address
                     && recorder.scope().reach(pc.0, addr) == Reach::Out
                 {
                     reached.push(Reached::new(VirtAddr(addr), 1, pc));
                 }
             }
-            MachineEvent::Happening(_, Happening::AddressSpace { old, .. }) => {
+            LogEntry::Happening(_, Happening::AddressSpace { old, .. }) => {
                 let here = reached.iter_mut().rev().take_while(|reached| reached.directory.is_none());
                 here.for_each(|reached| reached.directory = Some(old));
             }
-            MachineEvent::Walk(_) | MachineEvent::Happening(..) => {}
+            LogEntry::Walk(_) | LogEntry::Happening(..) => {}
         });
         let now = machine.page_table(cpu).0;
         for Reached { addr, size, pc, directory } in reached {
@@ -368,7 +369,7 @@ impl StepBuilder {
     fn hide_log(&mut self, machine: &Machine) {
         let before = self.recorder.accesses.len();
         machine.drain(&mut self.log, |event| {
-            if let MachineEvent::Access(access) = event
+            if let LogEntry::Access(access) = event
                 && access.kind.writes()
                 && let Some(phys) = access.physical
             {
@@ -399,7 +400,7 @@ impl StepBuilder {
     }
 
     /// Adds an action to the step. The log was taken just before.
-    pub fn tell(
+    pub fn emit(
         &mut self,
         machine: &Machine,
         thread: Option<ThreadId>,
@@ -429,7 +430,7 @@ impl StepBuilder {
     }
 
     /// Adds an action of whoever made the access to the step, right after it.
-    pub fn tell_after(&mut self, access: usize, action: Action, stack: Option<Stack>) {
+    pub fn emit_after(&mut self, access: usize, action: Action, stack: Option<Stack>) {
         let pc = self.recorder.accesses[access].pc;
         let at = self.events.partition_point(|event| event.accesses_before <= access);
         if let (Action::Wake { thread: woken }, Some(waker)) = (&action, self.attributed)

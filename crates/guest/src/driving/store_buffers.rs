@@ -27,8 +27,8 @@ pub struct Store {
     pub phys: PhysAddr,
     pub pc: VirtAddr,
     pub bytes: Vec<u8>,
-    /// It was told ([`Action::Buffered`]).
-    pub told: bool,
+    /// It was emitted ([`Action::Buffered`]).
+    pub announced: bool,
 }
 
 impl Store {
@@ -96,7 +96,7 @@ pub fn reach_memory(machine: &mut Machine, stores: &[Store]) -> Vec<Event> {
     let mut events = Vec::new();
     for store in stores {
         machine.write_phys(store.phys, &store.bytes);
-        if store.told {
+        if store.announced {
             events.push(Event { action: store.drained(), pc: store.pc, accesses_before: 0, stack: None });
         }
     }
@@ -104,7 +104,7 @@ pub fn reach_memory(machine: &mut Machine, stores: &[Store]) -> Vec<Event> {
 }
 
 /// Tells of the stores that went into a buffer, each right behind its access.
-pub fn tell_stores(step: &mut Step, went: &[usize]) {
+pub fn announce_stores(step: &mut Step, went: &[usize]) {
     for &at in went.iter().rev() {
         let Access { addr, phys, size, pc, .. } = step.accesses[at];
         let place = step.events.partition_point(|event| event.accesses_before <= at);

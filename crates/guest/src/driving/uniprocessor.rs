@@ -36,7 +36,7 @@ mod turns;
 pub use clock::CLOCK_TICKS_MAX;
 
 use crate::driving::step_builder::StepBuilder;
-use crate::driving::store_buffers::tell_stores;
+use crate::driving::store_buffers::announce_stores;
 use crate::hooks::kernel::{Activity, Kernel};
 use crate::hooks::threads::ThreadState;
 use crate::hooks::tracker::{Signal, Tracker};
@@ -143,7 +143,7 @@ pub struct Uniprocessor {
     pub builder: StepBuilder,
     stops: Stops,
     /// The time at which the hooks of the next instruction were fired.
-    told_time: Option<u64>,
+    time_of_hooks: Option<u64>,
     /// How many instructions of the step a thread only waited for the clock.
     waited: u64,
     /// What ticks do, while they are watched.
@@ -206,7 +206,7 @@ impl Clone for Uniprocessor {
             limits: self.limits.clone(),
             builder: self.builder.clone(),
             stops: self.stops.clone(),
-            told_time: self.told_time,
+            time_of_hooks: self.time_of_hooks,
             waited: 0,
             rotation: None,
             lookahead: Lookahead { foreseen: self.lookahead.foreseen.clone(), ..Lookahead::default() },
@@ -226,7 +226,7 @@ impl Clone for Uniprocessor {
         self.limits.cancellation.cancelled.clone_from(&source.limits.cancellation.cancelled);
         self.limits.instructions_max = source.limits.instructions_max;
         self.builder.clone_from(&source.builder);
-        self.told_time = source.told_time;
+        self.time_of_hooks = source.time_of_hooks;
         self.lookahead.foreseen.clone_from(&source.lookahead.foreseen);
         self.transactions.clone_from(&source.transactions);
         self.stores.clone_from(&source.stores);
@@ -250,7 +250,7 @@ impl Uniprocessor {
             },
             builder,
             stops: Stops::default(),
-            told_time: None,
+            time_of_hooks: None,
             waited: 0,
             rotation: None,
             lookahead: Lookahead::default(),
@@ -322,7 +322,7 @@ impl Uniprocessor {
                 }
                 // Before the hooks, which may say that another thread runs now.
                 self.take_console();
-                self.told_time = Some(self.machine.instructions());
+                self.time_of_hooks = Some(self.machine.instructions());
                 self.tracker.at(&self.machine, &mut self.builder, signals);
                 self.after_hooks(signals)
             }
@@ -333,7 +333,7 @@ impl Uniprocessor {
             Stop::InterruptFlag { enabled } => {
                 if self.kernel().interrupts_as_lock {
                     let action = if enabled { Action::InterruptsOn } else { Action::InterruptsOff };
-                    self.tracker.tell(&self.machine, &mut self.builder, action);
+                    self.tracker.emit(&self.machine, &mut self.builder, action);
                 }
                 if enabled && self.stops.points.wants(PointKind::InterruptsOn) {
                     signals.push(Signal::Point(PointKind::InterruptsOn));
@@ -368,7 +368,7 @@ impl Uniprocessor {
             | Stop::Interrupt { .. } => Ok(()),
             Stop::TripleFault => {
                 let tables = self.machine.page_table(self.cpu()).page();
-                self.tracker.tell(&self.machine, &mut self.builder, Action::TripleFault { tables });
+                self.tracker.emit(&self.machine, &mut self.builder, Action::TripleFault { tables });
                 Err(StepEnd::Crashed)
             }
             Stop::PowerOff | Stop::Exit { .. } | Stop::Reset => Err(self.over()),
@@ -420,11 +420,11 @@ impl Uniprocessor {
             if check.holds.holds(&view, &inputs).ok() != Some(true) {
                 let found = check.holds.text(&view, &inputs).unwrap_or_else(|why| why.to_string());
                 let action = Action::CheckFailed { check: check.name.clone(), found };
-                self.tracker.tell(&self.machine, &mut self.builder, action);
+                self.tracker.emit(&self.machine, &mut self.builder, action);
             }
         }
         let alone = self.tracker.threads.len() <= self.threads_before;
-        self.tracker.tell(&self.machine, &mut self.builder, Action::TestEnd { alone });
+        self.tracker.emit(&self.machine, &mut self.builder, Action::TestEnd { alone });
         self.phase = Phase::Over;
         StepEnd::Finished
     }
@@ -466,7 +466,7 @@ impl Uniprocessor {
             return;
         }
         for line in self.builder.console_lines(&mut self.machine) {
-            self.tracker.tell(&self.machine, &mut self.builder, Action::Console { line });
+            self.tracker.emit(&self.machine, &mut self.builder, Action::Console { line });
         }
     }
 
@@ -587,7 +587,7 @@ impl Subject for Uniprocessor {
         };
         let instructions = self.machine.instructions() - started - self.waited;
         let mut step = self.builder.finish(choice, end, instructions, stack);
-        tell_stores(&mut step, &held_back);
+        announce_stores(&mut step, &held_back);
         self.depend(lines.as_deref(), &mut step);
         self.foresee_conflicts(&step);
         self.judge_loops(&mut step);

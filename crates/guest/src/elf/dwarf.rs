@@ -177,7 +177,7 @@ struct Loader<'a, 'd> {
     type_at: FxHashMap<usize, TypeId>,
     named: FxHashMap<usize, Named>,
     file_at: FxHashMap<(Arc<str>, Arc<str>), FileId>,
-    /// Concrete things whose name is told elsewhere, perhaps further on.
+    /// Concrete things whose name is given elsewhere, perhaps further on.
     pending_functions: Vec<(usize, usize)>,
     pending_inlined: Vec<(usize, usize, usize)>,
     pending_locals: Vec<PendingLocal>,

@@ -12,7 +12,7 @@ use crate::driving::lifecycle::Started;
 use crate::driving::uniprocessor::Uniprocessor;
 use crate::hooks::description::Input;
 use crate::hooks::expression::{Expression, Inputs};
-use crate::hooks::kernel::{Activity, Event, Hook, HookId, Kernel, Place, Runnable};
+use crate::hooks::kernel::{Activity, Hook, HookEvent, HookId, Kernel, Place, Runnable};
 use crate::hooks::threads::{Thread, ThreadState};
 use crate::hooks::tracker::Oddity;
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,9 +101,9 @@ pub fn examine(started: &Started) -> Examination {
         }
     }
     // One complaint of each kind is enough.
-    let mut told: Vec<&Strange> = run.strange.iter().collect();
-    told.dedup_by_key(|strange| std::mem::discriminant(*strange));
-    advice.extend(told.into_iter().map(|strange| strange.advice(&kernel)));
+    let mut kinds: Vec<&Strange> = run.strange.iter().collect();
+    kinds.dedup_by_key(|strange| std::mem::discriminant(*strange));
+    advice.extend(kinds.into_iter().map(|strange| strange.advice(&kernel)));
     advice.extend(kernel.cautions.iter().map(|caution| failed(Some(caution.line), caution.message.clone())));
     oddities(&kernel, &subject.tracker.evidence.oddities, &mut advice);
     silent_hooks(&kernel, &fired, &mut advice);
@@ -170,7 +170,7 @@ fn ending(kernel: &Kernel, run: &TestRun) -> Advice {
             run.ticks
         )),
         Some((thread, StepEnd::NotScheduled { ticks }, _)) => failed(
-            line_of(kernel, |event| matches!(event, Event::Create { .. } | Event::QueueAdd { .. })),
+            line_of(kernel, |event| matches!(event, HookEvent::Create { .. } | HookEvent::QueueAdd { .. })),
             format!(
                 "{thread} counts as runnable but did not get the processor in {ticks} ticks: it is announced before \
                  the scheduler knows it ('threads.create'), or 'runnable' says yes too early"
@@ -178,7 +178,7 @@ fn ending(kernel: &Kernel, run: &TestRun) -> Advice {
         ),
         Some((_, StepEnd::Stuck { waiting }, _)) => {
             let who: Vec<String> = waiting.iter().map(|waiting| waiting.thread.to_string()).collect();
-            let is_exit = |event: &Event| matches!(event, Event::Exit { .. });
+            let is_exit = |event: &HookEvent| matches!(event, HookEvent::Exit { .. });
             let nobody_ends = times(subject, is_exit) == 0;
             let hint = if nobody_ends { "no thread was seen to end ('threads.exit'), " } else { "" };
             let complain = if nobody_ends { doubtful } else { failed };
@@ -284,10 +284,10 @@ enum Strange {
 
 impl Strange {
     fn advice(&self, kernel: &Kernel) -> Advice {
-        let line = |is: fn(&Event) -> bool| line_of(kernel, is);
+        let line = |is: fn(&HookEvent) -> bool| line_of(kernel, is);
         match self {
             Strange::TickUnseen => wrong(
-                line(|event| matches!(event, Event::Enter(Activity::Timer))),
+                line(|event| matches!(event, HookEvent::Enter(Activity::Timer))),
                 "a tick was taken and none of 'functions.timer' was entered: name the function that handles it".into(),
             ),
             Strange::RunsUnrunnable(thread) => wrong(
@@ -310,14 +310,14 @@ impl Strange {
                 format!("several threads have the number {id} at the same time: 'threads.id' has to tell them apart"),
             ),
             Strange::FreedUnallocated(addr) => doubtful(
-                line(|event| matches!(event, Event::Free { .. })),
+                line(|event| matches!(event, HookEvent::Free { .. })),
                 format!(
                     "{addr} is freed and was not allocated: if the kernel is right, 'address' of a 'free' hook is not \
                      that of 'alloc', or a way to allocate is missing in [[heap]]"
                 ),
             ),
             Strange::EmptyBlock(addr) => doubtful(
-                line(|event| matches!(event, Event::Alloc { .. })),
+                line(|event| matches!(event, HookEvent::Alloc { .. })),
                 format!("the block at {addr} has no bytes: 'size' of an 'alloc' hook is not the number of bytes"),
             ),
         }
@@ -325,7 +325,7 @@ impl Strange {
 }
 
 /// How often hooks of a kind have fired.
-fn times(subject: &Uniprocessor, is: impl Fn(&Event) -> bool) -> u64 {
+fn times(subject: &Uniprocessor, is: impl Fn(&HookEvent) -> bool) -> u64 {
     let kernel = subject.kernel();
     let fired = subject.tracker.evidence.fired.iter().flat_map(|fired| fired.iter());
     fired.filter(|(hook, _)| is(&kernel.hook(**hook).event)).map(|(_, times)| times).sum()
@@ -383,13 +383,14 @@ fn unreadable(subject: &Uniprocessor, strange: &mut BTreeSet<Strange>) {
 
 /// Whether threads come to be and nothing says how they change places.
 fn no_switches(kernel: &Kernel, fired: &BTreeMap<HookId, u64>, advice: &mut Vec<Advice>) {
-    let happened = |is: fn(&Event) -> bool| fired.keys().any(|hook| is(&kernel.hook(*hook).event));
-    let created = happened(|event| matches!(event, Event::Create { .. }));
-    let switched =
-        happened(|event| matches!(event, Event::Enter(Activity::Switch) | Event::Leave(Activity::Switch)));
+    let happened = |is: fn(&HookEvent) -> bool| fired.keys().any(|hook| is(&kernel.hook(*hook).event));
+    let created = happened(|event| matches!(event, HookEvent::Create { .. }));
+    let switched = happened(|event| {
+        matches!(event, HookEvent::Enter(Activity::Switch) | HookEvent::Leave(Activity::Switch))
+    });
     if created && !switched && !kernel.annotations {
         advice.push(wrong(
-            line_of(kernel, |event| matches!(event, Event::Enter(Activity::Switch))),
+            line_of(kernel, |event| matches!(event, HookEvent::Enter(Activity::Switch))),
             "threads are created and none was seen to take the processor from another: name the function that changes \
              from one to the next in 'functions.switch'"
                 .into(),
@@ -406,9 +407,9 @@ fn standing(subject: &Uniprocessor, strange: &mut BTreeSet<Strange>) {
     );
     unreadable(subject, strange);
     let Some(current) = tracker.threads.current() else { return };
-    let settled = current.standing != ThreadState::Exiting && !tracker.idles(machine);
+    let runs = current.standing != ThreadState::Exiting && !tracker.idles(machine);
     let by_state = matches!(subject.kernel().runnable, Runnable::State(_));
-    if by_state && settled && subject.interruptible() && !tracker.runnable(machine, current) {
+    if by_state && runs && subject.interruptible() && !tracker.runnable(machine, current) {
         strange.insert(Strange::RunsUnrunnable(current.id));
     }
 }
@@ -426,10 +427,11 @@ fn blocks(step: &Step, strange: &mut BTreeSet<Strange>) {
 /// The advice for a test that went by without a place where a tick could be tried.
 fn never_began(subject: &Uniprocessor) -> Advice {
     let kernel = subject.kernel();
-    let begun = times(subject, |event| matches!(event, Event::Enter(Activity::Switch)));
-    let ended = times(subject, |event| matches!(event, Event::Leave(Activity::Switch) | Event::SwitchEnd));
+    let begun = times(subject, |event| matches!(event, HookEvent::Enter(Activity::Switch)));
+    let ended =
+        times(subject, |event| matches!(event, HookEvent::Leave(Activity::Switch) | HookEvent::SwitchEnd));
     let (line, why) = if begun > ended + 1 {
-        let line = line_of(kernel, |event| matches!(event, Event::Enter(Activity::Switch)));
+        let line = line_of(kernel, |event| matches!(event, HookEvent::Enter(Activity::Switch)));
         (
             line,
             "switches began and were not seen to end: say in 'functions.switch-ends' where new threads begin",
@@ -450,7 +452,7 @@ fn never_began(subject: &Uniprocessor) -> Advice {
 }
 
 fn ticks_seen(subject: &Uniprocessor) -> u64 {
-    times(subject, |event| matches!(event, Event::Enter(Activity::Timer)))
+    times(subject, |event| matches!(event, HookEvent::Enter(Activity::Timer)))
 }
 
 /// Whether the running thread has to be interrupted for `thread` to go on.
@@ -465,10 +467,10 @@ fn go_on(
     strange: &mut BTreeSet<Strange>,
 ) -> Step {
     // An annotated kernel says itself what it does, and need not name a function for ticks.
-    let hooked = |event: &Event| matches!(event, Event::Enter(Activity::Timer));
+    let hooked = |event: &HookEvent| matches!(event, HookEvent::Enter(Activity::Timer));
     let kernel = subject.kernel();
-    let told = !kernel.annotations || kernel.hooks.iter().any(|hook| hooked(&hook.event));
-    let (ticked, handled) = (told && needs_tick(subject, thread), ticks_seen(subject));
+    let kinds = !kernel.annotations || kernel.hooks.iter().any(|hook| hooked(&hook.event));
+    let (ticked, handled) = (kinds && needs_tick(subject, thread), ticks_seen(subject));
     let step = subject.step(thread.into(), points);
     if ticked && ticks_seen(subject) == handled && !matches!(step.end, StepEnd::Unsupported { .. }) {
         strange.insert(Strange::TickUnseen);
@@ -495,10 +497,10 @@ fn interrupted(started: &Started, strange: &mut BTreeSet<Strange>) -> Option<Arc
 }
 
 fn has(kernel: &Kernel, activity: Activity) -> bool {
-    kernel.hooks.iter().any(|hook| matches!(hook.event, Event::Enter(a) if a == activity))
+    kernel.hooks.iter().any(|hook| matches!(hook.event, HookEvent::Enter(a) if a == activity))
 }
 
-fn line_of(kernel: &Kernel, is: impl Fn(&Event) -> bool) -> Option<usize> {
+fn line_of(kernel: &Kernel, is: impl Fn(&HookEvent) -> bool) -> Option<usize> {
     kernel.hooks.iter().find(|hook| is(&hook.event)).map(|hook| hook.line)
 }
 
@@ -506,7 +508,7 @@ fn oddities(kernel: &Kernel, oddities: &BTreeSet<Oddity>, advice: &mut Vec<Advic
     for oddity in oddities {
         advice.push(match oddity {
             Oddity::NeverCreated { key, id } => wrong(
-                line_of(kernel, |event| matches!(event, Event::Create { .. })),
+                line_of(kernel, |event| matches!(event, HookEvent::Create { .. })),
                 format!(
                     "{id} (control block {key:#x}) runs but was never created: add the place that makes it to \
                      'threads.create', or name it in 'threads.existing' if it is there from the start"
@@ -554,24 +556,24 @@ fn silent_hooks(kernel: &Kernel, fired: &BTreeMap<HookId, u64>, advice: &mut Vec
             continue;
         }
         let (severity, fix) = match &hook.event {
-            Event::Enter(Activity::Timer) => (
+            HookEvent::Enter(Activity::Timer) => (
                 Severity::Failed,
                 "it is not the handler of the timer, or no tick came; see 'functions.timer'",
             ),
-            Event::Enter(Activity::Switch) => {
+            HookEvent::Enter(Activity::Switch) => {
                 (Severity::Failed, "it is not how this kernel changes threads; see 'functions.switch'")
             }
-            Event::Create { .. } => {
+            HookEvent::Create { .. } => {
                 (Severity::Remark, "threads are made elsewhere too, or not at all in this test")
             }
-            Event::Enter(_)
-            | Event::LockRequest { .. }
-            | Event::Alloc { .. }
-            | Event::Free { .. }
-            | Event::Exit { .. }
-            | Event::UnlockBegin { .. }
-            | Event::Ready => (Severity::Remark, "that is fine if this test does not come there"),
-            // The other end of a function already told about, or what should not happen.
+            HookEvent::Enter(_)
+            | HookEvent::LockRequest { .. }
+            | HookEvent::Alloc { .. }
+            | HookEvent::Free { .. }
+            | HookEvent::Exit { .. }
+            | HookEvent::UnlockBegin { .. }
+            | HookEvent::Ready => (Severity::Remark, "that is fine if this test does not come there"),
+            // The other end of a function already known, or what should not happen.
             _ => continue,
         };
         let (line, whose) = place(kernel, hook);

@@ -475,7 +475,7 @@ fn timer(draft: &mut Draft<'_>) {
     ];
     // Entered from assembly, so everybody can name it; a driver's handler of the same name is its own.
     let global = |name: &&&str| image.symbol(name).is_some_and(|symbol| symbol.global);
-    let told = all.iter().filter(global).find_map(|name| {
+    let named = all.iter().filter(global).find_map(|name| {
         let function = image.get(*image.function(name).first()?);
         let frame = image.subprogram(function)?.parameters.first()?;
         let Type::Pointer { to, .. } = types.get(types.strip(frame.ty)) else { return None };
@@ -491,7 +491,7 @@ fn timer(draft: &mut Draft<'_>) {
         "on_tick",
         "tick",
     ];
-    match told {
+    match named {
         Some((name, frame, number)) => draft.guess(
             &format!("timer = [\"{name} if {frame}->{number} == 0x20\"]"),
             "handles all interrupts, the timer's with 'timer.vector'",

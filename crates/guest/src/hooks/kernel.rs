@@ -4,9 +4,9 @@
 //! description and the nearest names. The result is immutable and shared by every clone of a world.
 //!
 //! Hooks are a flat list: a tracker stops the machine at [`Kernel::stops`], looks up [`Kernel::entered`] and
-//! [`Kernel::passed`] there, and does what each [`Event`] says. How to notice that a function is left is the
-//! tracker's choice: [`Hook::place`] tells the entries (for keeping arguments and the return address) and the
-//! instructions that return.
+//! [`Kernel::passed`] there, and does what each [`HookEvent`] says. How to notice that a function is left is
+//! the tracker's choice: [`Hook::place`] tells the entries (for keeping arguments and the return address) and
+//! the instructions that return.
 
 mod library;
 mod resolve;
@@ -53,7 +53,7 @@ pub enum Activity {
 
 /// What a hook tells. Expressions are evaluated at the hook.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum HookEvent {
     /// Tracking begins: hooks before it do not count.
     Begin,
     /// A thread exists from here on. For one that is known this says nothing new.
@@ -162,7 +162,7 @@ pub enum Event {
     LeaveTrusted(Trusted),
 }
 
-impl Event {
+impl HookEvent {
     #[must_use]
     pub const fn is_lock(&self) -> bool {
         matches!(
@@ -179,7 +179,7 @@ impl Event {
     }
 }
 
-impl Event {
+impl HookEvent {
     /// The lock that the event is about.
     #[must_use]
     pub const fn lock(&self) -> Option<&Expression> {
@@ -196,42 +196,42 @@ impl Event {
 
     fn expressions(&self) -> Vec<&Expression> {
         match self {
-            Event::Begin
-            | Event::Enter(_)
-            | Event::Leave(_)
-            | Event::SwitchEnd
-            | Event::Wakes
-            | Event::CommandLine
-            | Event::Ready
-            | Event::TestStart
-            | Event::TestEnd
-            | Event::TestOver
-            | Event::ProgramExit
-            | Event::ProgramEnd
-            | Event::EnterTrusted(_)
-            | Event::LeaveTrusted(_) => Vec::new(),
-            Event::Create { thread }
-            | Event::Exit { thread }
-            | Event::Join { thread }
-            | Event::QueueAdd { thread }
-            | Event::QueueRemove { thread } => vec![thread],
-            Event::LockRequest { lock, .. }
-            | Event::LockHeld { lock, .. }
-            | Event::TryRequest { lock, .. }
-            | Event::LockRenew { lock }
-            | Event::UnlockBegin { lock, .. }
-            | Event::UnlockEnd { lock, .. } => vec![lock],
-            Event::TryDone { lock, acquired, .. } => vec![lock, acquired],
-            Event::LockInit { lock, subclass } => std::iter::once(lock).chain(subclass).collect(),
-            Event::ReturnToUser => Vec::new(),
-            Event::Alloc { address, size, .. } => vec![address, size],
-            Event::Free { address, .. } => vec![address],
-            Event::Panic { message } => message.iter().collect(),
-            Event::Fault { vector, address } | Event::ProgramFault { vector, address } => {
+            HookEvent::Begin
+            | HookEvent::Enter(_)
+            | HookEvent::Leave(_)
+            | HookEvent::SwitchEnd
+            | HookEvent::Wakes
+            | HookEvent::CommandLine
+            | HookEvent::Ready
+            | HookEvent::TestStart
+            | HookEvent::TestEnd
+            | HookEvent::TestOver
+            | HookEvent::ProgramExit
+            | HookEvent::ProgramEnd
+            | HookEvent::EnterTrusted(_)
+            | HookEvent::LeaveTrusted(_) => Vec::new(),
+            HookEvent::Create { thread }
+            | HookEvent::Exit { thread }
+            | HookEvent::Join { thread }
+            | HookEvent::QueueAdd { thread }
+            | HookEvent::QueueRemove { thread } => vec![thread],
+            HookEvent::LockRequest { lock, .. }
+            | HookEvent::LockHeld { lock, .. }
+            | HookEvent::TryRequest { lock, .. }
+            | HookEvent::LockRenew { lock }
+            | HookEvent::UnlockBegin { lock, .. }
+            | HookEvent::UnlockEnd { lock, .. } => vec![lock],
+            HookEvent::TryDone { lock, acquired, .. } => vec![lock, acquired],
+            HookEvent::LockInit { lock, subclass } => std::iter::once(lock).chain(subclass).collect(),
+            HookEvent::ReturnToUser => Vec::new(),
+            HookEvent::Alloc { address, size, .. } => vec![address, size],
+            HookEvent::Free { address, .. } => vec![address],
+            HookEvent::Panic { message } => message.iter().collect(),
+            HookEvent::Fault { vector, address } | HookEvent::ProgramFault { vector, address } => {
                 vector.iter().chain(address).collect()
             }
-            Event::SystemCall { number, from } => std::iter::once(number).chain(from).collect(),
-            Event::Exec { program } => vec![program],
+            HookEvent::SystemCall { number, from } => std::iter::once(number).chain(from).collect(),
+            HookEvent::Exec { program } => vec![program],
         }
     }
 }
@@ -255,7 +255,7 @@ pub enum Place {
 
 #[derive(Clone, Debug)]
 pub struct Hook {
-    pub event: Event,
+    pub event: HookEvent,
     pub place: Place,
     /// A condition for the hook; it counts only if this holds.
     pub condition: Option<Expression>,
@@ -522,14 +522,15 @@ impl Kernel {
     /// Whether a function offers the processor to others.
     #[must_use]
     pub fn is_yield(&self, function: &str) -> bool {
-        let offers = |hook: &Hook| matches!(hook.event, Event::Enter(Activity::Yield));
+        let offers = |hook: &Hook| matches!(hook.event, HookEvent::Enter(Activity::Yield));
         self.hooks.iter().any(|hook| offers(hook) && &*hook.name == function)
     }
 
     /// Whether a function is where exceptions are told from.
     #[must_use]
     pub fn is_fault_handler(&self, function: &str) -> bool {
-        let faults = |hook: &Hook| matches!(hook.event, Event::Fault { .. } | Event::ProgramFault { .. });
+        let faults =
+            |hook: &Hook| matches!(hook.event, HookEvent::Fault { .. } | HookEvent::ProgramFault { .. });
         self.hooks.iter().any(|hook| faults(hook) && &*hook.name == function)
     }
 
@@ -543,7 +544,7 @@ impl Kernel {
     /// Instructions that read a word in a loop until somebody else changes it, and which variables these are.
     #[must_use]
     pub fn flag_reads(&self) -> crate::elf::code::FlagReads {
-        let offers = |hook: &&Hook| matches!(hook.event, Event::Enter(Activity::Yield));
+        let offers = |hook: &&Hook| matches!(hook.event, HookEvent::Enter(Activity::Yield));
         let named = self.hooks.iter().filter(offers).flat_map(|hook| self.image.function(&hook.name));
         let yields: Vec<VirtAddr> = named.map(|id| self.image.get(*id).start).collect();
         let mut all = crate::elf::code::flag_reads(&self.image, &yields);
@@ -560,7 +561,7 @@ impl Kernel {
     /// Names of the functions by which locks are taken.
     #[must_use]
     pub fn lock_functions(&self) -> Vec<&str> {
-        let locks = |hook: &&Hook| matches!(hook.event, Event::LockRequest { .. });
+        let locks = |hook: &&Hook| matches!(hook.event, HookEvent::LockRequest { .. });
         self.hooks.iter().filter(locks).map(|hook| hook.name.as_ref()).collect()
     }
 
@@ -570,7 +571,7 @@ impl Kernel {
         if let Some(tested) = &self.tested {
             return tested.trusted.clone();
         }
-        let trusts = |hook: &&Hook| matches!(hook.event, Event::Enter(Activity::Trusted));
+        let trusts = |hook: &&Hook| matches!(hook.event, HookEvent::Enter(Activity::Trusted));
         let mut names: Vec<_> = self.hooks.iter().filter(trusts).map(|hook| hook.name.clone()).collect();
         names.sort();
         names.dedup();
@@ -579,7 +580,7 @@ impl Kernel {
 
     /// Names of the functions that change threads.
     pub fn switch_functions(&self) -> impl Iterator<Item = &str> {
-        let switches = |hook: &&Hook| matches!(hook.event, Event::Enter(Activity::Switch));
+        let switches = |hook: &&Hook| matches!(hook.event, HookEvent::Enter(Activity::Switch));
         self.hooks.iter().filter(switches).map(|hook| hook.name.as_ref())
     }
 

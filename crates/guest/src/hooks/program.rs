@@ -42,7 +42,7 @@ impl Tracker {
     /// The part of a stack that is worth telling: with a program under test its own, not what the kernel does
     /// for it.
     #[must_use]
-    pub(crate) fn telling(&self, mut stack: Stack) -> Stack {
+    pub(crate) fn relevant(&self, mut stack: Stack) -> Stack {
         if let Some(tested) = &self.kernel.tested
             && let Some(own) = stack.iter().position(|frame| tested.image.covers(frame.pc))
         {
@@ -75,9 +75,9 @@ fn base(path: &str) -> &str {
 
 /// Whether what a kernel calls a program (a path, a command line, or what fits of it) means this file.
 #[must_use]
-pub fn means(told: &str, file: &str) -> bool {
-    let (told, file) = (base(told.split_whitespace().next().unwrap_or("")), base(file));
-    told == file || told.len() >= NAME_CUT_MIN && file.starts_with(told)
+pub fn means(asked: &str, file: &str) -> bool {
+    let (asked, file) = (base(asked.split_whitespace().next().unwrap_or("")), base(file));
+    asked == file || asked.len() >= NAME_CUT_MIN && file.starts_with(asked)
 }
 
 /// The file of a program, by the name that its kernel has for it. Files that begin with an underscore, so as
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_kernel_means_a_file_by_a_path_a_command_line_or_what_fits_of_it() {
-        for (told, file, same) in [
+        for (asked, file, same) in [
             ("args", "args", true),
             ("/bin/args", "args", true),
             ("args one two", "args", true),
@@ -124,7 +124,7 @@ mod tests {
             ("args", "args-many", false),
             ("", "args", false),
         ] {
-            assert_eq!(means(told, file), same, "{told:?} {file:?}");
+            assert_eq!(means(asked, file), same, "{asked:?} {file:?}");
         }
     }
 }

@@ -145,8 +145,8 @@ pub struct Thread {
     pub turn: Scheduled,
     /// Whether it has run since the test began, or could have.
     pub took_part: bool,
-    /// Where a tick took it away with the hooks of the next instruction already told.
-    pub told_at: Option<(u64, u64)>,
+    /// Where a tick took it away with the hooks of the next instruction already done.
+    pub hooks_done_at: Option<(u64, u64)>,
     /// The program's instruction that called the kernel last.
     pub called_from: Option<u64>,
     /// The system call that it entered last.
@@ -197,7 +197,7 @@ impl Thread {
             looked_at: 0,
             turn: Scheduled::Comes,
             took_part: true,
-            told_at: None,
+            hooks_done_at: None,
             called_from: None,
             system_call: None,
             gave_way: false,

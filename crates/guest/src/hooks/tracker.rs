@@ -13,13 +13,13 @@
 //! function is seen only by its own hooks.
 
 mod annotated;
+mod emit;
 mod heap;
 mod locks;
 mod said;
 mod scheduler_words;
 mod scheduling;
 mod stop_addresses;
-mod telling;
 
 pub use locks::{Holder, LockTable};
 pub use scheduler_words::SchedulerWords;
@@ -29,7 +29,7 @@ pub use stop_addresses::StopAddresses;
 use crate::driving::step_builder::StepBuilder;
 use crate::elf::image::Image;
 use crate::hooks::expression::{Expression, Inputs};
-use crate::hooks::kernel::{Activity, Event as HookEvent, HookId, Kernel, Place};
+use crate::hooks::kernel::{Activity, HookEvent, HookId, Kernel, Place};
 use crate::hooks::threads::{Activation, Thread, Threads};
 use crate::state::{Memory as _, Registers};
 use crate::view::{View, registers};
@@ -48,7 +48,7 @@ pub enum Signal {
     /// A place where the thread could be preempted, if asked for.
     Point(PointKind),
     Created,
-    /// The thread stands where it stood before a tick took it away: all was told then.
+    /// The thread stands where it stood before a tick took it away: its hooks were done then.
     Again,
     Crashed,
     /// The thread offered the processor to others and still has it.
@@ -211,15 +211,16 @@ impl Tracker {
     /// Whether the kernel says that it has nothing to do.
     #[must_use]
     pub fn idles(&self, machine: &Machine) -> bool {
-        let told = self
+        let by_hook = self
             .kernel
             .idle_when
             .as_ref()
             .is_some_and(|idle| self.anywhere(machine, idle, &[]).is_some_and(|v| v != 0));
-        told || self
-            .threads
-            .current()
-            .is_none_or(|thread| thread.inside(Activity::Idle) || self.is_idle(machine, thread.key))
+        by_hook
+            || self
+                .threads
+                .current()
+                .is_none_or(|thread| thread.inside(Activity::Idle) || self.is_idle(machine, thread.key))
     }
 
     #[must_use]
@@ -242,8 +243,8 @@ impl Tracker {
         }
         // Back from a tick, which the thread's other stops in the meantime belong to.
         let runner = self.threads.runner_mut();
-        if runner.told_at == Some((registers.pc, registers.stack_pointer().0)) {
-            runner.told_at = None;
+        if runner.hooks_done_at == Some((registers.pc, registers.stack_pointer().0)) {
+            runner.hooks_done_at = None;
             signals.push(Signal::Again);
             return;
         }
@@ -320,7 +321,7 @@ impl Tracker {
         let trusted = left.iter().filter(|code| code.is_quiet()).count();
         thread.trusted = thread.trusted.saturating_sub(trusted as u16);
         for code in left {
-            self.tell(machine, step, Action::LeaveTrusted { code });
+            self.emit(machine, step, Action::LeaveTrusted { code });
         }
     }
 

@@ -62,7 +62,7 @@ pub struct Exec<'a> {
     /// anything else is looked at.
     pub(crate) moment: Option<(u64, u64)>,
     /// Whether the run ended with everything done that is due before the next instruction.
-    pub(crate) settled: bool,
+    pub(crate) after_due: bool,
     /// The transactions of all processors.
     pub(crate) transactions: &'a mut Transactions,
     /// The status with which the next XBEGIN aborts at once.

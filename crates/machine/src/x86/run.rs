@@ -60,11 +60,11 @@ impl Exec<'_> {
         let mut passing = false;
         loop {
             if let Some(stop) = self.stop.take() {
-                self.settled = false;
+                self.after_due = false;
                 return Exit::Stop(stop);
             }
             if self.moment == Some((self.cpu.executed, self.taken)) {
-                self.settled = false;
+                self.after_due = false;
                 return Exit::Stop(Stop::Budget);
             }
             if self.abort_doomed() {
@@ -312,7 +312,7 @@ impl Exec<'_> {
         outcome
     }
 
-    /// Is this a fence that was not told of yet?
+    /// Is this a fence that was not logged yet?
     fn stops_at_fence(&self, instr: &Instruction) -> bool {
         let here = self.stops.on.has(Kinds::FENCE) || self.cpu.cpl() == 3;
         !self.pass && here && is_fence(instr)

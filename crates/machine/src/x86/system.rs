@@ -301,7 +301,7 @@ fn exchange_with_r8(x: &mut Exec, instr: &Instruction) -> Outcome<bool> {
     Ok(true)
 }
 
-/// INVLPG. Translations are always current, so only watchers are told.
+/// INVLPG. Translations are always current, so only watchers are notified.
 pub fn invalidate(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     privileged(x)?;
     let (seg, offset) = x.address(instr);

@@ -85,7 +85,7 @@ impl Lowering<'_> {
                 Ok(inner) => {
                     let inner = Expr { at: value.at.clone(), ..at_place(inner, value) };
                     let term = self.term(&inner)?;
-                    self.settled(term).text
+                    self.in_variable(term).text
                 }
                 Err(_) => piece.clone(),
             };
@@ -161,7 +161,7 @@ impl Lowering<'_> {
         }
         let mut first = self.term(left)?;
         if self.granular() && self.steps(right) {
-            first = self.settled(first);
+            first = self.in_variable(first);
         }
         let second = self.term(right)?;
         let pointers = first.is_pointer() || second.is_pointer();
@@ -279,7 +279,7 @@ impl Lowering<'_> {
             self.needs.globals.insert(safe(name), Type::Array(of.clone(), Some(*size)));
         }
         let index = self.term(index)?;
-        let index = self.settled(index);
+        let index = self.in_variable(index);
         Ok(Term { text: format!("{text}[{}]", index.text), ty: (**of).clone(), shared })
     }
 
@@ -301,7 +301,7 @@ impl Lowering<'_> {
     }
 
     /// The value in a form that changes no more: a shared variable is read into a temporary.
-    pub(super) fn settled(&mut self, term: Term) -> Term {
+    pub(super) fn in_variable(&mut self, term: Term) -> Term {
         if !term.shared || !self.granular() {
             return term;
         }
@@ -322,7 +322,7 @@ impl Lowering<'_> {
         }
         if self.is_hidden(target) {
             // Where it goes is not modelled, but what happens on the way is.
-            return self.term(source).map(|term| self.settled(term));
+            return self.term(source).map(|term| self.in_variable(term));
         }
         let target_first = self.steps_inside(target);
         let place = if target_first { Some(self.variable(target)?) } else { None };
@@ -333,13 +333,13 @@ impl Lowering<'_> {
         };
         if !operator.is_empty() {
             let old = Term { text: place.text.clone(), ty: place.ty.clone(), shared: place.shared };
-            let old = if term.shared || place.shared { self.settled(old) } else { old };
+            let old = if term.shared || place.shared { self.in_variable(old) } else { old };
             term =
                 Term { text: format!("{} {operator} {}", old.text, term.text), ty: place.ty.clone(), ..term };
         }
         if place.shared && term.shared {
             let ty = term.ty.clone();
-            term = self.settled(Term { ty, ..term });
+            term = self.in_variable(Term { ty, ..term });
         }
         let term = fitting(&place.ty, term);
         if term.text != place.text {
@@ -361,7 +361,7 @@ impl Lowering<'_> {
             return unknown(target, "arithmetic with pointers is not modelled");
         }
         let old = match (after, place.shared && self.granular()) {
-            (_, true) => self.settled(old),
+            (_, true) => self.in_variable(old),
             (true, false) => old,
             (false, false) => {
                 let kept = self.temporary(&place.ty);

@@ -42,7 +42,7 @@ impl Lowering<'_> {
                     let Some(size) = size else { return unknown(value, "the array's size is not known") };
                     let first = self.place_object(name, &structure, size);
                     let index = self.term(index)?;
-                    let index = self.settled(index);
+                    let index = self.in_variable(index);
                     let text = if first == 0 { index.text } else { format!("{first} + {}", index.text) };
                     return Ok(self.pooled(structure, text));
                 }
@@ -69,7 +69,7 @@ impl Lowering<'_> {
         let Some(structure) = term.ty.points_to().map(str::to_owned) else {
             return unknown(pointer, format!("it has type '{}', which points to no structure", term.ty));
         };
-        let term = self.settled(term);
+        let term = self.in_variable(term);
         let object = self.pooled(structure.clone(), term.text.clone());
         if self.check.property.freed && self.frees(&structure) {
             self.emit(format!("assert(!{}.freed);", object.text), false);

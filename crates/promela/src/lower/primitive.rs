@@ -84,7 +84,7 @@ impl Lowering<'_> {
                 continue;
             }
             let term = self.term(argument)?;
-            values.push(self.settled(term));
+            values.push(self.in_variable(term));
         }
         let returns = self.override_of(&[format!("{}.return", function.name)]);
         let returns = returns.unwrap_or_else(|| self.unit.resolve(&function.returns));
@@ -163,7 +163,7 @@ impl Lowering<'_> {
                         && let Type::Array(_, Some(size)) = self.unit.resolve(&declaration.ty)
                     {
                         let index = self.term(index)?;
-                        let index = self.settled(index);
+                        let index = self.in_variable(index);
                         let name = super::safe(name);
                         let byte = Box::new(Type::Integer { bits: 8, signed: false });
                         self.needs.globals.insert(name.clone(), Type::Array(byte, Some(size)));
@@ -267,7 +267,7 @@ impl Lowering<'_> {
             },
             _ => {
                 let term = self.term(inner)?;
-                let term = self.settled(term);
+                let term = self.in_variable(term);
                 (term.ty.to_string(), Some(term.text))
             }
         };
@@ -319,7 +319,7 @@ impl Lowering<'_> {
         let Some(structure) = term.ty.points_to().map(str::to_owned) else {
             return unknown(value, format!("what is freed has type '{}'", term.ty));
         };
-        let term = self.settled(term);
+        let term = self.in_variable(term);
         let pool = self.needs.pools.entry(structure.clone()).or_default();
         (pool.freed, pool.allocated) = (true, true);
         let (array, index) = (super::safe(&structure), term.text);

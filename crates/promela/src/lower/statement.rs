@@ -225,7 +225,7 @@ impl Lowering<'_> {
             _ => {
                 // A value that nobody uses: what it reads is read.
                 let term = self.term(value)?;
-                self.settled(term);
+                self.in_variable(term);
                 Ok(())
             }
         }
@@ -494,7 +494,7 @@ impl Lowering<'_> {
         let term = match self.term(value) {
             Ok(term) => {
                 self.count(&value.at, &value.text, Counted::ByItself);
-                self.settled(term)
+                self.in_variable(term)
             }
             Err(unknown) => {
                 self.lines.truncate(before);

@@ -122,10 +122,10 @@ mod tests {
         notes.insert(14, note(NoteKind::Conflict, "reads x"));
         let all: Vec<&Note> = notes.iter().collect();
         let shown = decisive.shown(&all, 6);
-        let told: Vec<&str> =
+        let named: Vec<&str> =
             all.iter().zip(&shown).filter(|(_, shown)| **shown).map(|(note, _)| note.text.as_str()).collect();
         assert_eq!(
-            told,
+            named,
             ["wakes t0", "wakes t1", "releases m", "takes p of struct q", "reads x", "wakes t19"]
         );
         assert!(decisive.shown(&all[..6], 6).into_iter().all(|shown| shown));

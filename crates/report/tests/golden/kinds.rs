@@ -43,7 +43,7 @@ fn calls_ends_and_panics() {
     let calls: Vec<_> = story.rows.iter().map(|row| (row.system_call.as_deref(), row.instructions)).collect();
     assert_eq!(calls, [(None, Some(1200)), (None, Some(1200)), (None, Some(1200))]);
     let text = text(&story, TextOptions::default());
-    let told = text.split("\nSearch:").next().unwrap_or_default();
+    let shown = text.split("\nSearch:").next().unwrap_or_default();
     expect![[r#"
         Kernel panic  in test a_test of pebbles
         t3 gives up in vanish (vanish.c:6): “zombie exit”
@@ -70,7 +70,7 @@ fn calls_ends_and_panics() {
               syscall (trap.c:3)       return table[number]();
               consumer (paradise.c:4)  deschedule(&ready);
     "#]]
-    .assert_eq(told);
+    .assert_eq(shown);
 }
 
 /// A block that is handed out while another has it is no matter of freeing.
@@ -88,7 +88,7 @@ fn a_block_for_two() {
         ),
     ];
     let text = text(&story(&steps, "a_test", 1, None), TextOptions::default());
-    let told = text.split("\nSearch:").next().unwrap_or_default();
+    let shown = text.split("\nSearch:").next().unwrap_or_default();
     expect![[r#"
         Double allocation  in test a_test of pebbles
         In malloc (sync.c:19), t4 is given a block of 64 bytes that was already given to t3 in malloc
@@ -116,7 +116,7 @@ fn a_block_for_two() {
               malloc (sync.c:19)      return lmm_alloc(size);
               thread_fork (fork.c:4)  struct tcb *child = malloc(sizeof(*child));
     "#]]
-    .assert_eq(told);
+    .assert_eq(shown);
 }
 
 /// The block of memory that the tests below are about.

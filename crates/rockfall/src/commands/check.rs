@@ -65,7 +65,7 @@ pub struct Arguments {
     /// instructions
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub hold: usize,
-    /// A function or a variable whose races are not told; @FILE is a file with a name on each line
+    /// A function or a variable whose races are not reported; @FILE is a file with a name on each line
     #[arg(long, value_name = "NAME")]
     pub ignore: Vec<String>,
     /// The guest just runs, from its first instruction: the boot counts, and the timer goes by the guest's
@@ -120,7 +120,7 @@ struct Watched {
     detectors: Detectors,
     races: Vec<(&'static str, RaceObserver, Vec<Race>)>,
     findings: Vec<Finding>,
-    told: BTreeSet<Signature>,
+    reported: BTreeSet<Signature>,
     from_boot: bool,
     instructions: u64,
     steps: u64,
@@ -149,7 +149,7 @@ impl Watched {
             detectors: Detectors::new(&config),
             races,
             findings: Vec::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             from_boot: arguments.free,
             instructions: 0,
             steps: 0,
@@ -166,7 +166,7 @@ impl Watched {
             if self.from_boot && boot_memory {
                 continue;
             }
-            if self.told.insert(finding.signature()) {
+            if self.reported.insert(finding.signature()) {
                 self.findings.push(finding);
             }
         }
@@ -181,13 +181,13 @@ impl Watched {
 
 impl Watched {
     /// What rules about locks were broken, by signature.
-    fn told_of_locks(&self) -> BTreeSet<Signature> {
+    fn findings_of_locks(&self) -> BTreeSet<Signature> {
         self.findings.iter().filter(|finding| is_about_locks(finding)).map(Finding::signature).collect()
     }
 
     /// Whether all these findings were made.
     fn has_all(&self, wanted: &BTreeSet<Signature>) -> bool {
-        wanted.is_subset(&self.told)
+        wanted.is_subset(&self.reported)
     }
 }
 
@@ -232,7 +232,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             seen: &seen,
             seconds: started.elapsed().as_secs_f64(),
         };
-        return tell(arguments, &ignored, &target, &result);
+        return show(arguments, &ignored, &target, &result);
     }
     let Tested { watched, schedule, root, caught } = run_once(arguments, &target)?;
     let seconds = started.elapsed().as_secs_f64();
@@ -250,7 +250,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         seen: &BTreeMap::new(),
         seconds,
     };
-    tell(arguments, &ignored, &target, &result)
+    show(arguments, &ignored, &target, &result)
 }
 
 /// What one run of a test showed, and where it began.
@@ -393,7 +393,7 @@ fn is_the_kernels(race: &Race, target: &Target) -> bool {
     calls(race.first.pc) || calls(race.second.pc)
 }
 
-fn tell(
+fn show(
     arguments: &Arguments,
     ignored: &Ignored,
     target: &Target,
@@ -403,34 +403,34 @@ fn tell(
     let names = Names::of(target);
     let code = Code::new(&target.kernel);
     let (mut tools, mut json_races, mut races_count) = (Vec::new(), Vec::new(), 0);
-    for told in seen.tools() {
+    for reported in seen.tools() {
         let (mut log, mut witnesses) = (RaceLog::default(), BTreeMap::new());
         let wanted = |race: &Race| {
             code.counts(race) && !is_the_kernels(race, target) && !is_ignored(race, ignored, &names)
         };
-        for (race, schedule) in told.races.into_iter().filter(|(race, _)| wanted(race)) {
+        for (race, schedule) in reported.races.into_iter().filter(|(race, _)| wanted(race)) {
             log.add(race, true);
             let witness = || RaceWitness {
                 race: race.clone(),
-                points: told.points.clone(),
+                points: reported.points.clone(),
                 schedule: schedule.clone(),
             };
             witnesses.entry(race.key()).or_insert_with(witness);
         }
         let mut stories = match seen.root {
             Some(root) => stories(log.iter(), &witnesses, target, root, &code),
-            None if told.tool == WATCHPOINTS => held_back_stories(seen, target, &log, &witnesses, &code),
+            None if reported.tool == WATCHPOINTS => held_back_stories(seen, target, &log, &witnesses, &code),
             None => log.iter().map(|known| seen.free_story(known, &code)).collect(),
         };
-        seen.add_values(told.tool, &mut stories);
+        seen.add_values(reported.tool, &mut stories);
         stories.retain(|story| !story.data(&names).is_some_and(|name| ignored.has_variable(&name)));
         races_count += stories.len();
         if arguments.json {
             let races: serde_json::Value =
                 serde_json::from_str(&report::races_json(stories.clone(), &names)).unwrap_or_default();
-            json_races.push(serde_json::json!({ "tool": told.tool, "races": races }));
+            json_races.push(serde_json::json!({ "tool": reported.tool, "races": races }));
         }
-        let title = format!("{}: {}\n", told.tool, counted(stories.len(), "data race"));
+        let title = format!("{}: {}\n", reported.tool, counted(stories.len(), "data race"));
         tools.push(title + &report::races(stories, &names, &|file| target.source(file)));
     }
     if let Some(caught) = seen.caught {
@@ -454,7 +454,7 @@ fn tell(
         seen.seconds,
         ending(watched.end.as_ref())
     );
-    let findings = findings_told(watched, seen.confirmed, &names);
+    let findings = findings_in_words(watched, seen.confirmed, &names);
     if arguments.json {
         println!("{}", as_json(target, watched, seen.confirmed, &json_races, seen.seconds));
     } else {
@@ -473,7 +473,7 @@ fn tell(
     })
 }
 
-/// Whether either side of a race is in a function whose races are not told.
+/// Whether either side of a race is in a function whose races are not reported.
 fn is_ignored(race: &Race, ignored: &Ignored, names: &Names) -> bool {
     let in_function = |pc: VirtAddr| {
         let frames = names.frames(pc);
@@ -483,17 +483,17 @@ fn is_ignored(race: &Race, ignored: &Ignored, names: &Names) -> bool {
 }
 
 /// Each finding with its sides, and whether it was confirmed.
-fn findings_told(
+fn findings_in_words(
     watched: &Watched,
     confirmed: &BTreeMap<Signature, Confirmation>,
     names: &Names,
 ) -> Vec<String> {
-    let told = |finding: &Finding| {
+    let reported = |finding: &Finding| {
         let confirmation = confirmed.get(&finding.signature());
         let confirmation = confirmation.map(|confirmation| format!("  {confirmation}\n"));
         report::brief(finding, names) + &confirmation.unwrap_or_default()
     };
-    watched.findings.iter().map(told).collect()
+    watched.findings.iter().map(reported).collect()
 }
 
 /// A sentence about how the run ended, if that is worth one.
@@ -508,7 +508,7 @@ fn ending(end: Option<&StepEnd>) -> String {
     }
 }
 
-/// A finding as it is told in JSON.
+/// A finding as it is reported in JSON.
 fn finding_json(finding: &Finding) -> serde_json::Value {
     serde_json::json!({
         "class": finding.kind.name(),
@@ -536,9 +536,9 @@ fn as_json(
                 }
                 Confirmation::NotReached { space } => serde_json::json!({ "not-reached": space }),
             });
-            let mut told = finding_json(finding);
-            told["confirmation"] = serde_json::json!(confirmation);
-            told
+            let mut reported = finding_json(finding);
+            reported["confirmation"] = serde_json::json!(confirmation);
+            reported
         })
         .collect();
     serde_json::json!({

@@ -1,7 +1,7 @@
 //! `rockfall explore`: one state space, chosen by hand.
 
 use crate::files::{expect_folder, write_finding, write_whole};
-use crate::interrupt::{Telling, lateness};
+use crate::interrupt::{Narrating, lateness};
 use crate::kept::Kept;
 use crate::outcome::{Outcome, others};
 use crate::progress::Progress;
@@ -256,12 +256,12 @@ fn systematic<R: Reduction + Serialize + DeserializeOwned>(
         Workers::new(workers, &world, &how.points, Options::default().depth_max, CLONE_BYTES_MAX);
     let mut search = kept.take_up().unwrap_or(new);
     if how.verbose > 0 {
-        search.tell();
+        search.keep_summaries();
     }
     search.run(&mut workers, &*late, &mut |search| {
         progress.note(search.sighting(), search.counts().effort.instructions);
         progress.show(search.counts().interleavings, search.forecast());
-        progress.tell(how.verbose, search.told());
+        progress.executed(how.verbose, search.summaries());
         kept.keep(search);
     });
     kept.end(&search, search.is_over());
@@ -291,12 +291,12 @@ fn icb(
     let mut search: ContextBounding<()> =
         kept.take_up().unwrap_or_else(|| ContextBounding::new(options, preemptions_max));
     if how.verbose > 0 {
-        search.tell();
+        search.keep_summaries();
     }
     search.run(&mut workers, &*late, &mut |search| {
         let what = format!("at most {} preemptions", search.bound());
         progress.show_part(search.counts().interleavings, search.search().forecast(), &what);
-        progress.tell(how.verbose, search.search().told());
+        progress.executed(how.verbose, search.search().summaries());
         kept.keep(search);
     });
     kept.end(&search, !matches!(search.verdict(), explore::Verdict::OutOfBudget { .. }));
@@ -431,10 +431,10 @@ pub fn explore(
     if let Some(path) = &how.forecasts {
         write_whole(path, progress.noted().as_bytes())?;
     }
-    tell(target, world, how, &outcome, sample.alone)
+    show(target, world, how, &outcome, sample.alone)
 }
 
-fn tell(
+fn show(
     target: &Target,
     world: &KernelWorld,
     how: &How,
@@ -442,10 +442,10 @@ fn tell(
     alone: bool,
 ) -> Result<Verdict, Failure> {
     if let Some(bug) = Bug::of(target, world, how, outcome) {
-        return bug.tell(target, world, how, outcome, &scope(target, how, outcome));
+        return bug.show(target, world, how, outcome, &scope(target, how, outcome));
     }
     let nothing = outcome.proves_nothing(how.points.rules.iter().any(is_known), alone);
-    let settled = match outcome.verdict {
+    let verdict = match outcome.verdict {
         explore::Verdict::Unsupported { .. } => Verdict::OwnBug.final_verdict(),
         _ if nothing.is_some() => Verdict::BadInput.final_verdict(),
         _ => Verdict::Fine.final_verdict(),
@@ -484,7 +484,7 @@ fn tell(
     if let Some(nothing) = nothing {
         if how.json { eprintln!("rockfall: {nothing}") } else { println!("  {nothing}") }
     }
-    Ok(settled)
+    Ok(verdict)
 }
 
 fn scope(target: &Target, how: &How, outcome: &Outcome) -> String {
@@ -520,7 +520,7 @@ impl Bug {
 
     /// Writes the files that were asked for and tells of the bug; the latter even if the former cannot be
     /// done. `scope` says, for programs, what the search covered.
-    pub fn tell(
+    pub fn show(
         &self,
         target: &Target,
         world: &KernelWorld,
@@ -530,7 +530,7 @@ impl Bug {
     ) -> Result<Verdict, Failure> {
         let verdict = Verdict::GuestBug.final_verdict();
         let written = write_finding(&self.file, &self.path);
-        let _telling = written.is_ok().then(|| Telling::of(&self.path));
+        let _narrating = written.is_ok().then(|| Narrating::of(&self.path));
         let story = narrate(target, world, &self.file, &self.path)?;
         let page = how.page.of(&self.path);
         let shown = match &page {
@@ -538,8 +538,11 @@ impl Bug {
             None => Ok(()),
         };
         if how.json {
-            let told = outcome.summary(scope, Some(&self.best));
-            println!("{}", json(&Summary { points: Some(&self.file.points), story: Some(&story), ..told }));
+            let summary = outcome.summary(scope, Some(&self.best));
+            println!(
+                "{}",
+                json(&Summary { points: Some(&self.file.points), story: Some(&story), ..summary })
+            );
         } else {
             print!("{}", report::text(&story, text_options()));
             if let (Some(page), Ok(())) = (page, &shown) {

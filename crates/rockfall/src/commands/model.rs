@@ -6,7 +6,7 @@ use crate::interrupt::lateness;
 use crate::model::drive::{self, Driven, Ground, Proposal};
 use crate::model::linux::{self, LinuxKernel};
 use crate::model::patch::Patched;
-use crate::model::{described, kernel, page, refine, route, told};
+use crate::model::{described, kernel, page, refine, route, words};
 use crate::smp::test::{Bug, Keeping};
 use crate::terminal::text_options;
 use crate::verdict::Verdict;
@@ -320,7 +320,7 @@ impl<'a> Checking<'a> {
         }
         let begun = Instant::now();
         if let Some(outcome) = self.spin(&model)? {
-            println!("Spin: {}.", told::verdict(&outcome));
+            println!("Spin: {}.", words::verdict(&outcome));
             if outcome.states > 0 {
                 println!(
                     "  {} states, {} transitions, {:.1} s",
@@ -370,7 +370,7 @@ impl<'a> Checking<'a> {
             trail.steps.len(),
             counted(switches, "context switch")
         );
-        print!("{}", told::counterexample(model, &trail));
+        print!("{}", words::counterexample(model, &trail));
         Ok(trail)
     }
 
@@ -395,7 +395,7 @@ impl<'a> Checking<'a> {
         }
         let target = kernel::target(kernel, self.home(), &self.folder.path, instead)?;
         let driven = self.drive(&target, model, trail)?;
-        let verdict = match self.tell(&driven, trail)? {
+        let verdict = match self.show(&driven, trail)? {
             Some(found) => self.keep(&target, &driven, found)?,
             None => Verdict::Fine,
         };
@@ -434,7 +434,7 @@ impl<'a> Checking<'a> {
         trail: &trail::Trail,
     ) -> Result<After, Failure> {
         let (mut linux, driven) = self.drive_linux(kernel, instead, model, trail)?;
-        let Some(found) = self.tell(&driven, trail)? else {
+        let Some(found) = self.show(&driven, trail)? else {
             return Ok(After { verdict: Verdict::Fine, proposal: None });
         };
         let keeping =
@@ -468,11 +468,11 @@ impl<'a> Checking<'a> {
     }
 
     /// Tells what came of it; returns what was found, if the kernel went wrong.
-    fn tell<'d>(&self, driven: &'d Driven, trail: &trail::Trail) -> Result<Option<&'d Found>, Failure> {
+    fn show<'d>(&self, driven: &'d Driven, trail: &trail::Trail) -> Result<Option<&'d Found>, Failure> {
         for place in &driven.plan.codeless {
             println!("  note: the kernel has no code of its own for {place}");
         }
-        let sentence = told::driven(&self.check, trail, driven);
+        let sentence = words::driven(&self.check, trail, driven);
         println!("On the kernel: {sentence}");
         if let Some(path) = &self.arguments.html {
             let page = page::page(&self.check, trail, driven, &sentence);
@@ -495,7 +495,7 @@ impl<'a> Checking<'a> {
         let outcome = crate::outcome::Outcome::of_bug(found.clone(), self.started.elapsed().as_secs_f64());
         let world = target.world(target.start()?);
         match explore::Bug::of(target, &world, &how, &outcome) {
-            Some(bug) => bug.tell(target, &world, &how, &outcome, "a counterexample of a model"),
+            Some(bug) => bug.show(target, &world, &how, &outcome, "a counterexample of a model"),
             None => Ok(Verdict::GuestBug.final_verdict()),
         }
     }
@@ -542,13 +542,13 @@ impl<'a> Checking<'a> {
         let outcome = again.spin(&clean)?;
         let clean = outcome.as_ref().is_some_and(|outcome| outcome.verdict == spin::Verdict::Exhausted);
         if let Some(outcome) = &outcome {
-            println!("Spin: {}.", told::verdict(outcome));
+            println!("Spin: {}.", words::verdict(outcome));
         }
         let (model, trail) = patched.moved(model, trail);
         let mut replays = None;
         if let Some(kernel) = kernel {
             let driven = again.drive_patched(kernel, patched, &model, &trail)?;
-            println!("On the patched kernel: {}", told::driven(&self.check, &trail, &driven));
+            println!("On the patched kernel: {}", words::driven(&self.check, &trail, &driven));
             replays = Some(matches!(driven.verdict, drive::Verdict::Violated { .. }));
         }
         println!(

@@ -58,7 +58,7 @@ pub struct Arguments {
 }
 
 /// Tests that are named.
-const TESTS_TOLD: usize = 8;
+const TESTS_SHOWN: usize = 8;
 
 struct Project {
     /// The folder of its makefile.
@@ -100,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         Kind::P2 => project.p2()?,
         Kind::P3 => project.p3()?,
     };
-    ready.tell();
+    ready.show();
     Ok(Verdict::Fine)
 }
 
@@ -166,7 +166,7 @@ impl Ready {
         Self { target, test_flag, description: library.to_owned(), tests, questions: 0 }
     }
 
-    fn tell(&self) {
+    fn show(&self) {
         let Self { target, test_flag, description, tests, questions } = self;
         let description = description.display();
         let test = tests.first().map_or("TEST", String::as_str);
@@ -179,10 +179,10 @@ impl Ready {
         if tests.is_empty() {
             println!("No tests were found: a test is what is typed to the kernel.");
         } else {
-            let more = tests.len().saturating_sub(TESTS_TOLD);
-            let told = tests.iter().take(TESTS_TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = tests.len().saturating_sub(TESTS_SHOWN);
+            let named = tests.iter().take(TESTS_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            println!("Tests: {told}{more}");
+            println!("Tests: {named}{more}");
         }
         println!("Now type:");
         println!("  rockfall doctor {target} {test_flag}{test}");

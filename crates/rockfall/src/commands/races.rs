@@ -24,7 +24,7 @@ use trace::PointSet;
 pub struct Arguments {
     #[command(flatten)]
     pub target: TargetArguments,
-    /// How data races are told
+    /// How data races are reported
     #[arg(long, value_enum, default_value = "limited")]
     pub races: Races,
     /// Print one object for programs instead of text

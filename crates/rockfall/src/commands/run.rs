@@ -52,7 +52,7 @@ pub struct Arguments {
     /// A further disk image; what the guest writes is forgotten at the end
     #[arg(long, value_name = "FILE")]
     disk: Vec<PathBuf>,
-    /// Command line for a Multiboot or Linux kernel, after its name or after what every Linux kernel is told
+    /// Command line for a Multiboot or Linux kernel, after its name or after what every Linux kernel is given
     /// here
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, default_value = "")]
     append: String,

@@ -70,7 +70,7 @@ pub struct Arguments {
     /// Stop after this time: 90s, 10m, 2h
     #[arg(short, long, value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
     pub budget: Duration,
-    /// How data races are told
+    /// How data races are reported
     #[arg(long, value_enum, default_value = "limited")]
     pub races: Races,
     /// Explore only the state space with all points known: the quickest way to a proof, if there is one
@@ -236,7 +236,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         store: Arc::new(folder),
         memory_is_short: &|| ram.is_short(),
         fewest_first: arguments.icb,
-        tells: arguments.verbose > 0,
+        summarises: arguments.verbose > 0,
         ..Setting::new(&target, &plain, &code, arguments.races.into(), arguments.budget)
     };
     let mut campaign = match record {
@@ -245,19 +245,19 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     };
     let mut view = JobsView::new(arguments.json, arguments.verbose, arguments.interval);
     let mut scene = Scene { arguments, target, plain, sample };
-    for cause in campaign.told().to_vec() {
+    for cause in campaign.causes_set_aside().to_vec() {
         scene.set_aside(cause);
     }
     loop {
         let found = campaign.run(&mut view);
-        // A bug is kept until it has been told.
+        // A bug is kept until it has been reported.
         let complete = found.is_none() && campaign.plan.is_complete();
         campaign.put_down(complete.then_some(Ended::Complete));
         let Some((id, found)) = found else {
             view.finish(&campaign.plan);
             return Ok(scene.conclude(&campaign, &code));
         };
-        let (verdict, cause) = scene.tell(id, found, &mut campaign, &mut view, &code)?;
+        let (verdict, cause) = scene.show(id, found, &mut campaign, &mut view, &code)?;
         if !arguments.all {
             campaign.put_down(Some(Ended::Bug));
             return Ok(verdict);
@@ -277,7 +277,7 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Sets findings with this cause aside, because they were told before.
+    /// Sets findings with this cause aside, because they were reported before.
     fn set_aside(&mut self, cause: Signature) {
         self.plain.observer.set_aside(cause.clone());
         self.target.recipe.known.push(cause);
@@ -286,16 +286,16 @@ impl Scene<'_> {
     fn statement(&self, campaign: &Campaign<'_>, code: &Code<'_>, ending: Ending) -> String {
         let races = campaign.plan.races();
         // After a bug it is the bug that matters; the other races are for the next run.
-        let told = |known: &&Candidate| known.status == RaceStatus::Failing || ending != Ending::Bug;
+        let shown = |known: &&Candidate| known.status == RaceStatus::Failing || ending != Ending::Bug;
         let target = &self.target;
-        let told = stories(races.iter().filter(told), &campaign.witnesses, target, &self.plain, code);
+        let shown = stories(races.iter().filter(shown), &campaign.witnesses, target, &self.plain, code);
         let mut statement = Statement::of(campaign, target, ending);
         statement.instructions = self.sample.instructions;
-        statement.text() + &report::races(told, &Names::of(target), &|file| target.source(file))
+        statement.text() + &report::races(shown, &Names::of(target), &|file| target.source(file))
     }
 
     /// Makes the bug short, writes it to a file and tells it; returns its cause.
-    fn tell(
+    fn show(
         &self,
         id: JobId,
         mut found: Found,
@@ -308,7 +308,7 @@ impl Scene<'_> {
         view.bug(&found.finding, interleavings, seconds);
         found.interleaving = interleavings;
         let points = campaign.plan.job(id).points.clone();
-        let number = campaign.told().len() + 1;
+        let number = campaign.causes_set_aside().len() + 1;
         let first = arguments.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
         let how = How {
             wider: campaign.wider(&points),
@@ -332,10 +332,10 @@ impl Scene<'_> {
         if confirm::is_cycle(&bug.file.finding) {
             let budget = arguments.budget.as_secs_f64() - seconds;
             let path = marked(how.output.as_deref().unwrap_or(&first), "deadlock");
-            let told = self.confirm(&bug.file.finding, budget, &path)?;
-            statement = format!("The lock order is {told}\n\n{statement}");
+            let shown = self.confirm(&bug.file.finding, budget, &path)?;
+            statement = format!("The lock order is {shown}\n\n{statement}");
         }
-        let verdict = bug.tell(target, plain, &how, &outcome, statement.trim_end())?;
+        let verdict = bug.show(target, plain, &how, &outcome, statement.trim_end())?;
         match (arguments.json, arguments.all) {
             (false, false) => print!("{statement}"),
             (false, true) => println!("\nThe search goes on, with this bug set aside.\n"),
@@ -353,15 +353,15 @@ impl Scene<'_> {
         let cores = self.arguments.workers.unwrap_or_else(cores).max(1);
         let mut confirmed = confirm::confirm(&root, std::slice::from_ref(cycle), cores, &late);
         let Some(confirmation) = confirmed.remove(&cycle.signature()) else { return Ok(String::new()) };
-        let mut told = confirmation.to_string();
+        let mut shown = confirmation.to_string();
         if let Confirmation::Confirmed(found) = &confirmation {
             let points = confirm::points();
             let short = Shortened::of(&root, &points, &[], found, cores, self.target.host());
             let recipe = Recipe { lockdep: false, ..self.target.recipe.clone() };
             write_finding(&short.file(&recipe, found.interleaving), path)?;
-            told += &format!("\n  rockfall replay {}", path.display());
+            shown += &format!("\n  rockfall replay {}", path.display());
         }
-        Ok(told)
+        Ok(shown)
     }
 
     /// Tells the result when no bug is left, as far as anybody looked.
@@ -377,7 +377,7 @@ impl Scene<'_> {
             _ => None,
         };
         let verdict = match ending {
-            _ if !campaign.told().is_empty() => Verdict::GuestBug,
+            _ if !campaign.causes_set_aside().is_empty() => Verdict::GuestBug,
             Ending::Done if nothing.is_some() => Verdict::BadInput,
             Ending::Done => Verdict::Fine,
             _ if gap => Verdict::OwnBug,
@@ -391,7 +391,7 @@ impl Scene<'_> {
             }
             return verdict.final_verdict();
         }
-        let told = match (ending, gap) {
+        let shown = match (ending, gap) {
             (Ending::Done, _) if nothing.is_some() => report::Verdict::Unsupported,
             (Ending::Done, _) => report::Verdict::Exhausted,
             (Ending::Bounded, _) => report::Verdict::Bounded,
@@ -399,7 +399,7 @@ impl Scene<'_> {
             _ => report::Verdict::OutOfBudget,
         };
         let summary = Summary {
-            verdict: told,
+            verdict: shown,
             scope: covered.trim_end(),
             finding: None,
             interleavings: campaign.interleavings(),

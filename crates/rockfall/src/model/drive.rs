@@ -267,8 +267,8 @@ fn console<S: Subject>(world: &World<S, Detectors>, plan: &Plan, schedule: &Sche
 fn round(guided: &Guided, plan: &Plan, from: usize) -> Round {
     let before = plan.steps.iter().rposition(|(_, end)| *end <= from);
     let after = guided.legs_done().checked_sub(2);
-    let stood = |leg: Option<usize>| leg.and_then(|leg| guided.stood(leg));
-    match (stood(before), stood(after)) {
+    let positions = |leg: Option<usize>| leg.and_then(|leg| guided.positions(leg));
+    match (positions(before), positions(after)) {
         (Some(before), Some(after)) if before == after => Round::Closed,
         _ => Round::Open,
     }

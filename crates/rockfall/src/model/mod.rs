@@ -8,4 +8,4 @@ pub mod page;
 pub mod patch;
 pub mod refine;
 pub mod route;
-pub mod told;
+pub mod words;

@@ -203,7 +203,7 @@ fn rows(text: &mut String, model: &[ModelLine], kernel: &[Stand]) {
             let _ = write!(text, "<code class=step>{}</code>", html(step));
         }
         match beside.map(|beside| &kernel[beside]) {
-            Some(stand) => stood(text, stand),
+            Some(stand) => cell(text, stand),
             None => text.push_str("<td><td>"),
         }
         text.push_str("</tr>");
@@ -220,13 +220,13 @@ fn alone(text: &mut String, stands: &[Stand]) {
         }
         if at < STANDS_SHOWN / 2 || at >= STANDS_SHOWN / 2 + hidden {
             text.push_str("<tr><td><td>");
-            stood(text, stand);
+            cell(text, stand);
             text.push_str("</tr>");
         }
     }
 }
 
-fn stood(text: &mut String, stand: &Stand) {
+fn cell(text: &mut String, stand: &Stand) {
     let place = stand.place.as_deref().unwrap_or_default();
     let _ = write!(text, "<td class=at>{}<td><code>{}</code>", html(place), html(&stand.text));
 }
@@ -254,7 +254,7 @@ fn ending(text: &mut String, driven: &Driven) {
         }
         Verdict::NeverReached(never) => {
             text.push_str("<h2>Where the threads stand</h2><pre>");
-            text.push_str(&html(&crate::model::told::standing(&never.standing)));
+            text.push_str(&html(&crate::model::words::standing(&never.standing)));
             text.push_str("</pre>");
             if let Some(proposal) = &never.proposal {
                 let _ = write!(text, "<p>{}</p>", html(&proposal.sentence));

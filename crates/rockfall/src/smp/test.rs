@@ -3,7 +3,7 @@
 use crate::commands::explore::cores;
 use crate::commands::test::Arguments;
 use crate::files::{host, write_finding, write_whole};
-use crate::interrupt::{Telling, lateness};
+use crate::interrupt::{Narrating, lateness};
 use crate::progress::Progress;
 use crate::ram::Ram;
 use crate::smp::target::{finding_path, keep_image, load, load_functions, snapshots, tests};
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             // A test's inputs share its budget.
             let budget = arguments.budget / (inputs.len() as u32);
             let explored = explore(arguments, &target, &booted, budget)?;
-            let (one, line) = explored.tell(arguments, &mut target)?;
+            let (one, line) = explored.show(arguments, &mut target)?;
             if one != Verdict::Fine {
                 verdict = one;
             }
@@ -122,7 +122,7 @@ pub fn explore(
     let mut progress = Progress::new(arguments.json, &what);
     plan.run(&mut |what, interleavings| {
         progress.show_part(interleavings, None, what);
-        progress.tell_part(arguments.verbose, interleavings, what);
+        progress.part(arguments.verbose, interleavings, what);
     });
     progress.finish();
     let ending = Ending::of(&plan, crate::interrupt::asked());
@@ -131,25 +131,25 @@ pub fn explore(
 
 impl Explored {
     /// Tells the verdict; returns it with a line that sums it up.
-    fn tell(&self, arguments: &Arguments, target: &mut SmpTarget) -> Result<(Verdict, String), Failure> {
+    fn show(&self, arguments: &Arguments, target: &mut SmpTarget) -> Result<(Verdict, String), Failure> {
         let Self { plan, ending, .. } = self;
         let names = self.subject.knowledge().clone();
-        let told = statement(&target.what(), plan, self.subject.counters(), *ending, &*names);
-        let line = told.lines().next().unwrap_or_default().to_owned();
+        let statement_text = statement(&target.what(), plan, self.subject.counters(), *ending, &*names);
+        let line = statement_text.lines().next().unwrap_or_default().to_owned();
         let Some((found, points)) = plan.found.clone() else {
             let verdict =
                 if *ending == Ending::Unsupported { Verdict::OwnBug } else { Verdict::Fine }.final_verdict();
             if arguments.json {
-                println!("{}", json(&summary(plan, *ending, told.trim_end(), None)));
+                println!("{}", json(&summary(plan, *ending, statement_text.trim_end(), None)));
             } else {
-                print!("{told}{}", races(plan, &*names));
+                print!("{statement_text}{}", races(plan, &*names));
             }
             return Ok((verdict, line));
         };
         let path = arguments.output.clone().unwrap_or_else(|| finding_path(target));
         target.recipe.tso = plan.buffered;
         let bug = Bug::new(target, plan.plain_world(), &found, &points, &Keeping::of(arguments, path))?;
-        let verdict = bug.tell(arguments, target, plan, told.trim_end())?;
+        let verdict = bug.show(arguments, target, plan, statement_text.trim_end())?;
         target.recipe.tso = arguments.target.tso;
         Ok((verdict, line))
     }
@@ -209,16 +209,16 @@ impl Bug {
     }
 
     pub fn story(&self, target: &SmpTarget) -> Result<Story, Failure> {
-        let _telling = Telling::of(&self.path);
+        let _narrating = Narrating::of(&self.path);
         narrate(target, &self.world, &self.file, &self.path)
     }
 
-    fn tell(
+    fn show(
         &self,
         arguments: &Arguments,
         target: &SmpTarget,
         plan: &Plan,
-        told: &str,
+        statement_text: &str,
     ) -> Result<Verdict, Failure> {
         let verdict = Verdict::GuestBug.final_verdict();
         let story = self.story(target)?;
@@ -227,17 +227,17 @@ impl Bug {
             write_whole(html, report::html(&story).as_bytes())?;
         }
         if arguments.json {
-            let summary = summary(plan, Ending::Bug, told, Some(&self.file));
+            let summary = summary(plan, Ending::Bug, statement_text, Some(&self.file));
             println!("{}", json(&Summary { story: Some(&story), ..summary }));
         } else {
             let page = page.map_or(String::new(), |page| format!("Page:     {}\n", page.display()));
-            println!("{}{page}{told}", report::text(&story, text_options()));
+            println!("{}{page}{statement_text}", report::text(&story, text_options()));
         }
         Ok(verdict)
     }
 }
 
-/// The subject with steps that do not end with the budget, so that what was found is told in full.
+/// The subject with steps that do not end with the budget, so that what was found is reported in full.
 fn without_haste(mut subject: Multiprocessor) -> Multiprocessor {
     use trace::Subject as _;
     subject.cancel_when(std::sync::Arc::new(|| false));

@@ -13,12 +13,12 @@ const INTERLEAVINGS_MAX: u64 = 60_000;
 pub type Says = Arc<dyn Fn(&Uniprocessor, &StepEnd) -> Option<String> + Send + Sync>;
 
 /// A guest that says with its last step, as a line on the console, what came of it.
-pub struct Told {
+pub struct Ending {
     guest: Uniprocessor,
     says: Says,
 }
 
-impl Clone for Told {
+impl Clone for Ending {
     fn clone(&self) -> Self {
         Self { guest: self.guest.clone(), says: self.says.clone() }
     }
@@ -28,7 +28,7 @@ impl Clone for Told {
     }
 }
 
-impl Subject for Told {
+impl Subject for Ending {
     fn enabled(&self) -> ChoiceSet {
         self.guest.enabled()
     }
@@ -62,13 +62,13 @@ impl Observer for Ends {
     }
 }
 
-pub fn world(guest: Uniprocessor, says: Says, in_words: fn(&Step) -> String) -> World<Told, Ends> {
-    World::new(Told { guest, says }, Ends(in_words))
+pub fn world(guest: Uniprocessor, says: Says, in_words: fn(&Step) -> String) -> World<Ending, Ends> {
+    World::new(Ending { guest, says }, Ends(in_words))
 }
 
 /// How executions end, and how many there were.
 pub fn ends<R: Reduction>(
-    world: &World<Told, Ends>,
+    world: &World<Ending, Ends>,
     points: &PointSet,
     reduction: R,
 ) -> (BTreeSet<String>, u64) {

@@ -236,7 +236,7 @@ impl FreeRun {
         for line in subject.builder.console_lines(&mut subject.machine) {
             boot.console.push_str(&line);
             boot.console.push('\n');
-            subject.tracker.tell(&subject.machine, &mut subject.builder, Action::Console { line });
+            subject.tracker.emit(&subject.machine, &mut subject.builder, Action::Console { line });
         }
         let stop = match stopped {
             Ok(stop) => stop,

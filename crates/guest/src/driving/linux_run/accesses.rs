@@ -13,7 +13,7 @@ use super::watchpoints::KERNEL_START;
 use crate::elf::code;
 use crate::state::{Architecture, Memory as _};
 use crate::view::View;
-use machine::{Event, Events, Machine};
+use machine::{Events, LogEntry, Machine};
 use std::collections::BTreeSet;
 use trace::{Access, CpuId, PhysAddr, VirtAddr};
 
@@ -85,7 +85,7 @@ impl LinuxRun {
         let (machine, tasks) = (&self.machine, &self.tasks);
         let memory_end = machine.memory.size();
         machine.drain(log, |event| {
-            let Event::Access(access) = event else { return };
+            let LogEntry::Access(access) = event else { return };
             if access.address.0 < KERNEL_START
                 || access.pc.0 < KERNEL_START
                 || access.size > STRETCH_BYTES_MAX

@@ -125,7 +125,7 @@ impl LinuxRun {
     }
 
     /// Tells what is masked where a lock is taken or released, if that was different before.
-    fn tell_masks(&mut self, cpu: CpuId, context: &Context, pc: VirtAddr) {
+    fn emit_masks(&mut self, cpu: CpuId, context: &Context, pc: VirtAddr) {
         let now = (context.hard_masked, context.soft_masked);
         let before = self.masked.insert(context.thread, now).unwrap_or((false, false));
         let changes = [
@@ -144,7 +144,7 @@ impl LinuxRun {
     }
 
     /// Tells an action in the context in which the processor runs.
-    fn tell(&mut self, cpu: CpuId, context: &Context, action: Action, pc: VirtAddr) {
+    fn emit(&mut self, cpu: CpuId, context: &Context, action: Action, pc: VirtAddr) {
         let action = match context.handler {
             Some(interrupt) => Action::InHandler { interrupt, action: Box::new(action) },
             None => action,
@@ -153,7 +153,7 @@ impl LinuxRun {
     }
 
     /// Tells the class of a lock that is first met, if its address does not.
-    fn tell_class(&mut self, cpu: CpuId, context: &Context, lock: u64, pc: VirtAddr) {
+    fn emit_class(&mut self, cpu: CpuId, context: &Context, lock: u64, pc: VirtAddr) {
         if !self.places.first_met(lock) {
             return;
         }
@@ -163,7 +163,7 @@ impl LinuxRun {
             Place::Page { at, offset } => (at, Some(offset)),
             Place::Unknown => (pc, None),
         };
-        self.tell(cpu, context, Action::LockFound { lock: LockId(lock), at, offset }, pc);
+        self.emit(cpu, context, Action::LockFound { lock: LockId(lock), at, offset }, pc);
     }
 
     fn lock_function(&mut self, cpu: CpuId, entry: u64, verb: Verb) {
@@ -178,45 +178,45 @@ impl LinuxRun {
         }
         let pc = self.caller(cpu);
         let id = LockId(lock);
-        self.tell_masks(cpu, &context, pc);
+        self.emit_masks(cpu, &context, pc);
         match verb {
             Verb::Take { taking, masking } => {
-                self.tell_class(cpu, &context, lock, pc);
+                self.emit_class(cpu, &context, lock, pc);
                 context.hard_masked |= masking == Masking::Hard;
                 context.soft_masked |= masking == Masking::Soft;
-                self.tell_masks(cpu, &context, pc);
+                self.emit_masks(cpu, &context, pc);
                 self.take(cpu, &context, id, taking, pc);
             }
             Verb::TakeOrFail { taking } => {
-                self.tell_class(cpu, &context, lock, pc);
-                self.tell(cpu, &context, Action::LockRequest { lock: id, taking }, pc);
+                self.emit_class(cpu, &context, lock, pc);
+                self.emit(cpu, &context, Action::LockRequest { lock: id, taking }, pc);
                 self.enter(cpu, context.thread, entry, lock);
             }
             Verb::Try { .. } => {
-                self.tell_class(cpu, &context, lock, pc);
+                self.emit_class(cpu, &context, lock, pc);
                 self.enter(cpu, context.thread, entry, lock);
             }
-            Verb::Release | Verb::LeaveRead => self.tell(cpu, &context, Action::Unlock { lock: id }, pc),
+            Verb::Release | Verb::LeaveRead => self.emit(cpu, &context, Action::Unlock { lock: id }, pc),
             Verb::Downgrade => {
-                self.tell(cpu, &context, Action::Unlock { lock: id }, pc);
+                self.emit(cpu, &context, Action::Unlock { lock: id }, pc);
                 let taking = Taking { attempt: true, shared: true, ..Taking::default() };
-                self.tell(cpu, &context, Action::Lock { lock: id, taking }, pc);
+                self.emit(cpu, &context, Action::Lock { lock: id, taking }, pc);
             }
             Verb::Initialise => {
-                self.tell_class(cpu, &context, lock, pc);
+                self.emit_class(cpu, &context, lock, pc);
                 if self.unordered_code.contains(&pc.0) {
                     self.places.leave_unordered(lock);
                 }
             }
             Verb::EnterRead => self.take(cpu, &context, id, READ_SIDE, pc),
             Verb::WaitFor | Verb::WaitForReaders => {
-                self.tell(cpu, &context, Action::LockRequest { lock: id, taking: Taking::default() }, pc);
+                self.emit(cpu, &context, Action::LockRequest { lock: id, taking: Taking::default() }, pc);
             }
             Verb::Down => {
-                self.tell(cpu, &context, Action::LockRequest { lock: id, taking: COUNT }, pc);
-                self.tell(cpu, &context, Action::Down { semaphore: id }, pc);
+                self.emit(cpu, &context, Action::LockRequest { lock: id, taking: COUNT }, pc);
+                self.emit(cpu, &context, Action::Down { semaphore: id }, pc);
             }
-            Verb::Up => self.tell(cpu, &context, Action::Up { semaphore: id }, pc),
+            Verb::Up => self.emit(cpu, &context, Action::Up { semaphore: id }, pc),
         }
     }
 
@@ -225,7 +225,7 @@ impl LinuxRun {
         let recursive = taking.recursive || taking.shared && !taking.attempt && context.handler.is_some();
         let attempt = taking.attempt || self.places.is_unordered(lock.0);
         let taking = Taking { recursive, attempt, ..taking };
-        self.tell(cpu, context, Action::Lock { lock, taking }, pc);
+        self.emit(cpu, context, Action::Lock { lock, taking }, pc);
     }
 
     /// Takes note that a function was entered whose result matters.
@@ -277,7 +277,7 @@ impl LinuxRun {
                 let context = self.context(cpu);
                 let task = self.argument(cpu, DI);
                 let child = self.tasks.made(task, &View { machine: &self.machine, cpu });
-                self.tell(cpu, &context, Action::Create { child }, pc);
+                self.emit(cpu, &context, Action::Create { child }, pc);
             }
             Function::ReturnToUser => {
                 self.thread_of(cpu);

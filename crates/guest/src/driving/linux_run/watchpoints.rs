@@ -10,7 +10,7 @@
 //! Sources: DataCollider (Erickson et al. 2010, 3) for waiting at sampled accesses, KCSAN for the value that
 //! changed without a known access. Exempt: locked instructions, per-CPU variables (by the GS segment) and
 //! stacks. Limits: an access that the kernel's source marks (`READ_ONCE`) is a plain one in its code, so
-//! marked accesses are told as well; user mode is not looked at.
+//! marked accesses are emitted as well; user mode is not looked at.
 
 use super::LinuxRun;
 use crate::elf::code::{PlainAccess, plain_access};
@@ -69,13 +69,13 @@ pub struct Watchpoints {
     turns: u64,
     pub set: u64,
     pub races: Vec<CaughtRace>,
-    /// The pairs of instructions that were told.
-    told: BTreeSet<(VirtAddr, VirtAddr)>,
+    /// The pairs of instructions that were reported.
+    reported: BTreeSet<(VirtAddr, VirtAddr)>,
 }
 
 impl Watchpoints {
     pub fn new(sampling: Sampling) -> Self {
-        Self { sampling, turns: 0, set: 0, races: Vec::new(), told: BTreeSet::new() }
+        Self { sampling, turns: 0, set: 0, races: Vec::new(), reported: BTreeSet::new() }
     }
 
     /// Counts a turn; says whether its processor is to be held back.
@@ -121,7 +121,8 @@ impl LinuxRun {
         let met = self.let_others_run(cpu, next, watchpoints.sampling.instructions);
         let after = self.value(cpu, next).unwrap_or(before);
         let other_pc = met.as_ref().map_or(pc, |(_, access)| access.pc);
-        if (met.is_some() || after != before) && watchpoints.told.insert((pc.min(other_pc), pc.max(other_pc)))
+        if (met.is_some() || after != before)
+            && watchpoints.reported.insert((pc.min(other_pc), pc.max(other_pc)))
         {
             let object = self.running().describe(VirtAddr(next.addr), &View { machine: self.machine(), cpu });
             let held = self.accessor(cpu, pc, next.kind, false);
@@ -140,8 +141,8 @@ impl LinuxRun {
             if state.activity != Activity::Running || state.cpl() != 0 {
                 return None;
             }
-            // Where a function is entered nobody is held back: what that means would be told again when it
-            // goes on.
+            // Where a function is entered nobody is held back: what that means would be acted on again when
+            // it goes on.
             let entered = self.stops.contains(&state.pc());
             if let Some(next) = self.next_access(cpu).filter(|_| !entered) {
                 return Some(next);

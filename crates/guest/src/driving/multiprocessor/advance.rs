@@ -17,11 +17,11 @@ struct Going {
     /// How many instructions the processor had executed when the step began.
     begun: u64,
     /// The instruction that it stood before then.
-    stood_at: u64,
+    began_at: u64,
     /// Whether that instruction has been divided into its two accesses, or need not be.
     divided: bool,
-    /// Whether what it stood before has been told as a free already.
-    told: bool,
+    /// Whether what it stood before has been emitted as a free already.
+    free_emitted: bool,
     /// What ends a run of the machine.
     until: StopSet,
     /// Whether the last run ended at the instruction that follows STI, after which interrupts come through.
@@ -32,7 +32,7 @@ impl Multiprocessor {
     /// Runs a processor until its step ends.
     pub(super) fn advance(&mut self, cpu: CpuId, outcome: u8) -> StepEnd {
         let begun = self.machine.cpu(cpu).executed;
-        let stood_at = self.machine.cpu(cpu).pc();
+        let began_at = self.machine.cpu(cpu).pc();
         if let Role::Ended { place, .. } = self.context(cpu).role {
             self.context(cpu).role = Role::Ended { place, away: true };
         }
@@ -44,12 +44,12 @@ impl Multiprocessor {
             return end;
         }
         self.decide(cpu, outcome);
-        let told = match self.enter_free(cpu) {
-            Ok(told) => told,
+        let free_emitted = match self.enter_free(cpu) {
+            Ok(free_emitted) => free_emitted,
             Err(crashed) => return crashed,
         };
         let until = self.until(cpu);
-        let mut going = Going { cpu, begun, stood_at, divided, told, until, shadowed: false };
+        let mut going = Going { cpu, begun, began_at, divided, free_emitted, until, shadowed: false };
         let mut looked = 0;
         for stops in 1_u64.. {
             let was_shadowed = std::mem::take(&mut going.shadowed);
@@ -108,7 +108,7 @@ impl Multiprocessor {
     /// The processor stands before an access to a word that is a point.
     fn before_access(&mut self, going: &mut Going, access: &Access, executed: u64) -> Option<StepEnd> {
         let cpu = going.cpu;
-        if executed > 0 || self.machine.cpu(cpu).pc() != going.stood_at {
+        if executed > 0 || self.machine.cpu(cpu).pc() != going.began_at {
             return Some(self.arrive(cpu, access));
         }
         // The processor was chosen where it stood before this very access, which it may now make. It may
@@ -149,7 +149,7 @@ impl Multiprocessor {
         if self.ends.contains(&pc) {
             return self.ended(cpu);
         }
-        if going.told && executed == 0 {
+        if going.free_emitted && executed == 0 {
             return None;
         }
         if self.frees_point(cpu) {
@@ -197,7 +197,7 @@ impl Multiprocessor {
             Stop::Hypercall => self.called(cpu),
             Stop::Interrupt { vector, .. } => {
                 self.empty_buffer(cpu);
-                self.tell(cpu, Action::Interrupt { vector });
+                self.emit(cpu, Action::Interrupt { vector });
                 self.time.counting.count(Rule::Interrupt);
                 let Self { machine, contexts, .. } = self;
                 let context: &mut Context = &mut contexts[usize::from(cpu.0)];
@@ -224,12 +224,12 @@ impl Multiprocessor {
             }
             Stop::TripleFault => {
                 let tables = PhysAddr(self.machine.cpu(cpu).cr3);
-                self.tell(cpu, Action::TripleFault { tables });
+                self.emit(cpu, Action::TripleFault { tables });
                 Some(StepEnd::Crashed)
             }
             Stop::PowerOff | Stop::Reset | Stop::Exit { .. } => {
                 let message = format!("the guest ended the run in the middle of the test: {stop}");
-                self.tell(cpu, Action::Panic { message });
+                self.emit(cpu, Action::Panic { message });
                 Some(StepEnd::Crashed)
             }
             other => Some(StepEnd::Unsupported { what: other.to_string() }),

@@ -1,7 +1,7 @@
 //! What follows when all threads of a test have ended: its own check of what they left.
 //!
 //! From there on the guest runs freely, processors in turn and timers by themselves, until the test says that
-//! its check is done. What it finds wrong, and what the console says, is told as actions of the last step.
+//! its check is done. What it finds wrong, and what the console says, becomes actions of the last step.
 
 use super::Multiprocessor;
 use crate::hooks::annotation::{Annotation, decode};
@@ -16,7 +16,7 @@ pub const CHECK_INSTRUCTIONS_MAX: u64 = 2_000_000_000;
 const ASK_INSTRUCTIONS: u64 = 1_000_000;
 
 impl Multiprocessor {
-    /// Runs the check of a test whose last step on `cpu` is being told.
+    /// Runs the check of a test whose last step on `cpu` is being built.
     pub(super) fn check(&mut self, cpu: CpuId) -> StepEnd {
         self.machine.set_timer_mode(TimerMode::FreeRunning);
         self.machine.hold_messages(false);
@@ -26,7 +26,7 @@ impl Multiprocessor {
             if executed >= CHECK_INSTRUCTIONS_MAX {
                 let check = "the check at the end comes to its end".to_owned();
                 let found = format!("still running after {executed} instructions");
-                self.tell(cpu, Action::CheckFailed { check, found });
+                self.emit(cpu, Action::CheckFailed { check, found });
                 return StepEnd::Finished;
             }
             if executed - asked >= ASK_INSTRUCTIONS {
@@ -52,7 +52,7 @@ impl Multiprocessor {
                 Stop::Hypercall => {}
                 Stop::TripleFault => {
                     let tables = PhysAddr(self.machine.cpu(turn.cpu).cr3);
-                    self.tell(turn.cpu, Action::TripleFault { tables });
+                    self.emit(turn.cpu, Action::TripleFault { tables });
                     return StepEnd::Crashed;
                 }
                 Stop::PowerOff | Stop::Reset | Stop::Exit { .. } => {
@@ -73,14 +73,14 @@ impl Multiprocessor {
             Some(Annotation::Result { status, test }) => {
                 if status != 0 {
                     let found = format!("status {status}");
-                    self.tell(cpu, Action::CheckFailed { check: format!("test {test} passes"), found });
+                    self.emit(cpu, Action::CheckFailed { check: format!("test {test} passes"), found });
                 }
                 return true;
             }
             Some(Annotation::Failed { check, found }) => {
-                self.tell(cpu, Action::CheckFailed { check, found });
+                self.emit(cpu, Action::CheckFailed { check, found });
             }
-            Some(Annotation::Message { text }) => self.tell(cpu, Action::Console { line: text }),
+            Some(Annotation::Message { text }) => self.emit(cpu, Action::Console { line: text }),
             _ => {}
         }
         false

@@ -26,11 +26,11 @@ impl Multiprocessor {
         match decode(&registers(&self.machine, cpu), &view)? {
             Annotation::TestEnd { threads, .. } if threads > 0 => self.ended(cpu),
             Annotation::Failed { check, found } => {
-                self.tell(cpu, Action::CheckFailed { check, found });
+                self.emit(cpu, Action::CheckFailed { check, found });
                 None
             }
             Annotation::Message { text } => {
-                self.tell(cpu, Action::Console { line: text });
+                self.emit(cpu, Action::Console { line: text });
                 None
             }
             // Its program is gone while bodies have not come to their ends.
@@ -38,12 +38,12 @@ impl Multiprocessor {
                 let check = format!("every body of test {test} comes to its end");
                 let found = format!("the program ended early {}", how_ended(status));
                 self.over = true;
-                self.tell(cpu, Action::TestEnd { alone: false });
-                self.tell(cpu, Action::CheckFailed { check, found });
+                self.emit(cpu, Action::TestEnd { alone: false });
+                self.emit(cpu, Action::CheckFailed { check, found });
                 Some(StepEnd::Finished)
             }
             Annotation::Panic { message } => {
-                self.tell(cpu, Action::Panic { message });
+                self.emit(cpu, Action::Panic { message });
                 Some(StepEnd::Crashed)
             }
             _ => None,
@@ -60,7 +60,7 @@ impl Multiprocessor {
         }
         context.role = Role::Ended { place, away: false };
         context.repetition.clear();
-        self.tell(cpu, Action::Exit);
+        self.emit(cpu, Action::Exit);
         if self.contexts.iter().any(|context| context.role == Role::Tested) || self.stores_will_wait(cpu) {
             return Some(self.point(PointKind::Voluntary, cpu));
         }
@@ -70,7 +70,7 @@ impl Multiprocessor {
     /// Ends the execution, because all threads of the test have ended.
     pub(super) fn finish(&mut self, cpu: CpuId) -> StepEnd {
         self.over = true;
-        self.tell(cpu, Action::TestEnd { alone: false });
+        self.emit(cpu, Action::TestEnd { alone: false });
         self.hear_console(cpu);
         // A test that ends at a function has no check of its own.
         if !self.ends.is_empty() {
@@ -80,10 +80,10 @@ impl Multiprocessor {
         if class.is_some_and(|class| self.class.passed.has_passed(class)) {
             return StepEnd::Finished;
         }
-        let told = self.telling.events.len();
+        let before = self.narration.events.len();
         let end = self.check(cpu);
         if end == StepEnd::Finished
-            && self.telling.events.len() == told
+            && self.narration.events.len() == before
             && let Some(class) = class
         {
             self.class.passed.passed(class);
@@ -97,10 +97,10 @@ impl Multiprocessor {
         if bytes.is_empty() {
             return;
         }
-        self.telling.console.push_str(&String::from_utf8_lossy(&bytes));
-        while let Some(end) = self.telling.console.find('\n') {
-            let line: String = self.telling.console.drain(..=end).collect();
-            self.tell(cpu, Action::Console { line: line.trim_end().to_owned() });
+        self.narration.console.push_str(&String::from_utf8_lossy(&bytes));
+        while let Some(end) = self.narration.console.find('\n') {
+            let line: String = self.narration.console.drain(..=end).collect();
+            self.emit(cpu, Action::Console { line: line.trim_end().to_owned() });
         }
     }
 }

@@ -3,12 +3,12 @@
 //!
 //! Concept: runs stop where one of the allocator's functions is entered and where it returns to
 //! ([`Heap::at`]). What a processor does in between is the allocator's own business. A freed object counts as
-//! free until it is allocated again; accesses to it are told although no other processor may ever have
+//! free until it is allocated again; accesses to it are emitted although no other processor may ever have
 //! touched those bytes.
 //!
 //! Aware of RCU: objects that are freed after a grace period are freed when the kernel really does it, and
 //! caches whose objects may be looked at while they are free (`SLAB_TYPESAFE_BY_RCU`) are left out. Before an
-//! access is told, the page must still belong to a slab: pages that went back to the page allocator are
+//! access is emitted, the page must still belong to a slab: pages that went back to the page allocator are
 //! something else.
 //!
 //! Limits: objects of pages (large allocations) are not followed.

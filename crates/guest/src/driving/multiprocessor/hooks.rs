@@ -15,7 +15,7 @@
 use super::recording::Block;
 use crate::elf::code;
 use crate::hooks::expression::Inputs;
-use crate::hooks::kernel::{Event, HeapId, Hook, HookId, Kernel, LockClass, Place};
+use crate::hooks::kernel::{HeapId, Hook, HookEvent, HookId, Kernel, LockClass, Place};
 use crate::state::{Memory as _, Registers};
 use crate::view::{View, registers};
 use machine::Machine;
@@ -65,11 +65,14 @@ fn counts(kernel: &Kernel, hook: &Hook) -> bool {
         lock.spins && !lock.under_test
     };
     match hook.event {
-        Event::LockRequest { class, .. }
-        | Event::LockHeld { class, .. }
-        | Event::TryDone { class, .. }
-        | Event::UnlockBegin { class, .. } => spins(class),
-        Event::Alloc { .. } | Event::Free { .. } | Event::Panic { .. } | Event::Fault { .. } => true,
+        HookEvent::LockRequest { class, .. }
+        | HookEvent::LockHeld { class, .. }
+        | HookEvent::TryDone { class, .. }
+        | HookEvent::UnlockBegin { class, .. } => spins(class),
+        HookEvent::Alloc { .. }
+        | HookEvent::Free { .. }
+        | HookEvent::Panic { .. }
+        | HookEvent::Fault { .. } => true,
         _ => false,
     }
 }
@@ -116,7 +119,7 @@ impl Hooked {
         };
         let hooks = kernel.entered(VirtAddr(registers.pc)).iter().map(|id| kernel.hook(*id));
         let (heap, addr) = hooks.filter(holds).find_map(|hook| match &hook.event {
-            Event::Free { heap, address } => Some((*heap, address.value(&view, &inputs).ok()?)),
+            HookEvent::Free { heap, address } => Some((*heap, address.value(&view, &inputs).ok()?)),
             _ => None,
         })?;
         let phys = machine.translate(cpu, VirtAddr(addr))?;
@@ -172,7 +175,7 @@ impl Hooked {
         hooks: &[&Hook],
         met: &mut Met,
     ) {
-        let is_heap = |hook: &&&Hook| matches!(hook.event, Event::Alloc { .. } | Event::Free { .. });
+        let is_heap = |hook: &&&Hook| matches!(hook.event, HookEvent::Alloc { .. } | HookEvent::Free { .. });
         let allocates = hooks.iter().any(|hook| is_heap(&hook));
         let leaves = hooks.iter().filter(|hook| matches!(hook.place, Place::Leave { .. }));
         let view = View { machine, cpu };
@@ -232,18 +235,20 @@ impl Hooked {
         let value = |expression: &crate::hooks::expression::Expression| expression.value(&view, inputs).ok();
         let physical = |addr: u64| machine.translate(cpu, VirtAddr(addr)).unwrap_or(PhysAddr(addr));
         let action = match &hook.event {
-            Event::LockRequest { class, lock } => value(lock)
+            HookEvent::LockRequest { class, lock } => value(lock)
                 .map(|lock| Action::LockRequest { lock: LockId(lock), taking: taking(kernel, *class) }),
-            Event::LockHeld { class, lock } => {
+            HookEvent::LockHeld { class, lock } => {
                 value(lock).map(|lock| Action::Lock { lock: LockId(lock), taking: taking(kernel, *class) })
             }
-            Event::TryDone { class, lock, acquired } => {
+            HookEvent::TryDone { class, lock, acquired } => {
                 let taking = Taking { attempt: true, ..taking(kernel, *class) };
                 let got = value(acquired).is_some_and(|got| got != 0);
                 value(lock).filter(|_| got).map(|lock| Action::Lock { lock: LockId(lock), taking })
             }
-            Event::UnlockBegin { lock, .. } => value(lock).map(|lock| Action::Unlock { lock: LockId(lock) }),
-            Event::Alloc { address, size, .. } => {
+            HookEvent::UnlockBegin { lock, .. } => {
+                value(lock).map(|lock| Action::Unlock { lock: LockId(lock) })
+            }
+            HookEvent::Alloc { address, size, .. } => {
                 let block = value(address).filter(|addr| *addr != 0).zip(value(size));
                 block.map(|(addr, size)| {
                     let (phys, size) = (physical(addr), size.min(machine.memory.size()));
@@ -252,15 +257,15 @@ impl Hooked {
                     Action::Alloc { addr: VirtAddr(addr), phys, size }
                 })
             }
-            Event::Free { heap, address } => {
+            HookEvent::Free { heap, address } => {
                 let addr = value(address).filter(|addr| *addr != 0);
                 addr.and_then(|addr| self.freed(kernel, *heap, addr, physical(addr), &view))
             }
-            Event::Panic { message } => {
+            HookEvent::Panic { message } => {
                 let text = message.as_ref().and_then(|message| message.text(&view, inputs).ok());
                 Some(Action::Panic { message: text.unwrap_or_default() })
             }
-            Event::Fault { vector, address } => {
+            HookEvent::Fault { vector, address } => {
                 let vector = vector.as_ref().and_then(value).unwrap_or(0) as u8;
                 let exception = code::exception(kernel.image.architecture, vector);
                 let addr = address.as_ref().and_then(value).map(VirtAddr);
@@ -299,7 +304,7 @@ impl Hooked {
     fn size(&self, kernel: &Kernel, heap: HeapId, addr: u64, view: &View<'_>) -> Option<u64> {
         self.blocks.get(&addr).copied().or_else(|| {
             let allocation = kernel.hooks.iter().find_map(|hook| match &hook.event {
-                Event::Alloc { heap: other, size, .. } if *other == heap && hook.arguments.is_empty() => {
+                HookEvent::Alloc { heap: other, size, .. } if *other == heap && hook.arguments.is_empty() => {
                     Some(size)
                 }
                 _ => None,

@@ -41,27 +41,27 @@ impl Watching {
 impl Multiprocessor {
     /// Tells what happens to the heap. A block that is freed or allocated is written by whoever does so,
     /// before it is free and after it is new.
-    pub(super) fn tell_of_heap(&mut self, cpu: CpuId, action: Action) {
+    pub(super) fn emit_heap_action(&mut self, cpu: CpuId, action: Action) {
         match action {
             Action::Free { addr, phys, size: Some(size) } => {
                 self.write_block(cpu, Block { addr, phys, size });
-                self.tell(cpu, action);
+                self.emit(cpu, action);
             }
             Action::Alloc { addr, phys, size } => {
-                self.tell(cpu, action);
+                self.emit(cpu, action);
                 self.recording.sharing.forget(phys, size);
                 self.write_block(cpu, Block { addr, phys, size });
             }
-            _ => self.tell(cpu, action),
+            _ => self.emit(cpu, action),
         }
     }
 
     pub(super) fn write_block(&mut self, cpu: CpuId, block: Block) {
         self.drain(cpu);
-        let told = self.recording.accesses.len();
+        let before = self.recording.accesses.len();
         let pc = VirtAddr(self.machine.cpu(cpu).pc());
         self.recording.write_block(cpu, &self.contexts, block, pc);
-        self.classify(cpu, told);
+        self.classify(cpu, before);
     }
 
     /// Whether the processor stands before a function that frees a block with words that are points.
@@ -89,7 +89,7 @@ impl Multiprocessor {
         let knowledge = self.knowledge.clone();
         let Some(met) = self.watching.heap.at(&self.machine, cpu, &knowledge.allocator) else { return false };
         for action in met.actions {
-            self.tell_of_heap(cpu, action);
+            self.emit_heap_action(cpu, action);
         }
         if met.returns_to.is_some_and(|at| self.watching.returns.insert(at)) {
             self.compiled.until.code = Arc::new(self.stops().collect());
@@ -105,7 +105,7 @@ impl Multiprocessor {
         self.drain(cpu);
         let Some(met) = self.watching.hooked.at(&self.machine, cpu, &kernel) else { return Ok(false) };
         for action in met.actions {
-            self.tell_of_heap(cpu, action);
+            self.emit_heap_action(cpu, action);
         }
         if met.returns_to.is_some_and(|at| self.watching.returns.insert(at)) {
             self.compiled.until.code = Arc::new(self.stops().collect());
@@ -116,8 +116,8 @@ impl Multiprocessor {
     /// Takes note that the kernel begins to say that something is wrong.
     pub(super) fn trouble(&mut self, cpu: CpuId) -> Option<StepEnd> {
         let (action, pc) = self.knowledge.trouble(&self.machine, cpu)?;
-        self.tell(cpu, action);
-        let event = self.telling.events.last_mut().expect("just told");
+        self.emit(cpu, action);
+        let event = self.narration.events.last_mut().expect("just told");
         event.pc = pc;
         // What matters is where the kernel was when it met the trouble, not the functions that report it.
         if let Some(stack) = &mut event.stack

@@ -10,7 +10,7 @@ use super::heap::{Allocator, Heap};
 use super::hooks::Hooked;
 use super::sharing::{Contact, Sharing};
 use super::transactions::SharedLines;
-use machine::{Distinct, Event, Events, Machine, WordSet};
+use machine::{Distinct, Events, LogEntry, Machine, WordSet};
 use std::sync::Arc;
 use trace::{Access, AccessKind, CpuId, PhysAddr, VirtAddr, WORD_BYTES};
 
@@ -22,7 +22,7 @@ pub struct Block {
     pub size: u64,
 }
 
-/// What is free, so that accesses to it are told.
+/// What is free, so that accesses to it are emitted.
 pub struct Freed<'a> {
     pub heap: &'a Heap,
     pub allocator: &'a Allocator,
@@ -107,7 +107,7 @@ impl Recording {
 
     /// Takes note that a processor allocates or frees a block: that is a write to all of it. An access on the
     /// other side of either is another matter, even if nobody else touches that byte (Blum 2012, 5.4.2). Only
-    /// what others touch too is told.
+    /// what others touch too is emitted.
     pub fn write_block(&mut self, cpu: CpuId, contexts: &[Context], block: Block, pc: VirtAddr) {
         let lane = self.lane(cpu, contexts);
         let end = block.phys.0 + block.size;
@@ -137,7 +137,7 @@ impl Recording {
         let transacts = contexts[own].transacting.inside;
         let heard = contexts.iter().enumerate().any(|(id, context)| id != own && context.listens());
         machine.drain_unknown(log, &mut Distinct, |event| {
-            let Event::Access(access) = event else { return };
+            let LogEntry::Access(access) = event else { return };
             let Some(phys) = access.physical.filter(|at| at.0 < end) else {
                 foreseen.iter_mut().for_each(|foreseen| foreseen.unforeseen = true);
                 return;
@@ -161,7 +161,7 @@ impl Recording {
                     && (heap.may_be_free(phys) && heap.is_free(phys, allocator, machine, cpu)
                         || hooked.is_free(phys))
             };
-            // What synchronises is told each time.
+            // What synchronises is emitted each time.
             let least = if access.atomic { Contact::Again } else { Contact::Known };
             let mut meets = false;
             for (made, writes) in [(reads, false), (writes, true)] {

@@ -128,7 +128,7 @@ impl Repetition {
         }
     }
 
-    /// The processor stands before an instruction, all that it did so far having been told. Gives the
+    /// The processor stands before an instruction, all that it did so far being part of a step. Gives the
     /// read-set if it will come here again and again; `pauses`: it has just paused, or let interrupts in;
     /// `about`: the word that it is about to access.
     pub fn at(

@@ -18,7 +18,7 @@ struct Touch {
     /// Whether the word is a point already.
     known: bool,
     /// Whether the word was found to be a communication word.
-    told: bool,
+    found: bool,
     /// The last step in which a known word was touched, and the bytes that were read and written in it.
     step: u32,
     read: u8,
@@ -131,7 +131,7 @@ impl Touch {
             *done |= bytes as u8;
             return if new == 0 { Contact::Again } else { Contact::Known };
         }
-        if self.told {
+        if self.found {
             return Contact::Alone;
         }
         let against = if write { self.reads | self.writes } else { self.writes };
@@ -139,7 +139,7 @@ impl Touch {
         if others == 0 {
             return Contact::Alone;
         }
-        self.told = true;
+        self.found = true;
         Contact::Found
     }
 }
@@ -180,15 +180,15 @@ mod tests {
     fn what_is_done_again_in_the_same_step_tells_nothing_new() {
         let known: WordSet = [PhysAddr(64)].into_iter().collect();
         let mut sharing = Sharing::default();
-        let mut told = Vec::new();
+        let mut found = Vec::new();
         for (begins, cpu, write) in
             [(true, 0, false), (false, 0, false), (false, 0, true), (true, 0, true), (true, 1, true)]
         {
             if begins {
                 sharing.begin_step();
             }
-            told.push(sharing.touch(CpuId(cpu), PhysAddr(64), 8, write, &known) == Contact::Known);
+            found.push(sharing.touch(CpuId(cpu), PhysAddr(64), 8, write, &known) == Contact::Known);
         }
-        assert_eq!(told, [true, false, true, true, true]);
+        assert_eq!(found, [true, false, true, true, true]);
     }
 }

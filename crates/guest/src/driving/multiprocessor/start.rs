@@ -232,7 +232,7 @@ impl<'a> Starting<'a> {
             self.executed += turn.executed;
             idle = if turn.stop == Stop::Halt && turn.time == 0 { idle + 1 } else { 0 };
             if turn.stop == Stop::Hypercall {
-                if let Some(reached) = self.told(turn.cpu)? {
+                if let Some(reached) = self.obey(turn.cpu)? {
                     return Ok(reached);
                 }
             } else if !turn.goes_on() || idle > self.machine.cpus.len() {
@@ -242,7 +242,7 @@ impl<'a> Starting<'a> {
     }
 
     /// Acts on what the guest said; returns where the machine was brought, if it is there.
-    fn told(&mut self, cpu: CpuId) -> Result<Option<Reached>, StartError> {
+    fn obey(&mut self, cpu: CpuId) -> Result<Option<Reached>, StartError> {
         let cpus = self.machine.cpus.len();
         let view = View { machine: self.machine, cpu };
         match decode(&registers(self.machine, cpu), &view) {

@@ -5,8 +5,8 @@
 //! instruction, because processors stop before such words. All other memory is a processor's own as far as is
 //! known, so that nobody can tell when a store to it arrives: it is in memory at once. Where it turns out to
 //! be shared after all, a store may have overtaken one that still waits. Then the execution ends without
-//! being judged, and what showed is told; or, if no store waits, nothing is buffered in the rest of it. The
-//! word is known in later executions, as always.
+//! being judged, and what showed is part of it; or, if no store waits, nothing is buffered in the rest of it.
+//! The word is known in later executions, as always.
 //!
 //! An instruction that waits for the buffer to be empty ([`Kinds::FENCE`]: a locked one, MFENCE, one that
 //! serialises or enters or leaves the kernel, HLT) begins a step if the processor has stored since the last
@@ -158,11 +158,11 @@ impl Multiprocessor {
         buffers.below.clear();
         let buffer = std::mem::take(&mut buffers.of[usize::from(cpu.0)]);
         if buffer.used {
-            self.tell(cpu, Action::Fence);
+            self.emit(cpu, Action::Fence);
         }
         for store in buffer.stores() {
-            if store.told {
-                self.tell(cpu, store.drained());
+            if store.announced {
+                self.emit(cpu, store.drained());
             }
             self.seen(cpu, store.addr, store.phys, store.size(), store.pc);
         }
@@ -213,8 +213,13 @@ impl Multiprocessor {
             went.extend(self.recording.accesses.iter().position(kept));
             let mut bytes = vec![0; store.size as usize];
             self.machine.memory.read(store.phys, &mut bytes);
-            let store =
-                Store { addr: store.addr, phys: store.phys, pc: store.pc, bytes, told: !went.is_empty() };
+            let store = Store {
+                addr: store.addr,
+                phys: store.phys,
+                pc: store.pc,
+                bytes,
+                announced: !went.is_empty(),
+            };
             if let Some(buffers) = &mut self.buffers {
                 let buffer = &mut buffers.of[usize::from(cpu.0)];
                 buffer.used = true;
@@ -281,14 +286,14 @@ impl Multiprocessor {
         } else if let Some(stuck) = self.pass_idle_time() {
             end = stuck;
         }
-        let stack = if self.telling.is_narrated() { self.standing_of(cpu) } else { Stack::new() };
-        let mut told = events;
-        told.append(&mut self.telling.events);
+        let stack = if self.narration.is_narrated() { self.standing_of(cpu) } else { Stack::new() };
+        let mut announced = events;
+        announced.append(&mut self.narration.events);
         Some(Step {
             choice,
             thread: thread_of(cpu),
             accesses: Vec::new(),
-            events: told,
+            events: announced,
             instructions: 1,
             end,
             stack,
@@ -305,7 +310,7 @@ impl Multiprocessor {
     pub(super) fn leave_unjudged(&mut self) -> StepEnd {
         self.over = true;
         self.class.so_far = None;
-        self.telling.events.clear();
+        self.narration.events.clear();
         StepEnd::Finished
     }
 }

@@ -80,11 +80,11 @@ impl Multiprocessor {
             context.transacting.refused = refused;
             // A loop on whose way there is a refusal ends by itself, when there is none.
             context.repetition.clear();
-            self.tell(cpu, Action::TransactionAborted { status: status::RETRY });
+            self.emit(cpu, Action::TransactionAborted { status: status::RETRY });
             self.machine.refuse_transaction(cpu, status::RETRY, &mut self.recording.log);
             return;
         }
-        self.tell(cpu, Action::TransactionBegin);
+        self.emit(cpu, Action::TransactionBegin);
         self.machine.run(cpu, &StopSet::after(1), &mut self.recording.log);
         let inside = self.machine.transaction(cpu).is_some();
         self.context(cpu).transacting = Transacting { inside, ..Transacting::default() };
@@ -96,7 +96,7 @@ impl Multiprocessor {
             Some(status) => Action::TransactionAborted { status },
             None => Action::TransactionCommitted,
         };
-        self.tell(cpu, action);
+        self.emit(cpu, action);
         let context = self.context(cpu);
         context.transacting.inside = false;
         if status.is_some_and(|status| status & status::CONFLICT != 0) {
@@ -113,7 +113,7 @@ impl Multiprocessor {
         let pc = self.machine.pc(cpu);
         for lines in [before, after.as_deref()].into_iter().flatten() {
             let accesses = self.recording.accesses.len();
-            self.telling.events.extend(lines.clone().events(tsx.line_bytes, pc, accesses));
+            self.narration.events.extend(lines.clone().events(tsx.line_bytes, pc, accesses));
         }
         self.context(cpu).lines = after;
     }

@@ -4,7 +4,7 @@
 //! of the step first, so that what the instruction does is known by its index. Such a stop fires no hook, is
 //! no preemption point and leaves the weighing of accesses as it was: the execution stays the same.
 //!
-//! Only pointers with the value that the instruction itself adds its offset to are told: those that it goes
+//! Only pointers with the value that the instruction itself adds its offset to are named: those that it goes
 //! through.
 //!
 //! Limits: in a step only the first visits to an instruction are seen. What the kernel does for a program
@@ -26,7 +26,7 @@ use trace::{Occurrence, PhysAddr, Pointer, Sighting, Stack, Step, ThreadId, Virt
 /// How many visits to one instruction in one step are looked at: a loop repeats itself.
 const VISITS_MAX: u32 = 256;
 
-/// How many accesses of one step are told as seen, each with a stack.
+/// How many accesses of one step are seen again, each with a stack.
 const SIGHTINGS_MAX: usize = 20_000;
 
 /// What is to be seen, and what was in this step.

@@ -180,7 +180,7 @@ impl Uniprocessor {
         // Threads are made runnable where no tick is taken; the point comes as soon as one could be.
         if matches!(kind, PointKind::Create | PointKind::Wake) {
             let mut signals = Vec::new();
-            if let Err(end) = self.settle_in_subject(&mut signals) {
+            if let Err(end) = self.run_into_subject(&mut signals) {
                 return Some(end);
             }
             if switched(&signals) {
@@ -188,7 +188,7 @@ impl Uniprocessor {
             }
         }
         if self.interruptible() && self.stops.points.admits(|| self.tracker.stack(&self.machine)) {
-            if self.stood_here() {
+            if self.repeats_point() {
                 if self.circles() {
                     return Some(self.spun(me));
                 }
@@ -219,7 +219,7 @@ impl Uniprocessor {
 
     /// Runs until a tick could be taken in what is tested: the kernel, or the program. A trusted kernel is
     /// not interrupted where it would return to the program anyway.
-    pub(super) fn settle_in_subject(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
+    pub(super) fn run_into_subject(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         self.run_until_interruptible(signals)?;
         let mut left = UNINTERRUPTIBLE_INSTRUCTIONS_MAX;
         while self.kernel().tested.is_some() && self.machine.privilege(self.cpu()) == 0 && !switched(signals)

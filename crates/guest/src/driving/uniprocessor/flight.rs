@@ -107,8 +107,8 @@ impl Uniprocessor {
         }
         let pc = self.machine.pc(self.cpu()).0;
         let sp = self.machine.stack_pointer(self.cpu()).0;
-        if self.told_time == Some(now) {
-            self.tracker.threads.runner_mut().told_at = Some((pc, sp));
+        if self.time_of_hooks == Some(now) {
+            self.tracker.threads.runner_mut().hooks_done_at = Some((pc, sp));
         }
         // The tick could be taken here, so it is taken before anything else happens.
         let taking = StopSet { instructions: Some(1), on: Kinds::INTERRUPT, ..StopSet::default() };

@@ -47,7 +47,7 @@ impl Uniprocessor {
         let looping = Arc::make_mut(&mut thread.looping);
         (looping.waits, looping.accesses) = (true, read);
         self.builder.remark(Remark::TriedInVain { tries });
-        self.tracker.tell(&self.machine, &mut self.builder, Action::Block { lock: None, owner: None });
+        self.tracker.emit(&self.machine, &mut self.builder, Action::Block { lock: None, owner: None });
         true
     }
 
@@ -120,7 +120,7 @@ impl Uniprocessor {
         let waits = tracker.threads.current();
         let lock = waits.and_then(|thread| tracker.wanted(thread)).map(|(_, lock)| lock);
         let owner = waits.and_then(|thread| tracker.owner(&self.machine, thread));
-        self.tracker.tell(&self.machine, &mut self.builder, Action::Block { lock, owner });
+        self.tracker.emit(&self.machine, &mut self.builder, Action::Block { lock, owner });
         true
     }
 
@@ -148,7 +148,7 @@ impl Uniprocessor {
     }
 
     /// Whether the running thread stood at one of its latest points as it stands now.
-    pub(super) fn stood_here(&mut self) -> bool {
+    pub(super) fn repeats_point(&mut self) -> bool {
         let hash = self.registers_hash();
         let thread = self.tracker.threads.current_mut();
         thread.is_some_and(|thread| thread.recent_states.again(hash))

@@ -18,7 +18,7 @@
 //! Limits: circles of more than half of [`TICKS_MAX`] ticks; kernels that decide without entering a function
 //! of `functions.switch` or `functions.yield`. For both, all the ticks are tried.
 
-use machine::{Event, Events, Machine};
+use machine::{Events, LogEntry, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{AccessKind, PhysAddr, VirtAddr};
 
@@ -52,7 +52,7 @@ impl Rotation {
         let stack = sp.saturating_sub(STACK_BELOW_BYTES).max(page)
             ..(sp + STACK_ABOVE_BYTES).min(page + machine::entries::PAGE_BYTES);
         machine.drain(&mut log.clone(), |event| {
-            let Event::Access(access) = event else { return };
+            let LogEntry::Access(access) = event else { return };
             let Some(PhysAddr(at)) = access.physical else { return };
             let on_stack = stack.contains(&access.address.0);
             for word in at / 4..=(at + u64::from(access.size.max(1)) - 1) / 4 {

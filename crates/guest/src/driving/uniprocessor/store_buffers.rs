@@ -197,10 +197,10 @@ impl Uniprocessor {
         let Some(buffers) = &mut self.stores.buffers else { return };
         let buffer = buffers.of.remove(&thread).unwrap_or_default();
         if buffer.used {
-            self.tracker.tell(&self.machine, &mut self.builder, Action::Fence);
+            self.tracker.emit(&self.machine, &mut self.builder, Action::Fence);
         }
-        for store in buffer.stores().filter(|store| store.told) {
-            self.tracker.tell(&self.machine, &mut self.builder, store.drained());
+        for store in buffer.stores().filter(|store| store.announced) {
+            self.tracker.emit(&self.machine, &mut self.builder, store.drained());
         }
         if let Some(overlay) = &mut self.stores.overlay {
             overlay.memory = self.machine.memory.clone();
@@ -208,11 +208,12 @@ impl Uniprocessor {
         }
     }
 
-    /// What follows is code whose stores are not told: others see them at once, and so all that came before.
+    /// What follows is code whose stores are not emitted: others see them at once, and so all that came
+    /// before.
     pub(super) fn empty_buffer_if_trusted(&mut self) {
-        let untold =
+        let unannounced =
             |thread: &crate::hooks::threads::Thread| thread.quiet > 0 || thread.inside(Activity::Trusted);
-        if self.stores.overlay.is_some() && self.tracker.threads.current().is_some_and(untold) {
+        if self.stores.overlay.is_some() && self.tracker.threads.current().is_some_and(unannounced) {
             self.empty_buffer();
         }
     }
@@ -239,18 +240,18 @@ impl Uniprocessor {
             self.stores.overlay = None;
             return Vec::new();
         }
-        let told = own.iter().any(|(_, access)| buffers.known.knows(access.pc));
+        let announced = own.iter().any(|(_, access)| buffers.known.knows(access.pc));
         let stored = |(_, access): &(usize, &Access)| {
             let mut bytes = vec![0; access.size as usize];
             self.machine.memory.read(access.phys, &mut bytes);
-            Store { addr: access.addr, phys: access.phys, pc: access.pc, bytes, told }
+            Store { addr: access.addr, phys: access.phys, pc: access.pc, bytes, announced }
         };
         let stores: Vec<Store> = own.iter().map(stored).collect();
-        let went: Vec<usize> = own.iter().filter(|_| told).map(|(at, _)| number(*at)).collect();
+        let went: Vec<usize> = own.iter().filter(|_| announced).map(|(at, _)| number(*at)).collect();
         let fenced = self.running_id() == Some(thread) && self.at_user_fence();
         let Some(buffers) = &mut self.stores.buffers else { return Vec::new() };
         let buffer = buffers.of.entry(thread).or_default();
-        if told {
+        if announced {
             buffer.used = true;
             buffer.steps.push_back(Arc::new(stores));
         } else if let Some(last) = buffer.steps.back_mut().filter(|_| !stores.is_empty()) {

@@ -26,7 +26,7 @@ use crate::driving::cache_lines::Lines;
 use crate::driving::transaction::{self, RETRY, TRY, stands_before_begin, stands_before_end};
 use crate::hooks::tracker::Signal;
 use machine::transactions::{SystemCalls, status};
-use machine::{Atomicity, Event, Events, Kinds, Machine, StopSet, Tsx};
+use machine::{Atomicity, Events, Kinds, LogEntry, Machine, StopSet, Tsx};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use trace::{
@@ -222,14 +222,14 @@ impl Uniprocessor {
                 for access in decided.conflicts.iter() {
                     let (phys, size) = (access.phys, access.size.into());
                     let action = Action::Depends { phys, size, writes: access.kind.writes() };
-                    self.tracker.tell(&self.machine, &mut self.builder, action);
+                    self.tracker.emit(&self.machine, &mut self.builder, action);
                 }
             }
             let action = Action::TransactionAborted { status };
-            self.tracker.tell(&self.machine, &mut self.builder, action);
+            self.tracker.emit(&self.machine, &mut self.builder, action);
             self.machine.refuse_transaction(self.cpu(), status, &mut self.builder.log);
         } else {
-            self.tracker.tell(&self.machine, &mut self.builder, Action::TransactionBegin);
+            self.tracker.emit(&self.machine, &mut self.builder, Action::TransactionBegin);
         }
         if let Some(thread) = self.tracker.threads.current_mut() {
             thread.refused = before;
@@ -243,7 +243,7 @@ impl Uniprocessor {
             Some(status) => Action::TransactionAborted { status },
             None => Action::TransactionCommitted,
         };
-        self.tracker.tell(&self.machine, &mut self.builder, action);
+        self.tracker.emit(&self.machine, &mut self.builder, action);
         signals.push(Signal::Point(PointKind::TransactionEnd));
     }
 
@@ -286,7 +286,7 @@ impl Uniprocessor {
         probe.run(cpu, &until, &mut log);
         let mut accesses = Vec::new();
         probe.drain(&mut log, |event| {
-            if let Event::Access(access) = event {
+            if let LogEntry::Access(access) = event {
                 accesses.push(Access {
                     phys: access.physical.unwrap_or(PhysAddr(access.address.0)),
                     addr: access.address,

@@ -328,7 +328,7 @@ impl Compiler<'_, '_> {
             return Err(Problem::new(span.clone(), format!("the definition of '{name}' uses itself")));
         }
         self.expanding.push(name.to_string());
-        // Spans of a definition mean nothing outside of it: its problems are told where it is used.
+        // Spans of a definition mean nothing outside of it: its problems are reported where it is used.
         let within = |problem: Problem| match problem.message.starts_with("in the definition of") {
             true => Problem::new(span.clone(), problem.message),
             false => Problem::new(span.clone(), format!("in the definition of '{name}': {problem}")),

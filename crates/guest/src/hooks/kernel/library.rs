@@ -9,7 +9,7 @@
 //! live in one table.
 
 use super::resolve::Resolver;
-use super::{Activity, Event, Heap, Kernel, Lock, Tested};
+use super::{Activity, Heap, HookEvent, Kernel, Lock, Tested};
 use crate::elf::image::Image;
 use crate::hooks::description::{Description, Problem, Tables};
 use rustc_hash::FxHashMap;
@@ -53,18 +53,19 @@ pub(super) fn with_program(
     }
     // What is not trusted to wait for another's end proves nothing by returning.
     let waits: Vec<_> =
-        hooks.iter().filter(|hook| matches!(hook.event, Event::Enter(Activity::Trusted))).collect();
+        hooks.iter().filter(|hook| matches!(hook.event, HookEvent::Enter(Activity::Trusted))).collect();
     let waits: Vec<Arc<str>> = waits.into_iter().map(|hook| hook.name.clone()).collect();
-    hooks.retain(|hook| !matches!(hook.event, Event::Join { .. }) || waits.contains(&hook.name));
-    let named = |test: fn(&Event) -> bool| {
+    hooks.retain(|hook| !matches!(hook.event, HookEvent::Join { .. }) || waits.contains(&hook.name));
+    let named = |test: fn(&HookEvent) -> bool| {
         let mut names: Vec<_> =
             hooks.iter().filter(|hook| test(&hook.event)).map(|hook| hook.name.clone()).collect();
         names.sort();
         names.dedup();
         names
     };
-    let sealed = named(|event| matches!(event, Event::Enter(Activity::Sealed | Activity::Guarded)));
-    let trusted = named(|event| matches!(event, Event::EnterTrusted(_) | Event::Enter(Activity::Trusted)));
+    let sealed = named(|event| matches!(event, HookEvent::Enter(Activity::Sealed | Activity::Guarded)));
+    let trusted =
+        named(|event| matches!(event, HookEvent::EnterTrusted(_) | HookEvent::Enter(Activity::Trusted)));
     let of_kernel = kernel.hooks.iter().filter(|hook| !is_trusted_kernel_s(&hook.event)).cloned();
     let mut all = Kernel {
         hooks: of_kernel.chain(hooks).collect(),
@@ -129,18 +130,18 @@ fn heaps(resolver: &mut Resolver<'_>, tables: &Tables) -> Vec<Heap> {
 }
 
 /// Whether the event is of no use with a kernel that is trusted as a whole.
-fn is_trusted_kernel_s(event: &Event) -> bool {
+fn is_trusted_kernel_s(event: &HookEvent) -> bool {
     matches!(
         event,
-        Event::Enter(Activity::Trusted)
-            | Event::Leave(Activity::Trusted)
-            | Event::LockRequest { .. }
-            | Event::LockHeld { .. }
-            | Event::TryRequest { .. }
-            | Event::TryDone { .. }
-            | Event::UnlockBegin { .. }
-            | Event::UnlockEnd { .. }
-            | Event::Alloc { .. }
-            | Event::Free { .. }
+        HookEvent::Enter(Activity::Trusted)
+            | HookEvent::Leave(Activity::Trusted)
+            | HookEvent::LockRequest { .. }
+            | HookEvent::LockHeld { .. }
+            | HookEvent::TryRequest { .. }
+            | HookEvent::TryDone { .. }
+            | HookEvent::UnlockBegin { .. }
+            | HookEvent::UnlockEnd { .. }
+            | HookEvent::Alloc { .. }
+            | HookEvent::Free { .. }
     )
 }

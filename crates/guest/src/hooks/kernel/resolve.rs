@@ -3,7 +3,7 @@
 mod tables;
 mod whole;
 
-use super::{Activity, Event, Hook, Kernel, Place, Region};
+use super::{Activity, Hook, HookEvent, Kernel, Place, Region};
 use crate::elf::code;
 use crate::elf::image::{FunctionId, Image};
 use crate::elf::nearest::suggestion;
@@ -270,7 +270,7 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    fn add(&mut self, event: Event, place: Resolved, condition: Option<&Text>) {
+    fn add(&mut self, event: HookEvent, place: Resolved, condition: Option<&Text>) {
         let condition = match condition {
             Some(text) => match self.at(Some(text), &place, None) {
                 // What is for another build of the kernel is not there in this one.
@@ -304,7 +304,11 @@ impl<'a> Resolver<'a> {
         Some(Region { from: from?, to: to? })
     }
 
-    fn thread_hooks(&mut self, hooks: &[toml::Spanned<d::ThreadHook>], event: impl Fn(Expression) -> Event) {
+    fn thread_hooks(
+        &mut self,
+        hooks: &[toml::Spanned<d::ThreadHook>],
+        event: impl Fn(Expression) -> HookEvent,
+    ) {
         for hook in hooks {
             for place in self.places(hook.as_ref().on.as_ref(), &hook.span()) {
                 if hook.as_ref().thread.is_none() && self.thread_unknown() {
@@ -321,11 +325,11 @@ impl<'a> Resolver<'a> {
 
     /// Adds hooks at both ends of each function of a list.
     pub fn activity(&mut self, names: Option<&Names>, activity: Activity) {
-        self.stretches(names, &[Event::Enter(activity), Event::Leave(activity)]);
+        self.stretches(names, &[HookEvent::Enter(activity), HookEvent::Leave(activity)]);
     }
 
     /// What happens where these functions are entered and where they are left.
-    fn stretches(&mut self, names: Option<&Names>, [enters, leaves]: &[Event; 2]) {
+    fn stretches(&mut self, names: Option<&Names>, [enters, leaves]: &[HookEvent; 2]) {
         let Some(names) = names else { return };
         for name in &names.as_ref().0 {
             let at = self.description.item(&names.span(), name);
@@ -421,7 +425,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Adds events where the functions of the hooks from `first` on are entered and left.
-    fn around(&mut self, first: usize, [enters, leaves]: [Event; 2]) {
+    fn around(&mut self, first: usize, [enters, leaves]: [HookEvent; 2]) {
         for function in self.functions_of(first) {
             let name: Arc<str> = self.image.get(function).name.clone();
             let [enter, leave] =
@@ -433,12 +437,12 @@ impl<'a> Resolver<'a> {
 
     /// Trusts the functions of the hooks from `first` on.
     pub fn trust(&mut self, first: usize, code: Trusted) {
-        self.around(first, [Event::EnterTrusted(code), Event::LeaveTrusted(code)]);
+        self.around(first, [HookEvent::EnterTrusted(code), HookEvent::LeaveTrusted(code)]);
     }
 
     /// No preemption is tried in them, or none under a lock.
     pub fn seal(&mut self, first: usize, activity: Activity) {
-        self.around(first, [Event::Enter(activity), Event::Leave(activity)]);
+        self.around(first, [HookEvent::Enter(activity), HookEvent::Leave(activity)]);
     }
 
     fn list(&mut self, names: &Names) -> Vec<Expression> {

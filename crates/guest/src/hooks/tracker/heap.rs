@@ -1,7 +1,7 @@
 //! Heaps inside of heaps: whose blocks count.
 
 use super::Tracker;
-use crate::hooks::kernel::{Event as HookEvent, HeapId};
+use crate::hooks::kernel::{HeapId, HookEvent};
 use trace::VirtAddr;
 
 impl Tracker {

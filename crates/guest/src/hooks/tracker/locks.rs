@@ -63,7 +63,7 @@ impl Tracker {
             thread.dozes = thread.dozes.saturating_add(1);
             return;
         }
-        self.tell(machine, step, Action::Yield);
+        self.emit(machine, step, Action::Yield);
         let Some(thread) = self.threads.current() else { return };
         let yields_for = self.wanted(thread).filter(|_| self.is_taken(machine, thread)).map(|(_, lock)| lock);
         let thread = self.threads.current_mut().expect("still runs");
@@ -119,7 +119,7 @@ impl Tracker {
     pub(crate) fn spins_for(&mut self, machine: &Machine, step: &mut StepBuilder, lock: LockId) {
         let owner = self.threads.current().and_then(|thread| self.owner(machine, thread));
         self.threads.runner_mut().yields_for = Some(lock);
-        self.tell(machine, step, Action::Block { lock: Some(lock), owner });
+        self.emit(machine, step, Action::Block { lock: Some(lock), owner });
     }
 
     /// Whether what happens to locks now is the scheduler's own: a tick is being handled, or nobody runs.
@@ -166,19 +166,19 @@ impl Tracker {
     }
 
     /// Records what happens to a lock, as the thread's doing or as a handler's.
-    fn tell_lock(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
+    fn emit_lock(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
         if self.locks.watched && self.in_handler() {
             let interrupt = InterruptKind::Hard;
-            self.tell(machine, step, Action::InHandler { interrupt, action: Box::new(action) });
+            self.emit(machine, step, Action::InHandler { interrupt, action: Box::new(action) });
         } else if !self.silent() {
-            self.tell(machine, step, action);
+            self.emit(machine, step, action);
         }
     }
 
     /// Records what matters to rules about locks alone.
-    pub(super) fn tell_of_locks(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
+    pub(super) fn emit_lock_action(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
         if self.locks.watched && !self.silent() {
-            self.tell(machine, step, action);
+            self.emit(machine, step, action);
         }
     }
 
@@ -194,7 +194,7 @@ impl Tracker {
         if self.locks.initialised.get(&lock) != Some(&site) {
             Arc::make_mut(&mut self.locks.initialised).insert(lock, site);
         }
-        self.tell_of_locks(machine, step, Action::LockInit { lock, subclass });
+        self.emit_lock_action(machine, step, Action::LockInit { lock, subclass });
     }
 
     /// Where locks were initialised, with their subclass.
@@ -210,7 +210,7 @@ impl Tracker {
         lock: LockId,
     ) {
         let taking = self.taking(class, false);
-        self.tell_lock(machine, step, Action::LockRequest { lock, taking });
+        self.emit_lock(machine, step, Action::LockRequest { lock, taking });
         self.threads.runner_mut().wants.extend(class.map(|class| (class, lock)));
     }
 
@@ -226,7 +226,7 @@ impl Tracker {
             true => Action::Down { semaphore: lock },
             false => Action::Lock { lock, taking },
         };
-        self.tell_lock(machine, step, action);
+        self.emit_lock(machine, step, action);
         if !self.silent() {
             let thread = self.threads.runner_mut();
             thread.wants.retain(|(_, wanted)| *wanted != lock);
@@ -263,7 +263,7 @@ impl Tracker {
         self.hand_over(machine, step, (NOBODY, me), |lock, taking| Action::Lock { lock, taking });
         let off = !machine.interrupts_enabled(self.cpu);
         if off && self.kernel.interrupts_as_lock && !self.silent() {
-            self.tell(machine, step, Action::InterruptsOff);
+            self.emit(machine, step, Action::InterruptsOff);
         }
     }
 
@@ -284,7 +284,7 @@ impl Tracker {
             };
             self.locks.holders[at].by = to;
             if !self.silent() {
-                self.tell(machine, step, action(lock, self.locks.holders[at].taking));
+                self.emit(machine, step, action(lock, self.locks.holders[at].taking));
             }
         }
     }
@@ -299,14 +299,14 @@ impl Tracker {
         hook: Option<HookId>,
     ) {
         if semaphore {
-            self.tell(machine, step, Action::Up { semaphore: lock });
+            self.emit(machine, step, Action::Up { semaphore: lock });
             self.stop_yielding_for(lock);
             return;
         }
         let holder = self.locks.holders.iter().rposition(|held| held.lock == lock);
         let passed_on = holder.is_some_and(|at| self.locks.holders[at].by == NOBODY);
         if !passed_on {
-            self.tell_lock(machine, step, Action::Unlock { lock });
+            self.emit_lock(machine, step, Action::Unlock { lock });
         }
         match holder {
             Some(at) => _ = self.locks.holders.remove(at),
@@ -347,8 +347,8 @@ impl Tracker {
         }
     }
 
-    /// Whether the lock that a thread yields for has no other owner as the kernel has it. A release is told
-    /// where the function is entered; who looks at the lock before it is free yields once more.
+    /// Whether the lock that a thread yields for has no other owner as the kernel has it. A release is
+    /// noticed where the function is entered; who looks at the lock before it is free yields once more.
     #[must_use]
     pub fn lock_is_free(&self, machine: &Machine, thread: &Thread) -> bool {
         let wanted = self.wanted(thread).filter(|(_, lock)| thread.yields_for == Some(*lock));

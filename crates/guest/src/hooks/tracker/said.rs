@@ -9,7 +9,7 @@ use crate::driving::step_builder::StepBuilder;
 use crate::elf::code;
 use crate::hooks::annotation::Annotation;
 use crate::hooks::expression::{Expression, Inputs};
-use crate::hooks::kernel::{Activity, Event as HookEvent, HookId, LockClass, Runnable};
+use crate::hooks::kernel::{Activity, HookEvent, HookId, LockClass, Runnable};
 use crate::hooks::threads::{ThreadState, Threads};
 use crate::view::View;
 use machine::Machine;
@@ -307,7 +307,7 @@ impl Tracker {
             Said::Exit { thread } => self.exits(machine, step, thread),
             Said::Join { number } => {
                 if let Ok(number) = u32::try_from(number) {
-                    self.tell(machine, step, Action::Join { thread: ThreadId(number) });
+                    self.emit(machine, step, Action::Join { thread: ThreadId(number) });
                 }
             }
             Said::Queue { thread, queued } => self.queue(machine, step, (thread, queued), signals),
@@ -340,22 +340,22 @@ impl Tracker {
             Said::UnlockBegin { lock, semaphore } => self.released(machine, step, lock, semaphore, hook),
             Said::UnlockEnd => signals.push(Signal::Point(PointKind::Unlock)),
             Said::Block { lock, owner } => {
-                self.tell(machine, step, Action::Block { lock: Some(lock), owner: Some(owner) });
+                self.emit(machine, step, Action::Block { lock: Some(lock), owner: Some(owner) });
                 if let Some(thread) = self.threads.current_mut() {
                     thread.yields_for = Some(lock);
                 }
             }
             Said::LockInit { lock, subclass } => self.initialised(machine, step, lock, subclass),
-            Said::LockRenew { lock } => self.tell_of_locks(machine, step, Action::LockRenew { lock }),
-            Said::ReturnToUser => self.tell_of_locks(machine, step, Action::ReturnToUser),
+            Said::LockRenew { lock } => self.emit_lock_action(machine, step, Action::LockRenew { lock }),
+            Said::ReturnToUser => self.emit_lock_action(machine, step, Action::ReturnToUser),
             Said::Alloc { addr, size } => self.allocated(machine, step, addr, size),
             Said::Free { addr } => self.freed(machine, step, addr),
             Said::Panic { message } => {
-                self.tell(machine, step, Action::Panic { message });
+                self.emit(machine, step, Action::Panic { message });
                 signals.push(Signal::Crashed);
             }
             Said::Fault { exception, addr } => {
-                self.tell(machine, step, Action::Fault { exception, error: None, addr });
+                self.emit(machine, step, Action::Fault { exception, error: None, addr });
                 signals.push(Signal::Crashed);
             }
             Said::CommandLine => signals.push(Signal::CommandLine),
@@ -373,17 +373,17 @@ impl Tracker {
                 }
             }
             Said::EnterTrusted(code) => {
-                self.tell(machine, step, Action::EnterTrusted { code });
+                self.emit(machine, step, Action::EnterTrusted { code });
                 self.threads.runner_mut().trusted += u16::from(code.is_quiet());
             }
             Said::LeaveTrusted(code) => {
-                self.tell(machine, step, Action::LeaveTrusted { code });
+                self.emit(machine, step, Action::LeaveTrusted { code });
                 let thread = self.threads.runner_mut();
                 thread.trusted = thread.trusted.saturating_sub(u16::from(code.is_quiet()));
             }
-            Said::Console { line } => self.tell(machine, step, Action::Console { line }),
+            Said::Console { line } => self.emit(machine, step, Action::Console { line }),
             Said::CheckFailed { check, found } => {
-                self.tell(machine, step, Action::CheckFailed { check, found });
+                self.emit(machine, step, Action::CheckFailed { check, found });
             }
         }
     }
@@ -397,7 +397,7 @@ impl Tracker {
 
     fn exits(&mut self, machine: &Machine, step: &mut StepBuilder, key: u64) {
         if self.threads.current().is_some_and(|current| current.key == key) {
-            self.tell(machine, step, Action::Exit);
+            self.emit(machine, step, Action::Exit);
             self.threads.get_mut(key).expect("it runs").standing = ThreadState::Exiting;
         } else {
             if let Some(thread) = self.threads.get(key) {
@@ -474,7 +474,7 @@ impl Tracker {
 
     fn called(&mut self, machine: &Machine, step: &mut StepBuilder, number: u64, from: Option<u64>) {
         self.ask_program(machine);
-        self.tell(machine, step, Action::SystemCall { number });
+        self.emit(machine, step, Action::SystemCall { number });
         if let Some(thread) = self.threads.current_mut() {
             thread.called_from = from;
             thread.system_call = Some(number);
@@ -498,7 +498,7 @@ impl Tracker {
         let size = size.min(machine.memory.size());
         Arc::make_mut(&mut self.heap).insert(addr, size);
         let phys = self.physical(machine, addr);
-        self.tell(machine, step, Action::Alloc { addr: VirtAddr(addr), phys, size });
+        self.emit(machine, step, Action::Alloc { addr: VirtAddr(addr), phys, size });
     }
 
     /// Takes note of a freed block. Freeing address 0 is allowed everywhere.
@@ -508,6 +508,6 @@ impl Tracker {
         }
         let size = Arc::make_mut(&mut self.heap).remove(&addr);
         let phys = self.physical(machine, addr);
-        self.tell(machine, step, Action::Free { addr: VirtAddr(addr), phys, size });
+        self.emit(machine, step, Action::Free { addr: VirtAddr(addr), phys, size });
     }
 }

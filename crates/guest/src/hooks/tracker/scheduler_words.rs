@@ -36,7 +36,7 @@ impl SchedulerWords {
         let sp = machine.stack_pointer(cpu).0;
         let stack = sp.saturating_sub(STACK_BELOW_BYTES)..VirtAddr(sp).page().0 + STACK_PAGE_BYTES;
         machine.drain(log, |event| {
-            let machine::Event::Access(access) = event else { return };
+            let machine::LogEntry::Access(access) = event else { return };
             // A stack is taken over by the next thread long before that one counts as running.
             let on_stack = stack.contains(&access.address.0);
             if !access.kind.writes() || on_stack || !scope.ignores(access.pc.0) {

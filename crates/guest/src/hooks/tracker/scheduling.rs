@@ -67,7 +67,7 @@ impl Tracker {
         }
         self.threads.insert(thread);
         self.progress();
-        self.tell(machine, step, Action::Create { child });
+        self.emit(machine, step, Action::Create { child });
         signals.push(Signal::Created);
         signals.push(Signal::Point(PointKind::Create));
     }
@@ -114,9 +114,9 @@ impl Tracker {
             match self.woken_at(machine, step, key, thread) {
                 Some(access) => {
                     let stack = step.narrated.then(|| self.kernel.image.frames(step.accesses()[access].pc));
-                    step.tell_after(access, Action::Wake { thread }, stack);
+                    step.emit_after(access, Action::Wake { thread }, stack);
                 }
-                None => self.tell(machine, step, Action::Wake { thread }),
+                None => self.emit(machine, step, Action::Wake { thread }),
             }
             signals.push(Signal::Point(PointKind::Wake));
         }
@@ -272,7 +272,7 @@ impl Tracker {
             previous.naps = if sleeps { previous.naps.saturating_add(1) } else { 0 };
         }
         if blocks {
-            self.tell(machine, step, Action::Block { lock, owner });
+            self.emit(machine, step, Action::Block { lock, owner });
             // The processor already stands where the next thread goes on.
             let left = self.threads.get(key).filter(|_| step.narrated);
             let stack = left.map(|thread| self.stack_off(machine, thread)).filter(|stack| !stack.is_empty());

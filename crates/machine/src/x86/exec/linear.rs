@@ -72,7 +72,7 @@ impl Exec<'_> {
 
     /// Prepares an access that is about to be made. Ends the run before one to a word of [`StopSet::before`]:
     /// like a fault, except that the guest does not see it; an access that will fault goes on to do so.
-    /// Transactions are told.
+    /// Transactions are logged.
     #[inline]
     pub(crate) fn before(&mut self, linear: u64, size: usize, intent: Intent, user: bool) -> Outcome<()> {
         let words = !self.stops.before.is_empty() && !self.pass;

@@ -1,7 +1,7 @@
 //! A guest that just runs, from its first instruction: a boot, a test suite, a session at its keyboard.
 //!
-//! What is to be told with stacks is seen in a second run of the same files, with the same keys at the same
-//! instructions.
+//! What is to be reported with stacks is seen in a second run of the same files, with the same keys at the
+//! same instructions.
 
 use super::keyboard::Keyboard;
 use super::{Arguments, Watched, is_about_locks, only_locks, take_stacks};
@@ -48,8 +48,8 @@ pub fn run(arguments: &Arguments, target: &Target) -> Result<Outcome, Failure> {
     Ok(Outcome { watched, caught, seen })
 }
 
-/// Makes the run again, if there is something to be told with stacks: the rules about locks that were broken,
-/// and the accesses that race.
+/// Makes the run again, if there is something to be reported with stacks: the rules about locks that were
+/// broken, and the accesses that race.
 fn see_again(
     arguments: &Arguments,
     target: &Target,
@@ -73,7 +73,7 @@ fn see_again(
         run.subject_mut().sight(&seeing.sites());
     }
     let mut again = Watched::new(target, &only_locks(arguments));
-    let wanted = watched.told_of_locks();
+    let wanted = watched.findings_of_locks();
     while !crate::interrupt::asked() {
         if again.has_all(&wanted) && seeing.is_done() {
             break;

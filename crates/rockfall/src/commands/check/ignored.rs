@@ -1,4 +1,4 @@
-//! Functions and variables whose races are not told (`--ignore`).
+//! Functions and variables whose races are not reported (`--ignore`).
 
 use crate::files::read;
 use campaign::Failure;

@@ -85,12 +85,12 @@ fn watch(
         ..Config::default()
     };
     let mut detectors = Detectors::new(&config);
-    let (mut findings, mut told) = (Vec::new(), BTreeSet::<Signature>::new());
+    let (mut findings, mut in_words) = (Vec::new(), BTreeSet::<Signature>::new());
     let (mut instructions, mut events, mut end) = (0, 0, None);
     while let Some(step) = run.step(&|| !crate::interrupt::asked()) {
         let mut found = Vec::new();
         detectors.observe(&step, &mut found);
-        findings.extend(found.into_iter().filter(|finding: &Finding| told.insert(finding.signature())));
+        findings.extend(found.into_iter().filter(|finding: &Finding| in_words.insert(finding.signature())));
         races.observe(&step, &run);
         instructions += step.instructions;
         events += step.events.len() as u64;
@@ -204,10 +204,10 @@ pub fn run(arguments: &Arguments, ignored: &Ignored) -> Result<Verdict, Failure>
     };
     let shown =
         Shown { linux: &linux, watched: &watched, names: &names, confirmed: &confirmed, ignored, seconds };
-    tell(arguments, &shown)
+    show(arguments, &shown)
 }
 
-/// What is told of a run.
+/// What is reported of a run.
 struct Shown<'a> {
     linux: &'a Linux,
     watched: &'a Watched,
@@ -217,7 +217,7 @@ struct Shown<'a> {
     seconds: f64,
 }
 
-fn tell(arguments: &Arguments, shown: &Shown<'_>) -> Result<Verdict, Failure> {
+fn show(arguments: &Arguments, shown: &Shown<'_>) -> Result<Verdict, Failure> {
     let &Shown { linux, watched, names, confirmed, ignored, seconds } = shown;
     let what = format!("Linux {}", linux.release());
     let failed: Vec<&str> = watched
@@ -239,16 +239,16 @@ fn tell(arguments: &Arguments, shown: &Shown<'_>) -> Result<Verdict, Failure> {
         report::grouped(watched.events),
         super::ending(watched.end.as_ref())
     );
-    let told = |finding: &Finding| {
+    let in_words = |finding: &Finding| {
         let confirmation =
             confirmed.get(&finding.signature()).map(|confirmation| format!("  {confirmation}\n"));
         report::brief(finding, names) + &confirmation.unwrap_or_default()
     };
-    let findings: Vec<String> = watched.findings.iter().map(told).collect();
+    let findings: Vec<String> = watched.findings.iter().map(in_words).collect();
     let caught: Vec<&CaughtRace> = caught(ignored, &watched.run);
     let set = watched.run.watchpoints().map(|watchpoints| watchpoints.set);
-    let mut races: Vec<String> = caught.iter().map(|race| race_told(race, &watched.run)).collect();
-    races.extend(watched.races.told(ignored, &watched.run));
+    let mut races: Vec<String> = caught.iter().map(|race| race_in_words(race, &watched.run)).collect();
+    races.extend(watched.races.in_words(ignored, &watched.run));
     if arguments.json {
         println!("{}", as_json(&what, shown, &caught));
     } else {
@@ -271,22 +271,22 @@ fn tell(arguments: &Arguments, shown: &Shown<'_>) -> Result<Verdict, Failure> {
     })
 }
 
-/// The races that are told: not those about a variable, or with a side in a function, that is ignored.
+/// The races that are reported: not those about a variable, or with a side in a function, that is ignored.
 fn caught<'a>(ignored: &Ignored, run: &'a LinuxRun) -> Vec<&'a CaughtRace> {
     let in_function = |accessor: &Accessor| {
         let function = accessor.stack.first().and_then(|frame| frame.function.as_ref());
         function.is_some_and(|name| ignored.has_function(name))
     };
-    let told = |race: &&CaughtRace| {
+    let in_words = |race: &&CaughtRace| {
         let about = race.object.as_ref().is_some_and(|name| ignored.has_variable(name));
         !about && !in_function(&race.held) && !race.other.as_ref().is_some_and(in_function)
     };
     let all = run.watchpoints().map_or(&[][..], |watchpoints| &watchpoints.races);
-    all.iter().filter(told).collect()
+    all.iter().filter(in_words).collect()
 }
 
 /// A race in a few lines: what it is about, the value before and after, both sides with their stacks.
-fn race_told(race: &CaughtRace, run: &LinuxRun) -> String {
+fn race_in_words(race: &CaughtRace, run: &LinuxRun) -> String {
     let object = race.object.clone().unwrap_or_else(|| race.addr.to_string());
     let mut text = format!(
         "Data race: {object}, {}, was {:#x} and is {:#x}\n",
@@ -324,10 +324,10 @@ fn accessor_json(accessor: &Accessor) -> serde_json::Value {
 fn as_json(what: &str, shown: &Shown<'_>, caught: &[&CaughtRace]) -> serde_json::Value {
     let &Shown { watched, confirmed, ignored, seconds, .. } = shown;
     let finding = |finding: &Finding| {
-        let mut told = super::finding_json(finding);
-        told["confirmation"] =
+        let mut in_words = super::finding_json(finding);
+        in_words["confirmation"] =
             serde_json::json!(confirmed.get(&finding.signature()).map(Confirmation::as_json));
-        told
+        in_words
     };
     let findings: Vec<_> = watched.findings.iter().map(finding).collect();
     let race = |race: &&CaughtRace| {

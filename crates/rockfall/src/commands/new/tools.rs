@@ -12,8 +12,8 @@ use std::process::Command;
 /// What makefiles of other years do not say, and compilers of today need.
 const FLAGS: &str = "-m32 -g -gdwarf-4 -fcommon -fgnu89-inline -fno-pie -fno-pic -no-pie -fno-stack-protector \
                      -fcf-protection=none -fno-omit-frame-pointer -Wno-error -Wl,-z,noseparate-code";
-/// Lines of a failed build that are told.
-const LINES_TOLD: usize = 12;
+/// Lines of a failed build that are reported.
+const LINES_SHOWN: usize = 12;
 
 /// The compiler's script. What a makefile builds to run while it builds is for the host; stabs are no longer
 /// known.
@@ -98,13 +98,13 @@ impl Tools {
         if fine {
             return Ok(());
         }
-        let told = why_it_failed(&text);
+        let lines_shown = why_it_failed(&text);
         Err(Failure::BadInput(format!(
             "'make -C {} {}' fails:\n  {}\nMend that, or build the kernel as your course says and use 'rockfall init' and \
              'rockfall doctor' on it.",
             folder.display(),
             arguments.join(" "),
-            told.join("\n  ")
+            lines_shown.join("\n  ")
         )))
     }
 }
@@ -112,19 +112,20 @@ impl Tools {
 /// The lines of a failed build that say what is wrong: those with an error, else the last ones.
 fn why_it_failed(output: &str) -> Vec<&str> {
     let lines = || output.lines().filter(|line| !line.trim().is_empty());
-    let mut told: Vec<&str> = lines().filter(|line| line.to_ascii_lowercase().contains("error")).collect();
+    let mut lines_shown: Vec<&str> =
+        lines().filter(|line| line.to_ascii_lowercase().contains("error")).collect();
     // Compilers are told what counts as an error in every line, and make says only that there was one.
-    told.retain(|line| {
+    lines_shown.retain(|line| {
         !line.contains("-Werror") && !line.contains("-Wno-error") && !line.starts_with("make")
     });
-    if told.is_empty() {
-        told = lines().collect();
+    if lines_shown.is_empty() {
+        lines_shown = lines().collect();
     }
-    told.drain(..told.len().saturating_sub(LINES_TOLD));
+    lines_shown.drain(..lines_shown.len().saturating_sub(LINES_SHOWN));
     if output.contains("bits/libc-header-start.h") {
-        told.push("(a program for this computer is built for 32 bits, and its headers are missing: install gcc-multilib)");
+        lines_shown.push("(a program for this computer is built for 32 bits, and its headers are missing: install gcc-multilib)");
     }
-    told
+    lines_shown
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Tables of a description that kernels and libraries have alike: locks, heaps, tests, panics, checks.
 
-use super::super::{Check, CommandLine, Event, Heap, HeapId, Lock, LockClass, Region};
+use super::super::{Check, CommandLine, Heap, HeapId, HookEvent, Lock, LockClass, Region};
 use super::{Resolver, Side, When};
 use crate::hooks::description::{self as d, Description, Names};
 use crate::hooks::expression::{Binding, Expression, Ty};
@@ -18,7 +18,7 @@ impl<'a> Resolver<'a> {
                 let Some(id) = self.at(lock.id.as_ref(), &leave, Some("arg0")) else { continue };
                 let subclass =
                     lock.subclass.as_ref().and_then(|subclass| self.at(Some(subclass), &leave, None));
-                self.add(Event::LockInit { lock: id, subclass }, leave, None);
+                self.add(HookEvent::LockInit { lock: id, subclass }, leave, None);
             }
         }
     }
@@ -33,7 +33,7 @@ impl<'a> Resolver<'a> {
                     continue;
                 };
                 if let Some(lock) = self.at(Some(renewed), &place, None) {
-                    self.add(Event::LockRenew { lock }, place, inner.r#if.as_ref());
+                    self.add(HookEvent::LockRenew { lock }, place, inner.r#if.as_ref());
                 }
             }
         }
@@ -70,20 +70,20 @@ impl<'a> Resolver<'a> {
                     points_to = points_to.or(id.points_to());
                     let (begin, end) = match side {
                         Side::Lock => (
-                            Event::LockRequest { class, lock: id.clone() },
-                            Event::LockHeld { class, lock: id },
+                            HookEvent::LockRequest { class, lock: id.clone() },
+                            HookEvent::LockHeld { class, lock: id },
                         ),
                         Side::Try => {
                             let acquired = self.at(lock.acquired.as_ref(), &leave, Some("ret"));
                             let Some(acquired) = acquired else { continue };
                             (
-                                Event::TryRequest { class, lock: id.clone() },
-                                Event::TryDone { class, lock: id, acquired },
+                                HookEvent::TryRequest { class, lock: id.clone() },
+                                HookEvent::TryDone { class, lock: id, acquired },
                             )
                         }
                         Side::Unlock => (
-                            Event::UnlockBegin { class, lock: id.clone() },
-                            Event::UnlockEnd { class, lock: id },
+                            HookEvent::UnlockBegin { class, lock: id.clone() },
+                            HookEvent::UnlockEnd { class, lock: id },
                         ),
                     };
                     self.add(begin, enter, None);
@@ -132,7 +132,7 @@ impl<'a> Resolver<'a> {
                 let address = self.at(inner.address.as_ref(), &place, Some("ret"));
                 let size = self.at(inner.size.as_ref(), &place, None);
                 if let (Some(address), Some(size)) = (address, size) {
-                    self.add(Event::Alloc { heap: id, address, size }, place, inner.r#if.as_ref());
+                    self.add(HookEvent::Alloc { heap: id, address, size }, place, inner.r#if.as_ref());
                 }
             }
         }
@@ -140,7 +140,7 @@ impl<'a> Resolver<'a> {
             let inner = hook.as_ref();
             for place in self.places(inner.on.as_ref(), &hook.span()) {
                 if let Some(address) = self.at(inner.address.as_ref(), &place, Some("arg0")) {
-                    self.add(Event::Free { heap: id, address }, place, inner.r#if.as_ref());
+                    self.add(HookEvent::Free { heap: id, address }, place, inner.r#if.as_ref());
                 }
             }
         }
@@ -157,7 +157,7 @@ impl<'a> Resolver<'a> {
         Heap { name, inside, under_test: heap.under_test }
     }
 
-    pub(super) fn test_hooks(&mut self, hooks: &[toml::Spanned<d::TestHook>], event: &Event) {
+    pub(super) fn test_hooks(&mut self, hooks: &[toml::Spanned<d::TestHook>], event: &HookEvent) {
         for hook in hooks {
             for place in self.places(hook.as_ref().on.as_ref(), &hook.span()) {
                 self.add(event.clone(), place, hook.as_ref().r#if.as_ref());
@@ -182,7 +182,7 @@ impl<'a> Resolver<'a> {
     ) -> Option<CommandLine> {
         let (span, table) = (command_line.span(), command_line.as_ref());
         for place in self.places(table.on.as_ref(), &span) {
-            self.add(Event::CommandLine, place, None);
+            self.add(HookEvent::CommandLine, place, None);
         }
         if table.words.is_none() || table.length.is_none() {
             self.problem(span.start, "a command line needs 'words' and 'length': where it lies and its room");
@@ -199,7 +199,7 @@ impl<'a> Resolver<'a> {
         for panic in &description.tables.panic {
             for place in self.places(panic.as_ref().on.as_ref(), &panic.span()) {
                 let message = self.at(panic.as_ref().message.as_ref(), &place, None);
-                self.add(Event::Panic { message }, place, panic.as_ref().r#if.as_ref());
+                self.add(HookEvent::Panic { message }, place, panic.as_ref().r#if.as_ref());
             }
         }
     }
@@ -207,7 +207,7 @@ impl<'a> Resolver<'a> {
     pub(super) fn faults(
         &mut self,
         faults: &[toml::Spanned<d::Fault>],
-        event: impl Fn(Option<Expression>, Option<Expression>) -> Event,
+        event: impl Fn(Option<Expression>, Option<Expression>) -> HookEvent,
     ) {
         for fault in faults {
             for place in self.places(fault.as_ref().on.as_ref(), &fault.span()) {
@@ -263,7 +263,7 @@ impl<'a> Resolver<'a> {
     /// Where the end of another thread is known.
     pub(in super::super) fn joins(&mut self) {
         let description: &'a Description = self.description;
-        self.thread_hooks(&description.tables.threads.join, |thread| Event::Join { thread });
+        self.thread_hooks(&description.tables.threads.join, |thread| HookEvent::Join { thread });
     }
 
     /// Refuses tables that make no sense in a library's description.

@@ -1,6 +1,6 @@
 //! A whole kernel out of the tables of its description.
 
-use super::super::{Activity, Event, Heap, Kernel, Lines, Runnable, Test, Threads};
+use super::super::{Activity, Heap, HookEvent, Kernel, Lines, Runnable, Test, Threads};
 use super::Resolver;
 use crate::hooks::description::{Description, Input, Names, Text};
 use crate::hooks::expression::{Binding, Expression, Inputs};
@@ -24,7 +24,7 @@ impl<'a> Resolver<'a> {
         let mut ignored_code = self.code_ranges(tables.ignore.functions.as_ref());
         ignored_code.retain(|range| !tested_code.contains(range));
         self.panics();
-        self.faults(&tables.fault, |vector, address| Event::Fault { vector, address });
+        self.faults(&tables.fault, |vector, address| HookEvent::Fault { vector, address });
         let test = self.test();
         self.programs();
         let checks = self.checks();
@@ -94,11 +94,11 @@ impl<'a> Resolver<'a> {
         };
         if let Some(begin) = &tables.threads.begin {
             for place in self.places(Some(begin), &begin.span()) {
-                self.add(Event::Begin, place, None);
+                self.add(HookEvent::Begin, place, None);
             }
         }
-        self.thread_hooks(&tables.threads.create, |thread| Event::Create { thread });
-        self.thread_hooks(&tables.threads.exit, |thread| Event::Exit { thread });
+        self.thread_hooks(&tables.threads.create, |thread| HookEvent::Create { thread });
+        self.thread_hooks(&tables.threads.exit, |thread| HookEvent::Exit { thread });
         if !tables.annotations && tables.threads.create.is_empty() {
             self.missing("threads.create", "a hook for the creation of threads");
         }
@@ -120,7 +120,7 @@ impl<'a> Resolver<'a> {
                 }
                 if let Some(wakes) = &runnable.wakes {
                     for place in self.places(Some(wakes), &wakes.span()) {
-                        self.add(Event::Wakes, place, None);
+                        self.add(HookEvent::Wakes, place, None);
                     }
                 }
                 match self.anywhere(Some(when), bindings) {
@@ -137,8 +137,8 @@ impl<'a> Resolver<'a> {
                 if runnable.add.is_empty() || runnable.remove.is_empty() {
                     self.missing("runnable.add and runnable.remove", "a run queue is told by both");
                 }
-                self.thread_hooks(&runnable.add, |thread| Event::QueueAdd { thread });
-                self.thread_hooks(&runnable.remove, |thread| Event::QueueRemove { thread });
+                self.thread_hooks(&runnable.add, |thread| HookEvent::QueueAdd { thread });
+                self.thread_hooks(&runnable.remove, |thread| HookEvent::QueueRemove { thread });
                 Runnable::Queue { current: self.anywhere(runnable.current.as_ref(), bindings) }
             }
             None => {
@@ -166,11 +166,12 @@ impl<'a> Resolver<'a> {
         self.activity(functions.device.as_ref(), Activity::Device);
         self.activity(functions.idle.as_ref(), Activity::Idle);
         self.activity(functions.trusted.as_ref(), Activity::Trusted);
-        let reads = [Event::EnterTrusted(Trusted::ReadsFreed), Event::LeaveTrusted(Trusted::ReadsFreed)];
+        let reads =
+            [HookEvent::EnterTrusted(Trusted::ReadsFreed), HookEvent::LeaveTrusted(Trusted::ReadsFreed)];
         self.stretches(tables.ignore.freed_reads.as_ref(), &reads);
         if let Some(ends) = &functions.switch_ends {
             for place in self.places(Some(ends), &ends.span()) {
-                self.add(Event::SwitchEnd, place, None);
+                self.add(HookEvent::SwitchEnd, place, None);
             }
         }
         if !tables.annotations && functions.timer.is_none() {
@@ -194,7 +195,10 @@ impl<'a> Resolver<'a> {
                 tested_code.extend(functions.into_iter().flat_map(ranges));
                 self.trust(first, Trusted::HeapUnderTest);
             } else {
-                self.around(first, [Event::Enter(Activity::Trusted), Event::Leave(Activity::Trusted)]);
+                self.around(
+                    first,
+                    [HookEvent::Enter(Activity::Trusted), HookEvent::Leave(Activity::Trusted)],
+                );
             }
             heap
         });
@@ -206,10 +210,10 @@ impl<'a> Resolver<'a> {
         let description: &'a Description = self.description;
         let tables = &description.tables;
         let test = &tables.test;
-        self.test_hooks(&test.ready, &Event::Ready);
-        self.test_hooks(&test.start, &Event::TestStart);
-        self.test_hooks(&test.end, &Event::TestEnd);
-        self.test_hooks(&test.over, &Event::TestOver);
+        self.test_hooks(&test.ready, &HookEvent::Ready);
+        self.test_hooks(&test.start, &HookEvent::TestStart);
+        self.test_hooks(&test.end, &HookEvent::TestEnd);
+        self.test_hooks(&test.over, &HookEvent::TestOver);
         let command_line = test.command_line.as_ref().and_then(|table| self.command_line(table));
         let by_hand = matches!(test.input, Input::Keyboard | Input::Serial);
         if !tables.annotations && by_hand && test.ready.is_empty() {
@@ -222,10 +226,10 @@ impl<'a> Resolver<'a> {
             input: test.input,
             command_line,
             text: test.r#type.clone().unwrap_or_else(|| "{test}\n".into()),
-            start_hooked: self.hooks.iter().any(|hook| matches!(hook.event, Event::TestStart)),
+            start_hooked: self.hooks.iter().any(|hook| matches!(hook.event, HookEvent::TestStart)),
             points: self.points(&test.points),
             keeps: test.keeps.as_ref().map_or_else(Vec::new, |sizes| self.sizes(sizes)),
-            end_hooked: self.hooks.iter().any(|hook| matches!(hook.event, Event::TestEnd)),
+            end_hooked: self.hooks.iter().any(|hook| matches!(hook.event, HookEvent::TestEnd)),
         }
     }
 
@@ -237,21 +241,21 @@ impl<'a> Resolver<'a> {
             for place in self.places(call.as_ref().on.as_ref(), &call.span()) {
                 if let Some(number) = self.at(call.as_ref().number.as_ref(), &place, Some("arg0")) {
                     let from = self.at(call.as_ref().from.as_ref(), &place, None);
-                    self.add(Event::SystemCall { number, from }, place, call.as_ref().r#if.as_ref());
+                    self.add(HookEvent::SystemCall { number, from }, place, call.as_ref().r#if.as_ref());
                 }
             }
         }
         for exec in &user.exec {
             for place in self.places(exec.as_ref().on.as_ref(), &exec.span()) {
                 if let Some(program) = self.at(exec.as_ref().program.as_ref(), &place, Some("string(arg0)")) {
-                    self.add(Event::Exec { program }, place, exec.as_ref().r#if.as_ref());
+                    self.add(HookEvent::Exec { program }, place, exec.as_ref().r#if.as_ref());
                 }
             }
         }
-        self.test_hooks(&user.exit, &Event::ProgramExit);
-        self.test_hooks(&user.end, &Event::ProgramEnd);
-        self.test_hooks(&user.r#return, &Event::ReturnToUser);
-        self.faults(&user.fault, |vector, address| Event::ProgramFault { vector, address });
+        self.test_hooks(&user.exit, &HookEvent::ProgramExit);
+        self.test_hooks(&user.end, &HookEvent::ProgramEnd);
+        self.test_hooks(&user.r#return, &HookEvent::ReturnToUser);
+        self.faults(&user.fault, |vector, address| HookEvent::ProgramFault { vector, address });
     }
 
     fn lines(&self) -> Lines {

@@ -103,8 +103,8 @@ pub fn confirm(
             plan.run(&mut |_, _| {});
             let ending = Ending::of(&plan, crate::interrupt::asked());
             let known = subject.knowledge().clone();
-            let told = statement(&target.what(), &plan, subject.counters(), ending, &*known);
-            spaces.push(told.lines().take(2).map(str::trim).collect::<Vec<_>>().join(", "));
+            let in_words = statement(&target.what(), &plan, subject.counters(), ending, &*known);
+            spaces.push(in_words.lines().take(2).map(str::trim).collect::<Vec<_>>().join(", "));
             let Some((found, points)) = plan.found.clone() else { continue };
             let reached: Vec<&Signature> = cycles
                 .iter()

@@ -79,14 +79,14 @@ impl RaceTools {
     }
 
     /// Each tool's races as text, then how many they are.
-    pub fn told(&self, ignored: &Ignored, run: &LinuxRun) -> Vec<String> {
-        let mut told = Vec::new();
+    pub fn in_words(&self, ignored: &Ignored, run: &LinuxRun) -> Vec<String> {
+        let mut in_words = Vec::new();
         for (tool, log) in self.logs() {
             let races: Vec<&Race> = wanted(log, ignored, run);
-            told.extend(races.iter().map(|race| race_told(race, run, tool == LOCKSET)));
-            told.push(format!("{tool}: {}", counted(races.len(), "data race")));
+            in_words.extend(races.iter().map(|race| race_in_words(race, run, tool == LOCKSET)));
+            in_words.push(format!("{tool}: {}", counted(races.len(), "data race")));
         }
-        told
+        in_words
     }
 
     pub fn as_json(&self, ignored: &Ignored, run: &LinuxRun) -> Vec<serde_json::Value> {
@@ -123,15 +123,15 @@ fn function(run: &LinuxRun, pc: VirtAddr) -> Option<String> {
     run.running().frames(pc).into_iter().find_map(|frame| frame.function)
 }
 
-/// The races that are told: not those about a variable, or with a side in a function, that is ignored.
+/// The races that are reported: not those about a variable, or with a side in a function, that is ignored.
 fn wanted<'a>(log: &'a RaceLog, ignored: &Ignored, run: &LinuxRun) -> Vec<&'a Race> {
     let in_function =
         |side: &RaceSide| function(run, side.pc).is_some_and(|name| ignored.has_function(&name));
-    let told = |race: &&Race| {
+    let in_words = |race: &&Race| {
         let about = || object(race, run).is_some_and(|name| ignored.has_variable(&name));
         ignored.is_empty() || !in_function(&race.first) && !in_function(&race.second) && !about()
     };
-    log.iter().map(|known| &known.race).filter(told).collect()
+    log.iter().map(|known| &known.race).filter(in_words).collect()
 }
 
 /// What lies there.
@@ -141,7 +141,7 @@ fn object(race: &Race, run: &LinuxRun) -> Option<String> {
 }
 
 /// A race in a few lines: what it is about, both sides with their stacks.
-fn race_told(race: &Race, run: &LinuxRun, by_processor: bool) -> String {
+fn race_in_words(race: &Race, run: &LinuxRun, by_processor: bool) -> String {
     let object = object(race, run).unwrap_or_else(|| race.addr.to_string());
     let mut text = format!("Data race: {object}, {}\n", counted(race.size as usize, "byte"));
     for side in [&race.first, &race.second] {

@@ -1,13 +1,13 @@
 //! Both sides of a finding: who did what, where, with which locks, in which row.
 
-use super::Teller;
+use super::Composer;
 use super::draft::{Draft, SightedAccess};
 use crate::story::SideView;
 use crate::words;
 use detect::{FindingKind, Role};
 use trace::{Access, Event, Frame, ThreadId, VirtAddr};
 
-impl Teller<'_> {
+impl Composer<'_> {
     pub(super) fn sides(
         &self,
         drafts: &[Draft<'_>],
@@ -48,8 +48,8 @@ impl Teller<'_> {
             let place = match side.role {
                 Role::Accessed(_) | Role::Loops => stack.first().map(|frame| library.place(frame)),
                 Role::Waits => library.waiting(&stack),
-                Role::Panicked => library.telling_of_panic(&stack),
-                _ => library.telling(&stack),
+                Role::Panicked => library.relevant_of_panic(&stack),
+                _ => library.relevant(&stack),
             };
             let wait = match (&side.role, &self.finding.kind) {
                 (

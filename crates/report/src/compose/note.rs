@@ -1,6 +1,6 @@
 //! What one event of a step is in words, and what it changes for the threads of the story.
 
-use super::Teller;
+use super::Composer;
 use super::draft::Draft;
 use super::end::waits;
 use crate::story::{Lane, Note, NoteKind};
@@ -10,7 +10,7 @@ use trace::{Action, Event, LockId};
 /// What kind of event it is, what it says, and whether a reader should see it at once.
 type Said = (NoteKind, String, bool);
 
-impl Teller<'_> {
+impl Composer<'_> {
     /// Writes the event into the row: what it changes for threads, and a note where there is something to
     /// say.
     pub(super) fn event(&self, draft: &mut Draft<'_>, event: &Event) {

@@ -66,7 +66,7 @@ pub struct Context<'a> {
 
 /// Tells the narrated `steps` of one execution that ended with `finding`. `sources` gives the text of a file.
 #[must_use]
-pub fn tell(
+pub fn compose(
     steps: &[Step],
     finding: &Finding,
     resolve: &dyn Resolve,
@@ -98,8 +98,9 @@ pub fn tell(
         files: RefCell::default(),
     };
     let contended = contended(steps, finding);
-    let teller = Teller { steps, finding, library: &library, contended, of_block: of_block(steps, finding) };
-    teller.story()
+    let composer =
+        Composer { steps, finding, library: &library, contended, of_block: of_block(steps, finding) };
+    composer.story()
 }
 
 /// Locks that more than one thread asked for, or that the finding is about.
@@ -118,7 +119,7 @@ fn contended(steps: &[Step], finding: &Finding) -> BTreeSet<LockId> {
     shared.chain(finding.sides.iter().flat_map(|side| side.locks.iter().copied())).collect()
 }
 
-struct Teller<'a> {
+struct Composer<'a> {
     steps: &'a [Step],
     finding: &'a Finding,
     library: &'a Library<'a>,
@@ -127,7 +128,7 @@ struct Teller<'a> {
     of_block: Vec<&'a Event>,
 }
 
-impl<'a> Teller<'a> {
+impl<'a> Composer<'a> {
     /// The access that the finding is about.
     fn bad_access<'d>(&self, drafts: &[Draft<'d>]) -> Option<SightedAccess<'d>> {
         let last = drafts.last()?.accesses.last().copied();
@@ -153,12 +154,12 @@ impl<'a> Teller<'a> {
         let mut sides = self.sides(&drafts, &column);
         let (mut conflicts, conflicts_left_out) = self.conflicts(&drafts, &sides);
         let mut rows = self.rows(&drafts, &columns);
-        let (noticed, mut telling) = self.noticed(&rows, &columns, &sides, &mut conflicts);
+        let (noticed, mut relevant) = self.noticed(&rows, &columns, &sides, &mut conflicts);
         let preempted = rows.iter().rposition(|row| row.end.kind == EndKind::Preempted);
         let stale = preempted.map(|row| conflicts::stale(row, &rows, &columns, &mut conflicts));
         let (stale, changed) = stale.unwrap_or_default();
-        if telling.is_empty() {
-            telling = changed;
+        if relevant.is_empty() {
+            relevant = changed;
         }
         let premature = self.premature(&rows, &columns, &mut conflicts);
         conflicts::mark(&mut rows, &conflicts);
@@ -198,7 +199,7 @@ impl<'a> Teller<'a> {
             stale,
         };
         let (headline, advice) = (facts.headline(), facts.advice());
-        sides.extend(self.others(&rows, &columns, telling.iter().map(|at| &conflicts[*at])));
+        sides.extend(self.others(&rows, &columns, relevant.iter().map(|at| &conflicts[*at])));
         let title = |&thread: &ThreadId| Thread {
             id: thread.0,
             title: match (context.thread_name)(thread) {
@@ -206,17 +207,17 @@ impl<'a> Teller<'a> {
                 None => thread.to_string(),
             },
         };
-        let mut told = Vec::new();
+        let mut facts = Vec::new();
         if let Some(count) = context.interleavings {
-            told.push(format!("found in interleaving {count}"));
+            facts.push(format!("found in interleaving {count}"));
         }
         if let Some(before) = context.minimised_from.filter(|&before| before > context.preemptions) {
-            told.push(format!("minimised from {before} preemptions to {}", context.preemptions));
+            facts.push(format!("minimised from {before} preemptions to {}", context.preemptions));
         }
         if context.fewest && context.preemptions > 0 {
-            told.push("no fewer do at these points".to_string());
+            facts.push("no fewer do at these points".to_string());
         } else if context.minimised_from.is_some() && context.preemptions > 0 {
-            told.push("fewer may do, not all were tried".to_string());
+            facts.push("fewer may do, not all were tried".to_string());
         }
         let mut story = Story {
             title: classes::of(&finding.kind, |class| class.title(context.program)).to_string(),
@@ -234,7 +235,7 @@ impl<'a> Teller<'a> {
             schedule: context.schedule.to_string(),
             replay: context.replay.to_string(),
             preemptions: context.preemptions,
-            facts: told,
+            facts,
             passing: None,
             sources: Vec::new(),
             sources_missing: None,
@@ -276,12 +277,12 @@ impl<'a> Teller<'a> {
             .collect();
         let at_first = |thread| if created.contains(thread) { Lane::Unborn } else { Lane::Ready };
         let mut lanes: Vec<Lane> = columns.iter().map(at_first).collect();
-        let mut stood: BTreeMap<ThreadId, Place> = BTreeMap::new();
+        let mut last_place: BTreeMap<ThreadId, Place> = BTreeMap::new();
         let mut rows = Vec::new();
         for (index, draft) in drafts.iter().enumerate() {
             let column = columns.iter().position(|&thread| thread == draft.thread).expect("has a column");
             let (end, to) = draft.end.clone().unwrap_or_else(|| {
-                let to = self.library.telling(&draft.stack).unwrap_or_default();
+                let to = self.library.relevant(&draft.stack).unwrap_or_default();
                 (End { kind: EndKind::Stopped, text: "stops here".to_string() }, to)
             });
             lanes[column] = Lane::Running;
@@ -302,7 +303,7 @@ impl<'a> Teller<'a> {
                 steps: draft.steps,
                 instructions: draft.instructions,
                 system_call: calls::named(&draft.stack, &to, &self.library.dispatchers),
-                from: stood.insert(draft.thread, to.clone()),
+                from: last_place.insert(draft.thread, to.clone()),
                 to,
                 stack: self.library.places(&draft.stack),
                 notes: draft.notes.clone(),

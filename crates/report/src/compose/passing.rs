@@ -1,7 +1,7 @@
 //! Where the nearest passing execution leaves this one: behind a row, or within one, where its thread had a
 //! point and was left to go on.
 
-use super::{PassingSchedule, Teller};
+use super::{Composer, PassingSchedule};
 use crate::story::{Note, NoteKind, PassingView, Place, Row, Story};
 use trace::{Choice, StepEnd};
 
@@ -16,7 +16,7 @@ pub(super) fn note_last(row: &mut Row) {
     row.notes.sort_by_key(|note| note.kind == NoteKind::Parting);
 }
 
-impl Teller<'_> {
+impl Composer<'_> {
     /// Whether the step is the last that both executions have.
     pub(super) fn parts_after(&self, step: usize) -> bool {
         self.library.context.passing.as_ref().is_some_and(|passing| passing.common == step + 1)

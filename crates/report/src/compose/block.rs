@@ -1,6 +1,6 @@
 //! The block of memory that a finding is about: what became of it, and what lies near it.
 
-use super::Teller;
+use super::Composer;
 use crate::words;
 use detect::{Block, Finding, FindingKind};
 use std::collections::BTreeMap;
@@ -98,21 +98,21 @@ fn nearest<'a>(steps: &'a [Step], finding: &Finding) -> Option<(ThreadId, &'a Ev
     all.min_by_key(|(_, event, off)| (off.0, std::cmp::Reverse(event.accesses_before)))
 }
 
-impl Teller<'_> {
+impl Composer<'_> {
     /// Who freed the page tables that are in use, and what became of them.
     pub(super) fn tables(&self) -> String {
         let FindingKind::TripleFault { tables } = self.finding.kind else { return String::new() };
-        let told = of_tables(self.steps, tables).into_iter().map(|(thread, event)| {
+        let changes = of_tables(self.steps, tables).into_iter().map(|(thread, event)| {
             let verb = match event.action {
                 Action::Alloc { .. } => "allocated again",
                 _ => "freed",
             };
             format!("{verb} by {thread} in {}", self.library.event_place(event).in_words())
         });
-        let told: Vec<String> = told.collect();
-        match told.is_empty() {
+        let changes: Vec<String> = changes.collect();
+        match changes.is_empty() {
             true => String::new(),
-            false => format!(" The page tables in use, at {tables}, were {}.", words::list(&told)),
+            false => format!(" The page tables in use, at {tables}, were {}.", words::list(&changes)),
         }
     }
 

@@ -1,13 +1,13 @@
 //! Why a row of the story ends where it does, in words.
 
 use super::draft::{Draft, SightedAccess};
-use super::{Teller, passing};
+use super::{Composer, passing};
 use crate::classes;
 use crate::story::{End, EndKind, Note, NoteKind, Place};
 use detect::{FindingKind, Wait};
 use trace::{Action, Occurrence, Point, PointKind, Step, StepEnd, ThreadId};
 
-impl<'a> Teller<'a> {
+impl<'a> Composer<'a> {
     /// The end of a row in which the thread itself led to the switch.
     pub(super) fn gave_way(&self, stopped: Option<&Action>, to: Option<ThreadId>) -> End {
         let (kind, text) = match (stopped, to) {
@@ -26,7 +26,7 @@ impl<'a> Teller<'a> {
     pub(super) fn stands(&self, draft: &Draft<'_>) -> Option<Place> {
         match draft.stopped {
             Some(Action::Block { .. }) => self.library.waiting(&draft.stack),
-            _ => self.library.telling(&draft.stack),
+            _ => self.library.relevant(&draft.stack),
         }
     }
 
@@ -36,7 +36,7 @@ impl<'a> Teller<'a> {
         let stack = &draft.stack.clone();
         let exact = || stack.first().map(|frame| library.place(frame));
         let stands = self.stands(draft);
-        let telling = || stands.clone();
+        let relevant = || stands.clone();
         let (end, place) = match (&step.end, next) {
             (StepEnd::Point(point), Some(next)) => {
                 let place = match point.kind {
@@ -46,8 +46,8 @@ impl<'a> Teller<'a> {
                         let whole = stack.iter().take_while(|frame| frame.pc == point.pc).last();
                         whole.map(|frame| library.place(frame))
                     }
-                    PointKind::Create | PointKind::Wake => library.telling_of_thread(stack),
-                    _ => telling(),
+                    PointKind::Create | PointKind::Wake => library.relevant_of_thread(stack),
+                    _ => relevant(),
                 };
                 let place = place.unwrap_or_else(|| library.at(point.pc));
                 let whence = self.before_or_after(point, index);
@@ -103,9 +103,9 @@ impl<'a> Teller<'a> {
                         let event = step.events.iter().rev().find(|event| event.pc == self.finding.pc);
                         event.map(|event| library.event_place(event))
                     }
-                    _ => telling(),
+                    _ => relevant(),
                 };
-                let place = place.or_else(telling).unwrap_or_else(|| library.at(self.finding.pc));
+                let place = place.or_else(relevant).unwrap_or_else(|| library.at(self.finding.pc));
                 (End { kind: EndKind::Bug, text }, place)
             }
         };

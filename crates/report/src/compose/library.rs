@@ -52,23 +52,23 @@ impl Library<'_> {
     }
 
     /// The frame a reader looks for: the first that is no plumbing.
-    pub fn telling(&self, stack: &[Frame]) -> Option<Place> {
+    pub fn relevant(&self, stack: &[Frame]) -> Option<Place> {
         self.beyond(stack, |_| false)
     }
 
     /// The frame a reader looks for in the stack of a thread that gave up: where an exception made it give
     /// up, the code that caused the exception. A handler may be there for system calls too; only what it
     /// gives up over itself is an exception.
-    pub fn telling_of_panic(&self, stack: &[Frame]) -> Option<Place> {
+    pub fn relevant_of_panic(&self, stack: &[Frame]) -> Option<Place> {
         let mut names = stack.iter().filter_map(|frame| frame.function.as_deref());
         let gave_up = names.find(|name| !self.hooks.contains(*name));
         let beneath = stack.iter().position(|frame| frame.interrupted);
         let beneath = beneath.filter(|_| gave_up.is_some_and(self.context.faults));
-        self.telling(&stack[beneath.unwrap_or(0)..])
+        self.relevant(&stack[beneath.unwrap_or(0)..])
     }
 
     /// The frame a reader looks for where making or waking a thread is what matters.
-    pub fn telling_of_thread(&self, stack: &[Frame]) -> Option<Place> {
+    pub fn relevant_of_thread(&self, stack: &[Frame]) -> Option<Place> {
         self.beyond(stack, |name| self.makers.contains(name))
     }
 
@@ -90,7 +90,7 @@ impl Library<'_> {
                 |name: &String| self.hooks.contains(name) || (self.context.plumbing)(name) || also(name);
             frame.function.as_ref().is_none_or(known)
         };
-        // Of a system call nothing is told beyond the function that does its work.
+        // Of a system call nothing is shown beyond the function that does its work.
         let work = &stack[..calls::work_frames(stack, &self.dispatchers)];
         let last = work.last().filter(|_| work.len() < stack.len());
         let frame = work.iter().find(|frame| !plumbing(frame)).or(last).or(stack.first())?;
@@ -99,10 +99,10 @@ impl Library<'_> {
 
     pub fn event_place(&self, event: &Event) -> Place {
         let place = event.stack.as_ref().and_then(|stack| match event.action {
-            Action::Create { .. } | Action::Wake { .. } => self.telling_of_thread(stack),
+            Action::Create { .. } | Action::Wake { .. } => self.relevant_of_thread(stack),
             Action::Block { .. } => self.waiting(stack),
-            Action::Panic { .. } => self.telling_of_panic(stack),
-            _ => self.telling(stack),
+            Action::Panic { .. } => self.relevant_of_panic(stack),
+            _ => self.relevant(stack),
         });
         match (place, &event.action) {
             (Some(place), _) => place,

@@ -1,6 +1,6 @@
 //! Rows in the making: the steps of one execution, cut where another thread goes on or the bug shows.
 
-use super::Teller;
+use super::Composer;
 use crate::classes;
 use crate::story::{End, EndKind, Lane, Note, NoteKind, Place};
 use detect::{FindingKind, Role};
@@ -62,7 +62,7 @@ impl Draft<'_> {
     }
 }
 
-impl<'a> Teller<'a> {
+impl<'a> Composer<'a> {
     pub(super) fn drafts(&self) -> Vec<Draft<'a>> {
         let mut drafts: Vec<Draft<'a>> = Vec::new();
         for (index, step) in self.steps.iter().enumerate() {
@@ -81,7 +81,7 @@ impl<'a> Teller<'a> {
                     }
                     Occurrence::Event(event) => {
                         draft.events.push(event);
-                        // What is told after its end is told of others, before it is known who runs.
+                        // What comes after its end is the work of others, before it is known who runs.
                         let stack = event.stack.as_ref().filter(|stack| !stack.is_empty());
                         if let Some(stack) = stack.filter(|_| draft.stopped != Some(Action::Exit)) {
                             draft.stack.clone_from(stack);
@@ -212,12 +212,12 @@ impl<'a> Teller<'a> {
                 let twice = matches!(self.finding.kind, FindingKind::DoubleAllocation { .. });
                 let found = all.filter(|(_, (thread, what))| match what {
                     Occurrence::Event(event) => {
-                        let told = match event.action {
+                        let is_such = match event.action {
                             Action::Alloc { .. } => twice && self.is_of_bug(event),
                             Action::Free { .. } | Action::Console { .. } => !twice,
                             _ => false,
                         };
-                        told && event.pc == self.finding.pc && *thread == self.finding.thread
+                        is_such && event.pc == self.finding.pc && *thread == self.finding.thread
                     }
                     Occurrence::Access(_) => false,
                 });

@@ -1,6 +1,6 @@
 //! Accesses of two threads to the same memory, whose order matters: what met whom.
 
-use super::{Draft, SightedAccess, Teller};
+use super::{Composer, Draft, SightedAccess};
 use crate::story::{Conflict, EndKind, Note, NoteKind, Place, Row, SideView, Touch};
 use crate::words;
 use detect::{Finding, FindingKind, Role};
@@ -14,7 +14,7 @@ const CONFLICTS_MAX: usize = 500;
 const CONFLICTS_FEW: usize = 6;
 /// How many variables that were read too early a sentence names.
 const STALE_MAX: usize = 3;
-/// How many variables that were looked at too early are told, in a sentence each.
+/// How many variables that were looked at too early are reported, in a sentence each.
 const PREMATURE_MAX: usize = 2;
 /// Bytes in the words that accesses are looked up by.
 const WORD: u64 = 8;
@@ -49,7 +49,7 @@ fn is_part(what: &str, whole: &str) -> bool {
     of == of_what && member.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-impl Teller<'_> {
+impl Composer<'_> {
     /// Each access with the latest conflicting one of another thread; one entry for each pair of rows and
     /// name.
     pub(super) fn conflicts(&self, drafts: &[Draft<'_>], sides: &[SideView]) -> (Vec<Conflict>, usize) {
@@ -212,19 +212,19 @@ impl Teller<'_> {
                 conflict.rows.1 == row && conflict.later.stack.iter().any(|place| there(spot, place))
             })
         };
-        let (mut told, mut which) = (Vec::new(), Vec::new());
+        let (mut sentences, mut which) = (Vec::new(), Vec::new());
         for (at, conflict) in conflicts.iter_mut().enumerate() {
-            if !at_spot(conflict) || conflict.later.verb == "writes" || told.len() >= STALE_MAX {
+            if !at_spot(conflict) || conflict.later.verb == "writes" || sentences.len() >= STALE_MAX {
                 continue;
             }
             let what = &conflict.what;
             if conflict.overwritten {
-                told.push(format!("{what}, which the scheduler wrote last"));
+                sentences.push(format!("{what}, which the scheduler wrote last"));
                 continue;
             }
             which.push(at);
             conflict.bug = true;
-            told.push(format!(
+            sentences.push(format!(
                 "{what}, which {} {} in row {}, {}",
                 columns[rows[conflict.rows.0].column],
                 conflict.earlier.verb,
@@ -232,8 +232,12 @@ impl Teller<'_> {
                 conflict.earlier.in_words()
             ));
         }
-        let told = if told.is_empty() { String::new() } else { format!(" It reads {}.", words::list(&told)) };
-        (told, which)
+        let sentences = if sentences.is_empty() {
+            String::new()
+        } else {
+            format!(" It reads {}.", words::list(&sentences))
+        };
+        (sentences, which)
     }
 
     /// The other sides where one thread alone ran into the bug: which threads wrote what it read, or changed
@@ -257,8 +261,8 @@ impl Teller<'_> {
         for conflict in conflicts.filter(|_| alone) {
             let both = [(conflict.rows.0, &conflict.earlier), (conflict.rows.1, &conflict.later)];
             // Whoever ran into it and read is known already, unless nobody is.
-            let told = |touch: &Touch| touch.verb == "reads" && !self.finding.sides.is_empty();
-            for (row, touch) in both.into_iter().filter(|(_, touch)| !told(touch)) {
+            let sentences = |touch: &Touch| touch.verb == "reads" && !self.finding.sides.is_empty();
+            for (row, touch) in both.into_iter().filter(|(_, touch)| !sentences(touch)) {
                 let side = SideView {
                     title: format!("{} {} {}", columns[rows[row].column], touch.verb, conflict.what),
                     column: Some(rows[row].column),
@@ -285,7 +289,7 @@ impl Teller<'_> {
         let FindingKind::LostWakeup { waiting } = &self.finding.kind else { return String::new() };
         let slept = |thread: ThreadId| rows.iter().rposition(|row| columns[row.column] == thread);
         let slept: BTreeSet<usize> = waiting.iter().filter_map(|wait| slept(wait.thread)).collect();
-        let mut told = Vec::new();
+        let mut sentences = Vec::new();
         for conflict in conflicts.iter_mut().rev() {
             let (looked, wrote) = conflict.rows;
             let early = conflict.earlier.verb == "reads" && conflict.later.verb == "writes";
@@ -293,18 +297,18 @@ impl Teller<'_> {
             let in_between = rows[..looked]
                 .iter()
                 .any(|row| row.column == rows[wrote].column && row.end.kind == EndKind::Preempted);
-            if early && in_between && slept.contains(&wrote) && told.len() < PREMATURE_MAX {
+            if early && in_between && slept.contains(&wrote) && sentences.len() < PREMATURE_MAX {
                 conflict.bug = true;
                 let (what, at) = (&conflict.what, conflict.earlier.in_words());
                 let who = columns[rows[wrote].column];
-                told.push(format!(
+                sentences.push(format!(
                     " Row {} reads {what} in {at}, but {who} writes it only in row {}.",
                     looked + 1,
                     wrote + 1
                 ));
             }
         }
-        told.concat()
+        sentences.concat()
     }
 
     /// Whether the finding is about the memory that `access` touches.
@@ -381,8 +385,9 @@ pub(super) fn stale(
     let by: Vec<String> = by.iter().map(usize::to_string).collect();
     let (noun, verb) = if by.len() == 1 { ("row", "changes") } else { ("rows", "change") };
     let (whats, by) = (words::list(&whats), words::list(&by));
-    let told = format!(" By then {} has read {whats}, which {noun} {by} {verb}.", threads[rows[row].column]);
-    (told, which)
+    let sentences =
+        format!(" By then {} has read {whats}, which {noun} {by} {verb}.", threads[rows[row].column]);
+    (sentences, which)
 }
 
 /// Instructions whose accesses are worth seeing while they happen: those that touch what two threads share,

@@ -60,7 +60,7 @@ impl Tracker {
     }
 
     /// Adds an action of the running thread to the step.
-    pub fn tell(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
+    pub fn emit(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
         self.drain(machine, step);
         let thread = self.threads.current().map(|thread| thread.id);
         let stack = step.narrated.then(|| match action {
@@ -76,7 +76,7 @@ impl Tracker {
                 thread.callers = Some(Arc::new(callers));
             }
         }
-        step.tell(machine, thread, action, stack, &|id| self.stack_left(machine, id));
+        step.emit(machine, thread, action, stack, &|id| self.stack_left(machine, id));
     }
 
     /// A stack with the program's part, which cannot be read any more, as it was before: it is the same
@@ -95,8 +95,8 @@ impl Tracker {
     /// The stack of a thread that has left the processor, as it said itself or as its kernel has it.
     fn stack_left(&self, machine: &Machine, id: ThreadId) -> Option<Stack> {
         let thread = self.threads.by_id(id)?;
-        let told = thread.waits_at.as_deref().cloned();
-        Some(told.unwrap_or_else(|| self.stack_of(machine, thread)))
+        let noted = thread.waits_at.as_deref().cloned();
+        Some(noted.unwrap_or_else(|| self.stack_of(machine, thread)))
     }
 
     /// Looks at the instruction that the machine stands before, if its accesses are to be seen.
@@ -125,7 +125,7 @@ impl Tracker {
     /// The stack of the running thread, as far as it is the tested software's.
     #[must_use]
     pub fn stack(&self, machine: &Machine) -> Stack {
-        self.telling(self.whole_stack(machine))
+        self.relevant(self.whole_stack(machine))
     }
 
     fn whole_stack(&self, machine: &Machine) -> Stack {
@@ -168,7 +168,7 @@ impl Tracker {
         let switches: Vec<&str> = kernel.switch_functions().collect();
         let stack = crate::stack::switched_out(&kernel.image, &switches, sp)
             .map(|registers| crate::stack::trace(&self.space(Some(thread)), &registers, &view));
-        self.telling(self.with_callers(Some(thread), stack.unwrap_or_default()))
+        self.relevant(self.with_callers(Some(thread), stack.unwrap_or_default()))
     }
 }
 

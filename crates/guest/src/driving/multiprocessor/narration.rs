@@ -1,4 +1,4 @@
-//! What is told of the step that is being taken, beside its accesses.
+//! What a step that is being taken holds beside its accesses.
 
 use trace::{Event, Stack};
 
@@ -10,7 +10,7 @@ pub struct BeforeAccess {
 }
 
 #[derive(Default)]
-pub struct Telling {
+pub struct Narration {
     pub events: Vec<Event>,
     /// Console output that is not yet a whole line.
     pub console: String,
@@ -19,14 +19,14 @@ pub struct Telling {
     pub narrated: Option<Vec<Option<BeforeAccess>>>,
 }
 
-impl Telling {
+impl Narration {
     pub const fn is_narrated(&self) -> bool {
         self.narrated.is_some()
     }
 }
 
 /// Between two steps there are no events.
-impl Clone for Telling {
+impl Clone for Narration {
     fn clone(&self) -> Self {
         Self { events: Vec::new(), console: self.console.clone(), narrated: self.narrated.clone() }
     }
