@@ -58,6 +58,8 @@ pub struct Context<'a> {
     pub blocking: &'a dyn Fn(&str) -> bool,
     /// Whether a function offers the processor to others.
     pub yields: &'a dyn Fn(&str) -> bool,
+    /// What a function waits for, where that is no thread: "a device", "the clock".
+    pub awaits: &'a dyn Fn(&str) -> Option<&'static str>,
     /// Whether a function handles exceptions.
     pub faults: &'a dyn Fn(&str) -> bool,
     /// Whether a program is under test, not the kernel.
@@ -285,16 +287,16 @@ impl<'a> Composer<'a> {
                 let to = self.library.relevant(&draft.stack).unwrap_or_default();
                 (End { kind: EndKind::Stopped, text: "stops here".to_string() }, to)
             });
-            lanes[column] = Lane::Running;
             for (thread, lane) in &draft.changes {
                 if let Some(at) = columns.iter().position(|known| known == thread) {
                     lanes[at] = *lane;
                 }
             }
+            lanes[column] = Lane::Running;
             let shown = lanes.clone();
             lanes[column] = match end.kind {
                 EndKind::Exited => Lane::Gone,
-                EndKind::Blocked => Lane::Blocked,
+                EndKind::Blocked if !draft.woken => Lane::Blocked,
                 _ => Lane::Ready,
             };
             rows.push(Row {
