@@ -17,7 +17,7 @@ use library::{Library, innermost, namesakes};
 use sides::rounds;
 
 use crate::classes;
-use crate::story::{End, EndKind, Excerpt, Lane, Note, NoteKind, Place, Row, Story, Thread};
+use crate::story::{Conflict, End, EndKind, Excerpt, Lane, Note, NoteKind, Place, Row, Story, Thread};
 use crate::words::Facts;
 use detect::{Finding, FindingKind};
 use std::cell::RefCell;
@@ -166,16 +166,29 @@ impl<'a> Composer<'a> {
         let premature = self.premature(&rows, &columns, &mut conflicts);
         conflicts::mark(&mut rows, &conflicts);
         rows.iter_mut().for_each(passing::note_last);
+        let of_bug = conflicts.iter().filter(|conflict| conflict.bug);
+        let touching: BTreeSet<usize> = of_bug
+            .flat_map(|conflict| [conflict.rows.0, conflict.rows.1])
+            .map(|row| rows[row].column)
+            .collect();
         let taking_part = |column: usize| {
             let thread = columns[column];
-            thread == finding.thread || finding.sides.iter().any(|side| side.thread == thread)
+            thread == finding.thread
+                || finding.sides.iter().any(|side| side.thread == thread)
+                || touching.contains(&column)
         };
+        let bystanders: Vec<String> =
+            (0..columns.len()).filter(|at| !taking_part(*at)).map(|at| columns[at].to_string()).collect();
+        // Where it is known which memory the bug is about, what else is shared with everybody, such as a table of
+        // processes or the queue of a disk, gives nobody a part in it.
+        let known = conflicts.iter().any(|conflict| conflict.bug);
         let mut preempted_before = false;
         for (at, row) in rows.iter_mut().enumerate() {
-            let shares = conflicts.iter().any(|conflict| conflict.rows.0 == at || conflict.rows.1 == at);
+            let joins = |conflict: &Conflict| conflict.rows.0 == at || conflict.rows.1 == at;
+            let shares = conflicts.iter().any(|conflict| joins(conflict) && (conflict.bug || !known));
             // Whoever comes in at a preemption is what it is about.
             let comes_in = preempted_before && row.end.kind != EndKind::Switched;
-            row.minor = !shares && !comes_in && !taking_part(row.column) && is_quiet(row);
+            row.minor = !shares && !comes_in && !taking_part(row.column) && is_quiet(row, &bystanders);
             if !row.minor {
                 preempted_before = row.end.kind == EndKind::Preempted;
             }
@@ -345,9 +358,13 @@ impl<'a> Composer<'a> {
     }
 }
 
-/// Whether nothing in the row is of interest by itself.
-fn is_quiet(row: &Row) -> bool {
+/// Whether nothing in the row is of interest by itself; who wakes whom is none if that one has no part in the
+/// bug, as where the interrupt of a disk comes.
+fn is_quiet(row: &Row, bystanders: &[String]) -> bool {
     let locks = |note: &Note| matches!(note.kind, NoteKind::Lock | NoteKind::Unlock);
+    let of_bystander = |note: &Note| {
+        note.text.strip_prefix("wakes ").is_some_and(|woken| bystanders.iter().any(|known| known == woken))
+    };
     !matches!(row.end.kind, EndKind::Bug | EndKind::Preempted | EndKind::Exited)
-        && row.notes.iter().all(|note| !note.major || locks(note))
+        && row.notes.iter().all(|note| !note.major || locks(note) || of_bystander(note))
 }

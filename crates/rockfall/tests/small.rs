@@ -54,6 +54,23 @@ fn faults_are_found_through_the_shell() {
     }
 }
 
+/// What init drafts lacks little: who makes processes is told by what it returns.
+#[test]
+fn most_of_it_is_drafted() {
+    let folder = built("drafted", &[], AS_IT_IS);
+    let mut init = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let draft = init.args(["init", "kernel"]).current_dir(&folder).output().expect("the command starts");
+    let draft = String::from_utf8_lossy(&draft.stdout).into_owned();
+    for line in [
+        "create = [{ on = \"leave allocate\", thread = \"ret\", if = \"ret\" }]",
+        "exit = [{ on = \"enter sched\", if = \"current->state == ZOMBIE\" }]",
+        "timer = [\"trap if frame->vector == 0x20\"]",
+        "when = \"!current\"",
+    ] {
+        assert!(draft.contains(line), "{line}: {draft}");
+    }
+}
+
 /// With the console's and the heap's own locks there would be more than a hundred thousand.
 #[test]
 fn mended_it_is_exhausted() {
@@ -114,91 +131,91 @@ fn who_waits_for_the_disk() {
         "tally",
         "",
         expect![[r#"
-        Kernel panic  in test tally of small
-        t3 gives up in buffer_release (disk.c:119): “a lock is released that somebody else has”
+            Kernel panic  in test tally of small
+            t3 gives up in buffer_release (disk.c:119): “a lock is released that somebody else has”
 
-        Look at: Which assumption of t3 at buffer_release (disk.c:119) did another thread break? It reads
-                 buffers[0].lock.owner, which t4 writes in row 6, acquire_sleep (sched.c:98).
+            Look at: Which assumption of t3 at buffer_release (disk.c:119) did another thread break? It reads
+                     buffers[0].lock.owner, which t4 writes in row 6, acquire_sleep (sched.c:98).
 
-            t2 t3 t4
-            t2 tally, t3 tally, t4 tally
-         1  ┃  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
-            ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
-            ┃  ┊  ┊   · … 6 more
-            ┃  ┊  ┊   · wakes t4  process.c:62
-            ┃  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
-            ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
-            ┃  ┊  ┊   · takes buffers[0].lock.held  disk.c:99
-            ┃  ┊  ┊   to disk_transfer  disk.c:68  in system call add
-            ┃  ┊  ┊      sleep(buffer, &disk_lock);
-            ┃  ┊  ┊   → waits for a device
-         2  ╳  ┃  ┊   · takes buffers[0].lock.lock  disk.c:99
-            ╳  ┃  ┊   · releases buffers[0].lock.lock  sched.c:63
-            ╳  ┃  ┊   to buffer_get  disk.c:99  in system call add
-            ╳  ┃  ┊      acquire_sleep(&found->lock);
-            ╳  ┃  ┊   → blocks: buffers[0].lock.held is held by t2
-         3  ┊  ╳  ┃   · takes buffers[0].lock.lock  disk.c:99
-            ┊  ╳  ┃   · releases buffers[0].lock.lock  sched.c:63
-            ┊  ╳  ┃   · wakes t2  machine.c:183
-            ┊  ╳  ┃   to buffer_get  disk.c:99  in system call add
-            ┊  ╳  ┃      acquire_sleep(&found->lock);
-            ┊  ╳  ┃   → blocks: buffers[0].lock.held is held by t2
-         4  ┃  ┊  ┊   · releases buffers[0].lock.held  disk.c:119
-            ┃  ┊  ┊   · takes buffers[0].lock.lock  disk.c:119
-            ┃  ┊  ┊   · wakes t3  sched.c:78
-            ┃  ┊  ┊   · wakes t4  sched.c:78
-            ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:119
-            ┃  ┊  ┊   to sys_wait  process.c:120
-            ┃  ┊  ┊      sleep(current, &table);
-            ┃  ┊  ┊   → blocks until somebody wakes it
-         5  ╳  ┃  ┊   · takes buffers[0].lock.lock  sched.c:70
-            ╳  ┃  ┊   · releases buffers[0].lock.lock  disk.c:99
-            ╳  ┃  ┊   · takes buffers[0].lock.held  disk.c:99
-            ╳  ┃  ┊   to disk_transfer  disk.c:68  in system call add
-            ╳  ┃  ┊      sleep(buffer, &disk_lock);
-            ╳  ┃  ┊   → waits for a device
-         6  ╳  ┊  ┃   · takes buffers[0].lock.lock  sched.c:70
-            ╳  ┊  ┃   · releases buffers[0].lock.lock  disk.c:99
-            ╳  ┊  ┃   · takes buffers[0].lock.held  disk.c:99
-            ╳  ┊  ┃   · wakes t3  machine.c:183
-            ╳  ┊  ┃   · wakes t4  machine.c:183
-            ╳  ┊  ┃   ≈ writes buffers[0].lock.owner, read in row 7  sched.c:98
-            ╳  ┊  ┃   to disk_transfer  disk.c:68  in system call add
-            ╳  ┊  ┃      sleep(buffer, &disk_lock);
-            ╳  ┊  ┃   → waits for a device
-         7  ╳  ┃  ┊   · releases buffers[0].lock.held  disk.c:119
-            ╳  ┃  ┊   · takes buffers[0].lock.lock  disk.c:119
-            ╳  ┃  ┊   ≈ reads buffers[0].lock.owner, written in row 6  sched.c:105
-            ╳  ┃  ┊   to buffer_release  disk.c:119  in system call add
-            ╳  ┃  ┊      release_sleep(&buffer->lock);
-            ╳  ┃  ┊   ✗ panics: a lock is released that somebody else has
+                t2 t3 t4
+                t2 tally, t3 tally, t4 tally
+             1  ┃  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
+                ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
+                ┃  ┊  ┊   · … 6 more
+                ┃  ┊  ┊   · wakes t4  process.c:62
+                ┃  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
+                ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
+                ┃  ┊  ┊   · takes buffers[0].lock.held  disk.c:99
+                ┃  ┊  ┊   to disk_transfer  disk.c:68  in system call add
+                ┃  ┊  ┊      sleep(buffer, &disk_lock);
+                ┃  ┊  ┊   → waits for a device
+             2  ╳  ┃  ┊   · takes buffers[0].lock.lock  disk.c:99
+                ╳  ┃  ┊   · releases buffers[0].lock.lock  sched.c:63
+                ╳  ┃  ┊   to buffer_get  disk.c:99  in system call add
+                ╳  ┃  ┊      acquire_sleep(&found->lock);
+                ╳  ┃  ┊   → blocks: buffers[0].lock.held is held by t2
+             3  ┊  ╳  ┃   · takes buffers[0].lock.lock  disk.c:99
+                ┊  ╳  ┃   · releases buffers[0].lock.lock  sched.c:63
+                ┊  ╳  ┃   · wakes t2  machine.c:183
+                ┊  ╳  ┃   to buffer_get  disk.c:99  in system call add
+                ┊  ╳  ┃      acquire_sleep(&found->lock);
+                ┊  ╳  ┃   → blocks: buffers[0].lock.held is held by t2
+             4  ┃  ┊  ┊   · releases buffers[0].lock.held  disk.c:119
+                ┃  ┊  ┊   · takes buffers[0].lock.lock  disk.c:119
+                ┃  ┊  ┊   · wakes t3  sched.c:78
+                ┃  ┊  ┊   · wakes t4  sched.c:78
+                ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:119
+                ┃  ┊  ┊   to sys_wait  process.c:120
+                ┃  ┊  ┊      sleep(current, &table);
+                ┃  ┊  ┊   → blocks until somebody wakes it
+             5  ╳  ┃  ┊   · takes buffers[0].lock.lock  sched.c:70
+                ╳  ┃  ┊   · releases buffers[0].lock.lock  disk.c:99
+                ╳  ┃  ┊   · takes buffers[0].lock.held  disk.c:99
+                ╳  ┃  ┊   to disk_transfer  disk.c:68  in system call add
+                ╳  ┃  ┊      sleep(buffer, &disk_lock);
+                ╳  ┃  ┊   → waits for a device
+             6  ╳  ┊  ┃   · takes buffers[0].lock.lock  sched.c:70
+                ╳  ┊  ┃   · releases buffers[0].lock.lock  disk.c:99
+                ╳  ┊  ┃   · takes buffers[0].lock.held  disk.c:99
+                ╳  ┊  ┃   · wakes t3  machine.c:183
+                ╳  ┊  ┃   · wakes t4  machine.c:183
+                ╳  ┊  ┃   ≈ writes buffers[0].lock.owner, read in row 7  sched.c:98
+                ╳  ┊  ┃   to disk_transfer  disk.c:68  in system call add
+                ╳  ┊  ┃      sleep(buffer, &disk_lock);
+                ╳  ┊  ┃   → waits for a device
+             7  ╳  ┃  ┊   · releases buffers[0].lock.held  disk.c:119
+                ╳  ┃  ┊   · takes buffers[0].lock.lock  disk.c:119
+                ╳  ┃  ┊   ≈ reads buffers[0].lock.owner, written in row 6  sched.c:105
+                ╳  ┃  ┊   to buffer_release  disk.c:119  in system call add
+                ╳  ┃  ┊      release_sleep(&buffer->lock);
+                ╳  ┃  ┊   ✗ panics: a lock is released that somebody else has
 
-        Who took part
-          t3 gave up in row 7, holding buffers[0].lock.lock, interrupts off
-              panic (console.c:41)         {
-              release_sleep (sched.c:106)  panic("a lock is released that somebody else has");
-              buffer_release (disk.c:119)  release_sleep(&buffer->lock);
-              sys_add (syscall.c:48)       buffer_release(buffer);
-              system_call (syscall.c:71)   return sys_add((int)frame->ebx, (int)frame->ecx);
-              trap (machine.c:96)          frame->eax = (uint32_t)system_call(frame);
-              trap_entry
-              call (user.h:8)              __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(f…
-              add (user.h:50)              return call(8, number, amount);
-              main (tally.c:9)             add(0, 1);
-              _start
-          t4 writes buffers[0].lock.owner in row 6
-              acquire_sleep (sched.c:98)  lock->owner = current->id;
-              buffer_get (disk.c:99)      acquire_sleep(&found->lock);
-              buffer_read (disk.c:105)    struct buffer *buffer = buffer_get(sector);
-              sys_add (syscall.c:41)      struct buffer *buffer = buffer_read(NUMBERS + number);
-              system_call (syscall.c:71)  return sys_add((int)frame->ebx, (int)frame->ecx);
-              trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
-              trap_entry
-              call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
-              add (user.h:50)             return call(8, number, amount);
-              main (tally.c:9)            add(0, 1);
-              _start
-    "#]],
+            Who took part
+              t3 gave up in row 7, holding buffers[0].lock.lock, interrupts off
+                  panic (console.c:41)         {
+                  release_sleep (sched.c:106)  panic("a lock is released that somebody else has");
+                  buffer_release (disk.c:119)  release_sleep(&buffer->lock);
+                  sys_add (syscall.c:48)       buffer_release(buffer);
+                  system_call (syscall.c:71)   return sys_add((int)frame->ebx, (int)frame->ecx);
+                  trap (machine.c:96)          frame->eax = (uint32_t)system_call(frame);
+                  trap_entry
+                  call (user.h:8)              __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(f…
+                  add (user.h:50)              return call(8, number, amount);
+                  main (tally.c:9)             add(0, 1);
+                  _start
+              t4 writes buffers[0].lock.owner in row 6
+                  acquire_sleep (sched.c:98)  lock->owner = current->id;
+                  buffer_get (disk.c:99)      acquire_sleep(&found->lock);
+                  buffer_read (disk.c:105)    struct buffer *buffer = buffer_get(sector);
+                  sys_add (syscall.c:41)      struct buffer *buffer = buffer_read(NUMBERS + number);
+                  system_call (syscall.c:71)  return sys_add((int)frame->ebx, (int)frame->ecx);
+                  trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
+                  trap_entry
+                  call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
+                  add (user.h:50)             return call(8, number, amount);
+                  main (tally.c:9)            add(0, 1);
+                  _start
+        "#]],
     );
 }
 
@@ -264,106 +281,104 @@ fn a_disk_that_has_nothing_more_to_say() {
 /// Those who only wait for the disk or the clock, print or idle, have no part in it.
 #[test]
 fn rows_of_those_who_only_wait_are_folded() {
-    report("FAULT_ONE_LOOK", "crowd", "", expect![[r#"
-        Kernel panic  in test crowd of small
-        t4 gives up in buffer_release (disk.c:119): “a lock is released that somebody else has”
+    report(
+        "FAULT_ONE_LOOK",
+        "crowd",
+        "",
+        expect![[r#"
+            Kernel panic  in test crowd of small
+            t4 gives up in buffer_release (disk.c:119): “a lock is released that somebody else has”
 
-        Look at: Which assumption of t4 at buffer_release (disk.c:119) did another thread break? It reads
-                 buffers[0].lock.owner, which t5 writes in row 10, acquire_sleep (sched.c:98).
+            Look at: Which assumption of t4 at buffer_release (disk.c:119) did another thread break? It reads
+                     buffers[0].lock.owner, which t5 writes in row 10, acquire_sleep (sched.c:98).
 
-            t1 t2 t3 t4 t5
-            t1 sh, t2 crowd, t3 crowd, t4 crowd, t5 crowd
-         1  ┊  ┃  ┊  ┊  ┊   · creates t3  process.c:68
-            ┊  ┃  ┊  ┊  ┊   · wakes t3  process.c:62
-            ┊  ┃  ┊  ┊  ┊   · … 3 more
-            ┊  ┃  ┊  ┊  ┊   · wakes t5  process.c:62
-            ┊  ┃  ┊  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
-            ┊  ┃  ┊  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
-            ┊  ┃  ┊  ┊  ┊   · takes buffers[0].lock.held  disk.c:99
-            ┊  ┃  ┊  ┊  ┊   to disk_transfer  disk.c:68  in system call add
-            ┊  ┃  ┊  ┊  ┊      sleep(buffer, &disk_lock);
-            ┊  ┃  ┊  ┊  ┊   → waits for a device
-         2  ┊  ╳  ┃  ┊  ┊   to disk_transfer  disk.c:68  in system call add
-            ┊  ╳  ┃  ┊  ┊      sleep(buffer, &disk_lock);
-            ┊  ╳  ┃  ┊  ┊   → waits for a device
-         3  ┊  ╳  ╳  ┃  ┊   · takes buffers[0].lock.lock  disk.c:99
-            ┊  ╳  ╳  ┃  ┊   · releases buffers[0].lock.lock  sched.c:63
-            ┊  ╳  ╳  ┃  ┊   to buffer_get  disk.c:99  in system call add
-            ┊  ╳  ╳  ┃  ┊      acquire_sleep(&found->lock);
-            ┊  ╳  ╳  ┃  ┊   → blocks: buffers[0].lock.held is held by t2
-         4  ┊  ┊  ╳  ╳  ┃   · takes buffers[0].lock.lock  disk.c:99
-            ┊  ┊  ╳  ╳  ┃   · releases buffers[0].lock.lock  sched.c:63
-            ┊  ┊  ╳  ╳  ┃   · wakes t2  machine.c:183
-            ┊  ┊  ╳  ╳  ┃   to buffer_get  disk.c:99  in system call add
-            ┊  ┊  ╳  ╳  ┃      acquire_sleep(&found->lock);
-            ┊  ┊  ╳  ╳  ┃   → blocks: buffers[0].lock.held is held by t2
-         5  ┊  ┃  ┊  ╳  ╳   · wakes t3  machine.c:183
-            ┊  ┃  ┊  ╳  ╳   to disk_transfer  disk.c:68  in system call add
-            ┊  ┃  ┊  ╳  ╳      sleep(buffer, &disk_lock);
-            ┊  ┃  ┊  ╳  ╳   → waits for a device
-         6  ┊  ┊  ┃  ╳  ╳   · prints “there is another number”  console.c:37
-            ┊  ┊  ┃  ╳  ╳   · wakes t2  sched.c:78
-            ┊  ┊  ┃  ╳  ╳   · wakes t1  sched.c:78
-            ┊  ┊  ┃  ╳  ╳   to sys_exit  process.c:93
-            ┊  ┊  ┃  ╳  ╳      sched();
-            ┊  ┊  ┃  ╳  ╳   → ends
-         7  ┃  ┊     ╳  ╳   to sys_wait  process.c:120
-            ┃  ┊     ╳  ╳      sleep(current, &table);
-            ┃  ┊     ╳  ╳   → blocks until somebody wakes it
-         8  ╳  ┃     ┊  ┊   · releases buffers[0].lock.held  disk.c:119
-            ╳  ┃     ┊  ┊   · takes buffers[0].lock.lock  disk.c:119
-            ╳  ┃     ┊  ┊   · wakes t4  sched.c:78
-            ╳  ┃     ┊  ┊   · wakes t5  sched.c:78
-            ╳  ┃     ┊  ┊   · releases buffers[0].lock.lock  disk.c:119
-            ╳  ┃     ┊  ┊   to sys_wait  process.c:120
-            ╳  ┃     ┊  ┊      sleep(current, &table);
-            ╳  ┃     ┊  ┊   → blocks until somebody wakes it
-         9  ╳  ╳     ┃  ┊   · takes buffers[0].lock.lock  sched.c:70
-            ╳  ╳     ┃  ┊   · releases buffers[0].lock.lock  disk.c:99
-            ╳  ╳     ┃  ┊   · takes buffers[0].lock.held  disk.c:99
-            ╳  ╳     ┃  ┊   to disk_transfer  disk.c:68  in system call add
-            ╳  ╳     ┃  ┊      sleep(buffer, &disk_lock);
-            ╳  ╳     ┃  ┊   → waits for a device
-        10  ╳  ╳     ┊  ┃   · takes buffers[0].lock.lock  sched.c:70
-            ╳  ╳     ┊  ┃   · releases buffers[0].lock.lock  disk.c:99
-            ╳  ╳     ┊  ┃   · takes buffers[0].lock.held  disk.c:99
-            ╳  ╳     ┊  ┃   · wakes t4  machine.c:183
-            ╳  ╳     ┊  ┃   · wakes t5  machine.c:183
-            ╳  ╳     ┊  ┃   ≈ writes buffers[0].lock.owner, read in row 11  sched.c:98
-            ╳  ╳     ┊  ┃   to disk_transfer  disk.c:68  in system call add
-            ╳  ╳     ┊  ┃      sleep(buffer, &disk_lock);
-            ╳  ╳     ┊  ┃   → waits for a device
-        11  ╳  ╳     ┃  ┊   · releases buffers[0].lock.held  disk.c:119
-            ╳  ╳     ┃  ┊   · takes buffers[0].lock.lock  disk.c:119
-            ╳  ╳     ┃  ┊   ≈ reads buffers[0].lock.owner, written in row 10  sched.c:105
-            ╳  ╳     ┃  ┊   to buffer_release  disk.c:119  in system call add
-            ╳  ╳     ┃  ┊      release_sleep(&buffer->lock);
-            ╳  ╳     ┃  ┊   ✗ panics: a lock is released that somebody else has
+                t1 t2 t3 t4 t5
+                t1 sh, t2 crowd, t3 crowd, t4 crowd, t5 crowd
+             1  ┊  ┃  ┊  ┊  ┊   · creates t3  process.c:68
+                ┊  ┃  ┊  ┊  ┊   · wakes t3  process.c:62
+                ┊  ┃  ┊  ┊  ┊   · … 3 more
+                ┊  ┃  ┊  ┊  ┊   · wakes t5  process.c:62
+                ┊  ┃  ┊  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
+                ┊  ┃  ┊  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
+                ┊  ┃  ┊  ┊  ┊   · takes buffers[0].lock.held  disk.c:99
+                ┊  ┃  ┊  ┊  ┊   to disk_transfer  disk.c:68  in system call add
+                ┊  ┃  ┊  ┊  ┊      sleep(buffer, &disk_lock);
+                ┊  ┃  ┊  ┊  ┊   → waits for a device
+                … row 2: t3 had no part in it …
+             3  ┊  ╳  ╳  ┃  ┊   · takes buffers[0].lock.lock  disk.c:99
+                ┊  ╳  ╳  ┃  ┊   · releases buffers[0].lock.lock  sched.c:63
+                ┊  ╳  ╳  ┃  ┊   to buffer_get  disk.c:99  in system call add
+                ┊  ╳  ╳  ┃  ┊      acquire_sleep(&found->lock);
+                ┊  ╳  ╳  ┃  ┊   → blocks: buffers[0].lock.held is held by t2
+             4  ┊  ┊  ╳  ╳  ┃   · takes buffers[0].lock.lock  disk.c:99
+                ┊  ┊  ╳  ╳  ┃   · releases buffers[0].lock.lock  sched.c:63
+                ┊  ┊  ╳  ╳  ┃   · wakes t2  machine.c:183
+                ┊  ┊  ╳  ╳  ┃   to buffer_get  disk.c:99  in system call add
+                ┊  ┊  ╳  ╳  ┃      acquire_sleep(&found->lock);
+                ┊  ┊  ╳  ╳  ┃   → blocks: buffers[0].lock.held is held by t2
+                … row 5: t2 had no part in it …
+             6  ┊  ┊  ┃  ╳  ╳   · prints “there is another number”  console.c:37
+                ┊  ┊  ┃  ╳  ╳   · wakes t2  sched.c:78
+                ┊  ┊  ┃  ╳  ╳   · wakes t1  sched.c:78
+                ┊  ┊  ┃  ╳  ╳   to sys_exit  process.c:93
+                ┊  ┊  ┃  ╳  ╳      sched();
+                ┊  ┊  ┃  ╳  ╳   → ends
+                … row 7: t1 had no part in it …
+             8  ╳  ┃     ┊  ┊   · releases buffers[0].lock.held  disk.c:119
+                ╳  ┃     ┊  ┊   · takes buffers[0].lock.lock  disk.c:119
+                ╳  ┃     ┊  ┊   · wakes t4  sched.c:78
+                ╳  ┃     ┊  ┊   · wakes t5  sched.c:78
+                ╳  ┃     ┊  ┊   · releases buffers[0].lock.lock  disk.c:119
+                ╳  ┃     ┊  ┊   to sys_wait  process.c:120
+                ╳  ┃     ┊  ┊      sleep(current, &table);
+                ╳  ┃     ┊  ┊   → blocks until somebody wakes it
+             9  ╳  ╳     ┃  ┊   · takes buffers[0].lock.lock  sched.c:70
+                ╳  ╳     ┃  ┊   · releases buffers[0].lock.lock  disk.c:99
+                ╳  ╳     ┃  ┊   · takes buffers[0].lock.held  disk.c:99
+                ╳  ╳     ┃  ┊   to disk_transfer  disk.c:68  in system call add
+                ╳  ╳     ┃  ┊      sleep(buffer, &disk_lock);
+                ╳  ╳     ┃  ┊   → waits for a device
+            10  ╳  ╳     ┊  ┃   · takes buffers[0].lock.lock  sched.c:70
+                ╳  ╳     ┊  ┃   · releases buffers[0].lock.lock  disk.c:99
+                ╳  ╳     ┊  ┃   · takes buffers[0].lock.held  disk.c:99
+                ╳  ╳     ┊  ┃   · wakes t4  machine.c:183
+                ╳  ╳     ┊  ┃   · wakes t5  machine.c:183
+                ╳  ╳     ┊  ┃   ≈ writes buffers[0].lock.owner, read in row 11  sched.c:98
+                ╳  ╳     ┊  ┃   to disk_transfer  disk.c:68  in system call add
+                ╳  ╳     ┊  ┃      sleep(buffer, &disk_lock);
+                ╳  ╳     ┊  ┃   → waits for a device
+            11  ╳  ╳     ┃  ┊   · releases buffers[0].lock.held  disk.c:119
+                ╳  ╳     ┃  ┊   · takes buffers[0].lock.lock  disk.c:119
+                ╳  ╳     ┃  ┊   ≈ reads buffers[0].lock.owner, written in row 10  sched.c:105
+                ╳  ╳     ┃  ┊   to buffer_release  disk.c:119  in system call add
+                ╳  ╳     ┃  ┊      release_sleep(&buffer->lock);
+                ╳  ╳     ┃  ┊   ✗ panics: a lock is released that somebody else has
 
-        Who took part
-          t4 gave up in row 11, holding buffers[0].lock.lock, interrupts off
-              panic (console.c:41)         {
-              release_sleep (sched.c:106)  panic("a lock is released that somebody else has");
-              buffer_release (disk.c:119)  release_sleep(&buffer->lock);
-              sys_add (syscall.c:48)       buffer_release(buffer);
-              system_call (syscall.c:71)   return sys_add((int)frame->ebx, (int)frame->ecx);
-              trap (machine.c:96)          frame->eax = (uint32_t)system_call(frame);
-              trap_entry
-              call (user.h:8)              __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(f…
-              add (user.h:50)              return call(8, number, amount);
-              main (crowd.c:14)            add(0, 1);
-              _start
-          t5 writes buffers[0].lock.owner in row 10
-              acquire_sleep (sched.c:98)  lock->owner = current->id;
-              buffer_get (disk.c:99)      acquire_sleep(&found->lock);
-              buffer_read (disk.c:105)    struct buffer *buffer = buffer_get(sector);
-              sys_add (syscall.c:41)      struct buffer *buffer = buffer_read(NUMBERS + number);
-              system_call (syscall.c:71)  return sys_add((int)frame->ebx, (int)frame->ecx);
-              trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
-              trap_entry
-              call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
-              add (user.h:50)             return call(8, number, amount);
-              main (crowd.c:14)           add(0, 1);
-              _start
-    "#]]);
+            Who took part
+              t4 gave up in row 11, holding buffers[0].lock.lock, interrupts off
+                  panic (console.c:41)         {
+                  release_sleep (sched.c:106)  panic("a lock is released that somebody else has");
+                  buffer_release (disk.c:119)  release_sleep(&buffer->lock);
+                  sys_add (syscall.c:48)       buffer_release(buffer);
+                  system_call (syscall.c:71)   return sys_add((int)frame->ebx, (int)frame->ecx);
+                  trap (machine.c:96)          frame->eax = (uint32_t)system_call(frame);
+                  trap_entry
+                  call (user.h:8)              __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(f…
+                  add (user.h:50)              return call(8, number, amount);
+                  main (crowd.c:14)            add(0, 1);
+                  _start
+              t5 writes buffers[0].lock.owner in row 10
+                  acquire_sleep (sched.c:98)  lock->owner = current->id;
+                  buffer_get (disk.c:99)      acquire_sleep(&found->lock);
+                  buffer_read (disk.c:105)    struct buffer *buffer = buffer_get(sector);
+                  sys_add (syscall.c:41)      struct buffer *buffer = buffer_read(NUMBERS + number);
+                  system_call (syscall.c:71)  return sys_add((int)frame->ebx, (int)frame->ecx);
+                  trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
+                  trap_entry
+                  call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
+                  add (user.h:50)             return call(8, number, amount);
+                  main (crowd.c:14)           add(0, 1);
+                  _start
+        "#]],
+    );
 }
