@@ -393,6 +393,48 @@ fn the_draft_of_pintos_fits_at_once() {
     }
 }
 
+/// A kernel of which only a function tells who runs, with an allocator that wraps another, and with a pair of
+/// functions that are called as locks are and only turn interrupts off.
+#[test]
+fn the_draft_of_a_typical_pebbles_kernel() {
+    let source = "
+        enum state { NOT_YET, RUNNABLE_FIRST, RUNNABLE_LAST, SUSPENDED };
+        typedef struct tcb { int id; void *saved_esp; enum state state; } tcb_t;
+        unsigned get_esp(void);
+        tcb_t *get_tcb(void) { return *(tcb_t **)((get_esp() & ~0x1fff) + 0x1ff8); }
+        void *_malloc(unsigned size) { return (void *)size; }
+        void _free(void *block) { (void)block; }
+        void *malloc(unsigned size) { return _malloc(size); }
+        void *memalign(unsigned alignment, unsigned size) { return (void *)(size & ~alignment); }
+        void free(void *block) { _free(block); }
+        tcb_t *create_tcb_entry(int id) { tcb_t *new = malloc(sizeof *new); new->id = id; return new; }
+        tcb_t *new_program(void) { return create_tcb_entry(1); }
+        void lock(void) { __asm__(\"cli\"); }
+        void unlock(void) { __asm__(\"sti\"); }
+        unsigned get_esp(void) { return 0; }
+        void start(void) { lock(); free(new_program()); free(get_tcb()); free(memalign(8, 8)); unlock(); }";
+    let draft = init::draft(&image("k.c", source, &["-g", "-O0"]));
+    for line in [
+        "running = \"*(struct tcb **)(($esp & ~0x1fff) + 0x1ff8)\"",
+        "id = \"t->id\"",
+        "stack-pointer = \"t->saved_esp\"",
+        "create = [{ on = \"leave create_tcb_entry\", thread = \"ret\", if = \"ret\" }]",
+        "when = \"t->state == RUNNABLE_FIRST || t->state == RUNNABLE_LAST\"",
+        "{ on = \"leave memalign\", address = \"ret\", size = \"arg1\", if = \"ret\" }",
+    ] {
+        assert!(draft.contains(line), "{line}: {draft}");
+    }
+    for wrong in ["_malloc", "lock = \"lock\""] {
+        assert!(!draft.contains(wrong), "{wrong}: {draft}");
+    }
+    // Where its code does not say how, the function is named, and what it returns is a thread all the same.
+    let other = source.replace("& ~0x1fff) + 0x1ff8", "/ 8)");
+    let draft = init::draft(&image("k.c", &other, &["-g", "-O0"]));
+    for line in ["# not found: what get_tcb computes", "create = [{ on = \"leave create_tcb_entry\""] {
+        assert!(draft.contains(line), "{line}: {draft}");
+    }
+}
+
 /// Blocks that a kernel keeps are declared by their sizes, which its types decide.
 #[test]
 fn sizes_that_are_kept_are_numbers() {

@@ -20,7 +20,7 @@ pub struct Running {
 }
 
 /// Functions that tell who runs.
-pub const TELLERS: [&str; 7] = [
+pub const TELLERS: [&str; 12] = [
     "thread_current",
     "running_thread",
     "current_thread",
@@ -28,6 +28,11 @@ pub const TELLERS: [&str; 7] = [
     "get_current",
     "thread_self",
     "myproc",
+    "get_tcb",
+    "get_current_tcb",
+    "get_curr_tcb",
+    "get_curr_thread",
+    "get_running_thread",
 ];
 
 /// Sizes of stacks that have their control block at the bottom.
@@ -35,6 +40,14 @@ const STACK_BYTES: std::ops::RangeInclusive<u32> = 1 << 10..=1 << 16;
 
 pub fn running(image: &Image) -> Option<Running> {
     by_variable(image).or_else(|| by_processor(image)).or_else(|| by_stack(image))
+}
+
+/// A function that tells who runs, and the control block that it returns, where its code does not say how.
+pub fn teller(image: &Image) -> Option<(&'static str, TypeId)> {
+    TELLERS.iter().find_map(|name| {
+        let function = image.get(*image.function(name).first()?);
+        Some((*name, pointee(image, image.subprogram(function)?.returns?)?))
+    })
 }
 
 fn by_variable(image: &Image) -> Option<Running> {
@@ -68,10 +81,11 @@ fn by_stack(image: &Image) -> Option<Running> {
     if image.architecture != Architecture::X86 {
         return None;
     }
-    let (block, size) = TELLERS.iter().find_map(|name| {
+    let (block, rounded) = TELLERS.iter().find_map(|name| {
         let function = image.get(*image.function(name).first()?);
         let block = pointee(image, image.subprogram(function)?.returns?)?;
-        Some((block, code::rounds_stack_down(image, function).filter(|size| STACK_BYTES.contains(size))?))
+        let rounded = code::rounds_stack_down(image, function);
+        Some((block, rounded.filter(|rounded| STACK_BYTES.contains(&rounded.size))?))
     })?;
     // While a program runs, the stack is its own; the processor keeps where the kernel's begins.
     let stack = match kernel_stack(image) {
@@ -79,13 +93,23 @@ fn by_stack(image: &Image) -> Option<Running> {
         None => "$esp".to_string(),
     };
     let display = image.types().display(block);
-    let definition = format!("({display} *)({stack} & ~{:#x})", size - 1);
+    let base = format!("({stack} & ~{:#x})", rounded.size - 1);
+    let definition = match rounded.word {
+        Some(offset) => format!("*({display} **)({base} + {offset:#x})"),
+        None => format!("({display} *){base}"),
+    };
     Some(Running { expression: "running".into(), block, definition: Some(definition) })
 }
 
 /// Where the processor finds the kernel's stack when a program is interrupted.
 fn kernel_stack(image: &Image) -> Option<String> {
     let types = image.types();
+    // The course's kernels have it in assembly, without a type.
+    let untyped =
+        ["init_tss"].iter().find(|name| image.variable(name).is_none() && image.symbol(name).is_some());
+    if let Some(name) = untyped {
+        return Some(format!("*(unsigned *)((unsigned)&{name} + 4)"));
+    }
     ["tss", "cpu_tss", "kernel_tss"].iter().find_map(|name| {
         let ty = image.variable(name)?.ty;
         match pointee(image, ty) {
