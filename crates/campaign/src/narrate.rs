@@ -11,7 +11,7 @@ use report::{Context, PassingSchedule, Story, compose, worth_seeing};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use trace::{PointSet, Resolve, Schedule, Step, ThreadId, Words};
+use trace::{Cancelled, PointSet, Resolve, Schedule, Step, StepEnd, ThreadId, Words};
 
 /// How many instructions of an endless loop are shown: enough to see what it does.
 const LOOP_INSTRUCTIONS_SEEN: u64 = 100_000;
@@ -38,9 +38,27 @@ where
     S: trace::Subject,
     O: explore::Observer,
 {
+    narrate_until(target, world, file, path, &(Arc::new(|| false) as Cancelled))
+}
+
+/// As [`narrate`], but when `late` says so before all that matters was seen again, the story is told without
+/// what was not: the names of threads, and the stacks and variables of single accesses.
+pub fn narrate_until<S, O>(
+    target: &Target,
+    world: &World<S, O>,
+    file: &FindingFile,
+    path: &Path,
+    late: &Cancelled,
+) -> Result<Story, Failure>
+where
+    S: trace::Subject,
+    O: explore::Observer,
+{
     let mut world = world.clone();
     world.set_limits(Limits::of(&file.finding));
-    let called = called(world.subject.clone(), file);
+    let mut subject = world.subject.clone();
+    subject.cancel_when(late.clone());
+    let called = called(subject, file, late);
     let wanted = file.finding.signature();
     let shown = |execution: &Execution| {
         execution.findings.iter().find(|finding| finding.signature() == wanted).cloned()
@@ -48,11 +66,12 @@ where
     let mut names = Names::of(target);
     let mut execution = replay(world.clone(), &file.points, &file.schedule, usize::MAX, true);
     // What is worth seeing while it happens is known only now.
-    if let Some(finding) = shown(&execution) {
+    if let Some(finding) = shown(&execution).filter(|_| !late()) {
         let steps: Vec<Step> = execution.path.iter().map(|taken| Step::clone(&taken.step)).collect();
         let pcs = worth_seeing(&steps, &finding, &|addr| names.data(addr).is_some());
         world.subject.sight(&pcs);
         world.set_limits(briefly(&finding, &steps));
+        world.subject.cancel_when(late.clone());
         let mut seen = replay(world, &file.points, &file.schedule, usize::MAX, true);
         if let Some(same) = seen.findings.iter_mut().find(|finding| finding.signature() == wanted) {
             same.kind = finding.kind;
@@ -168,10 +187,14 @@ fn briefly(finding: &Finding, steps: &[Step]) -> Limits {
     Limits { instructions_max: limits.instructions_max.min(enough), ..limits }
 }
 
-/// The kernel's own names for the threads, as they were when each was first seen.
-fn called<S: trace::Subject>(mut subject: S, file: &FindingFile) -> BTreeMap<ThreadId, String> {
+/// The kernel's own names for the threads, as they were when each was first seen, before it is `late`.
+fn called<S: trace::Subject>(
+    mut subject: S,
+    file: &FindingFile,
+    late: &Cancelled,
+) -> BTreeMap<ThreadId, String> {
     let mut names = BTreeMap::new();
-    for choice in &file.schedule.0 {
+    for choice in file.schedule.0.iter().take_while(|_| !late()) {
         for thread in subject.enabled().iter().filter_map(|choice| choice.thread()) {
             if names.contains_key(&thread) {
                 continue;
@@ -180,7 +203,9 @@ fn called<S: trace::Subject>(mut subject: S, file: &FindingFile) -> BTreeMap<Thr
                 subject.thread_name(thread).filter(|name| !name.is_empty()).map(|name| (thread, name)),
             );
         }
-        subject.step(*choice, &file.points);
+        if subject.step(*choice, &file.points).end == StepEnd::Cancelled {
+            break;
+        }
     }
     names
 }

@@ -11,11 +11,12 @@ use std::time::Duration;
 use trace::{PointSet, Subject};
 
 /// Seconds that may go into making a finding short, beyond the budget. Those for the nearest passing schedule
-/// follow.
-const MINIMISE_SECONDS: f64 = 7.0;
-const PASSING_SECONDS: f64 = 3.0;
-/// The seconds for both together, as users are told beforehand.
-pub const TELLING_SECONDS: f64 = MINIMISE_SECONDS + PASSING_SECONDS;
+/// follow, and those for seeing again what matters of the execution.
+const MINIMISE_SECONDS: f64 = 5.0;
+const PASSING_SECONDS: f64 = 2.0;
+pub const SEEING_SECONDS: f64 = 3.0;
+/// The seconds for all of these together, as users are told beforehand.
+pub const TELLING_SECONDS: f64 = MINIMISE_SECONDS + PASSING_SECONDS + SEEING_SECONDS;
 
 /// A finding with a schedule made as short as the time allowed.
 pub struct Shortened {
@@ -57,7 +58,7 @@ impl Shortened {
         let late_after = |seconds: f64| lateness(host, started + Duration::from_secs_f64(seconds));
         let late = late_after(MINIMISE_SECONDS);
         let mut world = world.clone();
-        world.subject.cancel_when(late_after(TELLING_SECONDS));
+        world.subject.cancel_when(late_after(MINIMISE_SECONDS + PASSING_SECONDS));
         let world = &world;
         let budget = Budget { executions_max: u64::MAX, workers, ..Budget::default() };
         let least = Case { world, points, found, budget, cancelled: &*late }.minimize();
@@ -77,7 +78,7 @@ impl Shortened {
             }
         }
         // It takes few executions, and a report without it says much less.
-        let late = late_after(TELLING_SECONDS);
+        let late = late_after(MINIMISE_SECONDS + PASSING_SECONDS);
         let Self { points, found, .. } = &short;
         short.passing = Case { world, points, found, budget, cancelled: &*late }.nearest_passing();
         short

@@ -12,8 +12,8 @@ use campaign::Failure;
 use campaign::campaign::constants;
 use campaign::finding_file::FindingFile;
 use campaign::limits::Limits;
-use campaign::narrate::narrate;
-use campaign::shorten::Shortened;
+use campaign::narrate::narrate_until;
+use campaign::shorten::{SEEING_SECONDS, Shortened};
 use campaign::target::{Checked, Sample, Target};
 use campaign::unmet::is_known;
 use clap::{Args, ValueEnum};
@@ -27,6 +27,7 @@ use report::{Summary, json};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trace::{Cancelled, PointSet, Schedule, Subject};
 
@@ -531,7 +532,10 @@ impl Bug {
         let verdict = Verdict::GuestBug.final_verdict();
         let written = write_finding(&self.file, &self.path);
         let _narrating = written.is_ok().then(|| Narrating::of(&self.path));
-        let story = narrate(target, world, &self.file, &self.path)?;
+        let host = Arc::clone(target.host());
+        let until = host.now() + Duration::from_secs_f64(SEEING_SECONDS);
+        let late: Cancelled = Arc::new(move || host.now() >= until);
+        let story = narrate_until(target, world, &self.file, &self.path, &late)?;
         let page = how.page.of(&self.path);
         let shown = match &page {
             Some(html) => write_whole(html, report::html(&story).as_bytes()),

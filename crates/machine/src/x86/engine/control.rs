@@ -7,7 +7,7 @@ use super::op::{
     signed, tests,
 };
 use crate::x86::exec::Exec;
-use crate::x86::flags::DF;
+use crate::x86::flags::{DF, Flags, RF, VM};
 use crate::x86::mmu::Tlb;
 use crate::x86::state::{Seg, canonical};
 use crate::x86::trap::Outcome;
@@ -275,6 +275,15 @@ handlers! {
     fn return_elsewhere(s) {
         let (count, target) = (s.o().d, (*s.f).rip);
         s.jump(count, target)
+    }
+    /// PUSHF: VM and RF read as zero. Kernels look at the interrupt flag by it, some at every turn.
+    fn push_flags<const W: usize>(s) {
+        let Flags { other, .. } = exec_of(s.f).cpu.flags;
+        let image = Flags { result: s.r, carry: s.c, other }.image() & !(VM | RF);
+        if !s.push::<W>(image.into()) {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        }
+        s.next(1)
     }
     /// An instruction that only the second tier knows; `imm` is its number among the decoded ones.
     fn generic(s) {

@@ -306,6 +306,7 @@ impl Builder<'_> {
             M::Cwde => self.quiet(linear, extend_rr::<2, true, 4>, plain()),
             M::Cdqe => self.quiet(linear, extend_rr::<4, true, 8>, plain()),
             M::Push => self.push(instr, linear),
+            M::Pushfd | M::Pushfq => self.push_flags(instr, linear),
             M::Pop => self.pop(instr, linear),
             M::Leave if matches!(instr.code(), C::Leaved | C::Leaveq) => self.leave(linear),
             M::Movsb | M::Movsw | M::Movsd | M::Movsq if plain_string(instr, self.target()) => {

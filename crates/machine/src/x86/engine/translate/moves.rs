@@ -1,12 +1,13 @@
 //! Operations that copy: between registers, memory, constants and the stack.
 
 use super::super::code::{ATOMIC, READ, WRITE};
+use super::super::control::push_flags;
 use super::super::handlers::*;
 use super::super::op::{Handler, Op};
 use super::super::operands::{address, immediate, offset, plain};
 use super::super::select::{by_constant, by_form, by_number, by_size, by_width};
 use super::{Builder, register};
-use iced_x86::{Instruction, Mnemonic, OpKind};
+use iced_x86::{Code as C, Instruction, Mnemonic, OpKind};
 
 impl Builder<'_> {
     /// MOV between registers, memory and constants.
@@ -141,6 +142,16 @@ impl Builder<'_> {
         let size = instr.memory_size().size();
         let h: Handler = by_width!(self.width, |W| by_size!(size, |Z| store_string::<Z, W>));
         self.emit_at(linear, h, plain(), WRITE | size.trailing_zeros() as u8, 1, false);
+        Some(false)
+    }
+
+    pub(super) fn push_flags(&mut self, instr: &Instruction, linear: u64) -> Option<bool> {
+        let usual = if self.width == 8 { C::Pushfq } else { C::Pushfd };
+        if instr.code() != usual {
+            return None;
+        }
+        let h: Handler = by_width!(self.width, |W| push_flags::<W>);
+        self.emit_at(linear, h, plain(), WRITE | self.word(), 1, false);
         Some(false)
     }
 
