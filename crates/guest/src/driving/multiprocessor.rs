@@ -451,7 +451,7 @@ impl Multiprocessor {
     /// on.
     fn keep_inputs(&mut self) -> Option<Machine> {
         let kept_for_another = self.machine.tape().is_some();
-        let before = (self.telling.is_narrated() && !kept_for_another).then(|| self.machine.clone())?;
+        let before = (self.narration.is_narrated() && !kept_for_another).then(|| self.machine.clone())?;
         self.machine.record();
         Some(before)
     }

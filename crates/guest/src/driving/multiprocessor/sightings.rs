@@ -8,7 +8,7 @@
 //! Limits: of several accesses of one instruction to one address in a step, the first is seen.
 
 use super::{Knowledge, Limits};
-use machine::{Event, Events, Machine, Playback, Played, Stop, StopSet, Tape};
+use machine::{Events, LogEntry, Machine, Playback, Played, Stop, StopSet, Tape};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trace::{Access, CpuId, Sighting, Stack, VirtAddr};
@@ -77,7 +77,7 @@ impl SeeingAgain<'_> {
         seen: &mut Vec<Sighting>,
     ) {
         self.machine.drain(log, |event| {
-            let Event::Access(access) = event else { return };
+            let LogEntry::Access(access) = event else { return };
             if access.pc != pc {
                 return;
             }
