@@ -12,6 +12,7 @@
  * Other ways to be a kernel:
  * STRICT: the scheduler always takes the first thread of the table that can run.
  * CLOCK: workers wait for the clock first, in a loop. CLOCK_NEVER: in one that no time ends.
+ * ENDLESS: workers count for ever, and wait for nobody.
  * NAP: thread 1 sleeps instead of waiting for the workers; how long, is long enough on any machine.
  * DOZE: the same, by yielding until the clock has come.
  * SPIN: the lock around the sum is waited for in a loop, with interrupts on.
@@ -504,6 +505,10 @@ void work(void)
 #endif
 #ifdef CLOCK_NEVER
     for (int start = now(); now() - start >= 0;)
+        ;
+#endif
+#ifdef ENDLESS
+    for (volatile unsigned long long i = 0;; i++)
         ;
 #endif
 #ifdef LONG

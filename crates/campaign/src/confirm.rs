@@ -3,8 +3,8 @@
 //! A cycle among locks says that some schedule may get stuck, not that one does: a lock around it, or the
 //! program's logic, may keep the threads apart. So threads are preempted where locks are taken and released,
 //! with few preemptions, fewest first, until a deadlock on the locks of the cycle shows, or the space is
-//! exhausted, or the time is over. A deadlock is then reported with its schedule, and otherwise what was looked
-//! at.
+//! exhausted, or the time is over. A deadlock is then reported with its schedule, and otherwise what was
+//! looked at.
 
 use detect::{Detectors, Finding, FindingKind, Signature};
 use explore::icb::ContextBounding;

@@ -190,8 +190,8 @@ impl Target {
     }
 
     /// Boots the kernel to the beginning of the test, and checks its description by one run of the test. What
-    /// that shows to be wrong is refused, and what may be wrong is reported. All of it ends when `late` says so,
-    /// as interrupted.
+    /// that shows to be wrong is refused, and what may be wrong is reported. All of it ends when `late` says
+    /// so, as interrupted.
     pub fn start_checked(&self, late: Option<Cancelled>) -> Result<Checked, Failure> {
         let cancelled = late.or_else(|| self.setup.cancelled.clone());
         let setup = Setup { count_hooks: true, cancelled, ..self.setup.clone() };

@@ -6,9 +6,9 @@
 //! race, atomic instructions, each of which acquires and releases the word it goes to.
 //!
 //! Differs from [`crate::RacePure`]: only the last write and the last read of each thread since are
-//! remembered, so of several races on one word the first is reported and later ones may not be; memory and time
-//! grow with the words touched and not with the length of the run. Bytes of a word that are used apart are
-//! kept apart.
+//! remembered, so of several races on one word the first is reported and later ones may not be; memory and
+//! time grow with the words touched and not with the length of the run. Bytes of a word that are used apart
+//! are kept apart.
 
 use crate::Race;
 use crate::clocks::Clocks;

@@ -8,12 +8,12 @@
 //! the step in which another has joined it ([`Action::Join`], where that is trusted: Blum 2018, 3.2.1); and
 //! conflicts of footprints.
 //!
-//! Steps hold many accesses, so what a step touches may itself depend on its past, and Figure 5.4 of Blum 2012 defeats
-//! an algorithm that looks at the last conflict only. Going back from step `j`, each earlier `i` that does not yet
-//! happen before `j` by way of a later one, and conflicts with it, is a race: all of them count. To reverse it one must
-//! begin, where `i` was chosen, with a first step of what `j` needs: the *initials*, threads whose first step after `i`
-//! happens before `j` (or is `j`) and depends on nothing else after `i`. Steps that merely lie in between do not
-//! qualify: with another past, `j` might depend on them.
+//! Steps hold many accesses, so what a step touches may itself depend on its past, and Figure 5.4 of Blum
+//! 2012 defeats an algorithm that looks at the last conflict only. Going back from step `j`, each earlier `i`
+//! that does not yet happen before `j` by way of a later one, and conflicts with it, is a race: all of them
+//! count. To reverse it one must begin, where `i` was chosen, with a first step of what `j` needs: the
+//! *initials*, threads whose first step after `i` happens before `j` (or is `j`) and depends on nothing else
+//! after `i`. Steps that merely lie in between do not qualify: with another past, `j` might depend on them.
 //!
 //! *Groups.* Steps of one thread between which nobody else could be chosen (interrupts off) are one event: a
 //! race with any of them is decided where the first was chosen, and others becoming disabled and enabled in

@@ -100,7 +100,7 @@ fn a_good_description_becomes_hooks() {
     assert!(kernel.stops().contains(&entries[0]));
     let world = World::new(&image).words(0x9000, &[0x1111, 5]).words(0x8000, &[42, 0, 0]);
     let mut at_entry = registers(entries[0].0, 0x9000, 0);
-    let kept = create.capture(image.architecture, &at_entry, &world);
+    let kept: Vec<u64> = create.capture(image.architecture, &at_entry, &world).collect();
     assert_eq!(kept, [5]);
     at_entry.general[0] = 0x8000;
     let inputs = Inputs { registers: &at_entry, arguments: Some(&kept), bound: &[] };

@@ -1,8 +1,8 @@
 //! A finding told to a person or a program. Pure functions: no file, no clock, no terminal.
 //!
-//! [`compose`] turns the narrated steps of one execution and its finding into a [`Story`], in which everything
-//! has a name and a source line; [`text`], [`html`] and [`json`] lay a story out. Whatever came from the
-//! guest (names, messages, console lines, source text) is treated as hostile: see [`escape`].
+//! [`compose`] turns the narrated steps of one execution and its finding into a [`Story`], in which
+//! everything has a name and a source line; [`text`], [`html`] and [`json`] lay a story out. Whatever came
+//! from the guest (names, messages, console lines, source text) is treated as hostile: see [`escape`].
 
 mod brief;
 mod classes;

@@ -77,6 +77,9 @@ enum Happened<'a> {
         /// Only executions with one preemption belong to the job, one for each place of the code.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         scouts: bool,
+        /// Chance decides which executions belong to the job.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        samples: bool,
         purpose: Purpose,
         #[serde(flatten)]
         state: StateName<'a>,
@@ -159,6 +162,7 @@ fn emit_jobs(plan: &Plan, shown: &mut Vec<(State, u64)>, is_news: impl Fn(&Job, 
             preemptions_max: job.preemptions_max,
             delays_max: job.delays_max,
             scouts: job.scouts,
+            samples: job.samples,
             purpose: job.purpose,
             state: state_name(&job.state),
             interleavings: job.standing.interleavings,
@@ -275,8 +279,8 @@ impl Sight<'_> {
         jobs
     }
 
-    /// A line for each job at work or in another state than it was reported in, and for each race that was not
-    /// told.
+    /// A line for each job at work or in another state than it was reported in, and for each race that was
+    /// not told.
     fn news(&self, shown: &mut Vec<State>, races: &mut BTreeSet<RaceKey>) -> Vec<String> {
         let mut lines = Vec::new();
         for (at, job) in self.plan.jobs().iter().enumerate() {
@@ -443,7 +447,8 @@ impl View for JobsView {
                 table.tick();
             }
             Self::Events { every, shown, jobs, races } => {
-                // What is untested changes with every job that ends; what became of it is reported at the end.
+                // What is untested changes with every job that ends; what became of it is reported at the
+                // end.
                 emit_races(plan.races().iter(), races, |before, now| before.0 != now.0);
                 emit_jobs(plan, jobs, |job, (state, _)| job.state != *state);
                 if shown.is_none_or(|shown| shown.elapsed() >= *every) {

@@ -74,8 +74,8 @@ pub struct TargetArguments {
     /// who may release what
     #[arg(long)]
     pub lockdep: bool,
-    /// Stores reach memory later, when a store buffer drains (x86-TSO): those of processors with --linux or --begin, those of
-    /// threads with --program, as if each had a processor to itself; see docs/sanitizers.md
+    /// Stores reach memory later, when a store buffer drains (x86-TSO): those of processors with --linux or
+    /// --begin, those of threads with --program, as if each had a processor to itself; see docs/sanitizers.md
     #[arg(long)]
     pub tso: bool,
     /// A finding that is known already and set aside, to look for the next one; may be given several times

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+/// How often it is looked whether something has happened.
+const POLL: Duration = Duration::from_millis(5);
+
 fn kernel(name: &str, macros: &[&str], change: (&str, &str)) -> (PathBuf, PathBuf) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cancel").join(name);
     let kernel = guests::tiny::build(macros, &folder).unwrap_or_else(|error| panic!("{error}"));
@@ -21,9 +24,27 @@ fn begin(folder: &Path, kernel: &Path, command: &str, more: &[&str]) -> Child {
     process.spawn().expect("the command starts")
 }
 
-/// Asks the process to end, as Ctrl-C does, and waits until it has.
+/// How much processor time a process needs until it is sure to be at work, in ticks of the host: half a
+/// second.
+const AT_WORK_TICKS: u64 = 50;
+
+/// The processor time that a process has used, in ticks of the host; `None` once it has ended.
+fn ticks_used(id: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // What follows the name, which may hold anything, begins with the state; the 12th and 13th after it are
+    // the times.
+    let mut fields = text.rsplit(')').next()?.split_whitespace();
+    let state = fields.next()?;
+    let mut time = || fields.by_ref().next()?.parse::<u64>().ok();
+    let times: Vec<Option<u64>> = std::iter::repeat_with(&mut time).take(12).collect();
+    (state != "Z").then_some(times[10]? + times[11]?)
+}
+
+/// Asks the process to end, as Ctrl-C does, once it has worked for a while, and waits until it has ended.
 fn end(process: Child, signal: &str) -> Output {
-    std::thread::sleep(Duration::from_millis(1500));
+    while ticks_used(process.id()).expect("it goes on until it is asked to end") < AT_WORK_TICKS {
+        std::thread::sleep(POLL);
+    }
     let id = process.id().to_string();
     assert!(Command::new("kill").args([signal, &id]).status().expect("there is kill").success());
     process.wait_with_output().expect("it was started")
@@ -72,7 +93,7 @@ fn a_search_ends_when_asked_to_and_tells_what_it_knows() {
 /// One step that never ends, in each command that runs one.
 #[test]
 fn a_step_ends_when_asked_to() {
-    let (folder, kernel) = kernel("step", &["CLOCK_NEVER", "ROCKFALL_OFF"], ("", ""));
+    let (folder, kernel) = kernel("step", &["ENDLESS", "ROCKFALL_OFF"], ("", ""));
     let endless = ["--step-instructions", "1000000000000000"];
     for (command, more) in [
         ("explore", &["--points", "lock"][..]),
@@ -82,7 +103,8 @@ fn a_step_ends_when_asked_to() {
         ("doctor", &[]),
     ] {
         for signal in ["-INT", "-TERM"] {
-            end(begin(&folder, &kernel, command, &[more, &endless[..]].concat()), signal);
+            let output = end(begin(&folder, &kernel, command, &[more, &endless[..]].concat()), signal);
+            assert_eq!(output.status.code(), Some(130), "{command} {more:?} {signal}: {output:?}");
         }
     }
 }

@@ -233,8 +233,8 @@ fn a_closed_pipe_is_no_bad_input() {
     assert_eq!(child.wait().expect("it ends").code(), Some(2));
 }
 
-/// Where nothing can be written, what was found is reported all the same; where nothing can be reported, that is no
-/// bug of ours.
+/// Where nothing can be written, what was found is reported all the same; where nothing can be reported, that
+/// is no bug of ours.
 #[test]
 fn what_cannot_be_written_is_still_reported() {
     let folder = folder("unwritable");

@@ -204,7 +204,9 @@ fn a_kernel_that_is_older_than_its_sources() {
     );
     let run = || rockfall(&folder, &["explore", "kernel", "-k", "k.toml", "-t", "x", "--budget", "1s"]).1;
     assert!(!run().contains("was changed after"), "{}", run());
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    write(&folder, "old.c", source.as_bytes());
+    let built =
+        std::fs::metadata(folder.join("kernel")).and_then(|kernel| kernel.modified()).expect("a time");
+    let changed = std::fs::File::options().append(true).open(folder.join("old.c")).expect("the source");
+    changed.set_modified(built + std::time::Duration::from_secs(1)).expect("a later time");
     assert!(run().contains("old.c was changed after kernel was built"), "{}", run());
 }

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 const KILLS: u32 = 20;
 
+/// How often it is looked whether something has happened.
+const POLL: Duration = Duration::from_millis(5);
+
 /// The bundled kernel and its programs, and a place to work in.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("resume").join(name);
@@ -67,6 +70,15 @@ fn wait(child: Child) -> Output {
     child.wait_with_output().expect("its output")
 }
 
+/// Waits until a process has made a file.
+fn wait_for(file: &Path, child: &mut Child) {
+    while !file.exists() {
+        let ended = child.try_wait().expect("it can be asked");
+        assert_eq!(ended, None, "it ended without making {}", file.display());
+        std::thread::sleep(POLL);
+    }
+}
+
 #[test]
 fn killed_twenty_times_it_ends_with_the_same_statement() {
     let folder = folder("killed");
@@ -86,6 +98,7 @@ fn killed_twenty_times_it_ends_with_the_same_statement() {
         let more: &[&str] = if fresh { &["--run", "killed", "--fresh"] } else { &["--run", "killed"] };
         fresh = false;
         let mut child = command(&folder, more).spawn().expect("the command starts");
+        // Whichever moment that is, and however slow the host: what follows must hold for all of them.
         let moment = whole.as_micros() as u64 * chance.below(1000) / 1000;
         let until = Instant::now() + Duration::from_micros(moment);
         while Instant::now() < until && child.try_wait().expect("it can be asked").is_none() {
@@ -190,10 +203,8 @@ fn an_interrupt_ends_with_the_statement() {
     let folder = folder("interrupted");
     let _ = std::fs::remove_dir_all(folder.join("run"));
     let long = ["--program", "programs/thr_exit_join", "--run", "run"];
-    let child = command(&folder, &long).spawn().expect("the command starts");
-    while !folder.join("run/run").exists() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let mut child = command(&folder, &long).spawn().expect("the command starts");
+    wait_for(&folder.join("run/run"), &mut child);
     let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(interrupt.is_ok_and(|status| status.success()));
     let output = wait(child);
@@ -242,9 +253,7 @@ fn folders_that_do_not_fit_are_reported() {
     let long = ["--program", "programs/thr_exit_join", "--run", "busy"];
     let _ = std::fs::remove_dir_all(folder.join("busy"));
     let mut busy = command(&folder, &long).spawn().expect("the command starts");
-    while !folder.join("busy/run").exists() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for(&folder.join("busy/run"), &mut busy);
     // It is there as long as it is wanted, however slow the host is.
     let stopped = Command::new("kill").args(["-STOP", &busy.id().to_string()]).status();
     assert!(stopped.expect("kill starts").success(), "it ended too early");

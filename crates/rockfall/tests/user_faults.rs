@@ -1,6 +1,6 @@
 //! User-space mode as its users meet it: faults of the thread library and of programs are found with a budget
-//! alone and seen again; programs whose spaces are small are exhausted; races that do not matter are reported as
-//! such.
+//! alone and seen again; programs whose spaces are small are exhausted; races that do not matter are reported
+//! as such.
 
 use guests::{Build, Fault, Place};
 use serde_json::Value;

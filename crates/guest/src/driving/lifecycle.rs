@@ -5,11 +5,12 @@
 //! its timer by its own time; then the timer is taken under control. A kernel whose test needs no typing
 //! skips the middle.
 //!
-//! Contract: a kernel that does not get there is reported with how far it came and what it printed last, never
-//! waited for without end.
+//! Contract: a kernel that does not get there is reported with how far it came and what it printed last,
+//! never waited for without end.
 
 mod free_run;
 
+pub use crate::driving::uniprocessor::Watching;
 pub use free_run::{FreeRun, Typed};
 
 use crate::driving::recorder::{Recorder, Scope};

@@ -8,7 +8,8 @@
 //!
 //! Threads are the kernel's tasks. What a handler of an interrupt does is emitted as such
 //! ([`Action::InHandler`]), by the counts that the kernel itself keeps for each processor. Whether interrupts
-//! are off is emitted where a lock is taken or released, not where it changes: in between it matters to nobody.
+//! are off is emitted where a lock is taken or released, not where it changes: in between it matters to
+//! nobody.
 //!
 //! Steps hold no accesses unless that is asked for ([`LinuxRun::record_accesses`]).
 //!

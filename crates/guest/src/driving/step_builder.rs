@@ -1,4 +1,5 @@
-//! A step while it is being built: the machine's log becomes its accesses, what hooks emit becomes its actions.
+//! A step while it is being built: the machine's log becomes its accesses, what hooks emit becomes its
+//! actions.
 //!
 //! Concept: whoever drives a machine lets it write into [`StepBuilder::log`]. Before anything changes that
 //! the log cannot tell (another thread runs, a function begins whose accesses do not count, an action

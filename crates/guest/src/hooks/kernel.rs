@@ -4,9 +4,9 @@
 //! description and the nearest names. The result is immutable and shared by every clone of a world.
 //!
 //! Hooks are a flat list: a tracker stops the machine at [`Kernel::stops`], looks up [`Kernel::entered`] and
-//! [`Kernel::passed`] there, and does what each [`HookEvent`] says. How to notice that a function is left is the
-//! tracker's choice: [`Hook::place`] tells the entries (for keeping arguments and the return address) and the
-//! instructions that return.
+//! [`Kernel::passed`] there, and does what each [`HookEvent`] says. How to notice that a function is left is
+//! the tracker's choice: [`Hook::place`] tells the entries (for keeping arguments and the return address) and
+//! the instructions that return.
 
 mod library;
 mod resolve;
@@ -274,9 +274,9 @@ impl Hook {
         architecture: Architecture,
         registers: &Registers,
         memory: &M,
-    ) -> Vec<u64> {
-        let read = |home: &ArgumentHome| home.read(architecture, registers, memory).unwrap_or(0);
-        self.arguments.iter().map(read).collect()
+    ) -> impl Iterator<Item = u64> {
+        let read = move |home: &ArgumentHome| home.read(architecture, registers, memory).unwrap_or(0);
+        self.arguments.iter().map(read)
     }
 }
 

@@ -141,8 +141,8 @@ impl LinuxRun {
             if state.activity != Activity::Running || state.cpl() != 0 {
                 return None;
             }
-            // Where a function is entered nobody is held back: what that means would be acted on again when it
-            // goes on.
+            // Where a function is entered nobody is held back: what that means would be acted on again when
+            // it goes on.
             let entered = self.stops.contains(&state.pc());
             if let Some(next) = self.next_access(cpu).filter(|_| !entered) {
                 return Some(next);

@@ -5,8 +5,8 @@
 //! instruction, because processors stop before such words. All other memory is a processor's own as far as is
 //! known, so that nobody can tell when a store to it arrives: it is in memory at once. Where it turns out to
 //! be shared after all, a store may have overtaken one that still waits. Then the execution ends without
-//! being judged, and what showed is part of it; or, if no store waits, nothing is buffered in the rest of it. The
-//! word is known in later executions, as always.
+//! being judged, and what showed is part of it; or, if no store waits, nothing is buffered in the rest of it.
+//! The word is known in later executions, as always.
 //!
 //! An instruction that waits for the buffer to be empty ([`Kinds::FENCE`]: a locked one, MFENCE, one that
 //! serialises or enters or leaves the kernel, HLT) begins a step if the processor has stored since the last

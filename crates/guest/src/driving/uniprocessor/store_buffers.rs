@@ -208,7 +208,8 @@ impl Uniprocessor {
         }
     }
 
-    /// What follows is code whose stores are not emitted: others see them at once, and so all that came before.
+    /// What follows is code whose stores are not emitted: others see them at once, and so all that came
+    /// before.
     pub(super) fn empty_buffer_if_trusted(&mut self) {
         let unannounced =
             |thread: &crate::hooks::threads::Thread| thread.quiet > 0 || thread.inside(Activity::Trusted);

@@ -347,8 +347,8 @@ impl Tracker {
         }
     }
 
-    /// Whether the lock that a thread yields for has no other owner as the kernel has it. A release is noticed
-    /// where the function is entered; who looks at the lock before it is free yields once more.
+    /// Whether the lock that a thread yields for has no other owner as the kernel has it. A release is
+    /// noticed where the function is entered; who looks at the lock before it is free yields once more.
     #[must_use]
     pub fn lock_is_free(&self, machine: &Machine, thread: &Thread) -> bool {
         let wanted = self.wanted(thread).filter(|(_, lock)| thread.yields_for == Some(*lock));
