@@ -8,7 +8,7 @@ mod running;
 
 use crate::elf::image::{Function, Image};
 use crate::elf::types::{Type, TypeId};
-use running::{Running, running, teller};
+use running::{Running, idle_thread, running, teller};
 use std::fmt::Write as _;
 
 /// The first of `names` that the image has as a function that is called.
@@ -124,7 +124,7 @@ enum Unit {
 
 /// Pairs of functions that allocate and free memory, by their usual names. Among pairs that hand out pages,
 /// one that calls no other of the list comes first.
-const HEAPS: [(&str, &str, Unit); 9] = [
+const HEAPS: [(&str, &str, Unit); 10] = [
     ("palloc_get_multiple", "palloc_free_multiple", Unit::Pages),
     ("palloc_get_page", "palloc_free_page", Unit::Page),
     ("page_alloc", "page_free", Unit::Page),
@@ -133,8 +133,13 @@ const HEAPS: [(&str, &str, Unit); 9] = [
     ("kmalloc", "kfree", Unit::Bytes),
     ("smalloc", "sfree", Unit::Bytes),
     ("_malloc", "_free", Unit::Bytes),
+    ("_smalloc", "_sfree", Unit::Bytes),
     ("heap_alloc", "heap_free", Unit::Bytes),
 ];
+
+/// Functions of an allocator that may wrap those of the same name behind an underscore.
+const ALLOCATORS: [&str; 8] =
+    ["malloc", "memalign", "calloc", "realloc", "free", "smalloc", "smemalign", "sfree"];
 
 /// Drafts a description of the kernel in `image`.
 #[must_use]
@@ -194,7 +199,18 @@ pub fn draft(image: &Image) -> String {
         Some(name) => draft.guess(&format!("switch = [\"{name}\"]"), "the function that changes threads"),
         None => draft.missing("switch = [\"…\"]", "the function that changes from one thread to another"),
     }
-    let begins = ["thread_begin", "forkret", "kernel_thread", "fork_return", "thread_entry", "ret_from_fork"];
+    let begins = [
+        "thread_begin",
+        "forkret",
+        "kernel_thread",
+        "kernel_thread_entry",
+        "fork_return",
+        "thread_entry",
+        "ret_from_fork",
+        "go_to_user_mode",
+        "enter_user_mode",
+        "return_to_user",
+    ];
     match functions(image, &begins).first() {
         Some(name) => draft.guess(&format!("switch-ends = [\"enter {name}\"]"), "where new threads begin"),
         None => draft
@@ -206,7 +222,12 @@ pub fn draft(image: &Image) -> String {
     draft.list("device", &devices, "waits for a device, not for a thread");
     let waits = ["thread_block", "sema_down", "sem_wait", "cond_wait"];
     draft.list("blocking", &waits, "waits on behalf of its callers");
-    let idle = ["idle_thread", "idle_tcb", "idle"].iter().find(|name| image.variable(name).is_some());
+    let wrapped = |name: &&str| !image.function(&format!("_{name}")).is_empty();
+    let wrappers: Vec<&str> = ALLOCATORS.into_iter().filter(wrapped).collect();
+    if !functions(image, &wrappers).is_empty() {
+        draft.list("trusted", &wrappers, "wraps the allocator");
+    }
+    let idle = idle_thread(image);
     if idle.is_none() {
         let loops = ["idle", "idle_loop", "cpu_idle"];
         draft.list("idle", &loops, "waits for an interrupt because nothing can run");
@@ -471,7 +492,11 @@ fn exit(draft: &mut Draft<'_>, current: Option<&Running>, state: Option<(TypeId,
         let over = states(image, block, state, &["ZOMBIE", "DYING", "DEAD", "EXITED"]);
         Some((state, over.into_iter().next()?))
     });
-    let gives_way = function(image, &["sched", "schedule"]);
+    // With an argument it makes another thread ready.
+    let plain = |function: &&Function| {
+        image.subprogram(function).is_some_and(|subprogram| subprogram.parameters.is_empty())
+    };
+    let gives_way = function(image, &["sched", "schedule"]).filter(plain);
     if let (Some(current), Some((state, over)), Some(function)) = (current, over, gives_way) {
         let condition = format!("{}->{state} == {over}", current.expression);
         draft.guess(
@@ -590,13 +615,10 @@ fn heaps(draft: &mut Draft<'_>) {
     let image = draft.image;
     let there =
         |alloc: &str, free: &str| !image.function(alloc).is_empty() && !image.function(free).is_empty();
-    // What another pair of the same name wraps hands out the same blocks.
-    let wrapped = |alloc: &str, free: &str| match (alloc.strip_prefix('_'), free.strip_prefix('_')) {
-        (Some(alloc), Some(free)) => there(alloc, free),
-        _ => false,
-    };
+    // What wraps another pair hands out the same blocks, and not everybody goes through it.
+    let wraps = |alloc: &str, free: &str| there(&format!("_{alloc}"), &format!("_{free}"));
     let found: Vec<_> =
-        HEAPS.into_iter().filter(|(alloc, free, _)| there(alloc, free) && !wrapped(alloc, free)).collect();
+        HEAPS.into_iter().filter(|(alloc, free, _)| there(alloc, free) && !wraps(alloc, free)).collect();
     let pages = found.iter().find(|(_, _, unit)| *unit != Unit::Bytes).map(|(alloc, _, _)| *alloc);
     for &(alloc, free, unit) in &found {
         if unit != Unit::Bytes && pages != Some(alloc) {
